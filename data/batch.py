@@ -1,0 +1,49 @@
+"""What travels from the data to a trainer: named arrays, described beforehand by fields."""
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+Batch = Dict[str, np.ndarray]  # every array has the batch as its first axis
+
+
+@dataclass(frozen=True)
+class Field:
+    """One named array of a batch.
+
+    shape is that of one row, without the batch axis. A field with mean and std holds uint8 pixels, channels last
+    (..., H, W, 3); the trainer scales them to [0, 1], normalises them and puts channels first, on the device, so that
+    only bytes travel.
+    """
+    name: str
+    shape: Tuple[int, ...]
+    dtype: str
+    mean: Optional[Tuple[float, ...]] = None
+    std: Optional[Tuple[float, ...]] = None
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Random bits a net needs while it trains: a dropout mask, drawn with the sample and not inside a framework.
+
+    Being a function of (seed, position), the mask is the same in every framework, for every number of ranks and after
+    every resume. rate is the probability of a zero; the net divides by 1 - rate.
+    """
+    name: str
+    shape: Tuple[int, ...]
+    rate: float
+
+    @property
+    def field(self) -> Field:
+        return Field(self.name, self.shape, "uint8")
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        return (rng.random(self.shape, dtype=np.float32) >= self.rate).astype(np.uint8)
+
+
+def collate(rows: Sequence[Dict[str, np.ndarray]], size: int) -> Batch:
+    """Stack rows into arrays of `size` rows; missing rows repeat the last one and are marked 0 in `valid` (uint8)."""
+    padded: List[Dict[str, np.ndarray]] = list(rows) + [rows[-1]] * (size - len(rows))
+    batch = {name: np.stack([row[name] for row in padded]) for name in rows[0]}
+    batch["valid"] = (np.arange(size) < len(rows)).astype(np.uint8)
+    return batch

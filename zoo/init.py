@@ -1,0 +1,47 @@
+"""Initial weights: a pure function of (seed, name, shape), the same in every framework and on every rank."""
+import math
+import zlib
+from dataclasses import dataclass
+from typing import Optional, Sequence, Tuple
+
+import numpy as np
+
+ROWS = 4096  # rows per independently seeded block, so that a rank can draw its own rows of a sharded matrix alone
+
+
+@dataclass(frozen=True)
+class Law:
+    """zeros, ones, normal (scale = standard deviation) or uniform on [-scale, scale]."""
+    kind: str
+    scale: float = 0.0
+
+
+def normal(std: float) -> Law:
+    return Law("normal", std)
+
+
+def uniform(bound: float) -> Law:
+    return Law("uniform", bound)
+
+
+def kaiming_normal(shape: Sequence[int]) -> Law:
+    """He et al. (arXiv:1502.01852) for a ReLU, by fan-out of a (out, in, *kernel) convolution."""
+    return Law("normal", math.sqrt(2.0 / (shape[0] * math.prod(shape[2:]))))
+
+
+def draw(law: Law, seed: int, name: str, shape: Sequence[int], rows: Optional[Tuple[int, int]] = None) -> np.ndarray:
+    """The tensor `name` (or only its rows [first, last)) as float32."""
+    first, last = rows or (0, shape[0] if shape else 1)
+    if law.kind in ("zeros", "ones"):
+        return np.full((last - first, *shape[1:]) if shape else (), float(law.kind == "ones"), np.float32)
+    blocks = []
+    for block in range(first // ROWS, -(-last // ROWS)):
+        low, high = block * ROWS, min((block + 1) * ROWS, shape[0])
+        rng = np.random.default_rng((seed, zlib.crc32(b"init"), zlib.crc32(name.encode()), block))
+        size = (high - low, *shape[1:])
+        if law.kind == "normal":
+            values = rng.standard_normal(size, dtype=np.float32) * np.float32(law.scale)
+        else:
+            values = (rng.random(size, dtype=np.float32) * 2 - 1) * np.float32(law.scale)
+        blocks.append(values[max(first - low, 0):last - low])
+    return np.concatenate(blocks)

@@ -1,0 +1,80 @@
+"""ResNet v1.5 (arXiv:1512.03385; stride on the 3x3 convolution): what is the same in every framework.
+
+Canonical names are torchvision's: conv1, bn1, layer{1..4}.{block}.conv{1..3} / .bn{1..3} / .downsample.{0,1}, fc.
+"""
+from dataclasses import dataclass, replace
+from typing import Literal, Optional, Sequence, Tuple
+
+from data.batch import Field, Noise
+from zoo.init import Law, kaiming_normal, uniform
+
+TASK = "classify"
+HEAD = ("fc.",)  # the names that hang on the classes
+BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+PARAMETERS = {18: 11_689_512, 34: 21_797_672, 50: 25_557_032, 101: 44_549_160, 152: 60_192_808}  # 1000 classes
+
+
+@dataclass(frozen=True)
+class Arch:
+    depth: Literal[18, 34, 50, 101, 152] = 50
+    num_classes: Optional[int] = None   # None: as many as the data has
+    width: int = 64                     # channels of the stem; the paper's nets have 64
+    dilate: Tuple[bool, bool, bool] = (False, False, False)  # layer2..4: dilation in place of the stride
+    pretrained: Optional[Literal["imagenet"]] = None
+
+    def __post_init__(self):
+        if self.width < 1:
+            raise ValueError("width: must be at least 1")
+        if self.num_classes is not None and self.num_classes < 1:
+            raise ValueError("num_classes: must be at least 1")
+
+    @property
+    def expansion(self) -> int:
+        return 4 if self.depth >= 50 else 1
+
+    @property
+    def features(self) -> int:
+        """Channels in front of the classifier."""
+        return 8 * self.width * self.expansion
+
+
+def stages(arch: Arch) -> Tuple[Tuple[int, int, int, int, int], ...]:
+    """(blocks, width, stride, dilation of the first block, dilation of the others) of layer1..layer4."""
+    rows, dilation = [], 1
+    for stage, blocks in enumerate(BLOCKS[arch.depth]):
+        stride, first = (1 if stage == 0 else 2), dilation
+        if stage > 0 and arch.dilate[stage - 1]:
+            stride, dilation = 1, dilation * 2
+        rows.append((blocks, arch.width << stage, stride, first, dilation))
+    return tuple(rows)
+
+
+def fit(arch: Arch, fields: Sequence[Field], classes: int) -> Arch:
+    """The architecture completed by what the data says."""
+    return replace(arch, num_classes=arch.num_classes or classes)
+
+
+def noise(arch: Arch) -> Tuple[Noise, ...]:
+    return ()
+
+
+def init(name: str, shape: Sequence[int]) -> Law:
+    """torchvision's laws: He normal by fan-out for convolutions, 1/sqrt(fan_in) uniform for the classifier."""
+    if name.startswith("fc."):
+        return uniform(shape[1] ** -0.5) if name.endswith("weight") else Law("zeros")
+    if name.endswith((".running_var",)) or is_norm(name) and name.endswith(".weight"):
+        return Law("ones")
+    if len(shape) >= 4:
+        return kaiming_normal(shape)
+    return Law("zeros")
+
+
+def rule(arch: Arch, name: str) -> Tuple[float, float]:
+    """(learning-rate factor, weight-decay factor) of a parameter; a factor of 0 freezes it."""
+    return 1.0, 0.0 if is_norm(name) or name.endswith(".bias") else 1.0
+
+
+def is_norm(name: str) -> bool:
+    """Whether a name belongs to a batch normalisation."""
+    module = name.rsplit(".", 1)[0]
+    return module.rsplit(".", 1)[-1].startswith("bn") or module.endswith("downsample.1")

@@ -1,0 +1,105 @@
+"""Temporal Shift Module on a 2-D ResNet (arXiv:1811.08383): what is the same in every framework.
+
+Canonical names are those of the ResNet; a non-local block adds layer{2,3}.{block}.nl.{theta,phi,g,out,bn}.
+Where upstreams differ, mit-han-lab/temporal-shift-module is followed.
+"""
+from dataclasses import dataclass, replace
+from typing import Literal, Optional, Sequence, Tuple
+
+from data.batch import Field, Noise
+from zoo.resnet import spec as resnet
+from zoo.init import Law, normal, uniform
+
+TASK = "classify"
+HEAD = resnet.HEAD
+PARAMETERS = {50: 24_327_632}      # 400 classes
+PARAMETERS_NON_LOCAL = {50: 31_686_096}
+NON_LOCAL_BLOCKS = {2: (0, 2), 3: (0, 2, 4)}  # layer -> blocks that end in a non-local block
+
+
+@dataclass(frozen=True)
+class Arch:
+    depth: Literal[18, 34, 50, 101, 152] = 50
+    num_classes: Optional[int] = None   # None: as many as the data has
+    segments: Optional[int] = None      # T, frames per clip; None: as many as the data has
+    shift_place: Literal["blockres", "block", "none"] = "blockres"
+    shift_div: int = 8                  # 1 / shift_div of the channels moves each way
+    shift_direction: Literal["future", "past"] = "future"  # where the first fold looks; PaddleVideo's nets: past
+    temporal_pool: bool = False         # halve T in front of layer2
+    non_local: bool = False
+    dropout: float = 0.5
+    partial_bn: bool = False            # freeze every 2-D batch normalisation but the first
+    fc_lr5: bool = True                 # the classifier learns 5 (bias: 10) times faster
+    width: int = 64                     # channels of the stem; the paper's nets have 64
+    pretrained: Optional[Literal["imagenet"]] = None
+
+    def __post_init__(self):
+        resnet.Arch(self.depth, self.num_classes, self.width)
+        if self.shift_div < 2:
+            raise ValueError("shift_div: must be at least 2, since both directions move 1/shift_div of the channels")
+        if not 0 <= self.dropout < 1:
+            raise ValueError("dropout: must lie in [0, 1)")
+        if self.non_local and self.depth < 34:
+            raise ValueError("non_local: sits in layer3 block 4, which needs a depth of 34 or more")
+        if self.segments is not None and self.segments < 1:
+            raise ValueError("segments: must be at least 1")
+        if self.temporal_pool and self.segments is not None and self.segments % 2:
+            raise ValueError(f"temporal_pool: needs an even number of segments, not {self.segments}")
+
+    @property
+    def backbone(self) -> resnet.Arch:
+        return resnet.Arch(self.depth, self.num_classes, self.width)
+
+    @property
+    def features(self) -> int:
+        return self.backbone.features
+
+
+def shifts(arch: Arch) -> Tuple[Tuple[bool, ...], ...]:
+    """Whether a block of layer1..layer4 shifts: all of them, but every second one where layer3 has 23 blocks or more.
+
+    The rule of the second block holds for `blockres` alone.
+    """
+    blocks = resnet.BLOCKS[arch.depth]
+    every = 2 if arch.shift_place == "blockres" and blocks[2] >= 23 else 1
+    return tuple(tuple(arch.shift_place != "none" and i % every == 0 for i in range(count)) for count in blocks)
+
+
+def fit(arch: Arch, fields: Sequence[Field], classes: int) -> Arch:
+    """The architecture completed by what the data says. Raises ValueError naming the key."""
+    segments = fields[0].shape[0]
+    if arch.segments not in (None, segments):
+        raise ValueError(f"segments: the net wants {arch.segments} frames, data.segments gives {segments}")
+    return replace(arch, num_classes=arch.num_classes or classes, segments=segments)
+
+
+def noise(arch: Arch) -> Tuple[Noise, ...]:
+    """The dropout mask of the head: one per frame, after the temporal pool."""
+    if arch.dropout == 0:
+        return ()
+    frames = arch.segments // 2 if arch.temporal_pool else arch.segments
+    return (Noise("dropout", (frames, arch.features), arch.dropout),)
+
+
+def init(name: str, shape: Sequence[int]) -> Law:
+    """As ResNet, but a classifier of N(0, 0.001) and a non-local block that begins as the identity."""
+    if name == "fc.weight":
+        return normal(0.001)
+    if ".nl." in name:
+        if ".bn." in name:  # weight and bias 0: the block adds nothing at first
+            return Law("ones") if name.endswith("running_var") else Law("zeros")
+        fan_in = shape[1] if len(shape) > 1 else 2 * shape[0]
+        if name.endswith("out.bias"):
+            fan_in = shape[0] // 2
+        return uniform(fan_in ** -0.5)
+    return resnet.init(name, shape)
+
+
+def rule(arch: Arch, name: str) -> Tuple[float, float]:
+    """(learning-rate factor, weight-decay factor) of a parameter; a factor of 0 freezes it."""
+    if resnet.is_norm(name):
+        first_or_3d = name.startswith("bn1.") or ".nl." in name
+        return (0.0 if arch.partial_bn and not first_or_3d else 1.0), 0.0
+    if name.startswith("fc.") and arch.fc_lr5:
+        return (5.0, 1.0) if name.endswith("weight") else (10.0, 0.0)
+    return (2.0, 0.0) if name.endswith(".bias") else (1.0, 1.0)
