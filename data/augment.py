@@ -40,7 +40,7 @@ def multi_scale_box(width: int, height: int, size: int, scales: Sequence[float],
 
     Sizes are int(min(width, height) * scale); one within 2 pixels of `size` becomes `size`.
     """
-    sides = [int(min(width, height) * scale) for scale in scales]
+    sides = [max(1, int(min(width, height) * scale)) for scale in scales]
     sides = [size if abs(side - size) < 3 else side for side in sides]
     pairs = [(w, h) for i, h in enumerate(sides) for j, w in enumerate(sides) if abs(i - j) <= 1]
     w, h = pairs[rng.integers(len(pairs))]

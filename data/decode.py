@@ -1,40 +1,46 @@
 """Encoded video and picture files to arrays: (L, H, W, 3) uint8 RGB. Whatever cannot be read raises BadSample.
 
-A reader is opened, used and dropped within one call: decord's must not be shared by threads nor survive a fork.
+decord reads what it reads exactly: H.264, VP8 and VP9 in mp4, mkv and webm, which is nearly all video there is. It
+seeks to wrong frames in HEVC and MPEG-4 with B-frames and in avi files, and knows no AV1; there, PyAV decodes from the
+start. A reader is opened, used and dropped within one call: decord's must not be shared by threads nor survive a fork.
 """
 import os
 import re
 from typing import Callable, List
 
-# decord retries a stream that ends early 10240 times by default; a truncated file must fail in milliseconds.
-os.environ.setdefault("DECORD_EOF_RETRY_MAX", "128")
+import av
+import cv2
+import numpy as np
 
-import cv2  # noqa: E402
-import numpy as np  # noqa: E402
-
-from data.errors import BadSample  # noqa: E402
+from data.errors import BadSample
 
 cv2.setNumThreads(1)  # one sample per thread: the stream brings the parallelism
 
 Pick = Callable[[int], np.ndarray]  # number of frames -> 0-based indices, of any shape
 
+DECORD_CODECS, DECORD_CONTAINERS = ("h264", "vp8", "vp9"), ("mp4", "matroska", "webm")
+# av raises its own errors and, on broken files, some of Python's.
+FAILURES = (av.error.FFmpegError, OSError, ValueError, LookupError, AttributeError)
+
 
 def video_frames(path: str, pick: Pick, min_frames: int = 1) -> np.ndarray:
     """The picked frames of a video file, in the order of pick(n).ravel()."""
-    import decord  # here, not above: a process that loads MindSpore must load it before decord
-
+    if not os.path.exists(path):
+        raise BadSample("no such file")
     try:
-        if os.path.getsize(path) == 0:
+        size = os.path.getsize(path)
+        if size == 0:
             raise BadSample("the file is empty")
-        reader = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1)
-        indices = _picked(pick, len(reader), min_frames)
-        return reader.get_batch(indices).asnumpy()
-    except FileNotFoundError:
-        raise BadSample("no such file") from None
-    except (RuntimeError, decord.DECORDError, IndexError, OSError) as error:
-        if _codec(path) == "av1":  # the one common codec that decord 0.6 was built without
-            return _av_frames(path, pick, min_frames)
+        with av.open(path, metadata_errors="ignore") as container:
+            stream = container.streams.video[0]
+            if stream.frames > size:  # decord would try to allocate an index of them, and abort the process
+                raise BadSample(f"its header claims {stream.frames} frames in {size} bytes")
+            containers = container.format.name.split(",")
+            if stream.codec_context.name not in DECORD_CODECS or not set(containers) & set(DECORD_CONTAINERS):
+                return _decode_all(container, stream, pick, min_frames)
+    except FAILURES as error:
         raise BadSample(f"cannot be decoded as video ({_reason(error)})") from None
+    return _decord(path, pick, min_frames)
 
 
 def picture_frames(folder: str, template: str, first: int, count: int, pick: Pick, min_frames: int = 1) -> np.ndarray:
@@ -43,11 +49,42 @@ def picture_frames(folder: str, template: str, first: int, count: int, pick: Pic
     count is what the list claims; where a picture is missing, the pictures that exist are counted and picked from.
     """
     try:
-        return _pictures([os.path.join(folder, template.format(first + int(i)))
-                          for i in _picked(pick, count, min_frames)])
-    except FileNotFoundError:
-        names = _numbered(folder, template)
-        return _pictures([names[int(i)] for i in _picked(pick, len(names), min_frames)])
+        try:
+            return _pictures([os.path.join(folder, template.format(first + i))
+                              for i in _picked(pick, count, min_frames)])
+        except FileNotFoundError:
+            names = _numbered(folder, template)
+            return _pictures([names[i] for i in _picked(pick, len(names), min_frames)])
+    except OSError as error:
+        raise BadSample(f"cannot be read ({error.strerror}: {error.filename})") from None
+
+
+def _decord(path: str, pick: Pick, min_frames: int) -> np.ndarray:
+    import decord  # here, not above: a process that loads MindSpore must load it before decord
+
+    try:
+        reader = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1)
+        return reader.get_batch(_picked(pick, len(reader), min_frames)).asnumpy()
+    except (RuntimeError, decord.DECORDError, IndexError, OSError) as error:
+        raise BadSample(f"cannot be decoded as video ({_reason(error)})") from None
+
+
+def _decode_all(container, stream, pick: Pick, min_frames: int) -> np.ndarray:
+    """Decode from the start: exact for every codec, slow for long videos."""
+    stream.codec_context.thread_count = 1
+    count = stream.frames or sum(packet.size > 0 for packet in container.demux(stream))
+    indices = _picked(pick, count, min_frames)
+    container.seek(0)
+    last, wanted, frames = max(indices), set(indices), {}
+    for number, frame in enumerate(container.decode(stream)):
+        if number in wanted:
+            frames[number] = frame.to_ndarray(format="rgb24")
+        if number == last:
+            break
+    missing = [i for i in indices if i not in frames]
+    if missing:
+        raise BadSample(f"its header claims {count} frames, but frame {missing[0]} cannot be decoded")
+    return np.stack([frames[i] for i in indices])
 
 
 def _picked(pick: Pick, count: int, min_frames: int) -> List[int]:
@@ -76,40 +113,9 @@ def _numbered(folder: str, template: str) -> List[str]:
     pattern = re.compile(re.escape(before) + r"(\d+)" + re.escape(after) + "$")
     try:
         found = [(int(match.group(1)), match.string) for match in map(pattern.match, os.listdir(folder)) if match]
-    except OSError:
+    except FileNotFoundError:
         raise BadSample("no such folder") from None
     return [os.path.join(folder, name) for _, name in sorted(found)]
-
-
-def _codec(path: str) -> str:
-    import av
-
-    try:
-        with av.open(path) as container:
-            return {"libdav1d": "av1"}.get(container.streams.video[0].codec.name, container.streams.video[0].codec.name)
-    except (av.error.FFmpegError, IndexError, OSError):
-        return ""
-
-
-def _av_frames(path: str, pick: Pick, min_frames: int) -> np.ndarray:
-    """As video_frames, by PyAV: decodes from the start, so it is exact but slow on long videos."""
-    import av
-
-    try:
-        with av.open(path) as container:
-            stream = container.streams.video[0]
-            count = stream.frames or sum(1 for _ in container.decode(stream))
-            indices = _picked(pick, count, min_frames)
-            container.seek(0)
-            last, wanted, frames = max(indices), set(indices), {}
-            for number, frame in enumerate(container.decode(stream)):
-                if number in wanted:
-                    frames[number] = frame.to_ndarray(format="rgb24")
-                if number == last:
-                    break
-            return np.stack([frames[i] for i in indices])
-    except (av.error.FFmpegError, KeyError) as error:
-        raise BadSample(f"cannot be decoded as video ({_reason(error)})") from None
 
 
 def _reason(error: Exception) -> str:

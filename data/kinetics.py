@@ -45,7 +45,7 @@ class Settings(Loading):
                 raise ValueError(f"{key}: must be at least 1")
         if not self.scales or any(not 0 < scale <= 1 for scale in self.scales):
             raise ValueError("scales: every scale of the multi-scale crop lies in (0, 1]")
-        if self.sampling == "dense" and self.segments > segments.DENSE_SPAN:
+        if "dense" in self.sampling + self.eval_sampling and self.segments > segments.DENSE_SPAN:
             raise ValueError(f"segments: dense sampling spreads at most {segments.DENSE_SPAN} frames")
         if not 16 <= self.short_side:
             raise ValueError("size: must be at least 14 pixels")
@@ -190,10 +190,10 @@ def _clips(settings: Settings, split: str, classes: Tuple[str, ...]) -> List[Cli
                             f"name a list with -o data.{split}_list=FILE")
         return clips
     clips = read_list(path, settings.suffix)
-    # A three-column list of paths that are files is a video list that also tells the lengths.
-    if clips[0].frames is not None and os.path.isfile(os.path.join(settings.root, clips[0].path)):
-        clips = [Clip(clip.path, clip.label) for clip in clips]
     head = [os.path.join(settings.root, clip.path) for clip in clips[:20]]
+    # A three-column list of paths that are files is a video list that also tells the lengths.
+    if clips[0].frames is not None and any(os.path.isfile(file) for file in head):
+        clips = [Clip(clip.path, clip.label) for clip in clips]
     if not any(os.path.exists(file) for file in head):
         raise UserError(f"{path}: not one of its first {len(head)} paths exists, for example {head[0]}; "
                         "paths are relative to data.root (and data.suffix is put behind them)")

@@ -32,11 +32,17 @@ def read_list(path: str, suffix: str = "") -> List[Clip]:
     if not lines:
         raise UserError(f"{path}: the list is empty; a line reads `relative/path.mp4 label` "
                         "or `relative/folder num_frames label`")
-    pictures = all(len(words) >= 3 and words[-2].isdigit() and words[-1].isdigit() for _, words in lines)
+    in_pictures = {number: len(words) >= 3 and words[-2].isdecimal() and words[-1].isdecimal() for number, words in lines}
+    pictures = all(in_pictures.values())
+    if any(in_pictures.values()) and not pictures and not suffix:
+        few = sum(in_pictures.values()) * 2 <= len(lines)
+        number = next(number for number, value in in_pictures.items() if value == few)
+        raise UserError(f"{path}:{number}: {texts[number].strip()!r}: some lines of this list end in `num_frames label` "
+                        "and others in a label alone; write all of them in one way")
     clips = []
     for number, words in lines:
         numbers = 2 if pictures else 1
-        if len(words) <= numbers or not words[-1].isdigit():
+        if len(words) <= numbers or not words[-1].isdecimal():
             raise UserError(f"{path}:{number}: expected `path label` or `path num_frames label` with label an integer "
                             f"from 0, got {texts[number].strip()!r}")
         # Split from the right: folder names of Kinetics classes may hold blanks.
@@ -58,9 +64,9 @@ def read_folders(root: str, split: str, classes: Tuple[str, ...]) -> List[Clip]:
             raise UserError(f"{os.path.join(root, split, name)}: this folder is none of the {len(classes)} classes; "
                             "rename it, or give the class names with -o data.names=FILE (one per line)")
         for folder, folders, files in os.walk(os.path.join(root, split, name)):
-            folders.sort()
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
             clips += [Clip(os.path.relpath(os.path.join(folder, file), root), label)
-                      for file in sorted(files) if file.lower().endswith(VIDEO_ENDINGS)]
+                      for file in sorted(files) if file.lower().endswith(VIDEO_ENDINGS) and not file.startswith(".")]
     return clips
 
 
@@ -81,7 +87,7 @@ def read_names(path: str) -> Tuple[str, ...]:
     if not names:
         raise UserError(f"{path}: no class names in this file; write one per line, in the order of the labels")
     pairs = [name.split(None, 1) for name in names]
-    if all(len(pair) == 2 and pair[0].isdigit() for pair in pairs):
+    if all(len(pair) == 2 and pair[0].isdecimal() for pair in pairs):
         if sorted(int(pair[0]) for pair in pairs) == list(range(len(pairs))):
             names = [name for _, name in sorted((int(number), name) for number, name in pairs)]
     return tuple(names)

@@ -21,6 +21,7 @@ from data.errors import UserError
 CLASSES = ("left", "right", "up", "down", "grow", "shrink", "clockwise", "counterclockwise")
 WIDTH, HEIGHT, FRAMES, RATE = 96, 72, 24, 12  # pixels, pixels, frames, frames per second
 SEED = 2026
+DISCS = 60  # on a scene nine times the size of the frame
 checksum = kinetics.checksum
 
 
@@ -28,6 +29,7 @@ checksum = kinetics.checksum
 class Settings(kinetics.Settings):
     """The `data:` section of a recipe on the motion set."""
     root: str = "datasets/motion"
+    flip_pairs: Tuple[Tuple[int, int], ...] = ((0, 1), (6, 7))  # a mirrored clip moves the other way
     train_clips: int = 640
     val_clips: int = 160
 
@@ -97,28 +99,30 @@ def _write_pair(root: str, split: str, number: int) -> List[str]:
 
 
 def render(axis: int, rng: np.random.Generator) -> np.ndarray:
-    """A clip (FRAMES, HEIGHT, WIDTH, 3) of class 2 * axis: a random texture under a steady motion."""
+    """A clip (FRAMES, HEIGHT, WIDTH, 3) of class 2 * axis: random discs over a dim texture, under one steady motion."""
     side = 3 * WIDTH
-    texture = np.zeros((side, side, 3), np.float32)
-    for cells in (16, 32, 64):
-        noise = rng.random((cells, cells, 3), dtype=np.float32) - 0.5
-        texture += cv2.resize(noise, (side, side), interpolation=cv2.INTER_CUBIC)
-    texture = np.clip(128 + texture * rng.uniform(100, 160) + rng.uniform(-40, 40, 3), 0, 255).astype(np.uint8)
+    scene = cv2.resize(rng.random((12, 12, 3), dtype=np.float32) * 40, (side, side), interpolation=cv2.INTER_CUBIC)
+    for _ in range(DISCS):
+        center, radius = tuple(int(value) for value in rng.integers(0, side, 2)), int(rng.integers(7, 13))
+        color = rng.uniform(130, 255, 3)
+        color[rng.integers(3)] *= rng.uniform(0.2, 1)
+        cv2.circle(scene, center, radius, tuple(float(value) for value in color), -1, cv2.LINE_AA)
+    scene = np.clip(scene, 0, 255).astype(np.uint8)
     speed, phase = rng.uniform(0.75, 1.25), rng.uniform(0, 360)
     frames = []
     for time in np.arange(FRAMES) - (FRAMES - 1) / 2:
         shift, scale, angle = np.zeros(2), 1.0, phase
         if axis == 0:
-            shift[0] = -2.0 * speed * time   # the texture moves left
+            shift[0] = -3.0 * speed * time   # pixels: the scene moves left
         elif axis == 1:
-            shift[1] = -2.0 * speed * time   # up
+            shift[1] = -3.0 * speed * time   # up
         elif axis == 2:
-            scale = 1.035 ** (speed * time)  # grows
+            scale = 1.06 ** (speed * time)  # grows
         else:
-            angle = phase - 3.0 * speed * time  # degrees; OpenCV counts counterclockwise
+            angle = phase - 8.0 * speed * time  # degrees; OpenCV counts counterclockwise
         matrix = cv2.getRotationMatrix2D((side / 2, side / 2), angle, scale)
         matrix[:, 2] += shift + np.array([WIDTH - side, HEIGHT - side]) / 2
-        frames.append(cv2.warpAffine(texture, matrix, (WIDTH, HEIGHT), flags=cv2.INTER_LINEAR,
+        frames.append(cv2.warpAffine(scene, matrix, (WIDTH, HEIGHT), flags=cv2.INTER_LINEAR,
                                      borderMode=cv2.BORDER_REFLECT))
     return np.stack(frames)
 

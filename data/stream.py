@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Literal, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class Loading:
     workers: int = 4          # processes that read ahead; 0: threads of this process
     threads: int = 2          # reading threads per process
     max_bad: float = 0.001    # a run stops once more than this share of an epoch's samples is unreadable
-    eval_bad: str = "error"   # an unreadable sample in an evaluation: error, or count it as wrong
+    eval_bad: Literal["error", "wrong"] = "error"  # an unreadable sample in an evaluation stops it, or counts as wrong
 
     def __post_init__(self):
         if self.workers < 0:
@@ -36,8 +36,6 @@ class Loading:
             raise ValueError("threads: must be at least 1")
         if not 0 <= self.max_bad <= 1:
             raise ValueError("max_bad: a share between 0 and 1")
-        if self.eval_bad not in ("error", "wrong"):
-            raise ValueError("eval_bad: must be error or wrong")
 
 
 class Dataset(Protocol):

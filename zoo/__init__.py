@@ -2,8 +2,9 @@
 import importlib
 import os
 from types import ModuleType
-from typing import List
+from typing import List, Sequence
 
+from data.batch import Field
 from data.errors import UserError
 
 FRAMEWORKS = ("torch", "paddle", "mindspore")
@@ -17,13 +18,24 @@ def find(model: str) -> ModuleType:
     raise UserError(f"there is no model {model!r}; there are: {', '.join(models())}")
 
 
-def net(model: str, framework: str) -> type:
+def fit(spec: ModuleType, arch, fields: Sequence[Field], classes: int):
+    """The architecture completed by what the data says. Raises UserError naming the key."""
+    if arch.num_classes is not None and arch.num_classes < classes:
+        raise UserError(f"model.num_classes: the net has {arch.num_classes} outputs, but the data has {classes} classes; "
+                        "leave it out to follow the data")
+    try:
+        return spec.fit(arch, fields, classes)
+    except ValueError as error:
+        raise UserError(f"model.{error}") from None
+
+
+def load_net(model: str, framework: str) -> type:
     """The class Net(arch) of a model. This is where the framework gets imported. Raises UserError if it is not there."""
     _offered(framework, [name for name in FRAMEWORKS if _exists(model, f"{name}.py")], f"the model {model}")
     return _import(f"zoo.{model}.{framework}", framework).Net
 
 
-def trainer(framework: str) -> ModuleType:
+def load_trainer(framework: str) -> ModuleType:
     """The trainer package of a framework: start(launch, device) -> World and Trainer. Raises UserError."""
     _offered(framework, [name for name in FRAMEWORKS if _exists("trainer", name)], "the trainer")
     return _import(f"zoo.trainer.{framework}", framework)

@@ -20,6 +20,8 @@ def temporal_shift(x: torch.Tensor, segments: int, div: int = 8, direction: str 
         raise ValueError(f"{x.shape[0]} frames are not whole clips of {segments}")
     if div < 2:
         raise ValueError(f"div must be at least 2, not {div}")
+    if direction not in ("future", "past"):
+        raise ValueError(f"direction must be future or past, not {direction!r}")
     return _shift(x, segments, x.shape[1] // div, direction == "future")
 
 
@@ -58,6 +60,8 @@ def _shifted(x, segments, fold, future_first):
 
 def temporal_pool(x: torch.Tensor, segments: int) -> torch.Tensor:
     """Max over three neighbouring frames at every second one: (N*T, C, H, W) -> (N*T/2, C, H, W)."""
+    if segments % 2:
+        raise ValueError(f"temporal pooling needs an even number of frames, not {segments}")
     clips = x.unflatten(0, (-1, segments))
     before = F.pad(clips[:, 1:-1:2], (0, 0) * 3 + (1, 0), value=float("-inf"))
     return torch.maximum(torch.maximum(clips[:, ::2], clips[:, 1::2]), before).flatten(0, 1)

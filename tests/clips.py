@@ -1,0 +1,62 @@
+"""Small encoded clips whose frames show their own number, for the tests of everything that decodes."""
+from fractions import Fraction
+
+import av
+import numpy as np
+
+BITS = 8  # frame numbers 0..255
+
+
+def numbered(count, width=96, height=64):
+    """Frames (count, height, width, 3): bars along the longer side, bar b bright where bit b of the number is 1."""
+    along = np.arange(max(width, height)) * BITS // max(width, height)
+    frames = []
+    for number in range(count):
+        line = np.where(number >> along & 1, 200, 60).astype(np.uint8)
+        plane = np.tile(line, (height, 1)) if width >= height else np.tile(line[:, None], (1, width))
+        frames.append(np.repeat(plane[:, :, None], 3, axis=2))
+    return np.stack(frames)
+
+
+def read_numbers(frames):
+    """The numbers that decoded frames show."""
+    numbers = []
+    for frame in frames:
+        across = frame.mean((0, 2)) if frame.shape[1] >= frame.shape[0] else frame.mean((1, 2))
+        middles = (np.arange(BITS) * 2 + 1) * len(across) // (2 * BITS)
+        numbers.append(int(sum(1 << bit for bit, at in enumerate(middles) if across[at] > 130)))
+    return numbers
+
+
+def encode(path, frames, codec="libx264", rate=25, pix_fmt="yuv420p", gop=12, container_options=None, **options):
+    """Write frames (L, H, W, 3) RGB with any codec; returns path as text."""
+    quiet = {"libx265": {"x265-params": "log-level=none"}, "libsvtav1": {"preset": "12"}}.get(codec, {})
+    with av.open(str(path), "w", options=container_options or {}) as container:
+        stream = container.add_stream(codec, rate=Fraction(rate))
+        stream.width, stream.height, stream.pix_fmt = frames.shape[2], frames.shape[1], pix_fmt
+        stream.codec_context.gop_size = gop
+        stream.options = {**quiet, **options}
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")))
+        container.mux(stream.encode())
+    return str(path)
+
+
+def encode_audio(path):
+    """An mp4 with sound and no picture."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("aac", rate=44100)
+        stream.layout = "mono"
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 44100), np.float32), format="fltp", layout="mono")
+        frame.sample_rate = 44100
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return str(path)
+
+
+def has_encoder(codec):
+    try:
+        av.codec.Codec(codec, "w")
+    except av.codec.codec.UnknownCodecError:
+        return False
+    return True

@@ -1,0 +1,153 @@
+"""Weights of other projects to the zoo's names and format, and back to torchvision's. See --help."""
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+import numpy as np
+
+from data.errors import UserError
+from zoo import find, load_net
+from zoo.resnet.spec import BLOCKS
+from zoo.weights import files, names
+from zoo.weights.match import match
+
+EPILOG = """\
+Depth, classes, width and non-local blocks are read off the tensors; -o states one of them, and the file must agree.
+Every tensor is compared with what the net needs: nothing is written if one is missing, left over or of another shape.
+
+origins
+  torchvision  ResNet-18 to -152
+  mit          mit-han-lab/temporal-shift-module on a ResNet
+  mmaction2    open-mmlab/mmaction2's TSM on a ResNet; a non-local block must be the embedded Gaussian
+  canonical    a file of the zoo, such as runs/<name>/checkpoints/best/model.safetensors
+
+examples
+  python tools/convert.py TSM_kinetics_RGB_resnet50_shift8_blockres_avg_segment8_e50.pth tsm_k400.safetensors
+  python tools/convert.py mine.pth mine.safetensors -o num_classes=174
+  python tools/convert.py runs/resnet50_imagenet/checkpoints/best/model.safetensors resnet50.pth --to torchvision
+
+Exit codes: 0 done, 2 nothing written."""
+OPTIONS = {"depth": int, "num_classes": int, "width": int, "non_local": {"true": True, "false": False}.__getitem__}
+DEPTHS = ", ".join(f"ResNet-{depth} {counts}" for depth, counts in BLOCKS.items())
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run the command line; the exit code."""
+    arguments = parse(argv)
+    try:
+        convert(arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def parse(argv: Optional[List[str]]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="convert.py", description="Weights of other projects to the zoo's names and format, and back to torchvision's.",
+        epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("source", metavar="IN", help=f".safetensors, or torch's {', '.join(files.TORCH)}, from which no code is run")
+    add("target", metavar="OUT", help=".safetensors; with --to torchvision also .pth. Never overwritten")
+    add("--model", choices=("tsm", "resnet"), help="default: resnet for torchvision, tsm for the rest")
+    add("--origin", choices=("auto", *names.ORIGINS), default="auto", help="default: told from the names")
+    add("--to", choices=("canonical", "torchvision"), default="canonical", help="names to write; default canonical")
+    add("-o", "--override", metavar="KEY=VALUE", action="append", default=[],
+        help=f"what the net must be: {', '.join(OPTIONS)}; repeatable")
+    return parser.parse_args(argv)
+
+
+def convert(arguments: argparse.Namespace) -> None:
+    """Read, rename, compare, write. Raises UserError, and then has written nothing."""
+    if not arguments.target.endswith((".safetensors", ".pth") if arguments.to == "torchvision" else ".safetensors"):
+        raise UserError(f"{arguments.target}: the name must end in .safetensors (or .pth with --to torchvision)")
+    files.refuse_existing(arguments.target)
+    tensors, metadata = files.read(arguments.source)
+    origin = names.detect(tensors) if arguments.origin == "auto" else arguments.origin
+    model = arguments.model or ("resnet" if origin == "torchvision" else "tsm")
+    tensors = names.to_canonical(tensors, origin)
+    fields = {**infer(tensors), **stated(arguments.override)}
+    print(f"{arguments.source}: {origin}'s names; {model} with "
+          + ", ".join(f"{key} {value}" for key, value in fields.items()))
+    report = match(tensors, wanted(model, fields))
+    print(report)
+    if not report.complete:
+        raise UserError(f"{arguments.source} does not fill the net; nothing is written. Another --model, --origin or "
+                        "-o may fit")
+    refuse_other_types(tensors)
+    if origin == "mmaction2" and fields["non_local"]:
+        print("note: mmaction2's dot-product blocks have the same names; only embedded-Gaussian ones compute the same")
+    metadata = {**metadata, "origin": origin, "model": model, "arch": json.dumps(fields),
+                "file": os.path.basename(arguments.source), "sha256": files.sha256(arguments.source)}
+    save(arguments.target, names.to_torchvision(tensors) if arguments.to == "torchvision" else tensors, metadata)
+    print(f"wrote {arguments.target}")
+
+
+def infer(tensors: Mapping[str, np.ndarray]) -> Dict[str, Any]:
+    """What the canonical tensors say about their net: depth, classes, width, non-local blocks. Raises UserError."""
+    shapes = {name: array.shape for name, array in tensors.items()}
+    blocks = tuple(len({name.split(".")[1] for name in shapes if name.startswith(f"layer{i}.")}) for i in (1, 2, 3, 4))
+    bottleneck = any(name.endswith(".conv3.weight") for name in shapes)
+    depths = [depth for depth, counts in BLOCKS.items() if counts == blocks and (depth >= 50) == bottleneck]
+    if not depths:
+        raise UserError(f"layers of {blocks} blocks are no ResNet known here; known are: {DEPTHS}")
+    for name, dimensions in (("conv1.weight", 4), ("fc.weight", 2)):
+        if len(shapes.get(name, ())) != dimensions:
+            raise UserError(f"there is no {name} of {dimensions} dimensions, so this is no whole ResNet")
+    return {"depth": depths[0], "num_classes": shapes["fc.weight"][0], "width": shapes["conv1.weight"][0],
+            "non_local": any(".nl." in name for name in shapes)}
+
+
+def stated(overrides: List[str]) -> Dict[str, Any]:
+    """The KEY=VALUE pairs of -o. Raises UserError."""
+    fields = {}
+    for text in overrides:
+        key, _, value = text.partition("=")
+        try:
+            fields[key] = OPTIONS[key](value)
+        except (KeyError, ValueError):
+            raise UserError(f"-o {text}: give one of {', '.join(OPTIONS)} as KEY=VALUE, numbers whole, non_local true "
+                            "or false") from None
+    if fields.get("depth", 50) not in BLOCKS:
+        raise UserError(f"-o depth={fields['depth']}: known are {DEPTHS}")
+    return fields
+
+
+def wanted(model: str, fields: Mapping[str, Any]) -> Dict[str, Tuple[int, ...]]:
+    """Canonical name -> shape of every parameter and running statistic of the net. Raises UserError."""
+    options = dict(fields)
+    if model == "resnet" and options.pop("non_local"):
+        raise UserError("a resnet has no non-local blocks; give --model tsm")
+    try:
+        arch = find(model).Arch(**options)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    net = load_net(model, "torch")
+    import torch
+    with torch.device("meta"):
+        state = net(arch).state_dict()
+    return {name: tuple(tensor.shape) for name, tensor in state.items() if not name.endswith(names.COUNTER)}
+
+
+def refuse_other_types(tensors: Mapping[str, np.ndarray]) -> None:
+    for name, array in tensors.items():
+        if array.dtype != np.float32:
+            raise UserError(f"{name} is {array.dtype}, but weights are float32 (or 16-bit floats); save it as float32")
+
+
+def save(path: str, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
+    """Safetensors, or a plain state_dict of torch if the name ends in .pth."""
+    if path.endswith(".safetensors"):
+        return files.write(path, tensors, metadata)
+    import torch
+    with files.aside(path) as temporary:
+        torch.save({name: torch.from_numpy(np.array(array)) for name, array in tensors.items()}, temporary)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

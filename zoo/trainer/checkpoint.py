@@ -1,0 +1,110 @@
+"""Checkpoints that are whole or not there: a folder of safetensors and JSON, written aside, synced and renamed.
+
+    <run>/checkpoints/step-00000500/model.safetensors   weights and running statistics, by canonical name
+                                    update.safetensors  momentum and loss scale
+                                    checkpoint.json     step, class names, metrics, recipe, and the size of each file
+    <run>/checkpoints/last, best                        links to such folders
+"""
+import json
+import os
+import re
+import shutil
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+import numpy as np
+from safetensors.numpy import save
+
+from data.errors import UserError
+from zoo.weights import files
+
+FOLDER = "checkpoints"
+FILES = ("model.safetensors", "update.safetensors")
+
+
+def save_checkpoint(run: str, step: int, tensors: Mapping[str, np.ndarray], record: Mapping[str, Any], best: bool,
+                    keep: int) -> str:
+    """Write the checkpoint of a step, then drop all but the last `keep` and the best. The folder's path."""
+    folder = os.path.join(run, FOLDER)
+    path = os.path.join(folder, f"step-{step:08d}")
+    if not os.path.isdir(path):  # a step's tensors never differ, so an existing one is the same
+        aside = os.path.join(folder, f".writing-{step:08d}")
+        shutil.rmtree(aside, ignore_errors=True)
+        os.makedirs(aside)
+        is_update = {name: "/" in name for name in tensors}
+        metadata = {"step": str(step), "classes": json.dumps(record["classes"])}  # class names travel with the weights
+        sizes = {}
+        for file, update in zip(FILES, (False, True)):
+            chosen = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors) if is_update[name] == update}
+            sizes[file] = write_synced(os.path.join(aside, file), save(chosen, metadata))
+        text = json.dumps({**record, "step": step, "files": sizes}, indent=1)
+        write_synced(os.path.join(aside, "checkpoint.json"), text.encode())
+        os.rename(aside, path)
+        _sync_folder(folder)
+    _link(folder, "last", path)
+    if best:
+        _link(folder, "best", path)
+    _drop_old(folder, keep)
+    return path
+
+
+def latest(run: str) -> Optional[str]:
+    """The newest checkpoint folder of a run, None if there is none."""
+    paths = _all(os.path.join(run, FOLDER))
+    return paths[-1] if paths else None
+
+
+def load_checkpoint(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, Any]]:
+    """All tensors and the record of a checkpoint folder. Raises UserError if a file is missing or was cut."""
+    try:
+        with open(os.path.join(path, "checkpoint.json"), encoding="utf-8") as file:
+            record = json.load(file)
+        tensors: Dict[str, np.ndarray] = {}
+        for name, size in record["files"].items():
+            if os.path.getsize(os.path.join(path, name)) != size:
+                raise UserError(f"{path}: {name} is not {size} bytes long any more; resume from another checkpoint")
+            tensors.update(files.read(os.path.join(path, name))[0])
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{path}: not a readable checkpoint ({type(error).__name__}: {error})") from None
+    return tensors, record
+
+
+def write_synced(path: str, content: bytes) -> int:
+    """Write a file and wait until it is on the disk. Its size in bytes."""
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return len(content)
+
+
+def _all(folder: str) -> List[str]:
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return [os.path.join(folder, name) for name in sorted(names) if re.fullmatch(r"step-\d{8,}", name)]
+
+
+def _link(folder: str, name: str, target: str) -> None:
+    """Point folder/name at a checkpoint in one rename: the link is never missing."""
+    aside = os.path.join(folder, f".{name}")
+    if os.path.lexists(aside):
+        os.remove(aside)
+    os.symlink(os.path.basename(target), aside)
+    os.replace(aside, os.path.join(folder, name))
+
+
+def _drop_old(folder: str, keep: int) -> None:
+    best = os.path.realpath(os.path.join(folder, "best"))
+    for path in _all(folder)[:-keep]:
+        if os.path.realpath(path) != best:
+            # Renamed first: a kill in between leaves rubbish under a name that nobody loads.
+            aside = os.path.join(folder, f".dropping-{os.path.basename(path)}")
+            shutil.rmtree(aside, ignore_errors=True)
+            os.rename(path, aside)
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sync_folder(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

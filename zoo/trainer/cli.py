@@ -1,0 +1,101 @@
+"""The command line of train.py, and the recipe it results in."""
+import argparse
+import os
+from typing import List, Mapping, NamedTuple, Optional
+
+from data.errors import UserError
+from zoo.trainer import config, runs
+from zoo.trainer.recipe import Config
+
+HERE = "newest"  # --resume without a folder
+
+EPILOG = """\
+examples
+  python train.py -c configs/tsm_demo.yaml --amp                       a small job on data it makes itself
+  python train.py -c configs/tsm_k400.yaml --amp -o data.root=/data/k400
+  python train.py -c configs/tsm_k400.yaml -o train.batch=8 -o optim.lr=0.01 --print-config
+  python train.py --resume runs/tsm_k400                               go on where a run was stopped or killed
+  python train.py -c configs/tsm_k400.yaml --eval-only --weights runs/tsm_k400/checkpoints/best
+
+A run writes to its folder: config.yaml (the resolved recipe), events.jsonl (all that happened), airank.log,
+tensorboard/ and checkpoints/. Every key of a recipe, with its meaning, is in zoo/trainer/recipe.py, zoo/<model>/spec.py
+and data/<data set>.py; --print-config shows all of them with the file and line each value comes from.
+Exit codes: 0 done, 2 something to mend on your side, 130 and 143 stopped by Ctrl-C and SIGTERM after saving."""
+
+
+class Request(NamedTuple):
+    """What the user asked for. resume: the run to continue, None for a new one."""
+    config: Config
+    resolved: config.Entries
+    recipe: str
+    resume: Optional[str]
+    changed: List[str]
+
+
+def parse(argv: Optional[List[str]] = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="train.py", description="Train or evaluate a model of the zoo.", epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("-c", "--config", metavar="FILE", help="recipe, such as configs/tsm_k400.yaml; not needed with --resume DIR")
+    add("-o", "--override", metavar="KEY=VALUE", action="append", default=[],
+        help="change one key of the recipe, such as -o optim.lr=0.01; repeatable, the last one counts")
+    add("--amp", action="store_true", help="mixed precision: fp16 with loss scaling on a GPU, bf16 on a CPU "
+                                           "(train.precision=amp)")
+    add("--framework", choices=("torch", "paddle", "mindspore"), help="default torch")
+    add("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N; default auto: a GPU if there is one")
+    add("--seed", type=int, metavar="N", help="of weights, order, augmentation and dropout; default 1")
+    add("--out", metavar="DIR", help="folder of the run; default runs/<recipe>, or the next free number behind it")
+    add("--resume", metavar="DIR", nargs="?", const=HERE,
+        help="continue the run in DIR; without DIR: the one in --out, started if there is none yet, "
+             "or the newest of runs/<recipe>")
+    add("--weights", metavar="FILE", help="start from, or evaluate, these weights: .safetensors or a checkpoint folder")
+    add("--eval-only", action="store_true", help="evaluate --weights or the last checkpoint of --resume, train nothing")
+    add("--max-steps", type=int, metavar="N", help="stop after update N, evaluate and save; the schedule stays the same")
+    add("--print-config", action="store_true", help="show the resolved recipe with the origin of each value, and stop")
+    return parser.parse_args(argv)
+
+
+def read(arguments: argparse.Namespace, find: Mapping[str, config.Find]) -> Request:
+    """The recipe with all changes applied. Raises UserError."""
+    if arguments.max_steps is not None and arguments.max_steps < 1:
+        raise UserError("--max-steps: must be at least 1")
+    if arguments.eval_only and not (arguments.weights or arguments.resume):
+        raise UserError("--eval-only: name what to evaluate with --weights FILE or --resume DIR")
+    path = arguments.config
+    if path is None:
+        if arguments.resume in (None, HERE):
+            raise UserError("no recipe: name one with -c, for example -c configs/tsm_demo.yaml")
+        path = os.path.join(runs.existing(arguments.resume, ""), runs.RECIPE)
+    entries = {**config.read(path), **_flags(arguments), **config.overrides(arguments.override)}
+    recipe = os.path.splitext(os.path.basename(path))[0]
+    resume = _resumed(arguments, entries, recipe)
+    if resume:
+        entries["out"] = config.Entry(resume, "--resume")
+    settings, resolved = config.build(entries, find)
+    changed: List[str] = []
+    if resume and os.path.exists(os.path.join(resume, runs.RECIPE)):
+        _, before = config.build(config.read(os.path.join(resume, runs.RECIPE)), find)
+        changed = runs.check_same(before, resolved)
+    return Request(settings, resolved, recipe, resume, changed)
+
+
+def _flags(arguments: argparse.Namespace) -> config.Entries:
+    entries = {key: config.Entry(getattr(arguments, key), f"--{key}")
+               for key in ("framework", "device", "seed", "out", "weights") if getattr(arguments, key) is not None}
+    if arguments.amp:
+        entries["train.precision"] = config.Entry("amp", "--amp")
+    return entries
+
+
+def _resumed(arguments: argparse.Namespace, entries: config.Entries, recipe: str) -> Optional[str]:
+    if arguments.resume is None:
+        return None
+    out = entries["out"].value if "out" in entries else None
+    if arguments.resume != HERE:
+        if arguments.out and os.path.realpath(arguments.out) != os.path.realpath(arguments.resume):
+            raise UserError("--resume DIR continues in DIR; leave out --out")
+        return runs.existing(arguments.resume, recipe)
+    if out:
+        return out if runs.is_run(out) else None
+    return runs.existing(None, recipe)

@@ -1,0 +1,62 @@
+"""Batches on their way to the device: one ahead of the step, bad samples accounted for."""
+import time
+from typing import Callable, Dict, Iterator, List, Set
+
+from data.errors import UserError
+from data.stream import Bad, Dataset, Loaded, find_bad
+from zoo.trainer.protocol import Placed, Trainer
+
+SEARCH_S = 20.0  # how long to look for further bad files before a run stops for them
+
+
+class Feed:
+    """Iterates over placed batches. `waited` is the time in seconds spent waiting for the data so far.
+
+    Raises UserError when the unreadable samples of an epoch exceed data.max_bad.
+    """
+
+    def __init__(self, stream: Iterator[Loaded], trainer: Trainer, dataset: Dataset, report: Callable[[Bad], None]):
+        self.stream, self.trainer, self.dataset, self.report = stream, trainer, dataset, report
+        self.waited = 0.0
+        self.bad: Dict[str, str] = {}  # name -> reason, over the run
+        self._epoch, self._of_epoch = 0, set()  # type: int, Set[str]
+        self._ahead = self._load()
+
+    def __iter__(self) -> "Feed":
+        return self
+
+    def __next__(self) -> Placed:
+        if self._ahead is None:
+            raise StopIteration
+        placed, self._ahead = self._ahead, self._load()
+        return placed
+
+    def _load(self):
+        start = time.perf_counter()
+        batch, bad = next(self.stream, (None, []))
+        self.waited += time.perf_counter() - start
+        self._account(bad)
+        return None if batch is None else self.trainer.put(batch)
+
+    def _account(self, bad: List[Bad]) -> None:
+        for sample in bad:
+            if sample.name not in self.bad:
+                self.bad[sample.name] = sample.reason
+                self.report(sample)
+            if sample.epoch != self._epoch:
+                self._epoch, self._of_epoch = sample.epoch, set()
+            self._of_epoch.add(sample.name)
+            if len(self._of_epoch) > self.dataset.settings.max_bad * len(self.dataset):
+                raise UserError(self._too_many())
+
+    def _too_many(self) -> str:
+        found, tried = find_bad(self.dataset, SEARCH_S)
+        names = {**self.bad, **{sample.name: sample.reason for sample in found}}
+        share = len(self._of_epoch) / len(self.dataset)
+        return "\n".join(
+            [f"too many unreadable training samples: {len(self._of_epoch)} of {len(self.dataset)} ({share:.2%}) so far in "
+             f"epoch {self._epoch + 1}, data.max_bad is {self.dataset.settings.max_bad}",
+             f"  known by now ({tried} of {len(self.dataset)} files opened):"]
+            + [f"  {name}: {reason}" for name, reason in names.items()]
+            + ["  mend or remove them, or go on without them with -o data.max_bad=SHARE; "
+               "python tools/check_data.py -c RECIPE reads the whole set"])

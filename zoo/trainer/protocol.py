@@ -1,0 +1,86 @@
+"""The common trainer interface: what the loop asks of a framework. Types and contracts, no code.
+
+A framework's package zoo/trainer/<framework>/ offers `start(launch, device) -> World` and
+`Trainer(Net, arch, objective, plan, world)`.
+"""
+import math
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Mapping, Optional, Protocol, Sequence, Tuple
+
+import numpy as np
+
+from data.batch import Batch, Field
+
+Placed = Any   # a batch on the device
+Receipt = Any  # what a step leaves behind, still on the device
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Who this process is among those started together."""
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    kind: str = "single"  # the launcher
+
+
+class World(Protocol):
+    """The processes of a run and this process's device."""
+    rank: int
+    size: int
+    device: str                 # for people: "cpu", "cuda:0 (NVIDIA H100)"
+    def precision(self, wanted: str) -> str: ...  # fp32, fp16, bf16 or amp -> what this device computes in; UserError
+    def sum(self, arrays: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter or a running statistic, by its canonical name."""
+    name: str
+    shape: Tuple[int, ...]
+    statistic: bool = False
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a compiled step must know beforehand.
+
+    fields describe a training batch: the net's input, the targets of the objective, then noise for the net.
+    rule: canonical name -> (learning-rate factor, weight decay). A factor of 0 freezes the parameter; a batch
+    normalisation so frozen uses its running statistics.
+    """
+    fields: Tuple[Field, ...]
+    noise: Tuple[str, ...]           # names of the fields that are noise
+    rule: Callable[[str], Tuple[float, float]]
+    compute: str = "fp32"            # fp32, bf16, fp16
+    loss_scale: float = 65536.0      # initial, dynamic; for fp16 alone
+    momentum: float = 0.9
+    clip_norm: Optional[float] = None
+    accumulate: int = 1
+    channels_last: bool = True
+    compile: bool = False
+
+
+class Trainer(Protocol):
+    """Owns the tensors of one run; knows no schedule, data set, log or file."""
+    params: Tuple[Param, ...]
+    def put(self, batch: Batch) -> Placed: ...
+    """Copy a batch to the device ahead of time; may return before the copy is done."""
+    def step(self, parts: Sequence[Placed], lr: float) -> Receipt: ...
+    """One update from `accumulate` parts, by the mean loss over them all. Never waits for the device. An update whose
+    gradient is not finite is skipped as a whole."""
+    def read(self, receipt: Receipt) -> Dict[str, float]: ...
+    """loss, grad_norm (before clipping), scale, skipped (updates so far), stuck (updates skipped in a row). Waits."""
+    def predict(self, placed: Placed) -> np.ndarray: ...
+    """The task's output for the input in a batch, in evaluation mode and fp32: (rows, ...). Waits."""
+    def dump(self) -> Dict[str, np.ndarray]: ...
+    """Weights and running statistics by canonical name, and the state of the update: momentum/<name>, scaler/<name>."""
+    def load(self, tensors: Mapping[str, np.ndarray]) -> None: ...
+    """Take over any subset of what dump returns."""
+    def diagnose(self) -> str: ...
+    """Which tensor is not finite, for a person. Waits."""

@@ -1,0 +1,111 @@
+"""The settings of a run that are the same for every model: the recipe's top level, `train:` and `optim:`."""
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, Optional, Tuple
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of training: `2 epochs`, `0.5 epochs`, `500 steps`; a bare number means steps."""
+    value: Fraction
+    unit: str  # epochs or steps
+
+    @classmethod
+    def parse(cls, text: Any) -> "Span":
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(epochs?|steps?)?\s*", str(text))
+        if not match or isinstance(text, bool):
+            raise ValueError(f"expected a span such as '1 epoch' or '500 steps', got {text!r}")
+        unit = "epochs" if (match.group(2) or "steps").startswith("epoch") else "steps"
+        if unit == "steps" and Fraction(match.group(1)).denominator != 1:
+            raise ValueError(f"steps are whole, got {text!r}")
+        return cls(Fraction(match.group(1)), unit)
+
+    def __str__(self) -> str:
+        number = int(self.value) if self.value.denominator == 1 else float(self.value)
+        return f"{number} {self.unit[:-1] if self.value == 1 else self.unit}"
+
+
+@dataclass(frozen=True)
+class Train:
+    """The `train:` section: how long, how much at once, in which precision, and what happens when."""
+    epochs: Optional[int] = None            # length of the run: this ...
+    steps: Optional[int] = None             # ... or this
+    batch: int = 16                         # samples per process and micro-step
+    accumulate: int = 1                     # micro-steps per update
+    eval_batch: int = 16                    # samples per process
+    precision: Literal["fp32", "amp", "fp16", "bf16"] = "fp32"  # amp: fp16 on a GPU, bf16 on a CPU
+    channels_last: bool = True
+    compile: bool = False                   # torch.compile and its like
+    log_every: Span = Span.parse("20 steps")
+    eval_every: Span = Span.parse("1 epoch")
+    save_every: Span = Span.parse("1 epoch")
+    keep: int = 3                           # last checkpoints to keep, beside the best
+    max_stuck: int = 50                     # stop after this many updates in a row without a finite gradient
+
+    def __post_init__(self):
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("epochs: a run's length is given by either train.epochs or train.steps, not both or none")
+        for key in ("epochs", "steps", "batch", "accumulate", "eval_batch", "keep", "max_stuck"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise ValueError(f"{key}: must be at least 1")
+        for key in ("log_every", "eval_every", "save_every"):
+            if getattr(self, key).value <= 0:
+                raise ValueError(f"{key}: must be more than nothing")
+
+
+@dataclass(frozen=True)
+class Optim:
+    """The `optim:` section: SGD with momentum, and its learning rate."""
+    lr: float = 0.1                         # at a global batch of base_batch; scaled in proportion
+    base_batch: int = 256
+    schedule: Literal["constant", "step", "cosine", "poly"] = "step"
+    milestones: Tuple[float, ...] = ()      # step: where the rate is multiplied by gamma; in the unit of the length
+    gamma: float = 0.1
+    power: float = 0.9                      # poly
+    warmup: Span = Span.parse("0 steps")    # linear from warmup_start * rate
+    warmup_start: float = 0.0
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    clip_norm: Optional[float] = None       # of the gradient over all parameters, L2
+
+    def __post_init__(self):
+        for key in ("lr", "gamma", "power", "warmup_start", "momentum", "weight_decay"):
+            if not 0 <= getattr(self, key) < float("inf"):
+                raise ValueError(f"{key}: must be a finite number, not below 0")
+        if self.base_batch < 1:
+            raise ValueError("base_batch: must be at least 1")
+        if self.momentum >= 1:
+            raise ValueError("momentum: must be below 1")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise ValueError("clip_norm: must be above 0, or null for no clipping")
+        if list(self.milestones) != sorted(self.milestones):
+            raise ValueError("milestones: must rise")
+
+
+@dataclass(frozen=True)
+class Config:
+    """A recipe. `model`, `data` and `task` hold the settings of the modules they name."""
+    model: Any
+    data: Any
+    task: Any
+    train: Train
+    optim: Optim
+    framework: Literal["torch", "paddle", "mindspore"] = "torch"
+    device: str = "auto"                    # auto, cpu, cuda, cuda:1
+    seed: int = 1
+    out: Optional[str] = None               # folder of the run; default runs/<recipe>, -2, -3 ...
+    weights: Optional[str] = None           # start from these weights: a checkpoint folder or a .safetensors file
+    fresh_head: bool = False                # with weights: leave their classifier out
+    weights_dir: str = "weights"            # where published ImageNet weights lie or are put
+    target: Optional[float] = None          # of the main metric, as a fraction: stamps AI-Rank's target_quality_time
+    warmup_epochs: int = 0                  # epochs that AI-Rank's avg_ips leaves out
+
+    def __post_init__(self):
+        if self.seed < 0:
+            raise ValueError("seed: must not be negative")
+        if self.target is not None and not 0 < self.target <= 1:
+            raise ValueError("target: a fraction in (0, 1], so 0.711 and not 71.1")
+        if self.warmup_epochs < 0:
+            raise ValueError("warmup_epochs: must not be negative")

@@ -1,0 +1,21 @@
+"""SIGTERM and Ctrl-C as a wish to stop after the current step."""
+import signal
+from typing import Optional
+
+
+class Stop:
+    """`wished` is the signal that came, or None. A second Ctrl-C interrupts at once."""
+
+    def __init__(self) -> None:
+        self.wished: Optional[int] = None
+        signal.signal(signal.SIGTERM, self._note)
+        signal.signal(signal.SIGINT, self._note)
+
+    @property
+    def code(self) -> int:
+        """The exit code by convention: 143 for SIGTERM, 130 for Ctrl-C."""
+        return 128 + (self.wished or 0)
+
+    def _note(self, number: int, _frame) -> None:
+        self.wished = number
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,0 +1,86 @@
+"""The tensors a run starts from: drawn, published ImageNet weights, or a checkpoint of the zoo."""
+import json
+import os
+from types import ModuleType
+from typing import Callable, Dict, Optional, Sequence, Tuple
+
+import numpy as np
+
+from data.errors import UserError
+from zoo import init
+from zoo.trainer.checkpoint import latest, load_checkpoint
+from zoo.trainer.protocol import Param, Trainer
+from zoo.trainer.recipe import Config
+from zoo.weights import files, imagenet
+from zoo.weights.match import match
+
+
+def restore(cfg: Config, spec: ModuleType, trainer: Trainer, resume: Optional[str], classes: Sequence[str],
+            say: Callable[[str], None]) -> Tuple[int, str]:
+    """Fill the trainer: from the last checkpoint of the run to resume, else with its initial weights.
+
+    The updates done so far, and in words where the weights once came from. Raises UserError with a report if a file
+    does not hold exactly what the net needs.
+    """
+    path = latest(resume) if resume else None
+    if path is None:
+        tensors, origin = initial(cfg, spec, trainer.params, classes, say)
+        trainer.load(tensors)
+        return 0, origin
+    tensors, record = load_checkpoint(path)
+    report = match(tensors, {name: array.shape for name, array in trainer.dump().items()})
+    if not report.complete:
+        raise UserError(f"{path} does not fit this net:\n{report}")
+    _compare_classes(record["classes"], classes, path, say)
+    trainer.load(tensors)
+    return record["step"], record["weights"]
+
+
+def initial(cfg: Config, spec: ModuleType, params: Sequence[Param], classes: Sequence[str],
+            say: Callable[[str], None]) -> Tuple[Dict[str, np.ndarray], str]:
+    """Every parameter and running statistic by canonical name, and where they come from, in words.
+
+    Raises UserError with a report if a file does not hold exactly what the net needs.
+    """
+    drawn = {param.name: init.draw(spec.init(param.name, param.shape), cfg.seed, param.name, param.shape)
+             for param in params}
+    if cfg.weights:
+        path = model_file(cfg.weights)
+        tensors, metadata = files.read(path)
+        if "classes" in metadata and not cfg.fresh_head:
+            _compare_classes(json.loads(metadata["classes"]), classes, path, say)
+        merged = _merge(drawn, tensors, spec.HEAD if cfg.fresh_head else (), path, say)
+        return merged, f"{path}, sha256 {files.sha256(path)}"
+    if cfg.model.pretrained == "imagenet":
+        path, origin = imagenet.find(cfg.model.depth, cfg.weights_dir)
+        tensors, _ = files.read(path)
+        own = tuple(name for name in drawn if ".nl." in name)
+        return _merge(drawn, tensors, spec.HEAD + own, path, say), f"{origin}, {path}"
+    return drawn, f"drawn from seed {cfg.seed}"
+
+
+def model_file(path: str) -> str:
+    """The weights of a checkpoint folder, or the file itself."""
+    return os.path.join(path, "model.safetensors") if os.path.isdir(path) else path
+
+
+def _compare_classes(old: Sequence[str], new: Sequence[str], path: str, say: Callable[[str], None]) -> None:
+    """Warn when a label no longer means what it meant when the weights were trained."""
+    for label, (before, now) in enumerate(zip(old, new)):
+        if before != now:
+            say(f"warning: class {label} is {now!r} in the data but was {before!r} when {path} was trained")
+            return
+
+
+def _merge(drawn: Dict[str, np.ndarray], tensors: Dict[str, np.ndarray], fresh: Tuple[str, ...], path: str,
+           say: Callable[[str], None]) -> Dict[str, np.ndarray]:
+    """The file's tensors, strictly; names that begin with one of `fresh` stay as drawn."""
+    wanted = {name: array.shape for name, array in drawn.items() if not name.startswith(fresh)} if fresh else {
+        name: array.shape for name, array in drawn.items()}
+    kept = {name: array for name, array in tensors.items() if not (fresh and name.startswith(fresh))}
+    report = match(kept, wanted)
+    if not report.complete:
+        raise UserError(f"{path} does not fit this net:\n{report}\n  another number of classes? "
+                        "-o fresh_head=true starts with a new classifier")
+    say(f"weights: {len(wanted)} tensors from {path}" + (f", {len(drawn) - len(wanted)} drawn anew" if fresh else ""))
+    return {**drawn, **kept}

@@ -1,0 +1,34 @@
+"""Dynamic loss scale that lives on the device, so that an overflow is noticed and answered without waiting for it."""
+from typing import Dict
+
+import torch
+
+GROWTH, BACKOFF, PATIENCE = 2.0, 0.5, 2000  # as torch.amp.GradScaler: doubled after 2000 good steps, halved after a bad
+
+
+class Scaler:
+    """scale: 0-d fp32, 1 and constant unless dynamic. skipped, stuck: updates skipped so far, and in a row."""
+
+    def __init__(self, device: torch.device, dynamic: bool, initial: float):
+        self.dynamic = dynamic
+        self.scale = torch.full((), initial if dynamic else 1.0, device=device)
+        self.good = torch.zeros((), device=device)
+        self.skipped = torch.zeros((), device=device)
+        self.stuck = torch.zeros((), device=device)
+
+    def update(self, finite: torch.Tensor) -> None:
+        """Take note of one step; finite: 0-d bool."""
+        bad = (~finite).float()
+        self.skipped = self.skipped + bad
+        self.stuck = (self.stuck + 1) * bad
+        if self.dynamic:
+            self.good = (self.good + 1) * (1 - bad)
+            grown = torch.where(self.good >= PATIENCE, self.scale * GROWTH, self.scale)
+            self.good = torch.where(self.good >= PATIENCE, torch.zeros_like(self.good), self.good)
+            self.scale = torch.where(finite, grown, self.scale * BACKOFF)
+
+    def state(self) -> Dict[str, torch.Tensor]:
+        return {"scaler/scale": self.scale, "scaler/good": self.good, "scaler/skipped": self.skipped}
+
+    def load(self, name: str, value: torch.Tensor) -> None:
+        setattr(self, name, value.to(self.scale.device))

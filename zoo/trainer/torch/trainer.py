@@ -1,0 +1,146 @@
+"""One update in PyTorch, as zoo/trainer/protocol.py states it."""
+from typing import Dict, List, Mapping, Sequence, Tuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from data.batch import Batch, Field
+from zoo.trainer.protocol import Param, Plan
+from zoo.trainer.torch.names import tensors
+from zoo.trainer.torch.objectives import build
+from zoo.trainer.torch.scaler import Scaler
+from zoo.trainer.torch.world import World
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+Placed = Dict[str, torch.Tensor]
+
+
+class Trainer:
+    """The common trainer interface; see zoo/trainer/protocol.py for every method's contract."""
+
+    def __init__(self, Net: type, arch, objective, plan: Plan, world: World):
+        self.plan, self.world, self.device = plan, world, world.torch_device
+        layout = torch.channels_last if plan.channels_last else torch.contiguous_format
+        self.net = Net(arch).to(self.device, memory_format=layout)
+        self.forward = torch.compile(self.net) if plan.compile else self.net
+        self.objective = build(objective)
+        self.input = plan.fields[0].name
+        self._constants: Dict[str, Tuple[torch.Tensor, torch.Tensor]] = {
+            field.name: self._normalisation(field) for field in plan.fields if field.mean}
+        self._freeze()
+        self.named = tensors(self.net)
+        self.trained = {name: tensor for name, tensor in self.named.items() if tensor.requires_grad}
+        self.params = tuple(Param(name, tuple(tensor.shape), not isinstance(tensor, nn.Parameter))
+                            for name, tensor in self.named.items())
+        self.optimizer = self._sgd()
+        self.scaler = Scaler(self.device, plan.compute == "fp16", plan.loss_scale)
+
+    def put(self, batch: Batch) -> Placed:
+        placed = {name: torch.from_numpy(array) for name, array in batch.items()}
+        if self.device.type != "cuda":
+            return placed
+        return {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in placed.items()}
+
+    def step(self, parts: Sequence[Placed], lr: float) -> Dict[str, torch.Tensor]:
+        self._train_mode()
+        self.optimizer.zero_grad(set_to_none=True)
+        count = sum(self.objective.count(part) for part in parts)
+        loss = torch.zeros((), device=self.device)
+        for part in parts:
+            with torch.autocast(self.device.type, DTYPES[self.plan.compute], enabled=self.plan.compute != "fp32"):
+                output = self.forward(self._input(part), *(part[name] for name in self.plan.noise))
+                share = self.objective.total(output, part) / count
+            (share * self.scaler.scale).backward()
+            loss += share.detach()
+        return {"loss": loss, **self._update(lr)}
+
+    def read(self, receipt: Mapping[str, torch.Tensor]) -> Dict[str, float]:
+        values = torch.stack([value.float() for value in receipt.values()]).tolist()
+        return dict(zip(receipt, values))
+
+    @torch.no_grad()
+    def predict(self, placed: Placed) -> np.ndarray:
+        self.net.eval()
+        return self.forward(self._input(placed)).float().cpu().numpy()
+
+    def dump(self) -> Dict[str, np.ndarray]:
+        state = {**self.named, **self.scaler.state()}
+        state.update((f"momentum/{name}", self._momentum(tensor)) for name, tensor in self.trained.items())
+        return {name: tensor.detach().cpu().contiguous().numpy().copy() for name, tensor in state.items()}
+
+    @torch.no_grad()
+    def load(self, values: Mapping[str, np.ndarray]) -> None:
+        for name, value in values.items():
+            kind, _, rest = name.rpartition("/")
+            source = torch.from_numpy(np.ascontiguousarray(value))
+            if kind == "scaler":
+                self.scaler.load(rest, source)
+            elif kind == "momentum":
+                self._momentum(self.trained[rest]).copy_(source)
+            else:
+                self.named[name].copy_(source)
+
+    @torch.no_grad()
+    def diagnose(self) -> str:
+        state = [(f"weight or statistic {name}", tensor) for name, tensor in self.named.items()]
+        state += [(f"gradient of {name}", tensor.grad) for name, tensor in self.trained.items() if tensor.grad is not None]
+        found = [what for what, tensor in state if not torch.isfinite(tensor).all()]
+        return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
+
+    def _update(self, lr: float) -> Dict[str, torch.Tensor]:
+        """Unscale, clip, and let the fused kernel skip the update on the device if the gradient is not finite."""
+        scale = self.scaler.scale
+        gradients = [tensor.grad for tensor in self.trained.values() if tensor.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients) / scale
+        finite = torch.isfinite(norm)
+        divisor = scale
+        if self.plan.clip_norm is not None:
+            divisor = scale * torch.clamp(norm / self.plan.clip_norm, min=1.0)
+        self.optimizer.grad_scale = divisor
+        self.optimizer.found_inf = (~finite).float()
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr * group["factor"]
+        self.optimizer.step()
+        self.scaler.update(finite)
+        return {"grad_norm": norm, "scale": scale, "skipped": self.scaler.skipped, "stuck": self.scaler.stuck}
+
+    def _input(self, placed: Placed) -> torch.Tensor:
+        x = placed[self.input]
+        if self.input in self._constants:
+            factor, offset = self._constants[self.input]
+            # Channels last by construction: the pixels keep their order in memory, only the axes are renamed.
+            x = x.float().mul_(factor).add_(offset).movedim(-1, -3)
+        return x if self.plan.channels_last else x.contiguous()
+
+    def _normalisation(self, field: Field) -> Tuple[torch.Tensor, torch.Tensor]:
+        mean, std = (torch.tensor(values, dtype=torch.float64) for values in (field.mean, field.std))
+        return (1 / (255 * std)).float().to(self.device), (-mean / std).float().to(self.device)
+
+    def _freeze(self) -> None:
+        for name, parameter in self.net.named_parameters():
+            parameter.requires_grad_(self.plan.rule(name)[0] != 0)
+        self.frozen: List[nn.Module] = [
+            module for module in self.net.modules()
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.weight.requires_grad]
+
+    def _train_mode(self) -> None:
+        if not self.net.training:
+            self.net.train()
+            for module in self.frozen:
+                module.eval()
+
+    def _sgd(self) -> torch.optim.Optimizer:
+        groups: Dict[Tuple[float, float], List[torch.Tensor]] = {}
+        for name, tensor in self.trained.items():
+            groups.setdefault(self.plan.rule(name), []).append(tensor)
+        optimizer = torch.optim.SGD(
+            [{"params": members, "factor": factor, "weight_decay": decay} for (factor, decay), members in groups.items()],
+            lr=0.0, momentum=self.plan.momentum, fused=True)
+        # From the start, not at the first step: that one may be skipped.
+        for tensor in self.trained.values():
+            optimizer.state[tensor]["momentum_buffer"] = torch.zeros_like(tensor)
+        return optimizer
+
+    def _momentum(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.optimizer.state[tensor]["momentum_buffer"]

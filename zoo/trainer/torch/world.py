@@ -1,0 +1,53 @@
+"""This process's device, and the processes beside it."""
+from dataclasses import dataclass
+from typing import Dict, Mapping
+
+import numpy as np
+import torch
+
+from data.errors import UserError
+from zoo.trainer.protocol import Launch
+
+
+@dataclass(frozen=True)
+class World:
+    """One process alone."""
+    rank: int
+    size: int
+    torch_device: torch.device
+
+    @property
+    def device(self) -> str:
+        if self.torch_device.type == "cuda":
+            return f"{self.torch_device} ({torch.cuda.get_device_name(self.torch_device)})"
+        return f"cpu ({torch.get_num_threads()} threads)"
+
+    def precision(self, wanted: str) -> str:
+        """What to compute in: `amp` is fp16 with loss scaling on a GPU and bf16 on a CPU."""
+        if wanted == "amp":
+            return "fp16" if self.torch_device.type == "cuda" else "bf16"
+        if wanted == "bf16" and self.torch_device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
+            raise UserError(f"train.precision: {self.device} has no bf16; use fp16")
+        return wanted
+
+    def sum(self, arrays: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+        return dict(arrays)
+
+    def close(self) -> None:
+        pass
+
+
+def start(launch: Launch, device: str) -> World:
+    """The world of this process. device: auto, cpu, cuda or cuda:N. Raises UserError for one that is not there."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    kind, _, number = device.partition(":")
+    if kind not in ("cpu", "cuda") or number and not number.isdigit():
+        raise UserError(f"device: expected auto, cpu, cuda or cuda:N, got {device!r}")
+    if kind == "cuda":
+        if int(number or 0) >= torch.cuda.device_count():
+            raise UserError(f"device: there is no {device} here (CUDA devices found: {torch.cuda.device_count()}); "
+                            "use --device cpu")
+        device = f"cuda:{number or 0}"
+        torch.cuda.set_device(device)
+    return World(launch.rank, launch.size, torch.device(device))

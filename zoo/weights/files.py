@@ -1,0 +1,135 @@
+"""Files of named tensors: safetensors, and what torch.save wrote. Nothing in a file is ever executed."""
+import contextlib
+import hashlib
+import json
+import os
+from typing import Dict, Iterator, Mapping, Optional, Tuple
+
+import numpy as np
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
+
+from data.errors import UserError
+
+TORCH = (".pth", ".pt", ".pth.tar", ".bin")
+DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32, "I16": np.int16,
+          "I8": np.int8, "U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8, "BOOL": np.bool_}
+
+
+def read(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
+    """The tensors of a file by name and its metadata (empty for torch's files); 16-bit floats come back as float32.
+
+    Of a dict with an entry `state_dict` that entry is taken. Raises UserError if the file is missing, cut, of another
+    kind, or a pickle that is more than named tensors.
+    """
+    if not os.path.isfile(path):
+        raise UserError(f"{path}: no such file")
+    if str(path).endswith(".safetensors"):
+        return _read_safetensors(path)
+    if str(path).endswith(TORCH):
+        return _read_torch(path), {}
+    raise UserError(f"{path}: the name must end in .safetensors or in {', '.join(TORCH)}")
+
+
+def write(path: str, tensors: Mapping[str, np.ndarray], metadata: Optional[Mapping[str, str]] = None) -> None:
+    """Write a safetensors file whole or not at all. Raises UserError if it exists already."""
+    # asarray and not ascontiguousarray, which would give a scalar one dimension
+    chosen = {name: np.asarray(tensors[name], order="C") for name in sorted(tensors)}
+    with aside(path) as temporary, open(temporary, "wb") as file:
+        file.write(save(chosen, dict(metadata or {})))
+
+
+@contextlib.contextmanager
+def aside(path: str) -> Iterator[str]:
+    """A temporary name beside `path`: renamed to it when the block ends well, removed when it does not.
+
+    Raises UserError if `path` exists already or the folder cannot be written.
+    """
+    refuse_existing(path)
+    temporary = f"{path}.{os.getpid()}.part"  # the process id: ranks may write the same file
+    try:
+        yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        refuse_existing(path)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.remove(temporary)
+
+
+def refuse_existing(path: str) -> None:
+    if os.path.lexists(path):
+        raise UserError(f"{path} exists already and is not overwritten; remove it or give another name")
+
+
+def sha256(path: str) -> str:
+    """The SHA-256 of a file in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def metadata(path: str) -> Dict[str, str]:
+    """The metadata of a safetensors file, without reading its tensors. Raises UserError if there is no sane header."""
+    try:
+        with open(path, "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            if size > os.path.getsize(path):
+                raise ValueError
+            return json.loads(file.read(size)).get("__metadata__", {})
+    except (OSError, ValueError, AttributeError):
+        raise UserError(f"{path} is no whole safetensors file; remove it and fetch or convert it again") from None
+
+
+def _read_safetensors(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
+    try:
+        with open(path, "rb") as file:
+            entries = deserialize(file.read())
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is no whole safetensors file ({error}); fetch or convert it again") from None
+    return {name: _array(path, name, entry) for name, entry in entries}, metadata(path)
+
+
+def _array(path: str, name: str, entry: Mapping) -> np.ndarray:
+    if entry["dtype"] == "BF16":  # numpy has no bfloat16: it is the upper half of a float32
+        array = (np.frombuffer(entry["data"], np.uint16).astype(np.uint32) << 16).view(np.float32)
+    elif entry["dtype"] in DTYPES:
+        array = np.frombuffer(entry["data"], DTYPES[entry["dtype"]])
+        array = array.astype(np.float32) if array.dtype == np.float16 else array
+    else:
+        raise UserError(f"{path}: {name} has the type {entry['dtype']}, which is not read; save it as float32")
+    return array.reshape(entry["shape"])
+
+
+def _read_torch(path: str) -> Dict[str, np.ndarray]:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise UserError(f"{path}: reading a {TORCH[0]} file needs PyTorch; install it, or convert the file to "
+                        "safetensors where PyTorch is installed") from None
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # what a broken or foreign file raises differs by its format and by torch's version
+        reason = str(error).strip().split("\n")[0]
+        raise UserError(
+            f"{path} is not read: it is broken, or holds more than tensors, which would mean running code from it "
+            f"({type(error).__name__}: {reason}). If you trust it, load it elsewhere and save its state_dict alone"
+        ) from None
+    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
+        content = content["state_dict"]
+    if not isinstance(content, dict) or not content:
+        raise UserError(f"{path} holds no named tensors but a {type(content).__name__}; save a state_dict")
+    arrays = {}
+    for name, value in content.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise UserError(f"{path}: the entry {name!r} is no tensor but a {type(value).__name__}; save a state_dict")
+        if value.layout != torch.strided or value.is_quantized:
+            raise UserError(f"{path}: {name} is sparse or quantised; save it as a dense float32 tensor")
+        half = value.dtype in (torch.float16, torch.bfloat16)
+        arrays[name] = (value.float() if half else value).detach().numpy()
+    return arrays
