@@ -49,8 +49,8 @@ def main(argv: Optional[List[str]] = None) -> int:
 
 def parse(argv: Optional[List[str]]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="convert.py", description="Weights of other projects to the zoo's names and format, and back to torchvision's.",
-        epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog="convert.py", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Weights of other projects to the zoo's names and format, and back to torchvision's.")
     add = parser.add_argument
     add("source", metavar="IN", help=f".safetensors, or torch's {', '.join(files.TORCH)}, from which no code is run")
     add("target", metavar="OUT", help=".safetensors; with --to torchvision also .pth. Never overwritten")
@@ -145,8 +145,8 @@ def save(path: str, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, st
     if path.endswith(".safetensors"):
         return files.write(path, tensors, metadata)
     import torch
-    with files.aside(path) as temporary:
-        torch.save({name: torch.from_numpy(np.array(array)) for name, array in tensors.items()}, temporary)
+    with files.aside(path) as temporary, open(temporary, "wb") as file:
+        torch.save({name: torch.from_numpy(np.array(array)) for name, array in tensors.items()}, file)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def save_checkpoint(run: str, step: int, tensors: Mapping[str, np.ndarray], reco
         metadata = {"step": str(step), "classes": json.dumps(record["classes"])}  # class names travel with the weights
         sizes = {}
         for file, update in zip(FILES, (False, True)):
-            chosen = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors) if is_update[name] == update}
+            chosen = {name: np.asarray(tensors[name], order="C") for name in sorted(tensors) if is_update[name] == update}
             sizes[file] = write_synced(os.path.join(aside, file), save(chosen, metadata))
         text = json.dumps({**record, "step": step, "files": sizes}, indent=1)
         write_synced(os.path.join(aside, "checkpoint.json"), text.encode())

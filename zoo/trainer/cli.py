@@ -1,13 +1,21 @@
 """The command line of train.py, and the recipe it results in."""
 import argparse
 import os
-from typing import List, Mapping, NamedTuple, Optional
+from typing import List, NamedTuple, Optional
 
+import data
+import zoo
 from data.errors import UserError
+from zoo import tasks
 from zoo.trainer import config, runs
 from zoo.trainer.recipe import Config
 
 HERE = "newest"  # --resume without a folder
+
+# Whose settings fill the sections of a recipe, and which key names the owner.
+FIND = {"model": ("model.name", lambda name: zoo.find(name).Arch),
+        "data": ("data.name", lambda name: data.find(name).Settings),
+        "task": ("model.name", lambda name: tasks.find(zoo.find(name).TASK).Settings)}
 
 EPILOG = """\
 examples
@@ -47,8 +55,8 @@ def parse(argv: Optional[List[str]] = None) -> argparse.Namespace:
     add("--seed", type=int, metavar="N", help="of weights, order, augmentation and dropout; default 1")
     add("--out", metavar="DIR", help="folder of the run; default runs/<recipe>, or the next free number behind it")
     add("--resume", metavar="DIR", nargs="?", const=HERE,
-        help="continue the run in DIR; without DIR: the one in --out, started if there is none yet, "
-             "or the newest of runs/<recipe>")
+        help="continue the run in DIR (started there if -c is given and DIR is not there yet); without DIR: "
+             "the one in --out, likewise, or the newest of runs/<recipe>")
     add("--weights", metavar="FILE", help="start from, or evaluate, these weights: .safetensors or a checkpoint folder")
     add("--eval-only", action="store_true", help="evaluate --weights or the last checkpoint of --resume, train nothing")
     add("--max-steps", type=int, metavar="N", help="stop after update N, evaluate and save; the schedule stays the same")
@@ -56,7 +64,7 @@ def parse(argv: Optional[List[str]] = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def read(arguments: argparse.Namespace, find: Mapping[str, config.Find]) -> Request:
+def read(arguments: argparse.Namespace) -> Request:
     """The recipe with all changes applied. Raises UserError."""
     if arguments.max_steps is not None and arguments.max_steps < 1:
         raise UserError("--max-steps: must be at least 1")
@@ -72,10 +80,10 @@ def read(arguments: argparse.Namespace, find: Mapping[str, config.Find]) -> Requ
     resume = _resumed(arguments, entries, recipe)
     if resume:
         entries["out"] = config.Entry(resume, "--resume")
-    settings, resolved = config.build(entries, find)
+    settings, resolved = config.build(entries, FIND)
     changed: List[str] = []
     if resume and os.path.exists(os.path.join(resume, runs.RECIPE)):
-        _, before = config.build(config.read(os.path.join(resume, runs.RECIPE)), find)
+        _, before = config.build(config.read(os.path.join(resume, runs.RECIPE)), FIND)
         changed = runs.check_same(before, resolved)
     return Request(settings, resolved, recipe, resume, changed)
 
@@ -95,6 +103,9 @@ def _resumed(arguments: argparse.Namespace, entries: config.Entries, recipe: str
     if arguments.resume != HERE:
         if arguments.out and os.path.realpath(arguments.out) != os.path.realpath(arguments.resume):
             raise UserError("--resume DIR continues in DIR; leave out --out")
+        if arguments.config and not os.path.exists(arguments.resume):
+            entries["out"] = config.Entry(arguments.resume, "--resume")  # killed before it made its folder: start there
+            return None
         return runs.existing(arguments.resume, recipe)
     if out:
         return out if runs.is_run(out) else None

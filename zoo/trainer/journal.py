@@ -1,6 +1,6 @@
 """What happened in a run, as events: dictionaries with `event`, `time` (Unix seconds) and fields of their own.
 
-    load     checksum, train_samples, val_samples               begin   the facts of the run; starts the clock
+    load     at, checksum, train_samples                        begin   the facts of the run; starts the clock
     train    step, epoch, lr, loss, grad_norm, scale, skipped, samples_per_s, wait_share
     eval     step, epoch, accuracy (the main metric), the metrics, seconds
     bad      epoch, name, reason, replaced_by                   save    step, path, best

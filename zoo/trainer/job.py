@@ -1,0 +1,57 @@
+"""A recipe made real: data, schedule and trainer, assembled once for train.py and the tools alike."""
+import time
+from types import ModuleType
+from typing import Any, Callable, Mapping, NamedTuple, Tuple
+
+import data
+import zoo
+from data.batch import Noise
+from zoo import tasks
+from zoo.trainer import launch, schedule
+from zoo.trainer.cli import Request
+from zoo.trainer.protocol import Plan, Trainer, World
+
+
+class Job(NamedTuple):
+    """What a run works with; arch and plan are complete, and nothing of it changes any more."""
+    spec: ModuleType
+    task: ModuleType
+    train_set: Any
+    val_set: Any
+    checksum: str
+    loaded_at: float  # Unix seconds
+    arch: Any
+    noise: Tuple[Noise, ...]
+    clock: schedule.Clock
+    lr: Callable[[int], float]
+    plan: Plan
+    world: World
+    trainer: Trainer
+
+
+def assemble(request: Request, environ: Mapping[str, str]) -> Job:
+    """Load the data, then the framework, then build the trainer. Raises UserError, the cheap reasons first."""
+    cfg = request.config
+    launched = launch.detect(environ)
+    model, dataset = request.resolved["model.name"].value, data.find(request.resolved["data.name"].value)
+    spec = zoo.find(model)
+    task = tasks.find(spec.TASK)
+    train_set, val_set = dataset.load(cfg.data)
+    checksum, loaded_at = dataset.checksum(train_set, val_set), time.time()
+    arch = zoo.fit(spec, cfg.model, train_set.fields, len(train_set.classes))
+
+    backend, Net = zoo.load_trainer(cfg.framework), zoo.load_net(model, cfg.framework)
+    world = backend.start(launched, cfg.device)
+    clock, noise = schedule.clock(cfg.train, len(train_set), world.size), spec.noise(arch)
+
+    def rule(name: str) -> Tuple[float, float]:
+        factor, decay = spec.rule(arch, name)
+        return factor, decay * cfg.optim.weight_decay
+
+    plan = Plan(fields=train_set.fields + tuple(source.field for source in noise),
+                noise=tuple(source.name for source in noise), rule=rule, compute=world.precision(cfg.train.precision),
+                momentum=cfg.optim.momentum, clip_norm=cfg.optim.clip_norm, accumulate=cfg.train.accumulate,
+                channels_last=cfg.train.channels_last, compile=cfg.train.compile)
+    trainer = backend.Trainer(Net, arch, task.objective(cfg.task), plan, world)
+    return Job(spec, task, train_set, val_set, checksum, loaded_at, arch, noise, clock,
+               schedule.rate(cfg.optim, cfg.train, clock), plan, world, trainer)
