@@ -57,6 +57,9 @@ def run(arguments) -> int:
         return 0
 
     with Journal(folder, [console, Scalars(folder), airank.Writer(folder, cfg.target, cfg.warmup_epochs)]) as journal:
+        if request.resume and first >= last and journal.has("end"):
+            console.say(f"{folder} is complete at step {first}: nothing to do")
+            return 0
         if request.resume:
             journal.add("resume", step=first, path=checkpoint.latest(folder))
         if not journal.has("begin"):

@@ -31,7 +31,9 @@ def save_checkpoint(run: str, step: int, tensors: Mapping[str, np.ndarray], reco
         shutil.rmtree(aside, ignore_errors=True)
         os.makedirs(aside)
         is_update = {name: "/" in name for name in tensors}
-        metadata = {"step": str(step), "classes": json.dumps(record["classes"])}  # class names travel with the weights
+        # Class names travel with the weights. One key alone: safetensors writes several in random order, and the same
+        # run must give the same bytes.
+        metadata = {"classes": json.dumps(record["classes"])}
         sizes = {}
         for file, update in zip(FILES, (False, True)):
             chosen = {name: np.asarray(tensors[name], order="C") for name in sorted(tensors) if is_update[name] == update}

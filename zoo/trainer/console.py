@@ -45,7 +45,8 @@ class Console:
         self.rich.print(text, markup=False)
 
     def close(self) -> None:
-        self.bar.stop()
+        if self.rich.is_terminal:  # elsewhere it would print an empty line
+            self.bar.stop()
 
     def _train(self, event: Mapping[str, Any]) -> None:
         rate = (f"{event['samples_per_s']:.1f} samples/s, waiting for data {event['wait_share']:.0%}, "

@@ -22,7 +22,7 @@ class Trainer:
     def __init__(self, Net: type, arch, objective, plan: Plan, world: World):
         self.plan, self.world, self.device = plan, world, world.torch_device
         layout = torch.channels_last if plan.channels_last else torch.contiguous_format
-        self.net = Net(arch).to(self.device, memory_format=layout)
+        self.net = Net(arch).to(self.device, memory_format=layout).eval()  # a step switches it to training
         self.forward = torch.compile(self.net) if plan.compile else self.net
         self.objective = build(objective)
         self.input = plan.fields[0].name
@@ -73,7 +73,7 @@ class Trainer:
     def load(self, values: Mapping[str, np.ndarray]) -> None:
         for name, value in values.items():
             kind, _, rest = name.rpartition("/")
-            source = torch.from_numpy(np.ascontiguousarray(value))
+            source = torch.from_numpy(np.array(value))  # a copy: torch wants it writable
             if kind == "scaler":
                 self.scaler.load(rest, source)
             elif kind == "momentum":

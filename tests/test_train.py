@@ -1,0 +1,311 @@
+"""train.py as a user runs it: tiny nets on tiny clips, one process per run."""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import load_file
+
+from data import motion
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TINY = {"model.width": 8, "data.size": 16, "data.segments": 2, "data.workers": 0, "data.train_clips": 16,
+        "data.val_clips": 8, "train.epochs": 6, "train.batch": 4, "train.eval_batch": 8, "train.log_every": 1,
+        "train.save_every": "1 steps", "model.dropout": 0.5}
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory):
+    root = str(tmp_path_factory.mktemp("set") / "motion")
+    motion.make(root, 16, 8)
+    return root
+
+
+def command(clips, *words, **changes):
+    settings = {**TINY, "data.root": clips, **{key.replace("__", "."): value for key, value in changes.items()}}
+    pairs = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
+    return [sys.executable, os.path.join(ROOT, "train.py"), "-c", os.path.join(ROOT, "configs/tsm_demo.yaml"), *pairs,
+            *map(str, words)]
+
+
+def run(words, cwd=None):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=cwd or ROOT, env=environment)
+
+
+def weights(folder, step):
+    path = os.path.join(folder, "checkpoints", f"step-{step:08d}")
+    return {**load_file(os.path.join(path, "model.safetensors")), **load_file(os.path.join(path, "update.safetensors"))}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def events(folder):
+    with open(os.path.join(folder, "events.jsonl")) as file:
+        return [json.loads(line) for line in file]
+
+
+@pytest.fixture(scope="module")
+def straight(clips, tmp_path_factory):
+    """A run of 24 steps that nothing disturbed."""
+    folder = str(tmp_path_factory.mktemp("straight") / "run")
+    done = run(command(clips, "--out", folder))
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_a_run_leaves_what_it_promises(straight):
+    folder, out = straight
+    assert sorted(os.listdir(folder)) == ["airank.log", "checkpoints", "config.yaml", "events.jsonl", "tensorboard"]
+    assert os.listdir(os.path.join(folder, "tensorboard"))
+    kinds = [event["event"] for event in events(folder)]
+    assert kinds.count("eval") == 6 and kinds.count("train") == 24 and kinds[0] == "load" and kinds[-1] == "end"
+    assert "the head has 8 outputs (8 classes in the data)" in out and "computing in fp32 with torch on cpu" in out
+    assert "global batch 4, 24 steps, learning rate 0.005 at step 1" in out
+    kept = sorted(name for name in os.listdir(os.path.join(folder, "checkpoints")) if name.startswith("step-"))
+    evals = [event for event in events(folder) if event["event"] == "eval"]
+    best = max(evals, key=lambda event: event["accuracy"])["step"]
+    assert kept == sorted({f"step-{step:08d}" for step in (best, 22, 23, 24)})
+    assert os.readlink(os.path.join(folder, "checkpoints", "best")) == f"step-{best:08d}"
+    with open(os.path.join(folder, "checkpoints", "last", "checkpoint.json")) as file:
+        record = json.load(file)
+    assert record["classes"] == list(motion.CLASSES) and record["step"] == 24 and record["weights"].startswith("drawn")
+
+
+def test_the_log_satisfies_airank(straight):
+    folder, _ = straight
+    done = run([sys.executable, os.path.join(ROOT, "tools/check_log.py"), os.path.join(folder, "airank.log"), "--strict",
+                "--samples", "16", "--target", "0.95"])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(clips, straight, tmp_path):
+    again = run(command(clips, "--out", tmp_path / "again", "--max-steps", 24, data__workers=1))
+    assert again.returncode == 0, again.stderr
+    for name in ("model.safetensors", "update.safetensors"):
+        paths = [os.path.join(folder, "checkpoints/last", name) for folder in (straight[0], tmp_path / "again")]
+        assert open(paths[0], "rb").read() == open(paths[1], "rb").read()
+    other = run(command(clips, "--out", tmp_path / "other", "--max-steps", 1, "--seed", 2))
+    assert other.returncode == 0
+    assert not same(weights(tmp_path / "other", 1), weights(straight[0], 24))
+
+
+def test_killed_at_random_and_resumed_ends_bit_identical(clips, straight, tmp_path):
+    folder, rng, kills = tmp_path / "run", random.Random(5), 0
+    words = command(clips, "--resume", folder)
+    while kills < 4:
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+                                   env={**os.environ, "OMP_NUM_THREADS": "1"})
+        start, before = time.monotonic(), len(lines(folder))
+        # Kill once a random number of events has come since the start, so that slow machines get through too.
+        wanted = rng.randint(1, 12)
+        while process.poll() is None and len(lines(folder)) < before + wanted and time.monotonic() - start < 60:
+            time.sleep(0.01)
+        if process.poll() is not None:
+            assert process.returncode == 0, process.stderr.read()
+            break
+        time.sleep(rng.random() * 0.1)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert kills >= 2
+    done = run(words)
+    assert done.returncode == 0, done.stderr
+    assert same(weights(folder, 24), weights(straight[0], 24))
+    counted = [event for event in _history(folder) if event["event"] == "train"]
+    assert [event["step"] for event in counted] == list(range(1, 25))
+    undisturbed = {event["step"]: event["loss"] for event in events(straight[0]) if event["event"] == "train"}
+    assert {event["step"]: event["loss"] for event in counted} == undisturbed
+
+
+def lines(folder):
+    try:
+        with open(os.path.join(folder, "events.jsonl")) as file:
+            return file.readlines()
+    except FileNotFoundError:
+        return []
+
+
+def _history(folder):
+    from zoo.trainer.journal import history
+    return history(str(folder))
+
+
+def test_sigterm_saves_says_so_and_exits_143(clips, straight, tmp_path):
+    folder = tmp_path / "run"
+    process = subprocess.Popen(command(clips, "--out", folder, train__save_every="100 epochs"), stdout=subprocess.PIPE,
+                               text=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    while len(lines(folder)) < 6:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 143 and f"--resume {folder}" in out
+    done = run([sys.executable, os.path.join(ROOT, "train.py"), "--resume", str(folder)])
+    assert done.returncode == 0, done.stderr
+    assert same(weights(folder, 24), weights(straight[0], 24))
+
+
+def test_evaluation_alone_repeats_the_number(clips, straight):
+    folder, _ = straight
+    accuracy = [event for event in events(folder) if event["event"] == "eval"][-1]["accuracy"]
+    for source in (["--weights", f"{folder}/checkpoints/last"], ["--resume", folder],
+                   ["--weights", f"{folder}/checkpoints/last/model.safetensors"]):
+        done = run(command(clips, "--eval-only", *source, train__eval_batch=3))
+        assert done.returncode == 0, done.stderr
+        assert f"top1 {accuracy:.4f}" in done.stdout and "over 8 samples" in done.stdout
+
+
+def test_a_run_is_never_overwritten(clips, straight, tmp_path):
+    before = weights(straight[0], 24)
+    done = run(command(clips, "--out", straight[0]))
+    assert done.returncode == 2 and "--resume" in done.stderr and "Traceback" not in done.stderr
+    assert same(weights(straight[0], 24), before)
+    for expected in ("tsm_demo", "tsm_demo-2"):
+        done = run(command(clips, "--max-steps", 1), cwd=tmp_path)
+        assert done.returncode == 0 and os.path.isdir(tmp_path / "runs" / expected)
+
+
+def test_a_finished_run_is_left_alone(clips, straight, tmp_path):
+    shutil.copytree(straight[0], tmp_path / "run", symlinks=True)
+    done = run(command(clips, "--resume", tmp_path / "run"))
+    assert done.returncode == 0 and "is complete at step 24" in done.stdout
+    for name in ("events.jsonl", "airank.log"):
+        assert (tmp_path / "run" / name).read_text() == open(os.path.join(straight[0], name)).read()
+    assert sum("test_finish" in line for line in open(tmp_path / "run" / "airank.log")) == 1
+
+
+def test_resume_refuses_another_model_and_reports_other_changes(clips, straight, tmp_path):
+    shutil.copytree(straight[0], tmp_path / "run", symlinks=True)
+    done = run(command(clips, "--resume", tmp_path / "run", model__shift_div=4))
+    assert done.returncode == 2 and "model.shift_div: 8 -> 4" in done.stderr
+    done = run(command(clips, "--resume", tmp_path / "run", train__keep=2))
+    assert done.returncode == 0 and "train.keep: 3 -> 2" in done.stdout
+
+
+def spoil(clips, tmp_path, split, numbers, content=b"not a video"):
+    """A copy of the set with some files replaced; their names."""
+    root = tmp_path / "spoiled"
+    shutil.copytree(clips, root)
+    names = [line.split()[0] for line in open(root / f"{split}.list")]
+    for number in numbers:
+        (root / names[number]).write_bytes(content)
+    return root, [names[number] for number in numbers]
+
+
+def test_bad_training_files_are_replaced_counted_and_named_once(clips, tmp_path):
+    root, names = spoil(clips, tmp_path, "train", (3, 9), b"")
+    done = run(command(root, "--out", tmp_path / "run", data__max_bad=0.2))
+    assert done.returncode == 0, done.stderr
+    for name in names:
+        assert done.stdout.count(f"unreadable sample: {name}: the file is empty") == 1
+    assert [event["event"] for event in events(tmp_path / "run")].count("bad") == 2
+
+
+def test_too_many_bad_training_files_stop_the_run_and_are_all_named(clips, tmp_path):
+    root, names = spoil(clips, tmp_path, "train", (3, 9, 12))
+    done = run(command(root, "--out", tmp_path / "run"))
+    assert done.returncode == 2 and "data.max_bad is 0.001" in done.stderr and "Traceback" not in done.stderr
+    assert all(name in done.stderr for name in names)
+    done = run([sys.executable, os.path.join(ROOT, "tools/check_data.py"), "-c", os.path.join(ROOT, "configs/tsm_demo.yaml"),
+                "-o", f"data.root={root}", "-o", "data.train_clips=16", "-o", "data.val_clips=8"])
+    assert done.returncode == 1 and all(name in done.stdout for name in names) and "3 unreadable" in done.stdout
+
+
+def test_a_bad_evaluation_file_is_an_error_or_counts_as_wrong(clips, tmp_path):
+    root, names = spoil(clips, tmp_path, "val", (2,))
+    done = run(command(root, "--out", tmp_path / "a", "--max-steps", 1))
+    assert done.returncode == 2 and names[0] in done.stderr and "data.eval_bad=wrong" in done.stderr
+    done = run(command(root, "--out", tmp_path / "b", "--max-steps", 1, data__eval_bad="wrong"))
+    assert done.returncode == 0 and "1 unreadable, counted as wrong" in done.stdout and "over 8 samples" in done.stdout
+
+
+def test_a_run_that_diverges_stops_and_names_the_tensor(clips, tmp_path):
+    done = run(command(clips, "--out", tmp_path / "run", optim__lr=1e38, train__max_stuck=3, train__epochs=50))
+    assert done.returncode == 2 and "no finite gradient in the last 3 updates" in done.stderr
+    assert "not finite: weight or statistic" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_ten_clips_three_crops_and_pictures(clips, tmp_path):
+    """Test-time views, and a list of picture folders with other class names."""
+    import cv2
+
+    from data.decode import video_frames
+    root = tmp_path / "pictures"
+    for split in ("train", "val"):
+        rows = []
+        for line in open(os.path.join(clips, f"{split}.list")):
+            path, label = line.split()
+            os.makedirs(root / path)
+            for number, frame in enumerate(video_frames(os.path.join(clips, path), np.arange), 1):
+                cv2.imwrite(str(root / path / f"img_{number:05d}.jpg"), frame[:, :, ::-1])
+            rows.append(f"{path} {number} {int(label) // 2}\n")
+        (root / f"{split}.list").write_text("".join(rows))
+    changes = {key: value for key, value in TINY.items() if key not in ("data.train_clips", "data.val_clips")}
+    pairs = [word for key, value in {**changes, "data.name": "kinetics", "data.root": root, "data.flip_pairs": "[]",
+                                     "data.eval_sampling": "dense", "data.eval_crops": 3, "train.eval_batch": 2}.items()
+             for word in ("-o", f"{key}={value}")]
+    done = run([sys.executable, os.path.join(ROOT, "train.py"), "-c", os.path.join(ROOT, "configs/tsm_demo.yaml"), *pairs,
+                "--max-steps", "1", "--out", str(tmp_path / "run")])
+    assert done.returncode == 0, done.stderr
+    assert "the head has 4 outputs (4 classes in the data)" in done.stdout and "over 8 samples" in done.stdout
+
+
+@pytest.mark.parametrize("words, said", [
+    ([], "no recipe: name one with -c"),
+    (["-c", "configs/nothing.yaml"], "configs/nothing.yaml: cannot read this recipe"),
+    (["-c", "configs/tsm_demo.yaml", "-o", "shift_place=none"], "did you mean model.shift_place?"),
+    (["-c", "configs/tsm_demo.yaml", "-o", "model.shift_place=nome"], "did you mean none?"),
+    (["-c", "configs/tsm_demo.yaml", "-o", "model.name=tsn"], "there is no model 'tsn'; there are: resnet, tsm"),
+    (["-c", "configs/tsm_demo.yaml", "--framework", "paddle"], "framework: the trainer is not written in 'paddle'"),
+    (["-c", "configs/tsm_demo.yaml", "--device", "cuda:7"], "there is no cuda:7 here"),
+    (["-c", "configs/tsm_demo.yaml", "--eval-only"], "name what to evaluate"),
+    (["-c", "configs/tsm_demo.yaml", "--resume", "--max-steps", "1"], "there is no run runs/tsm_demo"),
+    (["-c", "configs/tsm_demo.yaml", "-o", "model.num_classes=3"], "model.num_classes: the net has 3 outputs"),
+    (["-c", "configs/tsm_demo.yaml", "-o", "model.temporal_pool=true", "-o", "data.segments=3"], "model.temporal_pool"),
+    (["-c", "configs/tsm_demo.yaml", "--weights", "nowhere.safetensors"], "nowhere.safetensors"),
+])
+def test_mistakes_end_in_one_message(clips, tmp_path, words, said):
+    os.symlink(os.path.join(ROOT, "configs"), tmp_path / "configs")
+    words = words + (["-o", f"data.root={clips}", "-o", "data.train_clips=16", "-o", "data.val_clips=8"] if words else [])
+    done = run([sys.executable, os.path.join(ROOT, "train.py"), *words], cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and done.stderr.startswith("error: ")
+
+
+def test_without_data_the_folder_and_the_demo_are_named(tmp_path):
+    start = time.monotonic()
+    done = run([sys.executable, os.path.join(ROOT, "train.py"), "-c", os.path.join(ROOT, "configs/tsm_k400.yaml"), "--amp"],
+               cwd=tmp_path)
+    assert done.returncode == 2 and time.monotonic() - start < 10
+    assert str(tmp_path / "datasets/k400") in done.stderr and "configs/tsm_demo.yaml --amp" in done.stderr
+    assert not os.listdir(tmp_path)
+
+
+def test_without_imagenet_weights_the_file_to_place_is_named(clips, tmp_path):
+    pairs = ["-o", f"data.root={clips}", "-o", "data.name=motion", "-o", "data.train_clips=16", "-o", "data.val_clips=8",
+             "-o", f"weights_dir={tmp_path}/weights"]
+    code = ("import sys, urllib.request, zoo.weights.imagenet as i\n"
+            "def refused(url, path): raise OSError('no network')\n"
+            "i.download = refused\nimport train\nsys.exit(train.main(sys.argv[1:]))")
+    done = subprocess.run([sys.executable, "-c", code, "-c", "configs/tsm_k400.yaml", *pairs, "--out", str(tmp_path / "run")],
+                          capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 2, done.stderr
+    assert "resnet50-0676ba61.pth" in done.stderr and "-o model.pretrained=null" in done.stderr
+
+
+def test_print_config_tells_where_values_come_from(clips):
+    done = run(command(clips, "--amp", "--print-config"))
+    assert done.returncode == 0
+    lines = {line.split(":")[0].strip(): line for line in done.stdout.splitlines()}
+    assert "# --amp" in lines["precision"] and "tsm_demo.yaml:" in lines["depth"] and "# -o data.root" in lines["root"]
+    assert "tsm_k400.yaml:" in lines["shift_place"] and "# default" in lines["partial_bn"]
+    assert yaml.safe_load(done.stdout)["optim"]["lr"] == 0.02

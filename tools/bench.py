@@ -1,0 +1,165 @@
+"""What the zoo's own code costs: the trainer's step against a bare framework loop, the data pipeline alone."""
+import argparse
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from typing import Callable, Dict, List, Optional
+
+import numpy as np
+
+from data import augment, decode, order
+from data.batch import collate
+from data.errors import UserError
+from data.stream import open_training
+from zoo.trainer import cli
+from zoo.trainer.job import Job, assemble
+
+EPILOG = """\
+step   one update of this trainer and one of a plain loop (same net, input, precision, clipping and parameter groups),
+       in turn on the same batch; the ratio of the medians is this trainer's time / the plain loop's
+data   samples per second of the input pipeline alone, and where one reader thread spends its time
+
+examples
+  python tools/bench.py step -c configs/tsm_demo.yaml
+  python tools/bench.py step -c configs/tsm_k400.yaml --amp -o data.root=/data/k400 -o model.pretrained=null
+  python tools/bench.py data -c configs/tsm_k400.yaml -o data.root=/data/k400 -o data.workers=8"""
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    parser = argparse.ArgumentParser(prog="bench.py", description=__doc__, epilog=EPILOG,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("step", "data"))
+    parser.add_argument("-c", "--config", metavar="FILE", required=True, help="recipe to measure")
+    parser.add_argument("-n", "--count", type=int, default=30, metavar="N",
+                        help="measured steps of each kind, or batches to read; default 30")
+    parser.add_argument("-o", "--override", metavar="KEY=VALUE", action="append", default=[], help="as for train.py")
+    parser.add_argument("--amp", action="store_true", help="as for train.py")
+    parser.add_argument("--device", metavar="NAME", help="as for train.py")
+    arguments = parser.parse_args(argv)
+    recipe = ["-c", arguments.config] + [word for pair in arguments.override for word in ("-o", pair)]
+    recipe += ["--amp"] * arguments.amp + (["--device", arguments.device] if arguments.device else [])
+    try:
+        if arguments.count < 1:
+            raise UserError("--count: must be at least 1")
+        job = assemble(cli.read(cli.parse(recipe)), os.environ)
+        for line in (bench_step if arguments.what == "step" else bench_data)(job, arguments.count):
+            print(line)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def bench_step(job: Job, count: int) -> List[str]:
+    """Both loops in turn, step by step, so that a machine whose speed drifts is the same for both."""
+    rows = [job.train_set.sample(index % len(job.train_set), order.generator(0, "bench", index))
+            for index in range(job.clock.global_batch // job.plan.accumulate)]
+    for index, row in enumerate(rows):
+        row.update({source.name: source.draw(order.generator(0, source.name, index)) for source in job.noise})
+    placed = job.trainer.put(collate(rows, len(rows)))
+    parts = [placed] * job.plan.accumulate
+
+    def ours() -> None:
+        job.trainer.read(job.trainer.step(parts, 1e-3))
+
+    bare = _bare_loop(job, placed)
+    loops = {"this trainer": ours, "bare loop": bare}
+    for loop in loops.values():
+        for _ in range(3):  # allocators, kernel choices, compilation
+            loop()
+    seconds: Dict[str, List[float]] = {name: [] for name in loops}
+    for _ in range(count):
+        for name, loop in loops.items():
+            began = time.perf_counter()
+            loop()
+            seconds[name].append(time.perf_counter() - began)
+    median = {name: statistics.median(values) for name, values in seconds.items()}
+    lines = [f"{name:<13} median {median[name] * 1e3:9.2f} ms  min {min(values) * 1e3:9.2f}  max {max(values) * 1e3:9.2f}"
+             f"  {job.clock.global_batch / median[name]:9.1f} samples/s" for name, values in seconds.items()]
+    pairs = [a / b for a, b in zip(seconds["this trainer"], seconds["bare loop"])]
+    return [f"{job.plan.compute} on {job.world.device}, {count} steps of {job.clock.global_batch} samples each"] + lines + [
+        f"ratio of medians {median['this trainer'] / median['bare loop']:.4f}, "
+        f"median of the ratios pair by pair {statistics.median(pairs):.4f}"]
+
+
+def _bare_loop(job: Job, placed: Dict) -> Callable[[], None]:
+    """The shortest PyTorch loop that does the same update, on a copy of the net."""
+    import copy
+
+    import torch
+    import torch.nn.functional as F
+
+    trainer, plan = job.trainer, job.plan
+    net = copy.deepcopy(trainer.net).train()
+    groups = [{"params": [parameter], "factor": plan.rule(name)[0], "weight_decay": plan.rule(name)[1]}
+              for name, parameter in net.named_parameters() if parameter.requires_grad]
+    merged: Dict = {}
+    for group in groups:
+        merged.setdefault((group["factor"], group["weight_decay"]), []).extend(group["params"])
+    optimizer = torch.optim.SGD([{"params": params, "lr": 1e-3 * factor, "weight_decay": decay}
+                                 for (factor, decay), params in merged.items()], momentum=plan.momentum, fused=True)
+    field = plan.fields[0]
+    mean, std = (torch.tensor(values, device=trainer.device) * 255 for values in (field.mean, field.std))
+    scaler = torch.amp.GradScaler(trainer.device.type, enabled=plan.compute == "fp16")
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(plan.compute, torch.float32)
+
+    def loop() -> None:
+        optimizer.zero_grad()
+        for _ in range(plan.accumulate):
+            images = ((placed[field.name].float() - mean) / std).movedim(-1, -3)
+            with torch.autocast(trainer.device.type, dtype, enabled=plan.compute != "fp32"):
+                output = net(images, *(placed[name] for name in plan.noise))
+                loss = F.cross_entropy(output, placed["label"]) / plan.accumulate
+            scaler.scale(loss).backward()
+        if plan.clip_norm is not None:
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(net.parameters(), plan.clip_norm)
+        scaler.step(optimizer)
+        scaler.update()
+        loss.item()
+    return loop
+
+
+def bench_data(job: Job, count: int) -> List[str]:
+    """The stream as training opens it, then single samples in this thread with the two halves timed."""
+    batch, settings = job.clock.global_batch // job.plan.accumulate, job.train_set.settings
+    stream = open_training(job.train_set, 0, batch, 0, count + 2, noise=job.noise)
+    next(stream), next(stream)  # workers start
+    began = time.perf_counter()
+    for _ in stream:
+        pass
+    rate = count * batch / (time.perf_counter() - began)
+
+    spent = {"decoding": 0.0, "augmenting": 0.0}
+    for module, names, kind in ((decode, ("video_frames", "picture_frames"), "decoding"),
+                                (augment, ("resize", "crop", "flip"), "augmenting")):
+        for name in names:
+            setattr(module, name, _timed(getattr(module, name), spent, kind))
+    samples = min(len(job.train_set), max(count, 20))
+    began = time.perf_counter()
+    for index in range(samples):
+        job.train_set.sample(index, np.random.default_rng(index))
+    single = time.perf_counter() - began
+    shares = ", ".join(f"{kind} {seconds / single:.0%}" for kind, seconds in spent.items())
+    return [f"{rate:.1f} samples/s with {settings.workers} workers x {settings.threads} threads "
+            f"({count} batches of {batch})",
+            f"one thread alone: {samples / single:.1f} samples/s; its time: {shares}, "
+            f"the rest {1 - sum(spent.values()) / single:.0%}"]
+
+
+def _timed(function: Callable, spent: Dict[str, float], kind: str) -> Callable:
+    def timed(*arguments, **options):
+        began = time.perf_counter()
+        try:
+            return function(*arguments, **options)
+        finally:
+            spent[kind] += time.perf_counter() - began
+    return timed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
