@@ -20,7 +20,7 @@ from zoo.trainer.job import Job, assemble
 
 EPILOG = """\
 step   one update of this trainer and one of a plain loop (same net, input, precision, clipping and parameter groups),
-       in turn on the same batch; the ratio of the medians is this trainer's time / the plain loop's
+       in turn on the same batch; a ratio of 1.02 says that this trainer takes 2 % more time
 data   samples per second of the input pipeline alone, and where one reader thread spends its time
 
 examples
@@ -82,8 +82,8 @@ def bench_step(job: Job, count: int) -> List[str]:
              f"  {job.clock.global_batch / median[name]:9.1f} samples/s" for name, values in seconds.items()]
     pairs = [a / b for a, b in zip(seconds["this trainer"], seconds["bare loop"])]
     return [f"{job.plan.compute} on {job.world.device}, {count} steps of {job.clock.global_batch} samples each"] + lines + [
-        f"ratio of medians {median['this trainer'] / median['bare loop']:.4f}, "
-        f"median of the ratios pair by pair {statistics.median(pairs):.4f}"]
+        f"ratio {statistics.median(pairs):.4f} (this trainer / bare loop, median of {count} pairs), "
+        f"of the medians {median['this trainer'] / median['bare loop']:.4f}"]
 
 
 def _bare_loop(job: Job, placed: Dict) -> Callable[[], None]:
