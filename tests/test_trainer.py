@@ -222,3 +222,25 @@ def test_parameters_and_statistics_are_told_apart():
     assert statistics == {param.name for param in trainer.params if "running_" in param.name} and statistics
     assert sum(param.size for param in trainer.params if not param.statistic) == sum(
         parameter.numel() for parameter in trainer.net.parameters())
+
+
+def test_rounded_convolutions_are_bf16_convolutions():
+    """Against PyTorch's own bf16 kernels: equal to the last bit of bf16, forwards and backwards; fp32 is untouched."""
+    from zoo.trainer.torch import rounded
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 3, 2, 1, bias=False))
+    ours = copy.deepcopy(plain)
+    rounded.use(ours)
+    x = torch.randn(2, 8, 9, 9)
+    assert torch.equal(ours(x), plain(x))
+    results = []
+    for net in (plain, ours):
+        source = x.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            y = net(source)
+        y.float().square().mean().backward()
+        results.append((y, source.grad, net[0].weight.grad))
+    for a, b in zip(*results):
+        assert a.dtype == b.dtype
+        assert ((a - b).abs() <= 2 ** -7 * a.abs() + 2 ** -7 * a.abs().mean()).all()
+    assert results[1][0].dtype == torch.bfloat16 and not torch.equal(results[1][0].float(), plain(x))

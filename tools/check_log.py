@@ -31,7 +31,7 @@ EXACT = re.compile(
     r"AI-Rank-log \d{10}\.\d+ (load_data, checksum:\S+|test_begin|eval_accuracy:N, total_epoch_cnt:N|test_finish|"
     r"target_quality_time:Nsec|total_use_time:Nsec|avg_ips:Nimages/sec)".replace("N", r"\d+(\.\d+)?"))
 INFERENCE = re.compile(r"sampleid|test_end|total_accuracy|total_samples_cnt|warmup_|\w*latency|target_qps|samples_cnt_")
-PLACEHOLDER = re.compile(r"[xX?*._<>-]*|nothing|none|null|todo|tbd|checksum|md5", re.I)
+PLACEHOLDER = re.compile(r"[xX?*._<>-]*|missing|none|null|todo|tbd|checksum|md5", re.I)
 
 
 class Event(NamedTuple):
@@ -154,7 +154,7 @@ def _order(log: Log) -> List[str]:
             found.append(f"line {after.line}: {after.kind} comes after {before.kind}")
         if after.time < before.time and PLACE[after.kind] <= PLACE["test_finish"]:
             found.append(f"line {after.line}: its time stamp lies before that of line {before.line}")
-    sums = [event.text or "nothing" for event in log.events if event.kind == "load_data"]
+    sums = [event.text or "missing" for event in log.events if event.kind == "load_data"]
     return found + [f"the checksum is {text}" for text in sums[:1] if PLACEHOLDER.fullmatch(text)]
 
 

@@ -7,6 +7,7 @@ from torch import nn
 
 from data.batch import Batch, Field
 from zoo.trainer.protocol import Param, Plan
+from zoo.trainer.torch import rounded
 from zoo.trainer.torch.names import tensors
 from zoo.trainer.torch.objectives import build
 from zoo.trainer.torch.scaler import Scaler
@@ -23,6 +24,8 @@ class Trainer:
         self.plan, self.world, self.device = plan, world, world.torch_device
         layout = torch.channels_last if plan.channels_last else torch.contiguous_format
         self.net = Net(arch).to(self.device, memory_format=layout).eval()  # a step switches it to training
+        if plan.compute == "bf16" and not world.has_bf16:
+            rounded.use(self.net)
         self.forward = torch.compile(self.net) if plan.compile else self.net
         self.objective = build(objective)
         self.input = plan.fields[0].name

@@ -20,13 +20,21 @@ class World:
     def device(self) -> str:
         if self.torch_device.type == "cuda":
             return f"{self.torch_device} ({torch.cuda.get_device_name(self.torch_device)})"
-        return f"cpu ({torch.get_num_threads()} threads)"
+        rounding = "" if self.has_bf16 else ", bf16 by rounding"
+        return f"cpu ({torch.get_num_threads()} threads{rounding})"
+
+    @property
+    def has_bf16(self) -> bool:
+        """Whether the device multiplies bf16 numbers itself."""
+        if self.torch_device.type == "cuda":
+            return torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
     def precision(self, wanted: str) -> str:
         """What to compute in: `amp` is fp16 with loss scaling on a GPU and bf16 on a CPU."""
         if wanted == "amp":
             return "fp16" if self.torch_device.type == "cuda" else "bf16"
-        if wanted == "bf16" and self.torch_device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
+        if wanted == "bf16" and self.torch_device.type == "cuda" and not self.has_bf16:
             raise UserError(f"train.precision: {self.device} has no bf16; use fp16")
         return wanted
 
