@@ -41,7 +41,8 @@ def kinds(events, target=None, warmup=0):
 
 def check(events, target=None, warmup=0):
     """What check_log --strict finds in the log of these events."""
-    return deviations(parse(lines(events, target, warmup)), None if target is None else Decimal(str(target)), 1000, warmup)
+    return deviations(parse(lines(events, target, warmup)), None if target is None else Decimal(str(target)), 1000,
+                      warmup)
 
 
 def test_exact_text():
@@ -88,7 +89,8 @@ def test_a_run_that_goes_on_keeps_its_log():
         assert whole[:len(part)] == part
 
 
-@pytest.mark.parametrize("cut, missing", [(0, None), (1, ["no test_begin", "no eval_accuracy"]), (2, ["no eval_accuracy"]),
+@pytest.mark.parametrize("cut, missing", [(0, None), (1, ["no test_begin", "no eval_accuracy"]),
+                                          (2, ["no eval_accuracy"]),
                                           (3, []), (4, [])])
 def test_unfinished_runs_lack_the_closing_lines_alone(cut, missing):
     events = run(0.3, 0.9, 0.5)[:cut]

@@ -11,24 +11,24 @@ LOGS = Path(__file__).parent / "airank"
 
 # file, evaluations, counters, best, at, target, declared and recomputed time to it, total time, avg_ips
 VALUES = """
-tsm-pytorch-1gpu-amp            2   0..1           48.188259           1       70.0   -                  -          -                 -
-tsm-pytorch-1gpu-fp32           2   0..1           48.436235           1       70.0   -                  -          -                 -
-tsm-pytorch-8gpu-amp            31  0..30          70.121457           30      70.0   23711.15           23711.152  -                 -
-tsm-pytorch-8gpu-fp32           29  0..28          70.070850           28      70.0   34883.65           34883.646  -                 -
-tsm-pytorch-1gpu-amp-run2       0   -              -                   -       71.0   -                  -          -                 -
-tsm-pytorch-8gpu-amp-run2       47  0..46          71.118421           46      71.0   29802.62           29802.621  -                 -
-tsm-paddle-1gpu-amp             0   -              -                   -       0.710  -                  -          -                 -
-tsm-paddle-8gpu-amp             46  1..46          0.7100374425611188  46      0.710  22549.332193613052 22549.332  -                 -
-tsm-paddle-32gpu-amp            45  1..45          0.710296474970304   45      0.710  5909.337284326553  5909.337   -                 -
-deeplabv3plus-pytorch-8gpu-fp16 8   86..688        78.6                688     78.5   -                  44338.457  44338.456         4.7
-deeplabv3plus-paddle-1gpu-fp16  0   -              -                   -       78.5   -                  -          -                 -
-deeplabv3plus-paddle-32gpu-fp16 45  1.08..48.40    79.13218140602112   48.40   78.5   3279.83            3276.446   3279.83           43.90
-hrnet-paddle-1gpu-bs8           0   -              -                   -       78.0   -                  -          -                 -
-hrnet-paddle-8gpu-bs8           49  43.03..2108.24 79.3072760105133    2108.24 78.0   82322.66           82320.861  82322.66          76.19
-hrnet-paddle-32gpu-bs4          80  4.30..344.20   78.28779816627502   344.20  78.0   22300.63           22299.157  22300.63          45.92
-hrnet-pytorch-1gpu-bs8          0   -              -                   -       78.0   -                  -          74.81765532493591 10
-hrnet-pytorch-1gpu-fp16         0   -              -                   -       78.0   -                  -          325.2171633243561 6
-bert-pytorch-32gpu-fp16.excerpt 49  1..9680        0.7120622396469116  9680    0.712  -                  427159.639 427159.6386215687 15020.90
+tsm-pytorch-1gpu-amp            2  0..1           48.188259          1       70.0 - - - -
+tsm-pytorch-1gpu-fp32           2  0..1           48.436235          1       70.0 - - - -
+tsm-pytorch-8gpu-amp            31 0..30          70.121457          30      70.0 23711.15 23711.152 - -
+tsm-pytorch-8gpu-fp32           29 0..28          70.070850          28      70.0 34883.65 34883.646 - -
+tsm-pytorch-1gpu-amp-run2       0  -              -                  -       71.0 - - - -
+tsm-pytorch-8gpu-amp-run2       47 0..46          71.118421          46      71.0 29802.62 29802.621 - -
+tsm-paddle-1gpu-amp             0  -              -                  -       0.710 - - - -
+tsm-paddle-8gpu-amp             46 1..46          0.7100374425611188 46      0.710 22549.332193613052 22549.332 - -
+tsm-paddle-32gpu-amp            45 1..45          0.710296474970304  45      0.710 5909.337284326553 5909.337 - -
+deeplabv3plus-pytorch-8gpu-fp16 8  86..688        78.6               688     78.5 - 44338.457 44338.456 4.7
+deeplabv3plus-paddle-1gpu-fp16  0  -              -                  -       78.5 - - - -
+deeplabv3plus-paddle-32gpu-fp16 45 1.08..48.40    79.13218140602112  48.40   78.5 3279.83 3276.446 3279.83 43.90
+hrnet-paddle-1gpu-bs8           0  -              -                  -       78.0 - - - -
+hrnet-paddle-8gpu-bs8           49 43.03..2108.24 79.3072760105133   2108.24 78.0 82322.66 82320.861 82322.66 76.19
+hrnet-paddle-32gpu-bs4          80 4.30..344.20   78.28779816627502  344.20  78.0 22300.63 22299.157 22300.63 45.92
+hrnet-pytorch-1gpu-bs8          0  -              -                  -       78.0 - - 74.81765532493591 10
+hrnet-pytorch-1gpu-fp16         0  -              -                  -       78.0 - - 325.2171633243561 6
+bert-pytorch-32gpu-fp16.excerpt 49 1..9680        0.7120622396469116 9680    0.712 - 427159.639 427159.6386215687 15020.90
 """
 
 GOOD = """\
@@ -82,11 +82,13 @@ def test_noise_and_inference_hold_no_events(path):
 
 def test_every_fixture_is_used():
     tested = {row.split()[0] for row in VALUES.strip().splitlines()}
-    assert {path.name[:-4] for path in LOGS.glob("*.log") if not path.name.startswith(("noise-", "inference-"))} == tested
+    assert {path.name[:-4] for path in LOGS.glob("*.log") if not path.name.startswith(("noise-",
+                                                                                       "inference-"))} == tested
 
 
 @pytest.mark.parametrize("name, samples, ips", [
-    ("tsm-paddle-8gpu-amp", 234619, 478.6), ("tsm-paddle-32gpu-amp", 234619, 1786.6), ("tsm-pytorch-8gpu-amp", 234584, 306.7),
+    ("tsm-paddle-8gpu-amp", 234619, 478.6), ("tsm-paddle-32gpu-amp", 234619, 1786.6),
+    ("tsm-pytorch-8gpu-amp", 234584, 306.7),
     ("tsm-pytorch-8gpu-fp32", 234584, 195.0), ("deeplabv3plus-pytorch-8gpu-fp16", 2975, 46.2),
     ("deeplabv3plus-paddle-32gpu-fp16", 2975, 43.9), ("hrnet-paddle-8gpu-bs8", 2975, 76.19)])
 def test_throughput_by_definition(name, samples, ips):
@@ -113,7 +115,8 @@ def test_a_target_in_either_unit(target):
     ("hrnet-paddle-1gpu-bs8", "the checksum is xxxxxx"), ("hrnet-paddle-1gpu-bs8", "no eval_accuracy"),
     ("tsm-pytorch-8gpu-amp-run2", "glued"), ("deeplabv3plus-pytorch-8gpu-fp16", "made by hand"),
     ("deeplabv3plus-pytorch-8gpu-fp16", "1, 2, 3"), ("bert-pytorch-32gpu-fp16.excerpt", "global_step"),
-    ("bert-pytorch-32gpu-fp16.excerpt", "test_begin 8 times"), ("bert-pytorch-32gpu-fp16.excerpt", "checksum is missing"),
+    ("bert-pytorch-32gpu-fp16.excerpt", "test_begin 8 times"),
+    ("bert-pytorch-32gpu-fp16.excerpt", "checksum is missing"),
     ("deeplabv3plus-paddle-32gpu-fp16", "total_use_time is 3279.83 s, by the time stamps 3280.187")])
 def test_deviations_are_named(name, says):
     assert any(says in line for line in deviations(log(name), None))

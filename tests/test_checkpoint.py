@@ -65,7 +65,8 @@ def test_bits_and_shapes_come_back(tmp_path):
 
 def test_arrays_that_are_views_come_back(tmp_path):
     whole = np.arange(24, dtype=np.float32).reshape(4, 6)
-    path = save_checkpoint(str(tmp_path), 1, {"t": whole.T, "s": whole[::2, 1:3], "momentum/r": whole[::-1]}, RECORD, False, 1)
+    path = save_checkpoint(str(tmp_path), 1, {"t": whole.T, "s": whole[::2, 1:3], "momentum/r": whole[::-1]}, RECORD,
+                           False, 1)
     got, _ = load_checkpoint(path)
     assert np.array_equal(got["t"], whole.T) and np.array_equal(got["s"], whole[::2, 1:3])
     assert np.array_equal(got["momentum/r"], whole[::-1])
@@ -116,10 +117,10 @@ def test_links_lead_to_whole_checkpoints_and_move_with_the_folder(tmp_path):
         assert load_checkpoint(str(tmp_path / "moved" / FOLDER / name))[0]["fc.bias"][0] == value
 
 
-def test_steps_are_ordered_by_number_beyond_eight_digits(tmp_path):
-    for step in (99_999_999, 5):
-        save(tmp_path, step)
-    assert latest(str(tmp_path)).endswith("step-99999999")
+def test_the_newest_is_the_one_of_the_highest_step(tmp_path):
+    for step in (100, 9, 1000, 20):
+        save(tmp_path, step, keep=9)
+    assert latest(str(tmp_path)).endswith("step-00001000")
 
 
 def test_a_step_saved_twice_is_there_once(tmp_path):
@@ -160,7 +161,8 @@ def written(text):
     ("checkpoint.json", os.remove), ("checkpoint.json", cut), ("checkpoint.json", written("")),
     ("checkpoint.json", written("{}")), ("checkpoint.json", written("null")), ("checkpoint.json", written("[]")),
     ("checkpoint.json", written('{"files": 3}')), ("checkpoint.json", lambda path: path.write_bytes(b"\xff\xfe"))],
-    ids=["cut weights", "cut update", "broken header", "no weights", "no update", "no json", "cut json", "empty json", "{}", "null",
+    ids=["cut weights", "cut update", "broken header", "no weights", "no update", "no json", "cut json", "empty json",
+         "{}", "null",
          "[]", "no files", "no utf-8"])
 def test_a_damaged_checkpoint_is_refused(tmp_path, file, damage):
     path = save(tmp_path, 1)

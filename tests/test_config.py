@@ -91,7 +91,8 @@ def test_a_key_given_twice_is_no_choice(tmp_path, text, line):
     assert f"r.yaml:{line}: " in found and "is given twice, first at" in found
 
 
-@pytest.mark.parametrize("content", [b"a: [1, 2\n", b"a: b: c\n", b"\tseed: 1\n", b"seed: \xff\xfe\n", b"seed: &x\n  *y\n"])
+@pytest.mark.parametrize("content", [b"a: [1, 2\n", b"a: b: c\n", b"\tseed: 1\n", b"seed: \xff\xfe\n",
+                                     b"seed: &x\n  *y\n"])
 def test_what_is_not_yaml_says_where(tmp_path, content):
     (tmp_path / "r.yaml").write_bytes(content)
     found = complaint(config.read, str(tmp_path / "r.yaml"))
@@ -136,9 +137,11 @@ def test_a_key_like_nothing_lists_what_there_is(tmp_path):
 
 
 @pytest.mark.parametrize("change, expected", [
-    ("train.batch=8.0", "a whole number"), ("train.batch=many", "a whole number"), ("train.batch=true", "a whole number"),
+    ("train.batch=8.0", "a whole number"), ("train.batch=many", "a whole number"),
+    ("train.batch=true", "a whole number"),
     ("train.batch=", "a whole number"), ("train.batch=null", "a whole number"), ("train.epochs=1.5", "a whole number"),
-    ("optim.lr=fast", "a number"), ("optim.lr=true", "a number"), ("optim.lr=[1]", "a number"), ("optim.lr=null", "a number"),
+    ("optim.lr=fast", "a number"), ("optim.lr=true", "a number"), ("optim.lr=[1]", "a number"),
+    ("optim.lr=null", "a number"),
     ("data.flip=1", "true or false"), ("data.flip=yess", "true or false"), ("data.flip=null", "true or false"),
     ("data.root=[a]", "text"), ("data.root=true", "text"), ("data.root=null", "text"),
     ("optim.schedule=steps", "did you mean step?"), ("optim.schedule=1", "constant, step, cosine, poly"),
@@ -162,11 +165,13 @@ def test_wrong_types_name_the_key_and_what_was_expected(tmp_path, change, expect
     ("data.flip=false", "data.flip", False), ("data.flip=off", "data.flip", False), ("data.root=12", "data.root", "12"),
     ("data.root=a=b", "data.root", "a=b"), ("data.suffix=", "data.suffix", ""), ("model.depth=101", "model.depth", 101),
     ("model.pretrained=null", "model.pretrained", None), ("model.pretrained=", "model.pretrained", None),
-    ("model.shift_place=none", "model.shift_place", "none"), ("target=0.5", "target", 0.5), ("target=null", "target", None),
+    ("model.shift_place=none", "model.shift_place", "none"), ("target=0.5", "target", 0.5),
+    ("target=null", "target", None),
     ("optim.clip_norm=20", "optim.clip_norm", 20.0), ("optim.milestones=[20, 40]", "optim.milestones", (20.0, 40.0)),
     ("optim.milestones=[1e-1, 2]", "optim.milestones", (0.1, 2.0)), ("optim.milestones=[]", "optim.milestones", ()),
     ("data.flip_pairs=[[1, 2], [3, 4]]", "data.flip_pairs", ((1, 2), (3, 4))),
-    ("data.mean=[0, 0.5, 1]", "data.mean", (0.0, 0.5, 1.0)), ("train.log_every=500", "train.log_every", Span(500, "steps")),
+    ("data.mean=[0, 0.5, 1]", "data.mean", (0.0, 0.5, 1.0)), ("train.log_every=500", "train.log_every",
+                                                              Span(500, "steps")),
     ("train.log_every=1 step", "train.log_every", Span(1, "steps")), ("out=runs/x", "out", "runs/x"),
     ("train.log_every=2 epochs", "train.log_every", Span(2, "epochs")), (" optim.lr = 0.5", "optim.lr", 0.5),
     ("train.log_every=0.5 epochs", "train.log_every", Span.parse("0.5 epochs"))])
@@ -283,11 +288,13 @@ def test_the_recipe_of_kinetics():
     """TSM's own numbers: lr 0.02 per 128 clips, a tenth at 20 and 40 of 50 epochs, clipped at 20."""
     settings, _ = config.build(config.read(str(ROOT / "configs/tsm_k400.yaml")), FIND)
     optim, train, model, clips = settings.optim, settings.train, settings.model, settings.data
-    assert (optim.lr, optim.base_batch, optim.schedule, optim.milestones, optim.gamma) == (0.02, 128, "step", (20, 40), 0.1)
+    assert (optim.lr, optim.base_batch, optim.schedule, optim.milestones, optim.gamma) == (0.02, 128, "step", (20, 40),
+                                                                                           0.1)
     assert (optim.momentum, optim.weight_decay, optim.clip_norm, optim.warmup.value) == (0.9, 1e-4, 20, 0)
     assert (train.epochs, train.batch, train.accumulate, str(train.eval_every)) == (50, 16, 1, "1 epoch")
     assert (model.depth, model.shift_place, model.shift_div, model.dropout) == (50, "blockres", 8, 0.5)
-    assert (model.fc_lr5, model.partial_bn, model.pretrained, model.shift_direction) == (True, False, "imagenet", "future")
+    assert (model.fc_lr5, model.partial_bn, model.pretrained, model.shift_direction) == (True, False, "imagenet",
+                                                                                         "future")
     assert (clips.segments, clips.size, clips.short_side, clips.scales) == (8, 224, 256, (1.0, 0.875, 0.75, 0.66))
     assert clips.flip and clips.flip_pairs == () and clips.eval_crops == 1 and settings.task.label_smoothing == 0
     assert settings.target == 0.711 and settings.warmup_epochs == 0 and train.precision == "fp32"
@@ -309,23 +316,27 @@ def test_the_demo_recipe_needs_neither_gpu_nor_network():
 
 @pytest.mark.parametrize("kind, given, key", [
     (Train, dict(), "epochs"), (Train, dict(epochs=1, steps=1), "epochs"), (Train, dict(epochs=0), "epochs"),
-    (Train, dict(steps=-1), "steps"), (Train, dict(epochs=1, batch=0), "batch"), (Train, dict(epochs=1, keep=0), "keep"),
+    (Train, dict(steps=-1), "steps"), (Train, dict(epochs=1, batch=0), "batch"),
+    (Train, dict(epochs=1, keep=0), "keep"),
     (Train, dict(epochs=1, accumulate=0), "accumulate"), (Train, dict(epochs=1, eval_batch=0), "eval_batch"),
     (Train, dict(epochs=1, max_stuck=0), "max_stuck"), (Train, dict(epochs=1, log_every=Span(0, "steps")), "log_every"),
     (Train, dict(epochs=1, eval_every=Span(0, "epochs")), "eval_every"),
     (Train, dict(epochs=1, save_every=Span(0, "steps")), "save_every"),
     (Optim, dict(lr=-0.1), "lr"), (Optim, dict(lr=float("nan")), "lr"), (Optim, dict(lr=float("inf")), "lr"),
     (Optim, dict(gamma=-1), "gamma"), (Optim, dict(power=-1), "power"), (Optim, dict(warmup_start=-1), "warmup_start"),
-    (Optim, dict(momentum=1), "momentum"), (Optim, dict(momentum=-0.1), "momentum"), (Optim, dict(base_batch=0), "base_batch"),
+    (Optim, dict(momentum=1), "momentum"), (Optim, dict(momentum=-0.1), "momentum"),
+    (Optim, dict(base_batch=0), "base_batch"),
     (Optim, dict(weight_decay=-1e-4), "weight_decay"), (Optim, dict(clip_norm=0), "clip_norm"),
     (Optim, dict(clip_norm=-1), "clip_norm"), (Optim, dict(clip_norm=float("nan")), "clip_norm"),
     (Optim, dict(milestones=(40, 20)), "milestones"), (Optim, dict(weight_decay=float("nan")), "weight_decay"),
     (resnet.Arch, dict(width=0), "width"), (resnet.Arch, dict(num_classes=0), "num_classes"),
-    (tsm.Arch, dict(width=0), "width"), (tsm.Arch, dict(num_classes=-1), "num_classes"), (tsm.Arch, dict(shift_div=1), "shift_div"),
+    (tsm.Arch, dict(width=0), "width"), (tsm.Arch, dict(num_classes=-1), "num_classes"),
+    (tsm.Arch, dict(shift_div=1), "shift_div"),
     (tsm.Arch, dict(dropout=1.0), "dropout"), (tsm.Arch, dict(dropout=-0.1), "dropout"),
     (tsm.Arch, dict(dropout=float("nan")), "dropout"), (tsm.Arch, dict(non_local=True, depth=18), "non_local"),
     (tsm.Arch, dict(segments=0), "segments"), (tsm.Arch, dict(temporal_pool=True, segments=7), "temporal_pool"),
-    (classify.Settings, dict(label_smoothing=1.0), "label_smoothing"), (classify.Settings, dict(label_smoothing=-1), "label_smoothing"),
+    (classify.Settings, dict(label_smoothing=1.0), "label_smoothing"),
+    (classify.Settings, dict(label_smoothing=-1), "label_smoothing"),
     (kinetics.Settings, dict(workers=-1), "workers"), (kinetics.Settings, dict(threads=0), "threads"),
     (kinetics.Settings, dict(max_bad=1.5), "max_bad"), (kinetics.Settings, dict(segments=0), "segments"),
     (kinetics.Settings, dict(size=0), "size"), (kinetics.Settings, dict(size=13), "size"),
@@ -347,9 +358,11 @@ def test_impossible_values_name_their_key(kind, given, key):
 
 
 @pytest.mark.parametrize("change, says", [
-    ("seed=-1", "seed: "), ("target=71.1", "target: "), ("target=0", "target: "), ("warmup_epochs=-1", "warmup_epochs: "),
+    ("seed=-1", "seed: "), ("target=71.1", "target: "), ("target=0", "target: "),
+    ("warmup_epochs=-1", "warmup_epochs: "),
     ("optim.momentum=1", "optim.momentum: "), ("model.dropout=1", "model.dropout: "), ("data.size=1", "data.size: "),
-    ("task.label_smoothing=1", "task.label_smoothing: "), ("train.batch=0", "train.batch: "), ("target=.nan", "target: ")])
+    ("task.label_smoothing=1", "task.label_smoothing: "), ("train.batch=0", "train.batch: "),
+    ("target=.nan", "target: ")])
 def test_impossible_values_name_where_they_come_from(tmp_path, change, says):
     found = complaint(made, tmp_path, SMALL, change)
     assert found.startswith(f"-o {change.split('=')[0]}: ") and says in found
