@@ -43,6 +43,8 @@ class Settings(Loading):
         for key in ("segments", "size", "min_frames"):
             if getattr(self, key) < 1:
                 raise ValueError(f"{key}: must be at least 1")
+        if min(self.std) <= 0:
+            raise ValueError("std: must be above 0")
         if not self.scales or any(not 0 < scale <= 1 for scale in self.scales):
             raise ValueError("scales: every scale of the multi-scale crop lies in (0, 1]")
         if "dense" in self.sampling + self.eval_sampling and self.segments > segments.DENSE_SPAN:
@@ -52,7 +54,8 @@ class Settings(Loading):
         if self.eval_size is not None and not 1 <= self.eval_size <= self.short_side:
             raise ValueError(f"eval_size: at most {self.short_side}, to which the shorter side is resized first")
         try:
-            self.frame_template.format(1)
+            if self.frame_template.format(1) == self.frame_template.format(2):
+                raise ValueError
         except (ValueError, IndexError, KeyError):
             raise ValueError("frame_template: needs one place for the number, such as img_{:05d}.jpg") from None
 
@@ -157,8 +160,8 @@ def load(settings: Settings) -> Tuple[Clips, Clips]:
     for split, clips in splits.items():
         for clip in clips:
             if clip.label >= len(classes):
-                raise UserError(f"{_list_of(settings, split)}: {clip.path} has label {clip.label}, but {names} names only "
-                                f"{len(classes)} classes (0 to {len(classes) - 1})")
+                raise UserError(f"{_list_of(settings, split)}: {clip.path} has label {clip.label}, but {names} names "
+                                f"only {len(classes)} classes (0 to {len(classes) - 1})")
     for a, b in settings.flip_pairs:
         if max(a, b) >= len(classes):
             raise UserError(f"data.flip_pairs: ({a}, {b}) is outside the {len(classes)} classes of {root}")

@@ -32,13 +32,14 @@ def read_list(path: str, suffix: str = "") -> List[Clip]:
     if not lines:
         raise UserError(f"{path}: the list is empty; a line reads `relative/path.mp4 label` "
                         "or `relative/folder num_frames label`")
-    in_pictures = {number: len(words) >= 3 and words[-2].isdecimal() and words[-1].isdecimal() for number, words in lines}
+    in_pictures = {number: len(words) >= 3 and words[-2].isdecimal() and words[-1].isdecimal()
+                   for number, words in lines}
     pictures = all(in_pictures.values())
     if any(in_pictures.values()) and not pictures and not suffix:
         few = sum(in_pictures.values()) * 2 <= len(lines)
         number = next(number for number, value in in_pictures.items() if value == few)
-        raise UserError(f"{path}:{number}: {texts[number].strip()!r}: some lines of this list end in `num_frames label` "
-                        "and others in a label alone; write all of them in one way")
+        raise UserError(f"{path}:{number}: {texts[number].strip()!r}: some lines of this list end in "
+                        "`num_frames label` and others in a label alone; write all of them in one way")
     clips = []
     for number, words in lines:
         numbers = 2 if pictures else 1
@@ -52,7 +53,7 @@ def read_list(path: str, suffix: str = "") -> List[Clip]:
 
 
 def read_folders(root: str, split: str, classes: Tuple[str, ...]) -> List[Clip]:
-    """Every video below <root>/<split>/<class>/; classes give the labels. Raises UserError for a class unknown to them."""
+    """Every video below <root>/<split>/<class>/, labelled by `classes`. Raises UserError for a folder not in them."""
     by_name: Dict[str, int] = {}
     for label, name in enumerate(classes):
         by_name[name] = label

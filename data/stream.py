@@ -27,7 +27,7 @@ class Loading:
     workers: int = 4          # processes that read ahead; 0: threads of this process
     threads: int = 2          # reading threads per process
     max_bad: float = 0.001    # a run stops once more than this share of an epoch's samples is unreadable
-    eval_bad: Literal["error", "wrong"] = "error"  # an unreadable sample in an evaluation stops it, or counts as wrong
+    eval_bad: Literal["error", "wrong"] = "error"  # an unreadable sample in an evaluation: stop, or count it as wrong
 
     def __post_init__(self):
         if self.workers < 0:
@@ -74,7 +74,7 @@ def open_training(dataset: Dataset, seed: int, batch: int, first: int, last: int
 
 
 def open_evaluation(dataset: Dataset, seed: int, batch: int, rank: int = 0, size: int = 1) -> Iterator[Loaded]:
-    """Every sample exactly once over all ranks; every rank gets equally many batches, the last rows marked not valid."""
+    """Every sample exactly once over all ranks. Every rank gets equally many batches, padding marked not valid."""
     def read(number: int) -> Loaded:
         start = (number * size + rank) * batch
         return _evaluation_batch(dataset, seed, range(start, min(start + batch, len(dataset))), batch)
@@ -144,14 +144,20 @@ def _read_ahead(read: Callable[[int], Loaded], first: int, last: int, settings: 
     import grain.python as grain  # a second of imports that `--print-config` need not pay
 
     if first >= last:
-        return iter(())
+        return
     options = grain.ReadOptions(num_threads=settings.threads, prefetch_buffer_size=settings.threads)
     batches = grain.MapDataset.range(first, last).map(read).to_iter_dataset(options)
     if settings.workers:
+        # What lies read ahead when a run ends is freed by Python's resource tracker, which complains about it.
+        os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
         # Two batches per worker: one being made, one waiting.
         batches = batches.mp_prefetch(grain.MultiprocessingOptions(settings.workers, per_worker_buffer_size=2),
                                       worker_init_fn=_die_with_parent)
-    return iter(batches)
+    iterator = iter(batches)
+    try:
+        yield from iterator
+    finally:
+        iterator.close()  # gives back the shared memory of batches that nobody took
 
 
 def _die_with_parent(*_: int) -> None:

@@ -16,7 +16,8 @@ from zoo.trainer.checkpoint import FILES, FOLDER, latest, load_checkpoint, save_
 from zoo.weights import files
 
 ROOT = Path(__file__).parents[1]
-RECORD = {"classes": ["tango dancing", "köln \"ü\""], "epoch": 1.5, "recipe": "seed: 1\n", "metrics": {"accuracy": 0.5}}
+RECORD = {"classes": ["tango dancing", "köln \"ü\""], "epoch": 1.5, "recipe": "seed: 1\n",
+          "metrics": {"accuracy": 0.5}}
 WRITER = """\
 import sys
 import numpy as np

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data.errors import UserError
 from zoo.trainer.recipe import Optim, Span, Train
 from zoo.trainer.schedule import Clock, clock, rate
 
@@ -164,9 +165,15 @@ def test_warm_up_in_epochs_scales_with_the_batch():
        st.integers(0, 8))
 @settings(deadline=None, max_examples=100)
 def test_no_rate_is_negative_or_above_the_peak(schedule, steps, batch, warmup):
+    warmup = min(warmup, steps - 1)
     got = rates(Train(steps=steps, batch=batch), 97, lr=0.1, base_batch=batch, schedule=schedule, milestones=(3, 9),
                 warmup=Span(Fraction(warmup), "steps"))
     assert all(0 <= value <= 0.1 * (1 + 1e-12) for value in got)
+
+
+def test_a_warm_up_as_long_as_the_run_is_refused():
+    with pytest.raises(UserError, match="optim.warmup: 10 steps are 10 steps, but the run has only 10"):
+        rates(Train(steps=10), 97, warmup=Span(Fraction(10), "steps"))
 
 
 @pytest.mark.parametrize("text, value, unit", [("2 epochs", 2, "epochs"), ("1 epoch", 1, "epochs"),

@@ -10,7 +10,6 @@ from typing import Tuple
 import numpy as np
 import pytest
 
-from data import order
 from data.batch import Field, Noise
 from data.errors import BadSample, UserError
 from data.stream import NEIGHBOURS, Bad, Loading, find_bad, open_evaluation, open_training

@@ -16,6 +16,9 @@ from safetensors.numpy import load_file
 from data import motion
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TRAIN, DEMO, K400, CHECK_DATA, CHECK_LOG = (os.path.join(ROOT, name) for name in (
+    "train.py", "configs/tsm_demo.yaml", "configs/tsm_k400.yaml", "tools/check_data.py", "tools/check_log.py"))
+SMALL = ["-o", "data.train_clips=16", "-o", "data.val_clips=8"]
 TINY = {"model.width": 8, "data.size": 16, "data.segments": 2, "data.workers": 0, "data.train_clips": 16,
         "data.val_clips": 8, "train.epochs": 6, "train.batch": 4, "train.eval_batch": 8, "train.log_every": 1,
         "train.save_every": "1 steps", "model.dropout": 0.5}
@@ -31,8 +34,7 @@ def clips(tmp_path_factory):
 def command(clips, *words, **changes):
     settings = {**TINY, "data.root": clips, **{key.replace("__", "."): value for key, value in changes.items()}}
     pairs = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
-    return [sys.executable, os.path.join(ROOT, "train.py"), "-c", os.path.join(ROOT, "configs/tsm_demo.yaml"), *pairs,
-            *map(str, words)]
+    return [sys.executable, TRAIN, "-c", DEMO, *pairs, *map(str, words)]
 
 
 def run(words, cwd=None):
@@ -83,8 +85,8 @@ def test_a_run_leaves_what_it_promises(straight):
 
 def test_the_log_satisfies_airank(straight):
     folder, _ = straight
-    done = run([sys.executable, os.path.join(ROOT, "tools/check_log.py"), os.path.join(folder, "airank.log"), "--strict",
-                "--samples", "16", "--target", "0.95"])
+    done = run([sys.executable, CHECK_LOG, os.path.join(folder, "airank.log"), "--strict", "--samples", "16",
+                "--target", "0.95"])
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -215,8 +217,7 @@ def test_too_many_bad_training_files_stop_the_run_and_are_all_named(clips, tmp_p
     done = run(command(root, "--out", tmp_path / "run"))
     assert done.returncode == 2 and "data.max_bad is 0.001" in done.stderr and "Traceback" not in done.stderr
     assert all(name in done.stderr for name in names)
-    done = run([sys.executable, os.path.join(ROOT, "tools/check_data.py"), "-c", os.path.join(ROOT, "configs/tsm_demo.yaml"),
-                "-o", f"data.root={root}", "-o", "data.train_clips=16", "-o", "data.val_clips=8"])
+    done = run([sys.executable, CHECK_DATA, "-c", DEMO, "-o", f"data.root={root}", *SMALL])
     assert done.returncode == 1 and all(name in done.stdout for name in names) and "3 unreadable" in done.stdout
 
 
@@ -253,8 +254,7 @@ def test_ten_clips_three_crops_and_pictures(clips, tmp_path):
     pairs = [word for key, value in {**changes, "data.name": "kinetics", "data.root": root, "data.flip_pairs": "[]",
                                      "data.eval_sampling": "dense", "data.eval_crops": 3, "train.eval_batch": 2}.items()
              for word in ("-o", f"{key}={value}")]
-    done = run([sys.executable, os.path.join(ROOT, "train.py"), "-c", os.path.join(ROOT, "configs/tsm_demo.yaml"), *pairs,
-                "--max-steps", "1", "--out", str(tmp_path / "run")])
+    done = run([sys.executable, TRAIN, "-c", DEMO, *pairs, "--max-steps", "1", "--out", str(tmp_path / "run")])
     assert done.returncode == 0, done.stderr
     assert "the head has 4 outputs (4 classes in the data)" in done.stdout and "over 8 samples" in done.stdout
 
@@ -275,29 +275,26 @@ def test_ten_clips_three_crops_and_pictures(clips, tmp_path):
 ])
 def test_mistakes_end_in_one_message(clips, tmp_path, words, said):
     os.symlink(os.path.join(ROOT, "configs"), tmp_path / "configs")
-    words = words + (["-o", f"data.root={clips}", "-o", "data.train_clips=16", "-o", "data.val_clips=8"] if words else [])
-    done = run([sys.executable, os.path.join(ROOT, "train.py"), *words], cwd=tmp_path)
+    words = words + (["-o", f"data.root={clips}", *SMALL] if words else [])
+    done = run([sys.executable, TRAIN, *words], cwd=tmp_path)
     assert done.returncode == 2 and said in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and done.stderr.startswith("error: ")
 
 
 def test_without_data_the_folder_and_the_demo_are_named(tmp_path):
     start = time.monotonic()
-    done = run([sys.executable, os.path.join(ROOT, "train.py"), "-c", os.path.join(ROOT, "configs/tsm_k400.yaml"), "--amp"],
-               cwd=tmp_path)
+    done = run([sys.executable, TRAIN, "-c", K400, "--amp"], cwd=tmp_path)
     assert done.returncode == 2 and time.monotonic() - start < 10
     assert str(tmp_path / "datasets/k400") in done.stderr and "configs/tsm_demo.yaml --amp" in done.stderr
     assert not os.listdir(tmp_path)
 
 
 def test_without_imagenet_weights_the_file_to_place_is_named(clips, tmp_path):
-    pairs = ["-o", f"data.root={clips}", "-o", "data.name=motion", "-o", "data.train_clips=16", "-o", "data.val_clips=8",
-             "-o", f"weights_dir={tmp_path}/weights"]
+    pairs = ["-o", f"data.root={clips}", "-o", "data.name=motion", *SMALL, "-o", f"weights_dir={tmp_path}/weights"]
     code = ("import sys, urllib.request, zoo.weights.imagenet as i\n"
             "def refused(url, path): raise OSError('no network')\n"
             "i.download = refused\nimport train\nsys.exit(train.main(sys.argv[1:]))")
-    done = subprocess.run([sys.executable, "-c", code, "-c", "configs/tsm_k400.yaml", *pairs, "--out", str(tmp_path / "run")],
-                          capture_output=True, text=True, cwd=ROOT, timeout=120)
+    done = run([sys.executable, "-c", code, "-c", K400, *pairs, "--out", str(tmp_path / "run")])
     assert done.returncode == 2, done.stderr
     assert "resnet50-0676ba61.pth" in done.stderr and "-o model.pretrained=null" in done.stderr
 

@@ -199,7 +199,8 @@ def test_dropout_follows_the_mask_and_stays_out_of_evaluation():
         nothing = trainer.net(x, torch.from_numpy(gone["dropout"])) - trainer.net.fc.bias
     torch.testing.assert_close(doubled, 2 * plain)
     assert (nothing == 0).all()
-    np.testing.assert_allclose(trainer.predict(trainer.put(one)), (plain + trainer.net.fc.bias).detach().numpy(), atol=1e-6)
+    expected = (plain + trainer.net.fc.bias).detach().numpy()
+    np.testing.assert_allclose(trainer.predict(trainer.put(one)), expected, atol=1e-6)
 
 
 def test_dump_and_load_continue_bit_for_bit():

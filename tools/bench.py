@@ -78,10 +78,12 @@ def bench_step(job: Job, count: int) -> List[str]:
             loop()
             seconds[name].append(time.perf_counter() - began)
     median = {name: statistics.median(values) for name, values in seconds.items()}
-    lines = [f"{name:<13} median {median[name] * 1e3:9.2f} ms  min {min(values) * 1e3:9.2f}  max {max(values) * 1e3:9.2f}"
-             f"  {job.clock.global_batch / median[name]:9.1f} samples/s" for name, values in seconds.items()]
+    lines = [f"{name:<13} median {median[name] * 1e3:9.2f} ms  min {min(values) * 1e3:9.2f}  "
+             f"max {max(values) * 1e3:9.2f}  {job.clock.global_batch / median[name]:9.1f} samples/s"
+             for name, values in seconds.items()]
     pairs = [a / b for a, b in zip(seconds["this trainer"], seconds["bare loop"])]
-    return [f"{job.plan.compute} on {job.world.device}, {count} steps of {job.clock.global_batch} samples each"] + lines + [
+    title = f"{job.plan.compute} on {job.world.device}, {count} steps of {job.clock.global_batch} samples each"
+    return [title] + lines + [
         f"ratio {statistics.median(pairs):.4f} (this trainer / bare loop, median of {count} pairs), "
         f"of the medians {median['this trainer'] / median['bare loop']:.4f}"]
 

@@ -21,8 +21,8 @@ def find(model: str) -> ModuleType:
 def fit(spec: ModuleType, arch, fields: Sequence[Field], classes: int):
     """The architecture completed by what the data says. Raises UserError naming the key."""
     if arch.num_classes is not None and arch.num_classes < classes:
-        raise UserError(f"model.num_classes: the net has {arch.num_classes} outputs, but the data has {classes} classes; "
-                        "leave it out to follow the data")
+        raise UserError(f"model.num_classes: the net has {arch.num_classes} outputs, but the data has {classes} "
+                        "classes; leave it out to follow the data")
     try:
         return spec.fit(arch, fields, classes)
     except ValueError as error:
@@ -30,7 +30,7 @@ def fit(spec: ModuleType, arch, fields: Sequence[Field], classes: int):
 
 
 def load_net(model: str, framework: str) -> type:
-    """The class Net(arch) of a model. This is where the framework gets imported. Raises UserError if it is not there."""
+    """The class Net(arch) of a model. Imports the framework. Raises UserError if it is not installed."""
     _offered(framework, [name for name in FRAMEWORKS if _exists(model, f"{name}.py")], f"the model {model}")
     return _import(f"zoo.{model}.{framework}", framework).Net
 

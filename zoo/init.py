@@ -34,7 +34,7 @@ def draw(law: Law, seed: int, name: str, shape: Sequence[int], rows: Optional[Tu
     first, last = rows or (0, shape[0] if shape else 1)
     if law.kind in ("zeros", "ones"):
         return np.full((last - first, *shape[1:]) if shape else (), float(law.kind == "ones"), np.float32)
-    blocks = []
+    blocks = [np.zeros((0, *shape[1:]), np.float32)]  # a rank may have no row
     for block in range(first // ROWS, -(-last // ROWS)):
         low, high = block * ROWS, min((block + 1) * ROWS, shape[0])
         rng = np.random.default_rng((seed, zlib.crc32(b"init"), zlib.crc32(name.encode()), block))

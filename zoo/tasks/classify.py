@@ -22,7 +22,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """Softmax cross-entropy of logits (N, K) with labels (N,); the share of `smoothing` is spread over all K classes."""
+    """Softmax cross-entropy of logits (N, K) with labels (N,); `smoothing` of a label is spread over all K classes."""
     smoothing: float = 0.0
 
 
@@ -49,9 +49,10 @@ class Metric:
         known = labels >= 0
         own = scores[np.arange(len(labels)), np.maximum(labels, 0)][:, None]
         rank = (~(scores < own)).sum(1) - 1  # ties and NaN count against the label
+        right = known & ~np.isnan(own[:, 0])
         shifted = scores - scores.max(1, keepdims=True, initial=-np.inf)
         losses = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), np.maximum(labels, 0)]
-        found = {"samples": len(labels), "top1": (known & (rank < 1)).sum(), "top5": (known & (rank < 5)).sum(),
+        found = {"samples": len(labels), "top1": (right & (rank < 1)).sum(), "top5": (right & (rank < 5)).sum(),
                  "loss": losses[known].sum(), "labelled": known.sum()}
         self.state = {name: self.state[name] + value for name, value in found.items()}
 

@@ -17,7 +17,7 @@ def lines(events: Sequence[Mapping[str, Any]], target: Optional[float], warmup_e
     written: List[str] = []
     begin: Dict[str, Any] = {}
     loaded: Dict[str, Any] = {}
-    warm_since, reached = 0.0, False
+    warm_epochs, warm_since, reached = 0.0, 0.0, False
     for event in events:
         kind, now = event["event"], event["time"]
         if kind == "load" and not loaded:
@@ -27,14 +27,15 @@ def lines(events: Sequence[Mapping[str, Any]], target: Optional[float], warmup_e
             begin, warm_since = dict(event), now
             written.append(_line(now, "test_begin"))
         elif kind == "eval" and begin:
-            written.append(_line(now, f"eval_accuracy:{event['accuracy']:.8f}, total_epoch_cnt:{_count(event['epoch'])}"))
+            count = _count(event["epoch"])
+            written.append(_line(now, f"eval_accuracy:{event['accuracy']:.8f}, total_epoch_cnt:{count}"))
             if target is not None and not reached and event["accuracy"] >= target:
                 reached = True
                 written.append(_line(now, f"target_quality_time:{now - begin['time']:.6f}sec"))
             if event["epoch"] <= warmup_epochs:
-                warm_since = now
+                warm_epochs, warm_since = event["epoch"], now
         elif kind == "end" and begin:
-            samples = max(event["epoch"] - warmup_epochs, 0) * loaded["train_samples"]
+            samples = (event["epoch"] - warm_epochs) * loaded["train_samples"]
             written.append(_line(now, "test_finish"))
             written.append(_line(now, f"total_use_time:{now - begin['time']:.6f}sec"))
             # The grammar knows no other unit; for video, an image is a clip.

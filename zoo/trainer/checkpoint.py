@@ -36,7 +36,8 @@ def save_checkpoint(run: str, step: int, tensors: Mapping[str, np.ndarray], reco
         metadata = {"classes": json.dumps(record["classes"])}
         sizes = {}
         for file, update in zip(FILES, (False, True)):
-            chosen = {name: np.asarray(tensors[name], order="C") for name in sorted(tensors) if is_update[name] == update}
+            names = [name for name in sorted(tensors) if is_update[name] == update]
+            chosen = {name: np.asarray(tensors[name], order="C") for name in names}
             sizes[file] = write_synced(os.path.join(aside, file), save(chosen, metadata))
         text = json.dumps({**record, "step": step, "files": sizes}, indent=1)
         write_synced(os.path.join(aside, "checkpoint.json"), text.encode())
@@ -65,7 +66,7 @@ def load_checkpoint(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, Any]]:
             if os.path.getsize(os.path.join(path, name)) != size:
                 raise UserError(f"{path}: {name} is not {size} bytes long any more; resume from another checkpoint")
             tensors.update(files.read(os.path.join(path, name))[0])
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: not a readable checkpoint ({type(error).__name__}: {error})") from None
     return tensors, record
 
@@ -81,7 +82,8 @@ def write_synced(path: str, content: bytes) -> int:
 
 def _all(folder: str) -> List[str]:
     names = os.listdir(folder) if os.path.isdir(folder) else []
-    return [os.path.join(folder, name) for name in sorted(names) if re.fullmatch(r"step-\d{8,}", name)]
+    steps = sorted((int(name[5:]), name) for name in names if re.fullmatch(r"step-\d{8,}", name))
+    return [os.path.join(folder, name) for _, name in steps]
 
 
 def _link(folder: str, name: str, target: str) -> None:
@@ -94,6 +96,9 @@ def _link(folder: str, name: str, target: str) -> None:
 
 
 def _drop_old(folder: str, keep: int) -> None:
+    for name in os.listdir(folder):
+        if name.startswith(".dropping-"):  # a kill came in between
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
     best = os.path.realpath(os.path.join(folder, "best"))
     for path in _all(folder)[:-keep]:
         if os.path.realpath(path) != best:

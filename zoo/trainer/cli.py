@@ -59,7 +59,7 @@ def parse(argv: Optional[List[str]] = None) -> argparse.Namespace:
              "the one in --out, likewise, or the newest of runs/<recipe>")
     add("--weights", metavar="FILE", help="start from, or evaluate, these weights: .safetensors or a checkpoint folder")
     add("--eval-only", action="store_true", help="evaluate --weights or the last checkpoint of --resume, train nothing")
-    add("--max-steps", type=int, metavar="N", help="stop after update N, evaluate and save; the schedule stays the same")
+    add("--max-steps", type=int, metavar="N", help="stop after update N, evaluate and save; the schedule is unchanged")
     add("--print-config", action="store_true", help="show the resolved recipe with the origin of each value, and stop")
     return parser.parse_args(argv)
 

@@ -87,7 +87,7 @@ def build(entries: Entries, find: Mapping[str, Find]) -> Tuple[Config, Entries]:
     values: Dict[str, Any] = {}
     for field in fields(Config):
         if field.name in sections:
-            values[field.name] = _section(sections[field.name], field.name + ".", entries, resolved)
+            values[field.name] = _section(sections[field.name], f"{field.name}.", entries, resolved)
     for key, _ in find.values():
         resolved[key] = entries[key]
     top = _section(Config, "", entries, resolved, values)
@@ -110,12 +110,16 @@ def render(resolved: Entries) -> str:
 
 def differences(old: Entries, new: Entries) -> List[str]:
     """`key: old -> new` for every key whose value changed."""
-    keys = sorted(set(old) | set(new))
-    values = [(key, *(_plain(entries[key].value) if key in entries else None for entries in (old, new))) for key in keys]
-    return [f"{key}: {before} -> {after}" for key, before, after in values if before != after]
+    def values(entries: Entries) -> Dict[str, Any]:
+        return {key: _plain(entry.value) for key, entry in entries.items()}
+    before, after = values(old), values(new)
+    return [f"{key}: {before.get(key)} -> {after.get(key)}" for key in sorted({**before, **after})
+            if before.get(key) != after.get(key)]
 
 
-def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries) -> None:
+def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries, _above: Tuple[yaml.Node, ...] = ()) -> None:
+    if node in _above:
+        raise UserError(f"{path}:{node.start_mark.line + 1}: {prefix[:-1]}: an anchor that holds itself")
     if not isinstance(node, yaml.MappingNode):
         raise UserError(f"{path}:{node.start_mark.line + 1}: {prefix or 'the recipe'}: expected `key: value` lines")
     for key_node, value_node in node.value:
@@ -124,7 +128,7 @@ def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries) -> None:
         if key in entries:
             raise UserError(f"{origin}: {key} is given twice, first at {entries[key].origin}")
         if isinstance(value_node, yaml.MappingNode):
-            _flatten(value_node, key + ".", path, entries)
+            _flatten(value_node, key + ".", path, entries, _above + (node,))
         else:
             loader = yaml.SafeLoader("")
             try:

@@ -37,8 +37,9 @@ class Console:
                  f"{facts['classes']} classes, checksum {facts['checksum']}")
         self.say(f"net: {facts['parameters']:,} parameters, the head has {facts['outputs']} outputs "
                  f"({facts['classes']} classes in the data); weights: {facts['weights']}")
-        self.say(f"plan: {facts['ranks']} rank(s) x {facts['accumulate']} part(s) x {facts['batch']} samples = global batch "
-                 f"{facts['global_batch']}, {facts['steps']} steps, learning rate {facts['lr']:.6g} at step 1")
+        self.say(f"plan: {facts['ranks']} rank(s) x {facts['accumulate']} part(s) x {facts['batch']} samples = "
+                 f"global batch {facts['global_batch']}, "
+                 f"{facts['steps']} steps, learning rate {facts['lr']:.6g} at step 1")
         self.say(f"computing in {facts['compute']} with {facts['framework']} on {facts['device']}")
 
     def say(self, text: str) -> None:
@@ -72,7 +73,7 @@ class Console:
         self.say(f"saved {event['path']}{' (best)' if event['best'] else ''}")
 
     def _resume(self, event: Mapping[str, Any]) -> None:
-        self.say(f"resuming from step {event['step']}" + (f" ({event['path']})" if event["path"] else ": no checkpoint was written yet"))
+        self.say(f"resuming from step {event['step']} ({event['path'] or 'no checkpoint was written yet'})")
 
     def _eta(self, event: Mapping[str, Any]) -> str:
         """From the steps of this process, evaluations and all; unknown at its first line."""

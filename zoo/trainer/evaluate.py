@@ -17,8 +17,8 @@ def evaluate(trainer: Trainer, stream: Iterator[Loaded], dataset: Dataset, metri
     for batch, failures in stream:
         for failure in failures:
             if dataset.settings.eval_bad == "error":
-                raise UserError(f"evaluation: {failure.name}: {failure.reason}; mend or remove it, or count it as wrong "
-                                "with -o data.eval_bad=wrong")
+                raise UserError(f"evaluation: {failure.name}: {failure.reason}; mend or remove it, or count it as "
+                                "wrong with -o data.eval_bad=wrong")
             bad += 1
             report(failure)
         metric.update(trainer.predict(trainer.put(_fold_views(batch, dataset))), batch)

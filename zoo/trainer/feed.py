@@ -54,8 +54,8 @@ class Feed:
         names = {**self.bad, **{sample.name: sample.reason for sample in found}}
         share = len(self._of_epoch) / len(self.dataset)
         return "\n".join(
-            [f"too many unreadable training samples: {len(self._of_epoch)} of {len(self.dataset)} ({share:.2%}) so far in "
-             f"epoch {self._epoch + 1}, data.max_bad is {self.dataset.settings.max_bad}",
+            [f"too many unreadable training samples: {len(self._of_epoch)} of {len(self.dataset)} ({share:.2%}) so far "
+             f"in epoch {self._epoch + 1}, data.max_bad is {self.dataset.settings.max_bad}",
              f"  known by now ({tried} of {len(self.dataset)} files opened):"]
             + [f"  {name}: {reason}" for name, reason in names.items()]
             + ["  mend or remove them, or go on without them with -o data.max_bad=SHARE; "

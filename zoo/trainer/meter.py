@@ -20,7 +20,7 @@ class Meter:
         self._start = time.perf_counter()
 
     def lap(self, waited: float) -> Dict[str, float]:
-        """samples_per_s and wait_share (of the time, for data) since the last lap; waited is the feed's running total."""
+        """samples_per_s and wait_share (of the time, for data) since the last lap; waited: the feed's total in s."""
         self.pause()
         spent = max(self._spent, 1e-9)
         result = {"samples_per_s": self._samples / spent, "wait_share": min((waited - self._waited) / spent, 1.0)}

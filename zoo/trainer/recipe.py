@@ -1,6 +1,7 @@
 """The settings of a run that are the same for every model: the recipe's top level, `train:` and `optim:`."""
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, Optional, Tuple
 
@@ -22,7 +23,7 @@ class Span:
         return cls(Fraction(match.group(1)), unit)
 
     def __str__(self) -> str:
-        number = int(self.value) if self.value.denominator == 1 else float(self.value)
+        number = f"{Decimal(self.value.numerator) / self.value.denominator:f}"
         return f"{number} {self.unit[:-1] if self.value == 1 else self.unit}"
 
 
@@ -80,8 +81,9 @@ class Optim:
             raise ValueError("momentum: must be below 1")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ValueError("clip_norm: must be above 0, or null for no clipping")
-        if list(self.milestones) != sorted(self.milestones):
-            raise ValueError("milestones: must rise")
+        marks = (0.0,) + self.milestones
+        if any(not before < after < float("inf") for before, after in zip(marks, marks[1:])):
+            raise ValueError("milestones: must rise, from above 0")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Callable
 
+from data.errors import UserError
 from zoo.trainer.recipe import Optim, Span, Train
 
 
@@ -43,11 +44,15 @@ def clock(train: Train, samples: int, size: int) -> Clock:
 
 
 def rate(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
-    """Learning rate by step (from 0): scaled with the global batch, warmed up linearly, then by schedule."""
+    """Learning rate by step (from 0): scaled with the global batch, warmed up linearly, then by schedule.
+
+    Raises UserError for a warm-up as long as the run.
+    """
     peak = optim.lr * clock.global_batch / optim.base_batch
     warmup = math.ceil(optim.warmup.value * (Fraction(clock.samples, clock.global_batch)
                                              if optim.warmup.unit == "epochs" else 1))
-    warmup = min(warmup, clock.steps)
+    if warmup >= clock.steps:
+        raise UserError(f"optim.warmup: {optim.warmup} are {warmup} steps, but the run has only {clock.steps}")
 
     def factor(step: int) -> float:
         if optim.schedule == "step":

@@ -87,7 +87,8 @@ class Trainer:
     @torch.no_grad()
     def diagnose(self) -> str:
         state = [(f"weight or statistic {name}", tensor) for name, tensor in self.named.items()]
-        state += [(f"gradient of {name}", tensor.grad) for name, tensor in self.trained.items() if tensor.grad is not None]
+        state += [(f"gradient of {name}", tensor.grad) for name, tensor in self.trained.items()
+                  if tensor.grad is not None]
         found = [what for what, tensor in state if not torch.isfinite(tensor).all()]
         return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
 
@@ -138,7 +139,8 @@ class Trainer:
         for name, tensor in self.trained.items():
             groups.setdefault(self.plan.rule(name), []).append(tensor)
         optimizer = torch.optim.SGD(
-            [{"params": members, "factor": factor, "weight_decay": decay} for (factor, decay), members in groups.items()],
+            [{"params": members, "factor": factor, "weight_decay": decay}
+             for (factor, decay), members in groups.items()],
             lr=0.0, momentum=self.plan.momentum, fused=True)
         # From the start, not at the first step: that one may be skipped.
         for tensor in self.trained.values():
