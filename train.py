@@ -31,13 +31,13 @@ def run(arguments) -> int:
         return 0
     job = assemble(request, os.environ)
     trainer, world, clock, plan, train = job.trainer, job.world, job.clock, job.plan, cfg.train
-    folder = None if arguments.eval_only else runs.open_folder(request.resume, cfg.out, request.recipe, recipe)
 
     from zoo.trainer.console import Console  # here: reader processes import this file too, and print nothing
     from zoo.trainer.tensorboard import Scalars
     last = min(clock.steps, arguments.max_steps or clock.steps)
     console = Console(last)
-    first, origin = start.restore(cfg, job.spec, trainer, request.resume, job.val_set.classes, console.say)
+    first, origin = start.restore(cfg, job, request.resume, console.say)
+    folder = None if arguments.eval_only else runs.open_folder(request.resume, cfg.out, request.recipe, recipe)
     facts = {"framework": cfg.framework, "device": world.device, "compute": plan.compute, "ranks": world.size,
              "batch": train.batch, "accumulate": plan.accumulate, "global_batch": clock.global_batch,
              "steps": clock.steps, "lr": job.lr(0), "weights": origin, "classes": len(job.val_set.classes),
@@ -52,8 +52,7 @@ def run(arguments) -> int:
         return {"accuracy": result[job.task.PRIMARY], **result, "seconds": time.perf_counter() - began}
 
     if folder is None:
-        result = measure(lambda bad: console({"event": "bad", **vars(bad)}))
-        console({"event": "eval", "epoch": float(clock.epochs(first)), **result})
+        console({"event": "eval", **measure(lambda bad: console({"event": "bad", **vars(bad)}))})
         return 0
 
     with Journal(folder, [console, Scalars(folder), airank.Writer(folder, cfg.target, cfg.warmup_epochs)]) as journal:

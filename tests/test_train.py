@@ -189,6 +189,8 @@ def test_resume_refuses_another_model_and_reports_other_changes(clips, straight,
     shutil.copytree(straight[0], tmp_path / "run", symlinks=True)
     done = run(command(clips, "--resume", tmp_path / "run", model__shift_div=4))
     assert done.returncode == 2 and "model.shift_div: 8 -> 4" in done.stderr
+    done = run(command(clips, "--resume", tmp_path / "run", train__batch=8))
+    assert done.returncode == 2 and "a global batch of 4, now it is 8" in done.stderr
     done = run(command(clips, "--resume", tmp_path / "run", train__keep=2))
     assert done.returncode == 0 and "train.keep: 3 -> 2" in done.stdout
 
@@ -306,3 +308,26 @@ def test_print_config_tells_where_values_come_from(clips):
     assert "# --amp" in lines["precision"] and "tsm_demo.yaml:" in lines["depth"] and "# -o data.root" in lines["root"]
     assert "tsm_k400.yaml:" in lines["shift_place"] and "# default" in lines["partial_bn"]
     assert yaml.safe_load(done.stdout)["optim"]["lr"] == 0.02
+
+
+def test_pretrained_and_foreign_weights_start_a_run(clips, straight, tmp_path):
+    """A placed ImageNet file with another head, then a checkpoint of another set with and without its head."""
+    from safetensors.numpy import save_file
+    tensors = load_file(os.path.join(straight[0], "checkpoints/last/model.safetensors"))
+    imagenet = {**tensors, "fc.weight": np.ones((1000, 64), np.float32), "fc.bias": np.ones(1000, np.float32)}
+    os.mkdir(tmp_path / "weights")
+    save_file(imagenet, tmp_path / "weights" / "resnet18_imagenet.safetensors", {"origin": "a test"})
+    done = run(command(clips, "--out", tmp_path / "a", "--max-steps", 1, model__pretrained="imagenet",
+                       weights_dir=tmp_path / "weights", optim__lr=0))
+    assert done.returncode == 0, done.stderr
+    assert "weights: 100 tensors from" in done.stdout and "2 drawn anew" in done.stdout and "a test" in done.stdout
+    found = weights(tmp_path / "a", 1)
+    assert np.array_equal(found["layer4.1.conv2.weight"], tensors["layer4.1.conv2.weight"])
+    assert 0.0005 < found["fc.weight"].std() < 0.002
+
+    other = str(tmp_path / "weights" / "resnet18_imagenet.safetensors")
+    done = run(command(clips, "--out", tmp_path / "b", "--max-steps", 1, "--weights", other))
+    assert done.returncode == 2 and "fc.weight: (1000, 64), the net wants (8, 64)" in done.stderr
+    assert "fresh_head=true" in done.stderr and not os.path.exists(tmp_path / "b")
+    done = run(command(clips, "--out", tmp_path / "b", "--max-steps", 1, "--weights", other, fresh_head="true"))
+    assert done.returncode == 0, done.stderr

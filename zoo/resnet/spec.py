@@ -9,7 +9,6 @@ from data.batch import Field, Noise
 from zoo.init import Law, kaiming_normal, uniform
 
 TASK = "classify"
-HEAD = ("fc.",)  # the names that hang on the classes
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 PARAMETERS = {18: 11_689_512, 34: 21_797_672, 50: 25_557_032, 101: 44_549_160, 152: 60_192_808}  # 1000 classes
 
@@ -72,6 +71,16 @@ def init(name: str, shape: Sequence[int]) -> Law:
 def rule(arch: Arch, name: str) -> Tuple[float, float]:
     """(learning-rate factor, weight-decay factor) of a parameter; a factor of 0 freezes it."""
     return 1.0, 0.0 if is_norm(name) or name.endswith(".bias") else 1.0
+
+
+def is_head(name: str) -> bool:
+    """Whether a name hangs on the classes."""
+    return name.startswith("fc.")
+
+
+def is_new(name: str) -> bool:
+    """Whether a net that starts from ImageNet weights draws this tensor by itself."""
+    return is_head(name)
 
 
 def is_norm(name: str) -> bool:

@@ -62,7 +62,8 @@ class Console:
         bad = f"  ({event['bad']} unreadable, counted as wrong)" if event["bad"] else ""
         numbers = "  ".join(f"{name} {event[name]:.4f}" for name in event
                             if isinstance(event[name], float) and name not in ("time", "epoch", "seconds", "accuracy"))
-        self.say(f"evaluation after epoch {event['epoch']:g}: {numbers}  over {event['samples']} samples "
+        after = f" after epoch {event['epoch']:g}" if "epoch" in event else ""
+        self.say(f"evaluation{after}: {numbers}  over {event['samples']} samples "
                  f"in {event['seconds']:.1f} s{bad}")
 
     def _bad(self, event: Mapping[str, Any]) -> None:

@@ -9,14 +9,14 @@ import numpy as np
 from data.errors import UserError
 from zoo import init
 from zoo.trainer.checkpoint import latest, load_checkpoint
-from zoo.trainer.protocol import Param, Trainer
+from zoo.trainer.job import Job
+from zoo.trainer.protocol import Param
 from zoo.trainer.recipe import Config
 from zoo.weights import files, imagenet
 from zoo.weights.match import match
 
 
-def restore(cfg: Config, spec: ModuleType, trainer: Trainer, resume: Optional[str], classes: Sequence[str],
-            say: Callable[[str], None]) -> Tuple[int, str]:
+def restore(cfg: Config, job: Job, resume: Optional[str], say: Callable[[str], None]) -> Tuple[int, str]:
     """Fill the trainer: from the last checkpoint of the run to resume, else with its initial weights.
 
     The updates done so far, and in words where the weights once came from. Raises UserError with a report if a file
@@ -24,15 +24,19 @@ def restore(cfg: Config, spec: ModuleType, trainer: Trainer, resume: Optional[st
     """
     path = latest(resume) if resume else None
     if path is None:
-        tensors, origin = initial(cfg, spec, trainer.params, classes, say)
-        trainer.load(tensors)
+        tensors, origin = initial(cfg, job.spec, job.trainer.params, job.val_set.classes, say)
+        job.trainer.load(tensors)
         return 0, origin
     tensors, record = load_checkpoint(path)
-    report = match(tensors, {name: array.shape for name, array in trainer.dump().items()})
+    report = match(tensors, {name: array.shape for name, array in job.trainer.dump().items()})
     if not report.complete:
         raise UserError(f"{path} does not fit this net:\n{report}")
-    _compare_classes(record["classes"], classes, path, say)
-    trainer.load(tensors)
+    if record["global_batch"] != job.clock.global_batch:
+        raise UserError(f"--resume: {path} was written with a global batch of {record['global_batch']}, now it is "
+                        f"{job.clock.global_batch}: the samples would not go on where they stopped; set train.batch and "
+                        "train.accumulate so that batch x accumulate x processes is the same")
+    _compare_classes(record["classes"], job.val_set.classes, path, say)
+    job.trainer.load(tensors)
     return record["step"], record["weights"]
 
 
@@ -49,13 +53,12 @@ def initial(cfg: Config, spec: ModuleType, params: Sequence[Param], classes: Seq
         tensors, metadata = files.read(path)
         if "classes" in metadata and not cfg.fresh_head:
             _compare_classes(json.loads(metadata["classes"]), classes, path, say)
-        merged = _merge(drawn, tensors, spec.HEAD if cfg.fresh_head else (), path, say)
+        merged = _merge(drawn, tensors, lambda name: cfg.fresh_head and spec.is_head(name), path, say)
         return merged, f"{path}, sha256 {files.sha256(path)}"
     if cfg.model.pretrained == "imagenet":
         path, origin = imagenet.find(cfg.model.depth, cfg.weights_dir)
         tensors, _ = files.read(path)
-        own = tuple(name for name in drawn if ".nl." in name)
-        return _merge(drawn, tensors, spec.HEAD + own, path, say), f"{origin}, {path}"
+        return _merge(drawn, tensors, spec.is_new, path, say), f"{origin}, {path}"
     return drawn, f"drawn from seed {cfg.seed}"
 
 
@@ -72,15 +75,14 @@ def _compare_classes(old: Sequence[str], new: Sequence[str], path: str, say: Cal
             return
 
 
-def _merge(drawn: Dict[str, np.ndarray], tensors: Dict[str, np.ndarray], fresh: Tuple[str, ...], path: str,
+def _merge(drawn: Dict[str, np.ndarray], tensors: Dict[str, np.ndarray], fresh: Callable[[str], bool], path: str,
            say: Callable[[str], None]) -> Dict[str, np.ndarray]:
-    """The file's tensors, strictly; names that begin with one of `fresh` stay as drawn."""
-    wanted = {name: array.shape for name, array in drawn.items() if not name.startswith(fresh)} if fresh else {
-        name: array.shape for name, array in drawn.items()}
-    kept = {name: array for name, array in tensors.items() if not (fresh and name.startswith(fresh))}
+    """The file's tensors, strictly; names that are to be fresh stay as drawn."""
+    wanted = {name: array.shape for name, array in drawn.items() if not fresh(name)}
+    kept = {name: array for name, array in tensors.items() if not fresh(name)}
     report = match(kept, wanted)
     if not report.complete:
         raise UserError(f"{path} does not fit this net:\n{report}\n  another number of classes? "
                         "-o fresh_head=true starts with a new classifier")
-    say(f"weights: {len(wanted)} tensors from {path}" + (f", {len(drawn) - len(wanted)} drawn anew" if fresh else ""))
+    say(f"weights: {len(wanted)} tensors from {path}, {len(drawn) - len(wanted)} drawn anew")
     return {**drawn, **kept}

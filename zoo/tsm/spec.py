@@ -11,7 +11,6 @@ from zoo.resnet import spec as resnet
 from zoo.init import Law, normal, uniform
 
 TASK = "classify"
-HEAD = resnet.HEAD
 PARAMETERS = {50: 24_327_632}      # 400 classes
 PARAMETERS_NON_LOCAL = {50: 31_686_096}
 NON_LOCAL_BLOCKS = {2: (0, 2), 3: (0, 2, 4)}  # layer -> blocks that end in a non-local block
@@ -93,6 +92,16 @@ def init(name: str, shape: Sequence[int]) -> Law:
             fan_in = shape[0] // 2
         return uniform(fan_in ** -0.5)
     return resnet.init(name, shape)
+
+
+def is_head(name: str) -> bool:
+    """Whether a name hangs on the classes."""
+    return resnet.is_head(name)
+
+
+def is_new(name: str) -> bool:
+    """Whether a net that starts from ImageNet weights draws this tensor by itself."""
+    return is_head(name) or ".nl." in name
 
 
 def rule(arch: Arch, name: str) -> Tuple[float, float]:
