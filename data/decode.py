@@ -1,8 +1,9 @@
 """Encoded video and picture files to arrays: (L, H, W, 3) uint8 RGB. Whatever cannot be read raises BadSample.
 
 decord reads what it reads exactly: H.264, VP8 and VP9 in mp4, mkv and webm, which is nearly all video there is. It
-seeks to wrong frames in HEVC and MPEG-4 with B-frames and in avi files, and knows no AV1; there, PyAV decodes from the
-start. A reader is opened, used and dropped within one call: decord's must not be shared by threads nor survive a fork.
+seeks to wrong frames in HEVC and MPEG-4 with B-frames and in avi files, garbles rotated ones, and knows no AV1; there,
+PyAV decodes from the start. A reader is opened, used and dropped within one call: decord's must not be shared by threads
+nor survive a fork.
 """
 import os
 import re
@@ -32,11 +33,15 @@ def video_frames(path: str, pick: Pick, min_frames: int = 1) -> np.ndarray:
         if size == 0:
             raise BadSample("the file is empty")
         with av.open(path, metadata_errors="ignore") as container:
-            stream = container.streams.video[0]
+            stream = container.streams.best("video")
+            if stream is None:
+                raise BadSample("there is no video in this file")
+            stream.codec_context.thread_count = 1
             if stream.frames > size:  # decord would try to allocate an index of them, and abort the process
                 raise BadSample(f"its header claims {stream.frames} frames in {size} bytes")
             containers = container.format.name.split(",")
-            if stream.codec_context.name not in DECORD_CODECS or not set(containers) & set(DECORD_CONTAINERS):
+            if (stream.codec_context.name not in DECORD_CODECS or not set(containers) & set(DECORD_CONTAINERS)
+                    or _rotated(container, stream)):
                 return _decode_all(container, stream, pick, min_frames)
     except FAILURES as error:
         raise BadSample(f"cannot be decoded as video ({_reason(error)})") from None
@@ -69,16 +74,22 @@ def _decord(path: str, pick: Pick, min_frames: int) -> np.ndarray:
         raise BadSample(f"cannot be decoded as video ({_reason(error)})") from None
 
 
+def _rotated(container, stream) -> bool:
+    """Whether the first frame is marked to be turned, as a phone held upright does. Costs one frame."""
+    frame = next(container.decode(stream), None)
+    container.seek(0)
+    return frame is not None and frame.rotation != 0
+
+
 def _decode_all(container, stream, pick: Pick, min_frames: int) -> np.ndarray:
     """Decode from the start: exact for every codec, slow for long videos."""
-    stream.codec_context.thread_count = 1
     count = stream.frames or sum(packet.size > 0 for packet in container.demux(stream))
     indices = _picked(pick, count, min_frames)
     container.seek(0)
     last, wanted, frames = max(indices), set(indices), {}
     for number, frame in enumerate(container.decode(stream)):
         if number in wanted:
-            frames[number] = frame.to_ndarray(format="rgb24")
+            frames[number] = np.rot90(frame.to_ndarray(format="rgb24"), frame.rotation // 90)  # counterclockwise
         if number == last:
             break
     missing = [i for i in indices if i not in frames]
