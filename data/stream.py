@@ -5,6 +5,7 @@ and a resume starts at any number without a replay.
 """
 import logging
 import os
+import signal
 import threading
 import time
 from dataclasses import dataclass
@@ -152,7 +153,7 @@ def _read_ahead(read: Callable[[int], Loaded], first: int, last: int, settings: 
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
         # Two batches per worker: one being made, one waiting.
         batches = batches.mp_prefetch(grain.MultiprocessingOptions(settings.workers, per_worker_buffer_size=2),
-                                      worker_init_fn=_die_with_parent)
+                                      worker_init_fn=_set_up_reader)
     iterator = iter(batches)
     try:
         yield from iterator
@@ -160,8 +161,9 @@ def _read_ahead(read: Callable[[int], Loaded], first: int, last: int, settings: 
         iterator.close()  # gives back the shared memory of batches that nobody took
 
 
-def _die_with_parent(*_: int) -> None:
-    """A reader process must not outlive a run that was killed."""
+def _set_up_reader(*_: int) -> None:
+    """A reader process must not outlive a run that was killed, nor die of the Ctrl-C that lets the run save and stop."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
 
     def watch():

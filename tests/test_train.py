@@ -331,3 +331,16 @@ def test_pretrained_and_foreign_weights_start_a_run(clips, straight, tmp_path):
     assert "fresh_head=true" in done.stderr and not os.path.exists(tmp_path / "b")
     done = run(command(clips, "--out", tmp_path / "b", "--max-steps", 1, "--weights", other, fresh_head="true"))
     assert done.returncode == 0, done.stderr
+
+
+def test_ctrl_c_saves_although_the_readers_get_it_too(clips, tmp_path):
+    folder = tmp_path / "run"
+    process = subprocess.Popen(command(clips, "--out", folder, data__workers=1, train__save_every="100 epochs"), text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, start_new_session=True,
+                               env={**os.environ, "OMP_NUM_THREADS": "1"})
+    while len(lines(folder)) < 4:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and f"--resume {folder}" in out and "Traceback" not in err
+    assert os.path.isdir(folder / "checkpoints" / "last")
