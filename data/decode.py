@@ -2,8 +2,8 @@
 
 decord reads what it reads exactly: H.264, VP8 and VP9 in mp4, mkv and webm, which is nearly all video there is. It
 seeks to wrong frames in HEVC and MPEG-4 with B-frames and in avi files, garbles rotated ones, and knows no AV1; there,
-PyAV decodes from the start. A reader is opened, used and dropped within one call: decord's must not be shared by threads
-nor survive a fork.
+PyAV decodes from the start. A reader is opened, used and dropped within one call: decord's must not be shared by
+threads nor survive a fork.
 """
 import os
 import re

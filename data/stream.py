@@ -162,7 +162,7 @@ def _read_ahead(read: Callable[[int], Loaded], first: int, last: int, settings: 
 
 
 def _set_up_reader(*_: int) -> None:
-    """A reader process must not outlive a run that was killed, nor die of the Ctrl-C that lets the run save and stop."""
+    """A reader process must not outlive a killed run, nor die of the Ctrl-C that lets the run save and stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
 
