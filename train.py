@@ -38,7 +38,7 @@ def run(arguments) -> int:
     console = Console(last)
     first, origin = start.restore(cfg, job, request.resume, console.say)
     folder = None if arguments.eval_only else runs.open_folder(request.resume, cfg.out, request.recipe, recipe)
-    facts = {"framework": cfg.framework, "device": world.device, "compute": plan.compute, "ranks": world.size,
+    facts = {"framework": cfg.framework, "device": world.device, **plan.mode._asdict(), "ranks": world.size,
              "batch": train.batch, "accumulate": plan.accumulate, "global_batch": clock.global_batch,
              "steps": clock.steps, "lr": job.lr(0), "weights": origin, "classes": len(job.val_set.classes),
              "outputs": job.arch.num_classes, "parameters": sum(p.size for p in trainer.params if not p.statistic),

@@ -27,6 +27,15 @@ def shapes(Net, arch):
         return {name: tuple(tensor.shape) for name, tensor in tensors(Net(arch)).items()}
 
 
+@pytest.mark.parametrize("depth", resnet.BLOCKS)
+def test_the_spec_tells_every_tensor(depth):
+    for width in (8, 64):
+        arch = resnet.Arch(depth=depth, num_classes=10, width=width)
+        assert resnet.shapes(arch) == shapes(ResNet, arch)
+        arch = tsm.Arch(depth=depth, num_classes=10, width=width, segments=8, non_local=depth > 18)
+        assert tsm.shapes(arch) == shapes(TSM, arch)
+
+
 def trained(found):
     return sum(math.prod(shape) for name, shape in found.items() if ".running_" not in name)
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from data.batch import Field
 from zoo import init
 from zoo.tasks.classify import CrossEntropy
-from zoo.trainer.protocol import Launch, Plan
+from zoo.trainer.protocol import Launch, Mode, Plan
 from zoo.trainer.torch import Trainer, start
 from zoo.tsm import spec
 from zoo.tsm.torch import Net
@@ -18,7 +18,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FIELDS = (Field("video", (2, 16, 16, 3), "uint8", MEAN, STD), Field("label", (), "int64"))
 
 
-def make(decay=1e-2, smoothing=0.0, arch=None, **plan):
+def make(decay=1e-2, smoothing=0.0, arch=None, compute="fp32", channels_last=True, **plan):
     arch = arch or spec.Arch(depth=18, width=8, num_classes=5, segments=2, dropout=0.0)
 
     def rule(name):
@@ -27,7 +27,7 @@ def make(decay=1e-2, smoothing=0.0, arch=None, **plan):
     noise = spec.noise(arch)
     trainer = Trainer(Net, arch, CrossEntropy(smoothing),
                       Plan(FIELDS + tuple(source.field for source in noise), tuple(source.name for source in noise),
-                           rule, **plan), start(Launch(), "cpu"))
+                           rule, Mode(compute, None, channels_last, False), **plan), start(Launch(), "cpu"))
     trainer.load({param.name: init.draw(spec.init(param.name, param.shape), 1, param.name, param.shape)
                   for param in trainer.params})
     return trainer

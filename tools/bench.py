@@ -82,7 +82,7 @@ def bench_step(job: Job, count: int) -> List[str]:
              f"max {max(values) * 1e3:9.2f}  {job.clock.global_batch / median[name]:9.1f} samples/s"
              for name, values in seconds.items()]
     pairs = [a / b for a, b in zip(seconds["this trainer"], seconds["bare loop"])]
-    title = f"{job.plan.compute} on {job.world.device}, {count} steps of {job.clock.global_batch} samples each"
+    title = f"{job.plan.mode.compute} on {job.world.device}, {count} steps of {job.clock.global_batch} samples each"
     return [title] + lines + [
         f"ratio {statistics.median(pairs):.4f} (this trainer / bare loop, median of {count} pairs), "
         f"of the medians {median['this trainer'] / median['bare loop']:.4f}"]
@@ -106,14 +106,14 @@ def _bare_loop(job: Job, placed: Dict) -> Callable[[], None]:
                                  for (factor, decay), params in merged.items()], momentum=plan.momentum, fused=True)
     field = plan.fields[0]
     mean, std = (torch.tensor(values, device=trainer.device) * 255 for values in (field.mean, field.std))
-    scaler = torch.amp.GradScaler(trainer.device.type, enabled=plan.compute == "fp16")
-    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(plan.compute, torch.float32)
+    scaler = torch.amp.GradScaler(trainer.device.type, enabled=plan.mode.compute == "fp16")
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(plan.mode.compute, torch.float32)
 
     def loop() -> None:
         optimizer.zero_grad()
         for _ in range(plan.accumulate):
             images = ((placed[field.name].float() - mean) / std).movedim(-1, -3)
-            with torch.autocast(trainer.device.type, dtype, enabled=plan.compute != "fp32"):
+            with torch.autocast(trainer.device.type, dtype, enabled=plan.mode.compute != "fp32"):
                 output = net(images, *(placed[name] for name in plan.noise))
                 loss = F.cross_entropy(output, placed["label"]) / plan.accumulate
             scaler.scale(loss).backward()

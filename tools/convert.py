@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 import numpy as np
 
 from data.errors import UserError
-from zoo import find, load_net
+from zoo import find
 from zoo.resnet.spec import BLOCKS
 from zoo.weights import files, names
 from zoo.weights.match import match
@@ -127,11 +127,7 @@ def wanted(model: str, fields: Mapping[str, Any]) -> Dict[str, Tuple[int, ...]]:
         arch = find(model).Arch(**options)
     except ValueError as error:
         raise UserError(str(error)) from None
-    net = load_net(model, "torch")
-    import torch
-    with torch.device("meta"):
-        state = net(arch).state_dict()
-    return {name: tuple(tensor.shape) for name, tensor in state.items() if not name.endswith(names.COUNTER)}
+    return find(model).shapes(arch)
 
 
 def refuse_other_types(tensors: Mapping[str, np.ndarray]) -> None:

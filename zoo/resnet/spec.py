@@ -3,7 +3,7 @@
 Canonical names are torchvision's: conv1, bn1, layer{1..4}.{block}.conv{1..3} / .bn{1..3} / .downsample.{0,1}, fc.
 """
 from dataclasses import dataclass, replace
-from typing import Literal, Optional, Sequence, Tuple
+from typing import Dict, Literal, Optional, Sequence, Tuple
 
 from data.batch import Field, Noise
 from zoo.init import Law, kaiming_normal, uniform
@@ -19,6 +19,7 @@ class Arch:
     num_classes: Optional[int] = None   # None: as many as the data has
     width: int = 64                     # channels of the stem; the paper's nets have 64
     dilate: Tuple[bool, bool, bool] = (False, False, False)  # layer2..4: dilation in place of the stride
+    decay: Literal["weights", "all"] = "weights"  # all: weight decay on biases and normalisations too, as torchvision
     pretrained: Optional[Literal["imagenet"]] = None
 
     def __post_init__(self):
@@ -48,6 +49,30 @@ def stages(arch: Arch) -> Tuple[Tuple[int, int, int, int, int], ...]:
     return tuple(rows)
 
 
+def shapes(arch: Arch) -> Dict[str, Tuple[int, ...]]:
+    """Every parameter and running statistic, by canonical name; num_classes must be known."""
+    found: Dict[str, Tuple[int, ...]] = {}
+
+    def layer(conv: str, norm: str, inputs: int, outputs: int, kernel: int) -> None:
+        found[f"{conv}.weight"] = (outputs, inputs, kernel, kernel)
+        found.update((f"{norm}.{part}", (outputs,)) for part in ("weight", "bias", "running_mean", "running_var"))
+
+    layer("conv1", "bn1", 3, arch.width, 7)
+    inputs = arch.width
+    for number, (blocks, width, _, _, _) in enumerate(stages(arch), 1):
+        for i in range(blocks):
+            block, outputs = f"layer{number}.{i}", width * arch.expansion
+            kernels = ((1, width), (3, width), (1, outputs)) if arch.expansion == 4 else ((3, width), (3, width))
+            before = inputs
+            for k, (kernel, channels) in enumerate(kernels, 1):
+                layer(f"{block}.conv{k}", f"{block}.bn{k}", before, channels, kernel)
+                before = channels
+            if i == 0 and (inputs != outputs or number > 1):
+                layer(f"{block}.downsample.0", f"{block}.downsample.1", inputs, outputs, 1)
+            inputs = outputs
+    return {**found, "fc.weight": (arch.num_classes, arch.features), "fc.bias": (arch.num_classes,)}
+
+
 def fit(arch: Arch, fields: Sequence[Field], classes: int) -> Arch:
     """The architecture completed by what the data says."""
     return replace(arch, num_classes=arch.num_classes or classes)
@@ -70,7 +95,7 @@ def init(name: str, shape: Sequence[int]) -> Law:
 
 def rule(arch: Arch, name: str) -> Tuple[float, float]:
     """(learning-rate factor, weight-decay factor) of a parameter; a factor of 0 freezes it."""
-    return 1.0, 0.0 if is_norm(name) or name.endswith(".bias") else 1.0
+    return 1.0, 0.0 if arch.decay == "weights" and (is_norm(name) or name.endswith(".bias")) else 1.0
 
 
 def is_head(name: str) -> bool:

@@ -40,7 +40,9 @@ class Console:
         self.say(f"plan: {facts['ranks']} rank(s) x {facts['accumulate']} part(s) x {facts['batch']} samples = "
                  f"global batch {facts['global_batch']}, "
                  f"{facts['steps']} steps, learning rate {facts['lr']:.6g} at step 1")
-        self.say(f"computing in {facts['compute']} with {facts['framework']} on {facts['device']}")
+        level = f" ({facts['level']})" if facts["level"] else ""
+        way = ", compiled" if facts["compile"] else ""
+        self.say(f"computing in {facts['compute']}{level} with {facts['framework']}{way} on {facts['device']}")
 
     def say(self, text: str) -> None:
         self.rich.print(text, markup=False)

@@ -9,7 +9,7 @@ from data.batch import Noise
 from zoo import tasks
 from zoo.trainer import launch, schedule
 from zoo.trainer.cli import Request
-from zoo.trainer.protocol import Plan, Trainer, World
+from zoo.trainer.protocol import Mode, Plan, Trainer, World
 
 
 class Job(NamedTuple):
@@ -48,10 +48,11 @@ def assemble(request: Request, environ: Mapping[str, str]) -> Job:
         factor, decay = spec.rule(arch, name)
         return factor, decay * cfg.optim.weight_decay
 
+    train = cfg.train
+    mode = world.settle(Mode(train.precision, train.amp_level, train.channels_last, train.compile))
     plan = Plan(fields=train_set.fields + tuple(source.field for source in noise),
-                noise=tuple(source.name for source in noise), rule=rule, compute=world.precision(cfg.train.precision),
-                momentum=cfg.optim.momentum, clip_norm=cfg.optim.clip_norm, accumulate=cfg.train.accumulate,
-                channels_last=cfg.train.channels_last, compile=cfg.train.compile)
+                noise=tuple(source.name for source in noise), rule=rule, mode=mode,
+                momentum=cfg.optim.momentum, clip_norm=cfg.optim.clip_norm, accumulate=train.accumulate)
     trainer = backend.Trainer(Net, arch, task.objective(cfg.task), plan, world)
     return Job(spec, task, train_set, val_set, checksum, loaded_at, arch, noise, clock,
                schedule.rate(cfg.optim, cfg.train, clock), plan, world, trainer)

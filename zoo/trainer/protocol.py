@@ -5,7 +5,7 @@ A framework's package zoo/trainer/<framework>/ offers `start(launch, device) -> 
 """
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
@@ -24,12 +24,21 @@ class Launch:
     kind: str = "single"  # the launcher
 
 
+class Mode(NamedTuple):
+    """How to compute. None: as the framework does best on this device."""
+    compute: str                    # fp32, fp16, bf16; as a wish also amp
+    level: Optional[str] = None     # of 16 bits: O1 the convolutions and products, O2 all but normalisations, O3 all
+    channels_last: Optional[bool] = None
+    compile: Optional[bool] = None
+
+
 class World(Protocol):
     """The processes of a run and this process's device."""
     rank: int
     size: int
     device: str                 # for people: "cpu", "cuda:0 (NVIDIA H100)"
-    def precision(self, wanted: str) -> str: ...  # fp32, fp16, bf16 or amp -> what this device computes in; UserError
+    def settle(self, wish: Mode) -> Mode: ...
+    """What is really done here, nothing left open (level None is fp32). Raises UserError for what can't be honoured."""
     def sum(self, arrays: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]: ...
     def close(self) -> None: ...
 
@@ -57,13 +66,11 @@ class Plan:
     fields: Tuple[Field, ...]
     noise: Tuple[str, ...]           # names of the fields that are noise
     rule: Callable[[str], Tuple[float, float]]
-    compute: str = "fp32"            # fp32, bf16, fp16
+    mode: Mode = Mode("fp32", None, False, False)  # as settled
     loss_scale: float = 65536.0      # initial, dynamic; for fp16 alone
     momentum: float = 0.9
     clip_norm: Optional[float] = None
     accumulate: int = 1
-    channels_last: bool = True
-    compile: bool = False
 
 
 class Trainer(Protocol):
@@ -72,8 +79,8 @@ class Trainer(Protocol):
     def put(self, batch: Batch) -> Placed: ...
     """Copy a batch to the device ahead of time; may return before the copy is done."""
     def step(self, parts: Sequence[Placed], lr: float) -> Receipt: ...
-    """One update from `accumulate` parts, by the mean loss over them all. Never waits for the device. An update whose
-    gradient is not finite is skipped as a whole."""
+    """One update from `accumulate` parts, by the mean loss over them all. An update whose gradient is not finite is
+    skipped as a whole. Never waits for the device, unless the framework can't skip there (Paddle)."""
     def read(self, receipt: Receipt) -> Dict[str, float]: ...
     """loss, grad_norm (before clipping), scale, skipped (updates so far), stuck (updates skipped in a row). Waits."""
     def predict(self, placed: Placed) -> np.ndarray: ...

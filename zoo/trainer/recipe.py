@@ -35,9 +35,10 @@ class Train:
     batch: int = 16                         # samples per process and micro-step
     accumulate: int = 1                     # micro-steps per update
     eval_batch: int = 16                    # samples per process
-    precision: Literal["fp32", "amp", "fp16", "bf16"] = "fp32"  # amp: fp16 on a GPU, bf16 on a CPU
-    channels_last: bool = True
-    compile: bool = False                   # torch.compile and its like
+    precision: Literal["fp32", "amp", "fp16", "bf16"] = "fp32"  # amp: the 16 bits that the framework does best here
+    amp_level: Optional[Literal["O1", "O2", "O3"]] = None  # of 16 bits; PyTorch O1, Paddle O1-2, MindSpore O1-3
+    channels_last: Optional[bool] = None    # memory layout; null: as the framework does best
+    compile: Optional[bool] = None          # torch.compile, Paddle's to_static, MindSpore's graph mode (null: that one)
     log_every: Span = Span.parse("20 steps")
     eval_every: Span = Span.parse("1 epoch")
     save_every: Span = Span.parse("1 epoch")
@@ -51,6 +52,8 @@ class Train:
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise ValueError(f"{key}: must be at least 1")
+        if self.amp_level is not None and self.precision == "fp32":
+            raise ValueError("amp_level: a level of 16-bit computing; ask for it with --amp or train.precision")
         for key in ("log_every", "eval_every", "save_every"):
             if getattr(self, key).value <= 0:
                 raise ValueError(f"{key}: must be more than nothing")
@@ -95,7 +98,7 @@ class Config:
     train: Train
     optim: Optim
     framework: Literal["torch", "paddle", "mindspore"] = "torch"
-    device: str = "auto"                    # auto, cpu, cuda, cuda:1
+    device: str = "auto"                    # auto, cpu, cuda, cuda:1, npu, npu:1
     seed: int = 1
     out: Optional[str] = None               # folder of the run; default runs/<recipe>, -2, -3 ...
     weights: Optional[str] = None           # start from these weights: a checkpoint folder or a .safetensors file

@@ -46,7 +46,7 @@ def clock(train: Train, samples: int, size: int) -> Clock:
 def rate(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
     """Learning rate by step (from 0): scaled with the global batch, warmed up linearly, then by schedule.
 
-    Raises UserError for a warm-up as long as the run.
+    Milestones count from the start of the run, cosine and poly from the end of the warm-up. Raises UserError for a warm-up as long as the run.
     """
     peak = optim.lr * clock.global_batch / optim.base_batch
     warmup = math.ceil(optim.warmup.value * (Fraction(clock.samples, clock.global_batch)
@@ -58,10 +58,11 @@ def rate(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
         if optim.schedule == "step":
             passed = clock.epochs(step) if train.epochs else step
             return optim.gamma ** sum(passed >= milestone for milestone in optim.milestones)
+        done = (step - warmup) / (clock.steps - warmup)
         if optim.schedule == "cosine":
-            return 0.5 * (1 + math.cos(math.pi * step / clock.steps))
+            return 0.5 * (1 + math.cos(math.pi * done))
         if optim.schedule == "poly":
-            return (1 - step / clock.steps) ** optim.power
+            return (1 - done) ** optim.power
         return 1.0
 
     def lr(step: int) -> float:

@@ -4,7 +4,7 @@ Canonical names are those of the ResNet; a non-local block adds layer{2,3}.{bloc
 Where upstreams differ, mit-han-lab/temporal-shift-module is followed.
 """
 from dataclasses import dataclass, replace
-from typing import Literal, Optional, Sequence, Tuple
+from typing import Dict, Literal, Optional, Sequence, Tuple
 
 from data.batch import Field, Noise
 from zoo.resnet import spec as resnet
@@ -62,6 +62,21 @@ def shifts(arch: Arch) -> Tuple[Tuple[bool, ...], ...]:
     blocks = resnet.BLOCKS[arch.depth]
     every = 2 if arch.shift_place == "blockres" and blocks[2] >= 23 else 1
     return tuple(tuple(arch.shift_place != "none" and i % every == 0 for i in range(count)) for count in blocks)
+
+
+def shapes(arch: Arch) -> Dict[str, Tuple[int, ...]]:
+    """Every parameter and running statistic, by canonical name; num_classes must be known."""
+    found = resnet.shapes(arch.backbone)
+    for layer, blocks in NON_LOCAL_BLOCKS.items() if arch.non_local else ():
+        channels = arch.width * 2 ** (layer - 1) * arch.backbone.expansion
+        for block in blocks:
+            name, half = f"layer{layer}.{block}.nl", channels // 2
+            for part in ("theta", "phi", "g"):
+                found.update({f"{name}.{part}.weight": (half, channels, 1, 1, 1), f"{name}.{part}.bias": (half,)})
+            found.update({f"{name}.out.weight": (channels, half, 1, 1, 1), f"{name}.out.bias": (channels,)})
+            found.update((f"{name}.bn.{part}", (channels,))
+                         for part in ("weight", "bias", "running_mean", "running_var"))
+    return found
 
 
 def fit(arch: Arch, fields: Sequence[Field], classes: int) -> Arch:

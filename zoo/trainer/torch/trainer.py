@@ -21,12 +21,12 @@ class Trainer:
     """The common trainer interface; see zoo/trainer/protocol.py for every method's contract."""
 
     def __init__(self, Net: type, arch, objective, plan: Plan, world: World):
-        self.plan, self.world, self.device = plan, world, world.torch_device
-        layout = torch.channels_last if plan.channels_last else torch.contiguous_format
+        self.plan, self.mode, self.device = plan, plan.mode, world.torch_device
+        layout = torch.channels_last if self.mode.channels_last else torch.contiguous_format
         self.net = Net(arch).to(self.device, memory_format=layout).eval()  # a step switches it to training
-        if plan.compute == "bf16" and not world.has_bf16:
+        if self.mode.compute == "bf16" and not world.has_bf16:
             rounded.use(self.net)
-        self.forward = torch.compile(self.net) if plan.compile else self.net
+        self.forward = torch.compile(self.net) if self.mode.compile else self.net
         self.objective = build(objective)
         self.input = plan.fields[0].name
         self._constants: Dict[str, Tuple[torch.Tensor, torch.Tensor]] = {
@@ -37,7 +37,7 @@ class Trainer:
         self.params = tuple(Param(name, tuple(tensor.shape), not isinstance(tensor, nn.Parameter))
                             for name, tensor in self.named.items())
         self.optimizer = self._sgd()
-        self.scaler = Scaler(self.device, plan.compute == "fp16", plan.loss_scale)
+        self.scaler = Scaler(self.device, self.mode.compute == "fp16", plan.loss_scale)
 
     def put(self, batch: Batch) -> Placed:
         placed = {name: torch.from_numpy(array) for name, array in batch.items()}
@@ -51,7 +51,7 @@ class Trainer:
         count = sum(self.objective.count(part) for part in parts)
         loss = torch.zeros((), device=self.device)
         for part in parts:
-            with torch.autocast(self.device.type, DTYPES[self.plan.compute], enabled=self.plan.compute != "fp32"):
+            with torch.autocast(self.device.type, DTYPES[self.mode.compute], enabled=self.mode.compute != "fp32"):
                 output = self.forward(self._input(part), *(part[name] for name in self.plan.noise))
                 share = self.objective.total(output, part) / count
             (share * self.scaler.scale).backward()
@@ -115,7 +115,7 @@ class Trainer:
             factor, offset = self._constants[self.input]
             # Channels last by construction: the pixels keep their order in memory, only the axes are renamed.
             x = x.float().mul_(factor).add_(offset).movedim(-1, -3)
-        return x if self.plan.channels_last else x.contiguous()
+        return x if self.mode.channels_last else x.contiguous()
 
     def _normalisation(self, field: Field) -> Tuple[torch.Tensor, torch.Tensor]:
         mean, std = (torch.tensor(values, dtype=torch.float64) for values in (field.mean, field.std))

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from data.errors import UserError
-from zoo.trainer.protocol import Launch
+from zoo.trainer.protocol import Launch, Mode
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,16 @@ class World:
             return torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
-    def precision(self, wanted: str) -> str:
-        """What to compute in: `amp` is fp16 with loss scaling on a GPU and bf16 on a CPU."""
-        if wanted == "amp":
-            return "fp16" if self.torch_device.type == "cuda" else "bf16"
-        if wanted == "bf16" and self.torch_device.type == "cuda" and not self.has_bf16:
+    def settle(self, wish: Mode) -> Mode:
+        """`amp` is fp16 with loss scaling on a GPU and bf16 on a CPU; autocast is level O1."""
+        compute, cuda = wish.compute, self.torch_device.type == "cuda"
+        if compute == "amp":
+            compute = "fp16" if cuda else "bf16"
+        if compute == "bf16" and cuda and not self.has_bf16:
             raise UserError(f"train.precision: {self.device} has no bf16; use fp16")
-        return wanted
+        if wish.level not in (None, "O1"):
+            raise UserError(f"train.amp_level: PyTorch's autocast is O1, there is no {wish.level}; leave it out")
+        return Mode(compute, None if compute == "fp32" else "O1", wish.channels_last is not False, bool(wish.compile))
 
     def sum(self, arrays: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
         return dict(arrays)
