@@ -1,0 +1,21 @@
+"""Canonical names to MindSpore parameters."""
+from typing import Dict
+
+from mindspore import Parameter, nn
+
+RENAMED = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
+
+
+def tensors(net: nn.Cell) -> Dict[str, Parameter]:
+    """Every parameter, then every running statistic, by canonical name; the tensors themselves, not copies."""
+    named = {_canonical(name): parameter for name, parameter in net.parameters_and_names()}
+    return dict(sorted(named.items(), key=lambda item: is_statistic(item[0])))  # stable
+
+
+def is_statistic(name: str) -> bool:
+    return name.endswith((".running_mean", ".running_var"))
+
+
+def _canonical(name: str) -> str:
+    path = [part for part in name.split(".") if part != "bn2d"]  # BatchNorm3d wraps one of two dimensions
+    return ".".join(path[:-1] + [RENAMED.get(path[-1], path[-1])])

@@ -1,0 +1,134 @@
+"""One update in MindSpore, as zoo/trainer/protocol.py states it."""
+from typing import Dict, Mapping, Sequence, Tuple
+
+import mindspore
+import numpy as np
+from mindspore import Parameter, ParameterTuple, Tensor, amp, nn, ops
+from mindspore import dtype as mstype
+
+from data.batch import Batch, Field
+from zoo.trainer.mindspore.names import is_statistic, tensors
+from zoo.trainer.mindspore.objectives import build
+from zoo.trainer.mindspore.update import Add, Gradient, Scaler, Step, Update, scalar
+from zoo.trainer.mindspore.world import World
+from zoo.trainer.protocol import Param, Plan
+
+DTYPES = {"fp16": mstype.float16, "bf16": mstype.bfloat16}
+Placed = Dict[str, Tensor]
+
+
+class Trainer:
+    """The common trainer interface; see zoo/trainer/protocol.py for every method's contract."""
+
+    def __init__(self, Net: type, arch, objective, plan: Plan, world: World):
+        mindspore.set_context(mode=mindspore.GRAPH_MODE if plan.mode.compile else mindspore.PYNATIVE_MODE)
+        self.plan, self.mode = plan, plan.mode
+        self.net = Net(arch).set_train(False)  # predicts, in fp32
+        self.named = tensors(self.net)
+        for name, parameter in self.named.items():
+            parameter.name = name
+            parameter.requires_grad = not is_statistic(name) and plan.rule(name)[0] != 0
+        self.params = tuple(Param(name, tuple(tensor.shape), is_statistic(name))
+                            for name, tensor in self.named.items())
+        self.trained = {name: tensor for name, tensor in self.named.items() if tensor.requires_grad}
+        self.velocities = {name: Parameter(ops.zeros_like(tensor), f"momentum/{name}", requires_grad=False)
+                           for name, tensor in self.trained.items()}
+        self.scaler = Scaler(self.mode.compute == "fp16", plan.loss_scale)
+        self.objective = build(objective)
+        self.inputs = (plan.fields[0].name,) + plan.noise
+        self.prepare = Normalise(plan.fields[0])
+
+        weights = ParameterTuple(self.trained.values())
+        # A second net over the same tensors: the two modes of one net would compile anew at every change.
+        training = self._in_16_bits(self._share(Net(arch)).set_train(True))
+        self.gradient = Gradient(training, self.objective, len(self.inputs), self.prepare, self.scaler, weights)
+        self.update = Update(weights, ParameterTuple(self.velocities.values()),
+                             [plan.rule(name) for name in self.trained], plan.momentum, plan.clip_norm, self.scaler)
+        self.single, self.add = Step(self.gradient, self.update), Add()
+        self.predictor = Predictor(self.prepare, self.net)
+
+    def put(self, batch: Batch) -> Placed:
+        return {name: Tensor(array.astype(np.int32) if array.dtype == np.int64 else array)
+                for name, array in batch.items()}
+
+    def step(self, parts: Sequence[Placed], lr: float) -> Dict[str, Tensor]:
+        count = scalar(sum(self.objective.count(part) for part in parts))
+        rate = scalar(lr)
+        if len(parts) == 1:
+            numbers = self.single(rate, count, *self._fields(parts[0]))
+        else:
+            loss, gradient = self.gradient(count, *self._fields(parts[0]))
+            for part in parts[1:]:
+                loss, gradient = self.add(loss, gradient, *self.gradient(count, *self._fields(part)))
+            numbers = self.update(rate, loss, gradient)
+        return dict(zip(("loss", "grad_norm", "scale", "skipped", "stuck"), numbers))
+
+    def read(self, receipt: Mapping[str, Tensor]) -> Dict[str, float]:
+        return {name: float(value.asnumpy()) for name, value in receipt.items()}
+
+    def predict(self, placed: Placed) -> np.ndarray:
+        return self.predictor(placed[self.inputs[0]]).asnumpy()
+
+    def dump(self) -> Dict[str, np.ndarray]:
+        return {name: tensor.asnumpy().copy() for name, tensor in self._state().items()}
+
+    def load(self, values: Mapping[str, np.ndarray]) -> None:
+        state = self._state()
+        for name, value in values.items():
+            ops.assign(state[name], Tensor(np.array(value, np.float32)))
+
+    def diagnose(self) -> str:
+        found = [f"weight or statistic {name}" for name, tensor in self.named.items()
+                 if not np.isfinite(tensor.asnumpy()).all()]
+        return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
+
+    def _state(self) -> Dict[str, Parameter]:
+        state = {**self.named, **{f"momentum/{name}": tensor for name, tensor in self.velocities.items()}}
+        state.update((f"scaler/{name}", getattr(self.scaler, name)) for name in ("scale", "good", "skipped"))
+        return state
+
+    def _fields(self, part: Placed) -> Tuple[Tensor, ...]:
+        return tuple(part[name] for name in self.inputs + self.objective.targets)
+
+    def _share(self, net: nn.Cell) -> nn.Cell:
+        """Put the tensors of self.net into another net, and let its frozen normalisations use running statistics."""
+        for (_, source), (_, cell) in zip(self.net.cells_and_names(), net.cells_and_names()):
+            for key, parameter in source._params.items():
+                setattr(cell, key, parameter)
+            if isinstance(cell, nn.BatchNorm2d) and not cell.gamma.requires_grad:
+                cell.use_batch_statistics = False
+        return net
+
+    def _in_16_bits(self, net: nn.Cell) -> nn.Cell:
+        if self.mode.compute == "fp32":
+            return net
+        # MindSpore's own O1 rewrites source code and misses methods; `auto` goes by operator, as autocast does.
+        level = {"O1": "auto"}.get(self.mode.level, self.mode.level)
+        return amp.auto_mixed_precision(net, level, DTYPES[self.mode.compute])
+
+
+class Normalise(nn.Cell):
+    """uint8 pixels, channels last -> normalised float32, channels first, as the field says; others pass."""
+
+    def __init__(self, field: Field):
+        super().__init__()
+        self.is_pixels = field.mean is not None
+        if self.is_pixels:
+            mean, std = np.array(field.mean, np.float64), np.array(field.std, np.float64)
+            self.factor, self.offset = Tensor((1 / (255 * std)).astype("f4")), Tensor((-mean / std).astype("f4"))
+            last = len(field.shape)  # with the batch in front
+            self.axes = tuple(range(last - 2)) + (last, last - 2, last - 1)
+
+    def construct(self, x: Tensor) -> Tensor:
+        if not self.is_pixels:
+            return x
+        return ops.transpose(x.astype(mstype.float32) * self.factor + self.offset, self.axes)
+
+
+class Predictor(nn.Cell):
+    def __init__(self, prepare: Normalise, net: nn.Cell):
+        super().__init__()
+        self.prepare, self.net = prepare, net
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.net(self.prepare(x))

@@ -1,0 +1,120 @@
+"""The update as MindSpore compiles it: cells for the gradient, for the step along it, and for both at once."""
+from typing import Callable, Sequence, Tuple
+
+import numpy as np
+from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
+from mindspore import dtype as mstype
+
+GROWTH, BACKOFF, PATIENCE = 2.0, 0.5, 2000.0  # as torch.amp.GradScaler
+
+
+def scalar(value: float) -> Tensor:
+    return Tensor(np.float32(value))
+
+
+class Scaler(nn.Cell):
+    """Dynamic loss scale on the device. scale: 1 and constant unless dynamic. good: steps since it changed; skipped,
+    stuck: updates skipped so far, and in a row."""
+
+    def __init__(self, dynamic: bool, initial: float):
+        super().__init__()
+        self.dynamic = dynamic
+        self.scale = Parameter(scalar(initial if dynamic else 1.0), "scaler/scale", requires_grad=False)
+        self.good = Parameter(scalar(0.0), "scaler/good", requires_grad=False)
+        self.skipped = Parameter(scalar(0.0), "scaler/skipped", requires_grad=False)
+        self.stuck = Parameter(scalar(0.0), "scaler/stuck", requires_grad=False)
+
+    def construct(self, finite: Tensor) -> Tuple[Tensor, Tensor]:
+        """Take note of one step; finite: 0-d bool. The new values of skipped and stuck."""
+        bad = 1 - finite.astype(mstype.float32)
+        skipped = self.skipped + bad
+        stuck = (self.stuck + 1) * bad
+        ops.assign(self.skipped, skipped)
+        ops.assign(self.stuck, stuck)
+        if self.dynamic:
+            good = (self.good + 1) * (1 - bad)
+            full = (good >= PATIENCE).astype(mstype.float32)
+            ops.assign(self.scale, self.scale * (1 + (GROWTH - 1) * full) * (1 - (1 - BACKOFF) * bad))
+            ops.assign(self.good, good * (1 - full))
+        return skipped, stuck
+
+
+class Gradient(nn.Cell):
+    """(count, fields) -> this part's share of the loss, and its gradient times the loss scale, a tensor per weight."""
+
+    def __init__(self, forward: nn.Cell, objective: nn.Cell, inputs: int, prepare: Callable, scaler: Scaler,
+                 weights: ParameterTuple):
+        super().__init__()
+        self.forward, self.objective, self.inputs, self.prepare = forward, objective, inputs, prepare
+        self.scale = scaler.scale
+        self.derive = ops.value_and_grad(self.share, None, weights, has_aux=True)
+
+    def share(self, count, fields):
+        """fields: the net's inputs, then the objective's targets."""
+        image = self.prepare(fields[0])
+        output = self.forward(image, *fields[1:self.inputs])
+        share = self.objective(output, *fields[self.inputs:]) / count
+        return share * self.scale, share
+
+    def construct(self, count, *fields):
+        (_, share), gradient = self.derive(count, fields)
+        return share, gradient
+
+
+class Update(nn.Cell):
+    """(lr, loss, gradient) -> (loss, grad_norm, scale, skipped, stuck): unscale, clip, decay, momentum, step.
+
+    v = momentum * v + (clipped gradient + decay * w); w -= lr * factor * v. Left out as a whole if the gradient is not
+    finite.
+    """
+
+    def __init__(self, weights: ParameterTuple, velocities: ParameterTuple, rules: Sequence[Tuple[float, float]],
+                 momentum: float, clip_norm, scaler: Scaler):
+        super().__init__()
+        self.weights, self.velocities, self.scaler = weights, velocities, scaler
+        self.factors = tuple(factor for factor, _ in rules)
+        self.decays = tuple(decay for _, decay in rules)
+        self.momentum, self.clip_norm = momentum, clip_norm
+        self.apply_momentum = ops.ApplyMomentum()
+
+    def construct(self, lr, loss, gradient):
+        scale = self.scaler.scale + 0.0  # its value before this step
+        total = scalar(0.0)
+        for part in gradient:
+            total = total + ops.square(part).sum()
+        norm = ops.sqrt(total) / scale
+        finite = ops.isfinite(norm)
+        multiplier = 1 / scale
+        if self.clip_norm is not None:
+            multiplier = multiplier / ops.maximum(norm / self.clip_norm, scalar(1.0))
+        if finite:
+            for weight, velocity, part, factor, decay in zip(self.weights, self.velocities, gradient, self.factors,
+                                                             self.decays):
+                direction = part * multiplier
+                if decay > 0:
+                    direction = direction + decay * weight
+                self.apply_momentum(weight, velocity, lr * factor, direction, self.momentum)
+        skipped, stuck = self.scaler(finite)
+        return loss, norm, scale, skipped, stuck
+
+
+class Add(nn.Cell):
+    """Sum of two shares of the loss and of their gradients."""
+
+    def construct(self, share, gradient, other, more):
+        total = ()
+        for a, b in zip(gradient, more):
+            total = total + (a + b,)
+        return share + other, total
+
+
+class Step(nn.Cell):
+    """Gradient and update in one compiled graph: (lr, count, fields) -> as Update."""
+
+    def __init__(self, gradient: Gradient, update: Update):
+        super().__init__()
+        self.gradient, self.update = gradient, update
+
+    def construct(self, lr, count, *fields):
+        loss, gradient = self.gradient(count, *fields)
+        return self.update(lr, loss, gradient)
