@@ -4,6 +4,8 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of RGB in [0, 1]
+
 Batch = Dict[str, np.ndarray]  # every array has the batch as its first axis
 
 

@@ -7,12 +7,10 @@ from typing import Dict, List, Literal, Optional, Tuple
 import numpy as np
 
 from data import augment, decode, segments
-from data.batch import Field
+from data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
 from data.errors import UserError
-from data.lists import Clip, class_folders, read_folders, read_list, read_names
+from data.lists import Clip, class_folders, names_of_folders, read_folders, read_list, read_names
 from data.stream import Loading
-
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of RGB in [0, 1]
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,7 @@ def load(settings: Settings) -> Tuple[Clips, Clips]:
         classes = tuple(sorted(set(class_folders(root, "train")) | set(class_folders(root, "val"))))
     splits = {split: _clips(settings, split, classes) for split in ("train", "val")}
     if not classes:
-        classes = _classes_from(splits["train"] + splits["val"])
+        classes = names_of_folders(splits["train"] + splits["val"])
     for split, clips in splits.items():
         for clip in clips:
             if clip.label >= len(classes):
@@ -201,15 +199,3 @@ def _clips(settings: Settings, split: str, classes: Tuple[str, ...]) -> List[Cli
         raise UserError(f"{path}: not one of its first {len(head)} paths exists, for example {head[0]}; "
                         "paths are relative to data.root (and data.suffix is put behind them)")
     return clips
-
-
-def _classes_from(clips: List[Clip]) -> Tuple[str, ...]:
-    """Names from the class folders of a list where every label has a folder of its own, else `class 7`."""
-    folders: Dict[int, set] = {}
-    for clip in clips:
-        folders.setdefault(clip.label, set()).add(os.path.basename(os.path.dirname(clip.path)))
-    count = max(folders) + 1
-    names = [next(iter(folders[label])) if len(folders.get(label, ())) == 1 else "" for label in range(count)]
-    if len(set(names) - {""}) < len(folders):
-        names = [""] * count
-    return tuple(name or f"class {label}" for label, name in enumerate(names))

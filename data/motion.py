@@ -4,9 +4,7 @@ Every clip exists forwards and backwards, under opposite labels (left/right, up/
 counterclockwise). So a network that cannot tell the order of frames guesses between the two: 50 % at best.
 Made at first use, in seconds, always with the same bytes.
 """
-import json
 import os
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,8 +13,7 @@ from typing import List, Tuple
 import cv2
 import numpy as np
 
-from data import kinetics, order
-from data.errors import UserError
+from data import kinetics, made, order
 
 CLASSES = ("left", "right", "up", "down", "grow", "shrink", "clockwise", "counterclockwise")
 WIDTH, HEIGHT, FRAMES, RATE = 96, 72, 24, 12  # pixels, pixels, frames, frames per second
@@ -44,42 +41,24 @@ def load(settings: Settings) -> Tuple[kinetics.Clips, kinetics.Clips]:
     """Make the set if it is not there, then load it like Kinetics."""
     if not os.path.isdir(settings.root):
         make(settings.root, settings.train_clips, settings.val_clips)
-    try:
-        with open(os.path.join(settings.root, "motion.json"), encoding="utf-8") as file:
-            made = json.load(file)
-    except (OSError, ValueError):
-        raise UserError(f"{settings.root} is not a demo set made by this program (no readable motion.json); "
-                        "choose another folder with -o data.root=FOLDER") from None
-    wanted = _recipe(settings.train_clips, settings.val_clips)
-    if made != wanted:
-        raise UserError(f"{settings.root} holds a demo set of other settings ({made}, wanted {wanted}); "
-                        "remove it or choose another folder with -o data.root=FOLDER")
+    made.check(settings.root, "motion", _recipe(settings.train_clips, settings.val_clips))
     return kinetics.load(settings)
 
 
 def make(root: str, train_clips: int, val_clips: int) -> None:
-    """Write the set aside and rename it, so that a folder of this name is always whole."""
+    """Write the set; a folder of this name is always whole."""
     print(f"making the demo set in {root}: {train_clips + val_clips} short H.264 clips ...", flush=True)
-    aside = f"{root.rstrip('/')}.making-{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
-    os.makedirs(aside)
-    try:
+
+    def fill(folder: str) -> None:
         for split, count in (("train", train_clips), ("val", val_clips)):
             # Two clips, forwards and backwards, per number.
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                lines = list(pool.map(lambda number: _write_pair(aside, split, number), range(count // 2)))
-            with open(os.path.join(aside, f"{split}.list"), "w", encoding="utf-8") as file:
+                lines = list(pool.map(lambda number: _write_pair(folder, split, number), range(count // 2)))
+            with open(os.path.join(folder, f"{split}.list"), "w", encoding="utf-8") as file:
                 file.writelines(line for pair in lines for line in pair)
-        with open(os.path.join(aside, "classes.txt"), "w", encoding="utf-8") as file:
+        with open(os.path.join(folder, "classes.txt"), "w", encoding="utf-8") as file:
             file.write("\n".join(CLASSES) + "\n")
-        with open(os.path.join(aside, "motion.json"), "w", encoding="utf-8") as file:
-            json.dump(_recipe(train_clips, val_clips), file)
-        os.rename(aside, root)
-    except OSError:
-        if not os.path.isdir(root):  # else another process was faster, with the same bytes
-            raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    made.write(root, "motion", _recipe(train_clips, val_clips), fill)
 
 
 def _recipe(train_clips: int, val_clips: int) -> dict:
