@@ -14,7 +14,7 @@ from data.errors import UserError
 from tools import convert
 from zoo.tsm import torch as tsm
 from zoo.tsm.spec import Arch
-from zoo.weights import files, imagenet, names
+from zoo.weights import files, imagenet, layouts, names
 from zoo.weights.match import match
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,7 +67,7 @@ def refused(capsys, source, target, *more):
 def test_names_of_other_projects_map_completely(which, origin):
     theirs = marked(listed(which))
     assert names.detect(theirs) == origin
-    ours = names.to_canonical(theirs, origin)
+    ours = layouts.to_canonical(theirs, origin)
     report = match(ours, shapes_of(non_local="nonlocal" in which))
     assert report.complete, str(report)
     for old, array in theirs.items():
@@ -110,7 +110,7 @@ def test_names_of_mmaction2(old, new):
 
 def test_to_torchvision_has_exactly_its_names():
     shapes = listed("torchvision")
-    theirs = names.to_torchvision(names.to_canonical(marked(shapes), "torchvision"))
+    theirs = layouts.to_torchvision(layouts.to_canonical(marked(shapes), "torchvision"))
     assert {name: array.shape for name, array in theirs.items()} == shapes
     counter = theirs["layer1.0.downsample.1.num_batches_tracked"]
     assert counter.dtype == np.int64 and counter == 0
@@ -118,12 +118,12 @@ def test_to_torchvision_has_exactly_its_names():
 
 def test_to_torchvision_refuses_non_local_blocks():
     with pytest.raises(UserError, match="non-local"):
-        names.to_torchvision({"layer2.0.nl.g.weight": np.zeros(1, np.float32)})
+        layouts.to_torchvision({"layer2.0.nl.g.weight": np.zeros(1, np.float32)})
 
 
 def test_two_names_that_become_one_are_refused():
     with pytest.raises(UserError, match="base_model.fc.weight and new_fc.weight would both become fc.weight"):
-        names.to_canonical(marked({"base_model.fc.weight": (1,), "new_fc.weight": (1,)}), "mit")
+        layouts.to_canonical(marked({"base_model.fc.weight": (1,), "new_fc.weight": (1,)}), "mit")
 
 
 def test_unknown_names_are_refused():

@@ -1,4 +1,4 @@
-"""Weights of other projects to the zoo's names and format, and back to torchvision's. See --help."""
+"""Weights of other projects to the zoo's names and format, and back to torchvision's and Paddle's. See --help."""
 import argparse
 import json
 import os
@@ -13,7 +13,7 @@ import numpy as np
 from data.errors import UserError
 from zoo import find
 from zoo.resnet.spec import BLOCKS
-from zoo.weights import files, names
+from zoo.weights import direction, files, layouts, names
 from zoo.weights.match import match
 
 EPILOG = """\
@@ -21,18 +21,29 @@ Depth, classes, width and non-local blocks are read off the tensors; -o states o
 Every tensor is compared with what the net needs: nothing is written if one is missing, left over or of another shape.
 
 origins
-  torchvision  ResNet-18 to -152
-  mit          mit-han-lab/temporal-shift-module on a ResNet
-  mmaction2    open-mmlab/mmaction2's TSM on a ResNet; a non-local block must be the embedded Gaussian
-  canonical    a file of the zoo, such as runs/<name>/checkpoints/best/model.safetensors
+  torchvision    ResNet-18 to -152
+  paddle_vision  paddle.vision.models.resnet18 to resnet152
+  paddleclas     PaddleClas' ResNet50, 101 and 152; not its 18 and 34 with a shortcut more, nor the _vd nets
+  mindspore      mindspore-ai/models' ResNet; of 1001 classes the last, which no image has, is left out
+  mindcv         mindspore-lab/mindcv's ResNet
+  mit            mit-han-lab/temporal-shift-module on a ResNet
+  mmaction2      open-mmlab/mmaction2's TSM on a ResNet; a non-local block must be the embedded Gaussian
+  paddlevideo    PaddleVideo's TSM on a ResNet. Its shift looks the other way: the channels are put into another order,
+                 which is the same function for the zoo's shift (or --keep-direction, and model.shift_direction=past)
+  canonical      a file of the zoo, such as runs/<name>/checkpoints/best/model.safetensors
 
 examples
   python tools/convert.py TSM_kinetics_RGB_resnet50_shift8_blockres_avg_segment8_e50.pth tsm_k400.safetensors
   python tools/convert.py mine.pth mine.safetensors -o num_classes=174
+  python tools/convert.py ResNet50_pretrained.pdparams resnet50.safetensors
+  python tools/convert.py TSM_k400_16frames.pdparams tsm_k400.safetensors --shift-div 16
   python tools/convert.py runs/resnet50_imagenet/checkpoints/best/model.safetensors resnet50.pth --to torchvision
 
 Exit codes: 0 done, 2 nothing written."""
 OPTIONS = {"depth": int, "num_classes": int, "width": int, "non_local": {"true": True, "false": False}.__getitem__}
+TO = {"canonical": (".safetensors",), "torchvision": (".safetensors", ".pth"), "paddle": (".safetensors",)}
+SHIFT_DIV = 8  # the zoo's default, and PaddleVideo's nets of 8 frames
+TSM = ("mit", "mmaction2", "paddlevideo", "canonical")  # what the origins hold if --model does not say
 DEPTHS = ", ".join(f"ResNet-{depth} {counts}" for depth, counts in BLOCKS.items())
 
 
@@ -50,28 +61,43 @@ def main(argv: Optional[List[str]] = None) -> int:
 def parse(argv: Optional[List[str]]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="convert.py", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Weights of other projects to the zoo's names and format, and back to torchvision's.")
+        description=__doc__.split(" See")[0])
     add = parser.add_argument
-    add("source", metavar="IN", help=f".safetensors, or torch's {', '.join(files.TORCH)}, from which no code is run")
+    add("source", metavar="IN", help=f"one of {', '.join(files.ENDINGS)}; no code is run from it")
     add("target", metavar="OUT", help=".safetensors; with --to torchvision also .pth. Never overwritten")
-    add("--model", choices=("tsm", "resnet"), help="default: resnet for torchvision, tsm for the rest")
+    add("--model", choices=("tsm", "resnet"), help=f"default: tsm for {', '.join(TSM)}; else resnet")
     add("--origin", choices=("auto", *names.ORIGINS), default="auto", help="default: told from the names")
-    add("--to", choices=("canonical", "torchvision"), default="canonical", help="names to write; default canonical")
+    add("--to", choices=tuple(TO), default="canonical",
+        help="names and layout to write, paddle for paddle.vision's; default canonical")
     add("-o", "--override", metavar="KEY=VALUE", action="append", default=[],
         help=f"what the net must be: {', '.join(OPTIONS)}; repeatable")
+    add("--shift-div", metavar="N", type=int,
+        help="for paddlevideo: 1/N of the channels moves each way, with N the frames it was trained with; default "
+             f"{SHIFT_DIV}")
+    add("--keep-direction", action="store_true", help="for paddlevideo: leave the order of the channels")
     return parser.parse_args(argv)
 
 
 def convert(arguments: argparse.Namespace) -> None:
     """Read, rename, compare, write. Raises UserError, and then has written nothing."""
-    if not arguments.target.endswith((".safetensors", ".pth") if arguments.to == "torchvision" else ".safetensors"):
-        raise UserError(f"{arguments.target}: the name must end in .safetensors (or .pth with --to torchvision)")
+    if not arguments.target.endswith(TO[arguments.to]):
+        raise UserError(f"{arguments.target}: the name must end in {' or '.join(TO[arguments.to])}")
     files.refuse_existing(arguments.target)
     tensors, metadata = files.read(arguments.source)
     origin = names.detect(tensors) if arguments.origin == "auto" else arguments.origin
-    model = arguments.model or ("resnet" if origin == "torchvision" else "tsm")
-    tensors = names.to_canonical(tensors, origin)
-    fields = {**infer(tensors), **stated(arguments.override)}
+    model = arguments.model or usual_model(origin, tensors)
+    turned = origin == "paddlevideo" and model == "tsm"
+    if not turned and (arguments.keep_direction or arguments.shift_div is not None):
+        raise UserError("--keep-direction and --shift-div are for a tsm of paddlevideo, but this is "
+                        f"a {model} of {origin}")
+    options = stated(arguments.override)
+    tensors = layouts.to_canonical(tensors, origin)
+    remarks = []
+    if origin == "mindspore" and options.get("num_classes") != 1001 and len(tensors.get("fc.bias", ())) == 1001:
+        tensors = layouts.without_spare_class(tensors)
+        remarks.append("the last of 1001 classes, which no image of ImageNet has, is left out; -o num_classes=1001 "
+                       "keeps it")
+    fields = {**infer(tensors), **options}
     print(f"{arguments.source}: {origin}'s names; {model} with "
           + ", ".join(f"{key} {value}" for key, value in fields.items()))
     report = match(tensors, wanted(model, fields))
@@ -80,12 +106,50 @@ def convert(arguments: argparse.Namespace) -> None:
         raise UserError(f"{arguments.source} does not fill the net; nothing is written. Another --model, --origin or "
                         "-o may fit")
     refuse_other_types(tensors)
-    if origin == "mmaction2" and fields["non_local"]:
-        print("note: mmaction2's dot-product blocks have the same names; only embedded-Gaussian ones compute the same")
     metadata = {**metadata, "origin": origin, "model": model, "arch": json.dumps(fields),
                 "file": os.path.basename(arguments.source), "sha256": files.sha256(arguments.source)}
-    save(arguments.target, names.to_torchvision(tensors) if arguments.to == "torchvision" else tensors, metadata)
+    if turned:
+        tensors, direction_remarks = turn(tensors, fields["depth"], arguments.shift_div, arguments.keep_direction)
+        remarks += direction_remarks
+        metadata["shift_direction"] = "past" if arguments.keep_direction else "future"
+    if origin == "mmaction2" and fields["non_local"]:
+        remarks.append("mmaction2's dot-product blocks have the same names; only embedded-Gaussian ones compute the "
+                       "same")
+    for remark in remarks + layouts.notes(origin, fields["depth"] >= 50):
+        print(f"note: {remark}")
+    write = {"canonical": dict, "torchvision": layouts.to_torchvision, "paddle": layouts.to_paddle}[arguments.to]
+    save(arguments.target, write(tensors), metadata)
     print(f"wrote {arguments.target}")
+
+
+def usual_model(origin: str, tensors: Mapping[str, np.ndarray]) -> str:
+    """What a file of this origin most likely holds; PaddleVideo's without prefixes are ImageNet weights."""
+    if origin == "paddlevideo" and not any(name.startswith(("backbone.", "head.")) for name in tensors):
+        return "resnet"
+    return "tsm" if origin in TSM else "resnet"
+
+
+def turn(tensors: Mapping[str, np.ndarray], depth: int, given_div: Optional[int], keep: bool) -> Tuple[Any, List[str]]:
+    """A TSM of PaddleVideo for the zoo's shift, unless it is to be kept, and what to know about it.
+
+    Raises UserError if the zoo's shift cannot do what PaddleVideo's does.
+    """
+    div = SHIFT_DIV if given_div is None else given_div
+    widths = {tensor.shape[0] for name, tensor in tensors.items()
+              if name == "bn1.weight" or name.endswith(".downsample.1.weight")}
+    if div < 2 or any(2 * width // div != 2 * (width // div) for width in widths):
+        raise UserError(f"--shift-div {div}: PaddleVideo's two folds would differ in size, which the zoo's shift "
+                        "cannot do; give the number of frames the net was trained with")
+    remarks = ["PaddleVideo's shift looks the other way; the channels are put into an order for which the zoo's shift "
+               "computes the same"]
+    if keep:
+        remarks = ["PaddleVideo's shift looks the other way: give -o model.shift_direction=past to the net"]
+    if div != SHIFT_DIV:
+        remarks.append(f"give -o model.shift_div={div} to the net")
+    if depth > 50:
+        remarks.append(f"PaddleVideo's ResNet-{depth} shifts in every block, the zoo's in every second one: these "
+                       "weights need training before they are of use")
+    return tensors if keep else direction.reverse(tensors, div), remarks
 
 
 def infer(tensors: Mapping[str, np.ndarray]) -> Dict[str, Any]:

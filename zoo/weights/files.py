@@ -1,4 +1,4 @@
-"""Files of named tensors: safetensors, and what torch.save wrote. Nothing in a file is ever executed."""
+"""Files of named tensors: safetensors, and what the frameworks save. Nothing in a file is ever executed."""
 import contextlib
 import hashlib
 import json
@@ -10,14 +10,17 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from data.errors import UserError
+from zoo.weights import ckpt, pickled
 
 TORCH = (".pth", ".pt", ".pth.tar", ".bin")
+PADDLE, MINDSPORE = ".pdparams", ".ckpt"
+ENDINGS = (".safetensors", *TORCH, PADDLE, MINDSPORE)
 DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32, "I16": np.int16,
           "I8": np.int8, "U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8, "BOOL": np.bool_}
 
 
 def read(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
-    """The tensors of a file by name and its metadata (empty for torch's files); 16-bit floats come back as float32.
+    """The tensors of a file by name and its metadata (empty but for safetensors); 16-bit floats come as float32.
 
     Of a dict with an entry `state_dict` that entry is taken. Raises UserError if the file is missing, cut, of another
     kind, or a pickle that is more than named tensors.
@@ -28,7 +31,11 @@ def read(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
         return _read_safetensors(path)
     if str(path).endswith(TORCH):
         return _read_torch(path), {}
-    raise UserError(f"{path}: the name must end in .safetensors or in {', '.join(TORCH)}")
+    if str(path).endswith(PADDLE):
+        return pickled.read(path), {}
+    if str(path).endswith(MINDSPORE):
+        return ckpt.read(path), {}
+    raise UserError(f"{path}: the name must end in one of {', '.join(ENDINGS)}")
 
 
 def write(path: str, tensors: Mapping[str, np.ndarray], metadata: Optional[Mapping[str, str]] = None) -> None:

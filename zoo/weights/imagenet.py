@@ -5,7 +5,7 @@ import urllib.request
 from typing import Tuple
 
 from data.errors import UserError
-from zoo.weights import files, names
+from zoo.weights import files, layouts
 
 FILES = {18: "resnet18-f37072fd.pth", 34: "resnet34-b627a593.pth", 50: "resnet50-0676ba61.pth",
          101: "resnet101-63fe2227.pth", 152: "resnet152-394f9c45.pth"}
@@ -63,7 +63,7 @@ def _convert(source: str, path: str) -> None:
     tensors, _ = files.read(source)
     origin = {"origin": ORIGIN, "file": name, "sha256": digest, "url": URL + name}
     try:
-        files.write(path, names.to_canonical(tensors, "torchvision"), origin)
+        files.write(path, layouts.to_canonical(tensors, "torchvision"), origin)
     except UserError:
         if not os.path.exists(path):  # another process may have converted it meanwhile
             raise
