@@ -1,23 +1,11 @@
 """Our TSM against numbers recorded from mit-han-lab's own network (tests/golden/README.txt says how)."""
-import zlib
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 
+from tests.golden_tsm import CASES, CLASSES, GOLDEN, SEGMENTS, TOLERANCE, differences, drawn, recorded, relative, video
 from zoo.tsm.spec import Arch, rule
 from zoo.tsm.torch import Net
 
-GOLDEN = Path(__file__).parent / "golden"
-CLASSES, SEGMENTS, VIDEOS, SIDE = 7, 8, 2, 64
-CASES = {
-    "r50_blockres": dict(depth=50),
-    "r50_block": dict(depth=50, shift_place="block"),
-    "r50_tpool": dict(depth=50, temporal_pool=True),
-    "r50_nonlocal": dict(depth=50, non_local=True),
-    "r101_blockres": dict(depth=101),
-}
 VARIANTS = {
     "npb": {},
     "npb_plain_fc": dict(fc_lr5=False),
@@ -25,32 +13,6 @@ VARIANTS = {
     "npb_nonlocal": dict(non_local=True),
     "partial_bn_nonlocal": dict(partial_bn=True, non_local=True),
 }
-WATCHED = {"bn1": 1, "layer4.2.bn3": 32}  # every n-th channel's running statistics after one training forward
-TOLERANCE = 1e-5  # of float32 against logits recorded in float64
-
-
-def drawn(name, shape):
-    """Weights that hide nothing: a function of the canonical name and the shape alone, float32.
-
-    No scale is 1, no shift and no statistic trivial, non-local blocks contribute. Residual branches end in smaller
-    scales and attention is soft: otherwise batch statistics of so few pixels amplify float32's rounding past 1e-5.
-    """
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
-    if name.endswith("running_var"):
-        return rng.uniform(0.5, 1.5, shape).astype(np.float32)
-    if name.endswith(("bn3.weight", "nl.bn.weight")):
-        return rng.uniform(0.1, 0.4, shape).astype(np.float32)
-    if len(shape) == 1 and name.endswith("weight"):
-        return rng.uniform(0.5, 1.5, shape).astype(np.float32)
-    if len(shape) == 1:
-        return (0.1 * rng.standard_normal(shape)).astype(np.float32)
-    scale = np.float32(np.prod(shape[1:]) ** -0.5 * (0.5 if ".theta." in name or ".phi." in name else 1))
-    return rng.standard_normal(shape, dtype=np.float32) * scale
-
-
-def video():
-    rng = np.random.default_rng(2019)
-    return rng.standard_normal((VIDEOS, SEGMENTS, 3, SIDE, SIDE), dtype=np.float32)
 
 
 def filled(case):
@@ -62,33 +24,20 @@ def filled(case):
     return net
 
 
-def relative(ours, theirs):
-    return np.abs(ours - theirs).max() / np.abs(theirs).max()
-
-
-@pytest.fixture(scope="module")
-def golden():
-    with np.load(GOLDEN / "tsm.npz") as arrays:
-        return dict(arrays)
-
-
 @pytest.mark.parametrize("case", CASES)
-def test_equals_upstream(case, golden):
+def test_equals_upstream(case):
     net, clips = filled(case), torch.from_numpy(video())
     with torch.no_grad():
         evaluated = net.eval()(clips).numpy()
         trained = net.train()(clips).numpy()
-    assert relative(evaluated, golden[f"{case}/eval"]) <= TOLERANCE
-    assert relative(trained, golden[f"{case}/train"]) <= TOLERANCE
-    state = net.state_dict()
-    for norm, step in WATCHED.items():
-        for statistic in ("running_mean", "running_var"):
-            ours = state[f"{norm}.{statistic}"][::step].numpy()
-            assert relative(ours, golden[f"{case}/{norm}.{statistic}"]) <= TOLERANCE, (norm, statistic)
+    state = {name: tensor.numpy() for name, tensor in net.state_dict().items()}
+    found = differences(case, evaluated, trained, state)
+    assert max(found.values()) <= TOLERANCE, found
 
 
-def test_the_recorded_cases_differ(golden):
+def test_the_recorded_cases_differ():
     """Else a net that ignores an option would pass."""
+    golden = recorded()
     for mode in ("eval", "train"):
         logits = [golden[f"{case}/{mode}"] for case in CASES]
         for i, one in enumerate(logits):

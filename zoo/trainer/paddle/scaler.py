@@ -1,0 +1,33 @@
+"""Dynamic loss scale. It lives on the host, where the decision to skip an update is taken."""
+from typing import Dict
+
+import numpy as np
+
+GROWTH, BACKOFF, PATIENCE = 2.0, 0.5, 2000  # doubled after 2000 good steps, halved after a bad one
+
+
+class Scaler:
+    """scale: 1 and constant unless dynamic. skipped, stuck: updates skipped so far, and in a row."""
+
+    def __init__(self, dynamic: bool, initial: float):
+        self.dynamic = dynamic
+        self.scale = initial if dynamic else 1.0
+        self.good = self.skipped = self.stuck = 0.0
+
+    def update(self, finite: bool) -> None:
+        """Take note of one step."""
+        self.skipped += not finite
+        self.stuck = 0.0 if finite else self.stuck + 1
+        if not self.dynamic:
+            return
+        self.good = self.good + 1 if finite else 0.0
+        if not finite:
+            self.scale *= BACKOFF
+        elif self.good >= PATIENCE:
+            self.scale, self.good = self.scale * GROWTH, 0.0
+
+    def state(self) -> Dict[str, np.ndarray]:
+        return {f"scaler/{name}": np.float32(getattr(self, name)).reshape(()) for name in ("scale", "good", "skipped")}
+
+    def load(self, name: str, value: np.ndarray) -> None:
+        setattr(self, name, float(value))

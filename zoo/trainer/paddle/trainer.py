@@ -1,0 +1,156 @@
+"""One update in PaddlePaddle, as zoo/trainer/protocol.py states it."""
+import warnings
+from contextlib import nullcontext
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from data.batch import Batch, Field
+from zoo.trainer.paddle import names, statistics
+from zoo.trainer.paddle.objectives import build
+from zoo.trainer.paddle.scaler import Scaler
+from zoo.trainer.paddle.update import Momentum
+from zoo.trainer.paddle.world import World
+from zoo.trainer.protocol import Param, Plan
+
+DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
+Placed = Dict[str, paddle.Tensor]
+
+
+class Trainer:
+    """The common trainer interface; see zoo/trainer/protocol.py for every method's contract."""
+
+    def __init__(self, Net: type, arch, objective, plan: Plan, world: World):
+        self.plan, self.mode, self.place = plan, plan.mode, world.place
+        self.net = Net(arch)
+        self.net.eval()  # a step switches it to training
+        if statistics.is_biased(self.place):
+            statistics.use(self.net)
+        self.forward, self.evaluate = self._forwards()
+        self.objective = build(objective)
+        self.input = plan.fields[0].name
+        self._constants: Dict[str, Tuple[paddle.Tensor, paddle.Tensor]] = {
+            field.name: self._normalisation(field) for field in plan.fields if field.mean}
+        self.named, self.transposed = names.tensors(self.net), names.transposed(self.net)
+        self._freeze()
+        self.trained = {name: tensor for name, tensor in self.named.items() if not tensor.stop_gradient}
+        self.params = tuple(
+            Param(name, tuple(tensor.shape[::-1] if name in self.transposed else tensor.shape),
+                  names.is_statistic(name)) for name, tensor in self.named.items())
+        self.optimizer = Momentum(self.trained, plan.rule, plan.momentum)
+        self.scaler = Scaler(self.mode.compute == "fp16", plan.loss_scale)
+
+    def put(self, batch: Batch) -> Placed:
+        return {name: paddle.to_tensor(array, place=self.place) for name, array in batch.items()}
+
+    def step(self, parts: Sequence[Placed], lr: float) -> Dict[str, Any]:
+        self._train_mode()
+        for tensor in self.trained.values():
+            tensor.clear_gradient(set_to_zero=False)
+        count = sum(self.objective.count(part) for part in parts)
+        shares = []
+        for part in parts:
+            with self._autocast():
+                output = self.forward([self._input(part), *(part[name] for name in self.plan.noise)])
+            share = self.objective.total(output, part) / count
+            (share * self.scaler.scale).backward()
+            shares.append(share.detach())
+        return {"loss": paddle.add_n(shares), **self._update(lr)}
+
+    def read(self, receipt: Mapping[str, Any]) -> Dict[str, float]:
+        return {name: float(value) for name, value in receipt.items()}
+
+    @paddle.no_grad()
+    def predict(self, placed: Placed) -> np.ndarray:
+        self.net.eval()
+        return self.evaluate([self._input(placed)]).astype("float32").numpy()
+
+    def dump(self) -> Dict[str, np.ndarray]:
+        state = {name: names.to_numpy(tensor, name in self.transposed) for name, tensor in self.named.items()}
+        state.update(self.scaler.state())
+        state.update((f"momentum/{name}", names.to_numpy(tensor, name in self.transposed))
+                     for name, tensor in self.optimizer.velocity.items())
+        return state
+
+    @paddle.no_grad()
+    def load(self, values: Mapping[str, np.ndarray]) -> None:
+        for name, value in values.items():
+            kind, _, rest = name.rpartition("/")
+            if kind == "scaler":
+                self.scaler.load(rest, value)
+            else:
+                tensor = (self.optimizer.velocity if kind == "momentum" else self.named)[rest]
+                names.fill(tensor, value, rest in self.transposed)
+
+    @paddle.no_grad()
+    def diagnose(self) -> str:
+        state = [(f"weight or statistic {name}", tensor) for name, tensor in self.named.items()]
+        state += [(f"gradient of {name}", tensor.grad) for name, tensor in self.trained.items()
+                  if tensor.grad is not None]
+        found = [what for what, tensor in state if not paddle.isfinite(tensor).all()]
+        return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
+
+    @paddle.no_grad()
+    def _update(self, lr: float) -> Dict[str, float]:
+        """Unscale, clip and update, unless the gradient is not finite."""
+        scale = self.scaler.scale
+        gradients = [tensor.grad for tensor in self.trained.values() if tensor.grad is not None]
+        # Waits for the device: Paddle's fused update cannot skip by itself, so the host has to decide.
+        norm = float(paddle.linalg.norm(paddle.stack([paddle.linalg.norm(gradient) for gradient in gradients]))) / scale
+        finite = bool(np.isfinite(norm))
+        if finite:
+            clip = 1.0 if self.plan.clip_norm is None else min(1.0, self.plan.clip_norm / max(norm, 1e-30))
+            self.optimizer.step(lr, clip / scale)
+        self.scaler.update(finite)
+        return {"grad_norm": norm, "scale": scale, "skipped": self.scaler.skipped, "stuck": self.scaler.stuck}
+
+    def _autocast(self):
+        if self.mode.compute == "fp32":
+            return nullcontext()
+        # Level O2 usually goes with decorated, 16-bit parameters. Ours stay fp32 and are cast where they are used: so
+        # they are their own master weights, and evaluation and checkpoints know of no 16 bits.
+        return paddle.amp.auto_cast(level=self.mode.level, dtype=DTYPES[self.mode.compute],
+                                    custom_white_list={"conv3d"})  # which Paddle's list of convolutions lacks
+
+    def _forwards(self) -> Tuple[Callable, Callable]:
+        """The net for training and for evaluation, as functions of a list of tensors."""
+        net = self.net
+
+        def train(inputs):
+            return net(*inputs)
+
+        def evaluate(inputs):
+            return net(*inputs)
+        if not self.mode.compile:
+            return train, evaluate
+        warnings.filterwarnings("ignore", "Tensor do not have 'place' interface")  # said of Paddle's own code
+        # Two, because Paddle traces a net's Python once and does not look again whether it trains.
+        return paddle.jit.to_static(train, full_graph=True), paddle.jit.to_static(evaluate, full_graph=True)
+
+    def _input(self, placed: Placed) -> paddle.Tensor:
+        x = placed[self.input]
+        if self.input in self._constants:
+            factor, offset = self._constants[self.input]
+            x = x.astype("float32") * factor + offset
+            x = paddle.moveaxis(x, -1, -3)
+        return x
+
+    def _normalisation(self, field: Field) -> Tuple[paddle.Tensor, paddle.Tensor]:
+        mean, std = (np.array(values, np.float64) for values in (field.mean, field.std))
+        factor, offset = (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
+        return paddle.to_tensor(factor, place=self.place), paddle.to_tensor(offset, place=self.place)
+
+    def _freeze(self) -> None:
+        for name, tensor in self.named.items():
+            tensor.stop_gradient = names.is_statistic(name) or self.plan.rule(name)[0] == 0
+        self.frozen: List[nn.Layer] = [
+            layer for layer in self.net.sublayers()
+            if isinstance(layer, nn.layer.norm._BatchNormBase) and layer.weight.stop_gradient]
+
+    def _train_mode(self) -> None:
+        if not self.net.training:
+            self.net.train()
+            for layer in self.frozen:
+                layer.eval()
