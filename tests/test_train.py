@@ -336,7 +336,8 @@ def test_pretrained_and_foreign_weights_start_a_run(clips, straight, tmp_path):
 def test_ctrl_c_saves_although_the_readers_get_it_too(clips, tmp_path):
     folder = tmp_path / "run"
     process = subprocess.Popen(command(clips, "--out", folder, data__workers=1, train__save_every="100 epochs"),
-                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, start_new_session=True,
+                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+                               start_new_session=True,
                                env={**os.environ, "OMP_NUM_THREADS": "1"})
     while len(lines(folder)) < 4:
         time.sleep(0.01)

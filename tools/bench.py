@@ -1,5 +1,6 @@
 """What the zoo's own code costs: the trainer's step against a bare framework loop, the data pipeline alone."""
 import argparse
+import importlib
 import os
 import statistics
 import sys
@@ -26,6 +27,7 @@ data   samples per second of the input pipeline alone, and where one reader thre
 examples
   python tools/bench.py step -c configs/tsm_demo.yaml
   python tools/bench.py step -c configs/tsm_k400.yaml --amp -o data.root=/data/k400 -o model.pretrained=null
+  python tools/bench.py step -c configs/tsm_demo.yaml --framework mindspore
   python tools/bench.py data -c configs/tsm_k400.yaml -o data.root=/data/k400 -o data.workers=8"""
 
 
@@ -38,10 +40,13 @@ def main(argv: Optional[List[str]] = None) -> int:
                         help="measured steps of each kind, or batches to read; default 30")
     parser.add_argument("-o", "--override", metavar="KEY=VALUE", action="append", default=[], help="as for train.py")
     parser.add_argument("--amp", action="store_true", help="as for train.py")
+    parser.add_argument("--framework", help="as for train.py")
     parser.add_argument("--device", metavar="NAME", help="as for train.py")
     arguments = parser.parse_args(argv)
     recipe = ["-c", arguments.config] + [word for pair in arguments.override for word in ("-o", pair)]
-    recipe += ["--amp"] * arguments.amp + (["--device", arguments.device] if arguments.device else [])
+    recipe += ["--amp"] * arguments.amp
+    for flag in ("framework", "device"):
+        recipe += [f"--{flag}", getattr(arguments, flag)] if getattr(arguments, flag) else []
     try:
         if arguments.count < 1:
             raise UserError("--count: must be at least 1")
@@ -66,7 +71,7 @@ def bench_step(job: Job, count: int) -> List[str]:
     def ours() -> None:
         job.trainer.read(job.trainer.step(parts, 1e-3))
 
-    bare = _bare_loop(job, placed)
+    bare = importlib.import_module(f"tools.bare.{job.framework}").loop(job, placed)
     loops = {"this trainer": ours, "bare loop": bare}
     for loop in loops.values():
         for _ in range(3):  # allocators, kernel choices, compilation
@@ -82,48 +87,11 @@ def bench_step(job: Job, count: int) -> List[str]:
              f"max {max(values) * 1e3:9.2f}  {job.clock.global_batch / median[name]:9.1f} samples/s"
              for name, values in seconds.items()]
     pairs = [a / b for a, b in zip(seconds["this trainer"], seconds["bare loop"])]
-    title = f"{job.plan.mode.compute} on {job.world.device}, {count} steps of {job.clock.global_batch} samples each"
+    title = (f"{job.framework}: {job.plan.mode.compute} on {job.world.device}, {count} steps of "
+             f"{job.clock.global_batch} samples each")
     return [title] + lines + [
         f"ratio {statistics.median(pairs):.4f} (this trainer / bare loop, median of {count} pairs), "
         f"of the medians {median['this trainer'] / median['bare loop']:.4f}"]
-
-
-def _bare_loop(job: Job, placed: Dict) -> Callable[[], None]:
-    """The shortest PyTorch loop that does the same update, on a copy of the net."""
-    import copy
-
-    import torch
-    import torch.nn.functional as F
-
-    trainer, plan = job.trainer, job.plan
-    net = copy.deepcopy(trainer.net).train()
-    groups = [{"params": [parameter], "factor": plan.rule(name)[0], "weight_decay": plan.rule(name)[1]}
-              for name, parameter in net.named_parameters() if parameter.requires_grad]
-    merged: Dict = {}
-    for group in groups:
-        merged.setdefault((group["factor"], group["weight_decay"]), []).extend(group["params"])
-    optimizer = torch.optim.SGD([{"params": params, "lr": 1e-3 * factor, "weight_decay": decay}
-                                 for (factor, decay), params in merged.items()], momentum=plan.momentum, fused=True)
-    field = plan.fields[0]
-    mean, std = (torch.tensor(values, device=trainer.device) * 255 for values in (field.mean, field.std))
-    scaler = torch.amp.GradScaler(trainer.device.type, enabled=plan.mode.compute == "fp16")
-    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(plan.mode.compute, torch.float32)
-
-    def loop() -> None:
-        optimizer.zero_grad()
-        for _ in range(plan.accumulate):
-            images = ((placed[field.name].float() - mean) / std).movedim(-1, -3)
-            with torch.autocast(trainer.device.type, dtype, enabled=plan.mode.compute != "fp32"):
-                output = net(images, *(placed[name] for name in plan.noise))
-                loss = F.cross_entropy(output, placed["label"]) / plan.accumulate
-            scaler.scale(loss).backward()
-        if plan.clip_norm is not None:
-            scaler.unscale_(optimizer)
-            torch.nn.utils.clip_grad_norm_(net.parameters(), plan.clip_norm)
-        scaler.step(optimizer)
-        scaler.update()
-        loss.item()
-    return loop
 
 
 def bench_data(job: Job, count: int) -> List[str]:

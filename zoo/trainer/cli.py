@@ -48,10 +48,12 @@ def parse(argv: Optional[List[str]] = None) -> argparse.Namespace:
     add("-c", "--config", metavar="FILE", help="recipe, such as configs/tsm_k400.yaml; not needed with --resume DIR")
     add("-o", "--override", metavar="KEY=VALUE", action="append", default=[],
         help="change one key of the recipe, such as -o optim.lr=0.01; repeatable, the last one counts")
-    add("--amp", action="store_true", help="mixed precision (train.precision=amp): fp16 with loss scaling on a GPU; on a "
-                                           "CPU bf16 with PyTorch, fp16 with MindSpore, an error with Paddle")
+    add("--amp", action="store_true",
+        help="mixed precision (train.precision=amp): fp16 with loss scaling on a GPU; on a CPU bf16 with PyTorch, fp16 "
+             "with MindSpore, an error with Paddle")
     add("--framework", choices=("torch", "paddle", "mindspore"), help="default torch")
-    add("--device", metavar="NAME", help="auto, cpu, cuda, cuda:N, npu or npu:N; default auto: a GPU or NPU if there is one")
+    add("--device", metavar="NAME",
+        help="auto, cpu, cuda, cuda:N, npu or npu:N; default auto: a GPU or NPU if there is one")
     add("--seed", type=int, metavar="N", help="of weights, order, augmentation and dropout; default 1")
     add("--out", metavar="DIR", help="folder of the run; default runs/<recipe>, or the next free number behind it")
     add("--resume", metavar="DIR", nargs="?", const=HERE,

@@ -14,6 +14,7 @@ from zoo.trainer.protocol import Mode, Plan, Trainer, World
 
 class Job(NamedTuple):
     """What a run works with; arch and plan are complete, and nothing of it changes any more."""
+    framework: str
     spec: ModuleType
     task: ModuleType
     train_set: Any
@@ -54,5 +55,5 @@ def assemble(request: Request, environ: Mapping[str, str]) -> Job:
                 noise=tuple(source.name for source in noise), rule=rule, mode=mode,
                 momentum=cfg.optim.momentum, clip_norm=cfg.optim.clip_norm, accumulate=train.accumulate)
     trainer = backend.Trainer(Net, arch, task.objective(cfg.task), plan, world)
-    return Job(spec, task, train_set, val_set, checksum, loaded_at, arch, noise, clock,
+    return Job(cfg.framework, spec, task, train_set, val_set, checksum, loaded_at, arch, noise, clock,
                schedule.rate(cfg.optim, cfg.train, clock), plan, world, trainer)

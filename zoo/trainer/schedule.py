@@ -46,7 +46,8 @@ def clock(train: Train, samples: int, size: int) -> Clock:
 def rate(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
     """Learning rate by step (from 0): scaled with the global batch, warmed up linearly, then by schedule.
 
-    Milestones count from the start of the run, cosine and poly from the end of the warm-up. Raises UserError for a warm-up as long as the run.
+    Milestones count from the start of the run, cosine and poly from the end of the warm-up. Raises UserError for a
+    warm-up as long as the run.
     """
     peak = optim.lr * clock.global_batch / optim.base_batch
     warmup = math.ceil(optim.warmup.value * (Fraction(clock.samples, clock.global_batch)

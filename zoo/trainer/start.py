@@ -33,8 +33,8 @@ def restore(cfg: Config, job: Job, resume: Optional[str], say: Callable[[str], N
         raise UserError(f"{path} does not fit this net:\n{report}")
     if record["global_batch"] != job.clock.global_batch:
         raise UserError(f"--resume: {path} was written with a global batch of {record['global_batch']}, now it "
-                        f"is {job.clock.global_batch}: the samples would not go on where they stopped; set train.batch and "
-                        "train.accumulate so that batch x accumulate x processes is the same")
+                        f"is {job.clock.global_batch}: the samples would not go on where they stopped; set "
+                        "train.batch and train.accumulate so that batch x accumulate x processes is the same")
     _compare_classes(record["classes"], job.val_set.classes, path, say)
     job.trainer.load(tensors)
     return record["step"], record["weights"]

@@ -50,7 +50,7 @@ def start(launch: Launch, device: str) -> World:
     if kind not in TARGETS or number and not (number.isdigit() and kind != "cpu"):
         raise UserError(f"device: expected auto, cpu, cuda, cuda:N, npu or npu:N, got {device!r}")
     if kind != "cpu" and int(number or 0) >= _count(kind):
-        raise UserError(f"device: there is no {device} here that this MindSpore can use ({TARGETS[kind]} devices found: "
+        raise UserError(f"device: there is no {device} here ({TARGETS[kind]} devices that this MindSpore finds: "
                         f"{_count(kind)}); use --device cpu")
     mindspore.set_device(TARGETS[kind], int(number or 0))
     return World(launch.rank, launch.size, kind, int(number or 0))

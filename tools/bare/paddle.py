@@ -1,0 +1,43 @@
+"""A bare training loop in PaddlePaddle."""
+from typing import Callable, Dict
+
+import paddle
+import paddle.nn.functional as F
+
+from data.errors import UserError
+from zoo.trainer.job import Job
+
+
+def loop(job: Job, placed: Dict) -> Callable[[], None]:
+    """One update of another net of the same shape."""
+    plan, field = job.plan, job.plan.fields[0]
+    if plan.accumulate > 1:
+        raise UserError("the bare Paddle loop does not know train.accumulate")
+    net = type(job.trainer.net)(job.arch)
+    net.train()
+    groups: Dict = {}
+    for name, parameter in net.named_parameters():
+        if plan.rule(name)[0]:
+            groups.setdefault(plan.rule(name), []).append(parameter)
+    clip = None if plan.clip_norm is None else paddle.nn.ClipGradByGlobalNorm(plan.clip_norm)
+    optimizer = paddle.optimizer.Momentum(
+        1e-3, plan.momentum, [{"params": members, "learning_rate": factor, "weight_decay": decay}
+                              for (factor, decay), members in groups.items()], grad_clip=clip)
+    mean, std = (paddle.to_tensor(values) * 255 for values in (field.mean, field.std))
+    axes = [0] + [axis for axis in range(1, len(field.shape) + 1)]
+    axes = axes[:-3] + [axes[-1]] + axes[-3:-1]
+    scaler = paddle.amp.GradScaler(enable=plan.mode.compute == "fp16")
+    dtype = {"fp16": "float16", "bf16": "bfloat16"}.get(plan.mode.compute)
+    forward = paddle.jit.to_static(net, full_graph=True) if plan.mode.compile else net
+
+    def update() -> None:
+        images = paddle.transpose((placed[field.name].astype("float32") - mean) / std, axes)
+        with paddle.amp.auto_cast(dtype is not None, level=plan.mode.level or "O1", dtype=dtype or "float16"):
+            output = forward(images, *(placed[name] for name in plan.noise))
+        loss = F.cross_entropy(output.astype("float32"), placed["label"])
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.clear_grad()
+        float(loss)
+    return update

@@ -1,0 +1,283 @@
+"""The same recipe in every installed framework, step by step: do they compute the same thing, and how fast?"""
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from data.errors import UserError
+from zoo import FRAMEWORKS
+from zoo.trainer import cli
+from zoo.weights import files
+
+EPILOG = """\
+Each framework trains in a process of its own, on the same batches, from the same weights, without evaluations. Compared
+are the loss and the gradient's norm of every step, and every tensor after the first update. Beyond some dozens of steps
+any two computations drift apart by rounding alone (one framework with one thread and with two does), so --within says
+how many steps must agree.
+
+examples
+  python tools/compare.py -c configs/tsm_demo.yaml --steps 50
+  python tools/compare.py -c configs/my_model.yaml --frameworks torch,mindspore --tolerance 1e-4
+  python tools/compare.py -c configs/tsm_demo.yaml --frameworks torch --against runs/compare-old
+
+Exit codes: 0 they agree, 1 they differ by more than --tolerance, 2 something to mend on your side."""
+WARM = 3  # first steps left out of the timing: compilers and allocators
+SHOWN = 3  # tensors
+
+
+class Row(NamedTuple):
+    """One step of one framework. batch: a checksum of what it was trained on; seconds: of the update alone."""
+    step: int
+    lr: float
+    loss: float
+    grad_norm: float
+    skipped: float
+    seconds: float
+    batch: int
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    arguments = parse(argv)
+    try:
+        if arguments.one:
+            trace(arguments.one, arguments)
+            return 0
+        return compare(arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def parse(argv: Optional[List[str]]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="compare.py", description=__doc__, epilog=EPILOG,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("-c", "--config", metavar="FILE", required=True, help="recipe to run")
+    add("-o", "--override", metavar="KEY=VALUE", action="append", default=[], help="as for train.py")
+    add("--amp", action="store_true", help="as for train.py: every framework in its own 16 bits")
+    add("--device", metavar="NAME", help="as for train.py")
+    add("--frameworks", metavar="A,B", help=f"of {', '.join(FRAMEWORKS)}; default: those installed")
+    add("--against", metavar="DIR", action="append", default=[],
+        help="also compare with what an earlier comparison left in DIR (on another machine, say); repeatable")
+    add("--steps", type=int, default=20, metavar="N", help="updates to run; default 20")
+    add("--within", type=int, default=20, metavar="N", help="updates whose losses must agree; default 20")
+    add("--tolerance", type=float, default=1e-3, metavar="X",
+        help="largest relative difference of a loss; default 1e-3")
+    add("--out", metavar="DIR", help="folder for the numbers and the plot; default runs/compare-<recipe>, never reused")
+    add("--one", help=argparse.SUPPRESS)  # this process is the one of that framework
+    return parser.parse_args(argv)
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """Run, print, plot. 0 if all agree, 1 if not. Raises UserError."""
+    if arguments.steps < 1 or arguments.within < 1:
+        raise UserError("--steps, --within: must be at least 1")
+    frameworks = chosen(arguments.frameworks)
+    cli.read(cli.parse(recipe(arguments)))  # mistakes in the recipe show before anything is started
+    folder = new_folder(arguments.out, arguments.config)
+    for framework in frameworks:
+        print(f"{framework}: {arguments.steps} steps ...", flush=True)
+        run(framework, arguments, folder)
+    sources = [(framework, os.path.join(folder, framework)) for framework in frameworks]
+    for other in arguments.against:
+        sources += [(f"{name} ({os.path.basename(os.path.normpath(other))})", os.path.join(other, name))
+                    for name in FRAMEWORKS if os.path.exists(os.path.join(other, name + ".jsonl"))]
+    heads, rows = {}, {}
+    for name, stem in sources:
+        heads[name], rows[name] = load(stem + ".jsonl")
+    steps = min(map(len, rows.values()))
+    rows = {name: values[:steps] for name, values in rows.items()}
+    table(rows)
+    tensors(sources)
+    speeds(heads, rows)
+    plot(rows, os.path.join(folder, "curves.png"))
+    print(f"the numbers and curves.png are in {folder}")
+    return verdict(rows, arguments.within, arguments.tolerance)
+
+
+def chosen(wanted: Optional[str]) -> List[str]:
+    """The frameworks to run. Raises UserError for one that is unknown or not installed."""
+    installed = [name for name in FRAMEWORKS if importlib.util.find_spec(name)]
+    names = wanted.split(",") if wanted else installed
+    for name in names:
+        if name not in FRAMEWORKS:
+            raise UserError(f"--frameworks: there is no {name!r}; there are: {', '.join(FRAMEWORKS)}")
+        if name not in installed:
+            raise UserError(f"{name} is not installed here: pip install '.[{name}]'")
+    if not names:
+        raise UserError("no framework is installed here: pip install '.[torch,paddle,mindspore]'")
+    return names
+
+
+def recipe(arguments: argparse.Namespace) -> List[str]:
+    """train.py's arguments."""
+    words = ["-c", arguments.config] + [word for pair in arguments.override for word in ("-o", pair)]
+    return words + ["--amp"] * arguments.amp + (["--device", arguments.device] if arguments.device else [])
+
+
+def new_folder(wanted: Optional[str], config: str) -> str:
+    stem = wanted or os.path.join("runs", f"compare-{os.path.splitext(os.path.basename(config))[0]}")
+    for folder in [stem] + ([] if wanted else [f"{stem}-{number}" for number in range(2, 10_000)]):
+        if not os.path.exists(folder):
+            os.makedirs(folder)
+            return folder
+    raise UserError(f"--out: {stem} exists already and is not overwritten")
+
+
+def run(framework: str, arguments: argparse.Namespace, folder: str) -> None:
+    """One framework in a process of its own; what it says is kept and shown if it fails."""
+    words = [sys.executable, os.path.abspath(__file__), "--one", framework, "--steps", str(arguments.steps),
+             "--out", folder] + recipe(arguments)
+    log = os.path.join(folder, f"{framework}.log")
+    with open(log, "w", encoding="utf-8") as file:
+        code = subprocess.run(words, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
+    if code:
+        with open(log, encoding="utf-8", errors="replace") as file:
+            last = "".join(file.readlines()[-15:]).strip()
+        raise UserError(f"{framework} ended with code {code}; the end of {log}:\n{last}")
+
+
+def trace(framework: str, arguments: argparse.Namespace) -> None:
+    """Train, and write a row per step and the tensors after the first update to <out>/<framework>.*"""
+    from data.stream import open_training
+    from zoo.trainer import start
+    from zoo.trainer.feed import Feed
+    from zoo.trainer.job import assemble
+
+    request = cli.read(cli.parse(recipe(arguments) + ["--framework", framework]))
+    job = assemble(request, os.environ)
+    start.restore(request.config, job, None, print)
+    stem, accumulate = os.path.join(arguments.out, framework), job.plan.accumulate
+    checksums: List[int] = []
+
+    def checked(stream):
+        for batch, bad in stream:
+            checksums.append(zlib.crc32(b"".join(batch[name].tobytes() for name in sorted(batch))))
+            yield batch, bad
+    stream = open_training(job.train_set, request.config.seed, request.config.train.batch, 0,
+                           arguments.steps * accumulate, noise=job.noise)
+    feed = Feed(checked(stream), job.trainer, job.train_set, print)
+    with open(stem + ".jsonl", "w", encoding="utf-8") as file:
+        head = {"framework": framework, "device": job.world.device, **job.plan.mode._asdict(),
+                "global_batch": job.clock.global_batch}
+        file.write(json.dumps(head) + "\n")
+        for step in range(arguments.steps):
+            parts, lr = [next(feed) for _ in range(accumulate)], job.lr(step)
+            began = time.perf_counter()
+            numbers = job.trainer.read(job.trainer.step(parts, lr))
+            seconds = time.perf_counter() - began
+            batch = zlib.crc32(repr(checksums[step * accumulate:(step + 1) * accumulate]).encode())
+            row = Row(step + 1, lr, numbers["loss"], numbers["grad_norm"], numbers["skipped"], seconds, batch)
+            file.write(json.dumps(row._asdict()) + "\n")
+            file.flush()
+            if step == 0:
+                files.write(stem + "-step1.safetensors", job.trainer.dump())
+
+
+def load(path: str) -> Tuple[Dict[str, Any], List[Row]]:
+    """What trace wrote: the facts, then the steps. Raises UserError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            head, *rows = [json.loads(line) for line in file]
+        return head, [Row(**row) for row in rows]
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{path} cannot be read as numbers of an earlier comparison: {error}") from None
+
+
+def difference(values: Sequence[float]) -> float:
+    """The largest difference between any two, relative to the largest size; infinite if one is not a number."""
+    if not all(np.isfinite(values)):
+        return float("inf")
+    return (max(values) - min(values)) / max(max(map(abs, values)), 1e-30)
+
+
+def table(rows: Dict[str, List[Row]]) -> None:
+    """Per step: losses, norms, their largest relative differences; then the speeds."""
+    names = list(rows)
+    width = max(11, *(len(name) + 2 for name in names))
+    heads = "".join(f"{name:>{width}}" for name in names)
+    print(f"\n      loss{' ' * (width * len(names) - 4)}            gradient norm")
+    print(f"step{heads}  difference{heads}  difference")
+    for together in zip(*rows.values()):
+        if len({row.batch for row in together}) > 1:
+            raise UserError(f"step {together[0].step}: the frameworks were given different batches; do they read the "
+                            "same data set with the same seed?")
+        losses, norms = [row.loss for row in together], [row.grad_norm for row in together]
+        print(f"{together[0].step:4}" + "".join(f"{value:{width}.6f}" for value in losses)
+              + f"{difference(losses):12.1e}" + "".join(f"{value:{width}.5g}" for value in norms)
+              + f"{difference(norms):12.1e}")
+
+
+def tensors(sources: Sequence[Tuple[str, str]]) -> None:
+    """Which tensors differ most after one update: of each, the largest difference relative to its largest value."""
+    if len(sources) < 2:
+        return
+    dumps = {name: files.read(stem + "-step1.safetensors")[0] for name, stem in sources}
+    first = next(iter(dumps.values()))
+    for kind, title in ((False, "weights and statistics"), (True, "momentum")):
+        worst = []
+        for name, array in first.items():
+            if name.startswith("momentum/") == kind and not name.startswith("scaler/"):
+                together = np.stack([dump[name] for dump in dumps.values()])
+                spread = np.ptp(together, axis=0).max() / max(np.abs(together).max(), 1e-30)
+                worst.append((float(spread), name.replace("momentum/", "")))
+        shown = ", ".join(f"{name} {spread:.1e}" for spread, name in sorted(worst, reverse=True)[:SHOWN])
+        print(f"after one update, {title} that differ most: {shown}")
+
+
+def speeds(heads: Dict[str, Dict[str, Any]], rows: Dict[str, List[Row]]) -> None:
+    for name, values in rows.items():
+        head, seconds = heads[name], statistics.median([row.seconds for row in values[WARM:] or values])
+        print(f"{name}: {head['compute']} on {head['device']}, {seconds * 1e3:.1f} ms per step (median), "
+              f"{head['global_batch'] / seconds:.1f} samples/s; the first step took {values[0].seconds:.1f} s")
+
+
+def verdict(rows: Dict[str, List[Row]], within: int, tolerance: float) -> int:
+    """0 if the losses agree, 1 if not."""
+    if len(rows) < 2:
+        print("only one framework: nothing to compare it with")
+        return 0
+    found = [difference([row.loss for row in together]) for together in zip(*rows.values())]
+    judged = found[:within]
+    print(f"largest relative difference of the loss: {max(judged):.1e} over the first {len(judged)} steps, "
+          f"{max(found):.1e} over all {len(found)}")
+    if max(judged) <= tolerance:
+        print(f"they agree within {tolerance:g}")
+        return 0
+    step = next(number for number, value in enumerate(found, 1) if value > tolerance)
+    print(f"they differ by more than {tolerance:g}, from step {step} on")
+    return 1
+
+
+def plot(rows: Dict[str, List[Row]], path: str) -> None:
+    """Losses and gradient norms over the steps."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, 1, sharex=True, figsize=(8, 6), layout="constrained")
+    for number, (name, values) in enumerate(rows.items()):
+        steps, style = [row.step for row in values], ("-", "--", ":")[number % 3]
+        axes[0].plot(steps, [row.loss for row in values], style, label=name)
+        axes[1].plot(steps, [row.grad_norm for row in values], style, label=name)
+    axes[0].set_ylabel("loss")
+    axes[1].set_ylabel("gradient norm")
+    axes[1].set_xlabel("step")
+    axes[0].legend()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
