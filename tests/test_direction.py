@@ -3,6 +3,8 @@ import numpy as np
 import pytest
 import torch
 
+from data.errors import UserError
+from zoo.trainer import start
 from zoo.tsm.spec import Arch, shapes
 from zoo.tsm.torch import Net
 from zoo.weights import direction, names
@@ -89,3 +91,10 @@ def test_what_touches_no_stream_stays():
 def test_folds_of_no_channel_change_nothing():
     before = weights("r18")
     assert all(np.array_equal(array, before[name]) for name, array in direction.reverse(before, 1000).items())
+
+
+def test_weights_for_the_other_direction_are_refused_by_a_run():
+    stated = {"depth": 50, "num_classes": 400, "shift_direction": "past"}
+    with pytest.raises(UserError, match="is for model.shift_direction=past, the recipe says future"):
+        start._compare_arch(stated, Arch(num_classes=7), "w.safetensors")
+    start._compare_arch(stated, Arch(num_classes=7, shift_direction="past"), "w.safetensors")

@@ -106,12 +106,13 @@ def convert(arguments: argparse.Namespace) -> None:
         raise UserError(f"{arguments.source} does not fill the net; nothing is written. Another --model, --origin or "
                         "-o may fit")
     refuse_other_types(tensors)
-    metadata = {**metadata, "origin": origin, "model": model, "arch": json.dumps(fields),
-                "file": os.path.basename(arguments.source), "sha256": files.sha256(arguments.source)}
     if turned:
         tensors, direction_remarks = turn(tensors, fields["depth"], arguments.shift_div, arguments.keep_direction)
         remarks += direction_remarks
-        metadata["shift_direction"] = "past" if arguments.keep_direction else "future"
+        fields.update(shift_direction="past" if arguments.keep_direction else "future",
+                      shift_div=arguments.shift_div or SHIFT_DIV)
+    metadata = {**metadata, "origin": origin, "model": model, "arch": json.dumps(fields),
+                "file": os.path.basename(arguments.source), "sha256": files.sha256(arguments.source)}
     if origin == "mmaction2" and fields["non_local"]:
         remarks.append("mmaction2's dot-product blocks have the same names; only embedded-Gaussian ones compute the "
                        "same")

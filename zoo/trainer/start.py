@@ -2,7 +2,7 @@
 import json
 import os
 from types import ModuleType
-from typing import Callable, Dict, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -51,6 +51,7 @@ def initial(cfg: Config, spec: ModuleType, params: Sequence[Param], classes: Seq
     if cfg.weights:
         path = model_file(cfg.weights)
         tensors, metadata = files.read(path)
+        _compare_arch(json.loads(metadata.get("arch", "{}")), cfg.model, path)
         if "classes" in metadata and not cfg.fresh_head:
             _compare_classes(json.loads(metadata["classes"]), classes, path, say)
         merged = _merge(drawn, tensors, lambda name: cfg.fresh_head and spec.is_head(name), path, say)
@@ -65,6 +66,14 @@ def initial(cfg: Config, spec: ModuleType, params: Sequence[Param], classes: Seq
 def model_file(path: str) -> str:
     """The weights of a checkpoint folder, or the file itself."""
     return os.path.join(path, "model.safetensors") if os.path.isdir(path) else path
+
+
+def _compare_arch(stated: Dict[str, Any], arch: Any, path: str) -> None:
+    """Refuse weights that were converted for another option, which no shape would tell (the direction of a shift)."""
+    for key, value in stated.items():
+        mine = getattr(arch, key, value)
+        if key != "num_classes" and mine != value:
+            raise UserError(f"{path} is for model.{key}={value}, the recipe says {mine}; give -o model.{key}={value}")
 
 
 def _compare_classes(old: Sequence[str], new: Sequence[str], path: str, say: Callable[[str], None]) -> None:
