@@ -27,7 +27,7 @@ class Scaler:
             self.scale, self.good = self.scale * GROWTH, 0.0
 
     def state(self) -> Dict[str, np.ndarray]:
-        return {f"scaler/{name}": np.float32(getattr(self, name)).reshape(()) for name in ("scale", "good", "skipped")}
+        return {f"scaler/{name}": np.array(getattr(self, name), np.float32) for name in ("scale", "good", "skipped")}
 
     def load(self, name: str, value: np.ndarray) -> None:
         setattr(self, name, float(value))

@@ -13,16 +13,18 @@ class Momentum:
     """
 
     def __init__(self, trained: Dict[str, paddle.Tensor], rule: Callable[[str], Tuple[float, float]], momentum: float):
-        self.parameters, self.momentum = list(trained.values()), momentum
+        self.parameters, self.momentum = trained, momentum
         self.velocity = {name: paddle.zeros_like(tensor) for name, tensor in trained.items()}
-        self.factors, self.decays = ([rule(name)[i] for name in trained] for i in (0, 1))
+        self.rules = {name: rule(name) for name in trained}
 
     def step(self, lr: float, rescale: float) -> None:
-        """Update every parameter in place. lr and rescale may change from step to step."""
-        gradients = [tensor.grad for tensor in self.parameters]
+        """Update every parameter that has a gradient, in place. lr and rescale may change from step to step."""
+        names = [name for name, tensor in self.parameters.items() if tensor.grad is not None]
+        gradients = [self.parameters[name].grad for name in names]
         if rescale != 1:  # the kernel has an argument for this, which it ignores on a CPU
             gradients = [gradient * rescale for gradient in gradients]
-        rates = {factor: paddle.full((1,), lr * factor) for factor in set(self.factors)}
+        rates = {factor: paddle.full((1,), lr * factor) for factor, _ in self.rules.values()}
         _C_ops.merged_momentum_(
-            self.parameters, gradients, list(self.velocity.values()), [rates[factor] for factor in self.factors], None,
-            self.momentum, False, ["l2_decay"] * len(self.parameters), self.decays, False, 1.0)
+            [self.parameters[name] for name in names], gradients, [self.velocity[name] for name in names],
+            [rates[self.rules[name][0]] for name in names], None, self.momentum, False, ["l2_decay"] * len(names),
+            [self.rules[name][1] for name in names], False, 1.0)
