@@ -8,8 +8,9 @@ from typing import List, NamedTuple
 
 import pytest
 
+from zoo import FRAMEWORKS
+
 ROOT = Path(__file__).parents[1]
-FRAMEWORKS = ("torch", "paddle", "mindspore")
 FILES = sorted(path for folder in ("data", "zoo", "tools", "tests") for path in (ROOT / folder).rglob("*.py")) + [
     ROOT / "train.py"]
 NAMES = [path.relative_to(ROOT).as_posix() for path in FILES]

@@ -19,12 +19,14 @@ from data.errors import UserError
 from zoo import FRAMEWORKS
 from zoo.trainer import cli
 from zoo.weights import files
+from zoo.weights.match import match
 
 EPILOG = """\
-Each framework trains in a process of its own, on the same batches, from the same weights, without evaluations. Compared
-are the loss and the gradient's norm of every step, and every tensor after the first update. Beyond some dozens of steps
-any two computations drift apart by rounding alone (one framework with one thread and with two does), so --within says
-how many steps must agree.
+Each framework trains in a process of its own, on the same batches, from the same weights. These must agree: the loss of
+the first --within steps; after the first update, every weight and running statistic, and what the net says of the
+batch in an evaluation; and the gradients of the first update, more loosely, since rounding alone moves them where a
+ReLU or a pooling is undecided. Beyond some dozens of steps any two computations drift apart (one framework with one
+thread and with two does), sooner without a warm-up.
 
 examples
   python tools/compare.py -c configs/tsm_demo.yaml --steps 50
@@ -34,6 +36,7 @@ examples
 Exit codes: 0 they agree, 1 they differ by more than --tolerance, 2 something to mend on your side."""
 WARM = 3  # first steps left out of the timing: compilers and allocators
 SHOWN = 3  # tensors
+GRADIENT = 0.1  # how far the first gradients of a tensor may differ, relative, in L2; rounding alone has made 0.01
 
 
 class Row(NamedTuple):
@@ -99,11 +102,11 @@ def compare(arguments: argparse.Namespace) -> int:
     steps = min(map(len, rows.values()))
     rows = {name: values[:steps] for name, values in rows.items()}
     table(rows)
-    tensors(sources)
+    problems = tensors(sources, arguments.tolerance)
     speeds(heads, rows)
     plot(rows, os.path.join(folder, "curves.png"))
     print(f"the numbers and curves.png are in {folder}")
-    return verdict(rows, arguments.within, arguments.tolerance)
+    return verdict(rows, arguments.within, arguments.tolerance, problems)
 
 
 def chosen(wanted: Optional[str]) -> List[str]:
@@ -116,7 +119,7 @@ def chosen(wanted: Optional[str]) -> List[str]:
         if name not in installed:
             raise UserError(f"{name} is not installed here: pip install '.[{name}]'")
     if not names:
-        raise UserError("no framework is installed here: pip install '.[torch,paddle,mindspore]'")
+        raise UserError(f"no framework is installed here: pip install '.[{','.join(FRAMEWORKS)}]'")
     return names
 
 
@@ -182,7 +185,8 @@ def trace(framework: str, arguments: argparse.Namespace) -> None:
             file.write(json.dumps(row._asdict()) + "\n")
             file.flush()
             if step == 0:
-                files.write(stem + "-step1.safetensors", job.trainer.dump())
+                output = job.trainer.predict(parts[0])
+                files.write(stem + "-step1.safetensors", {**job.trainer.dump(), "evaluation/output": output})
 
 
 def load(path: str) -> Tuple[Dict[str, Any], List[Row]]:
@@ -219,21 +223,40 @@ def table(rows: Dict[str, List[Row]]) -> None:
               + f"{difference(norms):12.1e}")
 
 
-def tensors(sources: Sequence[Tuple[str, str]]) -> None:
-    """Which tensors differ most after one update: of each, the largest difference relative to its largest value."""
-    if len(sources) < 2:
-        return
+def tensors(sources: Sequence[Tuple[str, str]], tolerance: float) -> List[str]:
+    """Print which tensors differ most after one update; in words, those that differ too much.
+
+    Of a weight, statistic or output: the largest difference relative to the largest value. Of a momentum, which still
+    is the gradient: the L2 norm of the difference relative to its own.
+    """
     dumps = {name: files.read(stem + "-step1.safetensors")[0] for name, stem in sources}
-    first = next(iter(dumps.values()))
-    for kind, title in ((False, "weights and statistics"), (True, "momentum")):
-        worst = []
-        for name, array in first.items():
-            if name.startswith("momentum/") == kind and not name.startswith("scaler/"):
-                together = np.stack([dump[name] for dump in dumps.values()])
-                spread = np.ptp(together, axis=0).max() / max(np.abs(together).max(), 1e-30)
-                worst.append((float(spread), name.replace("momentum/", "")))
-        shown = ", ".join(f"{name} {spread:.1e}" for spread, name in sorted(worst, reverse=True)[:SHOWN])
-        print(f"after one update, {title} that differ most: {shown}")
+    (first, start), *others = dumps.items()
+    if not others:
+        return []
+    for name, dump in others:
+        if {key: array.shape for key, array in dump.items()} != {key: array.shape for key, array in start.items()}:
+            raise UserError(f"{first} and {name} do not train the same tensors:\n"
+                            f"{match(dump, {key: array.shape for key, array in start.items()})}")
+    problems = []
+    for title, belongs, spread, limit in (
+            ("weights and statistics", lambda key: "/" not in key, _largest, tolerance),
+            ("gradients", lambda key: key.startswith("momentum/"), _euclidean, GRADIENT),
+            ("outputs in an evaluation", lambda key: key.startswith("evaluation/"), _largest, tolerance)):
+        found = {key: max(spread(array, dump[key]) for _, dump in others)
+                 for key, array in start.items() if belongs(key)}
+        worst = sorted(found, key=found.get, reverse=True)[:SHOWN]
+        print(f"after one update, {title} that differ most: "
+              + ", ".join(f"{key.rpartition('/')[2]} {found[key]:.1e}" for key in worst))
+        problems += [f"after one update, {key} differs by {found[key]:.1e}" for key in worst if not found[key] <= limit]
+    return problems
+
+
+def _largest(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.abs(a - b).max() / max(np.abs(a).max(), np.abs(b).max(), 1e-30))
+
+
+def _euclidean(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.linalg.norm(a - b) / max(np.linalg.norm(a), np.linalg.norm(b), 1e-30))
 
 
 def speeds(heads: Dict[str, Dict[str, Any]], rows: Dict[str, List[Row]]) -> None:
@@ -243,8 +266,8 @@ def speeds(heads: Dict[str, Dict[str, Any]], rows: Dict[str, List[Row]]) -> None
               f"{head['global_batch'] / seconds:.1f} samples/s; the first step took {values[0].seconds:.1f} s")
 
 
-def verdict(rows: Dict[str, List[Row]], within: int, tolerance: float) -> int:
-    """0 if the losses agree, 1 if not."""
+def verdict(rows: Dict[str, List[Row]], within: int, tolerance: float, problems: List[str]) -> int:
+    """0 if losses and tensors agree, 1 if not."""
     if len(rows) < 2:
         print("only one framework: nothing to compare it with")
         return 0
@@ -252,12 +275,14 @@ def verdict(rows: Dict[str, List[Row]], within: int, tolerance: float) -> int:
     judged = found[:within]
     print(f"largest relative difference of the loss: {max(judged):.1e} over the first {len(judged)} steps, "
           f"{max(found):.1e} over all {len(found)}")
-    if max(judged) <= tolerance:
+    if max(judged) > tolerance:
+        step = next(number for number, value in enumerate(found, 1) if value > tolerance)
+        problems = problems + [f"the losses differ by more than {tolerance:g} from step {step} on"]
+    for problem in problems:
+        print(f"they do not agree: {problem}")
+    if not problems:
         print(f"they agree within {tolerance:g}")
-        return 0
-    step = next(number for number, value in enumerate(found, 1) if value > tolerance)
-    print(f"they differ by more than {tolerance:g}, from step {step} on")
-    return 1
+    return 1 if problems else 0
 
 
 def plot(rows: Dict[str, List[Row]], path: str) -> None:

@@ -7,14 +7,19 @@ from typing import List, Sequence
 from data.batch import Field
 from data.errors import UserError
 
-FRAMEWORKS = ("torch", "paddle", "mindspore")
+FRAMEWORKS = ("torch", "paddle", "mindspore")  # by the names that Python imports
+SPEC = ("TASK", "Arch", "shapes", "fit", "noise", "init", "rule", "is_head", "is_new")  # what a spec.py holds
 _FOLDER = os.path.dirname(__file__)
 
 
 def find(model: str) -> ModuleType:
     """The spec of a model. Raises UserError with the models there are."""
     if model in models():
-        return importlib.import_module(f"zoo.{model}.spec")
+        spec = importlib.import_module(f"zoo.{model}.spec")
+        lacking = [name for name in SPEC if not hasattr(spec, name)]
+        if lacking:
+            raise UserError(f"zoo/{model}/spec.py lacks {', '.join(lacking)}; see docs/extending.md")
+        return spec
     raise UserError(f"there is no model {model!r}; there are: {', '.join(models())}")
 
 

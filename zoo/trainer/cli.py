@@ -51,7 +51,7 @@ def parse(argv: Optional[List[str]] = None) -> argparse.Namespace:
     add("--amp", action="store_true",
         help="mixed precision (train.precision=amp): fp16 with loss scaling on a GPU; on a CPU bf16 with PyTorch, fp16 "
              "with MindSpore, an error with Paddle")
-    add("--framework", choices=("torch", "paddle", "mindspore"), help="default torch")
+    add("--framework", choices=zoo.FRAMEWORKS, help="default torch")
     add("--device", metavar="NAME",
         help="auto, cpu, cuda, cuda:N, npu or npu:N; default auto: a GPU or NPU if there is one")
     add("--seed", type=int, metavar="N", help="of weights, order, augmentation and dropout; default 1")

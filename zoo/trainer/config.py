@@ -82,7 +82,9 @@ def build(entries: Entries, find: Mapping[str, Find]) -> Tuple[Config, Entries]:
     known = _known(sections, find)
     for key, entry in entries.items():
         if key not in known:
-            raise UserError(f"{entry.origin}: {_prefixed(key, entry)}unknown key{_nearest(key, known)}")
+            owner = find.get(key.split(".")[0], ("",))[0]
+            whose = f" for {owner}={entries[owner].value}" if owner else ""
+            raise UserError(f"{entry.origin}: {_prefixed(key, entry)}unknown key{whose}{_nearest(key, known)}")
     resolved: Entries = {}
     values: Dict[str, Any] = {}
     for field in fields(Config):

@@ -6,10 +6,12 @@ from typing import Any, Callable, Mapping, NamedTuple, Tuple
 import data
 import zoo
 from data.batch import Noise
+from data.errors import UserError
 from zoo import tasks
 from zoo.trainer import launch, schedule
 from zoo.trainer.cli import Request
 from zoo.trainer.protocol import Mode, Plan, Trainer, World
+from zoo.weights.match import match
 
 
 class Job(NamedTuple):
@@ -55,5 +57,9 @@ def assemble(request: Request, environ: Mapping[str, str]) -> Job:
                 noise=tuple(source.name for source in noise), rule=rule, mode=mode,
                 momentum=cfg.optim.momentum, clip_norm=cfg.optim.clip_norm, accumulate=train.accumulate)
     trainer = backend.Trainer(Net, arch, task.objective(cfg.task), plan, world)
+    report = match({param.name: param for param in trainer.params}, spec.shapes(arch))
+    if not report.complete:
+        raise UserError(f"zoo/{model}/{cfg.framework}.py does not hold the tensors that zoo/{model}/spec.py tells:\n"
+                        f"{report}")
     return Job(cfg.framework, spec, task, train_set, val_set, checksum, loaded_at, arch, noise, clock,
                schedule.rate(cfg.optim, cfg.train, clock), plan, world, trainer)

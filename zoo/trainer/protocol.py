@@ -77,7 +77,8 @@ class Trainer(Protocol):
     """Owns the tensors of one run; knows no schedule, data set, log or file."""
     params: Tuple[Param, ...]
     def put(self, batch: Batch) -> Placed: ...
-    """Copy a batch to the device ahead of time; may return before the copy is done."""
+    """Copy a batch to the device ahead of time; may return before the copy is done. A training batch holds all fields
+    of the plan and `valid`, one to predict only the net's input."""
     def step(self, parts: Sequence[Placed], lr: float) -> Receipt: ...
     """One update from `accumulate` parts, by the mean loss over them all. An update whose gradient is not finite is
     skipped as a whole. Never waits for the device, unless the framework can't skip there (Paddle)."""

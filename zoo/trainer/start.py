@@ -56,7 +56,7 @@ def initial(cfg: Config, spec: ModuleType, params: Sequence[Param], classes: Seq
             _compare_classes(json.loads(metadata["classes"]), classes, path, say)
         merged = _merge(drawn, tensors, lambda name: cfg.fresh_head and spec.is_head(name), path, say)
         return merged, f"{path}, sha256 {files.sha256(path)}"
-    if cfg.model.pretrained == "imagenet":
+    if getattr(cfg.model, "pretrained", None) == "imagenet":
         path, origin = imagenet.find(cfg.model.depth, cfg.weights_dir)
         tensors, _ = files.read(path)
         return _merge(drawn, tensors, spec.is_new, path, say), f"{origin}, {path}"

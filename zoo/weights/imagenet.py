@@ -21,6 +21,9 @@ def find(depth: int, folder: str = "weights") -> Tuple[str, str]:
     Looks for it in the folder, else for torchvision's file there, else fetches that one; converts it once.
     Raises UserError if it can be had nowhere or its hash is wrong.
     """
+    if depth not in FILES:
+        raise UserError(f"model.pretrained: there are ImageNet weights for ResNet-{', -'.join(map(str, FILES))} alone; "
+                        "give -o model.pretrained=null")
     path = os.path.join(folder, f"resnet{depth}_imagenet.safetensors")
     if not os.path.exists(path):
         source = os.path.join(folder, FILES[depth])

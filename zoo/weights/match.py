@@ -1,8 +1,6 @@
 """Do these tensors fill that net exactly? The one comparison behind every strict load."""
 from dataclasses import dataclass
-from typing import Mapping, Sequence, Tuple
-
-import numpy as np
+from typing import Any, Mapping, Sequence, Tuple
 
 SHOWN = 10  # names per list of the report
 
@@ -28,8 +26,8 @@ class Report:
         return "\n".join(lines)
 
 
-def match(tensors: Mapping[str, np.ndarray], wanted: Mapping[str, Sequence[int]]) -> Report:
-    """Compare tensors with the shapes of every parameter and running statistic of a net, by canonical name."""
+def match(tensors: Mapping[str, Any], wanted: Mapping[str, Sequence[int]]) -> Report:
+    """Compare tensors (anything with a shape) with the shapes of every parameter and running statistic of a net, by canonical name."""
     both = [name for name in wanted if name in tensors]
     shapes = {name: (tuple(tensors[name].shape), tuple(wanted[name])) for name in both}
     return Report(
