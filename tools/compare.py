@@ -88,14 +88,12 @@ def compare(arguments: argparse.Namespace) -> int:
         raise UserError("--steps, --within: must be at least 1")
     frameworks = chosen(arguments.frameworks)
     cli.read(cli.parse(recipe(arguments)))  # mistakes in the recipe show before anything is started
+    earlier = [source for folder in arguments.against for source in left(folder)]
     folder = new_folder(arguments.out, arguments.config)
     for framework in frameworks:
         print(f"{framework}: {arguments.steps} steps ...", flush=True)
         run(framework, arguments, folder)
-    sources = [(framework, os.path.join(folder, framework)) for framework in frameworks]
-    for other in arguments.against:
-        sources += [(f"{name} ({os.path.basename(os.path.normpath(other))})", os.path.join(other, name))
-                    for name in FRAMEWORKS if os.path.exists(os.path.join(other, name + ".jsonl"))]
+    sources = [(framework, os.path.join(folder, framework)) for framework in frameworks] + earlier
     heads, rows = {}, {}
     for name, stem in sources:
         heads[name], rows[name] = load(stem + ".jsonl")
@@ -121,6 +119,15 @@ def chosen(wanted: Optional[str]) -> List[str]:
     if not names:
         raise UserError(f"no framework is installed here: pip install '.[{','.join(FRAMEWORKS)}]'")
     return names
+
+
+def left(folder: str) -> List[Tuple[str, str]]:
+    """What an earlier comparison left: a title and the stem of the files of each framework. Raises UserError."""
+    found = [(f"{name} ({os.path.basename(os.path.normpath(folder))})", os.path.join(folder, name))
+             for name in FRAMEWORKS if os.path.exists(os.path.join(folder, name + ".jsonl"))]
+    if not found:
+        raise UserError(f"--against: {folder} holds no numbers of an earlier comparison (torch.jsonl and the like)")
+    return found
 
 
 def recipe(arguments: argparse.Namespace) -> List[str]:

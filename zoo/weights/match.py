@@ -27,7 +27,7 @@ class Report:
 
 
 def match(tensors: Mapping[str, Any], wanted: Mapping[str, Sequence[int]]) -> Report:
-    """Compare tensors (anything with a shape) with the shapes of every parameter and running statistic of a net, by canonical name."""
+    """Compare tensors (or what else has a shape) with the shapes of every parameter and statistic of a net, by name."""
     both = [name for name in wanted if name in tensors]
     shapes = {name: (tuple(tensors[name].shape), tuple(wanted[name])) for name in both}
     return Report(
