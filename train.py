@@ -73,7 +73,8 @@ def run(arguments) -> int:
             receipt = trainer.step([next(feed) for _ in range(plan.accumulate)], lr)
             meter.add(clock.global_batch)
             console.tick(done)
-            ending = done == last or stop.wished is not None
+            stopping = done < last and stop.wished is not None  # asked once: a signal may come at any moment
+            ending = done == last or stopping
             if ending or clock.due(train.log_every, done):
                 numbers = trainer.read(receipt)
                 journal.add("train", step=done, epoch=float(clock.epochs(done)), lr=lr, **numbers,
@@ -94,7 +95,7 @@ def run(arguments) -> int:
                 path = checkpoint.save_checkpoint(folder, done, trainer.dump(), record, improved, train.keep)
                 journal.add("save", step=done, path=path, best=improved)
             meter.go_on()
-            if stop.wished is not None and done < last:
+            if stopping:
                 console.say(f"stopped by signal {stop.wished} after saving; go on with --resume {folder}")
                 return stop.code
         if not journal.has("end"):

@@ -72,7 +72,9 @@ def test_a_run_leaves_what_it_promises(straight):
     kinds = [event["event"] for event in events(folder)]
     assert kinds.count("eval") == 6 and kinds.count("train") == 24 and kinds[0] == "load" and kinds[-1] == "end"
     assert "the head has 8 outputs (8 classes in the data)" in out and "computing in fp32 with torch on cpu" in out
-    assert "global batch 4, 24 steps, learning rate 0.005 at step 1" in out
+    assert "global batch 4, 24 steps, learning rate 0 at step 1" in out
+    rates = [event["lr"] for event in events(folder) if event["event"] == "train"]
+    np.testing.assert_allclose(rates[:13], np.arange(13) / 12 * 0.02 * 4 / 16, rtol=1e-6)  # 12 steps of warm-up
     kept = sorted(name for name in os.listdir(os.path.join(folder, "checkpoints")) if name.startswith("step-"))
     evals = [event for event in events(folder) if event["event"] == "eval"]
     best = max(evals, key=lambda event: event["accuracy"])["step"]
@@ -331,6 +333,20 @@ def test_pretrained_and_foreign_weights_start_a_run(clips, straight, tmp_path):
     assert "fresh_head=true" in done.stderr and not os.path.exists(tmp_path / "b")
     done = run(command(clips, "--out", tmp_path / "b", "--max-steps", 1, "--weights", other, fresh_head="true"))
     assert done.returncode == 0, done.stderr
+
+
+def test_a_signal_at_any_moment_of_a_step_is_answered_by_saving(clips, tmp_path):
+    """Here while a step is being logged, which is after it looked for signals: the next one saves."""
+    code = ("import os, signal, sys, train\n"
+            "from zoo.trainer.meter import Meter\n"
+            "lap = Meter.lap\n"
+            "Meter.lap = lambda *words: (os.kill(os.getpid(), signal.SIGTERM), lap(*words))[1]\n"
+            "sys.exit(train.main(sys.argv[1:]))")
+    folder = tmp_path / "run"
+    done = run([sys.executable, "-c", code, *command(clips, "--out", folder, train__save_every="100 epochs")[2:]],
+               cwd=ROOT)
+    assert done.returncode == 143 and f"--resume {folder}" in done.stdout, done.stderr
+    assert os.readlink(folder / "checkpoints" / "last") == "step-00000002"
 
 
 def test_ctrl_c_saves_although_the_readers_get_it_too(clips, tmp_path):
