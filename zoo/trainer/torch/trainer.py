@@ -22,8 +22,10 @@ class Trainer:
 
     def __init__(self, Net: type, arch, objective, plan: Plan, world: World):
         self.plan, self.mode, self.device = plan, plan.mode, world.torch_device
-        layout = torch.channels_last if self.mode.channels_last else torch.contiguous_format
-        self.net = Net(arch).to(self.device, memory_format=layout).eval()  # a step switches it to training
+        self.net = Net(arch).to(self.device).eval()  # a step switches it to training
+        for parameter in self.net.parameters():  # one by one: a net's own `to` refuses 3-D convolutions
+            if self.mode.channels_last and parameter.dim() == 4:
+                parameter.data = parameter.data.to(memory_format=torch.channels_last)
         if self.mode.compute == "bf16" and not world.has_bf16:
             rounded.use(self.net)
         self.forward = torch.compile(self.net) if self.mode.compile else self.net
