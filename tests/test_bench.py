@@ -1,0 +1,76 @@
+"""bench.py as a user runs it: that it measures, not what; and that a bare loop does the same update."""
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.test_train import DEMO, ROOT, TINY, clips  # noqa: F401 (a fixture)
+from tools import bench
+from tools.bare import torch as bare
+from zoo.trainer import cli, start
+from zoo.trainer.job import assemble
+
+BENCH = os.path.join(ROOT, "tools/bench.py")
+
+
+def settings(clips, **changes):  # noqa: F811
+    pairs = {**TINY, "data.root": clips, "device": "cpu", **changes}
+    return ["-c", DEMO, *(word for key, value in pairs.items() for word in ("-o", f"{key}={value}"))]
+
+
+def run(*words):
+    return subprocess.run([sys.executable, BENCH, *words], capture_output=True, text=True, timeout=200, cwd=ROOT,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+@pytest.mark.parametrize("framework", ["torch", "paddle", "mindspore"])
+def test_a_step_is_measured_against_a_bare_loop(clips, framework):  # noqa: F811
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    done = run("step", *settings(clips), "-n", "2", "--framework", framework)
+    assert done.returncode == 0, done.stderr
+    title, *rows, ratio = done.stdout.splitlines()
+    assert title.startswith(f"{framework}: fp32 on cpu") and title.endswith("2 steps of 4 samples each")
+    assert [row[:12].strip() for row in rows] == ["this trainer", "bare loop"]
+    assert all(re.search(r"median +\d+\.\d+ ms +min .* samples/s$", row) for row in rows)
+    assert re.match(r"ratio \d+\.\d{4} \(this trainer / bare loop, median of 2 pairs\)", ratio)
+
+
+def test_the_pipeline_is_measured(clips):  # noqa: F811
+    done = run("data", *settings(clips), "-n", "2")
+    assert done.returncode == 0, done.stderr
+    assert re.match(r"\d+\.\d samples/s with 0 workers", done.stdout) and "decoding" in done.stdout
+
+
+@pytest.mark.parametrize("words, said", [(["-n", "0"], "--count"), (["-o", "model.depth=19"], "model.depth")])
+def test_mistakes_end_in_one_message(clips, words, said, capsys):  # noqa: F811
+    assert bench.main(["step", *settings(clips), *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_bare_loop_does_the_trainers_update(clips, monkeypatch):  # noqa: F811
+    """Of PyTorch, whose loop copies the trainer's net: the same tensors after two updates that clip."""
+    request = cli.read(cli.parse(settings(clips, **{"optim.clip_norm": 0.1})))
+    job, nets = assemble(request, {}), []
+    start.restore(request.config, job, None, print)
+    kept = bare.copy.deepcopy
+
+    def noted(thing, memo=None):
+        copied = kept(thing, memo)
+        if memo is None:
+            nets.append(copied)
+        return copied
+    monkeypatch.setattr(bare.copy, "deepcopy", noted)
+    rows = [{**job.train_set.sample(index, np.random.default_rng(index)),
+             **{source.name: source.draw(np.random.default_rng(index)) for source in job.noise}} for index in range(4)]
+    placed = job.trainer.put(bench.collate(rows, 4))
+    loop = bare.loop(job, placed)
+    for _ in range(2):
+        loop()
+        job.trainer.step([placed], 1e-3)
+    for name, value in nets[0].named_parameters():
+        np.testing.assert_allclose(value.detach().numpy(), job.trainer.dump()[name], rtol=1e-4, atol=1e-6, err_msg=name)

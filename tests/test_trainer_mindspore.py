@@ -1,0 +1,12 @@
+"""The MindSpore nets and trainer: the cases of tests/in_mindspore*.py, run without PyTorch beside them."""
+import pytest
+
+from tests import frameworks
+
+
+MODULES = ("in_mindspore_nets", "in_mindspore")
+
+
+@pytest.mark.parametrize("module, case", [(module, case) for module in MODULES for case in frameworks.names(module)])
+def test_in_mindspore(module, case):
+    frameworks.check("mindspore", module, case)
