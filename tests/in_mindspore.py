@@ -47,7 +47,7 @@ def make(decay=1e-2, smoothing=0.0, compute="fp32", level=None, compiled=False, 
 
 
 def beginning(trainer):
-    return {param.name: init.draw(spec.init(param.name, param.shape), 1, param.name, param.shape)
+    return {param.name: init.draw(spec.init(spec.Arch(**TINY), param.name, param.shape), 1, param.name, param.shape)
             for param in trainer.params}
 
 

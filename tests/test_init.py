@@ -157,17 +157,26 @@ def same(one, other):
 
 @pytest.mark.parametrize("depth", [18, 34, 50, 101, 152])
 def test_every_law_of_resnet(depth):
-    found = shapes(ResNet, resnet.Arch(depth=depth, num_classes=10))
+    arch = resnet.Arch(depth=depth, num_classes=10)
+    found = shapes(ResNet, arch)
     for name, shape in found.items():
-        assert same(resnet.init(name, shape), resnet_law(name, shape)), name
+        assert same(resnet.init(arch, name, shape), resnet_law(name, shape)), name
+    last = "bn3" if depth >= 50 else "bn2"
+    zero = {name for name, shape in found.items()
+            if resnet.init(resnet.Arch(depth=depth, zero_gamma=True), name, shape) != resnet.init(arch, name, shape)}
+    assert zero == {f"layer{stage}.{block}.{last}.weight" for stage in (1, 2, 3, 4)
+                    for block in range(resnet.BLOCKS[depth][stage - 1])}
+    assert all(resnet.init(resnet.Arch(depth=depth, zero_gamma=True), name, found[name]).kind == "zeros"
+               for name in zero)
     assert sum(resnet.is_norm(name) for name in found) == 4 * sum(name.endswith("running_var") for name in found)
 
 
 @pytest.mark.parametrize("depth, non_local", [(18, False), (50, False), (50, True), (101, True)])
 def test_every_law_of_tsm(depth, non_local):
-    found = shapes(TSM, tsm.Arch(depth=depth, num_classes=10, segments=8, non_local=non_local))
+    arch = tsm.Arch(depth=depth, num_classes=10, segments=8, non_local=non_local)
+    found = shapes(TSM, arch)
     for name, shape in found.items():
-        assert same(tsm.init(name, shape), tsm_law(name, shape, found)), name
+        assert same(tsm.init(arch, name, shape), tsm_law(name, shape, found)), name
     assert sum(".nl.bn.weight" in name for name in found) == (5 if non_local else 0)
 
 
@@ -175,9 +184,9 @@ def test_a_non_local_block_has_the_scale_of_pytorch():
     """PyTorch's default for a convolution is uniform within 1 / sqrt(fan in), for weight and bias."""
     default = torch.nn.Conv3d(64, 32, 1)
     for name, tensor in default.named_parameters():
-        law = tsm.init(f"layer2.0.nl.theta.{name}", tuple(tensor.shape))
+        law = tsm.init(tsm.Arch(), f"layer2.0.nl.theta.{name}", tuple(tensor.shape))
         assert law == uniform(64 ** -0.5) and float(tensor.detach().abs().max()) <= law.scale
     back = torch.nn.Conv3d(32, 64, 1)
     for name, tensor in back.named_parameters():
-        law = tsm.init(f"layer2.0.nl.out.{name}", tuple(tensor.shape))
+        law = tsm.init(tsm.Arch(), f"layer2.0.nl.out.{name}", tuple(tensor.shape))
         assert law == uniform(32 ** -0.5) and float(tensor.detach().abs().max()) <= law.scale

@@ -28,7 +28,7 @@ def make(decay=1e-2, smoothing=0.0, arch=None, compute="fp32", channels_last=Tru
     trainer = Trainer(Net, arch, CrossEntropy(smoothing),
                       Plan(FIELDS + tuple(source.field for source in noise), tuple(source.name for source in noise),
                            rule, Mode(compute, None, channels_last, False), **plan), start(Launch(), "cpu"))
-    trainer.load({param.name: init.draw(spec.init(param.name, param.shape), 1, param.name, param.shape)
+    trainer.load({param.name: init.draw(spec.init(arch, param.name, param.shape), 1, param.name, param.shape)
                   for param in trainer.params})
     return trainer
 

@@ -20,6 +20,7 @@ class Arch:
     width: int = 64                     # channels of the stem; the paper's nets have 64
     dilate: Tuple[bool, bool, bool] = (False, False, False)  # layer2..4: dilation in place of the stride
     decay: Literal["weights", "all"] = "weights"  # all: weight decay on biases and normalisations too, as torchvision
+    zero_gamma: bool = False            # start each block as its shortcut: the scale of its last normalisation is 0
     pretrained: Optional[Literal["imagenet"]] = None
 
     def __post_init__(self):
@@ -82,8 +83,10 @@ def noise(arch: Arch) -> Tuple[Noise, ...]:
     return ()
 
 
-def init(name: str, shape: Sequence[int]) -> Law:
+def init(arch: Arch, name: str, shape: Sequence[int]) -> Law:
     """torchvision's laws: He normal by fan-out for convolutions, 1/sqrt(fan_in) uniform for the classifier."""
+    if arch.zero_gamma and name.startswith("layer") and name.endswith(f"bn{3 if arch.expansion == 4 else 2}.weight"):
+        return Law("zeros")
     if name.startswith("fc."):
         return uniform(shape[1] ** -0.5) if name.endswith("weight") else Law("zeros")
     if name.endswith((".running_var",)) or is_norm(name) and name.endswith(".weight"):

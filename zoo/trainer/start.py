@@ -24,7 +24,7 @@ def restore(cfg: Config, job: Job, resume: Optional[str], say: Callable[[str], N
     """
     path = latest(resume) if resume else None
     if path is None:
-        tensors, origin = initial(cfg, job.spec, job.trainer.params, job.val_set.classes, say)
+        tensors, origin = initial(cfg, job.spec, job.arch, job.trainer.params, job.val_set.classes, say)
         job.trainer.load(tensors)
         return 0, origin
     tensors, record = load_checkpoint(path)
@@ -40,13 +40,13 @@ def restore(cfg: Config, job: Job, resume: Optional[str], say: Callable[[str], N
     return record["step"], record["weights"]
 
 
-def initial(cfg: Config, spec: ModuleType, params: Sequence[Param], classes: Sequence[str],
+def initial(cfg: Config, spec: ModuleType, arch: Any, params: Sequence[Param], classes: Sequence[str],
             say: Callable[[str], None]) -> Tuple[Dict[str, np.ndarray], str]:
     """Every parameter and running statistic by canonical name, and where they come from, in words.
 
     Raises UserError with a report if a file does not hold exactly what the net needs.
     """
-    drawn = {param.name: init.draw(spec.init(param.name, param.shape), cfg.seed, param.name, param.shape)
+    drawn = {param.name: init.draw(spec.init(arch, param.name, param.shape), cfg.seed, param.name, param.shape)
              for param in params}
     if cfg.weights:
         path = model_file(cfg.weights)

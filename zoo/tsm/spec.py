@@ -95,7 +95,7 @@ def noise(arch: Arch) -> Tuple[Noise, ...]:
     return (Noise("dropout", (frames, arch.features), arch.dropout),)
 
 
-def init(name: str, shape: Sequence[int]) -> Law:
+def init(arch: Arch, name: str, shape: Sequence[int]) -> Law:
     """As ResNet, but a classifier of N(0, 0.001) and a non-local block that begins as the identity."""
     if name == "fc.weight":
         return normal(0.001)
@@ -106,7 +106,7 @@ def init(name: str, shape: Sequence[int]) -> Law:
         if name.endswith("out.bias"):
             fan_in = shape[0] // 2
         return uniform(fan_in ** -0.5)
-    return resnet.init(name, shape)
+    return resnet.init(arch.backbone, name, shape)
 
 
 def is_head(name: str) -> bool:

@@ -75,14 +75,14 @@ class Update(nn.Cell):
         self.factors = tuple(factor for factor, _ in rules)
         self.decays = tuple(decay for _, decay in rules)
         self.momentum, self.clip_norm = momentum, clip_norm
-        self.apply_momentum = ops.ApplyMomentum()
+        self.apply_momentum, self.concat = ops.ApplyMomentum(), ops.Concat()
 
     def construct(self, lr, loss, gradient):
         scale = self.scaler.scale + 0.0  # its value before this step
-        total = scalar(0.0)
+        rows = ()
         for part in gradient:
-            total = total + ops.square(part).sum()
-        norm = ops.sqrt(total) / scale
+            rows = rows + (part.reshape(-1),)
+        norm = ops.sqrt(ops.square(self.concat(rows)).sum()) / scale  # of one long row: half the time of many
         finite = ops.isfinite(norm)
         multiplier = 1 / scale
         if self.clip_norm is not None:
