@@ -108,7 +108,8 @@ def tensors(case: Case, weights: str, folder: str = "") -> Dict[str, np.ndarray]
         with np.load(os.path.join(folder, RECORD)) as arrays:
             return {name: array for name, array in arrays.items() if name != "input"}
     if weights == "init":
-        return {name: init.draw(spec.init(arch, name, shape), 1, name, shape) for name, shape in spec.shapes(arch).items()}
+        return {name: init.draw(spec.init(arch, name, shape), 1, name, shape)
+                for name, shape in spec.shapes(arch).items()}
     return {name: golden_tsm.drawn(name, shape) for name, shape in spec.shapes(arch).items()}
 
 
