@@ -27,7 +27,7 @@ def names(module: str) -> List[str]:
     return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("case_")]
 
 
-def check(framework: str, module: str, case: str, timeout: float = 300) -> None:
+def check(framework: str, module: str, case: str, timeout: float = 600) -> None:
     """Fail with the traceback if the case failed; skip if the framework is not installed."""
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")

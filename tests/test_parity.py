@@ -52,7 +52,7 @@ def folders(tmp_path_factory):
         processes.append(child(name, folder, *[made[FRAMEWORKS[number - 1]]] * (number > 0)))
     try:
         for process in processes:  # in the order in which they wait for each other
-            _, errors = process.communicate(timeout=400)
+            _, errors = process.communicate(timeout=900)
             assert process.returncode == 0, errors
     finally:
         for process in processes:
