@@ -9,7 +9,7 @@ demo: .venv/.torch
 	.venv/bin/python train.py -c configs/tsm_demo.yaml --amp
 
 test: setup
-	.venv/bin/python -m pytest -n auto --dist loadfile
+	.venv/bin/python -m pytest
 
 setup: .venv/.everything
 
