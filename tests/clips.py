@@ -1,4 +1,5 @@
 """Small encoded clips whose frames show their own number, for the tests of everything that decodes."""
+import os
 from fractions import Fraction
 
 import av
@@ -31,14 +32,18 @@ def read_numbers(frames):
 def encode(path, frames, codec="libx264", rate=25, pix_fmt="yuv420p", gop=12, container_options=None, **options):
     """Write frames (L, H, W, 3) RGB with any codec; returns path as text."""
     quiet = {"libx265": {"x265-params": "log-level=none"}, "libsvtav1": {"preset": "12"}}.get(codec, {})
-    with av.open(str(path), "w", options=container_options or {}) as container:
-        stream = container.add_stream(codec, rate=Fraction(rate))
-        stream.width, stream.height, stream.pix_fmt = frames.shape[2], frames.shape[1], pix_fmt
-        stream.codec_context.gop_size = gop
-        stream.options = {**quiet, **options}
-        for frame in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")))
-        container.mux(stream.encode())
+    policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        with av.open(str(path), "w", options=container_options or {}) as container:
+            stream = container.add_stream(codec, rate=Fraction(rate))
+            stream.width, stream.height, stream.pix_fmt = frames.shape[2], frames.shape[1], pix_fmt
+            stream.codec_context.gop_size = gop
+            stream.options = {**quiet, **options}
+            for frame in frames:
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")))
+            container.mux(stream.encode())
+    finally:  # SVT-AV1 makes the thread that calls it a real-time one where it may, and so all that is started later
+        os.sched_setscheduler(0, policy, priority)
     return str(path)
 
 

@@ -85,6 +85,12 @@ def test_the_pick_is_told_the_length_and_may_have_any_shape(encoded):
     assert set(told) == {COUNT}
 
 
+@pytest.mark.parametrize("codec", [encoder("libsvtav1")])
+def test_making_clips_leaves_nothing_running_in_real_time(codec, tmp_path):
+    encode(tmp_path / "a.mp4", numbered(3), codec)
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
 @pytest.mark.parametrize("codec", [encoder("libx264"), encoder("libsvtav1")])
 def test_a_longer_video_with_few_key_frames(codec, tmp_path):
     path = encode(tmp_path / "long.mp4", numbered(250), codec, gop=90)
