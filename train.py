@@ -5,78 +5,108 @@ import time
 from typing import List, Optional
 
 from data.errors import UserError
-from data.stream import open_evaluation, open_training
-from zoo.trainer import airank, checkpoint, cli, config, runs, start
+from data.stream import Bad, open_evaluation, open_training
+from zoo.trainer import airank, checkpoint, cli, config, roll, runs, schedule, start
 from zoo.trainer.evaluate import evaluate
-from zoo.trainer.feed import Feed
-from zoo.trainer.job import assemble
-from zoo.trainer.journal import Journal
+from zoo.trainer.feed import Account, Feed
+from zoo.trainer.job import Job, assemble, join
+from zoo.trainer.journal import Journal, Silent
 from zoo.trainer.meter import Meter
 from zoo.trainer.signals import Stop
 
 
 def main(argv: Optional[List[str]] = None) -> int:
+    group = None
     try:
-        return run(cli.parse(argv))
+        arguments = cli.parse(argv)
+        request = cli.read(arguments)
+        if arguments.print_config or arguments.plan:
+            print(cli.plan(request, arguments.plan) if arguments.plan else config.render(request.resolved), end="")
+            return 0
+        group = join(request, os.environ)
+        job = assemble(request, group)
+        code = run(arguments, request, job)
+        job.world.close()
+        group.close()
+        return code
     except UserError as error:
+        if group:
+            group.fail(str(error))
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BaseException as error:
+        if group:
+            group.fail(f"{type(error).__name__}: {error}")
+        raise
 
 
-def run(arguments) -> int:
-    request = cli.read(arguments)
+def run(arguments, request: cli.Request, job: Job) -> int:
     cfg, recipe = request.config, config.render(request.resolved)
-    if arguments.print_config:
-        print(recipe, end="")
-        return 0
-    job = assemble(request, os.environ)
-    trainer, world, clock, plan, train = job.trainer, job.world, job.clock, job.plan, cfg.train
+    trainer, group, clock, plan, train = job.trainer, job.group, job.clock, job.plan, cfg.train
+    first_rank = group.rank == 0
 
     from zoo.trainer.console import Console  # here: reader processes import this file too, and print nothing
     from zoo.trainer.tensorboard import Scalars
     last = min(clock.steps, arguments.max_steps or clock.steps)
-    console = Console(last)
+    console = Console(last, None if first_rank else open(os.devnull, "w"))
     first, origin = start.restore(cfg, job, request.resume, console.say)
-    folder = None if arguments.eval_only else runs.open_folder(request.resume, cfg.out, request.recipe, recipe)
-    facts = {"framework": cfg.framework, "device": world.device, **plan.mode._asdict(), "ranks": world.size,
-             "batch": train.batch, "accumulate": plan.accumulate, "global_batch": clock.global_batch,
-             "steps": clock.steps, "lr": job.lr(0), "weights": origin, "classes": len(job.val_set.classes),
-             "outputs": job.arch.num_classes, "parameters": sum(p.size for p in trainer.params if not p.statistic),
+    roll.same(group, "the step to go on from", first)
+    folder = None
+    if first_rank and not arguments.eval_only:
+        folder = runs.open_folder(request.resume, cfg.out, request.recipe, recipe)
+    facts = {"framework": cfg.framework, "device": job.world.device, **plan.mode._asdict(), **job.portion._asdict(),
+             "launcher": group.launch.kind, "global_batch": clock.global_batch, "steps": clock.steps, "lr": job.lr(0),
+             "plan": schedule.describe(job.portion, cfg.optim), "weights": origin,
+             "classes": len(job.val_set.classes), "outputs": job.arch.num_classes,
+             "parameters": sum(p.size for p in trainer.params if not p.statistic),
              "train_samples": len(job.train_set), "val_samples": len(job.val_set), "checksum": job.checksum}
+    present = roll.present(group, job.world.device, cfg.framework)
+    if group.size > 1:
+        console.roll(group.launch.kind, present)
     console.describe(facts, request.changed)
 
     def measure(report):
-        stream = open_evaluation(job.val_set, cfg.seed, train.eval_batch, world.rank, world.size)
+        stream = open_evaluation(job.val_set, cfg.seed, train.eval_batch, group.rank, group.size)
         began = time.perf_counter()
-        result = evaluate(trainer, stream, job.val_set, job.task.Metric(job.val_set.views), world, report)
+        trainer.agree()
+        result = evaluate(trainer, stream, job.val_set, job.task.Metric(job.val_set.views), group, report)
         return {"accuracy": result[job.task.PRIMARY], **result, "seconds": time.perf_counter() - began}
 
-    if folder is None:
+    if arguments.eval_only:
         console({"event": "eval", **measure(lambda bad: console({"event": "bad", **vars(bad)}))})
         return 0
 
-    with Journal(folder, [console, Scalars(folder), airank.Writer(folder, cfg.target, cfg.warmup_epochs)]) as journal:
+    with (Journal(folder, [console, Scalars(folder), airank.Writer(folder, cfg.target, cfg.warmup_epochs)])
+          if first_rank else Silent()) as journal:
         if request.resume and first >= last and journal.has("end"):
             console.say(f"{folder} is complete at step {first}: nothing to do")
             return 0
-        if request.resume:
+        if request.resume and first_rank:
             journal.add("resume", step=first, path=checkpoint.latest(folder))
         if not journal.has("begin"):
             journal.add("load", at=job.loaded_at, checksum=job.checksum, train_samples=len(job.train_set))
             journal.add("begin", **facts)
-        stream = open_training(job.train_set, cfg.seed, train.batch, first * plan.accumulate, last * plan.accumulate,
-                               world.rank, world.size, job.noise)
-        feed = Feed(stream, trainer, job.train_set, lambda bad: journal.add("bad", **vars(bad)))
+        parts = plan.accumulate
+        stream = open_training(job.train_set, cfg.seed, job.portion.batch, first * parts, last * parts, group.rank,
+                               group.size, job.noise)
+        feed, account = Feed(stream, trainer), Account(job.train_set, lambda bad: journal.add("bad", **vars(bad)))
         stop, meter = Stop(), Meter()
         for done in range(first + 1, last + 1):  # updates done after this one
             lr = job.lr(done - 1)
-            receipt = trainer.step([next(feed) for _ in range(plan.accumulate)], lr)
+            group.at(f"reading the data of step {done}")
+            placed = [next(feed) for _ in range(parts)]
+            group.at(f"computing step {done}")
+            receipt = trainer.step(placed, lr)
             meter.add(clock.global_batch)
             console.tick(done)
-            stopping = done < last and stop.wished is not None  # asked once: a signal may come at any moment
-            ending = done == last or stopping
+            # Asked once per step: a signal may come to any rank at any moment, and all stop after the same step.
+            told = group.gather({"stop": stop.wished, "bad": [vars(bad) for bad in feed.unreadable()]})
+            account.add([Bad(**bad) for each in told for bad in each["bad"]])
+            wished = next((each["stop"] for each in told if each["stop"]), None) if done < last else None
+            ending = done == last or wished is not None
             if ending or clock.due(train.log_every, done):
                 numbers = trainer.read(receipt)
+                numbers["loss"] = sum(group.gather(numbers["loss"]))
                 journal.add("train", step=done, epoch=float(clock.epochs(done)), lr=lr, **numbers,
                             **meter.lap(feed.waited))
                 if numbers["stuck"] >= train.max_stuck:
@@ -89,18 +119,21 @@ def run(arguments) -> int:
                 best, result = journal.best(), measure(lambda bad: journal.add("bad", **vars(bad)))
                 improved = best is None or result["accuracy"] > best
                 journal.add("eval", step=done, epoch=float(clock.epochs_done(train.eval_every, done)), **result)
-            if ending or improved or clock.due(train.save_every, done):
+            saving = ending or clock.due(train.save_every, done)
+            if saving:
+                trainer.agree()
+            group.at(f"saving step {done}")
+            if first_rank and (saving or improved):
                 record = {**facts, "classes": list(job.val_set.classes), "epoch": float(clock.epochs(done)),
                           "metrics": journal.last("eval"), "recipe": recipe}
                 path = checkpoint.save_checkpoint(folder, done, trainer.dump(), record, improved, train.keep)
                 journal.add("save", step=done, path=path, best=improved)
             meter.go_on()
-            if stopping:
-                console.say(f"stopped by signal {stop.wished} after saving; go on with --resume {folder}")
-                return stop.code
+            if wished is not None:
+                console.say(f"stopped by signal {wished} after saving; go on with --resume {folder}")
+                return 128 + wished
         if not journal.has("end"):
             journal.add("end", step=last, epoch=float(clock.epochs_done(train.eval_every, last)))
-    world.close()
     return 0
 
 

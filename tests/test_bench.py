@@ -12,7 +12,7 @@ from tests.test_train import DEMO, ROOT, TINY, clips  # noqa: F401 (a fixture)
 from tools import bench
 from tools.bare import torch as bare
 from zoo.trainer import cli, start
-from zoo.trainer.job import assemble
+from zoo.trainer.job import assemble, join
 
 BENCH = os.path.join(ROOT, "tools/bench.py")
 
@@ -55,7 +55,7 @@ def test_mistakes_end_in_one_message(clips, words, said, capsys):  # noqa: F811
 def test_a_bare_loop_does_the_trainers_update(clips, monkeypatch):  # noqa: F811
     """Of PyTorch, whose loop copies the trainer's net: the same tensors after two updates that clip."""
     request = cli.read(cli.parse(settings(clips, **{"optim.clip_norm": 0.1})))
-    job, nets = assemble(request, {}), []
+    job, nets = assemble(request, join(request, {})), []
     start.restore(request.config, job, None, print)
     kept = bare.copy.deepcopy
 

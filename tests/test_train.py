@@ -72,7 +72,7 @@ def test_a_run_leaves_what_it_promises(straight):
     kinds = [event["event"] for event in events(folder)]
     assert kinds.count("eval") == 6 and kinds.count("train") == 24 and kinds[0] == "load" and kinds[-1] == "end"
     assert "the head has 8 outputs (8 classes in the data)" in out and "computing in fp32 with torch on cpu" in out
-    assert "global batch 4, 24 steps, learning rate 0 at step 1" in out
+    assert "plan: 1 rank(s) x 1 part(s) x 4 samples = global batch 4, learning rate 0.005 after 3 epochs" in out
     rates = [event["lr"] for event in events(folder) if event["event"] == "train"]
     np.testing.assert_allclose(rates[:13], np.arange(13) / 12 * 0.02 * 4 / 16, rtol=1e-6)  # 12 steps of warm-up
     kept = sorted(name for name in os.listdir(os.path.join(folder, "checkpoints")) if name.startswith("step-"))

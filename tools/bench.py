@@ -17,7 +17,7 @@ from data.batch import collate
 from data.errors import UserError
 from data.stream import open_training
 from zoo.trainer import cli
-from zoo.trainer.job import Job, assemble
+from zoo.trainer.job import Job, assemble, join
 
 EPILOG = """\
 step   one update of this trainer and one of a plain loop (same net, input, precision, clipping and parameter groups),
@@ -50,9 +50,12 @@ def main(argv: Optional[List[str]] = None) -> int:
     try:
         if arguments.count < 1:
             raise UserError("--count: must be at least 1")
-        job = assemble(cli.read(cli.parse(recipe)), os.environ)
-        for line in (bench_step if arguments.what == "step" else bench_data)(job, arguments.count):
-            print(line)
+        request = cli.read(cli.parse(recipe))
+        job = assemble(request, join(request, os.environ))
+        lines = (bench_step if arguments.what == "step" else bench_data)(job, arguments.count)
+        if job.group.rank == 0:
+            print("\n".join(lines))
+        job.group.close()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -62,14 +65,16 @@ def main(argv: Optional[List[str]] = None) -> int:
 def bench_step(job: Job, count: int) -> List[str]:
     """Both loops in turn, step by step, so that a machine whose speed drifts is the same for both."""
     rows = [job.train_set.sample(index % len(job.train_set), order.generator(0, "bench", index))
-            for index in range(job.clock.global_batch // job.plan.accumulate)]
+            for index in range(job.portion.batch)]
     for index, row in enumerate(rows):
         row.update({source.name: source.draw(order.generator(0, source.name, index)) for source in job.noise})
     placed = job.trainer.put(collate(rows, len(rows)))
     parts = [placed] * job.plan.accumulate
 
     def ours() -> None:
-        job.trainer.read(job.trainer.step(parts, 1e-3))
+        receipt = job.trainer.step(parts, 1e-3)
+        job.group.gather({"stop": None, "bad": []})  # as train.py does
+        job.trainer.read(receipt)
 
     bare = importlib.import_module(f"tools.bare.{job.framework}").loop(job, placed)
     loops = {"this trainer": ours, "bare loop": bare}
@@ -96,7 +101,7 @@ def bench_step(job: Job, count: int) -> List[str]:
 
 def bench_data(job: Job, count: int) -> List[str]:
     """The stream as training opens it, then single samples in this thread with the two halves timed."""
-    batch, settings = job.clock.global_batch // job.plan.accumulate, job.train_set.settings
+    batch, settings = job.portion.batch, job.train_set.settings
     stream = open_training(job.train_set, 0, batch, 0, count + 2, noise=job.noise)
     next(stream), next(stream)  # workers start
     began = time.perf_counter()

@@ -162,11 +162,11 @@ def trace(framework: str, arguments: argparse.Namespace) -> None:
     """Train, and write a row per step and the tensors after the first update to <out>/<framework>.*"""
     from data.stream import open_training
     from zoo.trainer import start
-    from zoo.trainer.feed import Feed
-    from zoo.trainer.job import assemble
+    from zoo.trainer.feed import Account, Feed
+    from zoo.trainer.job import assemble, join
 
     request = cli.read(cli.parse(recipe(arguments) + ["--framework", framework]))
-    job = assemble(request, os.environ)
+    job = assemble(request, join(request, {}))
     start.restore(request.config, job, None, print)
     stem, accumulate = os.path.join(arguments.out, framework), job.plan.accumulate
     checksums: List[int] = []
@@ -175,15 +175,16 @@ def trace(framework: str, arguments: argparse.Namespace) -> None:
         for batch, bad in stream:
             checksums.append(zlib.crc32(b"".join(batch[name].tobytes() for name in sorted(batch))))
             yield batch, bad
-    stream = open_training(job.train_set, request.config.seed, request.config.train.batch, 0,
-                           arguments.steps * accumulate, noise=job.noise)
-    feed = Feed(checked(stream), job.trainer, job.train_set, print)
+    stream = open_training(job.train_set, request.config.seed, job.portion.batch, 0, arguments.steps * accumulate,
+                           noise=job.noise)
+    feed, account = Feed(checked(stream), job.trainer), Account(job.train_set, print)
     with open(stem + ".jsonl", "w", encoding="utf-8") as file:
         head = {"framework": framework, "device": job.world.device, **job.plan.mode._asdict(),
                 "global_batch": job.clock.global_batch}
         file.write(json.dumps(head) + "\n")
         for step in range(arguments.steps):
             parts, lr = [next(feed) for _ in range(accumulate)], job.lr(step)
+            account.add(feed.unreadable())
             began = time.perf_counter()
             numbers = job.trainer.read(job.trainer.step(parts, lr))
             seconds = time.perf_counter() - began

@@ -32,6 +32,8 @@ class Update(nn.Cell):
              for (factor, decay), members in groups.items()] + [{"order_params": weights}],
             1e-3, plan.momentum)
         self.derive = ops.value_and_grad(self.loss, None, ParameterTuple(weights), has_aux=True)
+        # Fused by size; averages by itself.
+        self.reducer = nn.DistributedGradReducer(weights, True, job.group.size) if job.group.size > 1 else None
         self.scaler = amp.DynamicLossScaler(2.0 ** 16, 2, 2000) if plan.mode.compute == "fp16" else None
 
     def loss(self, pixels, label, noise):
@@ -42,6 +44,8 @@ class Update(nn.Cell):
     def construct(self, pixels, label, *noise):
         (_, loss), gradient = self.derive(pixels, label, noise)
         finite = True
+        if self.reducer is not None:
+            gradient = self.reducer(gradient)
         if self.scaler is not None:
             gradient = self.scaler.unscale(gradient)
             finite = amp.all_finite(gradient)

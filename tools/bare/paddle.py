@@ -29,6 +29,8 @@ def loop(job: Job, placed: Dict) -> Callable[[], None]:
     scaler = paddle.amp.GradScaler(enable=plan.mode.compute == "fp16")
     dtype = {"fp16": "float16", "bf16": "bfloat16"}.get(plan.mode.compute)
     forward = paddle.jit.to_static(net, full_graph=True) if plan.mode.compile else net
+    if job.group.size > 1:
+        forward = paddle.DataParallel(forward)
 
     def update() -> None:
         images = paddle.transpose((placed[field.name].astype("float32") - mean) / std, axes)

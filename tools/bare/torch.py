@@ -4,6 +4,7 @@ from typing import Callable, Dict
 
 import torch
 import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 from zoo.trainer.job import Job
 
@@ -12,6 +13,7 @@ def loop(job: Job, placed: Dict) -> Callable[[], None]:
     """One update on a copy of the net."""
     trainer, plan = job.trainer, job.plan
     net = copy.deepcopy(trainer.net).train()
+    forward = DistributedDataParallel(net) if job.group.size > 1 else net
     groups = [{"params": [parameter], "factor": plan.rule(name)[0], "weight_decay": plan.rule(name)[1]}
               for name, parameter in net.named_parameters() if parameter.requires_grad]
     merged: Dict = {}
@@ -29,7 +31,7 @@ def loop(job: Job, placed: Dict) -> Callable[[], None]:
         for _ in range(plan.accumulate):
             images = ((placed[field.name].float() - mean) / std).movedim(-1, -3)
             with torch.autocast(trainer.device.type, dtype, enabled=plan.mode.compute != "fp32"):
-                output = net(images, *(placed[name] for name in plan.noise))
+                output = forward(images, *(placed[name] for name in plan.noise))
                 loss = F.cross_entropy(output, placed["label"]) / plan.accumulate
             scaler.scale(loss).backward()
         if plan.clip_norm is not None:

@@ -19,6 +19,7 @@ from zoo.weights import files
 
 FOLDER = "checkpoints"
 FILES = ("model.safetensors", "update.safetensors")
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
 def save_checkpoint(run: str, step: int, tensors: Mapping[str, np.ndarray], record: Mapping[str, Any], best: bool,
@@ -58,17 +59,29 @@ def latest(run: str) -> Optional[str]:
 
 def load_checkpoint(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, Any]]:
     """All tensors and the record of a checkpoint folder. Raises UserError if a file is missing or was cut."""
+    record, tensors = load_record(path), {}  # type: Dict[str, Any], Dict[str, np.ndarray]
     try:
-        with open(os.path.join(path, "checkpoint.json"), encoding="utf-8") as file:
-            record = json.load(file)
-        tensors: Dict[str, np.ndarray] = {}
         for name, size in record["files"].items():
             if os.path.getsize(os.path.join(path, name)) != size:
                 raise UserError(f"{path}: {name} is not {size} bytes long any more; resume from another checkpoint")
             tensors.update(files.read(os.path.join(path, name))[0])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path}: not a readable checkpoint ({type(error).__name__}: {error})") from None
+    except UNREADABLE as error:
+        raise _not_readable(path, error) from None
     return tensors, record
+
+
+def load_record(path: str) -> Dict[str, Any]:
+    """What a checkpoint folder says about itself. Raises UserError."""
+    try:
+        with open(os.path.join(path, "checkpoint.json"), encoding="utf-8") as file:
+            record = json.load(file)
+        return {**record, "step": int(record["step"]), "files": dict(record["files"])}
+    except UNREADABLE as error:
+        raise _not_readable(path, error) from None
+
+
+def _not_readable(path: str, error: Exception) -> UserError:
+    return UserError(f"{path}: not a readable checkpoint ({type(error).__name__}: {error})")
 
 
 def write_synced(path: str, content: bytes) -> int:

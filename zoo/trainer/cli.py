@@ -1,5 +1,6 @@
 """The command line of train.py, and the recipe it results in."""
 import argparse
+import math
 import os
 from typing import List, NamedTuple, Optional
 
@@ -7,7 +8,8 @@ import data
 import zoo
 from data.errors import UserError
 from zoo import tasks
-from zoo.trainer import config, runs
+from zoo.trainer import config, runs, schedule
+from zoo.trainer.checkpoint import latest, load_record
 from zoo.trainer.recipe import Config
 
 HERE = "newest"  # --resume without a folder
@@ -62,6 +64,10 @@ def parse(argv: Optional[List[str]] = None) -> argparse.Namespace:
     add("--weights", metavar="FILE", help="start from, or evaluate, these weights: .safetensors or a checkpoint folder")
     add("--eval-only", action="store_true", help="evaluate --weights or the last checkpoint of --resume, train nothing")
     add("--max-steps", type=int, metavar="N", help="stop after update N, evaluate and save; the schedule is unchanged")
+    add("--global-batch", metavar="N",
+        help="samples per update over all processes, divided into parts of at most train.batch; `keep`: as the run to "
+             "resume had it, in a new run optim.base_batch")
+    add("--plan", metavar="WORLD", help="show batch and learning rate for 8 or 4x8 processes, and stop")
     add("--print-config", action="store_true", help="show the resolved recipe with the origin of each value, and stop")
     return parser.parse_args(argv)
 
@@ -82,12 +88,38 @@ def read(arguments: argparse.Namespace) -> Request:
     resume = _resumed(arguments, entries, recipe)
     if resume:
         entries["out"] = config.Entry(resume, "--resume")
+    if arguments.global_batch is not None:
+        entries["train.global_batch"] = config.Entry(_global_batch(arguments.global_batch, entries, resume),
+                                                     "--global-batch")
     settings, resolved = config.build(entries, FIND)
     changed: List[str] = []
     if resume and os.path.exists(os.path.join(resume, runs.RECIPE)):
         _, before = config.build(config.read(os.path.join(resume, runs.RECIPE)), FIND)
         changed = runs.check_same(before, resolved)
     return Request(settings, resolved, recipe, resume, changed)
+
+
+def plan(request: Request, world: str) -> str:
+    """Batch and learning rate for a number of processes, such as 8 or 4x8, as a line. Raises UserError."""
+    numbers = world.lower().split("x")
+    if len(numbers) > 2 or not all(number.isdigit() and int(number) for number in numbers):
+        raise UserError(f"--plan: expected a number of processes such as 8, or hosts x processes, 4x8, got {world}")
+    train, optim = request.config.train, request.config.optim
+    length = f"{train.epochs} epochs" if train.epochs else f"{train.steps} steps"
+    portion = schedule.portion(train, math.prod(map(int, numbers)))
+    return f"{request.recipe}: {schedule.describe(portion, optim)}, {length}\n"
+
+
+def _global_batch(wish: str, entries: config.Entries, resume: Optional[str]) -> int:
+    if wish != "keep":
+        if not wish.isdigit() or not int(wish):
+            raise UserError(f"--global-batch: expected a number of samples or `keep`, got {wish}")
+        return int(wish)
+    path = latest(resume) if resume else None
+    if path:
+        return load_record(path)["global_batch"]
+    settings, _ = config.build(entries, FIND)
+    return settings.optim.base_batch
 
 
 def _flags(arguments: argparse.Namespace) -> config.Entries:

@@ -37,12 +37,16 @@ class Console:
                  f"{facts['classes']} classes, checksum {facts['checksum']}")
         self.say(f"net: {facts['parameters']:,} parameters, the head has {facts['outputs']} outputs "
                  f"({facts['classes']} classes in the data); weights: {facts['weights']}")
-        self.say(f"plan: {facts['ranks']} rank(s) x {facts['accumulate']} part(s) x {facts['batch']} samples = "
-                 f"global batch {facts['global_batch']}, "
-                 f"{facts['steps']} steps, learning rate {facts['lr']:.6g} at step 1")
+        self.say(f"plan: {facts['plan']}, {facts['steps']} steps")
         level = f" ({facts['level']})" if facts["level"] else ""
         way = ", compiled" if facts["compile"] else ""
         self.say(f"computing in {facts['compute']}{level} with {facts['framework']}{way} on {facts['device']}")
+
+    def roll(self, launcher: str, rows: Sequence[Mapping[str, str]]) -> None:
+        """Who takes part."""
+        self.say(f"{len(rows)} processes, started by {launcher}:")
+        for rank, row in enumerate(rows):
+            self.say(f"  rank {rank:<4} {row['host']:<20} {row['device']:<30} {row['framework']}")
 
     def say(self, text: str) -> None:
         self.rich.print(text, markup=False)

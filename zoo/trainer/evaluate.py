@@ -1,28 +1,32 @@
 """A metric over a whole split: every sample counted once, whatever the batch and the number of ranks."""
-from typing import Callable, Dict, Iterator
+from typing import Callable, Dict, Iterator, List
 
 from data.batch import Batch
 from data.errors import UserError
 from data.stream import Bad, Dataset, Loaded
-from zoo.trainer.protocol import Trainer, World
+from zoo.trainer.group import Group
+from zoo.trainer.protocol import Trainer
 
 
-def evaluate(trainer: Trainer, stream: Iterator[Loaded], dataset: Dataset, metric, world: World,
+def evaluate(trainer: Trainer, stream: Iterator[Loaded], dataset: Dataset, metric, group: Group,
              report: Callable[[Bad], None]) -> Dict[str, float]:
-    """Run the net over the stream; the result of the metric summed over ranks, and `bad`, the unreadable samples.
+    """Run the net over this rank's stream; the result of the metric over all ranks, and `bad`, the unreadable samples.
 
     Raises UserError at the first unreadable sample, unless data.eval_bad is `wrong`.
     """
-    bad = 0
+    bad: List[Bad] = []
     for batch, failures in stream:
+        group.at("evaluating")
         for failure in failures:
             if dataset.settings.eval_bad == "error":
                 raise UserError(f"evaluation: {failure.name}: {failure.reason}; mend or remove it, or count it as "
                                 "wrong with -o data.eval_bad=wrong")
-            bad += 1
-            report(failure)
+        bad += failures
         metric.update(trainer.predict(trainer.put(_fold_views(batch, dataset))), batch)
-    return {**metric.result(world.sum(metric.state)), "bad": bad}
+    everywhere = [Bad(**each) for found in group.gather([vars(failure) for failure in bad]) for each in found]
+    for failure in everywhere:
+        report(failure)
+    return {**metric.result(group.sum(metric.state)), "bad": len(everywhere)}
 
 
 def _fold_views(batch: Batch, dataset: Dataset) -> Batch:

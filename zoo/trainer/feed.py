@@ -1,4 +1,4 @@
-"""Batches on their way to the device: one ahead of the step, bad samples accounted for."""
+"""Batches on their way to the device, one ahead of the step; and the account of samples that could not be read."""
 import time
 from typing import Callable, Dict, Iterator, List, Set
 
@@ -10,16 +10,12 @@ SEARCH_S = 20.0  # how long to look for further bad files before a run stops for
 
 
 class Feed:
-    """Iterates over placed batches. `waited` is the time in seconds spent waiting for the data so far.
+    """Iterates over placed batches. `waited` is the time in seconds spent waiting for the data so far."""
 
-    Raises UserError when the unreadable samples of an epoch exceed data.max_bad.
-    """
-
-    def __init__(self, stream: Iterator[Loaded], trainer: Trainer, dataset: Dataset, report: Callable[[Bad], None]):
-        self.stream, self.trainer, self.dataset, self.report = stream, trainer, dataset, report
+    def __init__(self, stream: Iterator[Loaded], trainer: Trainer):
+        self.stream, self.trainer = stream, trainer
         self.waited = 0.0
-        self.bad: Dict[str, str] = {}  # name -> reason, over the run
-        self._epoch, self._of_epoch = 0, set()  # type: int, Set[str]
+        self._bad: List[Bad] = []
         self._ahead = self._load()
 
     def __iter__(self) -> "Feed":
@@ -31,14 +27,29 @@ class Feed:
         placed, self._ahead = self._ahead, self._load()
         return placed
 
+    def unreadable(self) -> List[Bad]:
+        """The samples that could not be read since this was last asked."""
+        found, self._bad = self._bad, []
+        return found
+
     def _load(self):
         start = time.perf_counter()
         batch, bad = next(self.stream, (None, []))
         self.waited += time.perf_counter() - start
-        self._account(bad)
+        self._bad += bad
         return None if batch is None else self.trainer.put(batch)
 
-    def _account(self, bad: List[Bad]) -> None:
+
+class Account:
+    """Names every unreadable sample of a run once, those of all ranks."""
+
+    def __init__(self, dataset: Dataset, report: Callable[[Bad], None]):
+        self.dataset, self.report = dataset, report
+        self.bad: Dict[str, str] = {}  # name -> reason, over the run
+        self._epoch, self._of_epoch = 0, set()  # type: int, Set[str]
+
+    def add(self, bad: List[Bad]) -> None:
+        """Raises UserError when the unreadable samples of an epoch exceed data.max_bad."""
         for sample in bad:
             if sample.name not in self.bad:
                 self.bad[sample.name] = sample.reason

@@ -60,6 +60,28 @@ class Journal:
             listener.close()
 
 
+class Silent:
+    """The journal of every rank but the first: notes nothing, knows nothing."""
+
+    def add(self, event: str, **values: Any) -> None:
+        pass
+
+    def has(self, kind: str) -> bool:
+        return False
+
+    def last(self, kind: str) -> Optional[Event]:
+        return None
+
+    def best(self) -> Optional[float]:
+        return None
+
+    def __enter__(self) -> "Silent":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+
 def history(run: str) -> List[Event]:
     """The events of a run that count: those that a resume took back are left out."""
     events: List[Event] = []

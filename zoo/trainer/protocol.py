@@ -1,6 +1,6 @@
 """The common trainer interface: what the loop asks of a framework. Types and contracts, no code.
 
-A framework's package zoo/trainer/<framework>/ offers `start(launch, device) -> World` and
+A framework's package zoo/trainer/<framework>/ offers `start(launch, device, port) -> World` and
 `Trainer(Net, arch, objective, plan, world)`.
 """
 import math
@@ -20,8 +20,11 @@ class Launch:
     """Who this process is among those started together."""
     rank: int = 0
     size: int = 1
-    local_rank: int = 0
-    kind: str = "single"  # the launcher
+    local_rank: int = 0         # on its machine: the number of its GPU
+    kind: str = "single"        # the launcher
+    address: str = "127.0.0.1"  # host of rank 0; a number, once the processes have met
+    job: str = ""               # tells this start from others at the same address
+    here: str = "127.0.0.1"     # this process's own address among the others, once they have met
 
 
 class Mode(NamedTuple):
@@ -33,13 +36,15 @@ class Mode(NamedTuple):
 
 
 class World(Protocol):
-    """The processes of a run and this process's device."""
+    """This process's device, and the framework's own way to the devices of the other processes.
+
+    start() joins all processes, by a free `port` of the machine of rank 0, and has done one all-reduce.
+    """
     rank: int
     size: int
     device: str                 # for people: "cpu", "cuda:0 (NVIDIA H100)"
     def settle(self, wish: Mode) -> Mode: ...
     """What is really done here, nothing left open (level None is fp32). Raises UserError for what can't be honoured."""
-    def sum(self, arrays: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]: ...
     def close(self) -> None: ...
 
 
@@ -71,6 +76,8 @@ class Plan:
     momentum: float = 0.9
     clip_norm: Optional[float] = None
     accumulate: int = 1
+    sync_bn: bool = False            # statistics of a batch over all ranks; else each rank its own
+    compress: bool = False           # gradients travel between ranks as fp16
 
 
 class Trainer(Protocol):
@@ -80,12 +87,15 @@ class Trainer(Protocol):
     """Copy a batch to the device ahead of time; may return before the copy is done. A training batch holds all fields
     of the plan and `valid`, one to predict only the net's input."""
     def step(self, parts: Sequence[Placed], lr: float) -> Receipt: ...
-    """One update from `accumulate` parts, by the mean loss over them all. An update whose gradient is not finite is
-    skipped as a whole. Never waits for the device, unless the framework can't skip there (Paddle)."""
+    """One update from `accumulate` parts, by the mean loss over them all and over all ranks. An update whose gradient
+    is not finite is skipped as a whole. Never waits for the device, unless the framework can't skip there (Paddle)."""
     def read(self, receipt: Receipt) -> Dict[str, float]: ...
-    """loss, grad_norm (before clipping), scale, skipped (updates so far), stuck (updates skipped in a row). Waits."""
+    """loss (this rank's share: the shares of all ranks add up to the mean), grad_norm (before clipping), scale, skipped
+    (updates so far), stuck (updates skipped in a row). Waits."""
     def predict(self, placed: Placed) -> np.ndarray: ...
     """The task's output for the input in a batch, in evaluation mode and fp32: (rows, ...). Waits."""
+    def agree(self) -> None: ...
+    """Give all ranks the mean of their running statistics. Called by all, before an evaluation or a dump."""
     def dump(self) -> Dict[str, np.ndarray]: ...
     """Weights and running statistics by canonical name, and the state of the update: momentum/<name>, scaler/<name>."""
     def load(self, tensors: Mapping[str, np.ndarray]) -> None: ...

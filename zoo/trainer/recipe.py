@@ -34,11 +34,16 @@ class Train:
     steps: Optional[int] = None             # ... or this
     batch: int = 16                         # samples per process and micro-step
     accumulate: int = 1                     # micro-steps per update
+    global_batch: Optional[int] = None      # samples per update over all processes: batch becomes the largest size not
+                                            # above itself that fits, accumulate what is left
     eval_batch: int = 16                    # samples per process
     precision: Literal["fp32", "amp", "fp16", "bf16"] = "fp32"  # amp: the 16 bits that the framework does best here
     amp_level: Optional[Literal["O1", "O2", "O3"]] = None  # of 16 bits; PyTorch O1, Paddle O1-2, MindSpore O1-3
     channels_last: Optional[bool] = None    # memory layout; null: as the framework does best
     compile: Optional[bool] = None          # torch.compile, Paddle's to_static, MindSpore's graph mode (null: that one)
+    sync_bn: bool = False                   # batch statistics over all processes
+    compress: bool = False                  # gradients travel between processes as fp16
+    patience: int = 300                     # seconds to wait for a process that stays behind the others
     log_every: Span = Span.parse("20 steps")
     eval_every: Span = Span.parse("1 epoch")
     save_every: Span = Span.parse("1 epoch")
@@ -48,7 +53,8 @@ class Train:
     def __post_init__(self):
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("epochs: a run's length is given by either train.epochs or train.steps, not both or none")
-        for key in ("epochs", "steps", "batch", "accumulate", "eval_batch", "keep", "max_stuck"):
+        for key in ("epochs", "steps", "batch", "accumulate", "global_batch", "eval_batch", "patience", "keep",
+                    "max_stuck"):
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise ValueError(f"{key}: must be at least 1")

@@ -2,7 +2,7 @@
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from data.errors import UserError
 from zoo.trainer.recipe import Optim, Span, Train
@@ -36,11 +36,50 @@ class Clock:
         return self.epochs(done)
 
 
+class Portion(NamedTuple):
+    """What an update's samples are divided into."""
+    ranks: int
+    accumulate: int  # parts, one after the other
+    batch: int       # samples per rank and part
+
+    @property
+    def total(self) -> int:
+        return self.ranks * self.accumulate * self.batch
+
+
+def portion(train: Train, size: int) -> Portion:
+    """How `size` ranks share an update. With a global batch: parts as large as train.batch allows.
+
+    Raises UserError for a global batch that cannot be divided so.
+    """
+    if train.global_batch is None:
+        return Portion(size, train.accumulate, train.batch)
+    each, rest = divmod(train.global_batch, size)
+    if rest or not each:
+        near = {size * max(each, 1), size * (each + 1)}
+        raise UserError(f"train.global_batch: {train.global_batch} samples cannot be shared evenly by {size} "
+                        f"processes: {' or '.join(map(str, sorted(near)))} could")
+    batch = next(size for size in range(min(train.batch, each), 0, -1) if each % size == 0)
+    return Portion(size, each // batch, batch)
+
+
 def clock(train: Train, samples: int, size: int) -> Clock:
     """The clock of a run on `size` ranks."""
-    global_batch = train.batch * train.accumulate * size
+    global_batch = portion(train, size).total
     steps = train.steps or math.ceil(Fraction(train.epochs * samples, global_batch))
     return Clock(samples, global_batch, steps)
+
+
+def peak(optim: Optim, global_batch: int) -> float:
+    """The learning rate by which a schedule goes: linear in the global batch."""
+    return optim.lr * global_batch / optim.base_batch
+
+
+def describe(portion: Portion, optim: Optim) -> str:
+    """Batch and learning rate in one line."""
+    warm = f" after {optim.warmup} of warm-up" if optim.warmup.value else ""
+    return (f"{portion.ranks} rank(s) x {portion.accumulate} part(s) x {portion.batch} samples = global batch "
+            f"{portion.total}, learning rate {peak(optim, portion.total):.6g}{warm}")
 
 
 def rate(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
@@ -49,7 +88,7 @@ def rate(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
     Milestones count from the start of the run, cosine and poly from the end of the warm-up. Raises UserError for a
     warm-up as long as the run.
     """
-    peak = optim.lr * clock.global_batch / optim.base_batch
+    top = peak(optim, clock.global_batch)
     warmup = math.ceil(optim.warmup.value * (Fraction(clock.samples, clock.global_batch)
                                              if optim.warmup.unit == "epochs" else 1))
     if warmup >= clock.steps:
@@ -68,7 +107,7 @@ def rate(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
 
     def lr(step: int) -> float:
         if step < warmup:
-            start = optim.warmup_start * peak
-            return start + (peak * factor(warmup) - start) * step / warmup
-        return peak * factor(step)
+            start = optim.warmup_start * top
+            return start + (top * factor(warmup) - start) * step / warmup
+        return top * factor(step)
     return lr

@@ -11,11 +11,6 @@ class Stop:
         signal.signal(signal.SIGTERM, self._note)
         signal.signal(signal.SIGINT, self._note)
 
-    @property
-    def code(self) -> int:
-        """The exit code by convention: 143 for SIGTERM, 130 for Ctrl-C."""
-        return 128 + (self.wished or 0)
-
     def _note(self, number: int, _frame) -> None:
         self.wished = number
         signal.signal(signal.SIGINT, signal.default_int_handler)

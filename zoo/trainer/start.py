@@ -19,9 +19,16 @@ from zoo.weights.match import match
 def restore(cfg: Config, job: Job, resume: Optional[str], say: Callable[[str], None]) -> Tuple[int, str]:
     """Fill the trainer: from the last checkpoint of the run to resume, else with its initial weights.
 
-    The updates done so far, and in words where the weights once came from. Raises UserError with a report if a file
-    does not hold exactly what the net needs.
+    The updates done so far, and in words where the weights once came from. One process per machine goes first: it may
+    have to fetch a file. Raises UserError with a report if a file does not hold exactly what the net needs.
     """
+    goes_first = job.group.launch.local_rank == 0
+    found = _restore(cfg, job, resume, say) if goes_first else None
+    job.group.gather(None)
+    return found or _restore(cfg, job, resume, say)
+
+
+def _restore(cfg: Config, job: Job, resume: Optional[str], say: Callable[[str], None]) -> Tuple[int, str]:
     path = latest(resume) if resume else None
     if path is None:
         tensors, origin = initial(cfg, job.spec, job.arch, job.trainer.params, job.val_set.classes, say)
@@ -34,7 +41,8 @@ def restore(cfg: Config, job: Job, resume: Optional[str], say: Callable[[str], N
     if record["global_batch"] != job.clock.global_batch:
         raise UserError(f"--resume: {path} was written with a global batch of {record['global_batch']}, now it "
                         f"is {job.clock.global_batch}: the samples would not go on where they stopped; set "
-                        "train.batch and train.accumulate so that batch x accumulate x processes is the same")
+                        "train.batch and train.accumulate so that batch x accumulate x processes is the same, or say "
+                        "--global-batch keep")
     _compare_classes(record["classes"], job.val_set.classes, path, say)
     job.trainer.load(tensors)
     return record["step"], record["weights"]

@@ -7,6 +7,7 @@ from mindspore import Parameter, ParameterTuple, Tensor, amp, nn, ops
 from mindspore import dtype as mstype
 
 from data.batch import Batch, Field
+from zoo.trainer.mindspore import parallel
 from zoo.trainer.mindspore.names import is_statistic, tensors
 from zoo.trainer.mindspore.objectives import build
 from zoo.trainer.mindspore.update import Add, Gradient, Scaler, Step, Update, scalar
@@ -22,7 +23,7 @@ class Trainer:
 
     def __init__(self, Net: type, arch, objective, plan: Plan, world: World):
         mindspore.set_context(mode=mindspore.GRAPH_MODE if plan.mode.compile else mindspore.PYNATIVE_MODE)
-        self.plan, self.mode = plan, plan.mode
+        self.plan, self.mode, self.size = plan, plan.mode, world.size
         self.net = Net(arch).set_train(False)  # predicts, in fp32
         self.named = tensors(self.net)
         for name, parameter in self.named.items():
@@ -40,10 +41,18 @@ class Trainer:
 
         weights = ParameterTuple(self.trained.values())
         # A second net over the same tensors: the two modes of one net would compile anew at every change.
-        training = self._in_16_bits(self._share(Net(arch)).set_train(True))
-        self.gradient = Gradient(training, self.objective, len(self.inputs), self.prepare, self.scaler, weights)
+        training = self._share(Net(arch)).set_train(True)
+        if plan.sync_bn and world.size > 1:
+            parallel.synchronise(training, world.size)
+        training = self._in_16_bits(training)
+        mean = None
+        if world.size > 1:
+            mean = parallel.Mean(world.size, [tensor.shape for tensor in self.trained.values()], plan.compress)
+        self.gradient = Gradient(training, self.objective, len(self.inputs), self.prepare, self.scaler, weights,
+                                 world.size)
         self.update = Update(weights, ParameterTuple(self.velocities.values()),
-                             [plan.rule(name) for name in self.trained], plan.momentum, plan.clip_norm, self.scaler)
+                             [plan.rule(name) for name in self.trained], plan.momentum, plan.clip_norm, self.scaler,
+                             mean)
         self.single, self.add = Step(self.gradient, self.update), Add()
         self.predictor = Predictor(self.prepare, self.net)
 
@@ -52,7 +61,7 @@ class Trainer:
                 for name, array in batch.items()}
 
     def step(self, parts: Sequence[Placed], lr: float) -> Dict[str, Tensor]:
-        count = scalar(sum(self.objective.count(part) for part in parts))
+        count = scalar(self.size * sum(self.objective.count(part) for part in parts))
         rate = scalar(lr)
         if len(parts) == 1:
             numbers = self.single(rate, count, *self._fields(parts[0]))
@@ -68,6 +77,10 @@ class Trainer:
 
     def predict(self, placed: Placed) -> np.ndarray:
         return self.predictor(placed[self.inputs[0]]).asnumpy()
+
+    def agree(self) -> None:
+        if self.size > 1:
+            parallel.average([tensor for name, tensor in self.named.items() if is_statistic(name)], self.size)
 
     def dump(self) -> Dict[str, np.ndarray]:
         return {name: tensor.asnumpy().copy() for name, tensor in self._state().items()}

@@ -1,5 +1,5 @@
 """The update as MindSpore compiles it: cells for the gradient, for the step along it, and for both at once."""
-from typing import Callable, Sequence, Tuple
+from typing import Callable, Optional, Sequence, Tuple
 
 import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
@@ -40,11 +40,13 @@ class Scaler(nn.Cell):
 
 
 class Gradient(nn.Cell):
-    """(count, fields) -> this part's share of the loss, and its gradient times the loss scale, a tensor per weight."""
+    """(count, fields) -> this part's share of the loss, and its gradient, a tensor per weight, times the loss scale and
+    the number of ranks: the mean over ranks is then the sum of their shares."""
 
     def __init__(self, forward: nn.Cell, objective: nn.Cell, inputs: int, prepare: Callable, scaler: Scaler,
-                 weights: ParameterTuple):
+                 weights: ParameterTuple, ranks: int = 1):
         super().__init__()
+        self.ranks = ranks
         self.forward, self.objective, self.inputs, self.prepare = forward, objective, inputs, prepare
         self.scale = scaler.scale
         self.derive = ops.value_and_grad(self.share, None, weights, has_aux=True)
@@ -54,7 +56,7 @@ class Gradient(nn.Cell):
         image = self.prepare(fields[0])
         output = self.forward(image, *fields[1:self.inputs])
         share = self.objective(output, *fields[self.inputs:]) / count
-        return share * self.scale, share
+        return share * self.scale * self.ranks, share
 
     def construct(self, count, *fields):
         (_, share), gradient = self.derive(count, fields)
@@ -69,8 +71,9 @@ class Update(nn.Cell):
     """
 
     def __init__(self, weights: ParameterTuple, velocities: ParameterTuple, rules: Sequence[Tuple[float, float]],
-                 momentum: float, clip_norm, scaler: Scaler):
+                 momentum: float, clip_norm, scaler: Scaler, mean: Optional[nn.Cell] = None):
         super().__init__()
+        self.mean = mean  # over ranks
         self.weights, self.velocities, self.scaler = weights, velocities, scaler
         self.factors = tuple(factor for factor, _ in rules)
         self.decays = tuple(decay for _, decay in rules)
@@ -78,6 +81,8 @@ class Update(nn.Cell):
         self.apply_momentum, self.concat = ops.ApplyMomentum(), ops.Concat()
 
     def construct(self, lr, loss, gradient):
+        if self.mean is not None:
+            gradient = self.mean(gradient)
         scale = self.scaler.scale + 0.0  # its value before this step
         rows = ()
         for part in gradient:

@@ -1,20 +1,24 @@
 """This process's device, and the processes beside it."""
 import os
+import subprocess
+import sys
 from dataclasses import dataclass
-from typing import Dict, Mapping
+from pathlib import Path
 
 import mindspore
 import numpy as np
+from mindspore import Tensor, communication, ops
 
 from data.errors import UserError
 from zoo.trainer.protocol import Launch, Mode
 
+ROOT = Path(__file__).resolve().parents[3]
 TARGETS = {"cpu": "CPU", "cuda": "GPU", "npu": "Ascend"}
 
 
 @dataclass(frozen=True)
 class World:
-    """One process alone."""
+    """This process among those of the run; their collectives go through MindSpore's own cluster."""
     rank: int
     size: int
     kind: str    # cpu, cuda, npu
@@ -35,25 +39,43 @@ class World:
             raise UserError("train.channels_last: MindSpore's nets are channels first; leave it out")
         return Mode(compute, None if compute == "fp32" else wish.level or "O1", False, wish.compile is not False)
 
-    def sum(self, arrays: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
-        return dict(arrays)
-
     def close(self) -> None:
-        pass
+        pass  # MindSpore leaves its cluster when the process ends, the scheduler with the last of them
 
 
-def start(launch: Launch, device: str) -> World:
-    """The world of this process. device: auto, cpu, cuda[:N] or npu[:N]. Raises UserError for one that is not there."""
+def start(launch: Launch, device: str, port: int = 0) -> World:
+    """The world of this process. device: auto, cpu, cuda[:N] or npu[:N]; several processes take the device of their
+    local rank.
+
+    port: a free one on the machine of rank 0. Raises UserError for a device that is not there.
+    """
     if device == "auto":
         device = next((kind for kind in ("cuda", "npu") if _count(kind)), "cpu")
     kind, _, number = device.partition(":")
     if kind not in TARGETS or number and not (number.isdigit() and kind != "cpu"):
         raise UserError(f"device: expected auto, cpu, cuda, cuda:N, npu or npu:N, got {device!r}")
+    if launch.size > 1 and kind != "cpu" and _count(kind) > 1:  # else the launcher shows each its own device alone
+        number = str(launch.local_rank)
     if kind != "cpu" and int(number or 0) >= _count(kind):
         raise UserError(f"device: there is no {device} here ({TARGETS[kind]} devices that this MindSpore finds: "
                         f"{_count(kind)}); use --device cpu")
     mindspore.set_device(TARGETS[kind], int(number or 0))
+    if launch.size > 1:
+        _join(launch, port)
     return World(launch.rank, launch.size, kind, int(number or 0))
+
+
+def _join(launch: Launch, port: int) -> None:
+    """Join MindSpore's cluster, whose scheduler rank 0 starts beside itself."""
+    for name in [name for name in os.environ if name.startswith(("OMPI_", "PMIX_", "PRTE_", "PMI_"))]:
+        del os.environ[name]  # else MindSpore looks for MPI's own libraries
+    os.environ.update(MS_WORKER_NUM=str(launch.size), MS_SCHED_HOST=launch.address, MS_SCHED_PORT=str(port))
+    if launch.rank == 0:
+        subprocess.Popen([sys.executable, "-m", "zoo.trainer.mindspore.scheduler"], cwd=ROOT,
+                         env={**os.environ, "MS_ROLE": "MS_SCHED"})
+    os.environ.update(MS_ROLE="MS_WORKER", MS_NODE_ID=str(launch.rank), MS_WORKER_IP=launch.here)
+    communication.init()
+    ops.AllReduce()(Tensor(np.ones(1, np.float32))).asnumpy()  # the first one makes the connections
 
 
 def _count(kind: str) -> int:

@@ -8,7 +8,8 @@ import paddle
 from paddle import nn
 
 from data.batch import Batch, Field
-from zoo.trainer.paddle import names, statistics
+from data.errors import UserError
+from zoo.trainer.paddle import names, parallel, statistics
 from zoo.trainer.paddle.objectives import build
 from zoo.trainer.paddle.scaler import Scaler
 from zoo.trainer.paddle.update import Momentum
@@ -23,9 +24,13 @@ class Trainer:
     """The common trainer interface; see zoo/trainer/protocol.py for every method's contract."""
 
     def __init__(self, Net: type, arch, objective, plan: Plan, world: World):
-        self.plan, self.mode, self.place = plan, plan.mode, world.place
+        self.plan, self.mode, self.place, self.size = plan, plan.mode, world.place, world.size
+        if plan.compress and world.size > 1 and world.name == "cpu":
+            raise UserError("train.compress: Paddle sums fp16 to infinity between processes on a CPU; leave it out")
         self.net = Net(arch)
         self.net.eval()  # a step switches it to training
+        if plan.sync_bn and world.size > 1:
+            self.net = parallel.synchronised(self.net, world.name == "cpu")
         if statistics.is_biased(self.place):
             statistics.use(self.net)
         self.forward, self.evaluate = self._forwards()
@@ -39,6 +44,8 @@ class Trainer:
         self.params = tuple(
             Param(name, tuple(tensor.shape[::-1] if name in self.transposed else tensor.shape),
                   names.is_statistic(name)) for name, tensor in self.named.items())
+        if world.size > 1 and not plan.compress:  # after freezing: it looks at what is trained
+            self.parallel = paddle.DataParallel(parallel.Shell(self.net, self.forward))
         self.optimizer = Momentum(self.trained, plan.rule, plan.momentum)
         self.scaler = Scaler(self.mode.compute == "fp16", plan.loss_scale)
 
@@ -49,14 +56,17 @@ class Trainer:
         self._train_mode()
         for tensor in self.trained.values():
             tensor.clear_gradient(set_to_zero=False)
-        count = sum(self.objective.count(part) for part in parts)
+        count = self.size * sum(self.objective.count(part) for part in parts)
         shares = []
-        for part in parts:
-            with self._autocast():
-                output = self.forward([self._input(part), *(part[name] for name in self.plan.noise)])
-            share = self.objective.total(output, part) / count
-            (share * self.scaler.scale).backward()
+        for number, part in enumerate(parts, 1):
+            with self._sums_over_ranks(number == len(parts)):
+                with self._autocast():
+                    output = self._outputs([self._input(part), *(part[name] for name in self.plan.noise)])
+                share = self.objective.total(output, part) / count
+                (share * (self.scaler.scale * self.size)).backward()  # the mean taken over ranks is their sum
             shares.append(share.detach())
+        if self.plan.compress and self.size > 1:
+            parallel.average_as_fp16([tensor.grad for tensor in self.trained.values()])
         return {"loss": paddle.add_n(shares), **self._update(lr)}
 
     def read(self, receipt: Mapping[str, Any]) -> Dict[str, float]:
@@ -66,6 +76,10 @@ class Trainer:
     def predict(self, placed: Placed) -> np.ndarray:
         self.net.eval()
         return self.evaluate([self._input(placed)]).astype("float32").numpy()
+
+    def agree(self) -> None:
+        if self.size > 1:
+            parallel.average([tensor for name, tensor in self.named.items() if names.is_statistic(name)])
 
     def dump(self) -> Dict[str, np.ndarray]:
         state = {name: names.to_numpy(tensor, name in self.transposed) for name, tensor in self.named.items()}
@@ -91,6 +105,14 @@ class Trainer:
                   if tensor.grad is not None]
         found = [what for what, tensor in state if not paddle.isfinite(tensor).all()]
         return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
+
+    def _outputs(self, inputs: List[paddle.Tensor]) -> paddle.Tensor:
+        return self.parallel(*inputs) if self.size > 1 and not self.plan.compress else self.forward(inputs)
+
+    def _sums_over_ranks(self, last: bool):
+        """Gradients are exchanged while the last part of an update goes backward, and stay here before."""
+        waits = self.size > 1 and not self.plan.compress and not last
+        return self.parallel.no_sync() if waits else nullcontext()
 
     @paddle.no_grad()
     def _update(self, lr: float) -> Dict[str, float]:

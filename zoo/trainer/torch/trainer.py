@@ -1,4 +1,5 @@
 """One update in PyTorch, as zoo/trainer/protocol.py states it."""
+from contextlib import nullcontext
 from typing import Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
@@ -7,7 +8,7 @@ from torch import nn
 
 from data.batch import Batch, Field
 from zoo.trainer.protocol import Param, Plan
-from zoo.trainer.torch import rounded
+from zoo.trainer.torch import parallel, rounded
 from zoo.trainer.torch.names import tensors
 from zoo.trainer.torch.objectives import build
 from zoo.trainer.torch.scaler import Scaler
@@ -21,19 +22,25 @@ class Trainer:
     """The common trainer interface; see zoo/trainer/protocol.py for every method's contract."""
 
     def __init__(self, Net: type, arch, objective, plan: Plan, world: World):
-        self.plan, self.mode, self.device = plan, plan.mode, world.torch_device
+        self.plan, self.mode, self.device, self.size = plan, plan.mode, world.torch_device, world.size
         self.net = Net(arch).to(self.device).eval()  # a step switches it to training
         for parameter in self.net.parameters():  # one by one: a net's own `to` refuses 3-D convolutions
             if self.mode.channels_last and parameter.dim() == 4:
                 parameter.data = parameter.data.to(memory_format=torch.channels_last)
         if self.mode.compute == "bf16" and not world.has_bf16:
             rounded.use(self.net)
-        self.forward = torch.compile(self.net) if self.mode.compile else self.net
+        if plan.sync_bn and world.size > 1:
+            self.net = parallel.synchronised(self.net, self.device)
         self.objective = build(objective)
         self.input = plan.fields[0].name
         self._constants: Dict[str, Tuple[torch.Tensor, torch.Tensor]] = {
             field.name: self._normalisation(field) for field in plan.fields if field.mean}
         self._freeze()
+        self.evaluate = torch.compile(self.net) if self.mode.compile else self.net
+        self.ddp = parallel.wrap(self.net, plan.compress) if world.size > 1 else None
+        self.forward = self.evaluate
+        if self.ddp:
+            self.forward = torch.compile(self.ddp) if self.mode.compile else self.ddp
         self.named = tensors(self.net)
         self.trained = {name: tensor for name, tensor in self.named.items() if tensor.requires_grad}
         self.params = tuple(Param(name, tuple(tensor.shape), not isinstance(tensor, nn.Parameter))
@@ -50,13 +57,14 @@ class Trainer:
     def step(self, parts: Sequence[Placed], lr: float) -> Dict[str, torch.Tensor]:
         self._train_mode()
         self.optimizer.zero_grad(set_to_none=True)
-        count = sum(self.objective.count(part) for part in parts)
+        count = self.size * sum(self.objective.count(part) for part in parts)
         loss = torch.zeros((), device=self.device)
-        for part in parts:
-            with torch.autocast(self.device.type, DTYPES[self.mode.compute], enabled=self.mode.compute != "fp32"):
-                output = self.forward(self._input(part), *(part[name] for name in self.plan.noise))
-                share = self.objective.total(output, part) / count
-            (share * self.scaler.scale).backward()
+        for number, part in enumerate(parts, 1):
+            with self._sums_over_ranks(number == len(parts)):
+                with torch.autocast(self.device.type, DTYPES[self.mode.compute], enabled=self.mode.compute != "fp32"):
+                    output = self.forward(self._input(part), *(part[name] for name in self.plan.noise))
+                    share = self.objective.total(output, part) / count
+                (share * (self.scaler.scale * self.size)).backward()  # the mean that is taken over ranks is their sum
             loss += share.detach()
         return {"loss": loss, **self._update(lr)}
 
@@ -67,7 +75,12 @@ class Trainer:
     @torch.no_grad()
     def predict(self, placed: Placed) -> np.ndarray:
         self.net.eval()
-        return self.forward(self._input(placed)).float().cpu().numpy()
+        return self.evaluate(self._input(placed)).float().cpu().numpy()
+
+    @torch.no_grad()
+    def agree(self) -> None:
+        if self.size > 1:
+            parallel.average([tensor for tensor in self.named.values() if not isinstance(tensor, nn.Parameter)])
 
     def dump(self) -> Dict[str, np.ndarray]:
         state = {**self.named, **self.scaler.state()}
@@ -93,6 +106,11 @@ class Trainer:
                   if tensor.grad is not None]
         found = [what for what, tensor in state if not torch.isfinite(tensor).all()]
         return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
+
+    def _sums_over_ranks(self, last: bool):
+        """Gradients are exchanged while the last part of an update goes backward, and stay here before."""
+        waits = self.size > 1 and not last
+        return self.ddp.no_sync() if waits else nullcontext()
 
     def _update(self, lr: float) -> Dict[str, torch.Tensor]:
         """Unscale, clip, and let the fused kernel skip the update on the device if the gradient is not finite."""

@@ -1,9 +1,9 @@
 """This process's device, and the processes beside it."""
 from dataclasses import dataclass
-from typing import Dict, Mapping
+from datetime import timedelta
 
-import numpy as np
 import torch
+import torch.distributed as dist
 
 from data.errors import UserError
 from zoo.trainer.protocol import Launch, Mode
@@ -11,7 +11,7 @@ from zoo.trainer.protocol import Launch, Mode
 
 @dataclass(frozen=True)
 class World:
-    """One process alone."""
+    """This process among those of the run; their collectives go through torch.distributed."""
     rank: int
     size: int
     torch_device: torch.device
@@ -41,24 +41,33 @@ class World:
             raise UserError(f"train.amp_level: PyTorch's autocast is O1, there is no {wish.level}; leave it out")
         return Mode(compute, None if compute == "fp32" else "O1", wish.channels_last is not False, bool(wish.compile))
 
-    def sum(self, arrays: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
-        return dict(arrays)
-
     def close(self) -> None:
-        pass
+        if self.size > 1:
+            dist.destroy_process_group()
 
 
-def start(launch: Launch, device: str) -> World:
-    """The world of this process. device: auto, cpu, cuda or cuda:N. Raises UserError for one that is not there."""
+def start(launch: Launch, device: str, port: int = 0) -> World:
+    """The world of this process. device: auto, cpu, cuda or cuda:N; several processes take the GPU of their local rank.
+
+    port: a free one on the machine of rank 0. Raises UserError for a device that is not there.
+    """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     kind, _, number = device.partition(":")
     if kind not in ("cpu", "cuda") or number and not number.isdigit():
         raise UserError(f"device: expected auto, cpu, cuda or cuda:N, got {device!r}")
     if kind == "cuda":
+        if launch.size > 1 and torch.cuda.device_count() > 1:  # else the launcher shows each process its own GPU alone
+            number = str(launch.local_rank)
         if int(number or 0) >= torch.cuda.device_count():
             raise UserError(f"device: there is no {device} here (CUDA devices found: {torch.cuda.device_count()}); "
                             "use --device cpu")
         device = f"cuda:{number or 0}"
         torch.cuda.set_device(device)
+    if launch.size > 1:
+        # A store of our own: under torchrun, a tcp:// address would mean the launcher's.
+        store = dist.TCPStore(launch.address, port, launch.size, launch.rank == 0)
+        dist.init_process_group("nccl" if kind == "cuda" else "gloo", store=store, rank=launch.rank,
+                                world_size=launch.size, timeout=timedelta(minutes=30))
+        dist.all_reduce(torch.ones(1, device=device))  # the first one makes the connections
     return World(launch.rank, launch.size, torch.device(device))

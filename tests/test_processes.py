@@ -1,0 +1,271 @@
+"""Several processes do what one does: every framework, by every launcher that is here; and how they fail."""
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from data import motion, shapes
+from zoo import FRAMEWORKS
+from zoo.trainer.group import free_port
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+MPIRUN = shutil.which("mpirun", path=str(BIN)) or shutil.which("mpirun")
+SETTINGS = {"tsm": {"model.width": 8, "data.size": 16, "data.segments": 2, "data.train_clips": 24, "data.val_clips": 8,
+                    "model.dropout": 0.5},
+            "resnet50": {"model.width": 8, "data.size": 24, "data.train_images": 24, "data.val_images": 8}}
+COMMON = {"data.workers": 0, "train.epochs": 6, "train.batch": 12, "train.eval_batch": 3, "train.log_every": 1,
+          "train.global_batch": 12, "train.sync_bn": "true", "train.save_every": "1 steps",
+          "train.eval_every": "100 epochs", "train.keep": 100}
+NATIVE = {"torch": "torchrun", "paddle": "paddle.distributed.launch", "mindspore": "msrun"}
+
+
+def launcher(name, size, logs):
+    if name == "alone":
+        return [sys.executable]
+    if name == "torchrun":
+        return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
+    if name == "paddle.distributed.launch":
+        return [sys.executable, "-m", "paddle.distributed.launch", f"--nproc_per_node={size}", "--backend=gloo",
+                f"--log_dir={logs}"]
+    if name == "msrun":
+        return [str(BIN / "msrun"), f"--worker_num={size}", f"--local_worker_num={size}", f"--log_dir={logs}",
+                f"--master_port={free_port('127.0.0.1')}", "--join=True"]
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return [MPIRUN, "-n", str(size), "--oversubscribe", *root, sys.executable]
+
+
+def environment():
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{BIN}:{os.environ['PATH']}", "TERM": "dumb"}
+
+
+def words(sets, model, out, framework, *more, **changes):
+    settings = {**SETTINGS[model], **COMMON, "data.root": sets[model],
+                **{key.replace("__", "."): value for key, value in changes.items()}}
+    return [str(ROOT / "train.py"), "-c", str(ROOT / f"configs/{model}_demo.yaml"), "--framework", framework,
+            "--out", str(out), *[word for key, value in settings.items() for word in ("-o", f"{key}={value}")],
+            *map(str, more)]
+
+
+def run(by, size, logs, line, timeout=200):
+    if by == "mpirun" and MPIRUN is None:
+        pytest.skip("mpirun is not installed")
+    done = subprocess.run([*launcher(by, size, logs), *line], capture_output=True, text=True, env=environment(),
+                          cwd=ROOT, timeout=timeout)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def losses(folder):
+    with open(Path(folder) / "events.jsonl", encoding="utf-8") as file:
+        events = [json.loads(line) for line in file]
+    return {event["step"]: event["loss"] for event in events if event["event"] == "train"}
+
+
+def evaluation(folder):
+    with open(Path(folder) / "events.jsonl", encoding="utf-8") as file:
+        return [event for event in map(json.loads, file) if event["event"] == "eval"][-1]
+
+
+def needs(framework):
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sets")
+    made = {"tsm": str(folder / "motion"), "resnet50": str(folder / "shapes")}
+    motion.make(made["tsm"], 24, 8)
+    shapes.make(made["resnet50"], 24, 8)
+    return made
+
+
+@pytest.fixture(scope="module")
+def alone(sets, tmp_path_factory):
+    """(framework, model) -> the folder of one process's run, made when first asked for."""
+    made = {}
+
+    def make(framework, model):
+        needs(framework)
+        if (framework, model) not in made:
+            out = tmp_path_factory.mktemp("alone") / "run"
+            run("alone", 1, None, words(sets, model, out, framework))
+            made[framework, model] = out
+        return made[framework, model]
+    return make
+
+
+@pytest.fixture(scope="module")
+def pair(sets, tmp_path_factory):
+    """(framework, model) -> the folder of the same run by two processes: TSM by mpirun, ResNet natively started."""
+    made = {}
+
+    def make(framework, model):
+        needs(framework)
+        if (framework, model) not in made:
+            folder = tmp_path_factory.mktemp("pair")
+            run("mpirun" if model == "tsm" else NATIVE[framework], 2, folder / "logs",
+                words(sets, model, folder / "run", framework))
+            made[framework, model] = folder / "run"
+        return made[framework, model]
+    return make
+
+
+@pytest.mark.parametrize("model", SETTINGS)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_two_processes_follow_one(alone, pair, framework, model):
+    """The same global batch, batch statistics over both: losses, weights, statistics and the evaluation."""
+    one, two = alone(framework, model), pair(framework, model)
+    expected, found = losses(one), losses(two)
+    assert list(found) == list(range(1, 13)) and expected.keys() == found.keys()
+    np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
+    last = "checkpoints/last/model.safetensors"
+    a, b = load_file(one / last), load_file(two / last)
+    for name, value in a.items():
+        assert np.abs(b[name] - value).max() <= 1e-3 * np.abs(value).max(), name
+    assert evaluation(two)["samples"] == 8 and evaluation(two)["top1"] == evaluation(one)["top1"]
+    assert evaluation(two)["loss"] == pytest.approx(evaluation(one)["loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_metric_does_not_know_the_number_of_processes(sets, alone, tmp_path, framework):
+    """Seven samples: prime to 2 and 3, and fewer than three processes times two samples and a bit."""
+    weights = alone(framework, "tsm") / "checkpoints/last"
+    lists = tmp_path / "val.list"
+    files = sorted(Path(sets["tsm"]).glob("val/*/*.mp4"))[:7]
+    names = sorted({file.parent.name for file in files})
+    lists.write_text("".join(f"{file.relative_to(sets['tsm'])} {names.index(file.parent.name)}\n" for file in files))
+    found = []
+    for size in (1, 2, 3):  # uncompiled, which starts sooner
+        out = run("mpirun" if size > 1 else "alone", size, tmp_path,
+                  words(sets, "tsm", tmp_path / "none", framework, "--eval-only", "--weights", weights,
+                        data__val_list=lists, train__eval_batch=2, train__global_batch="null", train__compile="false"))
+        found += [line for line in out.splitlines() if line.startswith("evaluation: ")]
+    assert len(found) == 3 and "over 7 samples" in found[0]
+    assert len({line.split(" in ")[0] for line in found}) == 1, found
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_run_of_two_goes_on_with_one_and_three(alone, pair, tmp_path, framework):
+    expected = losses(alone(framework, "tsm"))
+    back_to(4, pair(framework, "tsm"), tmp_path / "run")
+    resume = [str(ROOT / "train.py"), "--resume", str(tmp_path / "run"), "--global-batch", "keep"]
+    run("alone", 1, tmp_path, [*resume, "--max-steps", "8"])
+    out = run("mpirun", 3, tmp_path, resume)
+    assert "3 rank(s) x 1 part(s) x 4 samples = global batch 12" in out
+    found = losses(tmp_path / "run")
+    np.testing.assert_allclose([found[step] for step in expected], list(expected.values()), rtol=1e-5)
+
+
+def back_to(step, run, folder):
+    """A copy of a run as it was when it had saved a step."""
+    shutil.copytree(run, folder, symlinks=True)
+    for later in range(step + 1, 13):
+        shutil.rmtree(folder / f"checkpoints/step-{later:08d}")
+    for link in ("last", "best"):
+        (folder / "checkpoints" / link).unlink(missing_ok=True)
+
+
+def test_accumulating_stands_in_for_missing_processes(sets, alone, tmp_path):
+    """Two processes and three parts of two samples each; frozen statistics, else parts are batches of their own."""
+    line = words(sets, "tsm", tmp_path / "a", "torch", "--max-steps", 4, train__batch=2)
+    out = run("torchrun", 2, tmp_path, line)
+    assert "2 rank(s) x 3 part(s) x 2 samples = global batch 12" in out
+    expected, found = losses(alone("torch", "tsm")), losses(tmp_path / "a")
+    assert found[1] == pytest.approx(expected[1], rel=0.1) and found[1] != expected[1]
+
+
+def test_gradients_travel_as_fp16(sets, alone, tmp_path):
+    expected = losses(alone("torch", "tsm"))
+    run("torchrun", 2, tmp_path, words(sets, "tsm", tmp_path / "run", "torch", train__compress="true"))
+    found = losses(tmp_path / "run")
+    difference = max(abs(found[step] / expected[step] - 1) for step in found)
+    assert 1e-7 < difference < 1e-2
+
+
+def test_what_paddle_cannot_sum_is_refused(sets, tmp_path):
+    needs("paddle")
+    line = words(sets, "tsm", tmp_path / "run", "paddle", train__compress="true")
+    done = subprocess.run([*launcher("mpirun", 2, tmp_path), *line], capture_output=True, text=True, env=environment(),
+                          cwd=ROOT, timeout=100)
+    assert done.returncode != 0 and "train.compress: Paddle sums fp16 to infinity" in done.stderr + done.stdout
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_killed_rank_ends_all_and_a_resume_repeats(sets, pair, tmp_path, framework):
+    """With the same number of processes, every byte is that of a run which nothing disturbed."""
+    straight, broken = pair(framework, "tsm"), tmp_path / "broken"
+    line = words(sets, "tsm", broken, framework)
+    process = subprocess.Popen([*launcher("mpirun", 2, tmp_path), *line], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, env=environment(), cwd=ROOT)
+    until = time.monotonic() + 100
+    while not (broken / "checkpoints/step-00000003").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    victims = ranks_of(str(broken))
+    began = time.monotonic()
+    os.kill(victims[1], signal.SIGKILL)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode != 0 and time.monotonic() - began < 10
+    assert not ranks_of(str(broken)), "somebody stayed behind"
+    run("mpirun", 2, tmp_path, [line[0], "--resume", str(broken)])
+    for file in ("model.safetensors", "update.safetensors"):
+        assert (broken / "checkpoints/last" / file).read_bytes() == (straight / "checkpoints/last" / file).read_bytes()
+
+
+def ranks_of(folder):
+    """Rank -> process of those whose command names the folder."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+            pairs = (entry / "environ").read_bytes().split(b"\0")
+            variables = dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair)
+        except OSError:
+            continue
+        rank = variables.get(b"OMPI_COMM_WORLD_RANK")
+        if folder.encode() in command and rank is not None:
+            found[int(rank)] = int(entry.name)
+    return found
+
+
+def test_sigterm_to_one_rank_stops_all_after_the_same_step(sets, tmp_path):
+    out = tmp_path / "run"
+    line = words(sets, "tsm", out, "torch", train__epochs=2000, train__save_every="2000 epochs")
+    process = subprocess.Popen([*launcher("mpirun", 2, tmp_path), *line], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, env=environment(), cwd=ROOT)
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not (out / "events.jsonl").exists() or len(losses(out)) < 3:
+        time.sleep(0.05)
+    os.kill(ranks_of(str(out))[1], signal.SIGTERM)
+    text, _ = process.communicate(timeout=30)
+    assert process.returncode == 143 and "stopped by signal 15 after saving" in text
+    assert (out / "checkpoints/last").exists()
+
+
+@pytest.mark.parametrize("changes, words_of_error", [
+    ({"optim__lr": 0.5}, "the recipe is not the same on all processes:\n  optim.lr: 0.02 on rank 0, 0.5 on rank 1"),
+    ({"train__global_batch": 13}, "train.global_batch")])
+def test_contradictions_are_errors_on_every_rank(sets, tmp_path, changes, words_of_error):
+    port = str(free_port("127.0.0.1"))
+    processes = []
+    for rank in (0, 1):
+        line = words(sets, "tsm", tmp_path / "run", "torch", **(changes if rank or "optim__lr" not in changes else {}))
+        variables = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
+                     "MASTER_PORT": port}
+        processes.append(subprocess.Popen([sys.executable, *line], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                          text=True, env={**environment(), **variables}, cwd=ROOT))
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode in (1, 2) and words_of_error in errors and "Traceback" not in errors
+    assert not (tmp_path / "run").exists()

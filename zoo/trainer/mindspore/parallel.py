@@ -1,0 +1,70 @@
+"""Several processes in MindSpore: gradients, batch statistics and running statistics over all ranks, in the graph."""
+from typing import Sequence
+
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+from mindspore import dtype as mstype
+
+
+class Mean(nn.Cell):
+    """A tuple of tensors -> their means over ranks, by one all-reduce of all in a row.
+
+    compress: they travel as fp16.
+    """
+
+    def __init__(self, size: int, shapes: Sequence[Sequence[int]], compress: bool):
+        super().__init__()
+        self.size, self.shapes, self.compress = size, tuple(map(tuple, shapes)), compress
+        self.lengths = tuple(int(np.prod(shape)) for shape in shapes)
+        self.all_reduce, self.concat = ops.AllReduce(), ops.Concat()
+
+    def construct(self, tensors):
+        rows = ()
+        for tensor in tensors:
+            rows = rows + (tensor.reshape(-1),)
+        flat = self.concat(rows) / self.size
+        if self.compress:
+            flat = self.all_reduce(flat.astype(mstype.float16)).astype(mstype.float32)
+        else:
+            flat = self.all_reduce(flat)
+        means, start = (), 0
+        for shape, length in zip(self.shapes, self.lengths):
+            means = means + (flat[start:start + length].reshape(shape),)
+            start = start + length
+        return means
+
+
+def average(tensors: Sequence[Parameter], size: int) -> None:
+    """Give every rank the mean over ranks, in place."""
+    flat = np.concatenate([tensor.asnumpy().ravel() for tensor in tensors])
+    flat = ops.AllReduce()(Tensor(flat)).asnumpy() / np.float32(size)
+    start = 0
+    for tensor in tensors:
+        ops.assign(tensor, Tensor(flat[start:start + tensor.size].reshape(tensor.shape)))
+        start += tensor.size
+
+
+class Synchronised2d(nn.BatchNorm2d):
+    """What nn.SyncBatchNorm does, which MindSpore has for GPUs and NPUs alone."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        axes = (0, 2, 3)
+        count = x.size // x.shape[1] * self.ranks  # every rank has as many
+        wide = x.astype(mstype.float32)
+        mean = self.all_reduce(wide.sum(axes)) / count
+        centred = wide - mean.reshape(1, -1, 1, 1)
+        variance = self.all_reduce((centred * centred).sum(axes)) / count
+        keep = 1 - self.momentum  # MindSpore stores the share of the new
+        ops.assign(self.moving_mean, keep * self.moving_mean + (1 - keep) * mean)
+        ops.assign(self.moving_variance,
+                   keep * self.moving_variance + (1 - keep) * variance * (count / max(count - 1, 1)))
+        factor = self.gamma * ops.rsqrt(variance + self.eps)
+        return (centred * factor.reshape(1, -1, 1, 1) + self.beta.reshape(1, -1, 1, 1)).astype(x.dtype)
+
+
+def synchronise(net: nn.Cell, size: int) -> None:
+    """Let the batch normalisations of a net that trains take their statistics over all ranks."""
+    for _, cell in net.cells_and_names():
+        if type(cell) is nn.BatchNorm2d and cell.use_batch_statistics is not False:
+            cell.__class__ = Synchronised2d
+            cell.ranks, cell.all_reduce = size, ops.AllReduce()
