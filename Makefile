@@ -9,7 +9,7 @@ demo: .venv/.torch
 	.venv/bin/python train.py -c configs/tsm_demo.yaml --amp
 
 test: setup
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n logical --dist loadfile --no-loadscope-reorder
 
 setup: .venv/.everything
 
