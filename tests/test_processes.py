@@ -138,6 +138,19 @@ def test_two_processes_follow_one(alone, pair, framework, model):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_synchronised_statistics_are_the_frameworks_own(sets, alone, tmp_path, framework):
+    """One process normalises with ours or with the framework's."""
+    ours, out = alone(framework, "resnet50"), tmp_path / "run"
+    run("alone", 1, None, words(sets, "resnet50", out, framework, "--max-steps", 3, train__sync_bn="false"))
+    expected, found = losses(out), losses(ours)
+    assert len(expected) == 3 and all(found[step] == pytest.approx(expected[step], rel=1e-5) for step in expected)
+    step = "checkpoints/step-00000003/model.safetensors"
+    a, b = load_file(out / step), load_file(ours / step)
+    for name, value in a.items():
+        assert np.abs(b[name] - value).max() <= 1e-4 * np.abs(value).max(), name
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_metric_does_not_know_the_number_of_processes(sets, alone, tmp_path, framework):
     """Seven samples: prime to 2 and 3, and fewer than three processes times two samples and a bit."""
     weights = alone(framework, "tsm") / "checkpoints/last"

@@ -45,26 +45,33 @@ def average(tensors: Sequence[Parameter], size: int) -> None:
 
 
 class Synchronised2d(nn.BatchNorm2d):
-    """What nn.SyncBatchNorm does, which MindSpore has for GPUs and NPUs alone."""
+    """What nn.SyncBatchNorm does, which MindSpore has for GPUs and NPUs alone.
+
+    On CPUs in float64, so that the result does not depend on how the samples are spread over ranks.
+    """
 
     def construct(self, x: Tensor) -> Tensor:
         axes = (0, 2, 3)
         count = x.size // x.shape[1] * self.ranks  # every rank has as many
-        wide = x.astype(mstype.float32)
-        mean = self.all_reduce(wide.sum(axes)) / count
+        wide = x.astype(self.wide)
+        mean = self._total(wide.sum(axes)) / count
         centred = wide - mean.reshape(1, -1, 1, 1)
-        variance = self.all_reduce((centred * centred).sum(axes)) / count
+        variance = self._total((centred * centred).sum(axes)) / count
         keep = 1 - self.momentum  # MindSpore stores the share of the new
-        ops.assign(self.moving_mean, keep * self.moving_mean + (1 - keep) * mean)
-        ops.assign(self.moving_variance,
-                   keep * self.moving_variance + (1 - keep) * variance * (count / max(count - 1, 1)))
+        ops.assign(self.moving_mean, keep * self.moving_mean + (1 - keep) * mean.astype(mstype.float32))
+        unbiased = (variance * (count / max(count - 1, 1))).astype(mstype.float32)
+        ops.assign(self.moving_variance, keep * self.moving_variance + (1 - keep) * unbiased)
         factor = self.gamma * ops.rsqrt(variance + self.eps)
         return (centred * factor.reshape(1, -1, 1, 1) + self.beta.reshape(1, -1, 1, 1)).astype(x.dtype)
 
+    def _total(self, x: Tensor) -> Tensor:
+        return self.all_reduce(x) if self.ranks > 1 else x
 
-def synchronise(net: nn.Cell, size: int) -> None:
+
+def synchronise(net: nn.Cell, size: int, on_cpu: bool) -> None:
     """Let the batch normalisations of a net that trains take their statistics over all ranks."""
     for _, cell in net.cells_and_names():
         if type(cell) is nn.BatchNorm2d and cell.use_batch_statistics is not False:
             cell.__class__ = Synchronised2d
-            cell.ranks, cell.all_reduce = size, ops.AllReduce()
+            cell.ranks, cell.all_reduce = size, ops.AllReduce() if size > 1 else None
+            cell.wide = mstype.float64 if on_cpu else mstype.float32

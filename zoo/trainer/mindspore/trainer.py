@@ -42,8 +42,8 @@ class Trainer:
         weights = ParameterTuple(self.trained.values())
         # A second net over the same tensors: the two modes of one net would compile anew at every change.
         training = self._share(Net(arch)).set_train(True)
-        if plan.sync_bn and world.size > 1:
-            parallel.synchronise(training, world.size)
+        if plan.sync_bn and (world.size > 1 or world.kind == "cpu"):
+            parallel.synchronise(training, world.size, world.kind == "cpu")
         training = self._in_16_bits(training)
         mean = None
         if world.size > 1:

@@ -53,24 +53,30 @@ class _Sum(PyLayer):
 
     @staticmethod
     def forward(ctx, x):
-        total = x.clone()
-        dist.all_reduce(total)
-        return total
+        return _total(x)
 
     @staticmethod
     def backward(ctx, gradient):
-        total = gradient.clone()
+        return _total(gradient)
+
+
+def _total(x: paddle.Tensor) -> paddle.Tensor:
+    total = x.clone()
+    if dist.get_world_size() > 1:
         dist.all_reduce(total)
-        return total
+    return total
 
 
 class _Synchronised:
-    """What nn.SyncBatchNorm does, which Paddle has for GPUs alone. The running variance takes in the unbiased one."""
+    """What nn.SyncBatchNorm does, which Paddle has for GPUs alone. The running variance takes in the unbiased one.
+
+    In float64, so that the result does not depend on how the samples are spread over ranks.
+    """
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         if not self.training:
             return super().forward(x)
-        axes, wide = [axis for axis in range(x.ndim) if axis != 1], x.astype("float32")
+        axes, wide = [axis for axis in range(x.ndim) if axis != 1], x.astype("float64")
         count = x.size // x.shape[1] * dist.get_world_size()  # every rank has as many
         shape = [1, -1] + [1] * (x.ndim - 2)
         mean = _Sum.apply(wide.sum(axes)) / count
@@ -78,7 +84,7 @@ class _Synchronised:
         variance = _Sum.apply((centred * centred).sum(axes)) / count
         with paddle.no_grad():
             for running, new in ((self._mean, mean), (self._variance, variance * (count / max(count - 1, 1)))):
-                paddle.assign(self._momentum * running + (1 - self._momentum) * new, running)
+                paddle.assign(self._momentum * running + (1 - self._momentum) * new.astype("float32"), running)
         factor = self.weight * paddle.rsqrt(variance + self._epsilon)
         return (centred * factor.reshape(shape) + self.bias.reshape(shape)).astype(x.dtype)
 

@@ -29,7 +29,7 @@ class Trainer:
             raise UserError("train.compress: Paddle sums fp16 to infinity between processes on a CPU; leave it out")
         self.net = Net(arch)
         self.net.eval()  # a step switches it to training
-        if plan.sync_bn and world.size > 1:
+        if plan.sync_bn and (world.size > 1 or world.name == "cpu"):
             self.net = parallel.synchronised(self.net, world.name == "cpu")
         if statistics.is_biased(self.place):
             statistics.use(self.net)

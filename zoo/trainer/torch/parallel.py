@@ -44,33 +44,40 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x: torch.Tensor) -> torch.Tensor:
-        total = x.clone()
-        dist.all_reduce(total)
-        return total
+        return _total(x)
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
-        total = gradient.clone()
+        return _total(gradient)
+
+
+def _total(x: torch.Tensor) -> torch.Tensor:
+    total = x.clone()
+    if dist.is_initialized():
         dist.all_reduce(total)
-        return total
+    return total
 
 
 class _Synchronised:
-    """What nn.SyncBatchNorm does, which PyTorch has for GPUs alone."""
+    """What nn.SyncBatchNorm does, which PyTorch has for GPUs alone.
+
+    In float64, so that the result does not depend on how the samples are spread over ranks.
+    """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return super().forward(x)
-        axes, size = [axis for axis in range(x.dim()) if axis != 1], dist.get_world_size()
-        wide = x.float()
+        axes = [axis for axis in range(x.dim()) if axis != 1]
+        size = dist.get_world_size() if dist.is_initialized() else 1
+        wide = x.double()
         count = wide.numel() // wide.shape[1] * size  # every rank has as many
         mean = _Sum.apply(wide.sum(axes)) / count
         shape = [1, -1] + [1] * (x.dim() - 2)
         centred = wide - mean.view(shape)
         variance = _Sum.apply((centred * centred).sum(axes)) / count
         with torch.no_grad():
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(variance * (count / max(count - 1, 1)), self.momentum)
+            self.running_mean.lerp_(mean.float(), self.momentum)
+            self.running_var.lerp_((variance * (count / max(count - 1, 1))).float(), self.momentum)
             self.num_batches_tracked += 1
         factor = self.weight * torch.rsqrt(variance + self.eps)
         return (centred * factor.view(shape) + self.bias.view(shape)).to(x.dtype)

@@ -29,7 +29,7 @@ class Trainer:
                 parameter.data = parameter.data.to(memory_format=torch.channels_last)
         if self.mode.compute == "bf16" and not world.has_bf16:
             rounded.use(self.net)
-        if plan.sync_bn and world.size > 1:
+        if plan.sync_bn and (world.size > 1 or self.device.type == "cpu"):
             self.net = parallel.synchronised(self.net, self.device)
         self.objective = build(objective)
         self.input = plan.fields[0].name
