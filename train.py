@@ -1,4 +1,5 @@
 """Train or evaluate any model of the zoo in any framework: python train.py -c configs/tsm_k400.yaml --amp"""
+import errno
 import os
 import sys
 import time
@@ -13,6 +14,8 @@ from zoo.trainer.job import Job, assemble, join
 from zoo.trainer.journal import Journal, Silent
 from zoo.trainer.meter import Meter
 from zoo.trainer.signals import Stop
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -29,15 +32,17 @@ def main(argv: Optional[List[str]] = None) -> int:
         job.world.close()
         group.close()
         return code
-    except UserError as error:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            error = UserError(f"the run's folder cannot be written to: {error.strerror}. What was saved before is "
+                              "whole; make room and go on with --resume")
+        known = isinstance(error, UserError)
         if group:
-            group.fail(str(error))
+            group.fail(str(error) if known else f"{type(error).__name__}: {error}")
+        if not known:
+            raise
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except BaseException as error:
-        if group:
-            group.fail(f"{type(error).__name__}: {error}")
-        raise
 
 
 def run(arguments, request: cli.Request, job: Job) -> int:

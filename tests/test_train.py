@@ -158,6 +158,21 @@ def test_sigterm_saves_says_so_and_exits_143(clips, straight, tmp_path):
     assert same(weights(folder, 24), weights(straight[0], 24))
 
 
+def test_a_full_disk_is_one_message_and_nothing_is_lost(clips, straight, tmp_path):
+    """A limit on the size of a file stands in for it."""
+    folder = str(tmp_path / "run")
+    assert run(command(clips, "--out", folder, "--max-steps", "3")).returncode == 0
+    resume = [sys.executable, os.path.join(ROOT, "train.py"), "--resume", folder]
+    done = run(["bash", "-c", 'ulimit -f 100; exec "$@"', "limited", *resume])
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.stderr.strip().splitlines()[-1] == (
+        "error: the run's folder cannot be written to: File too large. What was saved before is whole; make room and "
+        "go on with --resume")
+    assert sorted(os.listdir(os.path.join(folder, "checkpoints")))[-3:] == [f"step-{n:08d}" for n in (1, 2, 3)]
+    assert run(resume).returncode == 0
+    assert same(weights(folder, 24), weights(straight[0], 24))
+
+
 def test_evaluation_alone_repeats_the_number(clips, straight):
     folder, _ = straight
     accuracy = [event for event in events(folder) if event["event"] == "eval"][-1]["accuracy"]

@@ -31,17 +31,11 @@ def save_checkpoint(run: str, step: int, tensors: Mapping[str, np.ndarray], reco
         aside = os.path.join(folder, f".writing-{step:08d}")
         shutil.rmtree(aside, ignore_errors=True)
         os.makedirs(aside)
-        is_update = {name: "/" in name for name in tensors}
-        # Class names travel with the weights. One key alone: safetensors writes several in random order, and the same
-        # run must give the same bytes.
-        metadata = {"classes": json.dumps(record["classes"])}
-        sizes = {}
-        for file, update in zip(FILES, (False, True)):
-            names = [name for name in sorted(tensors) if is_update[name] == update]
-            chosen = {name: np.asarray(tensors[name], order="C") for name in names}
-            sizes[file] = write_synced(os.path.join(aside, file), save(chosen, metadata))
-        text = json.dumps({**record, "step": step, "files": sizes}, indent=1)
-        write_synced(os.path.join(aside, "checkpoint.json"), text.encode())
+        try:
+            _write(aside, step, tensors, record)
+        except OSError:
+            shutil.rmtree(aside, ignore_errors=True)  # on a full disk, the log needs the room
+            raise
         os.rename(aside, path)
         _sync_folder(folder)
     _link(folder, "last", path)
@@ -49,6 +43,20 @@ def save_checkpoint(run: str, step: int, tensors: Mapping[str, np.ndarray], reco
         _link(folder, "best", path)
     _drop_old(folder, keep)
     return path
+
+
+def _write(folder: str, step: int, tensors: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> None:
+    is_update = {name: "/" in name for name in tensors}
+    # Class names travel with the weights. One key alone: safetensors writes several in random order, and the same
+    # run must give the same bytes.
+    metadata = {"classes": json.dumps(record["classes"])}
+    sizes = {}
+    for file, update in zip(FILES, (False, True)):
+        names = [name for name in sorted(tensors) if is_update[name] == update]
+        chosen = {name: np.asarray(tensors[name], order="C") for name in names}
+        sizes[file] = write_synced(os.path.join(folder, file), save(chosen, metadata))
+    text = json.dumps({**record, "step": step, "files": sizes}, indent=1)
+    write_synced(os.path.join(folder, "checkpoint.json"), text.encode())
 
 
 def latest(run: str) -> Optional[str]:
