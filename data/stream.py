@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Callable, Dict, Iterator, List, Literal, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
@@ -153,7 +154,7 @@ def _read_ahead(read: Callable[[int], Loaded], first: int, last: int, settings: 
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
         # Two batches per worker: one being made, one waiting.
         batches = batches.mp_prefetch(grain.MultiprocessingOptions(settings.workers, per_worker_buffer_size=2),
-                                      worker_init_fn=_set_up_reader)
+                                      worker_init_fn=partial(_set_up_reader, os.getpid()))
     iterator = iter(batches)
     try:
         yield from iterator
@@ -161,10 +162,12 @@ def _read_ahead(read: Callable[[int], Loaded], first: int, last: int, settings: 
         iterator.close()  # gives back the shared memory of batches that nobody took
 
 
-def _set_up_reader(*_: int) -> None:
-    """A reader process must not outlive a killed run, nor die of the Ctrl-C that lets the run save and stop."""
+def _set_up_reader(parent: int, *_: int) -> None:
+    """A reader process must not outlive a killed run, nor die of the Ctrl-C that lets the run save and stop.
+
+    parent: told, because it may be gone before the reader could ask.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = os.getppid()
 
     def watch():
         while os.getppid() == parent:

@@ -366,7 +366,8 @@ def test_a_signal_at_any_moment_of_a_step_is_answered_by_saving(clips, tmp_path)
 
 def test_ctrl_c_saves_although_the_readers_get_it_too(clips, tmp_path):
     folder = tmp_path / "run"
-    process = subprocess.Popen(command(clips, "--out", folder, data__workers=1, train__save_every="100 epochs"),
+    process = subprocess.Popen(command(clips, "--out", folder, data__workers=1, train__save_every="100 epochs",
+                                       train__eval_every="100 epochs"),  # whose readers would just be starting
                                text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
                                start_new_session=True,
                                env={**os.environ, "OMP_NUM_THREADS": "1"})
