@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -93,31 +94,25 @@ def sets(tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone(sets, tmp_path_factory):
     """(framework, model) -> the folder of one process's run, made when first asked for."""
-    made = {}
-
+    @lru_cache(maxsize=None)
     def make(framework, model):
         needs(framework)
-        if (framework, model) not in made:
-            out = tmp_path_factory.mktemp("alone") / "run"
-            run("alone", 1, None, words(sets, model, out, framework))
-            made[framework, model] = out
-        return made[framework, model]
+        out = tmp_path_factory.mktemp("alone") / "run"
+        run("alone", 1, None, words(sets, model, out, framework))
+        return out
     return make
 
 
 @pytest.fixture(scope="module")
 def pair(sets, tmp_path_factory):
     """(framework, model) -> the folder of the same run by two processes: TSM by mpirun, ResNet natively started."""
-    made = {}
-
+    @lru_cache(maxsize=None)
     def make(framework, model):
         needs(framework)
-        if (framework, model) not in made:
-            folder = tmp_path_factory.mktemp("pair")
-            run("mpirun" if model == "tsm" else NATIVE[framework], 2, folder / "logs",
-                words(sets, model, folder / "run", framework))
-            made[framework, model] = folder / "run"
-        return made[framework, model]
+        folder = tmp_path_factory.mktemp("pair")
+        run("mpirun" if model == "tsm" else NATIVE[framework], 2, folder / "logs",
+            words(sets, model, folder / "run", framework))
+        return folder / "run"
     return make
 
 
