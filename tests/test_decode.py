@@ -85,12 +85,6 @@ def test_the_pick_is_told_the_length_and_may_have_any_shape(encoded):
     assert set(told) == {COUNT}
 
 
-@pytest.mark.parametrize("codec", [encoder("libsvtav1")])
-def test_making_clips_leaves_nothing_running_in_real_time(codec, tmp_path):
-    encode(tmp_path / "a.mp4", numbered(3), codec)
-    assert os.sched_getscheduler(0) == os.SCHED_OTHER
-
-
 @pytest.mark.parametrize("codec", [encoder("libx264"), encoder("libsvtav1")])
 def test_a_longer_video_with_few_key_frames(codec, tmp_path):
     path = encode(tmp_path / "long.mp4", numbered(250), codec, gop=90)
@@ -175,13 +169,18 @@ def test_broken_picture_data_behind_a_good_header(good, tmp_path):
         content[middle] = np.random.default_rng(1).bytes(middle.stop - middle.start)
         broken = tmp_path / os.path.basename(path)
         broken.write_bytes(content)
-        outcome(str(broken))
+        if outcome(str(broken)) == "ok":  # frames of the right form, but not those of the good file
+            assert not np.array_equal(eight(str(broken)), eight(path)), path
+
+
+def eight(path):
+    return decode.video_frames(path, lambda n: np.linspace(0, n - 1, 8).astype(int), 3)
 
 
 def outcome(path):
-    """'ok' or 'bad'; anything but frames or BadSample is let through."""
+    """'ok' or 'bad'; anything but eight frames or BadSample is let through."""
     try:
-        frames = decode.video_frames(path, lambda n: np.linspace(0, n - 1, 8).astype(int), 3)
+        frames = eight(path)
     except BadSample:
         return "bad"
     assert frames.shape[0] == 8 and frames.shape[3] == 3 and frames.dtype == np.uint8
