@@ -68,13 +68,13 @@ def run(arguments, request: cli.Request, job: Job) -> int:
     present = roll.present(group, job.world.device, cfg.framework)
     if group.size > 1:
         console.roll(group.launch.kind, present)
-    console.describe(facts, request.changed)
+    console.describe(facts, request.changed, job.train_set.notes)
 
     def measure(report):
         stream = open_evaluation(job.val_set, cfg.seed, train.eval_batch, group.rank, group.size)
         began = time.perf_counter()
         trainer.agree()
-        result = evaluate(trainer, stream, job.val_set, job.task.Metric(job.val_set.views), group, report)
+        result = evaluate(trainer, stream, job.val_set, job.task.Metric(job.val_set), group, report)
         return {"accuracy": result[job.task.PRIMARY], **result, "seconds": time.perf_counter() - began}
 
     if arguments.eval_only:

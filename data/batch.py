@@ -15,13 +15,17 @@ class Field:
 
     shape is that of one row, without the batch axis. A field with mean and std holds uint8 pixels, channels last
     (..., H, W, 3); the trainer scales them to [0, 1], normalises them and puts channels first, on the device, so that
-    only bytes travel.
+    only bytes travel. `missing` stands for a target that cannot be read.
     """
     name: str
     shape: Tuple[int, ...]
     dtype: str
     mean: Optional[Tuple[float, ...]] = None
     std: Optional[Tuple[float, ...]] = None
+    missing: int = 0
+
+
+LABEL = Field("label", (), "int64", missing=-1)  # of one class; -1 is none, so an unreadable sample counts as wrong
 
 
 @dataclass(frozen=True)

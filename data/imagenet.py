@@ -7,7 +7,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from data import pictures
-from data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
+from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from data.crops import random_box
 from data.errors import UserError
 from data.lists import WNID, Classes, Clip, class_folders, names_of_folders, read_classes, read_folders, read_list
@@ -65,6 +65,7 @@ class Pictures:
     fields: `image` uint8 (size, size, 3), `label` int64 ().
     """
     views = 1
+    notes = ()
 
     def __init__(self, settings: Settings, clips: Sequence[Clip], classes: Tuple[str, ...], training: bool):
         self.settings, self.classes, self.training = settings, classes, training
@@ -73,7 +74,7 @@ class Pictures:
         self.labels = np.array([clip.label for clip in clips], np.int64)
         size = settings.size if training else settings.crop
         image = Field("image", (size, size, 3), "uint8", settings.mean, settings.std)
-        self.fields = (image, Field("label", (), "int64"))
+        self.fields = (image, LABEL)
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -7,7 +7,7 @@ from typing import Dict, List, Literal, Optional, Tuple
 import numpy as np
 
 from data import augment, decode, segments
-from data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
+from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from data.errors import UserError
 from data.lists import Clip, class_folders, names_of_folders, read_folders, read_list, read_names
 from data.stream import Loading
@@ -69,6 +69,7 @@ class Clips:
     fields: `video` uint8 (T, size, size, 3) or, for `views` > 1 test views, (views, T, eval_size, eval_size, 3);
     `label` int64 ().
     """
+    notes = ()
 
     def __init__(self, settings: Settings, clips: List[Clip], classes: Tuple[str, ...], training: bool):
         self.settings, self.clips, self.classes, self.training = settings, clips, classes, training
@@ -78,7 +79,7 @@ class Clips:
         shape: Tuple[int, ...] = (settings.segments, self.size, self.size, 3)
         if self.views > 1:
             shape = (self.views,) + shape
-        self.fields = (Field("video", shape, "uint8", settings.mean, settings.std), Field("label", (), "int64"))
+        self.fields = (Field("video", shape, "uint8", settings.mean, settings.std), LABEL)
 
     def __len__(self) -> int:
         return len(self.clips)

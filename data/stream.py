@@ -46,6 +46,7 @@ class Dataset(Protocol):
     fields: Tuple[Field, ...]
     classes: Tuple[str, ...]
     views: int
+    notes: Tuple[str, ...]  # what to tell the user about the set
 
     def __len__(self) -> int: ...
     def name(self, index: int) -> str: ...
@@ -130,16 +131,17 @@ def _evaluation_batch(dataset: Dataset, seed: int, indices: range, batch: int) -
         try:
             rows.append(dataset.sample(index, order.generator(seed, "evaluate", index)))
         except BadSample as error:
-            # An impossible label: whatever the net says is wrong, and the sample is still counted.
-            row = {field.name: np.zeros(field.shape, field.dtype) for field in dataset.fields}
-            row["label"] = np.asarray(-1, np.int64)
-            rows.append(row)
+            rows.append(_missing(dataset))
             bad.append(Bad(0, dataset.name(index), str(error), None))
     if rows:
         return collate(rows, batch), bad
-    empty = collate([{field.name: np.zeros(field.shape, field.dtype) for field in dataset.fields}], batch)
+    empty = collate([_missing(dataset)], batch)
     empty["valid"][:] = 0  # this rank has no sample left, but must take part in the step
     return empty, bad
+
+
+def _missing(dataset: Dataset) -> Dict[str, np.ndarray]:
+    return {field.name: np.full(field.shape, field.missing, field.dtype) for field in dataset.fields}
 
 
 def _read_ahead(read: Callable[[int], Loaded], first: int, last: int, settings: Loading) -> Iterator[Loaded]:

@@ -168,7 +168,7 @@ def case_nonlocal_begins_as_the_identity():
 def case_pixels_are_normalised_as_the_field_says():
     trainer, one = make(), batch()
     scaled = (one["video"].astype(np.float64) / 255 - np.array(MEAN)) / np.array(STD)
-    np.testing.assert_allclose(trainer._input(trainer.put(one)).numpy(), np.moveaxis(scaled, -1, -3), atol=1e-6)
+    np.testing.assert_allclose(trainer._prepare(trainer.put(one)["video"]).numpy(), np.moveaxis(scaled, -1, -3), atol=1e-6)
 
 
 def case_the_first_updates_are_the_formula():
@@ -264,7 +264,7 @@ def case_dropout_follows_the_mask_and_stays_out_of_evaluation():
     trainer, one = make(dropout=0.5), batch()
     trainer.net.eval()
     with paddle.no_grad():
-        x, bias = trainer._input(trainer.put(one)), trainer.net.fc.bias
+        x, bias = trainer._prepare(trainer.put(one)["video"]), trainer.net.fc.bias
         plain = trainer.net(x) - bias
         doubled, nothing = (trainer.net(x, paddle.full((4, 2, 64), value, "uint8")) - bias for value in (1, 0))
     np.testing.assert_allclose(doubled.numpy(), 2 * plain.numpy(), rtol=1e-5, atol=1e-6)

@@ -1,5 +1,6 @@
 """Top-1, top-5 and loss of zoo/tasks/classify.py against plain loops in float64."""
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ def batch(labels, valid=None):
 
 
 def measured(scores, labels, valid=None, views=1):
-    metric = Metric(views)
+    metric = Metric(SimpleNamespace(views=views))
     metric.update(np.asarray(scores, np.float32), batch(labels, valid))
     return metric.result(metric.state)
 
@@ -63,7 +64,7 @@ def test_the_state_adds_up_over_any_split(case, data):
     """Over batches of one rank, and over ranks."""
     scores, labels, valid, views = case
     cut = data.draw(st.integers(0, len(labels)))
-    whole, one, first, second = (Metric(views) for _ in range(4))
+    whole, one, first, second = (Metric(SimpleNamespace(views=views)) for _ in range(4))
     scores = np.asarray(scores, np.float32)
     whole.update(scores, batch(labels, valid))
     for part, other in ((slice(0, cut), first), (slice(cut, None), second)):
@@ -123,7 +124,7 @@ def test_an_unreadable_sample_is_counted_and_never_correct():
 def test_padding_is_left_out():
     got = measured([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], [0, 0, 0], [1, 1, 0])
     assert (got["top1"], got["samples"]) == (0.5, 2)
-    metric = Metric()
+    metric = Metric(SimpleNamespace(views=1))
     metric.update(np.zeros((2, 3), np.float32), batch([0, 0], [0, 0]))  # a rank may get padding alone
     assert all(value == 0 for value in metric.state.values())
 
@@ -157,7 +158,7 @@ def test_loss_of_large_logits_is_finite():
 
 
 def test_scores_in_half_precision_are_summed_in_double():
-    metric = Metric()
+    metric = Metric(SimpleNamespace(views=1))
     metric.update(np.zeros((2, 100), np.float16), batch([0, 1]))
     assert metric.result(metric.state)["loss"] == pytest.approx(math.log(100), rel=1e-12)
 

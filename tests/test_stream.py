@@ -26,7 +26,7 @@ class Numbers:
     classes: Tuple[str, ...] = ("even", "odd")
     views: int = 1
     fields: Tuple[Field, ...] = (Field("index", (), "int64"), Field("drawn", (2,), "float64"),
-                                 Field("label", (), "int64"))
+                                 Field("label", (), "int64", missing=-1))
 
     def __len__(self):
         return self.size

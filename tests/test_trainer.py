@@ -116,7 +116,7 @@ def test_two_parts_are_one_batch():
 def test_pixels_are_normalised_as_the_field_says():
     trainer = make()
     one = batch()
-    np.testing.assert_allclose(trainer._input(trainer.put(one)).numpy(), normalised(one["video"]).numpy(), atol=1e-6)
+    np.testing.assert_allclose(trainer._prepare(trainer.put(one)["video"]).numpy(), normalised(one["video"]).numpy(), atol=1e-6)
 
 
 def test_a_step_without_finite_gradient_changes_nothing():
@@ -193,7 +193,7 @@ def test_dropout_follows_the_mask_and_stays_out_of_evaluation():
     kept, gone = (batch(dropout=np.full((4, 2, 64), value, np.uint8)) for value in (1, 0))
     trainer.net.eval()
     with torch.no_grad():
-        x = trainer._input(trainer.put(one))
+        x = trainer._prepare(trainer.put(one)["video"])
         plain = trainer.net(x) - trainer.net.fc.bias
         doubled = trainer.net(x, torch.from_numpy(kept["dropout"])) - trainer.net.fc.bias
         nothing = trainer.net(x, torch.from_numpy(gone["dropout"])) - trainer.net.fc.bias

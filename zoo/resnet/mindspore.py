@@ -5,14 +5,14 @@ from zoo.resnet.spec import Arch, stages
 
 
 class BasicBlock(nn.Cell):
-    """Two 3x3 convolutions (ResNet-18 and -34)."""
+    """Two 3x3 convolutions (ResNet-18 and -34), the first with the stride and the dilation."""
     expansion = 1
 
     def __init__(self, inputs: int, width: int, stride: int, dilation: int):
         super().__init__()
         self.conv1 = conv3x3(inputs, width, stride, dilation)
         self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = conv3x3(width, width, 1, dilation)
+        self.conv2 = conv3x3(width, width, 1, 1)
         self.bn2 = nn.BatchNorm2d(width)
         self.downsample = projection(inputs, width, stride)
 

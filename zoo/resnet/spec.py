@@ -79,13 +79,18 @@ def fit(arch: Arch, fields: Sequence[Field], classes: int) -> Arch:
     return replace(arch, num_classes=arch.num_classes or classes)
 
 
+def least_batch(arch: Arch) -> int:
+    """Samples that the batch statistics of a step need."""
+    return 1
+
+
 def noise(arch: Arch) -> Tuple[Noise, ...]:
     return ()
 
 
 def init(arch: Arch, name: str, shape: Sequence[int]) -> Law:
     """torchvision's laws: He normal by fan-out for convolutions, 1/sqrt(fan_in) uniform for the classifier."""
-    if arch.zero_gamma and name.startswith("layer") and name.endswith(f"bn{3 if arch.expansion == 4 else 2}.weight"):
+    if arch.zero_gamma and ends_block(arch, name):
         return Law("zeros")
     if name.startswith("fc."):
         return uniform(shape[1] ** -0.5) if name.endswith("weight") else Law("zeros")
@@ -109,6 +114,11 @@ def is_head(name: str) -> bool:
 def is_new(name: str) -> bool:
     """Whether a net that starts from ImageNet weights draws this tensor by itself."""
     return is_head(name)
+
+
+def ends_block(arch: Arch, name: str) -> bool:
+    """Whether a name is the scale of a block's last normalisation."""
+    return "layer" in name and name.endswith(f".bn{3 if arch.expansion == 4 else 2}.weight")
 
 
 def is_norm(name: str) -> bool:

@@ -7,7 +7,6 @@ import numpy as np
 from data.batch import Batch
 
 PRIMARY = "top1"  # the metric that targets and `best` go by
-OUTPUT = "scores"  # what Trainer.predict returns for this task: logits (rows, classes)
 
 
 @dataclass(frozen=True)
@@ -26,15 +25,24 @@ class CrossEntropy:
     smoothing: float = 0.0
 
 
+@dataclass(frozen=True)
+class Scores:
+    """What Trainer.predict returns: the net's logits (N, K)."""
+
+
 def objective(settings: Settings) -> CrossEntropy:
     return CrossEntropy(settings.label_smoothing)
+
+
+def output(settings: Settings) -> Scores:
+    return Scores()
 
 
 class Metric:
     """Counts correct samples. The state is additive: sum it over batches and ranks, then ask for the result."""
 
-    def __init__(self, views: int = 1):
-        self.views = views
+    def __init__(self, dataset):
+        self.views = dataset.views
         self.state = {name: np.zeros((), np.float64) for name in ("samples", "top1", "top5", "loss", "labelled")}
 
     def update(self, scores: np.ndarray, batch: Batch) -> None:

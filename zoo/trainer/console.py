@@ -29,12 +29,14 @@ class Console:
         if write:
             write(event)
 
-    def describe(self, facts: Mapping[str, Any], changed: Sequence[str]) -> None:
-        """What is about to run, in a few lines."""
+    def describe(self, facts: Mapping[str, Any], changed: Sequence[str], notes: Sequence[str]) -> None:
+        """What is about to run, in a few lines; notes are about the data."""
         for line in changed:
             self.say(f"changed since the run began: {line}")
         self.say(f"data: {facts['train_samples']} training and {facts['val_samples']} validation samples, "
                  f"{facts['classes']} classes, checksum {facts['checksum']}")
+        for line in notes:
+            self.say(line)
         self.say(f"net: {facts['parameters']:,} parameters, the head has {facts['outputs']} outputs "
                  f"({facts['classes']} classes in the data); weights: {facts['weights']}")
         self.say(f"plan: {facts['plan']}, {facts['steps']} steps")
@@ -71,6 +73,8 @@ class Console:
         after = f" after epoch {event['epoch']:g}" if "epoch" in event else ""
         self.say(f"evaluation{after}: {numbers}  over {event['samples']} samples "
                  f"in {event['seconds']:.1f} s{bad}")
+        if "iou" in event:
+            self.say("IoU by class: " + ", ".join(f"{name} {value:.3f}" for name, value in event["iou"].items()))
 
     def _bad(self, event: Mapping[str, Any]) -> None:
         instead = f"; {event['replaced_by']} takes its place" if event["replaced_by"] else "; counted as wrong"

@@ -22,15 +22,15 @@ def evaluate(trainer: Trainer, stream: Iterator[Loaded], dataset: Dataset, metri
                 raise UserError(f"evaluation: {failure.name}: {failure.reason}; mend or remove it, or count it as "
                                 "wrong with -o data.eval_bad=wrong")
         bad += failures
-        metric.update(trainer.predict(trainer.put(_fold_views(batch, dataset))), batch)
+        placed = trainer.put(_inputs(batch, dataset))
+        metric.update(trainer.predict(placed, batch["label"].shape[1:] or None), batch)
     everywhere = [Bad(**each) for found in group.gather([vars(failure) for failure in bad]) for each in found]
     for failure in everywhere:
         report(failure)
     return {**metric.result(group.sum(metric.state)), "bad": len(everywhere)}
 
 
-def _fold_views(batch: Batch, dataset: Dataset) -> Batch:
-    """Views of a sample become rows: (B, V, ...) -> (B * V, ...), the net's input alone."""
-    name = dataset.fields[0].name
-    array = batch[name]
-    return {name: array.reshape(-1, *array.shape[2:]) if dataset.views > 1 else array}
+def _inputs(batch: Batch, dataset: Dataset) -> Batch:
+    """The pictures alone; views of a sample become rows: (B, V, ...) -> (B * V, ...)."""
+    arrays = {field.name: batch[field.name] for field in dataset.fields if field.mean}
+    return {name: array.reshape(-1, *array.shape[2:]) if dataset.views > 1 else array for name, array in arrays.items()}

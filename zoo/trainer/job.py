@@ -58,6 +58,11 @@ def assemble(request: Request, joined: group.Group) -> Job:
     checksum, loaded_at = dataset.checksum(train_set, val_set), time.time()
     roll.same(joined, "the data set (its checksum)", checksum)
     arch = zoo.fit(spec, cfg.model, train_set.fields, len(train_set.classes))
+    seen, least = portion.batch * (joined.size if cfg.train.sync_bn else 1), spec.least_batch(arch)
+    if seen < least:
+        raise UserError(f"train.batch: a normalisation of {model} sees one value per sample and channel, and needs "
+                        f"{least} samples at least, not {seen}; make train.batch larger"
+                        + ("" if cfg.train.sync_bn else " or share statistics over processes with train.sync_bn=true"))
 
     backend, Net = zoo.load_trainer(cfg.framework), zoo.load_net(model, cfg.framework)
     address = joined.launch.address
@@ -74,7 +79,7 @@ def assemble(request: Request, joined: group.Group) -> Job:
     mode = world.settle(Mode(train.precision, train.amp_level, train.channels_last, train.compile))
     plan = Plan(fields=train_set.fields + tuple(source.field for source in noise),
                 noise=tuple(source.name for source in noise), rule=rule, mode=mode,
-                momentum=cfg.optim.momentum, clip_norm=cfg.optim.clip_norm, accumulate=portion.accumulate,
+                output=task.output(cfg.task), momentum=cfg.optim.momentum, clip_norm=cfg.optim.clip_norm, accumulate=portion.accumulate,
                 sync_bn=train.sync_bn, compress=train.compress)
     trainer = backend.Trainer(Net, arch, task.objective(cfg.task), plan, world)
     report = match({param.name: param for param in trainer.params}, spec.shapes(arch))

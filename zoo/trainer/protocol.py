@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Protocol,
 import numpy as np
 
 from data.batch import Batch, Field
+from zoo.tasks import classify
 
 Placed = Any   # a batch on the device
 Receipt = Any  # what a step leaves behind, still on the device
@@ -78,6 +79,7 @@ class Plan:
     accumulate: int = 1
     sync_bn: bool = False            # statistics of a batch over all ranks; else each rank its own
     compress: bool = False           # gradients travel between ranks as fp16
+    output: Any = classify.Scores()  # of the task: what predict makes of the net's output
 
 
 class Trainer(Protocol):
@@ -85,15 +87,16 @@ class Trainer(Protocol):
     params: Tuple[Param, ...]
     def put(self, batch: Batch) -> Placed: ...
     """Copy a batch to the device ahead of time; may return before the copy is done. A training batch holds all fields
-    of the plan and `valid`, one to predict only the net's input."""
+    of the plan and `valid`, one to predict only the net's input, perhaps at several scales."""
     def step(self, parts: Sequence[Placed], lr: float) -> Receipt: ...
     """One update from `accumulate` parts, by the mean loss over them all and over all ranks. An update whose gradient
     is not finite is skipped as a whole. Never waits for the device, unless the framework can't skip there (Paddle)."""
     def read(self, receipt: Receipt) -> Dict[str, float]: ...
     """loss (this rank's share: the shares of all ranks add up to the mean), grad_norm (before clipping), scale, skipped
     (updates so far), stuck (updates skipped in a row). Waits."""
-    def predict(self, placed: Placed) -> np.ndarray: ...
-    """The task's output for the input in a batch, in evaluation mode and fp32: (rows, ...). Waits."""
+    def predict(self, placed: Placed, size: Optional[Tuple[int, int]] = None) -> np.ndarray: ...
+    """The task's output for the input in a batch, in evaluation mode and fp32: (rows, ...), or (rows, *size) where it
+    has pixels. Waits."""
     def agree(self) -> None: ...
     """Give all ranks the mean of their running statistics. Called by all, before an evaluation or a dump."""
     def dump(self) -> Dict[str, np.ndarray]: ...

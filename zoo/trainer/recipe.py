@@ -74,6 +74,7 @@ class Optim:
     milestones: Tuple[float, ...] = ()      # step: where the rate is multiplied by gamma; in the unit of the length
     gamma: float = 0.1
     power: float = 0.9                      # poly
+    min_lr: float = 0.0                     # where cosine and poly end; at a global batch of base_batch, as lr
     warmup: Span = Span.parse("0 steps")    # linear from warmup_start * rate
     warmup_start: float = 0.0
     momentum: float = 0.9
@@ -81,9 +82,11 @@ class Optim:
     clip_norm: Optional[float] = None       # of the gradient over all parameters, L2
 
     def __post_init__(self):
-        for key in ("lr", "gamma", "power", "warmup_start", "momentum", "weight_decay"):
+        for key in ("lr", "gamma", "power", "min_lr", "warmup_start", "momentum", "weight_decay"):
             if not 0 <= getattr(self, key) < float("inf"):
                 raise ValueError(f"{key}: must be a finite number, not below 0")
+        if self.min_lr and (self.min_lr > self.lr or self.schedule not in ("cosine", "poly")):
+            raise ValueError("min_lr: where the schedules cosine and poly end, so not above optim.lr")
         if self.base_batch < 1:
             raise ValueError("base_batch: must be at least 1")
         if self.momentum >= 1:

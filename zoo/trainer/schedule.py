@@ -98,11 +98,11 @@ def rate(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
         if optim.schedule == "step":
             passed = clock.epochs(step) if train.epochs else step
             return optim.gamma ** sum(passed >= milestone for milestone in optim.milestones)
-        done = (step - warmup) / (clock.steps - warmup)
+        done, low = (step - warmup) / (clock.steps - warmup), optim.min_lr / optim.lr if optim.min_lr else 0.0
         if optim.schedule == "cosine":
-            return 0.5 * (1 + math.cos(math.pi * done))
+            return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * done))
         if optim.schedule == "poly":
-            return (1 - done) ** optim.power
+            return low + (1 - low) * (1 - done) ** optim.power
         return 1.0
 
     def lr(step: int) -> float:

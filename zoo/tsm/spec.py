@@ -87,6 +87,11 @@ def fit(arch: Arch, fields: Sequence[Field], classes: int) -> Arch:
     return replace(arch, num_classes=arch.num_classes or classes, segments=segments)
 
 
+def least_batch(arch: Arch) -> int:
+    """Samples that the batch statistics of a step need."""
+    return 1
+
+
 def noise(arch: Arch) -> Tuple[Noise, ...]:
     """The dropout mask of the head: one per frame, after the temporal pool."""
     if arch.dropout == 0:

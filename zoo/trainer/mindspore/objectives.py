@@ -1,15 +1,16 @@
 """The objectives of zoo/tasks in MindSpore: `count` and `total`, as in zoo/trainer/torch/objectives.py."""
-from typing import Dict
+from typing import Dict, Union
 
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
-from zoo.tasks import classify
+from zoo.tasks import classify, segment
 
 
 class CrossEntropy(nn.Cell):
     """zoo.tasks.classify.CrossEntropy: logits (N, K), `label` (N,)."""
     targets = ("label",)
+    even = True
 
     def __init__(self, settings: classify.CrossEntropy):
         super().__init__()
@@ -27,8 +28,51 @@ class CrossEntropy(nn.Cell):
         return (1 - self.smoothing) * own + self.smoothing / logits.shape[1] * losses.sum()
 
 
-def build(objective) -> CrossEntropy:
+class PixelCrossEntropy(nn.Cell):
+    """zoo.tasks.segment.PixelCrossEntropy: several logits (N, K, H, W), `label` uint8 (N, H, W)."""
+    targets = ("label",)
+
+    def __init__(self, settings: segment.PixelCrossEntropy):
+        super().__init__()
+        self.even, self.aux_weight = settings.average == "all", settings.aux_weight
+        self.kept, self.threshold = settings.kept, settings.threshold
+
+    def count(self, batch: Dict[str, Tensor]) -> Union[int, Tensor]:
+        return batch["label"].size if self.even else (batch["label"] != segment.IGNORE).astype(mstype.float32).sum()
+
+    def construct(self, outputs, label: Tensor) -> Tensor:
+        """The sum of the losses, as one number."""
+        valid = label != segment.IGNORE
+        labels = ops.select(valid, label, ops.zeros_like(label)).astype(mstype.int32)
+        losses = self.losses(outputs[0], labels, valid)
+        if self.kept is not None:
+            losses = losses * self.hard(ops.stop_gradient(losses), valid).astype(mstype.float32)
+        total = losses.sum()
+        for logits in outputs[1:]:
+            total = total + self.aux_weight * self.losses(logits, labels, valid).sum()
+        return total
+
+    def losses(self, logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
+        own = ops.gather_d(ops.log_softmax(logits.astype(mstype.float32), 1), 1, labels.expand_dims(1))
+        return -own.squeeze(1) * valid.astype(mstype.float32)
+
+    def hard(self, losses: Tensor, valid: Tensor) -> Tensor:
+        """Which pixels to train on: bool (N, H, W)."""
+        kept = self.kept * losses.shape[0]
+        if self.threshold is None:
+            ranked = ops.sort(ops.select(valid, losses, -ops.ones_like(losses)).reshape(-1), -1, True)[0]
+            return ops.logical_and(valid, losses >= ranked[min(kept, losses.size) - 1])
+        own = ops.exp(-losses)  # the probability of a pixel's own class
+        ranked = ops.sort(ops.select(valid, own, 2 * ops.ones_like(own)).reshape(-1))[0]
+        index = ops.clamp(valid.astype(mstype.int32).sum() - 1, 0, kept)
+        edge = ops.maximum(ops.gather(ranked, index, 0), self.threshold)
+        return ops.logical_and(valid, own < edge)
+
+
+def build(objective) -> Union[CrossEntropy, PixelCrossEntropy]:
     """The implementation of a task's objective."""
+    if isinstance(objective, segment.PixelCrossEntropy):
+        return PixelCrossEntropy(objective)
     if isinstance(objective, classify.CrossEntropy):
         return CrossEntropy(objective)
     raise TypeError(f"no MindSpore objective for {objective}")

@@ -34,6 +34,11 @@ class Mean(nn.Cell):
         return means
 
 
+def total(x: Tensor, size: int) -> Tensor:
+    """The sum over ranks."""
+    return ops.AllReduce()(x) if size > 1 else x
+
+
 def average(tensors: Sequence[Parameter], size: int) -> None:
     """Give every rank the mean over ranks, in place."""
     flat = np.concatenate([tensor.asnumpy().ravel() for tensor in tensors])

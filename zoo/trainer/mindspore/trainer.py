@@ -1,5 +1,5 @@
 """One update in MindSpore, as zoo/trainer/protocol.py states it."""
-from typing import Dict, Mapping, Sequence, Tuple
+from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 import mindspore
 import numpy as np
@@ -7,7 +7,7 @@ from mindspore import Parameter, ParameterTuple, Tensor, amp, nn, ops
 from mindspore import dtype as mstype
 
 from data.batch import Batch, Field
-from zoo.trainer.mindspore import parallel
+from zoo.trainer.mindspore import outputs, parallel
 from zoo.trainer.mindspore.names import is_statistic, tensors
 from zoo.trainer.mindspore.objectives import build
 from zoo.trainer.mindspore.update import Add, Gradient, Scaler, Step, Update, scalar
@@ -35,7 +35,7 @@ class Trainer:
         self.velocities = {name: Parameter(ops.zeros_like(tensor), f"momentum/{name}", requires_grad=False)
                            for name, tensor in self.trained.items()}
         self.scaler = Scaler(self.mode.compute == "fp16", plan.loss_scale)
-        self.objective = build(objective)
+        self.objective, self.output = build(objective), outputs.build(plan.output, arch)
         self.inputs = (plan.fields[0].name,) + plan.noise
         self.prepare = Normalise(plan.fields[0])
 
@@ -61,7 +61,7 @@ class Trainer:
                 for name, array in batch.items()}
 
     def step(self, parts: Sequence[Placed], lr: float) -> Dict[str, Tensor]:
-        count = scalar(self.size * sum(self.objective.count(part) for part in parts))
+        count = self._count(parts)
         rate = scalar(lr)
         if len(parts) == 1:
             numbers = self.single(rate, count, *self._fields(parts[0]))
@@ -75,8 +75,8 @@ class Trainer:
     def read(self, receipt: Mapping[str, Tensor]) -> Dict[str, float]:
         return {name: float(value.asnumpy()) for name, value in receipt.items()}
 
-    def predict(self, placed: Placed) -> np.ndarray:
-        return self.predictor(placed[self.inputs[0]]).asnumpy()
+    def predict(self, placed: Placed, size: Optional[Tuple[int, int]] = None) -> np.ndarray:
+        return self.output(self.predictor, list(placed.values()), size).asnumpy()
 
     def agree(self) -> None:
         if self.size > 1:
@@ -94,6 +94,13 @@ class Trainer:
         found = [f"weight or statistic {name}" for name, tensor in self.named.items()
                  if not np.isfinite(tensor.asnumpy()).all()]
         return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
+
+    def _count(self, parts: Sequence[Placed]) -> Tensor:
+        """The items that the update's mean loss is taken over, on all ranks."""
+        count = sum(self.objective.count(part) for part in parts)
+        if self.objective.even:
+            return scalar(self.size * count)
+        return ops.maximum(parallel.total(count, self.size), scalar(1.0))
 
     def _state(self) -> Dict[str, Parameter]:
         state = {**self.named, **{f"momentum/{name}": tensor for name, tensor in self.velocities.items()}}

@@ -53,18 +53,19 @@ class _Sum(PyLayer):
 
     @staticmethod
     def forward(ctx, x):
-        return _total(x)
+        return total(x)
 
     @staticmethod
     def backward(ctx, gradient):
-        return _total(gradient)
+        return total(gradient)
 
 
-def _total(x: paddle.Tensor) -> paddle.Tensor:
-    total = x.clone()
+def total(x: paddle.Tensor) -> paddle.Tensor:
+    """The sum over ranks."""
+    found = x.clone()
     if dist.get_world_size() > 1:
-        dist.all_reduce(total)
-    return total
+        dist.all_reduce(found)
+    return found
 
 
 class _Synchronised:

@@ -1,7 +1,7 @@
 """One update in PaddlePaddle, as zoo/trainer/protocol.py states it."""
 import warnings
 from contextlib import nullcontext
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import paddle
@@ -9,7 +9,7 @@ from paddle import nn
 
 from data.batch import Batch, Field
 from data.errors import UserError
-from zoo.trainer.paddle import names, parallel, statistics
+from zoo.trainer.paddle import names, outputs, parallel, statistics
 from zoo.trainer.paddle.objectives import build
 from zoo.trainer.paddle.scaler import Scaler
 from zoo.trainer.paddle.update import Momentum
@@ -34,10 +34,9 @@ class Trainer:
         if statistics.is_biased(self.place):
             statistics.use(self.net)
         self.forward, self.evaluate = self._forwards()
-        self.objective = build(objective)
+        self.objective, self.output = build(objective), outputs.build(plan.output, arch)
         self.input = plan.fields[0].name
-        self._constants: Dict[str, Tuple[paddle.Tensor, paddle.Tensor]] = {
-            field.name: self._normalisation(field) for field in plan.fields if field.mean}
+        self._constants = self._normalisation(plan.fields[0])
         self.named, self.transposed = names.tensors(self.net), names.transposed(self.net)
         self._freeze()
         self.trained = {name: tensor for name, tensor in self.named.items() if not tensor.stop_gradient}
@@ -56,12 +55,12 @@ class Trainer:
         self._train_mode()
         for tensor in self.trained.values():
             tensor.clear_gradient(set_to_zero=False)
-        count = self.size * sum(self.objective.count(part) for part in parts)
+        count = self._count(parts)
         shares = []
         for number, part in enumerate(parts, 1):
             with self._sums_over_ranks(number == len(parts)):
                 with self._autocast():
-                    output = self._outputs([self._input(part), *(part[name] for name in self.plan.noise)])
+                    output = self._outputs([self._prepare(part[self.input]), *(part[name] for name in self.plan.noise)])
                 share = self.objective.total(output, part) / count
                 (share * (self.scaler.scale * self.size)).backward()  # the mean taken over ranks is their sum
             shares.append(share.detach())
@@ -73,9 +72,10 @@ class Trainer:
         return {name: float(value) for name, value in receipt.items()}
 
     @paddle.no_grad()
-    def predict(self, placed: Placed) -> np.ndarray:
+    def predict(self, placed: Placed, size: Optional[Tuple[int, int]] = None) -> np.ndarray:
         self.net.eval()
-        return self.evaluate([self._input(placed)]).astype("float32").numpy()
+        return self.output(lambda x: self.evaluate([self._prepare(x)]).astype("float32"), list(placed.values()),
+                           size).numpy()
 
     def agree(self) -> None:
         if self.size > 1:
@@ -108,6 +108,13 @@ class Trainer:
 
     def _outputs(self, inputs: List[paddle.Tensor]) -> paddle.Tensor:
         return self.parallel(*inputs) if self.size > 1 and not self.plan.compress else self.forward(inputs)
+
+    def _count(self, parts: Sequence[Placed]) -> Union[int, paddle.Tensor]:
+        """The items that the update's mean loss is taken over, on all ranks."""
+        counts = [self.objective.count(part) for part in parts]
+        if self.objective.even:
+            return self.size * sum(counts)
+        return parallel.total(paddle.add_n(counts)).clip(min=1).astype("float32")
 
     def _sums_over_ranks(self, last: bool):
         """Gradients are exchanged while the last part of an update goes backward, and stay here before."""
@@ -151,15 +158,17 @@ class Trainer:
         # Two, because Paddle traces a net's Python once and does not look again whether it trains.
         return paddle.jit.to_static(train, full_graph=True), paddle.jit.to_static(evaluate, full_graph=True)
 
-    def _input(self, placed: Placed) -> paddle.Tensor:
-        x = placed[self.input]
-        if self.input in self._constants:
-            factor, offset = self._constants[self.input]
+    def _prepare(self, x: paddle.Tensor) -> paddle.Tensor:
+        """The net's input: pixels normalised, channels first."""
+        if self._constants:
+            factor, offset = self._constants
             x = x.astype("float32") * factor + offset
             x = paddle.moveaxis(x, -1, -3)
         return x
 
-    def _normalisation(self, field: Field) -> Tuple[paddle.Tensor, paddle.Tensor]:
+    def _normalisation(self, field: Field) -> Optional[Tuple[paddle.Tensor, paddle.Tensor]]:
+        if field.mean is None:
+            return None
         mean, std = (np.array(values, np.float64) for values in (field.mean, field.std))
         factor, offset = (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
         return paddle.to_tensor(factor, place=self.place), paddle.to_tensor(offset, place=self.place)

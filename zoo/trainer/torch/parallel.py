@@ -44,18 +44,19 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x: torch.Tensor) -> torch.Tensor:
-        return _total(x)
+        return total(x)
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
-        return _total(gradient)
+        return total(gradient)
 
 
-def _total(x: torch.Tensor) -> torch.Tensor:
-    total = x.clone()
+def total(x: torch.Tensor) -> torch.Tensor:
+    """The sum over ranks."""
+    found = x.clone()
     if dist.is_initialized():
-        dist.all_reduce(total)
-    return total
+        dist.all_reduce(found)
+    return found
 
 
 class _Synchronised:

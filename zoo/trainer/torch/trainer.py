@@ -1,6 +1,6 @@
 """One update in PyTorch, as zoo/trainer/protocol.py states it."""
 from contextlib import nullcontext
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from torch import nn
 
 from data.batch import Batch, Field
 from zoo.trainer.protocol import Param, Plan
-from zoo.trainer.torch import parallel, rounded
+from zoo.trainer.torch import outputs, parallel, rounded
 from zoo.trainer.torch.names import tensors
 from zoo.trainer.torch.objectives import build
 from zoo.trainer.torch.scaler import Scaler
@@ -31,10 +31,9 @@ class Trainer:
             rounded.use(self.net)
         if plan.sync_bn and (world.size > 1 or self.device.type == "cpu"):
             self.net = parallel.synchronised(self.net, self.device)
-        self.objective = build(objective)
+        self.objective, self.output = build(objective), outputs.build(plan.output, arch)
         self.input = plan.fields[0].name
-        self._constants: Dict[str, Tuple[torch.Tensor, torch.Tensor]] = {
-            field.name: self._normalisation(field) for field in plan.fields if field.mean}
+        self._constants = self._normalisation(plan.fields[0])
         self._freeze()
         self.evaluate = torch.compile(self.net) if self.mode.compile else self.net
         self.ddp = parallel.wrap(self.net, plan.compress) if world.size > 1 else None
@@ -57,12 +56,12 @@ class Trainer:
     def step(self, parts: Sequence[Placed], lr: float) -> Dict[str, torch.Tensor]:
         self._train_mode()
         self.optimizer.zero_grad(set_to_none=True)
-        count = self.size * sum(self.objective.count(part) for part in parts)
+        count = self._count(parts)
         loss = torch.zeros((), device=self.device)
         for number, part in enumerate(parts, 1):
             with self._sums_over_ranks(number == len(parts)):
                 with torch.autocast(self.device.type, DTYPES[self.mode.compute], enabled=self.mode.compute != "fp32"):
-                    output = self.forward(self._input(part), *(part[name] for name in self.plan.noise))
+                    output = self.forward(self._prepare(part[self.input]), *(part[name] for name in self.plan.noise))
                     share = self.objective.total(output, part) / count
                 (share * (self.scaler.scale * self.size)).backward()  # the mean that is taken over ranks is their sum
             loss += share.detach()
@@ -73,9 +72,9 @@ class Trainer:
         return dict(zip(receipt, values))
 
     @torch.no_grad()
-    def predict(self, placed: Placed) -> np.ndarray:
+    def predict(self, placed: Placed, size: Optional[Tuple[int, int]] = None) -> np.ndarray:
         self.net.eval()
-        return self.evaluate(self._input(placed)).float().cpu().numpy()
+        return self.output(lambda x: self.evaluate(self._prepare(x)).float(), list(placed.values()), size).cpu().numpy()
 
     @torch.no_grad()
     def agree(self) -> None:
@@ -107,6 +106,13 @@ class Trainer:
         found = [what for what, tensor in state if not torch.isfinite(tensor).all()]
         return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
 
+    def _count(self, parts: Sequence[Placed]) -> Union[int, torch.Tensor]:
+        """The items that the update's mean loss is taken over, on all ranks."""
+        count = sum(self.objective.count(part) for part in parts)
+        if self.objective.even:
+            return self.size * count
+        return parallel.total(count).clamp(min=1)
+
     def _sums_over_ranks(self, last: bool):
         """Gradients are exchanged while the last part of an update goes backward, and stay here before."""
         waits = self.size > 1 and not last
@@ -129,15 +135,17 @@ class Trainer:
         self.scaler.update(finite)
         return {"grad_norm": norm, "scale": scale, "skipped": self.scaler.skipped, "stuck": self.scaler.stuck}
 
-    def _input(self, placed: Placed) -> torch.Tensor:
-        x = placed[self.input]
-        if self.input in self._constants:
-            factor, offset = self._constants[self.input]
+    def _prepare(self, x: torch.Tensor) -> torch.Tensor:
+        """The net's input: pixels normalised, channels first."""
+        if self._constants:
+            factor, offset = self._constants
             # Channels last by construction: the pixels keep their order in memory, only the axes are renamed.
             x = x.float().mul_(factor).add_(offset).movedim(-1, -3)
         return x if self.mode.channels_last else x.contiguous()
 
-    def _normalisation(self, field: Field) -> Tuple[torch.Tensor, torch.Tensor]:
+    def _normalisation(self, field: Field) -> Optional[Tuple[torch.Tensor, torch.Tensor]]:
+        if field.mean is None:
+            return None
         mean, std = (torch.tensor(values, dtype=torch.float64) for values in (field.mean, field.std))
         return (1 / (255 * std)).float().to(self.device), (-mean / std).float().to(self.device)
 

@@ -1,0 +1,61 @@
+"""The outputs of zoo/tasks in MindSpore: what a task makes, on the device, of what the net says of a batch.
+
+net: pixels as they travel -> the net's output in fp32. images: the batch's pixels, at each scale of an evaluation.
+"""
+from typing import Callable, Optional, Sequence, Tuple, Union
+
+from mindspore import Tensor, ops
+from mindspore import dtype as mstype
+
+from zoo.tasks import classify, segment
+
+Forward = Callable[[Tensor], Tensor]
+
+
+class Scores:
+    """zoo.tasks.classify.Scores."""
+
+    def __call__(self, net: Forward, images: Sequence[Tensor], size: Optional[Tuple[int, int]]) -> Tensor:
+        return net(images[0])
+
+
+class ClassMap:
+    """zoo.tasks.segment.ClassMap: images uint8 (N, h, w, 3); the map has the height and width `size`."""
+
+    def __init__(self, settings: segment.ClassMap, arch):
+        self.settings, self.align_corners = settings, arch.align_corners
+
+    def __call__(self, net: Forward, images: Sequence[Tensor], size: Optional[Tuple[int, int]]) -> Tensor:
+        passes = [(image, mirrored) for image in images for mirrored in (False, True)[:1 + self.settings.flip]]
+        total = 0
+        for image, mirrored in passes:
+            scores = self._scores(net, ops.flip(image, (2,)) if mirrored else image, size)
+            scores = ops.flip(scores, (3,)) if mirrored else scores
+            total = scores if len(passes) == 1 else total + ops.softmax(scores, 1)
+        return total.argmax(1).astype(mstype.uint8)
+
+    def _scores(self, net: Forward, image: Tensor, size: Optional[Tuple[int, int]]) -> Tensor:
+        """Logits (N, K, *size) of one pass, the mean of those of its windows."""
+        parts = segment.windows(image.shape[1:3], self.settings)
+        if len(parts) == 1:
+            logits = net(image)
+        else:
+            logits = count = 0
+            for top, bottom, left, right in parts:
+                margins = (left, image.shape[2] - right, top, image.shape[1] - bottom)
+                part = net(image[:, top:bottom, left:right])
+                logits = logits + ops.pad(part, margins)
+                count = count + ops.pad(ops.ones_like(part[:, :1]), margins)
+            logits = logits / count
+        if size is None or logits.shape[2:] == tuple(size):
+            return logits
+        return ops.interpolate(logits, tuple(size), mode="bilinear", align_corners=self.align_corners)
+
+
+def build(output, arch) -> Union[Scores, ClassMap]:
+    """The implementation of a task's output for a net of this architecture."""
+    if isinstance(output, classify.Scores):
+        return Scores()
+    if isinstance(output, segment.ClassMap):
+        return ClassMap(output, arch)
+    raise TypeError(f"no MindSpore output for {output}")
