@@ -193,7 +193,8 @@ def trace(framework: str, arguments: argparse.Namespace) -> None:
             file.write(json.dumps(row._asdict()) + "\n")
             file.flush()
             if step == 0:
-                output = job.trainer.predict(parts[0])
+                name = job.plan.fields[0].name
+                output = job.trainer.predict({name: parts[0][name]})
                 files.write(stem + "-step1.safetensors", {**job.trainer.dump(), "evaluation/output": output})
 
 
@@ -234,7 +235,8 @@ def table(rows: Dict[str, List[Row]]) -> None:
 def tensors(sources: Sequence[Tuple[str, str]], tolerance: float) -> List[str]:
     """Print which tensors differ most after one update; in words, those that differ too much.
 
-    Of a weight, statistic or output: the largest difference relative to the largest value. Of a momentum, which still
+    Of a weight, statistic or output: the largest difference relative to the largest value, of a map of classes the share
+    of its pixels. Of a momentum, which still
     is the gradient: the L2 norm of the difference relative to its own.
     """
     dumps = {name: files.read(stem + "-step1.safetensors")[0] for name, stem in sources}
@@ -260,6 +262,8 @@ def tensors(sources: Sequence[Tuple[str, str]], tolerance: float) -> List[str]:
 
 
 def _largest(a: np.ndarray, b: np.ndarray) -> float:
+    if a.dtype == np.uint8:  # classes of pixels: the share that differs
+        return float((a != b).mean())
     return float(np.abs(a - b).max() / max(np.abs(a).max(), np.abs(b).max(), 1e-30))
 
 

@@ -6,6 +6,7 @@ from mindspore import ParameterTuple, Tensor, amp, nn, ops
 from mindspore import dtype as mstype
 
 from data.errors import UserError
+from zoo.tasks.segment import IGNORE
 from zoo.trainer.job import Job
 
 
@@ -16,6 +17,7 @@ class Update(nn.Cell):
         super().__init__()
         plan, field = job.plan, job.plan.fields[0]
         self.net, self.clip_norm = net, plan.clip_norm
+        self.aux_weight = getattr(job.trainer.objective, "aux_weight", None)
         self.mean = Tensor(np.array(field.mean, np.float32) * 255)
         self.std = Tensor(np.array(field.std, np.float32) * 255)
         last = len(field.shape)
@@ -38,8 +40,17 @@ class Update(nn.Cell):
 
     def loss(self, pixels, label, noise):
         images = ops.transpose((pixels.astype(mstype.float32) - self.mean) / self.std, self.axes)
-        loss = ops.cross_entropy(self.net(images, *noise).astype(mstype.float32), label)
+        loss = self.mean_loss(self.net(images, *noise), label)
         return (loss if self.scaler is None else self.scaler.scale(loss)), loss
+
+    def mean_loss(self, output, label):
+        if not isinstance(output, tuple):
+            return ops.cross_entropy(output.astype(mstype.float32), label)
+        loss, label = 0.0, label.astype(mstype.int32)
+        for number, logits in enumerate(output):
+            weight = 1.0 if number == 0 else self.aux_weight
+            loss = loss + weight * ops.cross_entropy(logits.astype(mstype.float32), label, ignore_index=IGNORE)
+        return loss
 
     def construct(self, pixels, label, *noise):
         (_, loss), gradient = self.derive(pixels, label, noise)

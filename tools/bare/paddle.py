@@ -5,7 +5,17 @@ import paddle
 import paddle.nn.functional as F
 
 from data.errors import UserError
+from zoo.tasks.segment import IGNORE
 from zoo.trainer.job import Job
+
+
+def mean_loss(output, labels: paddle.Tensor, objective) -> paddle.Tensor:
+    if not isinstance(output, (tuple, list)):
+        return F.cross_entropy(output.astype("float32"), labels)
+    weights = (1,) + (objective.settings.aux_weight,) * (len(output) - 1)
+    labels = labels.astype("int64").unsqueeze(1)
+    return sum(weight * F.cross_entropy(logits.astype("float32"), labels, ignore_index=IGNORE, axis=1)
+               for weight, logits in zip(weights, output))
 
 
 def loop(job: Job, placed: Dict) -> Callable[[], None]:
@@ -36,7 +46,7 @@ def loop(job: Job, placed: Dict) -> Callable[[], None]:
         images = paddle.transpose((placed[field.name].astype("float32") - mean) / std, axes)
         with paddle.amp.auto_cast(dtype is not None, level=plan.mode.level or "O1", dtype=dtype or "float16"):
             output = forward(images, *(placed[name] for name in plan.noise))
-        loss = F.cross_entropy(output.astype("float32"), placed["label"])
+        loss = mean_loss(output, placed["label"], job.trainer.objective)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()

@@ -6,7 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from zoo.tasks.segment import IGNORE
 from zoo.trainer.job import Job
+
+
+def mean_loss(output, labels: torch.Tensor, objective) -> torch.Tensor:
+    if not isinstance(output, tuple):
+        return F.cross_entropy(output, labels)
+    weights = (1,) + (objective.settings.aux_weight,) * (len(output) - 1)
+    return sum(weight * F.cross_entropy(logits, labels.long(), ignore_index=IGNORE)
+               for weight, logits in zip(weights, output))
 
 
 def loop(job: Job, placed: Dict) -> Callable[[], None]:
@@ -32,7 +41,7 @@ def loop(job: Job, placed: Dict) -> Callable[[], None]:
             images = ((placed[field.name].float() - mean) / std).movedim(-1, -3)
             with torch.autocast(trainer.device.type, dtype, enabled=plan.mode.compute != "fp32"):
                 output = forward(images, *(placed[name] for name in plan.noise))
-                loss = F.cross_entropy(output, placed["label"]) / plan.accumulate
+                loss = mean_loss(output, placed["label"], trainer.objective) / plan.accumulate
             scaler.scale(loss).backward()
         if plan.clip_norm is not None:
             scaler.unscale_(optimizer)

@@ -157,7 +157,7 @@ def shapes(arch: Arch) -> Dict[str, Tuple[int, ...]]:
     separable("head.fuse.1", wide, wide)
     classifier("head.classifier", wide)
     if arch.has_auxiliary:
-        unit("aux.project", channels // 2, arch.aux_width, 3)
+        unit("aux.project", channels // 2, arch.aux_width, 3, False)
         classifier("aux.classifier", arch.aux_width)
     return found
 

@@ -114,5 +114,5 @@ class Metric:
             raise UserError("the validation set has no labelled pixel at all")
         iou = {name: float(right[i] / union[i]) for i, name in enumerate(self.classes) if union[i]}
         accuracies = right[labelled > 0] / labelled[labelled > 0]
-        return {"miou": float(np.mean(list(iou.values()))), "macc": float(accuracies.mean()),
+        return {"miou": sum(iou.values()) / len(iou), "macc": float(accuracies.mean()),
                 "aacc": float(right.sum() / labelled.sum()), "samples": int(state["samples"]), "iou": iou}

@@ -27,9 +27,9 @@ class ClassMap:
 
     def __call__(self, net: Forward, images: Sequence[paddle.Tensor], size: Optional[Tuple[int, int]]) -> paddle.Tensor:
         passes = [(image, mirrored) for image in images for mirrored in (False, True)[:1 + self.settings.flip]]
-        total = 0
+        total = 0  # Paddle mirrors no bytes on a CPU, hence the integers
         for image, mirrored in passes:
-            scores = self._scores(net, paddle.flip(image, 2) if mirrored else image, size)
+            scores = self._scores(net, paddle.flip(image.astype("int32"), 2) if mirrored else image, size)
             scores = paddle.flip(scores, 3) if mirrored else scores
             total = scores if len(passes) == 1 else total + F.softmax(scores, 1)
         return total.argmax(1).astype("uint8")
