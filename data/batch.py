@@ -4,6 +4,8 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
+from data.errors import UserError
+
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of RGB in [0, 1]
 
 Batch = Dict[str, np.ndarray]  # every array has the batch as its first axis
@@ -48,8 +50,16 @@ class Noise:
 
 
 def collate(rows: Sequence[Dict[str, np.ndarray]], size: int) -> Batch:
-    """Stack rows into arrays of `size` rows; missing rows repeat the last one and are marked 0 in `valid` (uint8)."""
+    """Stack rows into arrays of `size` rows; missing rows repeat the last one and are marked 0 in `valid` (uint8).
+
+    Raises UserError for rows of different shapes.
+    """
     padded: List[Dict[str, np.ndarray]] = list(rows) + [rows[-1]] * (size - len(rows))
+    for name, array in rows[0].items():
+        other = next((row[name].shape for row in rows if row[name].shape != array.shape), None)
+        if other:
+            raise UserError(f"samples whose {name} is of different sizes, {array.shape} and {other}, cannot share a "
+                            "batch; give train.eval_batch=1, or pictures of one size")
     batch = {name: np.stack([row[name] for row in padded]) for name in rows[0]}
     batch["valid"] = (np.arange(size) < len(rows)).astype(np.uint8)
     return batch

@@ -71,7 +71,7 @@ def region(path: str, choose: Choose, size: int, reduce: bool = False) -> np.nda
         edges = [edge / factor for edge in (left, top, left + width, top + height)]
         outer = [math.floor(edges[0]), math.floor(edges[1]), math.ceil(edges[2]), math.ceil(edges[3])]
         # Cut before the resize: its filter must not see what lies outside, as torchvision's does not.
-        part = _rgb(stored.image.crop(outer))
+        part = rgb(stored.image.crop(outer))
         inner = [edge - outer[i % 2] for i, edge in enumerate(edges)]
         return stored.upright(part.resize((size, size), Image.Resampling.BILINEAR, inner))
 
@@ -85,9 +85,26 @@ def center(path: str, short: int, size: int) -> np.ndarray:
     else:
         target = int(short * width / height), short
     with _failures():
-        pixels = stored.upright(_rgb(stored.image).resize(target, Image.Resampling.BILINEAR))
+        pixels = stored.upright(rgb(stored.image).resize(target, Image.Resampling.BILINEAR))
     left, top, _, _ = center_box(pixels.shape[1], pixels.shape[0], size)
     return np.ascontiguousarray(pixels[top:top + size, left:left + size])
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Image.Image]:
+    """A file whose header is read, and whose pixels are read when they are asked for, as stored: a mark of rotation is
+    not obeyed. Whatever fails, also within the block, raises BadSample."""
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_PIXELS} in all")
+            yield image
+    except FileNotFoundError:
+        raise BadSample("no such file") from None
+    except FAILURES as error:
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        known = "cannot identify" not in reason
+        raise BadSample(f"cannot be decoded ({reason[:160]})" if known else "not a picture of a known kind") from None
 
 
 def write_jpeg(path: str, pixels: np.ndarray, quality: int) -> None:
@@ -140,7 +157,8 @@ def _reduced(image: Image.Image, room: int) -> float:
     return width / drafted[1][2] if drafted else 1
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def rgb(image: Image.Image) -> Image.Image:
+    """A picture in 8-bit RGB, whatever its kind. Raises ValueError for pixels of unknown range."""
     if image.mode.startswith("I;16"):  # convert() would clip all above 255
         image = Image.fromarray((np.asarray(image, np.uint16) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
