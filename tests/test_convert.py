@@ -290,7 +290,7 @@ def published(tmp_path, monkeypatch):
     torch.save(small(), tmp_path / "published.pth")
     content = (tmp_path / "published.pth").read_bytes()
     name = f"resnet18-{files.sha256(str(tmp_path / 'published.pth'))[:8]}.pth"
-    monkeypatch.setattr(imagenet, "FILES", {18: name})
+    monkeypatch.setitem(imagenet.FILES, "plain", {18: name})
     monkeypatch.setattr(imagenet, "download", lambda url, path: pytest.fail(f"fetched {url}"))
     return content, name, tmp_path / "weights"
 

@@ -6,18 +6,18 @@ import sys
 from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple, get_type_hints
 
 import numpy as np
 
 from data.errors import UserError
 from zoo import find
-from zoo.resnet.spec import BLOCKS
-from zoo.weights import direction, files, layouts, names
+from zoo.trainer import config
+from zoo.weights import direction, files, infer, layouts, names, segmentation
 from zoo.weights.match import match
 
 EPILOG = """\
-Depth, classes, width and non-local blocks are read off the tensors; -o states one of them, and the file must agree.
+Depth, classes, widths, heads and blocks are read off the tensors; -o states one of them, and the file must agree.
 Every tensor is compared with what the net needs: nothing is written if one is missing, left over or of another shape.
 
 origins
@@ -30,6 +30,8 @@ origins
   mmaction2      open-mmlab/mmaction2's TSM on a ResNet; a non-local block must be the embedded Gaussian
   paddlevideo    PaddleVideo's TSM on a ResNet. Its shift looks the other way: the channels are put into another order,
                  which is the same function for the zoo's shift (or --keep-direction, and model.shift_direction=past)
+  mmseg          open-mmlab/mmsegmentation's DeepLabV3+ on a ResNet, with its auxiliary head or -o auxiliary=false
+  paddleseg      PaddleSeg's DeepLabV3P on ResNet50_vd or ResNet101_vd, for model.variant=paddleseg
   canonical      a file of the zoo, such as runs/<name>/checkpoints/best/model.safetensors
 
 examples
@@ -37,14 +39,18 @@ examples
   python tools/convert.py mine.pth mine.safetensors -o num_classes=174
   python tools/convert.py ResNet50_pretrained.pdparams resnet50.safetensors
   python tools/convert.py TSM_k400_16frames.pdparams tsm_k400.safetensors --shift-div 16
+  python tools/convert.py deeplabv3plus_r50-d8_512x1024_80k_cityscapes_20200606_114049-f9fb496d.pth deeplab.safetensors
+  python tools/convert.py r101-d16.pth r101.safetensors -o output_stride=16 -o multi_grid=[1,2,4] -o rates=[6,12,18]
   python tools/convert.py runs/resnet50_imagenet/checkpoints/best/model.safetensors resnet50.pth --to torchvision
 
 Exit codes: 0 done, 2 nothing written."""
-OPTIONS = {"depth": int, "num_classes": int, "width": int, "non_local": {"true": True, "false": False}.__getitem__}
+OPTIONS = {  # of -o
+    "tsm": ("depth", "num_classes", "width", "non_local"), "resnet": ("depth", "num_classes", "width"),
+    "deeplabv3plus": ("variant", "depth", "stem", "num_classes", "width", "head_width", "low_width", "aux_width",
+                      "auxiliary", *infer.UNSEEN)}
 TO = {"canonical": (".safetensors",), "torchvision": (".safetensors", ".pth"), "paddle": (".safetensors",)}
 SHIFT_DIV = 8  # the zoo's default, and PaddleVideo's nets of 8 frames
-TSM = ("mit", "mmaction2", "paddlevideo", "canonical")  # what the origins hold if --model does not say
-DEPTHS = ", ".join(f"ResNet-{depth} {counts}" for depth, counts in BLOCKS.items())
+TSM = ("mit", "mmaction2", "paddlevideo", "canonical")  # what the classifiers of these are if --model does not say
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -65,12 +71,12 @@ def parse(argv: Optional[List[str]]) -> argparse.Namespace:
     add = parser.add_argument
     add("source", metavar="IN", help=f"one of {', '.join(files.ENDINGS)}; no code is run from it")
     add("target", metavar="OUT", help=".safetensors; with --to torchvision also .pth. Never overwritten")
-    add("--model", choices=("tsm", "resnet"), help=f"default: tsm for {', '.join(TSM)}; else resnet")
+    add("--model", choices=tuple(OPTIONS), help="default: what files of this origin usually hold")
     add("--origin", choices=("auto", *names.ORIGINS), default="auto", help="default: told from the names")
     add("--to", choices=tuple(TO), default="canonical",
         help="names and layout to write, paddle for paddle.vision's; default canonical")
     add("-o", "--override", metavar="KEY=VALUE", action="append", default=[],
-        help=f"what the net must be: {', '.join(OPTIONS)}; repeatable")
+        help="what the net must be, with the keys of a recipe's model section: depth, num_classes, ...; repeatable")
     add("--shift-div", metavar="N", type=int,
         help="for paddlevideo: 1/N of the channels moves each way, with N the frames it was trained with; default "
              f"{SHIFT_DIV}")
@@ -90,21 +96,26 @@ def convert(arguments: argparse.Namespace) -> None:
     if not turned and (arguments.keep_direction or arguments.shift_div is not None):
         raise UserError("--keep-direction and --shift-div are for a tsm of paddlevideo, but this is "
                         f"a {model} of {origin}")
-    options = stated(arguments.override)
+    segments = model == "deeplabv3plus"
+    if segments and arguments.to != "canonical":
+        raise UserError(f"--to {arguments.to}: that project has no DeepLabV3+ like these")
+    options = stated(arguments.override, model)
     tensors = layouts.to_canonical(tensors, origin)
     remarks = []
     if origin == "mindspore" and options.get("num_classes") != 1001 and len(tensors.get("fc.bias", ())) == 1001:
         tensors = layouts.without_spare_class(tensors)
         remarks.append("the last of 1001 classes, which no image of ImageNet has, is left out; -o num_classes=1001 "
                        "keeps it")
-    fields = {**infer(tensors), **options}
+    fields = {**(infer.segmenter if segments else infer.classifier)(tensors), **options}
     print(f"{arguments.source}: {origin}'s names; {model} with "
           + ", ".join(f"{key} {value}" for key, value in fields.items()))
     report = match(tensors, wanted(model, fields))
     print(report)
     if not report.complete:
-        raise UserError(f"{arguments.source} does not fill the net; nothing is written. Another --model, --origin or "
-                        "-o may fit")
+        deployed = report.missing and all(name.startswith("aux.") for name in report.missing)
+        raise UserError(f"{arguments.source} does not fill the net; nothing is written. "
+                        + ("Without its auxiliary head it is taken with -o auxiliary=false" if deployed else
+                           "Another --model, --origin or -o may fit"))
     refuse_other_types(tensors)
     if turned:
         tensors, direction_remarks = turn(tensors, fields["depth"], arguments.shift_div, arguments.keep_direction)
@@ -113,6 +124,10 @@ def convert(arguments: argparse.Namespace) -> None:
                       shift_div=arguments.shift_div or SHIFT_DIV)
     metadata = {**metadata, "origin": origin, "model": model, "arch": json.dumps(fields),
                 "file": os.path.basename(arguments.source), "sha256": files.sha256(arguments.source)}
+    unstated = [key for key in infer.UNSEEN if segments and key not in fields]
+    if unstated:
+        remarks.append(f"no tensor shows {', '.join(unstated)}: the recipe must have them as the net was trained; with "
+                       "-o KEY=VALUE here they stand in the file, and a run compares")
     if origin == "mmaction2" and fields["non_local"]:
         remarks.append("mmaction2's dot-product blocks have the same names; only embedded-Gaussian ones compute the "
                        "same")
@@ -125,6 +140,8 @@ def convert(arguments: argparse.Namespace) -> None:
 
 def usual_model(origin: str, tensors: Mapping[str, np.ndarray]) -> str:
     """What a file of this origin most likely holds; PaddleVideo's without prefixes are ImageNet weights."""
+    if segmentation.detect(tensors):
+        return "deeplabv3plus"
     if origin == "paddlevideo" and not any(name.startswith(("backbone.", "head.")) for name in tensors):
         return "resnet"
     return "tsm" if origin in TSM else "resnet"
@@ -153,33 +170,16 @@ def turn(tensors: Mapping[str, np.ndarray], depth: int, given_div: Optional[int]
     return tensors if keep else direction.reverse(tensors, div), remarks
 
 
-def infer(tensors: Mapping[str, np.ndarray]) -> Dict[str, Any]:
-    """What the canonical tensors say about their net: depth, classes, width, non-local blocks. Raises UserError."""
-    shapes = {name: array.shape for name, array in tensors.items()}
-    blocks = tuple(len({name.split(".")[1] for name in shapes if name.startswith(f"layer{i}.")}) for i in (1, 2, 3, 4))
-    bottleneck = any(name.endswith(".conv3.weight") for name in shapes)
-    depths = [depth for depth, counts in BLOCKS.items() if counts == blocks and (depth >= 50) == bottleneck]
-    if not depths:
-        raise UserError(f"layers of {blocks} blocks are no ResNet known here; known are: {DEPTHS}")
-    for name, dimensions in (("conv1.weight", 4), ("fc.weight", 2)):
-        if len(shapes.get(name, ())) != dimensions:
-            raise UserError(f"there is no {name} of {dimensions} dimensions, so this is no whole ResNet")
-    return {"depth": depths[0], "num_classes": shapes["fc.weight"][0], "width": shapes["conv1.weight"][0],
-            "non_local": any(".nl." in name for name in shapes)}
-
-
-def stated(overrides: List[str]) -> Dict[str, Any]:
-    """The KEY=VALUE pairs of -o. Raises UserError."""
-    fields = {}
-    for text in overrides:
-        key, _, value = text.partition("=")
+def stated(overrides: List[str], model: str) -> Dict[str, Any]:
+    """The KEY=VALUE pairs of -o, with values as a recipe has them. Raises UserError."""
+    kinds, fields = get_type_hints(find(model).Arch), {}
+    for key, entry in config.overrides(overrides).items():
+        if key not in OPTIONS[model]:
+            raise UserError(f"-o {key}={entry.value}: for a {model} give one of {', '.join(OPTIONS[model])}")
         try:
-            fields[key] = OPTIONS[key](value)
-        except (KeyError, ValueError):
-            raise UserError(f"-o {text}: give one of {', '.join(OPTIONS)} as KEY=VALUE, numbers whole, non_local true "
-                            "or false") from None
-    if fields.get("depth", 50) not in BLOCKS:
-        raise UserError(f"-o depth={fields['depth']}: known are {DEPTHS}")
+            fields[key] = config.convert(entry.value, kinds[key])
+        except ValueError as error:
+            raise UserError(f"-o {key}={entry.value}: {error}") from None
     return fields
 
 

@@ -65,8 +65,8 @@ def initial(cfg: Config, spec: ModuleType, arch: Any, params: Sequence[Param], c
         merged = _merge(drawn, tensors, lambda name: cfg.fresh_head and spec.is_head(name), path, say)
         return merged, f"{path}, sha256 {files.sha256(path)}"
     if getattr(cfg.model, "pretrained", None) == "imagenet":
-        path, origin = imagenet.find(cfg.model.depth, cfg.weights_dir)
-        tensors, _ = files.read(path)
+        path, origin = imagenet.find(cfg.model.depth, cfg.weights_dir, imagenet.kind(cfg.model))
+        tensors = imagenet.named(files.read(path)[0], drawn)
         return _merge(drawn, tensors, spec.is_new, path, say), f"{origin}, {path}"
     return drawn, f"drawn from seed {cfg.seed}"
 
@@ -80,8 +80,10 @@ def _compare_arch(stated: Dict[str, Any], arch: Any, path: str) -> None:
     """Refuse weights that were converted for another option, which no shape would tell (the direction of a shift)."""
     for key, value in stated.items():
         mine = getattr(arch, key, value)
+        mine = list(mine) if isinstance(mine, tuple) else mine  # as JSON has it
         if key != "num_classes" and mine != value:
-            raise UserError(f"{path} is for model.{key}={value}, the recipe says {mine}; give -o model.{key}={value}")
+            given = str(value).replace(" ", "")
+            raise UserError(f"{path} is for model.{key}={given}, the recipe says {mine}; give -o model.{key}={given}")
 
 
 def _compare_classes(old: Sequence[str], new: Sequence[str], path: str, say: Callable[[str], None]) -> None:

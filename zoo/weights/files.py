@@ -3,7 +3,7 @@ import contextlib
 import hashlib
 import json
 import os
-from typing import Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
 import numpy as np
 from safetensors import SafetensorError, deserialize
@@ -15,13 +15,17 @@ from zoo.weights import ckpt, pickled
 TORCH = (".pth", ".pt", ".pth.tar", ".bin")
 PADDLE, MINDSPORE = ".pdparams", ".ckpt"
 ENDINGS = (".safetensors", *TORCH, PADDLE, MINDSPORE)
+# What the training files of mmengine hold beside tensors: a log of the losses, in numpy arrays.
+BESIDE = ("mmengine.logging.history_buffer.HistoryBuffer", "builtins.getattr", "numpy.ndarray", "numpy.dtype",
+          *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")))
 DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32, "I16": np.int16,
           "I8": np.int8, "U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8, "BOOL": np.bool_}
 
 
 def read(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
-    """The tensors of a file by name and its metadata (empty but for safetensors); 16-bit floats come as float32.
+    """The tensors of a file by name and its metadata; 16-bit floats come as float32.
 
+    Metadata are those of safetensors; of mmsegmentation's files `classes` and `palette`, in JSON; else there are none.
     Of a dict with an entry `state_dict` that entry is taken. Raises UserError if the file is missing, cut, of another
     kind, or a pickle that is more than named tensors.
     """
@@ -30,7 +34,7 @@ def read(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
     if str(path).endswith(".safetensors"):
         return _read_safetensors(path)
     if str(path).endswith(TORCH):
-        return _read_torch(path), {}
+        return _read_torch(path)
     if str(path).endswith(PADDLE):
         return pickled.read(path), {}
     if str(path).endswith(MINDSPORE):
@@ -113,21 +117,34 @@ def _array(path: str, name: str, entry: Mapping) -> np.ndarray:
     return array.reshape(entry["shape"])
 
 
-def _read_torch(path: str) -> Dict[str, np.ndarray]:
+class _Ignored:
+    """Stands for whatever BESIDE names in a file: it is made in its place, and nothing is called."""
+
+    def __init__(self, *arguments):
+        pass
+
+    def __setstate__(self, state):
+        pass
+
+
+def _read_torch(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
     try:
         import torch
     except ModuleNotFoundError:
         raise UserError(f"{path}: reading a {TORCH[0]} file needs PyTorch; install it, or convert the file to "
                         "safetensors where PyTorch is installed") from None
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([(_Ignored, name) for name in BESIDE]):
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # what a broken or foreign file raises differs by its format and by torch's version
         reason = str(error).strip().split("\n")[0]
         raise UserError(
             f"{path} is not read: it is broken, or holds more than tensors, which would mean running code from it "
             f"({type(error).__name__}: {reason}). If you trust it, load it elsewhere and save its state_dict alone"
         ) from None
+    metadata = {}
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
+        metadata = _classes(content.get("meta"))
         content = content["state_dict"]
     if not isinstance(content, dict) or not content:
         raise UserError(f"{path} holds no named tensors but a {type(content).__name__}; save a state_dict")
@@ -139,4 +156,14 @@ def _read_torch(path: str) -> Dict[str, np.ndarray]:
             raise UserError(f"{path}: {name} is sparse or quantised; save it as a dense float32 tensor")
         half = value.dtype in (torch.float16, torch.bfloat16)
         arrays[name] = (value.float() if half else value).detach().numpy()
-    return arrays
+    return arrays, metadata
+
+
+def _classes(meta: Any) -> Dict[str, str]:
+    """Class names and colours as mmsegmentation 0.x (CLASSES) and 1.x (dataset_meta) keep them."""
+    meta = meta if isinstance(meta, dict) else {}
+    meta = {**meta, **meta["dataset_meta"]} if isinstance(meta.get("dataset_meta"), dict) else meta
+    found = {key: meta.get(key) or meta.get(key.upper()) for key in ("classes", "palette")}
+    with contextlib.suppress(TypeError, ValueError):
+        return {key: json.dumps(value) for key, value in found.items() if isinstance(value, (list, tuple))}
+    return {}

@@ -72,6 +72,9 @@ def notes(origin: str, bottleneck: bool) -> List[str]:
     if origin == "mindspore" and bottleneck:
         return ["this net of mindspore-ai/models pads convolutions and pool of stride 2 at the right and at the bottom "
                 f"first, the zoo's on all sides ({DISTANCE}): the accuracy will differ slightly"]
+    if origin == "paddleseg":
+        return ["PaddleSeg's nets want pixels with another mean and deviation than ImageNet's: give the run "
+                "-o data.mean=[0.5,0.5,0.5] -o data.std=[0.5,0.5,0.5]"]
     return []
 
 

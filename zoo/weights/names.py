@@ -1,4 +1,4 @@
-"""Names of ResNet and TSM tensors in other projects, and the way to the canonical names.
+"""Names of tensors in other projects, and the way to the canonical names. Those of ResNet and TSM:
 
     torchvision    canonical already, with a counter num_batches_tracked for each batch normalisation
     mit            mit-han-lab/temporal-shift-module: wrappers add module., base_model., .net and .block
@@ -10,12 +10,13 @@
     mindcv         mindspore-lab/mindcv: the same, but classifier and down_sample
     canonical      zoo/resnet/spec.py and zoo/tsm/spec.py
 
-What differs beside the names is in layouts.py.
+Those of DeepLabV3+ are in segmentation.py. What differs beside the names is in layouts.py.
 """
 import re
 from typing import Iterable, List, Match
 
 from data.errors import UserError
+from zoo.weights import segmentation
 
 COUNTER = "num_batches_tracked"  # torch counts batches; nothing here depends on the count
 STAGES = {sum(counts): counts for counts in ((2, 2, 2, 2), (3, 4, 6, 3), (3, 4, 23, 3), (3, 8, 36, 3))}
@@ -87,6 +88,8 @@ RULES = {
         (r"\bdown_sample\.", "downsample."),
         (r"^classifier\.", "fc."),
     ),
+    "mmseg": segmentation.MMSEG,
+    "paddleseg": PADDLE_NORM + segmentation.PADDLESEG,
     "canonical": (),
 }
 ORIGINS = tuple(RULES)
@@ -95,6 +98,8 @@ ORIGINS = tuple(RULES)
 def detect(names: Iterable[str]) -> str:
     """Which project wrote these names. Raises UserError if none of those known here did."""
     names = list(names)
+    if segmentation.detect(names):
+        return segmentation.detect(names)
     norms = {name.rsplit(".", 1)[-1] for name in names}
     if "_mean" in norms:  # the names of Paddle's BatchNorm
         if any("._batch_norm." in name for name in names):

@@ -1,0 +1,64 @@
+"""What canonical tensors say about the net they fill: the options of its Arch. What no tensor shows is not guessed."""
+from typing import Any, Dict, Mapping, Tuple
+
+import numpy as np
+
+from data.errors import UserError
+from zoo.deeplabv3plus import spec as deeplab
+from zoo.resnet.spec import BLOCKS
+
+Shapes = Mapping[str, Tuple[int, ...]]
+DEPTHS = ", ".join(f"ResNet-{depth} {counts}" for depth, counts in BLOCKS.items())
+UNSEEN = ("output_stride", "multi_grid", "rates", "align_corners")  # of DeepLabV3+: other arithmetic, the same tensors
+
+
+def classifier(tensors: Mapping[str, np.ndarray]) -> Dict[str, Any]:
+    """Of a ResNet or a TSM: depth, classes, width, non-local blocks. Raises UserError."""
+    shapes = {name: array.shape for name, array in tensors.items()}
+    depth = _depth(shapes)
+    _need(shapes, "ResNet", {"conv1.weight": 4, "fc.weight": 2})
+    return {"depth": depth, "num_classes": shapes["fc.weight"][0], "width": shapes["conv1.weight"][0],
+            "non_local": any(".nl." in name for name in shapes)}
+
+
+def segmenter(tensors: Mapping[str, np.ndarray]) -> Dict[str, Any]:
+    """Of a DeepLabV3+: everything but UNSEEN. Widths and heads are left out where they are the variant's own.
+
+    Whether there is an auxiliary head is not inferred for mmseg: lacking tensors must not pass for another net.
+    Raises UserError.
+    """
+    shapes = {name: array.shape for name, array in tensors.items()}
+    depth = _depth({name[len("backbone."):]: shape for name, shape in shapes.items() if name.startswith("backbone.")})
+    _need(shapes, "DeepLabV3+", {"backbone.conv1.weight": 4, "head.image_pool.conv.weight": 4,
+                                 "head.low.conv.weight": 4, "head.classifier.weight": 4})
+    is_deep = "backbone.conv2.weight" in shapes
+    found: Dict[str, Any] = {
+        "variant": "paddleseg" if "head.aspp.0.conv.bias" in shapes else "mmseg", "depth": depth,
+        "stem": "deep" if is_deep else "plain", "num_classes": shapes["head.classifier.weight"][0],
+        "width": shapes["backbone.conv1.weight"][0] * (2 if is_deep else 1),
+    }
+    usual = deeplab.Arch(variant=found["variant"])
+    if shapes["head.image_pool.conv.weight"][0] != usual.head_channels:
+        found["head_width"] = shapes["head.image_pool.conv.weight"][0]
+    found["low_width"] = shapes["head.low.conv.weight"][0]
+    if "aux.project.conv.weight" in shapes:
+        found["aux_width"] = shapes["aux.project.conv.weight"][0]
+        if not usual.has_auxiliary:
+            found["auxiliary"] = True
+    return found
+
+
+def _depth(shapes: Shapes) -> int:
+    """Of the ResNet whose layers these are."""
+    blocks = tuple(len({name.split(".")[1] for name in shapes if name.startswith(f"layer{i}.")}) for i in (1, 2, 3, 4))
+    bottleneck = any(name.startswith("layer") and name.endswith(".conv3.weight") for name in shapes)
+    depths = [depth for depth, counts in BLOCKS.items() if counts == blocks and (depth >= 50) == bottleneck]
+    if not depths:
+        raise UserError(f"layers of {blocks} blocks are no ResNet known here; known are: {DEPTHS}")
+    return depths[0]
+
+
+def _need(shapes: Shapes, net: str, dimensions: Mapping[str, int]) -> None:
+    for name, count in dimensions.items():
+        if len(shapes.get(name, ())) != count:
+            raise UserError(f"there is no {name} of {count} dimensions, so this is no whole {net}")
