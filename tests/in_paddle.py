@@ -168,7 +168,8 @@ def case_nonlocal_begins_as_the_identity():
 def case_pixels_are_normalised_as_the_field_says():
     trainer, one = make(), batch()
     scaled = (one["video"].astype(np.float64) / 255 - np.array(MEAN)) / np.array(STD)
-    np.testing.assert_allclose(trainer._prepare(trainer.put(one)["video"]).numpy(), np.moveaxis(scaled, -1, -3), atol=1e-6)
+    ours = trainer._prepare(trainer.put(one)["video"]).numpy()
+    np.testing.assert_allclose(ours, np.moveaxis(scaled, -1, -3), atol=1e-6)
 
 
 def case_the_first_updates_are_the_formula():

@@ -22,7 +22,7 @@ NETS = {
     "plain_aligned": (dict(depth=50, stem="plain", align_corners=True), (65, 65)),
     "stride16_multigrid": (dict(depth=50, output_stride=16, multi_grid=(1, 2, 4), rates=(6, 12, 18)), (64, 64)),
     "paddleseg": (dict(depth=50, variant="paddleseg"), (64, 48)),
-    "paddleseg_auxiliary": (dict(depth=18, variant="paddleseg", auxiliary=True), (48, 48)),
+    "paddleseg_auxiliary": (dict(depth=50, variant="paddleseg", auxiliary=True), (48, 48)),
 }
 OBJECTIVES = {
     "valid": segment.Settings(),

@@ -116,7 +116,8 @@ def test_two_parts_are_one_batch():
 def test_pixels_are_normalised_as_the_field_says():
     trainer = make()
     one = batch()
-    np.testing.assert_allclose(trainer._prepare(trainer.put(one)["video"]).numpy(), normalised(one["video"]).numpy(), atol=1e-6)
+    ours = trainer._prepare(trainer.put(one)["video"]).numpy()
+    np.testing.assert_allclose(ours, normalised(one["video"]).numpy(), atol=1e-6)
 
 
 def test_a_step_without_finite_gradient_changes_nothing():

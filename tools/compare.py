@@ -235,9 +235,8 @@ def table(rows: Dict[str, List[Row]]) -> None:
 def tensors(sources: Sequence[Tuple[str, str]], tolerance: float) -> List[str]:
     """Print which tensors differ most after one update; in words, those that differ too much.
 
-    Of a weight, statistic or output: the largest difference relative to the largest value, of a map of classes the share
-    of its pixels. Of a momentum, which still
-    is the gradient: the L2 norm of the difference relative to its own.
+    Of a weight, statistic or output: the largest difference relative to the largest value; of a map of classes the
+    share of its pixels; of a momentum, which still is the gradient, the L2 norm of the difference relative to its own.
     """
     dumps = {name: files.read(stem + "-step1.safetensors")[0] for name, stem in sources}
     (first, start), *others = dumps.items()

@@ -8,7 +8,8 @@ from data.batch import Field
 from data.errors import UserError
 
 FRAMEWORKS = ("torch", "paddle", "mindspore")  # by the names that Python imports
-SPEC = ("TASK", "Arch", "shapes", "fit", "least_batch", "noise", "init", "rule", "is_head", "is_new")  # what a spec.py holds
+# What a spec.py holds.
+SPEC = ("TASK", "Arch", "shapes", "fit", "least_batch", "noise", "init", "rule", "is_head", "is_new")
 _FOLDER = os.path.dirname(__file__)
 
 

@@ -125,7 +125,8 @@ class Unit(nn.Cell):
     def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, groups: int = 1, bias: bool = False,
                  relu: bool = True):
         super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, kernel, 1, "pad", kernel // 2 * dilation, dilation, groups, has_bias=bias)
+        self.conv = nn.Conv2d(inputs, outputs, kernel, 1, "pad", kernel // 2 * dilation, dilation, groups,
+                              has_bias=bias)
         self.bn = nn.BatchNorm2d(outputs)
         self.relu = relu
 

@@ -15,7 +15,7 @@ IGNORE = 255      # the label of pixels that count for nothing
 class Settings:
     """The `task:` section."""
     aux_weight: float = 0.4                      # of the auxiliary head's loss
-    average: Literal["valid", "all"] = "valid"   # the mean over labelled pixels, or over ignored ones too, as mmseg's is
+    average: Literal["valid", "all"] = "valid"   # the mean over labelled pixels, or ignored ones too, as mmseg's is
     ohem_kept: Optional[int] = None              # train on the hardest pixels alone: at least so many per picture ...
     ohem_threshold: Optional[float] = None       # ... and all whose own class has a lower probability than this
     window: Optional[Tuple[int, int]] = None     # evaluate by sliding windows of this height and width
@@ -41,9 +41,9 @@ class Settings:
 class PixelCrossEntropy:
     """Softmax cross-entropy of logits (N, K, H, W) with labels (N, H, W), and `aux_weight` times that of further ones.
 
-    kept, threshold: online hard example mining of the first logits (mmsegmentation's OHEMPixelSampler): with a threshold,
-    pixels whose own class has a probability below max(threshold, that of the kept * N-th hardest); without, those of
-    the kept * N largest losses. The sum is still divided by what `average` says, not by the number of pixels kept.
+    kept, threshold: online hard example mining of the first logits (mmsegmentation's OHEMPixelSampler): with a
+    threshold, pixels whose own class has a probability below max(threshold, that of the kept * N-th hardest); without,
+    those of the kept * N largest losses. The sum is still divided by what `average` says, not by the number kept.
     """
     average: str = "valid"
     aux_weight: float = 0.4
@@ -87,8 +87,10 @@ def windows(size: Tuple[int, int], output: ClassMap) -> List[Tuple[int, int, int
 
 
 class Metric:
-    """A confusion matrix: rows are labels, columns predictions, the last one of classes that the data does not have. The
-    state is additive: sum it over ranks, then ask for the result."""
+    """A confusion matrix: rows are labels, columns predictions, the last one of classes that the data does not have.
+
+    The state is additive: sum it over ranks, then ask for the result.
+    """
 
     def __init__(self, dataset):
         self.classes: Tuple[str, ...] = dataset.classes

@@ -79,8 +79,8 @@ def assemble(request: Request, joined: group.Group) -> Job:
     mode = world.settle(Mode(train.precision, train.amp_level, train.channels_last, train.compile))
     plan = Plan(fields=train_set.fields + tuple(source.field for source in noise),
                 noise=tuple(source.name for source in noise), rule=rule, mode=mode,
-                output=task.output(cfg.task), momentum=cfg.optim.momentum, clip_norm=cfg.optim.clip_norm, accumulate=portion.accumulate,
-                sync_bn=train.sync_bn, compress=train.compress)
+                momentum=cfg.optim.momentum, clip_norm=cfg.optim.clip_norm, accumulate=portion.accumulate,
+                sync_bn=train.sync_bn, compress=train.compress, output=task.output(cfg.task))
     trainer = backend.Trainer(Net, arch, task.objective(cfg.task), plan, world)
     report = match({param.name: param for param in trainer.params}, spec.shapes(arch))
     if not report.complete:

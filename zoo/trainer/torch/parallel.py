@@ -1,4 +1,4 @@
-"""Several processes in PyTorch: gradients, batch statistics and running statistics over all ranks."""
+"""Several processes in PyTorch: gradients and running statistics over all ranks."""
 from typing import List
 
 import torch
@@ -19,14 +19,12 @@ def wrap(net: nn.Module, compress: bool) -> DistributedDataParallel:
     return ddp
 
 
-def synchronised(net: nn.Module, device: torch.device) -> nn.Module:
-    """The net with batch normalisations that take their statistics over all ranks."""
-    if device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(net)
-    for module in net.modules():
-        if type(module) in SYNCHRONISED:
-            module.__class__ = SYNCHRONISED[type(module)]
-    return net
+def total(x: torch.Tensor) -> torch.Tensor:
+    """The sum over ranks."""
+    found = x.clone()
+    if dist.is_initialized():
+        dist.all_reduce(found)
+    return found
 
 
 @torch.no_grad()
@@ -37,59 +35,3 @@ def average(tensors: List[torch.Tensor]) -> None:
     flat /= dist.get_world_size()
     for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors])):
         tensor.copy_(part.view_as(tensor))
-
-
-class _Sum(torch.autograd.Function):
-    """The sum over ranks; so is its gradient."""
-
-    @staticmethod
-    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
-        return total(x)
-
-    @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
-        return total(gradient)
-
-
-def total(x: torch.Tensor) -> torch.Tensor:
-    """The sum over ranks."""
-    found = x.clone()
-    if dist.is_initialized():
-        dist.all_reduce(found)
-    return found
-
-
-class _Synchronised:
-    """What nn.SyncBatchNorm does, which PyTorch has for GPUs alone.
-
-    In float64, so that the result does not depend on how the samples are spread over ranks.
-    """
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if not self.training:
-            return super().forward(x)
-        axes = [axis for axis in range(x.dim()) if axis != 1]
-        size = dist.get_world_size() if dist.is_initialized() else 1
-        wide = x.double()
-        count = wide.numel() // wide.shape[1] * size  # every rank has as many
-        mean = _Sum.apply(wide.sum(axes)) / count
-        shape = [1, -1] + [1] * (x.dim() - 2)
-        centred = wide - mean.view(shape)
-        variance = _Sum.apply((centred * centred).sum(axes)) / count
-        with torch.no_grad():
-            self.running_mean.lerp_(mean.float(), self.momentum)
-            self.running_var.lerp_((variance * (count / max(count - 1, 1))).float(), self.momentum)
-            self.num_batches_tracked += 1
-        factor = self.weight * torch.rsqrt(variance + self.eps)
-        return (centred * factor.view(shape) + self.bias.view(shape)).to(x.dtype)
-
-
-class Synchronised2d(_Synchronised, nn.BatchNorm2d):
-    pass
-
-
-class Synchronised3d(_Synchronised, nn.BatchNorm3d):
-    pass
-
-
-SYNCHRONISED = {nn.BatchNorm2d: Synchronised2d, nn.BatchNorm3d: Synchronised3d}

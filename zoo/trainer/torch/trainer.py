@@ -8,7 +8,7 @@ from torch import nn
 
 from data.batch import Batch, Field
 from zoo.trainer.protocol import Param, Plan
-from zoo.trainer.torch import outputs, parallel, rounded
+from zoo.trainer.torch import outputs, parallel, rounded, synchronised
 from zoo.trainer.torch.names import tensors
 from zoo.trainer.torch.objectives import build
 from zoo.trainer.torch.scaler import Scaler
@@ -30,7 +30,7 @@ class Trainer:
         if self.mode.compute == "bf16" and not world.has_bf16:
             rounded.use(self.net)
         if plan.sync_bn and (world.size > 1 or self.device.type == "cpu"):
-            self.net = parallel.synchronised(self.net, self.device)
+            self.net = synchronised.use(self.net, self.device)
         self.objective, self.output = build(objective), outputs.build(plan.output, arch)
         self.input = plan.fields[0].name
         self._constants = self._normalisation(plan.fields[0])
