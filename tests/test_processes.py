@@ -24,9 +24,9 @@ MPIRUN = shutil.which("mpirun", path=str(BIN)) or shutil.which("mpirun")
 SETTINGS = {"tsm": {"model.width": 8, "data.size": 16, "data.segments": 2, "data.train_clips": 24, "data.val_clips": 8,
                     "model.dropout": 0.5},
             "resnet50": {"model.width": 8, "data.size": 24, "data.train_images": 24, "data.val_images": 8},
-            "deeplabv3plus": {"model.width": 8, "model.head_width": 16, "data.crop": "[32, 48]", "data.train_images": 24,
-                              "data.val_images": 8, "train.epochs": "", "train.steps": 12,
-                              "optim.warmup": "8 steps"}}
+            "deeplabv3plus": {"model.width": 8, "model.head_width": 16, "data.crop": "[32, 48]",
+                              "data.train_images": 24, "data.val_images": 8, "train.epochs": "", "train.steps": 12,
+                              "optim.lr": 0.01, "optim.warmup": "8 steps"}}
 COMMON = {"data.workers": 0, "train.epochs": 6, "train.batch": 12, "train.eval_batch": 3, "train.log_every": 1,
           "train.global_batch": 12, "train.sync_bn": "true", "train.save_every": "1 steps",
           "train.eval_every": "100 epochs", "train.keep": 100}
@@ -109,7 +109,7 @@ def alone(sets, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pair(sets, tmp_path_factory):
-    """(framework, model) -> the folder of the same run by two processes: ResNet natively started, the others by mpirun."""
+    """(framework, model) -> the folder of the same run by two processes: ResNet natively started, others by mpirun."""
     @lru_cache(maxsize=None)
     def make(framework, model):
         needs(framework)

@@ -72,9 +72,9 @@ def test_a_run_leaves_what_it_promises(straight):
     kinds = [event["event"] for event in events(folder)]
     assert kinds.count("eval") == 6 and kinds.count("train") == 24 and kinds[0] == "load" and kinds[-1] == "end"
     assert "the head has 8 outputs (8 classes in the data)" in out and "computing in fp32 with torch on cpu" in out
-    assert "plan: 1 rank(s) x 1 part(s) x 4 samples = global batch 4, learning rate 0.005 after 3 epochs" in out
+    assert "plan: 1 rank(s) x 1 part(s) x 4 samples = global batch 4, learning rate 0.005 after 4 epochs" in out
     rates = [event["lr"] for event in events(folder) if event["event"] == "train"]
-    np.testing.assert_allclose(rates[:13], np.arange(13) / 12 * 0.02 * 4 / 16, rtol=1e-6)  # 12 steps of warm-up
+    np.testing.assert_allclose(rates[:17], np.arange(17) / 16 * 0.02 * 4 / 16, rtol=1e-6)  # 16 steps of warm-up
     kept = sorted(name for name in os.listdir(os.path.join(folder, "checkpoints")) if name.startswith("step-"))
     evals = [event for event in events(folder) if event["event"] == "eval"]
     best = max(evals, key=lambda event: event["accuracy"])["step"]
@@ -283,7 +283,8 @@ def test_ten_clips_three_crops_and_pictures(clips, tmp_path):
     (["-c", "configs/nothing.yaml"], "configs/nothing.yaml: cannot read this recipe"),
     (["-c", "configs/tsm_demo.yaml", "-o", "shift_place=none"], "did you mean model.shift_place?"),
     (["-c", "configs/tsm_demo.yaml", "-o", "model.shift_place=nome"], "did you mean none?"),
-    (["-c", "configs/tsm_demo.yaml", "-o", "model.name=tsn"], "there is no model 'tsn'; there are: resnet, tsm"),
+    (["-c", "configs/tsm_demo.yaml", "-o", "model.name=tsn"],
+     "there is no model 'tsn'; there are: deeplabv3plus, resnet, tsm"),
     (["-c", "configs/tsm_demo.yaml", "-o", "model.decay=all"], "unknown key for model.name=tsm"),
     (["-c", "configs/tsm_demo.yaml", "--device", "cuda:7"], "there is no cuda:7 here"),
     (["-c", "configs/tsm_demo.yaml", "--eval-only"], "name what to evaluate"),
