@@ -46,7 +46,7 @@ def load(settings: Settings) -> Tuple[Scenes, Scenes]:
             "  no data at hand? the demo makes its own: python train.py -c configs/deeplabv3plus_demo.yaml --amp")
     official = any(os.path.isdir(os.path.join(root, folder)) for folder in ("leftImg8bit", "gtFine"))
     splits, notes = _official(settings) if official else _own(settings)
-    looks = masks.survey(root, splits, settings.checked_masks)
+    looks = masks.survey(root, splits, settings.checked_masks, settings.void_masks)
     if official:
         classes = palette.TRAIN_CLASSES
         code = masks.label_ids() if settings.labels == "labelIds" else masks.plain(len(classes))

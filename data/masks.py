@@ -13,6 +13,7 @@ from data.palette import IGNORED, LABELS, TRAIN_IDS
 Pair = Tuple[str, str]  # paths of a picture and its mask, relative to the root
 
 READABLE = ("L", "I;16B", "P", "P;1", "P;2", "P;4")  # Pillow's names of PNG kinds: grey of 8 and 16 bits, palettes
+BLACK_AND_WHITE = [0, IGNORED]
 READERS = 4    # threads that look at masks
 COLUMNS = 100  # width of the table of classes
 
@@ -90,10 +91,11 @@ def same_size(picture: Tuple[int, int], mask: Tuple[int, int]) -> None:
         raise Unfit(f"the picture has {picture[0]} x {picture[1]} pixels, its mask {mask[0]} x {mask[1]}{turned}")
 
 
-def survey(root: str, splits: Sequence[Sequence[Pair]], count: int) -> List[List[Look]]:
+def survey(root: str, splits: Sequence[Sequence[Pair]], count: int, void: bool = False) -> List[List[Look]]:
     """`count` evenly spread masks of each split, without those that are damaged (the stream deals with them).
 
-    Raises UserError, naming the file, for masks that are none, or of another size than their picture.
+    Raises UserError, naming the file, for masks that are none, of another size than their picture, or black and white,
+    unless `void` says that 255 really means pixels that do not count.
     """
     found = []
     with ThreadPoolExecutor(READERS) as pool:
@@ -104,10 +106,12 @@ def survey(root: str, splits: Sequence[Sequence[Pair]], count: int) -> List[List
                 raise UserError(f"{os.path.join(root, pairs[0][1])}: neither this mask with its picture nor one of the "
                                 f"{len(spread) - 1} others looked at can be read")
             found.append(looks)
-    if values_of(found) == [0, IGNORED]:
-        raise UserError(f"{found[0][0].path}: this mask and all others looked at hold nothing but 0 and 255, as "
-                        "black-and-white masks do; but 255 stands for pixels that do not count: write 1 instead of it "
-                        "(if it does mean them, look at more masks with -o data.checked_masks=N)")
+    looks = [look for looks in found for look in looks]
+    white = [look for look in looks if values_of([looks]) == BLACK_AND_WHITE or values_of([[look]]) == BLACK_AND_WHITE]
+    if white and not void:
+        raise UserError(f"{white[0].path}: holds nothing but 0 and 255, as black-and-white masks do; but 255 stands for "
+                        "pixels that do not count: write 1 instead of it, or say -o data.void_masks=true if it does "
+                        "mean them")
     return found
 
 

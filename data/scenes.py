@@ -36,6 +36,7 @@ class SceneSettings(Loading):
     mean: Tuple[float, float, float] = IMAGENET_MEAN
     std: Tuple[float, float, float] = IMAGENET_STD
     checked_masks: int = 40               # of each split, read before a run starts
+    void_masks: bool = False              # whether a mask may hold nothing but 0 and 255
 
     def __post_init__(self):
         super().__post_init__()

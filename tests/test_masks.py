@@ -199,20 +199,22 @@ def test_strange_values_are_an_error_that_names_the_file(tmp_path):
     assert "masks/001.png: holds the value 7; legal are 0 to 2 for the 3 classes and 255" in message
 
 
-@pytest.mark.parametrize("values", [[(0, 255), (0, 255)], [0, 255], [0, (0, 255), 0]])
+@pytest.mark.parametrize("values", [[(0, 255), (0, 255)], [0, 255], [(0, 255), 0, 0], [(0, 255), (0, 1)]])
 def test_black_and_white_masks(values, tmp_path):
     message = complaint(masks.survey, str(tmp_path), [lay(tmp_path, *values)], 9)
     assert "masks/000.png" in message and "black-and-white" in message and "write 1 instead" in message
+    assert masks.survey(str(tmp_path), [lay(tmp_path, *values)], 9, True)
 
 
-@pytest.mark.parametrize("values", [[(0, 255), (0, 1)], [0, 0], [255, 255], [(1, 255)]])
+@pytest.mark.parametrize("values", [[0, 0], [255, 255], [(1, 255)], [(0, 1), 255]])
 def test_masks_that_are_not_black_and_white(values, tmp_path):
     assert masks.survey(str(tmp_path), [lay(tmp_path, *values)], 9)
 
 
-def test_a_split_of_white_and_black_beside_another_is_none(tmp_path):
-    splits = [lay(tmp_path, (0, 1), (0, 2)), lay(tmp_path, (0, 255), split="val")]
-    assert masks.values_of(masks.survey(str(tmp_path), splits, 9)) == [0, 1, 2, 255]
+def test_one_black_and_white_mask_among_others_is_named(tmp_path):
+    splits = [lay(tmp_path, (0, 1), (0, 2)), lay(tmp_path, (0, 1), (0, 255), split="val")]
+    assert f"{splits[1][1][1]}: holds nothing but 0 and 255" in complaint(masks.survey, str(tmp_path), splits, 9)
+    assert masks.values_of(masks.survey(str(tmp_path), splits, 9, True)) == [0, 1, 2, 255]
 
 
 def test_colours_and_sizes_are_errors_that_name_the_file(tmp_path):
@@ -245,7 +247,8 @@ def test_damaged_files_are_left_to_the_stream_unless_none_can_be_read(tmp_path):
 
 def test_the_table_of_shares_and_what_was_never_seen(tmp_path):
     classes = ("sky", "grass", "a rather long name", "cow")
-    splits = masks.survey(str(tmp_path), [lay(tmp_path, (0, 1), (0, 255)), lay(tmp_path, (0, 3), split="val")], 9)
+    splits = masks.survey(str(tmp_path), [lay(tmp_path, (0, 1), (0, 255)), lay(tmp_path, (0, 3), split="val")], 9,
+                          True)
     counts = [masks.judge(looks, masks.plain(4), 4) for looks in splits]
     lines = masks.describe(classes, splits, counts)
     assert lines[0] == "share of the pixels in %, in 2 training and 1 validation masks:"
