@@ -13,7 +13,7 @@ import numpy as np
 HEIGHT, WIDTH = 128, 256  # pixels
 EGO, BORDER, STATIC, DYNAMIC = 1, 2, 4, 5  # ids of Cityscapes, as all labels here; these four are not evaluated
 ROAD, SIDEWALK, BUILDING, POLE, LIGHT, SIGN, VEGETATION, SKY, PERSON, CAR = 7, 8, 11, 17, 19, 20, 21, 23, 24, 26
-FAR = 70.0    # metres: where the street ends in a row of houses
+FAR = 40.0    # metres: where the street ends in a row of houses
 QUARTER = [(1, 0), (0.92, 0.38), (0.71, 0.71), (0.38, 0.92)]
 CIRCLE = QUARTER + [(-y, x) for x, y in QUARTER] + [(-x, -y) for x, y in QUARTER] + [(y, -x) for x, y in QUARTER]
 SIGNS = [CIRCLE, CIRCLE, CIRCLE[1::2], [(-1, -0.7), (1, -0.7), (0, 1.1)], [(-1, 0), (0, 1), (1, 0), (0, -1)],
@@ -193,7 +193,7 @@ def far_end(canvas: Canvas, v: View, rng: np.random.Generator) -> None:
     """What closes the street: houses and trees, all as far away."""
     x = -50.0
     while x < 50:
-        wide, high = rng.uniform(6, 16), rng.uniform(8, 21)
+        wide, high = rng.uniform(6, 16), rng.uniform(4, 10)
         (left, top), (right, bottom) = v.point(x, high, FAR), v.point(x + wide, 0, FAR)
         wall, leaves = v.hazed(pick(rng, WALLS), FAR), v.hazed(pick(rng, LEAVES), FAR)
         canvas.rectangle((left, top), (right, bottom), wall, BUILDING)
@@ -201,7 +201,7 @@ def far_end(canvas: Canvas, v: View, rng: np.random.Generator) -> None:
         panes = pulse((column - left) / 4, 0.25, 0.5) * pulse((y - top) / 5, 0.2, 0.5)
         canvas.paint(panes * 0.45, wall * 0.4, None, place)
         if rng.random() < 0.4:
-            size = rng.uniform(9, 15)
+            size = rng.uniform(9, 14)
             crown(canvas, rng, ((left + right) / 2, bottom - size), size, leaves)
         x += wide
 
@@ -212,7 +212,7 @@ def houses(canvas: Canvas, v: View, rng: np.random.Generator, side: int) -> None
     nearest = v.focal * offset / canvas.labels.shape[1]
     cuts = nearest + np.concatenate([[0.0], np.cumsum(rng.uniform(5, 13, 20))])
     hedge = rng.random(len(cuts)) < 0.2
-    high = np.where(hedge, rng.uniform(3, 4.5, len(cuts)), rng.uniform(5.5, 14, len(cuts)))
+    high = np.where(hedge, rng.uniform(3, 4.5, len(cuts)), rng.uniform(5, 11, len(cuts)))
     fronts = np.concatenate([pick(rng, LEAVES if leafy else WALLS) for leafy in hedge], 2) * rng.uniform(0.75, 1.1)
     glass = np.concatenate([pick(rng, [(55, 60, 70), (90, 105, 120), (120, 130, 140)]) for _ in cuts], 2)
     pitch, sill = rng.uniform(2.2, 3.2, (2, len(cuts))), rng.uniform(0.35, 0.6, len(cuts)) * ~hedge
@@ -322,19 +322,19 @@ def person(canvas: Canvas, v: View, rng: np.random.Generator, x: float, z: float
     def limb(right, up, right_end, up_end, thick, colour):
         canvas.capsule(v.point(x + right * size, up * size, z), v.point(x + right_end * size, up_end * size, z),
                        thick * size * v.focal / z, colour, PERSON)
-    limb(-0.1, 0.9, -0.1 - stride, 0.1, 0.11, legs * 0.85)
-    limb(0.1, 0.9, 0.1 + stride, 0.1, 0.11, legs)
-    limb(0, 1.3, 0, 0.95, 0.24, coat)
-    limb(-0.24, 1.38, -0.3 - swing, 0.85, 0.08, coat * 0.85)
-    limb(0.24, 1.38, 0.3 + swing, 0.85, 0.08, coat * 0.85)
-    limb(0, 1.7, 0, 1.7, 0.14, hair)
-    limb(0, 1.66, 0, 1.62, 0.12, skin)
+    limb(-0.1, 0.9, -0.1 - stride, 0.1, 0.14, legs * 0.85)
+    limb(0.1, 0.9, 0.1 + stride, 0.1, 0.14, legs)
+    limb(0, 1.3, 0, 0.95, 0.28, coat)
+    limb(-0.24, 1.38, -0.3 - swing, 0.85, 0.11, coat * 0.85)
+    limb(0.24, 1.38, 0.3 + swing, 0.85, 0.11, coat * 0.85)
+    limb(0, 1.7, 0, 1.7, 0.18, hair)
+    limb(0, 1.66, 0, 1.62, 0.15, skin)
 
 
 def pole(canvas: Canvas, v: View, rng: np.random.Generator, x: float, z: float, head: str) -> None:
-    """A pole, 2 to 4 pixels wide, that carries a `sign`, a `light`, a `lamp` over the road or nothing (``)."""
+    """A pole, 3 to 6 pixels wide, that carries a `sign`, a `light`, a `lamp` over the road or nothing (``)."""
     metre, metal = v.focal / z, v.hazed(pick(rng, METAL), z)
-    half = min(max(rng.uniform(0.12, 0.18) * metre, 1), 2)
+    half = min(max(rng.uniform(0.12, 0.18) * metre, 1.7), 3)
     tall = {"sign": rng.uniform(2.9, 3.5), "light": rng.uniform(3, 3.6)}.get(head, rng.uniform(5, 7.5))
     (middle, foot), (_, top) = v.point(x, 0, z), v.point(x, tall, z)
     canvas.rectangle((middle - half, top), (middle + half, foot), metal, POLE)
@@ -342,9 +342,9 @@ def pole(canvas: Canvas, v: View, rng: np.random.Generator, x: float, z: float, 
         end = middle + (-1 if x > 0 else 1) * rng.uniform(1.2, 2) * metre
         canvas.capsule((middle, top), (end, top - 2), 1.1, metal, POLE)
     elif head == "sign":
-        sign(canvas, rng, (middle, top), max(rng.uniform(0.55, 0.75) * metre, 6))
+        sign(canvas, rng, (middle, top), max(rng.uniform(0.7, 0.9) * metre, 10))
     elif head == "light":
-        lights(canvas, rng, (middle, top), max(0.29 * metre, 3.2))
+        lights(canvas, rng, (middle, top), max(0.38 * metre, 6))
 
 
 def sign(canvas: Canvas, rng: np.random.Generator, centre: Point, radius: float) -> None:

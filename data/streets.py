@@ -130,13 +130,13 @@ def things(canvas: scene.Canvas, v: scene.View, rng: np.random.Generator) -> Lis
         return int(rng.choice([-1, 1]))
     others = rng.choice(["sign", "sign", "light", "lamp", ""], rng.integers(1, 4))
     for head in ["sign", "light"] + [str(head) for head in others]:
-        put(scene.pole, beside(side(), 0.2, 0.7), rng.uniform(7, 15), head)
+        put(scene.pole, beside(side(), 0.2, 0.7), rng.uniform(6, 11), head)
     for _ in range(rng.integers(1, 4)):
-        put(scene.tree, beside(side(), 0.8, v.walk), rng.uniform(9, 30))
-    for _ in range(rng.integers(2, 5)):
-        put(scene.person, beside(side(), 0, v.walk * 0.9), rng.uniform(6, 11))
-    if rng.random() < 0.4:
-        put(scene.person, rng.uniform(v.left, v.right), rng.uniform(6, 11))
+        put(scene.tree, beside(side(), 0.8, v.walk), rng.uniform(8, 18))
+    for _ in range(rng.integers(1, 4)):
+        put(scene.person, beside(side(), 0, v.walk * 0.7), rng.uniform(5.5, 8.5))
+    for _ in range(rng.integers(1, 3)):
+        put(scene.person, rng.uniform(v.left, v.right), rng.uniform(4.5, 7))
     for label in (scene.STATIC, scene.DYNAMIC):
         if rng.random() < 0.5:
             put(scene.litter, beside(side(), 0.5, v.walk * 0.8), rng.uniform(6, 14), label)
@@ -144,11 +144,11 @@ def things(canvas: scene.Canvas, v: scene.View, rng: np.random.Generator) -> Lis
     crossing = rng.uniform(10, 22) if rng.random() < 0.35 else -np.inf  # where a car turns into the street
     for x in (v.left + 1.0, v.right - 1.0):  # two rows of parked cars
         z = rng.uniform(6, 16)
-        while z < 35 and rng.random() < 0.75:
+        while z < 22 and rng.random() < 0.75:
             if not -6 < z - crossing < 3.5:
                 put(scene.car, x, z, False)
             z += rng.uniform(5.5, 12)
-    z = rng.uniform(9, 35)
+    z = rng.uniform(8, 20)
     if rng.random() < 0.75 and not -6 < z - crossing < 3.5:  # and one that drives
         put(scene.car, rng.uniform(0, v.right - 2.8), z, False)
     if crossing > 0:

@@ -12,8 +12,8 @@ from data import street_scene as scene
 from data.errors import UserError
 
 TRAIN, VAL = 6, 3
-PIXELS = "6e07080ad575beb8803c5ec49a0ccda6"
-FILES = "d9b8b05577c9db50d9cb140d67da1921"
+PIXELS = "bbc178629738aaadd82a7be84ae55d60"
+FILES = "14fde9faad9bc7a4c8b917e36d7f3bc3"
 OFFICIAL = {label.name: label.id for label in palette.LABELS}
 SEEN = ("road", "sidewalk", "building", "pole", "traffic light", "traffic sign", "vegetation", "sky", "person", "car")
 AIR = np.full((3, 1, 1), 200.0)
@@ -240,14 +240,14 @@ def test_the_road_lies_where_the_camera_sees_it():
 
 
 @pytest.mark.parametrize("head", ["", "lamp", "sign", "light"])
-@pytest.mark.parametrize("z", [7, 11, 15])
+@pytest.mark.parametrize("z", [6, 8, 11])
 def test_poles_are_thin(head, z):
     for number in range(5):
         canvas = scene.Canvas()
         scene.pole(canvas, VIEW, rng(number), -3, z, head)
         foot = int(VIEW.point(-3, 0, z)[1])
         widths = (canvas.labels[foot - 20:foot] == scene.POLE).sum(1)
-        assert widths.min() >= 2 and widths.max() <= 4
+        assert widths.min() >= 3 and widths.max() <= 7
         assert {"sign": scene.SIGN, "light": scene.LIGHT}.get(head, scene.POLE) in canvas.labels
 
 

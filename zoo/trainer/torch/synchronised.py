@@ -43,7 +43,7 @@ class Normalise(torch.autograd.Function):
         by_bias = _sums(torch.clone, gradient)
         by_weight = _sums(lambda slope, part: normalised(part).mul_(slope), gradient, x)
         shift, tilt = ((total(each) / ctx.count).float() for each in (by_bias, by_weight))
-        slope = gradient.float() - _along(shift, x) - normalised(x.float()).mul_(_along(tilt, x))
+        slope = normalised(x.float()).mul_(_along(-tilt, x)).add_(gradient).sub_(_along(shift, x))
         return slope.mul_(_along(weight * ctx.scale, x)).to(x.dtype), by_weight.float(), by_bias.float(), None
 
 
