@@ -109,9 +109,9 @@ def survey(root: str, splits: Sequence[Sequence[Pair]], count: int, void: bool =
     looks = [look for looks in found for look in looks]
     white = [look for look in looks if values_of([looks]) == BLACK_AND_WHITE or values_of([[look]]) == BLACK_AND_WHITE]
     if white and not void:
-        raise UserError(f"{white[0].path}: holds nothing but 0 and 255, as black-and-white masks do; but 255 stands for "
-                        "pixels that do not count: write 1 instead of it, or say -o data.void_masks=true if it does "
-                        "mean them")
+        raise UserError(f"{white[0].path}: holds nothing but 0 and 255, as black-and-white masks do; but 255 stands "
+                        "for pixels that do not count: write 1 instead of it, or say -o data.void_masks=true if it "
+                        "does mean them")
     return found
 
 

@@ -53,8 +53,12 @@ class PixelCrossEntropy(nn.Cell):
         return total
 
     def losses(self, logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
-        own = ops.gather_d(ops.log_softmax(logits.astype(mstype.float32), 1), 1, labels.expand_dims(1))
-        return -own.squeeze(1) * valid.astype(mstype.float32)
+        # By products with 0 and 1: picking the label's own logit, and its gradient, takes three times as long on a CPU.
+        wide = logits.astype(mstype.float32)
+        shifted = wide - ops.stop_gradient(wide.max(1, keepdims=True))
+        classes = ops.arange(logits.shape[1]).astype(mstype.int32).reshape(1, -1, 1, 1)
+        own = (shifted * (labels.expand_dims(1) == classes).astype(mstype.float32)).sum(1)
+        return (ops.log(ops.exp(shifted).sum(1)) - own) * valid.astype(mstype.float32)
 
     def hard(self, losses: Tensor, valid: Tensor) -> Tensor:
         """Which pixels to train on: bool (N, H, W)."""
