@@ -13,7 +13,7 @@ from tests.golden_tsm import drawn
 from zoo.tasks import segment
 from zoo.trainer.protocol import Launch, Mode, Plan
 
-CLASSES, RATE = 5, 0.05
+CLASSES, RATE = 5, 0.005
 SMALL = dict(num_classes=CLASSES, head_width=16, low_width=8, aux_width=8, width=8)
 # name -> options, height and width. 65 = 8 * 8 + 1 suits aligned corners; 49 is odd and does not.
 NETS = {

@@ -46,8 +46,8 @@ class Arch:
         resnet.Arch(self.depth, self.num_classes, self.width)
         if self.stem == "deep" and self.width % 2:
             raise ValueError("width: must be even for a deep stem")
-        if self.variant == "paddleseg" and (self.stem != "deep" or self.depth == 18):
-            raise ValueError("variant: paddleseg's nets have a deep stem and 50 or 101 layers")
+        if self.variant == "paddleseg" and self.stem != "deep":
+            raise ValueError("stem: the paddleseg variant has a deep one")
         blocks = resnet.BLOCKS[self.depth][3]
         if self.multi_grid and (len(self.multi_grid) != blocks or min(self.multi_grid) < 1):
             raise ValueError(f"multi_grid: one dilation for each of the {blocks} blocks of layer4, each at least 1")
