@@ -31,6 +31,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         code = run(arguments, request, job)
         job.world.close()
         group.close()
+        job.world.leave(code)
         return code
     except BaseException as error:
         if isinstance(error, OSError) and error.errno in NO_ROOM:

@@ -56,6 +56,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         if job.group.rank == 0:
             print("\n".join(lines))
         job.group.close()
+        job.world.leave(0)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

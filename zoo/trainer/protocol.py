@@ -47,6 +47,9 @@ class World(Protocol):
     def settle(self, wish: Mode) -> Mode: ...
     """What is really done here, nothing left open (level None is fp32). Raises UserError for what can't be honoured."""
     def close(self) -> None: ...
+    def leave(self, code: int) -> None: ...
+    """All have parted: this process ends next, with this exit status. Where an engine does not end safely by itself,
+    end it here."""
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,9 @@ class World:
         if self.size > 1:
             paddle.distributed.destroy_process_group()
 
+    def leave(self, code: int) -> None:
+        pass
+
 
 def start(launch: Launch, device: str, port: int = 0) -> World:
     """The world of this process. device: auto, cpu, cuda or cuda:N, npu or npu:N; several processes take the device of
