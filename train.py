@@ -7,7 +7,7 @@ from typing import List, Optional
 
 from data.errors import UserError
 from data.stream import Bad, open_evaluation, open_training
-from zoo.trainer import airank, checkpoint, cli, config, roll, runs, schedule, start
+from zoo.trainer import airank, checkpoint, cli, config, roll, runs, schedule, shards, start
 from zoo.trainer.evaluate import evaluate
 from zoo.trainer.feed import Account, Feed
 from zoo.trainer.job import Job, assemble, join
@@ -75,7 +75,7 @@ def run(arguments, request: cli.Request, job: Job) -> int:
         stream = open_evaluation(job.val_set, cfg.seed, train.eval_batch, group.rank, group.size)
         began = time.perf_counter()
         trainer.agree()
-        result = evaluate(trainer, stream, job.val_set, job.task.Metric(job.val_set), group, report)
+        result = evaluate(trainer, stream, job.val_set, job.task.Metric(job.val_set, cfg.task), group, report)
         return {"accuracy": result[job.task.PRIMARY], **result, "seconds": time.perf_counter() - began}
 
     if arguments.eval_only:
@@ -102,7 +102,7 @@ def run(arguments, request: cli.Request, job: Job) -> int:
             group.at(f"reading the data of step {done}")
             placed = [next(feed) for _ in range(parts)]
             group.at(f"computing step {done}")
-            receipt = trainer.step(placed, lr)
+            receipt = trainer.step(placed, lr, done - 1)
             meter.add(clock.global_batch)
             console.tick(done)
             # Asked once per step: a signal may come to any rank at any moment, and all stop after the same step.
@@ -118,10 +118,10 @@ def run(arguments, request: cli.Request, job: Job) -> int:
                 if numbers["stuck"] >= train.max_stuck:
                     raise UserError(f"no finite gradient in the last {numbers['stuck']:.0f} updates, up to step {done} "
                                     f"(loss {numbers['loss']}, lr {lr:g}, loss scale {numbers['scale']:g}); "
-                                    f"{trainer.diagnose()}. Lower optim.lr, warm up, or train in fp32")
+                                    f"{roll.findings(group, trainer)}. Lower optim.lr, warm up, or train in fp32")
             meter.pause()
-            improved = False
-            if done == last or clock.due(train.eval_every, done):
+            improved, evaluated = False, done == last or clock.due(train.eval_every, done)
+            if evaluated:
                 best, result = journal.best(), measure(lambda bad: journal.add("bad", **vars(bad)))
                 improved = best is None or result["accuracy"] > best
                 journal.add("eval", step=done, epoch=float(clock.epochs_done(train.eval_every, done)), **result)
@@ -129,10 +129,10 @@ def run(arguments, request: cli.Request, job: Job) -> int:
             if saving:
                 trainer.agree()
             group.at(f"saving step {done}")
-            if first_rank and (saving or improved):
-                record = {**facts, "classes": list(job.val_set.classes), "epoch": float(clock.epochs(done)),
+            if group.gather(saving or improved)[0] if evaluated else saving:  # rank 0 knows what the best was
+                record = {**facts, "classes": job.class_names, "epoch": float(clock.epochs(done)),
                           "metrics": journal.last("eval"), "recipe": recipe}
-                path = checkpoint.save_checkpoint(folder, done, trainer.dump(), record, improved, train.keep)
+                path = shards.save_checkpoint(group, trainer, folder, done, record, improved, train.keep)
                 journal.add("save", step=done, path=path, best=improved)
             meter.go_on()
             if wished is not None:

@@ -1,5 +1,6 @@
 """Weights of other projects to the zoo's names and format, and back to torchvision's and Paddle's. See --help."""
 import argparse
+import hashlib
 import json
 import os
 import sys
@@ -12,8 +13,9 @@ import numpy as np
 
 from data.errors import UserError
 from zoo import find
+from zoo.arcface.spec import HEAD
 from zoo.trainer import config
-from zoo.weights import direction, files, infer, layouts, names, segmentation
+from zoo.weights import direction, faces, files, infer, layouts, names, segmentation
 from zoo.weights.match import match
 
 EPILOG = """\
@@ -32,6 +34,10 @@ origins
                  which is the same function for the zoo's shift (or --keep-direction, and model.shift_direction=past)
   mmseg          open-mmlab/mmsegmentation's DeepLabV3+ on a ResNet, with its auxiliary head or -o auxiliary=false
   paddleseg      PaddleSeg's DeepLabV3P on ResNet50_vd or ResNet101_vd, for model.variant=paddleseg
+  insightface    insightface's IResNet: model.pt, or checkpoint_gpu_0.pt; --head joins the classes of all such files
+  plsc           PLSC 1's ResNet, for model.variant=plsc: the folder of a pass. -o variant=insightface moves epsilons,
+                 slopes and pixels into the other variant; --head joins the classes of all ranks
+  plsc2          PLSC 2's IResNet: NAME.pdparams; --head joins the classes of all NAME_rank*.pdparams
   canonical      a file of the zoo, such as runs/<name>/checkpoints/best/model.safetensors
 
 examples
@@ -41,13 +47,18 @@ examples
   python tools/convert.py TSM_k400_16frames.pdparams tsm_k400.safetensors --shift-div 16
   python tools/convert.py deeplabv3plus_r50-d8_512x1024_80k_cityscapes_20200606_114049-f9fb496d.pth deeplab.safetensors
   python tools/convert.py r101-d16.pth r101.safetensors -o output_stride=16 -o multi_grid=[1,2,4] -o rates=[6,12,18]
+  python tools/convert.py ms1mv3_arcface_r50/backbone.pth r50.safetensors
+  python tools/convert.py plsc/output/119 plsc50.safetensors --head
   python tools/convert.py runs/resnet50_imagenet/checkpoints/best/model.safetensors resnet50.pth --to torchvision
 
 Exit codes: 0 done, 2 nothing written."""
 OPTIONS = {  # of -o
     "tsm": ("depth", "num_classes", "width", "non_local"), "resnet": ("depth", "num_classes", "width"),
     "deeplabv3plus": ("variant", "depth", "stem", "num_classes", "width", "head_width", "low_width", "aux_width",
-                      "auxiliary", *infer.UNSEEN)}
+                      "auxiliary", *infer.UNSEEN),
+    "arcface": ("variant", "depth", "num_classes", "width", "embedding", "size")}
+INFER = {"tsm": infer.classifier, "resnet": infer.classifier, "deeplabv3plus": infer.segmenter,
+         "arcface": infer.embedder}
 TO = {"canonical": (".safetensors",), "torchvision": (".safetensors", ".pth"), "paddle": (".safetensors",)}
 SHIFT_DIV = 8  # the zoo's default, and PaddleVideo's nets of 8 frames
 TSM = ("mit", "mmaction2", "paddlevideo", "canonical")  # what the classifiers of these are if --model does not say
@@ -69,7 +80,7 @@ def parse(argv: Optional[List[str]]) -> argparse.Namespace:
         prog="convert.py", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
         description=__doc__.split(" See")[0])
     add = parser.add_argument
-    add("source", metavar="IN", help=f"one of {', '.join(files.ENDINGS)}; no code is run from it")
+    add("source", metavar="IN", help=f"one of {', '.join(files.ENDINGS)}, or a folder of PLSC; no code is run from it")
     add("target", metavar="OUT", help=".safetensors; with --to torchvision also .pth. Never overwritten")
     add("--model", choices=tuple(OPTIONS), help="default: what files of this origin usually hold")
     add("--origin", choices=("auto", *names.ORIGINS), default="auto", help="default: told from the names")
@@ -80,6 +91,8 @@ def parse(argv: Optional[List[str]]) -> argparse.Namespace:
     add("--shift-div", metavar="N", type=int,
         help="for paddlevideo: 1/N of the channels moves each way, with N the frames it was trained with; default "
              f"{SHIFT_DIV}")
+    add("--head", action="store_true",
+        help="of a net for faces: take the class matrix too, from the files of all ranks")
     add("--keep-direction", action="store_true", help="for paddlevideo: leave the order of the channels")
     return parser.parse_args(argv)
 
@@ -89,16 +102,18 @@ def convert(arguments: argparse.Namespace) -> None:
     if not arguments.target.endswith(TO[arguments.to]):
         raise UserError(f"{arguments.target}: the name must end in {' or '.join(TO[arguments.to])}")
     files.refuse_existing(arguments.target)
-    tensors, metadata = files.read(arguments.source)
+    tensors, metadata, sources = faces.read(arguments.source, arguments.head)
     origin = names.detect(tensors) if arguments.origin == "auto" else arguments.origin
     model = arguments.model or usual_model(origin, tensors)
     turned = origin == "paddlevideo" and model == "tsm"
     if not turned and (arguments.keep_direction or arguments.shift_div is not None):
         raise UserError("--keep-direction and --shift-div are for a tsm of paddlevideo, but this is "
                         f"a {model} of {origin}")
-    segments = model == "deeplabv3plus"
-    if segments and arguments.to != "canonical":
-        raise UserError(f"--to {arguments.to}: that project has no DeepLabV3+ like these")
+    if arguments.to != "canonical" and model in ("deeplabv3plus", "arcface"):
+        raise UserError(f"--to {arguments.to}: that project has no {model} like these")
+    if arguments.head and HEAD not in tensors:
+        raise UserError(f"--head: there is no class matrix in {arguments.source} or beside it; without --head the net "
+                        "alone is taken")
     options = stated(arguments.override, model)
     tensors = layouts.to_canonical(tensors, origin)
     remarks = []
@@ -106,7 +121,10 @@ def convert(arguments: argparse.Namespace) -> None:
         tensors = layouts.without_spare_class(tensors)
         remarks.append("the last of 1001 classes, which no image of ImageNet has, is left out; -o num_classes=1001 "
                        "keeps it")
-    fields = {**(infer.segmenter if segments else infer.classifier)(tensors), **options}
+    moved = origin == "plsc" and options.get("variant") == "insightface"
+    if moved:
+        tensors = faces.to_insightface(tensors)
+    fields = {**INFER[model](tensors), **options}
     print(f"{arguments.source}: {origin}'s names; {model} with "
           + ", ".join(f"{key} {value}" for key, value in fields.items()))
     report = match(tensors, wanted(model, fields))
@@ -122,16 +140,18 @@ def convert(arguments: argparse.Namespace) -> None:
         remarks += direction_remarks
         fields.update(shift_direction="past" if arguments.keep_direction else "future",
                       shift_div=arguments.shift_div or SHIFT_DIV)
-    metadata = {**metadata, "origin": origin, "model": model, "arch": json.dumps(fields),
-                "file": os.path.basename(arguments.source), "sha256": files.sha256(arguments.source)}
-    unstated = [key for key in infer.UNSEEN if segments and key not in fields]
+    metadata = {**metadata, "origin": origin, "model": model, "arch": json.dumps(recorded(fields)),
+                "file": os.path.basename(os.path.normpath(arguments.source)), "sha256": digest(sources)}
+    unstated = [key for key in infer.UNSEEN if model == "deeplabv3plus" and key not in fields]
     if unstated:
         remarks.append(f"no tensor shows {', '.join(unstated)}: the recipe must have them as the net was trained; with "
                        "-o KEY=VALUE here they stand in the file, and a run compares")
+    if model == "arcface" and HEAD not in tensors:
+        remarks.append("without a class matrix: a run that trains it on, or evaluates it, wants -o fresh_head=true")
     if origin == "mmaction2" and fields["non_local"]:
         remarks.append("mmaction2's dot-product blocks have the same names; only embedded-Gaussian ones compute the "
                        "same")
-    for remark in remarks + layouts.notes(origin, fields["depth"] >= 50):
+    for remark in remarks + ([] if moved else layouts.notes(origin, fields["depth"] >= 50)):
         print(f"note: {remark}")
     write = {"canonical": dict, "torchvision": layouts.to_torchvision, "paddle": layouts.to_paddle}[arguments.to]
     save(arguments.target, write(tensors), metadata)
@@ -142,6 +162,8 @@ def usual_model(origin: str, tensors: Mapping[str, np.ndarray]) -> str:
     """What a file of this origin most likely holds; PaddleVideo's without prefixes are ImageNet weights."""
     if segmentation.detect(tensors):
         return "deeplabv3plus"
+    if faces.detect(tensors):
+        return "arcface"
     if origin == "paddlevideo" and not any(name.startswith(("backbone.", "head.")) for name in tensors):
         return "resnet"
     return "tsm" if origin in TSM else "resnet"
@@ -192,7 +214,19 @@ def wanted(model: str, fields: Mapping[str, Any]) -> Dict[str, Tuple[int, ...]]:
         arch = find(model).Arch(**options)
     except ValueError as error:
         raise UserError(str(error)) from None
-    return find(model).shapes(arch)
+    shapes = find(model).shapes(arch)
+    return {name: shape for name, shape in shapes.items() if None not in shape}  # of classes that nothing tells of
+
+
+def recorded(fields: Mapping[str, Any]) -> Dict[str, Any]:
+    """What a run compares its net with. The shape of fc.weight tells what there is to know of the pictures' size."""
+    return {key: value for key, value in fields.items() if key != "size"}
+
+
+def digest(sources: List[str]) -> str:
+    """The SHA-256 of a file, or of those of several, as text in their order."""
+    found = [files.sha256(source) for source in sources]
+    return found[0] if len(found) == 1 else hashlib.sha256("".join(found).encode()).hexdigest()
 
 
 def refuse_other_types(tensors: Mapping[str, np.ndarray]) -> None:

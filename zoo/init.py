@@ -11,9 +11,13 @@ ROWS = 4096  # rows per independently seeded block, so that a rank can draw its 
 
 @dataclass(frozen=True)
 class Law:
-    """zeros, ones, normal (scale = standard deviation) or uniform on [-scale, scale]."""
+    """zeros, ones, constant (= scale), normal (scale = standard deviation) or uniform on [-scale, scale]."""
     kind: str
     scale: float = 0.0
+
+
+def constant(value: float) -> Law:
+    return Law("constant", value)
 
 
 def normal(std: float) -> Law:
@@ -32,9 +36,10 @@ def kaiming_normal(shape: Sequence[int]) -> Law:
 def draw(law: Law, seed: int, name: str, shape: Sequence[int], rows: Optional[Tuple[int, int]] = None) -> np.ndarray:
     """The tensor `name` (or only its rows [first, last)) as float32."""
     first, last = rows or (0, shape[0] if shape else 1)
-    if law.kind in ("zeros", "ones"):
-        return np.full((last - first, *shape[1:]) if shape else (), float(law.kind == "ones"), np.float32)
-    blocks = [np.zeros((0, *shape[1:]), np.float32)]  # a rank may have no row
+    fixed = {"zeros": 0.0, "ones": 1.0, "constant": law.scale}
+    if law.kind in fixed:
+        return np.full((last - first, *shape[1:]) if shape else (), fixed[law.kind], np.float32)
+    drawn = np.empty((last - first, *shape[1:]), np.float32)
     for block in range(first // ROWS, -(-last // ROWS)):
         low, high = block * ROWS, min((block + 1) * ROWS, shape[0])
         rng = np.random.default_rng((seed, zlib.crc32(b"init"), zlib.crc32(name.encode()), block))
@@ -43,5 +48,6 @@ def draw(law: Law, seed: int, name: str, shape: Sequence[int], rows: Optional[Tu
             values = rng.standard_normal(size, dtype=np.float32) * np.float32(law.scale)
         else:
             values = (rng.random(size, dtype=np.float32) * 2 - 1) * np.float32(law.scale)
-        blocks.append(values[max(first - low, 0):last - low])
-    return np.concatenate(blocks)
+        start = max(low, first)
+        drawn[start - first:high - first] = values[start - low:last - low]
+    return drawn

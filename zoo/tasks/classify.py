@@ -41,7 +41,7 @@ def output(settings: Settings) -> Scores:
 class Metric:
     """Counts correct samples. The state is additive: sum it over batches and ranks, then ask for the result."""
 
-    def __init__(self, dataset):
+    def __init__(self, dataset, settings: Settings = Settings()):
         self.views = dataset.views
         self.state = {name: np.zeros((), np.float64) for name in ("samples", "top1", "top5", "loss", "labelled")}
 

@@ -92,7 +92,7 @@ class Metric:
     The state is additive: sum it over ranks, then ask for the result.
     """
 
-    def __init__(self, dataset):
+    def __init__(self, dataset, settings: Settings = Settings()):
         self.classes: Tuple[str, ...] = dataset.classes
         count = len(self.classes)
         self.state = {"confusion": np.zeros((count, count + 1), np.int64), "samples": np.zeros((), np.int64)}

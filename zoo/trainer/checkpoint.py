@@ -9,24 +9,25 @@ import json
 import os
 import re
 import shutil
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
-from safetensors.numpy import save
-
 from data.errors import UserError
 from zoo.weights import files
 
 FOLDER = "checkpoints"
 FILES = ("model.safetensors", "update.safetensors")
+Tensors = Mapping[str, Union[np.ndarray, files.Blocks]]
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
-def save_checkpoint(run: str, step: int, tensors: Mapping[str, np.ndarray], record: Mapping[str, Any], best: bool,
-                    keep: int) -> str:
+def path_of(run: str, step: int) -> str:
+    return os.path.join(run, FOLDER, f"step-{step:08d}")
+
+
+def save_checkpoint(run: str, step: int, tensors: Tensors, record: Mapping[str, Any], best: bool, keep: int) -> str:
     """Write the checkpoint of a step, then drop all but the last `keep` and the best. The folder's path."""
-    folder = os.path.join(run, FOLDER)
-    path = os.path.join(folder, f"step-{step:08d}")
+    folder, path = os.path.join(run, FOLDER), path_of(run, step)
     if not os.path.isdir(path):  # a step's tensors never differ, so an existing one is the same
         aside = os.path.join(folder, f".writing-{step:08d}")
         shutil.rmtree(aside, ignore_errors=True)
@@ -45,16 +46,16 @@ def save_checkpoint(run: str, step: int, tensors: Mapping[str, np.ndarray], reco
     return path
 
 
-def _write(folder: str, step: int, tensors: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> None:
-    is_update = {name: "/" in name for name in tensors}
-    # Class names travel with the weights. One key alone: safetensors writes several in random order, and the same
-    # run must give the same bytes.
-    metadata = {"classes": json.dumps(record["classes"])}
-    sizes = {}
-    for file, update in zip(FILES, (False, True)):
-        names = [name for name in sorted(tensors) if is_update[name] == update]
-        chosen = {name: np.asarray(tensors[name], order="C") for name in names}
-        sizes[file] = write_synced(os.path.join(folder, file), save(chosen, metadata))
+def in_files(tensors: Mapping[str, Any]) -> Tuple[List[str], List[str]]:
+    """The names in each of FILES, in order."""
+    ordered = files.in_file(tensors)
+    return [name for name in ordered if "/" not in name], [name for name in ordered if "/" in name]
+
+
+def _write(folder: str, step: int, tensors: Tensors, record: Mapping[str, Any]) -> None:
+    metadata = {"classes": json.dumps(record["classes"])}  # they travel with the weights
+    sizes = {file: files.stream(os.path.join(folder, file), {name: tensors[name] for name in names}, metadata)
+             for file, names in zip(FILES, in_files(tensors))}
     text = json.dumps({**record, "step": step, "files": sizes}, indent=1)
     write_synced(os.path.join(folder, "checkpoint.json"), text.encode())
 
@@ -65,14 +66,18 @@ def latest(run: str) -> Optional[str]:
     return paths[-1] if paths else None
 
 
-def load_checkpoint(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, Any]]:
-    """All tensors and the record of a checkpoint folder. Raises UserError if a file is missing or was cut."""
+def load_checkpoint(path: str, rows: Optional[Mapping[str, files.Rows]] = None
+                    ) -> Tuple[Dict[str, np.ndarray], Dict[str, Any]]:
+    """All tensors (rows: of some only those, as files.read says) and the record of a checkpoint folder.
+
+    Raises UserError if a file is missing or was cut.
+    """
     record, tensors = load_record(path), {}  # type: Dict[str, Any], Dict[str, np.ndarray]
     try:
         for name, size in record["files"].items():
             if os.path.getsize(os.path.join(path, name)) != size:
                 raise UserError(f"{path}: {name} is not {size} bytes long any more; resume from another checkpoint")
-            tensors.update(files.read(os.path.join(path, name))[0])
+            tensors.update(files.read(os.path.join(path, name), rows)[0])
     except UNREADABLE as error:
         raise _not_readable(path, error) from None
     return tensors, record

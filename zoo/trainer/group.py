@@ -12,7 +12,7 @@ import time
 import zlib
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 import numpy as np
 from safetensors.numpy import load, save
@@ -47,6 +47,14 @@ class Group:
                                                              for name, array in arrays.items()}))]
         return {name: sum((part[name] for part in parts[1:]), parts[0][name]) for name in arrays}
 
+    def hand(self, message: bytes) -> None:
+        """Give rank 0, which takes it, a message. Called by one of the others."""
+        self._over(lambda: send(self._links[0], message))
+
+    def take(self, rank: int) -> bytes:
+        """The message that a rank hands over. Called by rank 0."""
+        return self._over(lambda: receive(self._links[rank]))
+
     def at(self, what: str) -> None:
         """Note what this process is about to do, for the message should it never come back."""
         if self._watch:
@@ -77,15 +85,21 @@ class Group:
         if self.size == 1:
             return [mine]
         self.at("waiting for the others")
+        return self._over(lambda: self._round(mine))
+
+    def _round(self, mine: bytes) -> List[bytes]:
+        if self.rank:
+            send(self._links[0], mine)
+            return unpack(receive(self._links[0]))
+        parts = [mine] + [receive(self._links[rank]) for rank in range(1, self.size)]
+        everything = pack(parts)
+        for link in self._links.values():
+            send(link, everything)
+        return parts
+
+    def _over(self, exchange: Callable[[], Any]) -> Any:
         try:
-            if self.rank:
-                send(self._links[0], mine)
-                return unpack(receive(self._links[0]))
-            parts = [mine] + [receive(self._links[rank]) for rank in range(1, self.size)]
-            everything = pack(parts)
-            for link in self._links.values():
-                send(link, everything)
-            return parts
+            return exchange()
         except Lost:
             time.sleep(10)  # the watch knows who is gone, says so and ends this process
             raise UserError("lost the connection to the other processes") from None

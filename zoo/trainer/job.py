@@ -1,7 +1,7 @@
 """A recipe made real: data, schedule and trainer, assembled once for train.py and the tools alike."""
 import time
 from types import ModuleType
-from typing import Any, Callable, Mapping, NamedTuple, Tuple
+from typing import Any, Callable, List, Mapping, NamedTuple, Tuple
 
 import data
 import zoo
@@ -32,6 +32,11 @@ class Job(NamedTuple):
     group: group.Group
     world: World
     trainer: Trainer
+
+    @property
+    def class_names(self) -> List[str]:
+        """What a checkpoint tells of the classes; nothing where they are only numbers."""
+        return [] if isinstance(self.val_set.classes, range) else list(self.val_set.classes)
 
 
 def join(request: Request, variables: Mapping[str, str]) -> group.Group:
@@ -64,6 +69,11 @@ def assemble(request: Request, joined: group.Group) -> Job:
                         f"{least} samples at least, not {seen}; make train.batch larger"
                         + ("" if cfg.train.sync_bn else " or share statistics over processes with train.sync_bn=true"))
 
+    few = [name for name in getattr(spec, "SHARDS", ()) if spec.shapes(arch)[name][0] < joined.size]
+    if few:
+        raise UserError(f"{few[0]} has {spec.shapes(arch)[few[0]][0]} rows, fewer than there are processes "
+                        f"({joined.size}); start fewer")
+
     backend, Net = zoo.load_trainer(cfg.framework), zoo.load_net(model, cfg.framework)
     address = joined.launch.address
     port = joined.gather(group.free_port(address) if joined.size > 1 and joined.rank == 0 else 0)[0]
@@ -80,7 +90,8 @@ def assemble(request: Request, joined: group.Group) -> Job:
     plan = Plan(fields=train_set.fields + tuple(source.field for source in noise),
                 noise=tuple(source.name for source in noise), rule=rule, mode=mode,
                 momentum=cfg.optim.momentum, clip_norm=cfg.optim.clip_norm, accumulate=portion.accumulate,
-                sync_bn=train.sync_bn, compress=train.compress, output=task.output(cfg.task))
+                sync_bn=train.sync_bn, compress=train.compress, output=task.output(cfg.task),
+                clip_split=cfg.optim.clip_split, keep_fp32=getattr(spec, "KEEP_FP32", ()), seed=cfg.seed)
     trainer = backend.Trainer(Net, arch, task.objective(cfg.task), plan, world)
     report = match({param.name: param for param in trainer.params}, spec.shapes(arch))
     if not report.complete:

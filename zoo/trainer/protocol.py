@@ -58,6 +58,7 @@ class Param:
     name: str
     shape: Tuple[int, ...]
     statistic: bool = False
+    rows: Optional[Tuple[int, int]] = None  # split over ranks: this one holds these, [first, last), of shape[0]
 
     @property
     def size(self) -> int:
@@ -70,7 +71,7 @@ class Plan:
 
     fields describe a training batch: the net's input, the targets of the objective, then noise for the net.
     rule: canonical name -> (learning-rate factor, weight decay). A factor of 0 freezes the parameter; a batch
-    normalisation so frozen uses its running statistics.
+    normalisation whose weight and bias are frozen uses its running statistics.
     """
     fields: Tuple[Field, ...]
     noise: Tuple[str, ...]           # names of the fields that are noise
@@ -82,6 +83,9 @@ class Plan:
     accumulate: int = 1
     sync_bn: bool = False            # statistics of a batch over all ranks; else each rank its own
     compress: bool = False           # gradients travel between ranks as fp16
+    clip_split: bool = True          # clip by the gradient of parameters split over ranks too, and clip theirs
+    keep_fp32: Tuple[str, ...] = ()  # names of the net's modules that compute in fp32 whatever the mode
+    seed: int = 0                    # of what a step draws, together with its number
     output: Any = classify.Scores()  # of the task: what predict makes of the net's output
 
 
@@ -91,9 +95,10 @@ class Trainer(Protocol):
     def put(self, batch: Batch) -> Placed: ...
     """Copy a batch to the device ahead of time; may return before the copy is done. A training batch holds all fields
     of the plan and `valid`, one to predict only the net's input, perhaps at several scales."""
-    def step(self, parts: Sequence[Placed], lr: float) -> Receipt: ...
+    def step(self, parts: Sequence[Placed], lr: float, number: int = 0) -> Receipt: ...
     """One update from `accumulate` parts, by the mean loss over them all and over all ranks. An update whose gradient
-    is not finite is skipped as a whole. Never waits for the device, unless the framework can't skip there (Paddle)."""
+    is not finite on any rank is skipped as a whole on all. number: of the updates before it; what a step draws goes by
+    it. Never waits for the device, unless the framework can't skip there (Paddle) or a step draws (Partial FC)."""
     def read(self, receipt: Receipt) -> Dict[str, float]: ...
     """loss (this rank's share: the shares of all ranks add up to the mean), grad_norm (before clipping), scale, skipped
     (updates so far), stuck (updates skipped in a row). Waits."""
@@ -103,7 +108,8 @@ class Trainer(Protocol):
     def agree(self) -> None: ...
     """Give all ranks the mean of their running statistics. Called by all, before an evaluation or a dump."""
     def dump(self) -> Dict[str, np.ndarray]: ...
-    """Weights and running statistics by canonical name, and the state of the update: momentum/<name>, scaler/<name>."""
+    """Weights and running statistics by canonical name, and the state of the update: momentum/<name>, scaler/<name>.
+    Of a parameter split over ranks the rows held here, perhaps not copied: use them before the next step."""
     def load(self, tensors: Mapping[str, np.ndarray]) -> None: ...
     """Take over any subset of what dump returns."""
     def diagnose(self) -> str: ...

@@ -80,6 +80,8 @@ class Optim:
     momentum: float = 0.9
     weight_decay: float = 1e-4
     clip_norm: Optional[float] = None       # of the gradient over all parameters, L2
+    clip_split: bool = True                 # false: parameters split over processes (a class matrix) neither count
+                                            # nor are clipped
 
     def __post_init__(self):
         for key in ("lr", "gamma", "power", "min_lr", "warmup_start", "momentum", "weight_decay"):

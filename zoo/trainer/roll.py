@@ -8,6 +8,7 @@ from typing import Any, Dict, List
 from data.errors import UserError
 from zoo.trainer import config
 from zoo.trainer.group import Group
+from zoo.trainer.protocol import Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = ("device", "out")  # keys of a recipe that may differ from rank to rank
@@ -44,3 +45,9 @@ def code_version() -> str:
 def present(group: Group, device: str, framework: str) -> List[Dict[str, str]]:
     """host, device and framework of every rank."""
     return group.gather({"host": socket.gethostname(), "device": device, "framework": framework})
+
+
+def findings(group: Group, trainer: Trainer) -> str:
+    """What is not finite on any rank, for a person."""
+    found = sorted(set(group.gather(trainer.diagnose())))
+    return "; ".join(text for text in found if text != "all finite") or "all finite"

@@ -34,8 +34,11 @@ def _restore(cfg: Config, job: Job, resume: Optional[str], say: Callable[[str], 
         tensors, origin = initial(cfg, job.spec, job.arch, job.trainer.params, job.val_set.classes, say)
         job.trainer.load(tensors)
         return 0, origin
-    tensors, record = load_checkpoint(path)
-    report = match(tensors, {name: array.shape for name, array in job.trainer.dump().items()})
+    split = {param.name: param for param in job.trainer.params if param.rows}
+    held = job.trainer.dump()
+    owners = {name: split.get(name.rpartition("/")[2]) for name in held}
+    tensors, record = load_checkpoint(path, {name: _rows(param) for name, param in owners.items() if param})
+    report = match(tensors, {name: array.shape for name, array in held.items()})
     if not report.complete:
         raise UserError(f"{path} does not fit this net:\n{report}")
     if record["global_batch"] != job.clock.global_batch:
@@ -54,11 +57,11 @@ def initial(cfg: Config, spec: ModuleType, arch: Any, params: Sequence[Param], c
 
     Raises UserError with a report if a file does not hold exactly what the net needs.
     """
-    drawn = {param.name: init.draw(spec.init(arch, param.name, param.shape), cfg.seed, param.name, param.shape)
-             for param in params}
+    drawn = {param.name: init.draw(spec.init(arch, param.name, param.shape), cfg.seed, param.name, param.shape,
+                                   param.rows) for param in params}
     if cfg.weights:
         path = model_file(cfg.weights)
-        tensors, metadata = files.read(path)
+        tensors, metadata = files.read(path, {param.name: _rows(param) for param in params if param.rows})
         _compare_arch(json.loads(metadata.get("arch", "{}")), cfg.model, path)
         if "classes" in metadata and not cfg.fresh_head:
             _compare_classes(json.loads(metadata["classes"]), classes, path, say)
@@ -69,6 +72,10 @@ def initial(cfg: Config, spec: ModuleType, arch: Any, params: Sequence[Param], c
         tensors = imagenet.named(files.read(path)[0], drawn)
         return _merge(drawn, tensors, spec.is_new, path, say), f"{origin}, {path}"
     return drawn, f"drawn from seed {cfg.seed}"
+
+
+def _rows(param: Param) -> files.Rows:
+    return (param.shape[0], *param.rows)
 
 
 def model_file(path: str) -> str:

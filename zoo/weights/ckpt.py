@@ -53,10 +53,10 @@ def _checked(content: bytes) -> bytes:
 def _parts(content: memoryview) -> Dict[str, Tuple[List[int], str, List[memoryview]]]:
     """Name -> dimensions, type, and the pieces of the content in order. Raises ValueError."""
     found: Dict[str, Tuple[List[int], str, List[memoryview]]] = {}
-    for number, value in _fields(content):
+    for number, value in fields(content):
         if number != 1 or isinstance(value, int):
             raise ValueError(f"a field {number} where a value must be")
-        entry = dict(_fields(value))
+        entry = dict(fields(value))
         name = str(_bytes(entry, 1, "a value without name"), "utf-8")
         dims, kind, piece = _tensor_proto(_bytes(entry, 2, f"{name} is no tensor"), name)
         known = found.setdefault(name, (dims, kind, []))
@@ -68,14 +68,14 @@ def _parts(content: memoryview) -> Dict[str, Tuple[List[int], str, List[memoryvi
 
 def _tensor_proto(message: memoryview, name: str) -> Tuple[List[int], str, memoryview]:
     dims: List[int] = []
-    fields: Dict[int, Union[int, memoryview]] = {}
-    for number, value in _fields(message):
+    found: Dict[int, Union[int, memoryview]] = {}
+    for number, value in fields(message):
         if number == 1:
             dims += [value] if isinstance(value, int) else _packed(value)
         else:
-            fields[number] = value
-    kind = str(_bytes(fields, 2, f"{name} has no type"), "utf-8")
-    return dims, kind, _bytes(fields, 3, f"{name} has no content")
+            found[number] = value
+    kind = str(_bytes(found, 2, f"{name} has no type"), "utf-8")
+    return dims, kind, _bytes(found, 3, f"{name} has no content")
 
 
 def _tensor(dims: List[int], kind: str, pieces: List[memoryview]) -> np.ndarray:
@@ -97,7 +97,7 @@ def _bytes(fields: Dict[int, Union[int, memoryview]], number: int, otherwise: st
     return value
 
 
-def _fields(message: memoryview) -> Iterator[Tuple[int, Union[int, memoryview]]]:
+def fields(message: memoryview) -> Iterator[Tuple[int, Union[int, memoryview]]]:
     """(number, value) of a message's fields: an integer, or bytes. Raises ValueError where it is cut or foreign."""
     at = 0
     while at < len(message):

@@ -2,11 +2,12 @@
 import contextlib
 import hashlib
 import json
+import math
 import os
-from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
-from safetensors import SafetensorError, deserialize
+from safetensors import SafetensorError, deserialize, safe_open
 from safetensors.numpy import save
 
 from data.errors import UserError
@@ -18,12 +19,29 @@ ENDINGS = (".safetensors", *TORCH, PADDLE, MINDSPORE)
 # What the training files of mmengine hold beside tensors: a log of the losses, in numpy arrays.
 BESIDE = ("mmengine.logging.history_buffer.HistoryBuffer", "builtins.getattr", "numpy.ndarray", "numpy.dtype",
           *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")))
+Rows = Tuple[int, int, int]  # of a tensor that has so many rows: [first, last)
 DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32, "I16": np.int16,
           "I8": np.int8, "U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8, "BOOL": np.bool_}
+NAMES = {np.dtype(kind).str[1:]: name for name, kind in DTYPES.items()}
 
 
-def read(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
+class Shaped(NamedTuple):
+    """What is known of a tensor that has not been read."""
+    shape: Tuple[int, ...]
+
+
+class Blocks(NamedTuple):
+    """A tensor that is never whole in memory: its rows come block by block, once."""
+    shape: Tuple[int, ...]
+    dtype: np.dtype
+    blocks: Iterable[np.ndarray]
+
+
+def read(path: str, rows: Optional[Mapping[str, Rows]] = None) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
     """The tensors of a file by name and its metadata; 16-bit floats come as float32.
+
+    rows: of these tensors, if they have as many rows as is said, only those rows are taken (and of a safetensors file
+    only those are read).
 
     Metadata are those of safetensors; of mmsegmentation's files `classes` and `palette`, in JSON; else there are none.
     Of a dict with an entry `state_dict` that entry is taken. Raises UserError if the file is missing, cut, of another
@@ -31,15 +49,19 @@ def read(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
     """
     if not os.path.isfile(path):
         raise UserError(f"{path}: no such file")
+    rows = rows or {}
     if str(path).endswith(".safetensors"):
-        return _read_safetensors(path)
+        return _read_rows(path, rows) if rows else _read_safetensors(path)
     if str(path).endswith(TORCH):
-        return _read_torch(path)
-    if str(path).endswith(PADDLE):
-        return pickled.read(path), {}
-    if str(path).endswith(MINDSPORE):
-        return ckpt.read(path), {}
-    raise UserError(f"{path}: the name must end in one of {', '.join(ENDINGS)}")
+        tensors, metadata = read_torch(path)
+    elif str(path).endswith((PADDLE, MINDSPORE)):
+        tensors, metadata = (pickled if str(path).endswith(PADDLE) else ckpt).read(path), {}
+    else:
+        raise UserError(f"{path}: the name must end in one of {', '.join(ENDINGS)}")
+    for name, (count, first, last) in rows.items():
+        if name in tensors and tensors[name].shape[:1] == (count,):
+            tensors[name] = tensors[name][first:last]
+    return tensors, metadata
 
 
 def write(path: str, tensors: Mapping[str, np.ndarray], metadata: Optional[Mapping[str, str]] = None) -> None:
@@ -85,16 +107,71 @@ def sha256(path: str) -> str:
     return digest.hexdigest()
 
 
+def stream(path: str, tensors: Mapping[str, Union[np.ndarray, Blocks]], metadata: Mapping[str, str]) -> int:
+    """Write a safetensors file and wait until it is on the disk. Its size in bytes.
+
+    The library's own writer, whose bytes these are, wants every tensor whole in memory; here Blocks are written as they
+    come, in the order of `in_file`.
+    """
+    header: Dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    place = 0
+    for name in in_file(tensors):
+        size = math.prod(tensors[name].shape) * tensors[name].dtype.itemsize
+        header[name] = {"dtype": NAMES[tensors[name].dtype.str[1:]], "shape": list(tensors[name].shape),
+                        "data_offsets": [place, place + size]}
+        place += size
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in in_file(tensors):
+            tensor = tensors[name]
+            for block in tensor.blocks if isinstance(tensor, Blocks) else [tensor]:
+                file.write(np.asarray(block, order="C").data)
+        file.flush()
+        os.fsync(file.fileno())
+        return file.tell()
+
+
+def in_file(tensors: Mapping[str, Any]) -> List[str]:
+    """The names of tensors in the order in which a file holds them: wide types first, for alignment."""
+    return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
+
+
 def metadata(path: str) -> Dict[str, str]:
     """The metadata of a safetensors file, without reading its tensors. Raises UserError if there is no sane header."""
+    return _header(path).get("__metadata__", {})
+
+
+def shapes(path: str) -> Dict[str, Shaped]:
+    """The shapes of a safetensors file's tensors, without reading them. Raises UserError as metadata does."""
+    return {name: Shaped(tuple(entry["shape"])) for name, entry in _header(path).items() if name != "__metadata__"}
+
+
+def _header(path: str) -> Dict[str, Any]:
     try:
         with open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
             if size > os.path.getsize(path):
                 raise ValueError
-            return json.loads(file.read(size)).get("__metadata__", {})
-    except (OSError, ValueError, AttributeError):
+            return dict(json.loads(file.read(size)))
+    except (OSError, ValueError, TypeError):
         raise UserError(f"{path} is no whole safetensors file; remove it and fetch or convert it again") from None
+
+
+def _read_rows(path: str, rows: Mapping[str, Rows]) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
+    try:
+        with safe_open(path, framework="np") as file:
+            tensors = {}
+            for name in file.keys():
+                part = file.get_slice(name)
+                count, first, last = rows.get(name, (None, None, None))
+                tensors[name] = part[first:last] if [count] == part.get_shape()[:1] else file.get_tensor(name)
+    except (SafetensorError, OSError, TypeError) as error:
+        raise UserError(f"{path} is no whole safetensors file of numpy's types ({error}); fetch or convert it "
+                        "again") from None
+    return {name: array.astype(np.float32) if array.dtype == np.float16 else array
+            for name, array in tensors.items()}, metadata(path)
 
 
 def _read_safetensors(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
@@ -127,7 +204,8 @@ class _Ignored:
         pass
 
 
-def _read_torch(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
+def read_torch(path: str, entry: Optional[str] = None) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
+    """As read, of a file of torch.save whatever its name; of a dict with more in it, only the entry that is named."""
     try:
         import torch
     except ModuleNotFoundError:
@@ -143,11 +221,14 @@ def _read_torch(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
             f"({type(error).__name__}: {reason}). If you trust it, load it elsewhere and save its state_dict alone"
         ) from None
     metadata = {}
-    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
+    if entry is not None:
+        content = content.get(entry) if isinstance(content, dict) else None
+    elif isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
         metadata = _classes(content.get("meta"))
         content = content["state_dict"]
     if not isinstance(content, dict) or not content:
-        raise UserError(f"{path} holds no named tensors but a {type(content).__name__}; save a state_dict")
+        what = f"{entry} with tensors" if entry else f"named tensors but a {type(content).__name__}"
+        raise UserError(f"{path} holds no {what}; save a state_dict")
     arrays = {}
     for name, value in content.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):

@@ -1,9 +1,11 @@
 """What canonical tensors say about the net they fill: the options of its Arch. What no tensor shows is not guessed."""
+import math
 from typing import Any, Dict, Mapping, Tuple
 
 import numpy as np
 
 from data.errors import UserError
+from zoo.arcface import spec as arcface
 from zoo.deeplabv3plus import spec as deeplab
 from zoo.resnet.spec import BLOCKS
 
@@ -48,9 +50,35 @@ def segmenter(tensors: Mapping[str, np.ndarray]) -> Dict[str, Any]:
     return found
 
 
+def embedder(tensors: Mapping[str, np.ndarray]) -> Dict[str, Any]:
+    """Of an ArcFace: variant, depth, widths, a size of pictures that fits, and classes if there is a class matrix.
+
+    Raises UserError.
+    """
+    shapes = {name: array.shape for name, array in tensors.items()}
+    blocks = _blocks(shapes)
+    depths = [depth for depth, counts in arcface.BLOCKS.items() if counts == blocks]
+    if not depths:
+        raise UserError(f"layers of {blocks} blocks are no IResNet known here; known are: "
+                        + ", ".join(f"{depth} {counts}" for depth, counts in arcface.BLOCKS.items()))
+    _need(shapes, "IResNet", {"conv1.weight": 4, "prelu.weight": 1, "fc.weight": 2})
+    embedding, features = shapes["fc.weight"]
+    width = shapes["conv1.weight"][0]
+    found = {"variant": "plsc" if shapes["prelu.weight"] == (1,) else "insightface", "depth": depths[0], "width": width,
+             "embedding": embedding, "size": 16 * math.isqrt(features // (8 * width))}
+    if arcface.HEAD in shapes:
+        found["num_classes"] = shapes[arcface.HEAD][0]
+    return found
+
+
+def _blocks(shapes: Shapes) -> Tuple[int, ...]:
+    """Of layer1..layer4."""
+    return tuple(len({name.split(".")[1] for name in shapes if name.startswith(f"layer{i}.")}) for i in (1, 2, 3, 4))
+
+
 def _depth(shapes: Shapes) -> int:
     """Of the ResNet whose layers these are."""
-    blocks = tuple(len({name.split(".")[1] for name in shapes if name.startswith(f"layer{i}.")}) for i in (1, 2, 3, 4))
+    blocks = _blocks(shapes)
     bottleneck = any(name.startswith("layer") and name.endswith(".conv3.weight") for name in shapes)
     depths = [depth for depth, counts in BLOCKS.items() if counts == blocks and (depth >= 50) == bottleneck]
     if not depths:

@@ -7,7 +7,7 @@ import numpy as np
 from data.errors import UserError
 from zoo.weights.names import COUNTER, block_count, canonical_name, is_state
 
-PADDLE = ("paddle_vision", "paddleclas", "paddlevideo")  # their linear layers are (inputs, outputs)
+PADDLE = ("paddle_vision", "paddleclas", "paddlevideo", "plsc", "plsc2")  # their linear layers are (inputs, outputs)
 EPSILON = 1e-5            # of every batch normalisation here
 MINDSPORE_EPSILON = 1e-4  # of mindspore-ai/models'
 DISTANCE = "measured on a ResNet-50: logits up to 0.09 apart, at a standard deviation of 0.27"
@@ -75,6 +75,9 @@ def notes(origin: str, bottleneck: bool) -> List[str]:
     if origin == "paddleseg":
         return ["PaddleSeg's nets want pixels with another mean and deviation than ImageNet's: give the run "
                 "-o data.mean=[0.5,0.5,0.5] -o data.std=[0.5,0.5,0.5]"]
+    if origin == "plsc":
+        return ["PLSC's nets want pixels as (x - 127.5) / 128: give the run -o data.normalisation=plsc, or convert "
+                "with -o variant=insightface, which moves this into the weights"]
     return []
 
 

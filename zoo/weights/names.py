@@ -10,13 +10,13 @@
     mindcv         mindspore-lab/mindcv: the same, but classifier and down_sample
     canonical      zoo/resnet/spec.py and zoo/tsm/spec.py
 
-Those of DeepLabV3+ are in segmentation.py. What differs beside the names is in layouts.py.
+Those of DeepLabV3+ are in segmentation.py, those of ArcFace in faces.py; what differs beside the names, in layouts.py.
 """
 import re
 from typing import Iterable, List, Match
 
 from data.errors import UserError
-from zoo.weights import segmentation
+from zoo.weights import faces, segmentation
 
 COUNTER = "num_batches_tracked"  # torch counts batches; nothing here depends on the count
 STAGES = {sum(counts): counts for counts in ((2, 2, 2, 2), (3, 4, 6, 3), (3, 4, 23, 3), (3, 8, 36, 3))}
@@ -90,6 +90,9 @@ RULES = {
     ),
     "mmseg": segmentation.MMSEG,
     "paddleseg": PADDLE_NORM + segmentation.PADDLESEG,
+    "insightface": faces.INSIGHTFACE,
+    "plsc": (),                                         # all in faces.plsc_names
+    "plsc2": PADDLE_NORM + ((r"\._weight$", ".weight"),),
     "canonical": (),
 }
 ORIGINS = tuple(RULES)
@@ -98,8 +101,9 @@ ORIGINS = tuple(RULES)
 def detect(names: Iterable[str]) -> str:
     """Which project wrote these names. Raises UserError if none of those known here did."""
     names = list(names)
-    if segmentation.detect(names):
-        return segmentation.detect(names)
+    found = segmentation.detect(names) or faces.detect(names)
+    if found:
+        return found
     norms = {name.rsplit(".", 1)[-1] for name in names}
     if "_mean" in norms:  # the names of Paddle's BatchNorm
         if any("._batch_norm." in name for name in names):
@@ -131,6 +135,8 @@ def canonical_name(name: str, origin: str, blocks: int = 16) -> str:
     if origin in ("mit", "mmaction2"):
         # the shift, the temporal pool and the non-local block of both wrap a module: a step in the path
         name = ".".join(part for part in name.split(".") if part not in ("net", "block"))
+    if origin == "plsc":
+        return faces.plsc_names(blocks).get(name, name)
     for pattern, replacement in RULES[origin]:
         name = re.sub(pattern, replacement, name)
     return re.sub(r"^blocks\.(\d+)\.", lambda match: staged(match, blocks), name) if origin == "paddleclas" else name
@@ -147,9 +153,10 @@ def staged(match: Match, blocks: int) -> str:
 
 
 def block_count(names: Iterable[str]) -> int:
-    """How many blocks are numbered through in these names: 0 if none are."""
+    """How many blocks the layers numbered through in these names make: 0 if none are."""
+    names = list(names)
     numbers: List[int] = [int(found[1]) for found in (re.match(r"blocks\.(\d+)\.", name) for name in names) if found]
-    return max(numbers, default=-1) + 1
+    return max(numbers, default=-1) + 1 or faces.block_count(names)
 
 
 def is_state(name: str, names: Iterable[str], origin: str) -> bool:

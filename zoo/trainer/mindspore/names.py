@@ -3,7 +3,8 @@ from typing import Dict
 
 from mindspore import Parameter, nn
 
-RENAMED = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
+RENAMED = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var",
+           "w": "weight"}  # of a PReLU
 
 
 def tensors(net: nn.Cell) -> Dict[str, Parameter]:

@@ -1,10 +1,16 @@
-"""The objectives of zoo/tasks in MindSpore: `count` and `total`, as in zoo/trainer/torch/objectives.py."""
+"""The objectives of zoo/tasks in MindSpore: `count`, and `total` as `construct`, as in zoo/trainer/torch/objectives.py.
+
+One that has a parameter of its own, split over ranks, names it in `shards`, and `begin` is called with all parts of an
+update before it. It writes out its gradients itself: `construct` gives the total and its gradients by the net's output
+and by the rows used.
+"""
 from typing import Dict, Union
 
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
-from zoo.tasks import classify, segment
+from zoo.tasks import classify, face, segment
+from zoo.trainer.mindspore.margin import Margin
 
 
 class CrossEntropy(nn.Cell):
@@ -73,8 +79,10 @@ class PixelCrossEntropy(nn.Cell):
         return ops.logical_and(valid, own < edge)
 
 
-def build(objective) -> Union[CrossEntropy, PixelCrossEntropy]:
-    """The implementation of a task's objective."""
+def build(objective, arch=None, plan=None, world=None) -> Union[CrossEntropy, PixelCrossEntropy, Margin]:
+    """The implementation of a task's objective. arch, plan, world: for one that has parameters of its own."""
+    if isinstance(objective, face.Margin):
+        return Margin(objective, arch, plan, world)
     if isinstance(objective, segment.PixelCrossEntropy):
         return PixelCrossEntropy(objective)
     if isinstance(objective, classify.CrossEntropy):

@@ -7,7 +7,7 @@ from typing import Callable, Optional, Sequence, Tuple, Union
 from mindspore import Tensor, ops
 from mindspore import dtype as mstype
 
-from zoo.tasks import classify, segment
+from zoo.tasks import classify, face, segment
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -52,8 +52,21 @@ class ClassMap:
         return ops.interpolate(logits, tuple(size), mode="bilinear", align_corners=self.align_corners)
 
 
-def build(output, arch) -> Union[Scores, ClassMap]:
+class Embeddings:
+    """zoo.tasks.face.Embeddings: float32 (N, 1 or 2, d), of the picture and of its mirror image."""
+
+    def __init__(self, settings: face.Embeddings):
+        self.flip = settings.flip
+
+    def __call__(self, net: Forward, images: Sequence[Tensor], size: Optional[Tuple[int, int]]) -> Tensor:
+        passes = (images[0], ops.flip(images[0], (2,))) if self.flip else (images[0],)
+        return ops.stack([net(image) for image in passes], 1)
+
+
+def build(output, arch) -> Union[Scores, ClassMap, Embeddings]:
     """The implementation of a task's output for a net of this architecture."""
+    if isinstance(output, face.Embeddings):
+        return Embeddings(output)
     if isinstance(output, classify.Scores):
         return Scores()
     if isinstance(output, segment.ClassMap):

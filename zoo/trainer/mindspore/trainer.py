@@ -10,6 +10,7 @@ from data.batch import Batch, Field
 from zoo.trainer.mindspore import outputs, parallel
 from zoo.trainer.mindspore.names import is_statistic, tensors
 from zoo.trainer.mindspore.objectives import build
+from zoo.trainer.mindspore.shard import Shard
 from zoo.trainer.mindspore.update import Add, Gradient, Scaler, Step, Update, scalar
 from zoo.trainer.mindspore.world import World
 from zoo.trainer.protocol import Param, Plan
@@ -29,13 +30,14 @@ class Trainer:
         for name, parameter in self.named.items():
             parameter.name = name
             parameter.requires_grad = not is_statistic(name) and plan.rule(name)[0] != 0
-        self.params = tuple(Param(name, tuple(tensor.shape), is_statistic(name))
-                            for name, tensor in self.named.items())
         self.trained = {name: tensor for name, tensor in self.named.items() if tensor.requires_grad}
         self.velocities = {name: Parameter(ops.zeros_like(tensor), f"momentum/{name}", requires_grad=False)
                            for name, tensor in self.trained.items()}
         self.scaler = Scaler(self.mode.compute == "fp16", plan.loss_scale)
-        self.objective, self.output = build(objective), outputs.build(plan.output, arch)
+        self.objective, self.output = build(objective, arch, plan, world), outputs.build(plan.output, arch)
+        self.shards: Dict[str, Shard] = getattr(self.objective, "shards", {})
+        self.named.update((name, shard.values) for name, shard in self.shards.items())
+        self.params = tuple(self._param(name, tensor) for name, tensor in self.named.items())
         self.inputs = (plan.fields[0].name,) + plan.noise
         self.prepare = Normalise(plan.fields[0])
 
@@ -52,7 +54,7 @@ class Trainer:
                                  world.size)
         self.update = Update(weights, ParameterTuple(self.velocities.values()),
                              [plan.rule(name) for name in self.trained], plan.momentum, plan.clip_norm, self.scaler,
-                             mean)
+                             mean, *self.shards.values(), clip_split=plan.clip_split, ranks=world.size)
         self.single, self.add = Step(self.gradient, self.update), Add()
         self.predictor = Predictor(self.prepare, self.net)
 
@@ -60,7 +62,9 @@ class Trainer:
         return {name: Tensor(array.astype(np.int32) if array.dtype == np.int64 else array)
                 for name, array in batch.items()}
 
-    def step(self, parts: Sequence[Placed], lr: float) -> Dict[str, Tensor]:
+    def step(self, parts: Sequence[Placed], lr: float, number: int = 0) -> Dict[str, Tensor]:
+        if self.shards:
+            parts = self.objective.begin(parts, number)
         count = self._count(parts)
         rate = scalar(lr)
         if len(parts) == 1:
@@ -69,7 +73,7 @@ class Trainer:
             loss, gradient = self.gradient(count, *self._fields(parts[0]))
             for part in parts[1:]:
                 loss, gradient = self.add(loss, gradient, *self.gradient(count, *self._fields(part)))
-            numbers = self.update(rate, loss, gradient)
+            numbers = self.update(rate, loss, gradient, parts[0].get("index"))
         return dict(zip(("loss", "grad_norm", "scale", "skipped", "stuck"), numbers))
 
     def read(self, receipt: Mapping[str, Tensor]) -> Dict[str, float]:
@@ -83,7 +87,9 @@ class Trainer:
             parallel.average([tensor for name, tensor in self.named.items() if is_statistic(name)], self.size)
 
     def dump(self) -> Dict[str, np.ndarray]:
-        return {name: tensor.asnumpy().copy() for name, tensor in self._state().items()}
+        split = {key for name in self.shards for key in (name, f"momentum/{name}")}
+        arrays = {name: tensor.asnumpy() for name, tensor in self._state().items()}
+        return {name: array if name in split else array.copy() for name, array in arrays.items()}
 
     def load(self, values: Mapping[str, np.ndarray]) -> None:
         state = self._state()
@@ -104,6 +110,7 @@ class Trainer:
 
     def _state(self) -> Dict[str, Parameter]:
         state = {**self.named, **{f"momentum/{name}": tensor for name, tensor in self.velocities.items()}}
+        state.update((f"momentum/{name}", shard.momentum) for name, shard in self.shards.items())
         state.update((f"scaler/{name}", getattr(self.scaler, name)) for name in ("scale", "good", "skipped"))
         return state
 
@@ -115,7 +122,7 @@ class Trainer:
         for (_, source), (_, cell) in zip(self.net.cells_and_names(), net.cells_and_names()):
             for key, parameter in source._params.items():
                 setattr(cell, key, parameter)
-            if isinstance(cell, nn.BatchNorm2d) and not cell.gamma.requires_grad:
+            if isinstance(cell, nn.BatchNorm2d) and not (cell.gamma.requires_grad or cell.beta.requires_grad):
                 cell.use_batch_statistics = False
         return net
 
@@ -124,7 +131,20 @@ class Trainer:
             return net
         # MindSpore's own O1 rewrites source code and misses methods; `auto` goes by operator, as autocast does.
         level = {"O1": "auto"}.get(self.mode.level, self.mode.level)
-        return amp.auto_mixed_precision(net, level, DTYPES[self.mode.compute])
+        kept = [cell for name, cell in net.cells_and_names() if name in self.plan.keep_fp32]
+        net = amp.auto_mixed_precision(net, level, DTYPES[self.mode.compute])
+        for cell in kept:
+            cell.to_float(mstype.float32)
+        for _, cell in net.cells_and_names():
+            if getattr(cell, "_backbone", None) in kept:  # what O2 puts around a normalisation, to hand on 16 bits
+                cell.dtype = mstype.float32
+        return net
+
+    def _param(self, name: str, tensor: Parameter) -> Param:
+        shape, shard = tuple(tensor.shape), self.shards.get(name)
+        if shard is not None:
+            return Param(name, (shard.count, *shape[1:]), rows=(shard.first, shard.last))
+        return Param(name, shape, is_statistic(name))
 
 
 class Normalise(nn.Cell):

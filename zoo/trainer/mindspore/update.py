@@ -5,6 +5,8 @@ import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from mindspore import dtype as mstype
 
+from zoo.trainer.mindspore.shard import Shard, reduce
+
 GROWTH, BACKOFF, PATIENCE = 2.0, 0.5, 2000.0  # as torch.amp.GradScaler
 
 
@@ -41,7 +43,7 @@ class Scaler(nn.Cell):
 
 class Gradient(nn.Cell):
     """(count, fields) -> this part's share of the loss, and its gradient, a tensor per weight, times the loss scale and
-    the number of ranks: the mean over ranks is then the sum of their shares."""
+    the number of ranks: the mean over ranks is then the sum of their shares. Last that of the objective's own rows."""
 
     def __init__(self, forward: nn.Cell, objective: nn.Cell, inputs: int, prepare: Callable, scaler: Scaler,
                  weights: ParameterTuple, ranks: int = 1):
@@ -49,56 +51,78 @@ class Gradient(nn.Cell):
         self.ranks = ranks
         self.forward, self.objective, self.inputs, self.prepare = forward, objective, inputs, prepare
         self.scale = scaler.scale
+        self.writes_out = hasattr(objective, "shards")
         self.derive = ops.value_and_grad(self.share, None, weights, has_aux=True)
 
     def share(self, count, fields):
         """fields: the net's inputs, then the objective's targets."""
         image = self.prepare(fields[0])
         output = self.forward(image, *fields[1:self.inputs])
-        share = self.objective(output, *fields[self.inputs:]) / count
-        return share * self.scale * self.ranks, share
+        targets = fields[self.inputs:]
+        if not self.writes_out:
+            share = self.objective(output, *targets) / count
+            return share * self.scale * self.ranks, (share, ())
+        total, to_output, to_rows = self.objective(ops.stop_gradient(output), *targets)
+        factor = self.scale / count
+        # The derivative of this product by the output is the gradient that the objective has found.
+        product = (output.astype(mstype.float32) * to_output).sum()
+        # No mean is taken over ranks of the rows' gradient, which is a sum over all samples already.
+        return product * factor * self.ranks, (total / count, (to_rows * factor,))
 
     def construct(self, count, *fields):
-        (_, share), gradient = self.derive(count, fields)
-        return share, gradient
+        (_, (share, split)), gradient = self.derive(count, fields)
+        return share, gradient + split
 
 
 class Update(nn.Cell):
     """(lr, loss, gradient) -> (loss, grad_norm, scale, skipped, stuck): unscale, clip, decay, momentum, step.
 
     v = momentum * v + (clipped gradient + decay * w); w -= lr * factor * v. Left out as a whole if the gradient is not
-    finite.
+    finite on any rank. shard: moves the objective's own rows; index: those used, unless all. clip_split: by their
+    gradient too, and theirs.
     """
 
     def __init__(self, weights: ParameterTuple, velocities: ParameterTuple, rules: Sequence[Tuple[float, float]],
-                 momentum: float, clip_norm, scaler: Scaler, mean: Optional[nn.Cell] = None):
+                 momentum: float, clip_norm, scaler: Scaler, mean: Optional[nn.Cell] = None,
+                 shard: Optional[Shard] = None, clip_split: bool = True, ranks: int = 1):
         super().__init__()
         self.mean = mean  # over ranks
+        self.split, self.clip_split, self.ranks = shard, clip_split, ranks
         self.weights, self.velocities, self.scaler = weights, velocities, scaler
         self.factors = tuple(factor for factor, _ in rules)
         self.decays = tuple(decay for _, decay in rules)
         self.momentum, self.clip_norm = momentum, clip_norm
         self.apply_momentum, self.concat = ops.ApplyMomentum(), ops.Concat()
 
-    def construct(self, lr, loss, gradient):
+    def construct(self, lr, loss, gradient, index=None):
+        own = None
+        if self.split is not None:
+            gradient, own = gradient[:-1], gradient[-1]
         if self.mean is not None:
             gradient = self.mean(gradient)
         scale = self.scaler.scale + 0.0  # its value before this step
         rows = ()
         for part in gradient:
             rows = rows + (part.reshape(-1),)
-        norm = ops.sqrt(ops.square(self.concat(rows)).sum()) / scale  # of one long row: half the time of many
+        whole = ops.sqrt(ops.square(self.concat(rows)).sum()) / scale  # of one long row: half the time of many
+        norm = whole
+        if self.split is not None:
+            # Not before the mean: all ranks must talk in the same order.
+            squares = reduce(ops.depend(ops.square(own).sum(), whole), self.ranks)
+            norm = ops.sqrt(ops.square(whole) + squares / ops.square(scale))
         finite = ops.isfinite(norm)
-        multiplier = 1 / scale
+        multiplier = clipped = 1 / scale
         if self.clip_norm is not None:
-            multiplier = multiplier / ops.maximum(norm / self.clip_norm, scalar(1.0))
+            clipped = clipped / ops.maximum((norm if self.clip_split else whole) / self.clip_norm, scalar(1.0))
         if finite:
             for weight, velocity, part, factor, decay in zip(self.weights, self.velocities, gradient, self.factors,
                                                              self.decays):
-                direction = part * multiplier
+                direction = part * clipped
                 if decay > 0:
                     direction = direction + decay * weight
                 self.apply_momentum(weight, velocity, lr * factor, direction, self.momentum)
+            if self.split is not None:
+                self.split(lr, own, clipped if self.clip_split else multiplier, index)
         skipped, stuck = self.scaler(finite)
         return loss, norm, scale, skipped, stuck
 
@@ -119,7 +143,8 @@ class Step(nn.Cell):
     def __init__(self, gradient: Gradient, update: Update):
         super().__init__()
         self.gradient, self.update = gradient, update
+        self.draws = update.split is not None and update.split.rate < 1
 
     def construct(self, lr, count, *fields):
         loss, gradient = self.gradient(count, *fields)
-        return self.update(lr, loss, gradient)
+        return self.update(lr, loss, gradient, fields[-1] if self.draws else None)

@@ -1,7 +1,7 @@
 """Canonical names and layouts to Paddle's own.
 
-Paddle calls the running statistics _mean and _variance and counts them among the parameters, and it keeps the weight
-of a Linear as (features, classes).
+Paddle calls the running statistics _mean and _variance and counts them among the parameters, calls the weight of a
+PReLU _weight, and keeps that of a Linear as (features, classes).
 """
 from typing import Dict, Set
 
@@ -10,11 +10,12 @@ import paddle
 from paddle import nn
 
 STATISTICS = {"_mean": "running_mean", "_variance": "running_var"}
+RENAMED = {**STATISTICS, "_weight": "weight"}
 
 
 def canonical(native: str) -> str:
     module, _, last = native.rpartition(".")
-    return f"{module}.{STATISTICS[last]}" if last in STATISTICS else native
+    return f"{module}.{RENAMED[last]}" if last in RENAMED else native
 
 
 def tensors(net: nn.Layer) -> Dict[str, paddle.Tensor]:

@@ -7,7 +7,7 @@ from typing import Callable, Optional, Sequence, Tuple, Union
 import paddle
 import paddle.nn.functional as F
 
-from zoo.tasks import classify, segment
+from zoo.tasks import classify, face, segment
 
 Forward = Callable[[paddle.Tensor], paddle.Tensor]
 
@@ -52,8 +52,23 @@ class ClassMap:
         return F.interpolate(logits, list(size), mode="bilinear", align_corners=self.align_corners)
 
 
-def build(output, arch) -> Union[Scores, ClassMap]:
+class Embeddings:
+    """zoo.tasks.face.Embeddings: float32 (N, 1 or 2, d), of the picture and of its mirror image."""
+
+    def __init__(self, settings: face.Embeddings):
+        self.flip = settings.flip
+
+    def __call__(self, net: Forward, images: Sequence[paddle.Tensor], size: Optional[Tuple[int, int]]) -> paddle.Tensor:
+        found = [net(images[0])]
+        if self.flip:  # Paddle mirrors no bytes on a CPU, hence the integers
+            found.append(net(paddle.flip(images[0].astype("int32"), 2)))
+        return paddle.stack(found, 1)
+
+
+def build(output, arch) -> Union[Scores, ClassMap, Embeddings]:
     """The implementation of a task's output for a net of this architecture."""
+    if isinstance(output, face.Embeddings):
+        return Embeddings(output)
     if isinstance(output, classify.Scores):
         return Scores()
     if isinstance(output, segment.ClassMap):

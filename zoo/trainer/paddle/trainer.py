@@ -9,10 +9,11 @@ from paddle import nn
 
 from data.batch import Batch, Field
 from data.errors import UserError
-from zoo.trainer.paddle import names, outputs, parallel, statistics
+from zoo.trainer.paddle import fp32, names, outputs, parallel, statistics
 from zoo.trainer.paddle.objectives import build
 from zoo.trainer.paddle.scaler import Scaler
-from zoo.trainer.paddle.update import Momentum
+from zoo.trainer.paddle.shard import Shard
+from zoo.trainer.paddle.update import Momentum, total_norm
 from zoo.trainer.paddle.world import World
 from zoo.trainer.protocol import Param, Plan
 
@@ -33,28 +34,31 @@ class Trainer:
             self.net = parallel.synchronised(self.net, world.name == "cpu")
         if statistics.is_biased(self.place):
             statistics.use(self.net)
+        if self.mode.compute != "fp32":
+            fp32.keep(self.net, plan.keep_fp32)
         self.forward, self.evaluate = self._forwards()
-        self.objective, self.output = build(objective), outputs.build(plan.output, arch)
+        self.objective, self.output = build(objective, arch, plan, world), outputs.build(plan.output, arch)
         self.input = plan.fields[0].name
         self._constants = self._normalisation(plan.fields[0])
         self.named, self.transposed = names.tensors(self.net), names.transposed(self.net)
         self._freeze()
-        self.trained = {name: tensor for name, tensor in self.named.items() if not tensor.stop_gradient}
-        self.params = tuple(
-            Param(name, tuple(tensor.shape[::-1] if name in self.transposed else tensor.shape),
-                  names.is_statistic(name)) for name, tensor in self.named.items())
+        self.shards: Dict[str, Shard] = getattr(self.objective, "shards", {})
+        self.named.update((name, shard.values) for name, shard in self.shards.items())
+        self.params = tuple(self._param(name, tensor) for name, tensor in self.named.items())
         if world.size > 1 and not plan.compress:  # after freezing: it looks at what is trained
             self.parallel = paddle.DataParallel(parallel.Shell(self.net, self.forward))
         self.optimizer = Momentum(self.trained, plan.rule, plan.momentum)
+        self.velocity = {**self.optimizer.velocity, **{name: shard.momentum for name, shard in self.shards.items()}}
         self.scaler = Scaler(self.mode.compute == "fp16", plan.loss_scale)
 
     def put(self, batch: Batch) -> Placed:
         return {name: paddle.to_tensor(array, place=self.place) for name, array in batch.items()}
 
-    def step(self, parts: Sequence[Placed], lr: float) -> Dict[str, Any]:
+    def step(self, parts: Sequence[Placed], lr: float, number: int = 0) -> Dict[str, Any]:
         self._train_mode()
-        for tensor in self.trained.values():
-            tensor.clear_gradient(set_to_zero=False)
+        self.net.clear_gradients(set_to_zero=False)
+        if self.shards:
+            parts = self.objective.begin(parts, number)
         count = self._count(parts)
         shares = []
         for number, part in enumerate(parts, 1):
@@ -82,10 +86,9 @@ class Trainer:
             parallel.average([tensor for name, tensor in self.named.items() if names.is_statistic(name)])
 
     def dump(self) -> Dict[str, np.ndarray]:
-        state = {name: names.to_numpy(tensor, name in self.transposed) for name, tensor in self.named.items()}
+        state = {name: self._array(name, tensor) for name, tensor in self.named.items()}
         state.update(self.scaler.state())
-        state.update((f"momentum/{name}", names.to_numpy(tensor, name in self.transposed))
-                     for name, tensor in self.optimizer.velocity.items())
+        state.update((f"momentum/{name}", self._array(name, tensor)) for name, tensor in self.velocity.items())
         return state
 
     @paddle.no_grad()
@@ -95,14 +98,14 @@ class Trainer:
             if kind == "scaler":
                 self.scaler.load(rest, value)
             else:
-                tensor = (self.optimizer.velocity if kind == "momentum" else self.named)[rest]
+                tensor = (self.velocity if kind == "momentum" else self.named)[rest]
                 names.fill(tensor, value, rest in self.transposed)
 
     @paddle.no_grad()
     def diagnose(self) -> str:
         state = [(f"weight or statistic {name}", tensor) for name, tensor in self.named.items()]
-        state += [(f"gradient of {name}", tensor.grad) for name, tensor in self.trained.items()
-                  if tensor.grad is not None]
+        trained = {**self.trained, **{name: shard.used for name, shard in self.shards.items()}}
+        state += [(f"gradient of {name}", tensor.grad) for name, tensor in trained.items() if tensor.grad is not None]
         found = [what for what, tensor in state if not paddle.isfinite(tensor).all()]
         return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
 
@@ -127,13 +130,25 @@ class Trainer:
         scale = self.scaler.scale
         gradients = [tensor.grad for tensor in self.trained.values() if tensor.grad is not None]
         # Waits for the device: Paddle's fused update cannot skip by itself, so the host has to decide.
-        norm = float(paddle.linalg.norm(paddle.stack([paddle.linalg.norm(gradient) for gradient in gradients]))) / scale
+        whole = float(total_norm(gradients)) / scale
+        norm = float(np.hypot(whole, self._split_norm() / scale)) if self.shards else whole
         finite = bool(np.isfinite(norm))
         if finite:
-            clip = 1.0 if self.plan.clip_norm is None else min(1.0, self.plan.clip_norm / max(norm, 1e-30))
+            seen, clip = norm if self.plan.clip_split else whole, 1.0
+            if self.plan.clip_norm is not None:
+                clip = min(1.0, self.plan.clip_norm / max(seen, 1e-30))
             self.optimizer.step(lr, clip / scale)
+            for name, shard in self.shards.items():
+                factor, decay = self.plan.rule(name)
+                shard.step(lr * factor, decay, self.plan.momentum,
+                           (clip if self.plan.clip_split else 1.0) / (scale * self.size))
         self.scaler.update(finite)
         return {"grad_norm": norm, "scale": scale, "skipped": self.scaler.skipped, "stuck": self.scaler.stuck}
+
+    def _split_norm(self) -> float:
+        """The norm of the shards' gradients over all ranks. They are sums over ranks already, and no mean was taken."""
+        mine = total_norm([shard.used.grad for shard in self.shards.values()])
+        return float(parallel.total(mine.square()).sqrt()) / self.size
 
     def _autocast(self):
         if self.mode.compute == "fp32":
@@ -176,12 +191,26 @@ class Trainer:
     def _freeze(self) -> None:
         for name, tensor in self.named.items():
             tensor.stop_gradient = names.is_statistic(name) or self.plan.rule(name)[0] == 0
-        self.frozen: List[nn.Layer] = [
-            layer for layer in self.net.sublayers()
-            if isinstance(layer, nn.layer.norm._BatchNormBase) and layer.weight.stop_gradient]
+        self.trained = {name: tensor for name, tensor in self.named.items() if not tensor.stop_gradient}
+        norms = [layer for layer in self.net.sublayers() if isinstance(layer, nn.layer.norm._BatchNormBase)]
+        self.frozen = [layer for layer in norms if layer.weight.stop_gradient and layer.bias.stop_gradient]
+        for layer in norms:  # Paddle computes the gradients of both or of none: a bias alone would get zeros
+            layer.weight.stop_gradient = layer.bias.stop_gradient = layer in self.frozen
 
     def _train_mode(self) -> None:
         if not self.net.training:
             self.net.train()
             for layer in self.frozen:
                 layer.eval()
+
+    def _param(self, name: str, tensor: paddle.Tensor) -> Param:
+        shape, shard = tuple(tensor.shape), self.shards.get(name)
+        if shard:
+            return Param(name, (shard.count, *shape[1:]), rows=(shard.first, shard.last))
+        return Param(name, shape[::-1] if name in self.transposed else shape, names.is_statistic(name))
+
+    def _array(self, name: str, tensor: paddle.Tensor) -> np.ndarray:
+        """In canonical layout: a copy, but of a shard, which may be large, a view where it lies on the host."""
+        if name in self.shards:
+            return np.from_dlpack(tensor.detach().cpu())
+        return names.to_numpy(tensor, name in self.transposed)

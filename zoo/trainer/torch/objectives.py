@@ -2,14 +2,16 @@
 
 An objective is two functions of a batch: `count`, how many items the mean is taken over, and `total`, the sum of their
 losses. The trainer divides one by the other's sum over all parts and ranks, so no mean is ever taken of means. `even`
-says that every rank counts as many, so that nobody need ask.
+says that every rank counts as many, so that nobody need ask. One that has parameters of its own, split over ranks,
+names them in `shards`, and `begin` is called with all parts of an update before it.
 """
 from typing import Dict, Sequence, Union
 
 import torch
 import torch.nn.functional as F
 
-from zoo.tasks import classify, segment
+from zoo.tasks import classify, face, segment
+from zoo.trainer.torch.margin import Margin
 
 
 class CrossEntropy:
@@ -59,8 +61,10 @@ class PixelCrossEntropy:
         return valid & (own < edge.clamp(min=threshold))
 
 
-def build(objective) -> Union[CrossEntropy, PixelCrossEntropy]:
-    """The implementation of a task's objective."""
+def build(objective, arch=None, plan=None, world=None) -> Union[CrossEntropy, PixelCrossEntropy, Margin]:
+    """The implementation of a task's objective. arch, plan, world: for one that has parameters of its own."""
+    if isinstance(objective, face.Margin):
+        return Margin(objective, arch, plan, world)
     if isinstance(objective, segment.PixelCrossEntropy):
         return PixelCrossEntropy(objective)
     if isinstance(objective, classify.CrossEntropy):

@@ -7,7 +7,7 @@ from typing import Callable, Optional, Sequence, Tuple, Union
 import torch
 import torch.nn.functional as F
 
-from zoo.tasks import classify, segment
+from zoo.tasks import classify, face, segment
 
 Forward = Callable[[torch.Tensor], torch.Tensor]
 
@@ -52,8 +52,21 @@ class ClassMap:
         return F.interpolate(logits, tuple(size), mode="bilinear", align_corners=self.align_corners)
 
 
-def build(output, arch) -> Union[Scores, ClassMap]:
+class Embeddings:
+    """zoo.tasks.face.Embeddings: float32 (N, 1 or 2, d), of the picture and of its mirror image."""
+
+    def __init__(self, settings: face.Embeddings):
+        self.flip = settings.flip
+
+    def __call__(self, net: Forward, images: Sequence[torch.Tensor], size: Optional[Tuple[int, int]]) -> torch.Tensor:
+        found = [net(image) for image in (images[0], images[0].flip(2))[:1 + self.flip]]
+        return torch.stack(found, 1)
+
+
+def build(output, arch) -> Union[Scores, ClassMap, Embeddings]:
     """The implementation of a task's output for a net of this architecture."""
+    if isinstance(output, face.Embeddings):
+        return Embeddings(output)
     if isinstance(output, classify.Scores):
         return Scores()
     if isinstance(output, segment.ClassMap):

@@ -12,6 +12,7 @@ from zoo.trainer.torch import outputs, parallel, rounded, synchronised
 from zoo.trainer.torch.names import tensors
 from zoo.trainer.torch.objectives import build
 from zoo.trainer.torch.scaler import Scaler
+from zoo.trainer.torch.shard import Shard, reduce
 from zoo.trainer.torch.world import World
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -29,9 +30,11 @@ class Trainer:
                 parameter.data = parameter.data.to(memory_format=torch.channels_last)
         if self.mode.compute == "bf16" and not world.has_bf16:
             rounded.use(self.net)
+        for name in plan.keep_fp32 if self.mode.compute != "fp32" else ():
+            _keep_fp32(self.net.get_submodule(name))
         if plan.sync_bn and (world.size > 1 or self.device.type == "cpu"):
             self.net = synchronised.use(self.net, self.device)
-        self.objective, self.output = build(objective), outputs.build(plan.output, arch)
+        self.objective, self.output = build(objective, arch, plan, world), outputs.build(plan.output, arch)
         self.input = plan.fields[0].name
         self._constants = self._normalisation(plan.fields[0])
         self._freeze()
@@ -40,10 +43,10 @@ class Trainer:
         self.forward = self.evaluate
         if self.ddp:
             self.forward = torch.compile(self.ddp) if self.mode.compile else self.ddp
-        self.named = tensors(self.net)
+        self.shards: Dict[str, Shard] = getattr(self.objective, "shards", {})
+        self.named = {**tensors(self.net), **{name: shard.values for name, shard in self.shards.items()}}
         self.trained = {name: tensor for name, tensor in self.named.items() if tensor.requires_grad}
-        self.params = tuple(Param(name, tuple(tensor.shape), not isinstance(tensor, nn.Parameter))
-                            for name, tensor in self.named.items())
+        self.params = tuple(self._param(name, tensor) for name, tensor in self.named.items())
         self.optimizer = self._sgd()
         self.scaler = Scaler(self.device, self.mode.compute == "fp16", plan.loss_scale)
 
@@ -53,9 +56,11 @@ class Trainer:
             return placed
         return {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in placed.items()}
 
-    def step(self, parts: Sequence[Placed], lr: float) -> Dict[str, torch.Tensor]:
+    def step(self, parts: Sequence[Placed], lr: float, number: int = 0) -> Dict[str, torch.Tensor]:
         self._train_mode()
         self.optimizer.zero_grad(set_to_none=True)
+        if self.shards:
+            parts = self.objective.begin(parts, number)
         count = self._count(parts)
         loss = torch.zeros((), device=self.device)
         for number, part in enumerate(parts, 1):
@@ -83,26 +88,28 @@ class Trainer:
 
     def dump(self) -> Dict[str, np.ndarray]:
         state = {**self.named, **self.scaler.state()}
-        state.update((f"momentum/{name}", self._momentum(tensor)) for name, tensor in self.trained.items())
-        return {name: tensor.detach().cpu().contiguous().numpy().copy() for name, tensor in state.items()}
+        state.update((f"momentum/{name}", self._momentum(name)) for name in {**self.trained, **self.shards})
+        split = {key for name in self.shards for key in (name, f"momentum/{name}")}
+        arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in state.items()}
+        return {name: array if name in split else array.copy() for name, array in arrays.items()}
 
     @torch.no_grad()
     def load(self, values: Mapping[str, np.ndarray]) -> None:
         for name, value in values.items():
             kind, _, rest = name.rpartition("/")
-            source = torch.from_numpy(np.array(value))  # a copy: torch wants it writable
+            source = torch.from_numpy(value if value.flags.writeable else np.array(value))  # torch warns of others
             if kind == "scaler":
                 self.scaler.load(rest, source)
             elif kind == "momentum":
-                self._momentum(self.trained[rest]).copy_(source)
+                self._momentum(rest).copy_(source)
             else:
                 self.named[name].copy_(source)
 
     @torch.no_grad()
     def diagnose(self) -> str:
         state = [(f"weight or statistic {name}", tensor) for name, tensor in self.named.items()]
-        state += [(f"gradient of {name}", tensor.grad) for name, tensor in self.trained.items()
-                  if tensor.grad is not None]
+        trained = {**self.trained, **{name: shard.used for name, shard in self.shards.items()}}
+        state += [(f"gradient of {name}", tensor.grad) for name, tensor in trained.items() if tensor.grad is not None]
         found = [what for what, tensor in state if not torch.isfinite(tensor).all()]
         return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
 
@@ -121,17 +128,30 @@ class Trainer:
     def _update(self, lr: float) -> Dict[str, torch.Tensor]:
         """Unscale, clip, and let the fused kernel skip the update on the device if the gradient is not finite."""
         scale = self.scaler.scale
-        gradients = [tensor.grad for tensor in self.trained.values() if tensor.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients) / scale
+        gradients = [tensor.grad for name, tensor in self.trained.items()
+                     if tensor.grad is not None and name not in self.shards]
+        split = [shard.used.grad.div_(self.size) for shard in self.shards.values()]  # a sum already: no mean was taken
+        whole = torch.nn.utils.get_total_norm(gradients) / scale
+        norm = whole
+        if split:
+            squares = sum(torch.linalg.vector_norm(part).square() for part in split)
+            norm = torch.hypot(whole, reduce(squares).sqrt() / scale)
         finite = torch.isfinite(norm)
         divisor = scale
         if self.plan.clip_norm is not None:
-            divisor = scale * torch.clamp(norm / self.plan.clip_norm, min=1.0)
+            divisor = scale * torch.clamp((norm if self.plan.clip_split else whole) / self.plan.clip_norm, min=1.0)
+            if not self.plan.clip_split:
+                for part in split:
+                    part.mul_(divisor / scale)
         self.optimizer.grad_scale = divisor
         self.optimizer.found_inf = (~finite).float()
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["factor"]
         self.optimizer.step()
+        for name, shard in self.shards.items():
+            if name not in self.trained:
+                factor, decay = self.plan.rule(name)
+                shard.step(lr * factor, decay, self.plan.momentum, divisor, finite)
         self.scaler.update(finite)
         return {"grad_norm": norm, "scale": scale, "skipped": self.scaler.skipped, "stuck": self.scaler.stuck}
 
@@ -154,7 +174,8 @@ class Trainer:
             parameter.requires_grad_(self.plan.rule(name)[0] != 0)
         self.frozen: List[nn.Module] = [
             module for module in self.net.modules()
-            if isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.weight.requires_grad]
+            if isinstance(module, nn.modules.batchnorm._BatchNorm)
+            and not (module.weight.requires_grad or module.bias.requires_grad)]
 
     def _train_mode(self) -> None:
         if not self.net.training:
@@ -175,5 +196,22 @@ class Trainer:
             optimizer.state[tensor]["momentum_buffer"] = torch.zeros_like(tensor)
         return optimizer
 
-    def _momentum(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self.optimizer.state[tensor]["momentum_buffer"]
+    def _momentum(self, name: str) -> torch.Tensor:
+        own = self.shards[name].momentum if name in self.shards else None
+        return self.optimizer.state[self.trained[name]]["momentum_buffer"] if own is None else own
+
+    def _param(self, name: str, tensor: torch.Tensor) -> Param:
+        shape, shard = tuple(tensor.shape), self.shards.get(name)
+        if shard:
+            return Param(name, (shard.count, *shape[1:]), rows=(shard.first, shard.last))
+        return Param(name, shape, not isinstance(tensor, nn.Parameter))
+
+
+def _keep_fp32(module: nn.Module) -> None:
+    """Let a module compute in fp32 under autocast."""
+    forward = module.forward
+
+    def wide(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            return forward(x.float())
+    module.forward = wide

@@ -1,0 +1,178 @@
+"""What the ranks of one framework compute for tests/test_sharded.py: `python -m tests.sharded_worker FRAMEWORK FOLDER`.
+
+A linear net under the margin objective, whose class matrix is split over the ranks; rank 0 leaves the arrays.
+"""
+import importlib
+import os
+import sys
+from types import SimpleNamespace
+from typing import Dict, NamedTuple
+
+import numpy as np
+
+import zoo
+from data.batch import LABEL, Field
+from zoo import init
+from zoo.tasks import face
+from zoo.trainer import environ, group, launch, shards
+from zoo.trainer.protocol import Mode, Plan
+
+CLASSES, WIDTH, INPUTS, BATCH, STEPS, RATE, DECAY = 11, 6, 5, 24, 10, 0.3, 1e-2
+WEIGHT, MOMENTUM = face.WEIGHT, f"momentum/{face.WEIGHT}"
+
+
+class Case(NamedTuple):
+    task: Dict = {}
+    plan: Dict = {}
+    classes: int = CLASSES
+    precision: str = "fp32"
+
+
+CASES = {
+    "plain": Case(),
+    "filter": Case({"interclass": 0.3}, {"accumulate": 2}),
+    "clipped": Case({"m2": 0.0, "m3": 0.35}, {"clip_norm": 1.0}),
+    "clipped apart": Case({"gradient": "straight"}, {"clip_norm": 0.2, "clip_split": False}),
+}
+SAMPLED = Case({"sample_rate": 0.25}, {}, classes=200)  # every rank draws by itself: nothing to compare over ranks
+
+
+def net_of(framework: str) -> type:
+    """Net(arch) with the one layer fc."""
+    if framework == "torch":
+        torch = importlib.import_module("torch")
+
+        class Net(torch.nn.Module):
+            def __init__(self, arch):
+                super().__init__()
+                self.fc = torch.nn.Linear(INPUTS, WIDTH)
+
+            def forward(self, x):
+                return self.fc(x)
+    elif framework == "paddle":
+        paddle = importlib.import_module("paddle")
+
+        class Net(paddle.nn.Layer):
+            def __init__(self, arch):
+                super().__init__()
+                self.fc = paddle.nn.Linear(INPUTS, WIDTH)
+
+            def forward(self, x):
+                return self.fc(x)
+    else:
+        mindspore = importlib.import_module("mindspore")
+
+        class Net(mindspore.nn.Cell):
+            def __init__(self, arch):
+                super().__init__()
+                self.fc = mindspore.nn.Dense(INPUTS, WIDTH)
+
+            def construct(self, x):
+                return self.fc(x)
+    return Net
+
+
+def batch_of(number: int, classes: int):
+    rng = np.random.default_rng((5, number))
+    return rng.standard_normal((BATCH, INPUTS), np.float32), rng.integers(0, classes, BATCH)
+
+
+class Run:
+    """A trainer and what this rank feeds it."""
+
+    def __init__(self, backend, framework, world, joined, case: Case):
+        settings = face.Settings(**{"scale": 8.0, **case.task})
+        plan = Plan((Field("x", (INPUTS,), "float32"), LABEL), (), lambda _: (1.0, DECAY),
+                    world.settle(Mode(case.precision)), seed=3, **case.plan)
+        arch = SimpleNamespace(num_classes=case.classes, embedding=WIDTH)
+        self.group, self.classes, self.accumulate = joined, case.classes, plan.accumulate
+        self.trainer = backend.Trainer(net_of(framework), arch, face.objective(settings), plan, world)
+        self.trainer.load({param.name: init.draw(init.normal(0.5), 1, param.name, param.shape, param.rows)
+                           for param in self.trainer.params})
+
+    def step(self, number: int) -> Dict[str, float]:
+        """One update; the numbers, with the loss of all ranks."""
+        images, labels = batch_of(number, self.classes)
+        each = BATCH // self.group.size // self.accumulate
+        parts = []
+        for part in range(self.accumulate):
+            rows = slice((part * self.group.size + self.group.rank) * each, None)
+            parts.append(self.trainer.put({"x": images[rows][:each], "label": labels[rows][:each],
+                                           "valid": np.ones(each, np.uint8)}))
+        found = self.trainer.read(self.trainer.step(parts, RATE, number))
+        return {**found, "loss": sum(self.group.gather(found["loss"]))}
+
+    def whole(self) -> Dict[str, np.ndarray]:
+        """What all ranks dump, put together."""
+        mine = {name: np.array(array) for name, array in self.trainer.dump().items()}
+        for name in (WEIGHT, MOMENTUM):
+            mine[name] = np.concatenate([np.array(rows, np.float32).reshape(-1, WIDTH)
+                                         for rows in self.group.gather(mine[name].tolist())])
+        return mine
+
+
+def follow(run: Run) -> Dict[str, np.ndarray]:
+    """Ten updates."""
+    numbers = [run.step(number) for number in range(STEPS)]
+    return {"losses": np.array([each["loss"] for each in numbers]),
+            "norms": np.array([each["grad_norm"] for each in numbers]), **run.whole()}
+
+
+def upset(run: Run) -> Dict[str, np.ndarray]:
+    """A row of the last rank becomes infinite for one update. What every rank says of it, and of the next."""
+    run.step(0)
+    before = {name: np.array(array) for name, array in run.trainer.dump().items()}
+    if run.group.rank == run.group.size - 1:
+        broken = before[WEIGHT].copy()
+        broken[-1, 0] = np.inf
+        run.trainer.load({WEIGHT: broken})
+    skipped = run.step(1)
+    told = run.trainer.diagnose()
+    run.trainer.load({WEIGHT: before[WEIGHT]})
+    after = run.trainer.dump()
+    unchanged = all(np.array_equal(after[name], before[name]) for name in before if not name.startswith("scaler/"))
+    again = run.step(1)
+    rows = run.group.gather([skipped["skipped"], skipped["stuck"], unchanged, again["skipped"], again["stuck"],
+                             bool(np.isfinite(again["loss"])), "statistic head.weight" in told])
+    return {"ranks": np.array(rows, np.float64)}
+
+
+def sampled(run: Run) -> Dict[str, np.ndarray]:
+    """Partial FC: which rows each of three updates changed on this rank, and which it should have; twice the same."""
+    held = shards.rows(run.classes, run.group.rank, run.group.size)
+    count = shards.used(held[1] - held[0], 0.25, BATCH)
+    found = []
+    for number in range(3):
+        before = {name: np.array(run.trainer.dump()[name]) for name in (WEIGHT, MOMENTUM)}
+        run.step(number)
+        after = run.trainer.dump()
+        _, labels = batch_of(number, run.classes)
+        positives = np.unique(labels[(labels >= held[0]) & (labels < held[1])]) - held[0]
+        wanted = shards.sample(positives, held[1] - held[0], count, 3, run.group.rank, number)
+        for name in before:
+            changed = np.flatnonzero((np.array(after[name]) != before[name]).any(1))
+            found.append(bool(np.array_equal(changed, wanted)) and set(positives) <= set(wanted))
+    return {"right": np.array(run.group.gather(found))}
+
+
+def main(framework: str, folder: str) -> None:
+    joined = group.connect(launch.detect(os.environ), 100)
+    environ.prepare(joined)
+    port = joined.gather(group.free_port(joined.launch.address) if joined.size > 1 and joined.rank == 0 else 0)[0]
+    backend = zoo.load_trainer(framework)
+    world = backend.start(joined.launch, "cpu", port)
+    results = {name: follow(Run(backend, framework, world, joined, case)) for name, case in CASES.items()}
+    results["upset"] = upset(Run(backend, framework, world, joined, CASES["plain"]))
+    results["sampled"] = sampled(Run(backend, framework, world, joined, SAMPLED))
+    results["drawn"] = follow(Run(backend, framework, world, joined, SAMPLED))
+    if joined.rank == 0:
+        for name, arrays in results.items():
+            np.savez(os.path.join(folder, f"{name}.npz"),
+                     **{key.replace("/", "|"): each for key, each in arrays.items()})
+    world.close()
+    joined.close()
+    world.leave(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

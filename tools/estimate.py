@@ -1,0 +1,171 @@
+"""What a recipe needs of every process, before anything starts: bytes of memory, and what travels in an update."""
+import argparse
+import importlib.util
+import math
+import subprocess
+import sys
+from pathlib import Path
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import data
+import zoo
+from data.batch import Field
+from data.errors import UserError
+from zoo import tasks
+from zoo.trainer import cli, schedule, shards
+
+EPILOG = """\
+weights, momentum and gradients are exact. activations are what PyTorch keeps for the backward pass of this net, found
+without computing anything, where PyTorch is installed; the other frameworks keep about as much. With 16 bits they are
+counted in 16 bits. The class matrix of a face net is split over the processes: only its rows count, and the logits of
+the whole global batch with them; with task.sample_rate below 1 the rows that an update uses are counted in addition.
+`program` is what the framework needs before it has any tensor, measured here and now on the CPU.
+
+For other data than those that are there, such as a million identities: -o data.name=random_faces
+-o data.num_classes=1000000.
+
+examples
+  python tools/estimate.py -c configs/arcface_ms1m.yaml --world 8
+  python tools/estimate.py -c configs/resnet50_imagenet.yaml --amp"""
+FLOAT = 4  # bytes
+# How many matrices of logits' size live at once, and how many of the size of the rows used (beside their gradient) when
+# Partial FC updates them. Read off zoo/trainer/<framework>/margin.py and shard.py, and measured.
+LOGITS = {"torch": 1, "paddle": 1, "mindspore": 3}
+ROWS = {"torch": 4, "paddle": 4, "mindspore": 4}
+
+
+class Row(NamedTuple):
+    what: str
+    size: int  # bytes
+    remark: str = ""
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run the command line; the exit code."""
+    parser = argparse.ArgumentParser(prog="estimate.py", description=__doc__, epilog=EPILOG,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-c", "--config", metavar="FILE", required=True, help="recipe, as for train.py")
+    parser.add_argument("--world", type=int, metavar="N", default=1, help="number of processes; default 1")
+    parser.add_argument("-o", "--override", metavar="KEY=VALUE", action="append", default=[], help="as for train.py")
+    parser.add_argument("--amp", action="store_true", help="as for train.py")
+    parser.add_argument("--framework", help="as for train.py")
+    arguments = parser.parse_args(argv)
+    words = ["-c", arguments.config] + [word for pair in arguments.override for word in ("-o", pair)]
+    words += ["--amp"] * arguments.amp + (["--framework", arguments.framework] if arguments.framework else [])
+    try:
+        if arguments.world < 1:
+            raise UserError("--world: must be at least 1")
+        request = cli.read(cli.parse(words))
+        memory, messages, head = estimate(request, arguments.world)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(head)
+    print(table("memory of the process that needs most, of each " + request.config.framework, memory, "at its peak"))
+    print(table("travels from and to each process in an update", messages, "in all"))
+    return 0
+
+
+def estimate(request: cli.Request, size: int) -> Tuple[List[Row], List[Row], str]:
+    """Rows of memory, rows of messages, and a line on the run. Raises UserError."""
+    cfg = request.config
+    portion = schedule.portion(cfg.train, size)
+    train_set, _ = data.find(request.resolved["data.name"].value).load(cfg.data)
+    spec = zoo.find(request.resolved["model.name"].value)
+    task = tasks.find(spec.TASK)
+    arch = zoo.fit(spec, cfg.model, train_set.fields, len(train_set.classes))
+    split = {name: spec.shapes(arch)[name] for name in getattr(spec, "SHARDS", {})}
+    whole = {name: shape for name, shape in spec.shapes(arch).items() if name not in split}
+    trained = [name for name in (*whole, *split)
+               if not name.endswith((".running_mean", ".running_var")) and spec.rule(arch, name)[0]]
+    replicated, statistics = bytes_of(whole), bytes_of({name: whole[name] for name in whole if name not in trained})
+    moving = replicated - statistics
+    half = cfg.train.precision != "fp32"
+
+    memory = [Row("program", program(cfg.framework), f"Python and {cfg.framework} without a tensor"),
+              Row("weights", replicated), Row("momentum", moving), Row("gradients", moving)]
+    messages = []
+    if size > 1:
+        messages.append(Row("gradients", moving // (2 if cfg.train.compress else 1), "summed over processes"))
+    kept = activations(request.resolved["model.name"].value, arch, spec.noise(arch), train_set.fields[0],
+                       portion.batch, half)
+    memory.append(Row("activations", kept or 0, f"of {portion.batch} samples" if kept is not None
+                      else "unknown: PyTorch, which tells them, is not installed"))
+    for name, (count, width) in split.items():
+        samples = portion.batch * portion.ranks
+        rate = getattr(task.objective(cfg.task), "sample_rate", 1.0)
+        first, last = shards.rows(count, 0, size)
+        held = last - first
+        used = held if rate == 1 else shards.used(held, rate, samples * portion.accumulate)
+        rows = held * width * FLOAT
+        memory += [Row(name, rows, f"{held:,} of {count:,} rows"), Row(f"{name}, momentum", rows),
+                   Row(f"{name}, gradient", used * width * FLOAT, f"of {used:,} rows"),
+                   Row("logits", LOGITS[cfg.framework] * samples * used * FLOAT,
+                       f"{samples:,} samples x {used:,} rows")]
+        if rate < 1:
+            copies = ROWS[cfg.framework] * used * width * FLOAT
+            memory.append(Row(f"{name}, rows used", copies, "copies while they move"))
+        if size > 1:
+            features = samples * width * FLOAT * portion.accumulate
+            messages += [Row("embeddings", features, "gathered"), Row("their gradient", features, "summed"),
+                         Row("maxima, sums, targets", 3 * samples * FLOAT * portion.accumulate)]
+    head = f"{size} process(es), {schedule.describe(portion, cfg.optim)}; {'16 bits' if half else 'fp32'}"
+    return memory, messages, head
+
+
+def bytes_of(shapes: Dict[str, Sequence[int]]) -> int:
+    return FLOAT * sum(math.prod(shape) for shape in shapes.values())
+
+
+def program(framework: str) -> int:
+    """The memory of a process that has imported what a run does."""
+    if importlib.util.find_spec(framework) is None:
+        raise UserError(f"{framework} is not installed here: pip install '.[{framework}]'")
+    code = (f"import resource, cv2, grain.python, tensorboard.summary, zoo.trainer.{framework}\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    return int(done.stdout.split()[-1]) * 1024
+
+
+def activations(model: str, arch: Any, noise: Sequence[Any], field: Field, batch: int, half: bool) -> Optional[int]:
+    """What PyTorch keeps of a forward pass for the backward one, in bytes; None if it is not installed.
+
+    The net runs on fake tensors, which have shapes and no content.
+    """
+    try:
+        import torch
+        from torch._subclasses.fake_tensor import FakeTensorMode
+    except ModuleNotFoundError:
+        return None
+    Net = zoo.load_net(model, "torch")
+    shape = field.shape if field.mean is None else (*field.shape[:-3], field.shape[-1], *field.shape[-3:-1])
+    found: Dict[int, int] = {}
+    with FakeTensorMode():
+        net = Net(arch).train()
+        own = {tensor.untyped_storage()._cdata for tensor in (*net.parameters(), *net.buffers())}
+        kept = []
+
+        def keep(tensor):
+            storage = tensor.untyped_storage()
+            if storage._cdata not in own:
+                found[storage._cdata] = storage.nbytes()
+                kept.append(tensor)  # alive, so that no other storage takes its address
+            return tensor
+        inputs = [torch.empty(batch, *shape)] + [torch.empty(batch, *source.shape) for source in noise]
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), \
+                torch.autocast("cpu", torch.bfloat16, enabled=half):
+            net(*inputs)
+    return sum(found.values())
+
+
+def table(title: str, rows: Sequence[Row], total: str) -> str:
+    lines = [title] + [f"  {row.what:<24}{row.size / 2**20:>12,.1f} MiB{'  ' + row.remark if row.remark else ''}"
+                       for row in rows]
+    return "\n".join(lines + [f"  {total:<24}{sum(row.size for row in rows) / 2**20:>12,.1f} MiB"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""zoo.tasks.face.Margin in MindSpore: softmax over classes that are split over ranks, with a margin for the own class.
+
+No rank ever holds the whole class matrix or its logits. The backward pass is written out: the exact transpose of the
+forward one, which it follows at once, so that one matrix of logits lives and no copy of the weights. All in fp32.
+"""
+from typing import Dict, List, Sequence, Tuple
+
+from mindspore import Tensor, nn, ops
+from mindspore import dtype as mstype
+
+from zoo.tasks import face
+from zoo.trainer.mindspore.shard import Shard, gather, reduce
+
+LEAST = 1e-12  # of a vector's length
+
+
+class Margin(nn.Cell):
+    """Objective: embeddings (N, d), `label` (N,). Owns the class matrix, of which each rank holds some rows."""
+    even = True
+
+    def __init__(self, settings: face.Margin, arch, plan, world):
+        super().__init__()
+        self.settings, self.rank, self.ranks = settings, world.rank, world.size
+        self.split = Shard(face.WEIGHT, arch.num_classes, arch.embedding, settings.sample_rate, plan, world)
+        self.shards = {face.WEIGHT: self.split}
+        self.targets = ("row",) if settings.sample_rate == 1 else ("row", "index")
+        self.by_transpose, self.transpose_by = ops.MatMul(transpose_b=True), ops.MatMul(transpose_a=True)
+
+    def count(self, batch: Dict[str, Tensor]) -> int:
+        return len(batch["label"])
+
+    def begin(self, parts: Sequence[Dict[str, Tensor]], number: int) -> List[Dict[str, Tensor]]:
+        """Fix the rows that update `number` uses; the parts with `row`: where the classes of all ranks' samples lie."""
+        found = self.split.choose(ops.stack([gather(part["label"], self.ranks) for part in parts]), number)
+        rows = found.pop("row")
+        return [{**part, **found, "row": rows[i]} for i, part in enumerate(parts)]
+
+    def construct(self, x: Tensor, row: Tensor, index=None) -> Tuple[Tensor, Tensor, Tensor]:
+        """The sum of the losses of this rank's samples, its gradient by x, and that of all ranks' sum by the rows used.
+
+        x: embeddings (N, d). row: (M,) of all ranks' M samples, where a sample's class lies among the K rows used
+        here, else -1. All ranks must weigh their sums alike, as shares of one mean are.
+        """
+        settings, weight = self.settings, self.split.used(index)
+        x = x.astype(mstype.float32)
+        length = ops.maximum(ops.sqrt(ops.square(x).sum(1, keepdims=True)), LEAST)
+        units = gather(x / length, self.ranks)
+        inverse = 1 / ops.maximum(ops.sqrt(_dots(weight, weight)), LEAST)
+        cosines = ops.clamp(self.by_transpose(units, weight) * inverse, -1.0, 1.0)  # (M, K)
+        here, place = row >= 0, ops.relu(row).reshape(-1, 1)  # place: the first column, where the class is not here
+        value, slope = margin(_pick(cosines, place), settings)
+        hidden = None
+        if settings.interclass is not None:
+            hidden = cosines > settings.interclass
+            cosines = ops.masked_fill(cosines, hidden, 0.0)
+        logits = _put(cosines, place, ops.select(here, value, _pick(cosines, place))) * settings.scale
+        # The maximum of what is gathered: MindSpore's all-reduce on CPUs knows sums alone.
+        largest = ops.amax(gather(ops.amax(logits, 1), self.ranks).reshape(self.ranks, -1), 0)
+        each = ops.exp(logits - largest.reshape(-1, 1))
+        own = ops.select(here, value * settings.scale, ops.zeros_like(value))
+        sums = reduce(ops.stack((each.sum(1), own)), self.ranks)
+        loss = self.mine(largest + ops.log(sums[0]) - sums[1], len(x)).sum()
+
+        # Of the logits, then of the cosines, then of the products with the rows.
+        each = each / sums[0].reshape(-1, 1)
+        target = (_pick(each, place) - 1) * slope
+        if hidden is not None:
+            each = ops.masked_fill(each, hidden, 0.0)
+        each = _put(each, place, ops.select(here, target, _pick(each, place))) * (inverse * settings.scale)
+        to_units = self.mine(reduce(ops.matmul(each, weight), self.ranks), len(x))
+        to_weight = self.transpose_by(each, units)
+        along = _dots(to_weight, weight)
+        to_weight = to_weight - weight * (along * inverse * inverse).reshape(-1, 1)
+        mine = self.mine(units, len(x))
+        to_x = (to_units - mine * (mine * to_units).sum(1, keepdims=True)) / length
+        return loss, to_x, to_weight
+
+    def mine(self, x: Tensor, count: int) -> Tensor:
+        """This rank's `count` rows of those of all ranks."""
+        return x[self.rank * count:(self.rank + 1) * count]
+
+
+def margin(cosine: Tensor, settings: face.Margin) -> Tuple[Tensor, Tensor]:
+    """The target's cosine with its margin, and its derivative, which stays finite where that of the angle is not."""
+    m1, m2, m3 = settings.m1, settings.m2, settings.m3
+    value, slope = cosine, ops.ones_like(cosine)
+    if (m1, m2) != (1.0, 0.0):
+        sine = ops.sqrt((1 - cosine) * (1 + cosine))
+        angle = m1 * ops.atan2(sine, cosine) + m2
+        value, slope = ops.cos(angle), m1 * ops.sin(angle) / ops.maximum(sine, face.LEAST_SINE)
+    if settings.threshold and m2:
+        beyond = cosine <= face.turning_point(m2)
+        value = ops.select(beyond, cosine - face.fall(m2), value)
+        slope = ops.select(beyond, ops.ones_like(slope), slope)
+    return value - m3, ops.ones_like(slope) if settings.straight else slope
+
+
+def _pick(x: Tensor, place: Tensor) -> Tensor:
+    """(M, K), columns (M, 1) -> (M,)"""
+    return ops.gather_d(x, 1, place).reshape(-1)
+
+
+def _put(x: Tensor, place: Tensor, values: Tensor) -> Tensor:
+    return ops.tensor_scatter_elements(x, place, values.reshape(-1, 1), 1)
+
+
+def _dots(a: Tensor, b: Tensor) -> Tensor:
+    """Of rows (K, d) with rows: (K,), without a matrix of products."""
+    return ops.bmm(a.expand_dims(1), b.expand_dims(2)).reshape(-1)

@@ -1,0 +1,110 @@
+"""zoo.tasks.face.Margin in PyTorch: softmax over classes that are split over ranks, with a margin for the own class.
+
+No rank ever holds the whole class matrix or its logits. The backward pass is written out: the exact transpose of the
+forward one, with a single matrix of logits' size, which all is done to in place, and no copy of the weights. All in
+fp32.
+"""
+from typing import Any, Dict, List, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+from torch.autograd.function import once_differentiable
+
+from zoo.tasks import face
+from zoo.trainer.torch.shard import Shard, gather, reduce
+
+LEAST = 1e-12  # of a vector's length
+
+
+class Margin:
+    """Objective: embeddings (N, d), `label` (N,). Owns the class matrix, of which each rank holds some rows."""
+    even = True
+
+    def __init__(self, settings: face.Margin, arch, plan, world):
+        self.settings = settings
+        self.shard = Shard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world)
+        self.shards = {face.WEIGHT: self.shard}
+
+    def count(self, batch: Dict[str, torch.Tensor]) -> int:
+        return len(batch["label"])
+
+    def begin(self, parts: Sequence[Dict[str, torch.Tensor]], number: int) -> List[Dict[str, torch.Tensor]]:
+        """Fix the rows that update `number` uses; the parts with `row`: where the classes of all ranks' samples lie."""
+        rows = self.shard.choose(torch.stack([gather(part["label"]) for part in parts]), number)
+        return [{**part, "row": row} for part, row in zip(parts, rows)]
+
+    def total(self, output: torch.Tensor, batch: Dict[str, torch.Tensor]) -> torch.Tensor:
+        with torch.autocast(output.device.type, enabled=False):
+            return _Loss.apply(output.float(), self.shard.used, batch["row"], self.settings)
+
+
+class _Loss(torch.autograd.Function):
+    """The sum of the losses of this rank's samples.
+
+    x: embeddings (N, d). weight: rows (K, d) of this rank. row: (M,) of all ranks' M samples, where a sample's class
+    lies in `weight`, else -1. All ranks must weigh their sums alike, as shares of one mean are.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, row: torch.Tensor, settings: face.Margin):
+        length = x.norm(dim=1, keepdim=True).clamp(min=LEAST)
+        units = gather(x / length)
+        inverse = 1 / weight.norm(dim=1).clamp(min=LEAST)
+        cosines = (units @ weight.T).mul_(inverse).clamp_(-1, 1)  # (M, K)
+        own = torch.nonzero(row >= 0).squeeze(1)  # the samples whose class is here
+        target = cosines[own, row[own]]
+        value, slope = margin(target, settings)
+        hidden = None
+        if settings.interclass is not None:
+            hidden = cosines > settings.interclass
+            hidden[own, row[own]] = False
+            cosines.masked_fill_(hidden, 0)
+        cosines[own, row[own]] = value
+        logits = cosines.mul_(settings.scale)
+        largest = reduce(logits.max(1).values, dist.ReduceOp.MAX)
+        target = torch.zeros_like(largest)
+        target[own] = logits[own, row[own]]
+        powers = logits.sub_(largest[:, None]).exp_()
+        sums = reduce(torch.stack([powers.sum(1), target]))
+        ctx.save_for_backward(x, weight, row, length, units, inverse, powers, hidden, own, slope, sums[0])
+        ctx.scale = settings.scale
+        return _mine(largest + sums[0].log() - sums[1], len(x)).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor):
+        x, weight, row, length, units, inverse, powers, hidden, own, slope, whole = ctx.saved_tensors
+        # Of the logits, then of the cosines, then of the products with the rows: in place, for memory's sake.
+        each = powers.div_(whole[:, None])
+        each[own, row[own]] = (each[own, row[own]] - 1) * slope
+        if hidden is not None:
+            each.masked_fill_(hidden, 0)
+        each.mul_(gradient * ctx.scale).mul_(inverse)
+        to_units = _mine(reduce(each @ weight), len(x))
+        to_weight = each.T @ units
+        along = torch.einsum("kd,kd->k", to_weight, weight)
+        to_weight.addcmul_(weight, (-along * inverse * inverse)[:, None])
+        mine = _mine(units, len(x))
+        to_x = (to_units - mine * (mine * to_units).sum(1, keepdim=True)) / length
+        return to_x, to_weight, None, None
+
+
+def margin(cosine: torch.Tensor, settings: face.Margin) -> Tuple[torch.Tensor, torch.Tensor]:
+    """The target's cosine with its margin, and its derivative, which stays finite where that of the angle is not."""
+    m1, m2, m3 = settings.m1, settings.m2, settings.m3
+    value, slope = cosine, torch.ones_like(cosine)
+    if (m1, m2) != (1.0, 0.0):
+        sine = ((1 - cosine) * (1 + cosine)).sqrt()
+        angle = m1 * torch.atan2(sine, cosine) + m2
+        value, slope = torch.cos(angle), m1 * torch.sin(angle) / sine.clamp(min=face.LEAST_SINE)
+    if settings.threshold and m2:
+        beyond = cosine <= face.turning_point(m2)
+        value = torch.where(beyond, cosine - face.fall(m2), value)
+        slope = torch.where(beyond, torch.ones_like(slope), slope)
+    return value - m3, torch.ones_like(slope) if settings.straight else slope
+
+
+def _mine(x: torch.Tensor, count: int) -> torch.Tensor:
+    """This rank's `count` rows of those of all ranks."""
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    return x[rank * count:(rank + 1) * count]
