@@ -218,6 +218,13 @@ def case_two_parts_are_one_batch():
                 np.testing.assert_allclose(value, wanted[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+def case_an_accumulated_update_compiles_once():
+    trainer = make(kind={"sample_rate": 0.3}, accumulate=2)
+    for number in range(3):
+        go(trainer, number, parts=[batch(seed=number), batch(seed=10 + number)])
+    assert [len(cell.compile_cache) for cell in (trainer.gradient, trainer.add, trainer.update)] == [1, 1, 1]
+
+
 def case_the_loss_scale_is_taken_out_of_both():
     plain, scaled = make(clip_norm=0.5), make(clip_norm=0.5)
     scaled.load({"scaler/scale": np.array(1024, np.float32)})

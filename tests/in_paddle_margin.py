@@ -113,10 +113,12 @@ def case_rows_that_coincide_with_embeddings():
     """cos = 1 and cos = -1, with the own class and with others: finite values and gradients everywhere."""
     weight = np.eye(4, 6, dtype=np.float32) * 3
     x, labels = np.concatenate([weight, -weight]), np.array([0, 1, 3, 2, 0, 1, 3, 2])
+    rows = np.random.default_rng(5).standard_normal((64, 8), np.float32)  # some cosines are rounded to above 1
     for changes in KINDS.values():
-        loss, to_x, to_weight = run(x, weight, labels, settings(**changes))
-        assert loss == pytest.approx(loss_and_gradients(x, weight, labels, settings(**changes))[0], rel=1e-6)
-        assert np.isfinite(to_x).all() and np.isfinite(to_weight).all()
+        chosen = settings(**changes)
+        loss, *gradients = run(x, weight, labels, chosen)
+        assert loss == pytest.approx(loss_and_gradients(x, weight, labels, chosen)[0], rel=1e-6)
+        assert all(np.isfinite(found).all() for found in (*gradients, *run(rows, rows, np.arange(64), chosen)))
 
 
 def case_an_embedding_or_a_row_of_zeros():
@@ -238,15 +240,15 @@ def case_where_classes_lie():
 
 def case_memory_of_an_update():
     """Beside weights and momentum: the gradient and one matrix of logits. The dump copies neither."""
-    classes, width, rows = 1 << 17, 64, 64
-    trainer, unit = make(classes=classes, width=width), 4 * classes * width  # bytes, of the logits too
-    core.host_memory_stat_reset_peak_value(0)
+    classes, width, rows = 1 << 17, 64, 128
+    trainer, unit = make(classes=classes, width=width), 4 * classes * width  # bytes; the logits take two units
+    core.host_memory_stat_reset_peak_value("Allocated", 0)
     for number in range(2):
         go(trainer, batch(rows=rows, classes=classes), number=number)
     held = core.host_memory_stat_current_value("Allocated", 0)
-    trainer.dump()
     assert 3 * unit <= held < 3.2 * unit
-    assert 4 * unit <= core.host_memory_stat_peak_value("Allocated", 0) < 4.2 * unit
+    trainer.dump()
+    assert 5 * unit <= core.host_memory_stat_peak_value("Allocated", 0) < 5.2 * unit
     weight = trainer.dump()["head.weight"]
     trainer.load({"head.weight": np.zeros_like(weight)})
     assert not weight.any()

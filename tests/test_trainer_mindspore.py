@@ -4,7 +4,7 @@ import pytest
 from tests import frameworks
 
 
-MODULES = ("in_mindspore_nets", "in_mindspore")
+MODULES = ("in_mindspore_nets", "in_mindspore", "in_mindspore_face")
 
 
 @pytest.mark.parametrize("module, case", [(module, case) for module in MODULES for case in frameworks.names(module)])

@@ -1,8 +1,9 @@
-"""What a trained model says about your own files: classes of pictures and clips, class maps of scenes. See --help."""
+"""What a trained model says about your own files: classes, class maps of scenes, who looks like whom. See --help."""
 import argparse
 import json
 import os
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -13,11 +14,11 @@ import numpy as np
 import yaml
 
 import zoo
-from data import imagenet, kinetics, order, palette, pictures, scenes
+from data import faces, imagenet, kinetics, order, palette, pictures, random_faces, scenes
 from data.batch import Field
 from data.errors import BadSample, UserError
 from data.lists import VIDEO_ENDINGS, Clip
-from tools import show
+from tools import identify, show
 from zoo import tasks
 from zoo.trainer import cli, config
 from zoo.trainer.checkpoint import FOLDER, load_record
@@ -37,6 +38,10 @@ counts. A folder stands for all pictures or clips in it and below. Any checkpoin
   segmentation                 the share of each class. Of a picture, NAME_classes.png (colours), NAME_labels.png
                                (8-bit indices) and NAME_overlay.png (both, with a legend) are written to --out; of a
                                video, NAME_overlay.mp4
+  faces, aligned as for training
+                               the embedding: the mirror image's is added, then its length made 1; all are in
+                               embeddings.npz, too. Of two files, how similar they are; with --search, the pictures
+                               of a folder that are most similar to each file
 
 predictions.json in --out holds everything.
 
@@ -44,9 +49,10 @@ examples
   python tools/predict.py holiday/*.jpg --weights runs/resnet50_imagenet/checkpoints/best --top 3
   python tools/predict.py clips --weights runs/tsm_k400/checkpoints/best -o data.eval_sampling=dense
   python tools/predict.py street.png drive.mp4 --weights runs/deeplabv3plus_cityscapes/checkpoints/best
+  python tools/predict.py ann.jpg --weights runs/arcface_ms1m/checkpoints/best --search album --top 10
 
 Exit codes: 0 done; 2 something to mend on your side: a file that cannot be read is named, and the others are done."""
-TOP = 5  # classes to name
+TOP = 5  # classes to name, or pictures
 RESULTS = "predictions.json"
 
 Row = Dict[str, Any]  # what predictions.json says of a file
@@ -64,13 +70,15 @@ class Kind(NamedTuple):
     """How nets of a task are shown files if they were trained on a data set with such settings.
 
     fields: settings -> those of a training sample. answer: model, path, number of the file, classes to name and the
-    path of what is written, without its ending -> a line for the screen and a row.
+    path of what is written, without its ending -> a line for the screen and a row. compare: model, rows, pictures to
+    search, how many of them to name and the folder for results -> what is said of all files together, if anything.
     """
     task: str
     settings: type
     endings: Tuple[str, ...]
     fields: Callable[[Any], Tuple[Field, ...]]
     answer: Callable[[Model, str, int, Optional[int], str], Tuple[str, Row]]
+    compare: Optional[Callable[[Model, Sequence[Row], Sequence[str], int, str], identify.Comparison]] = None
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -91,7 +99,9 @@ def parse(argv: Optional[List[str]]) -> argparse.Namespace:
     add("--framework", choices=zoo.FRAMEWORKS, default="torch", help="default torch, whatever trained it")
     add("--device", metavar="NAME", default="auto", help="as for train.py")
     add("--out", metavar="DIR", help="folder for the results; default predictions/<run>, or the next free number")
-    add("--top", type=int, metavar="N", help=f"classes to name per file; default {TOP}, of a class map all")
+    add("--top", type=int, metavar="N", help=f"classes to name per file, or pictures found by --search; default {TOP}, "
+                                             "of a class map all")
+    add("--search", metavar="FOLDER", help="of faces: find the most similar pictures in this folder and below")
     add("-o", "--override", metavar="KEY=VALUE", action="append", default=[],
         help="change one key of the checkpoint's recipe, such as -o data.eval_crops=3; repeatable")
     return parser.parse_args(argv)
@@ -103,6 +113,7 @@ def predict(arguments: argparse.Namespace) -> int:
         raise UserError("--top: must be at least 1")
     record, cfg, name = read(arguments)
     kind = kind_of(zoo.find(name).TASK, cfg.data)
+    album = album_of(kind, arguments.search, arguments.top)
     out = new_folder(arguments.out, arguments.weights)
     paths, rows = find(arguments.files, kind.endings, template_of(cfg.data))
     if not paths:
@@ -118,7 +129,11 @@ def predict(arguments: argparse.Namespace) -> int:
                 continue
             print(f"{printable(path)}: {line}", flush=True)
             rows.append({"file": path, **row})
-        write(os.path.join(out, RESULTS), model.facts, rows)
+        told = kind.compare(model, rows, album, arguments.top or TOP, out) if kind.compare else identify.NOTHING
+        for line in told.lines:
+            print(printable(line), flush=True)
+        rows += [failed(*failure) for failure in told.failures]
+        write(os.path.join(out, RESULTS), {**model.facts, **told.facts}, rows)
     except OSError as error:
         raise UserError(f"{error.filename or out}: {error.strerror or error}") from None
     print(f"results are in {out}")
@@ -167,22 +182,40 @@ def kind_of(task: str, settings: Any) -> Kind:
                     "here: KINDS in tools/predict.py knows no way to read them")
 
 
+def album_of(kind: Kind, folder: Optional[str], top: Optional[int]) -> List[str]:
+    """The pictures to search, none if no folder is named. Raises UserError."""
+    if folder is None:
+        if kind.compare and top is not None:
+            raise UserError("--top: of faces, it says how many pictures --search names; name a folder with --search")
+        return []
+    if not kind.compare:
+        raise UserError(f"--search: finds faces that are like a face, and this net's task is {kind.task}; leave it out")
+    found = list(inside(folder, kind.endings, None))
+    if not found:
+        raise UserError(f"--search: {folder} is no folder with pictures (files ending in {', '.join(kind.endings)})")
+    return found
+
+
 def build(path: str, record: Dict[str, Any], cfg: Config, name: str, fields: Tuple[Field, ...]) -> Model:
     """The net as zoo/trainer/job.py builds it, but without data, with a checkpoint's weights. Raises UserError."""
     spec, classes = zoo.find(name), record["classes"]
-    task, arch = tasks.find(spec.TASK), zoo.fit(spec, cfg.model, fields, len(classes))
+    options, split, rows = cfg.model, getattr(spec, "SHARDS", ()), {}
+    if split:  # what is a row per class may be larger than the memory, and no output depends on it: read one row
+        options, classes = replace(options, num_classes=1), ()
+        rows = {key: (tensor.shape[0], 0, 1) for key, tensor in files.shapes(model_file(path)).items() if key in split}
+    task, arch = tasks.find(spec.TASK), zoo.fit(spec, options, fields, len(classes))
     backend, Net = zoo.load_trainer(cfg.framework), zoo.load_net(name, cfg.framework)
     world = backend.start(Launch(), cfg.device)
     mode = world.settle(Mode("fp32", None, cfg.train.channels_last, cfg.train.compile))
     plan = Plan(fields=fields, noise=(), rule=lambda _: (1.0, 0.0), mode=mode, output=task.output(cfg.task),
                 sync_bn=cfg.train.sync_bn)
     trainer = backend.Trainer(Net, arch, task.objective(cfg.task), plan, world)
-    tensors, _ = files.read(model_file(path))
+    tensors, _ = files.read(model_file(path), rows)
     report = match(tensors, {param.name: param.shape for param in trainer.params})
     if not report.complete:
         raise UserError(f"{path} does not fit this net:\n{report}")
     trainer.load(tensors)
-    names = classes + tuple(f"class {label}" for label in range(len(classes), arch.num_classes))
+    names = () if split else classes + tuple(f"class {label}" for label in range(len(classes), arch.num_classes))
     facts = {"weights": path, "step": record["step"], "model": name, "task": spec.TASK, "framework": cfg.framework,
              "device": world.device, "classes": names}
     return Model(cfg, trainer, names, facts)
@@ -350,7 +383,11 @@ KINDS = (
     Kind("classify", kinetics.Settings, VIDEO_ENDINGS, lambda s: kinetics.Clips(s, [], (), True).fields,
          partial(classify, kinetics.Clips)),
     Kind("segment", scenes.SceneSettings, pictures.ENDINGS + VIDEO_ENDINGS,
-         lambda s: (Field("image", (*s.crop, 3), "uint8", s.mean, s.std),), segment))
+         lambda s: (Field("image", (*s.crop, 3), "uint8", s.mean, s.std),), segment),
+    Kind("face", faces.Settings, pictures.ENDINGS, lambda s: faces.Faces(s, None, (), (), ()).fields,
+         identify.describe, identify.compare),
+    Kind("face", random_faces.Settings, pictures.ENDINGS, lambda s: random_faces.Noise(s, True).fields,
+         identify.describe, identify.compare))
 
 if __name__ == "__main__":
     sys.exit(main())

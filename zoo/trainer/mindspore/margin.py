@@ -21,6 +21,7 @@ class Margin(nn.Cell):
     def __init__(self, settings: face.Margin, arch, plan, world):
         super().__init__()
         self.settings, self.rank, self.ranks = settings, world.rank, world.size
+        # Not `shard`, which is a method of every Cell.
         self.split = Shard(face.WEIGHT, arch.num_classes, arch.embedding, settings.sample_rate, plan, world)
         self.shards = {face.WEIGHT: self.split}
         self.targets = ("row",) if settings.sample_rate == 1 else ("row", "index")
@@ -47,7 +48,7 @@ class Margin(nn.Cell):
         units = gather(x / length, self.ranks)
         inverse = 1 / ops.maximum(ops.sqrt(_dots(weight, weight)), LEAST)
         cosines = ops.clamp(self.by_transpose(units, weight) * inverse, -1.0, 1.0)  # (M, K)
-        here, place = row >= 0, ops.relu(row).reshape(-1, 1)  # place: the first column, where the class is not here
+        here, place = row >= 0, ops.maximum(row, 0).reshape(-1, 1)  # place: the first column, where the class is not here
         value, slope = margin(_pick(cosines, place), settings)
         hidden = None
         if settings.interclass is not None:

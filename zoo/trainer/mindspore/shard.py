@@ -3,6 +3,7 @@ from typing import Dict, Optional
 
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
+from mindspore import dtype as mstype
 
 from zoo.trainer import shards
 
@@ -17,9 +18,10 @@ class Shard(nn.Cell):
         super().__init__()
         self.count, self.seed, self.rate, self.rank = count, plan.seed, rate, world.rank
         self.first, self.last = shards.rows(count, world.rank, world.size)
-        empty = np.zeros((self.last - self.first, width), np.float32)
-        self.values = Parameter(Tensor(empty), name, requires_grad=False)  # its gradient is not for MindSpore to find
-        self.momentum = Parameter(Tensor(empty), f"momentum/{name}", requires_grad=False)
+        shape = (self.last - self.first, width)
+        # Not for MindSpore to find the gradient of: the objective does.
+        self.values = Parameter(ops.zeros(shape, mstype.float32), name, requires_grad=False)
+        self.momentum = Parameter(ops.zeros(shape, mstype.float32), f"momentum/{name}", requires_grad=False)
         (self.factor, self.decay), self.friction = plan.rule(name), plan.momentum
         self.apply_momentum = ops.ApplyMomentum()
 

@@ -54,7 +54,7 @@ class Trainer:
                                  world.size)
         self.update = Update(weights, ParameterTuple(self.velocities.values()),
                              [plan.rule(name) for name in self.trained], plan.momentum, plan.clip_norm, self.scaler,
-                             mean, *self.shards.values(), clip_split=plan.clip_split, ranks=world.size)
+                             mean, next(iter(self.shards.values()), None), plan.clip_split, world.size)
         self.single, self.add = Step(self.gradient, self.update), Add()
         self.predictor = Predictor(self.prepare, self.net)
 
@@ -70,10 +70,12 @@ class Trainer:
         if len(parts) == 1:
             numbers = self.single(rate, count, *self._fields(parts[0]))
         else:
+            # All as arguments of their own: the values of a tuple are constants, and every call would compile anew.
             loss, gradient = self.gradient(count, *self._fields(parts[0]))
             for part in parts[1:]:
-                loss, gradient = self.add(loss, gradient, *self.gradient(count, *self._fields(part)))
-            numbers = self.update(rate, loss, gradient, parts[0].get("index"))
+                share, more = self.gradient(count, *self._fields(part))
+                loss, *gradient = self.add(loss, *gradient, share, *more)
+            numbers = self.update(rate, parts[0].get("index"), loss, *gradient)
         return dict(zip(("loss", "grad_norm", "scale", "skipped", "stuck"), numbers))
 
     def read(self, receipt: Mapping[str, Tensor]) -> Dict[str, float]:

@@ -75,10 +75,10 @@ class Gradient(nn.Cell):
 
 
 class Update(nn.Cell):
-    """(lr, loss, gradient) -> (loss, grad_norm, scale, skipped, stuck): unscale, clip, decay, momentum, step.
+    """(lr, index, loss, gradient) -> (loss, grad_norm, scale, skipped, stuck): unscale, clip, decay, momentum, step.
 
     v = momentum * v + (clipped gradient + decay * w); w -= lr * factor * v. Left out as a whole if the gradient is not
-    finite on any rank. shard: moves the objective's own rows; index: those used, unless all. clip_split: by their
+    finite on any rank. shard: the objective's own rows; index: those used, None for all. clip_split: clip by their
     gradient too, and theirs.
     """
 
@@ -94,7 +94,7 @@ class Update(nn.Cell):
         self.momentum, self.clip_norm = momentum, clip_norm
         self.apply_momentum, self.concat = ops.ApplyMomentum(), ops.Concat()
 
-    def construct(self, lr, loss, gradient, index=None):
+    def construct(self, lr, index, loss, *gradient):
         own = None
         if self.split is not None:
             gradient, own = gradient[:-1], gradient[-1]
@@ -128,13 +128,13 @@ class Update(nn.Cell):
 
 
 class Add(nn.Cell):
-    """Sum of two shares of the loss and of their gradients."""
+    """(share of the loss, its gradient, another share, its gradient) -> (sum of the shares, of the gradients)."""
 
-    def construct(self, share, gradient, other, more):
-        total = ()
-        for a, b in zip(gradient, more):
-            total = total + (a + b,)
-        return share + other, total
+    def construct(self, *shares):
+        half, total = len(shares) // 2, ()
+        for one, other in zip(shares[:half], shares[half:]):
+            total = total + (one + other,)
+        return total
 
 
 class Step(nn.Cell):
@@ -147,4 +147,4 @@ class Step(nn.Cell):
 
     def construct(self, lr, count, *fields):
         loss, gradient = self.gradient(count, *fields)
-        return self.update(lr, loss, gradient, fields[-1] if self.draws else None)
+        return self.update(lr, fields[-1] if self.draws else None, loss, *gradient)
