@@ -1,7 +1,7 @@
 """zoo.tasks.face.Margin in MindSpore: softmax over classes that are split over ranks, with a margin for the own class.
 
 No rank ever holds the whole class matrix or its logits. The backward pass is written out: the exact transpose of the
-forward one, which it follows at once, so that one matrix of logits lives and no copy of the weights. All in fp32.
+forward one, which it follows at once, so that no matrix of logits is kept for it. All in fp32.
 """
 from typing import Dict, List, Sequence, Tuple
 
@@ -20,7 +20,7 @@ class Margin(nn.Cell):
 
     def __init__(self, settings: face.Margin, arch, plan, world):
         super().__init__()
-        self.settings, self.rank, self.ranks = settings, world.rank, world.size
+        self.settings, self.rank, self.ranks, self.on_cpu = settings, world.rank, world.size, world.kind == "cpu"
         # Not `shard`, which is a method of every Cell.
         self.split = Shard(face.WEIGHT, arch.num_classes, arch.embedding, settings.sample_rate, plan, world)
         self.shards = {face.WEIGHT: self.split}
@@ -46,9 +46,10 @@ class Margin(nn.Cell):
         x = x.astype(mstype.float32)
         length = ops.maximum(ops.sqrt(ops.square(x).sum(1, keepdims=True)), LEAST)
         units = gather(x / length, self.ranks)
-        inverse = 1 / ops.maximum(ops.sqrt(_dots(weight, weight)), LEAST)
-        cosines = ops.clamp(self.by_transpose(units, weight) * inverse, -1.0, 1.0)  # (M, K)
-        here, place = row >= 0, ops.maximum(row, 0).reshape(-1, 1)  # place: the first column, where the class is not here
+        inverse = 1 / ops.maximum(ops.sqrt(ops.square(weight).sum(1)), LEAST)
+        cosines = self.by_transpose(units, weight)  # (M, K), when they are multiplied by:
+        cosines = ops.clamp(cosines * self.spread(inverse.reshape(1, -1), cosines), -1.0, 1.0)
+        here, place = row >= 0, ops.maximum(row, 0).reshape(-1, 1)  # else the first column
         value, slope = margin(_pick(cosines, place), settings)
         hidden = None
         if settings.interclass is not None:
@@ -56,25 +57,30 @@ class Margin(nn.Cell):
             cosines = ops.masked_fill(cosines, hidden, 0.0)
         logits = _put(cosines, place, ops.select(here, value, _pick(cosines, place))) * settings.scale
         # The maximum of what is gathered: MindSpore's all-reduce on CPUs knows sums alone.
-        largest = ops.amax(gather(ops.amax(logits, 1), self.ranks).reshape(self.ranks, -1), 0)
-        each = ops.exp(logits - largest.reshape(-1, 1))
+        largest = ops.max(gather(ops.max(logits, 1)[0], self.ranks).reshape(self.ranks, -1), 0)[0]
+        each = ops.exp(logits - self.spread(largest.reshape(-1, 1), logits))
         own = ops.select(here, value * settings.scale, ops.zeros_like(value))
         sums = reduce(ops.stack((each.sum(1), own)), self.ranks)
         loss = self.mine(largest + ops.log(sums[0]) - sums[1], len(x)).sum()
 
-        # Of the logits, then of the cosines, then of the products with the rows.
-        each = each / sums[0].reshape(-1, 1)
-        target = (_pick(each, place) - 1) * slope
+        # Of the logits, then of the cosines, then of the products with the rows; all times a sample's own sum.
+        share = 1 / sums[0].reshape(-1, 1)
+        target = (_pick(each, place) - sums[0]) * slope
         if hidden is not None:
             each = ops.masked_fill(each, hidden, 0.0)
-        each = _put(each, place, ops.select(here, target, _pick(each, place))) * (inverse * settings.scale)
-        to_units = self.mine(reduce(ops.matmul(each, weight), self.ranks), len(x))
-        to_weight = self.transpose_by(each, units)
-        along = _dots(to_weight, weight)
-        to_weight = to_weight - weight * (along * inverse * inverse).reshape(-1, 1)
+        each = _put(each, place, ops.select(here, target, _pick(each, place)))
+        each = each * self.spread((inverse * settings.scale).reshape(1, -1), each)
+        to_units = self.mine(reduce(ops.matmul(each, weight) * share, self.ranks), len(x))
+        to_weight = self.transpose_by(each, units * share)
+        along = (to_weight * weight).sum(1)
+        to_weight = to_weight - weight * self.spread((along * inverse * inverse).reshape(-1, 1), weight)
         mine = self.mine(units, len(x))
         to_x = (to_units - mine * (mine * to_units).sum(1, keepdims=True)) / length
         return loss, to_x, to_weight
+
+    def spread(self, x: Tensor, like: Tensor) -> Tensor:
+        """A row or a column for all of a matrix; on CPUs repeated: broadcasting takes tables of four times that."""
+        return ops.tile(x, (like.shape[0] // x.shape[0], like.shape[1] // x.shape[1])) if self.on_cpu else x
 
     def mine(self, x: Tensor, count: int) -> Tensor:
         """This rank's `count` rows of those of all ranks."""
@@ -103,8 +109,3 @@ def _pick(x: Tensor, place: Tensor) -> Tensor:
 
 def _put(x: Tensor, place: Tensor, values: Tensor) -> Tensor:
     return ops.tensor_scatter_elements(x, place, values.reshape(-1, 1), 1)
-
-
-def _dots(a: Tensor, b: Tensor) -> Tensor:
-    """Of rows (K, d) with rows: (K,), without a matrix of products."""
-    return ops.bmm(a.expand_dims(1), b.expand_dims(2)).reshape(-1)

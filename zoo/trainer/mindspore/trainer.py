@@ -136,7 +136,7 @@ class Trainer:
         kept = [cell for name, cell in net.cells_and_names() if name in self.plan.keep_fp32]
         net = amp.auto_mixed_precision(net, level, DTYPES[self.mode.compute])
         for cell in kept:
-            cell.to_float(mstype.float32)
+            cell.to_float(mstype.float32)  # its own operators; those around it in pynative O2 and O3 still round to 16
         for _, cell in net.cells_and_names():
             if getattr(cell, "_backbone", None) in kept:  # what O2 puts around a normalisation, to hand on 16 bits
                 cell.dtype = mstype.float32

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 import mindspore
 import numpy as np
@@ -23,6 +24,7 @@ class World:
     size: int
     kind: str    # cpu, cuda, npu
     number: int
+    scheduler: Optional[subprocess.Popen] = None  # of MindSpore's cluster, which rank 0 has started
 
     @property
     def device(self) -> str:
@@ -46,6 +48,8 @@ class World:
         """End several processes on CPUs without MindSpore's own taking down, which now and then crashes (signal 11) in
         a process whose neighbours have ended before it. Nothing is left to save then."""
         if self.size > 1 and self.kind == "cpu":
+            if self.scheduler:
+                self.scheduler.kill()  # it would wait half a minute for news of processes that said no goodbye
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
@@ -68,22 +72,23 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
         raise UserError(f"device: there is no {device} here ({TARGETS[kind]} devices that this MindSpore finds: "
                         f"{_count(kind)}); use --device cpu")
     mindspore.set_device(TARGETS[kind], int(number or 0))
-    if launch.size > 1:
-        _join(launch, port)
-    return World(launch.rank, launch.size, kind, int(number or 0))
+    scheduler = _join(launch, port) if launch.size > 1 else None
+    return World(launch.rank, launch.size, kind, int(number or 0), scheduler)
 
 
-def _join(launch: Launch, port: int) -> None:
+def _join(launch: Launch, port: int) -> Optional[subprocess.Popen]:
     """Join MindSpore's cluster, whose scheduler rank 0 starts beside itself."""
     for name in [name for name in os.environ if name.startswith(("OMPI_", "PMIX_", "PRTE_", "PMI_"))]:
         del os.environ[name]  # else MindSpore looks for MPI's own libraries
     os.environ.update(MS_WORKER_NUM=str(launch.size), MS_SCHED_HOST=launch.address, MS_SCHED_PORT=str(port))
+    scheduler = None
     if launch.rank == 0:
-        subprocess.Popen([sys.executable, "-m", "zoo.trainer.mindspore.scheduler"], cwd=ROOT,
-                         env={**os.environ, "MS_ROLE": "MS_SCHED"})
+        scheduler = subprocess.Popen([sys.executable, "-m", "zoo.trainer.mindspore.scheduler"], cwd=ROOT,
+                                     env={**os.environ, "MS_ROLE": "MS_SCHED"})
     os.environ.update(MS_ROLE="MS_WORKER", MS_NODE_ID=str(launch.rank), MS_WORKER_IP=launch.here)
     communication.init()
     ops.AllReduce()(Tensor(np.ones(1, np.float32))).asnumpy()  # the first one makes the connections
+    return scheduler
 
 
 def _count(kind: str) -> int:

@@ -51,34 +51,31 @@ class _Loss(torch.autograd.Function):
         units = gather(x / length)
         inverse = 1 / weight.norm(dim=1).clamp(min=LEAST)
         cosines = (units @ weight.T).mul_(inverse).clamp_(-1, 1)  # (M, K)
-        own = torch.nonzero(row >= 0).squeeze(1)  # the samples whose class is here
-        target = cosines[own, row[own]]
-        value, slope = margin(target, settings)
+        value, slope = margin(_own(cosines, row), settings)
         hidden = None
         if settings.interclass is not None:
             hidden = cosines > settings.interclass
-            hidden[own, row[own]] = False
             cosines.masked_fill_(hidden, 0)
-        cosines[own, row[own]] = value
+        _put(cosines, row, value)
         logits = cosines.mul_(settings.scale)
         largest = reduce(logits.max(1).values, dist.ReduceOp.MAX)
-        target = torch.zeros_like(largest)
-        target[own] = logits[own, row[own]]
+        target = torch.where(row >= 0, _own(logits, row), 0)
         powers = logits.sub_(largest[:, None]).exp_()
         sums = reduce(torch.stack([powers.sum(1), target]))
-        ctx.save_for_backward(x, weight, row, length, units, inverse, powers, hidden, own, slope, sums[0])
+        ctx.save_for_backward(x, weight, row, length, units, inverse, powers, hidden, slope, sums[0])
         ctx.scale = settings.scale
         return _mine(largest + sums[0].log() - sums[1], len(x)).sum()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor):
-        x, weight, row, length, units, inverse, powers, hidden, own, slope, whole = ctx.saved_tensors
+        x, weight, row, length, units, inverse, powers, hidden, slope, whole = ctx.saved_tensors
         # Of the logits, then of the cosines, then of the products with the rows: in place, for memory's sake.
         each = powers.div_(whole[:, None])
-        each[own, row[own]] = (each[own, row[own]] - 1) * slope
+        own = (_own(each, row) - 1) * slope
         if hidden is not None:
             each.masked_fill_(hidden, 0)
+        _put(each, row, own)
         each.mul_(gradient * ctx.scale).mul_(inverse)
         to_units = _mine(reduce(each @ weight), len(x))
         to_weight = each.T @ units
@@ -102,6 +99,16 @@ def margin(cosine: torch.Tensor, settings: face.Margin) -> Tuple[torch.Tensor, t
         value = torch.where(beyond, cosine - face.fall(m2), value)
         slope = torch.where(beyond, torch.ones_like(slope), slope)
     return value - m3, torch.ones_like(slope) if settings.straight else slope
+
+
+def _own(matrix: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+    """(M,): of each sample what belongs to its own class; anything, where the class is not here."""
+    return matrix.gather(1, row.clamp(min=0)[:, None]).squeeze(1)
+
+
+def _put(matrix: torch.Tensor, row: torch.Tensor, values: torch.Tensor) -> None:
+    """Put values (M,) in the places of the own classes that are here."""
+    matrix.scatter_(1, row.clamp(min=0)[:, None], torch.where(row >= 0, values, _own(matrix, row))[:, None])
 
 
 def _mine(x: torch.Tensor, count: int) -> torch.Tensor:

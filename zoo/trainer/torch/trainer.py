@@ -134,8 +134,9 @@ class Trainer:
         whole = torch.nn.utils.get_total_norm(gradients) / scale
         norm = whole
         if split:
-            squares = sum(torch.linalg.vector_norm(part).square() for part in split)
-            norm = torch.hypot(whole, reduce(squares).sqrt() / scale)
+            # In float64: on a CPU PyTorch adds up in fp32, and loses a percent of a hundred million numbers.
+            squares = sum(torch.linalg.vector_norm(part, dtype=torch.float64).square() for part in split)
+            norm = torch.hypot(whole, reduce(squares).sqrt().float() / scale)
         finite = torch.isfinite(norm)
         divisor = scale
         if self.plan.clip_norm is not None:
