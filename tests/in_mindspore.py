@@ -1,5 +1,7 @@
 """Cases of the MindSpore trainer; tests/test_trainer_mindspore.py runs them in a process of their own."""
 import functools
+import socket
+import threading
 import time
 
 import numpy as np
@@ -20,6 +22,7 @@ from mindspore import Tensor, nn, ops
 from zoo.trainer.mindspore import objectives
 from zoo.trainer.mindspore.trainer import Normalise
 from zoo.trainer.mindspore.update import scalar
+from zoo.trainer.mindspore.world import _await_scheduler
 from zoo.tsm.mindspore import Net
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -345,6 +348,15 @@ def case_label_smoothing_is_spread_over_all_classes():
         found = objective(Tensor(logits), Tensor(labels))
         assert float(found.asnumpy()) == pytest.approx(-(target * logs).sum(), rel=1e-5)
         assert objective.count({"label": Tensor(labels)}) == 6
+
+
+def case_a_worker_waits_until_the_scheduler_listens():
+    with socket.socket() as late:
+        late.bind(("127.0.0.1", 0))
+        begun = time.monotonic()
+        threading.Timer(0.3, late.listen).start()
+        _await_scheduler(*late.getsockname())
+        assert 0.3 <= time.monotonic() - begun < 30
 
 
 def case_the_world_says_what_it_will_do():

@@ -25,7 +25,6 @@ class Case(NamedTuple):
     task: Dict = {}
     plan: Dict = {}
     classes: int = CLASSES
-    precision: str = "fp32"
 
 
 CASES = {
@@ -83,7 +82,7 @@ class Run:
     def __init__(self, backend, framework, world, joined, case: Case):
         settings = face.Settings(**{"scale": 8.0, **case.task})
         plan = Plan((Field("x", (INPUTS,), "float32"), LABEL), (), lambda _: (1.0, DECAY),
-                    world.settle(Mode(case.precision)), seed=3, **case.plan)
+                    world.settle(Mode("fp32")), seed=3, **case.plan)
         arch = SimpleNamespace(num_classes=case.classes, embedding=WIDTH)
         self.group, self.classes, self.accumulate = joined, case.classes, plan.accumulate
         self.trainer = backend.Trainer(net_of(framework), arch, face.objective(settings), plan, world)
@@ -161,10 +160,12 @@ def main(framework: str, folder: str) -> None:
     port = joined.gather(group.free_port(joined.launch.address) if joined.size > 1 and joined.rank == 0 else 0)[0]
     backend = zoo.load_trainer(framework)
     world = backend.start(joined.launch, "cpu", port)
-    results = {name: follow(Run(backend, framework, world, joined, case)) for name, case in CASES.items()}
-    results["upset"] = upset(Run(backend, framework, world, joined, CASES["plain"]))
-    results["sampled"] = sampled(Run(backend, framework, world, joined, SAMPLED))
-    results["drawn"] = follow(Run(backend, framework, world, joined, SAMPLED))
+    cases = CASES if joined.size <= 2 else {"plain": CASES["plain"]}
+    results = {name: follow(Run(backend, framework, world, joined, case)) for name, case in cases.items()}
+    results["upset"] = upset(Run(backend, framework, world, joined, CASES["clipped"]))
+    run = Run(backend, framework, world, joined, SAMPLED)
+    results["sampled"] = sampled(run)
+    results["drawn"] = follow(run)
     if joined.rank == 0:
         for name, arrays in results.items():
             np.savez(os.path.join(folder, f"{name}.npz"),

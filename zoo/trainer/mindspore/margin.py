@@ -9,7 +9,8 @@ from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from zoo.tasks import face
-from zoo.trainer.mindspore.shard import Shard, gather, reduce
+from zoo.trainer.mindspore.parallel import total
+from zoo.trainer.mindspore.shard import Shard, gather
 
 LEAST = 1e-12  # of a vector's length
 
@@ -49,28 +50,27 @@ class Margin(nn.Cell):
         inverse = 1 / ops.maximum(ops.sqrt(ops.square(weight).sum(1)), LEAST)
         cosines = self.by_transpose(units, weight)  # (M, K), when they are multiplied by:
         cosines = ops.clamp(cosines * self.spread(inverse.reshape(1, -1), cosines), -1.0, 1.0)
-        here, place = row >= 0, ops.maximum(row, 0).reshape(-1, 1)  # else the first column
-        value, slope = margin(_pick(cosines, place), settings)
+        value, slope = margin(_own(cosines, row), settings)
         hidden = None
         if settings.interclass is not None:
             hidden = cosines > settings.interclass
             cosines = ops.masked_fill(cosines, hidden, 0.0)
-        logits = _put(cosines, place, ops.select(here, value, _pick(cosines, place))) * settings.scale
+        logits = _put(cosines, row, value) * settings.scale
         # The maximum of what is gathered: MindSpore's all-reduce on CPUs knows sums alone.
         largest = ops.max(gather(ops.max(logits, 1)[0], self.ranks).reshape(self.ranks, -1), 0)[0]
+        target = ops.select(row >= 0, _own(logits, row), ops.zeros_like(largest))
         each = ops.exp(logits - self.spread(largest.reshape(-1, 1), logits))
-        own = ops.select(here, value * settings.scale, ops.zeros_like(value))
-        sums = reduce(ops.stack((each.sum(1), own)), self.ranks)
+        sums = total(ops.stack((each.sum(1), target)), self.ranks)
         loss = self.mine(largest + ops.log(sums[0]) - sums[1], len(x)).sum()
 
         # Of the logits, then of the cosines, then of the products with the rows; all times a sample's own sum.
         share = 1 / sums[0].reshape(-1, 1)
-        target = (_pick(each, place) - sums[0]) * slope
+        own = (_own(each, row) - sums[0]) * slope
         if hidden is not None:
             each = ops.masked_fill(each, hidden, 0.0)
-        each = _put(each, place, ops.select(here, target, _pick(each, place)))
+        each = _put(each, row, own)
         each = each * self.spread((inverse * settings.scale).reshape(1, -1), each)
-        to_units = self.mine(reduce(ops.matmul(each, weight) * share, self.ranks), len(x))
+        to_units = self.mine(total(ops.matmul(each, weight) * share, self.ranks), len(x))
         to_weight = self.transpose_by(each, units * share)
         along = (to_weight * weight).sum(1)
         to_weight = to_weight - weight * self.spread((along * inverse * inverse).reshape(-1, 1), weight)
@@ -102,10 +102,12 @@ def margin(cosine: Tensor, settings: face.Margin) -> Tuple[Tensor, Tensor]:
     return value - m3, ops.ones_like(slope) if settings.straight else slope
 
 
-def _pick(x: Tensor, place: Tensor) -> Tensor:
-    """(M, K), columns (M, 1) -> (M,)"""
-    return ops.gather_d(x, 1, place).reshape(-1)
+def _own(matrix: Tensor, row: Tensor) -> Tensor:
+    """(M,): of each sample what belongs to its own class; anything, where the class is not here."""
+    return ops.gather_d(matrix, 1, ops.maximum(row, 0).reshape(-1, 1)).reshape(-1)
 
 
-def _put(x: Tensor, place: Tensor, values: Tensor) -> Tensor:
-    return ops.tensor_scatter_elements(x, place, values.reshape(-1, 1), 1)
+def _put(matrix: Tensor, row: Tensor, values: Tensor) -> Tensor:
+    """The matrix with values (M,) in the places of the own classes that are here."""
+    own = ops.select(row >= 0, values, _own(matrix, row))
+    return ops.tensor_scatter_elements(matrix, ops.maximum(row, 0).reshape(-1, 1), own.reshape(-1, 1), 1)

@@ -60,8 +60,3 @@ class Shard(nn.Cell):
 def gather(x: Tensor, size: int) -> Tensor:
     """The rows of all ranks, one rank's after the other's: (n, ...) -> (ranks * n, ...)."""
     return ops.AllGather()(x) if size > 1 else x
-
-
-def reduce(x: Tensor, size: int) -> Tensor:
-    """The sum over ranks."""
-    return ops.AllReduce()(x) if size > 1 else x

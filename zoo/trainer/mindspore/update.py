@@ -5,7 +5,8 @@ import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from mindspore import dtype as mstype
 
-from zoo.trainer.mindspore.shard import Shard, reduce
+from zoo.trainer.mindspore.parallel import total
+from zoo.trainer.mindspore.shard import Shard
 
 GROWTH, BACKOFF, PATIENCE = 2.0, 0.5, 2000.0  # as torch.amp.GradScaler
 
@@ -62,12 +63,12 @@ class Gradient(nn.Cell):
         if not self.writes_out:
             share = self.objective(output, *targets) / count
             return share * self.scale * self.ranks, (share, ())
-        total, to_output, to_rows = self.objective(ops.stop_gradient(output), *targets)
+        loss, to_output, to_rows = self.objective(ops.stop_gradient(output), *targets)
         factor = self.scale / count
         # The derivative of this product by the output is the gradient that the objective has found.
         product = (output.astype(mstype.float32) * to_output).sum()
         # No mean is taken over ranks of the rows' gradient, which is a sum over all samples already.
-        return product * factor * self.ranks, (total / count, (to_rows * factor,))
+        return product * factor * self.ranks, (loss / count, (to_rows * factor,))
 
     def construct(self, count, *fields):
         (_, (share, split)), gradient = self.derive(count, fields)
@@ -108,7 +109,7 @@ class Update(nn.Cell):
         norm = whole
         if self.split is not None:
             # Not before the mean: all ranks must talk in the same order.
-            squares = reduce(ops.depend(ops.square(own).sum(), whole), self.ranks)
+            squares = total(ops.depend(ops.square(own).sum(), whole), self.ranks)
             norm = ops.sqrt(ops.square(whole) + squares / ops.square(scale))
         finite = ops.isfinite(norm)
         multiplier = clipped = 1 / scale
@@ -131,10 +132,10 @@ class Add(nn.Cell):
     """(share of the loss, its gradient, another share, its gradient) -> (sum of the shares, of the gradients)."""
 
     def construct(self, *shares):
-        half, total = len(shares) // 2, ()
+        half, sums = len(shares) // 2, ()
         for one, other in zip(shares[:half], shares[half:]):
-            total = total + (one + other,)
-        return total
+            sums = sums + (one + other,)
+        return sums
 
 
 class Step(nn.Cell):

@@ -1,7 +1,9 @@
 """This process's device, and the processes beside it."""
 import os
+import socket
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -15,6 +17,7 @@ from zoo.trainer.protocol import Launch, Mode
 
 ROOT = Path(__file__).resolve().parents[3]
 TARGETS = {"cpu": "CPU", "cuda": "GPU", "npu": "Ascend"}
+START = 60.0  # seconds that the scheduler may take
 
 
 @dataclass(frozen=True)
@@ -86,9 +89,21 @@ def _join(launch: Launch, port: int) -> Optional[subprocess.Popen]:
         scheduler = subprocess.Popen([sys.executable, "-m", "zoo.trainer.mindspore.scheduler"], cwd=ROOT,
                                      env={**os.environ, "MS_ROLE": "MS_SCHED"})
     os.environ.update(MS_ROLE="MS_WORKER", MS_NODE_ID=str(launch.rank), MS_WORKER_IP=launch.here)
+    _await_scheduler(launch.address, port)
     communication.init()
     ops.AllReduce()(Tensor(np.ones(1, np.float32))).asnumpy()  # the first one makes the connections
     return scheduler
+
+
+def _await_scheduler(address: str, port: int) -> None:
+    """Until it listens: a worker that finds nobody there sleeps for half a minute, and lets none of its threads run."""
+    limit = time.monotonic() + START
+    while time.monotonic() < limit:
+        try:
+            socket.create_connection((address, port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
 
 
 def _count(kind: str) -> int:

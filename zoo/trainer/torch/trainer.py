@@ -12,7 +12,7 @@ from zoo.trainer.torch import outputs, parallel, rounded, synchronised
 from zoo.trainer.torch.names import tensors
 from zoo.trainer.torch.objectives import build
 from zoo.trainer.torch.scaler import Scaler
-from zoo.trainer.torch.shard import Shard, reduce
+from zoo.trainer.torch.shard import Shard, reduce, squares
 from zoo.trainer.torch.world import World
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -134,9 +134,7 @@ class Trainer:
         whole = torch.nn.utils.get_total_norm(gradients) / scale
         norm = whole
         if split:
-            # In float64: on a CPU PyTorch adds up in fp32, and loses a percent of a hundred million numbers.
-            squares = sum(torch.linalg.vector_norm(part, dtype=torch.float64).square() for part in split)
-            norm = torch.hypot(whole, reduce(squares).sqrt().float() / scale)
+            norm = torch.hypot(whole, reduce(sum(map(squares, split))).sqrt().float() / scale)
         finite = torch.isfinite(norm)
         divisor = scale
         if self.plan.clip_norm is not None:
