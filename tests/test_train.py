@@ -284,7 +284,7 @@ def test_ten_clips_three_crops_and_pictures(clips, tmp_path):
     (["-c", "configs/tsm_demo.yaml", "-o", "shift_place=none"], "did you mean model.shift_place?"),
     (["-c", "configs/tsm_demo.yaml", "-o", "model.shift_place=nome"], "did you mean none?"),
     (["-c", "configs/tsm_demo.yaml", "-o", "model.name=tsn"],
-     "there is no model 'tsn'; there are: deeplabv3plus, resnet, tsm"),
+     "there is no model 'tsn'; there are: arcface, deeplabv3plus, resnet, tsm"),
     (["-c", "configs/tsm_demo.yaml", "-o", "model.decay=all"], "unknown key for model.name=tsm"),
     (["-c", "configs/tsm_demo.yaml", "--device", "cuda:7"], "there is no cuda:7 here"),
     (["-c", "configs/tsm_demo.yaml", "--eval-only"], "name what to evaluate"),

@@ -33,7 +33,7 @@ examples
 FLOAT = 4  # bytes
 # How many matrices of logits' size live at once, and how many of the size of the rows used (beside their gradient) when
 # Partial FC updates them. Read off zoo/trainer/<framework>/margin.py and shard.py, and measured.
-LOGITS = {"torch": 1, "paddle": 1, "mindspore": 3}
+LOGITS = {"torch": 1, "paddle": 1, "mindspore": 4}
 ROWS = {"torch": 4, "paddle": 4, "mindspore": 4}
 
 
