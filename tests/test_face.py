@@ -1,7 +1,6 @@
 """The task of faces without any framework: its settings, and the verification of pairs against plain loops."""
 import json
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
