@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
-from data import motion, shapes, streets
+from data import motion, portraits, shapes, streets
 from zoo import FRAMEWORKS
 from zoo.trainer.group import free_port
 
@@ -26,7 +26,10 @@ SETTINGS = {"tsm": {"model.width": 8, "data.size": 16, "data.segments": 2, "data
             "resnet50": {"model.width": 8, "data.size": 24, "data.train_images": 24, "data.val_images": 8},
             "deeplabv3plus": {"model.width": 8, "model.head_width": 16, "data.crop": "[32, 48]",
                               "data.train_images": 24, "data.val_images": 8, "train.epochs": "", "train.steps": 6,
-                              "optim.lr": 0.01, "optim.warmup": "5 steps"}}
+                              "optim.lr": 0.01, "optim.warmup": "5 steps"},
+            "arcface": {"model.width": 8, "model.embedding": 16, "data.size": 32, "data.identities": 7, "data.shots": 4,
+                        "data.val_identities": 4, "data.val_shots": 3, "data.val_pairs": 10, "train.epochs": "",
+                        "train.steps": 12, "task.scale": 8.0, "optim.lr": 0.001, "optim.warmup": "5 steps"}}
 COMMON = {"data.workers": 0, "train.epochs": 6, "train.batch": 12, "train.eval_batch": 3, "train.log_every": 1,
           "train.global_batch": 12, "train.sync_bn": "true", "train.save_every": "1 steps",
           "train.eval_every": "100 epochs", "train.keep": 100}
@@ -88,10 +91,13 @@ def needs(framework):
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sets")
-    made = {"tsm": str(folder / "motion"), "resnet50": str(folder / "shapes"), "deeplabv3plus": str(folder / "streets")}
+    made = {"tsm": str(folder / "motion"), "resnet50": str(folder / "shapes"), "deeplabv3plus": str(folder / "streets"),
+            "arcface": str(folder / "portraits")}
     motion.make(made["tsm"], 24, 8)
     shapes.make(made["resnet50"], 24, 8)
     streets.make(made["deeplabv3plus"], 24, 8)
+    sizes = {key[5:]: value for key, value in SETTINGS["arcface"].items() if key.startswith("data.")}
+    portraits.make(portraits.Settings(root=made["arcface"], **sizes))
     return made
 
 
@@ -132,11 +138,13 @@ def test_two_processes_follow_one(alone, pair, framework, model):
     last = "checkpoints/last/model.safetensors"
     a, b = load_file(one / last), load_file(two / last)
     for name, value in a.items():
-        assert np.abs(b[name] - value).max() <= 1e-3 * np.abs(value).max(), name
-    assert evaluation(two)["samples"] == 8
-    assert evaluation(two)["accuracy"] == pytest.approx(evaluation(one)["accuracy"], abs=1e-3)
-    if model != "deeplabv3plus":  # whose evaluation has no loss
-        assert evaluation(two)["loss"] == pytest.approx(evaluation(one)["loss"], rel=1e-4)
+        # The least is for what is 0 but for rounding: biases in front of a normalisation, means behind one.
+        assert np.abs(b[name] - value).max() <= 1e-3 * np.abs(value).max() + 1e-7, name
+    expected, found = evaluation(one), evaluation(two)
+    assert expected.keys() == found.keys() and found["samples"] == (10 if model == "arcface" else 8)
+    assert found["accuracy"] == pytest.approx(expected["accuracy"], abs=1e-3)
+    if model in ("tsm", "resnet50"):  # of the others the evaluation has no loss
+        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -182,6 +190,31 @@ def test_a_run_of_two_goes_on_with_one_and_three(alone, pair, tmp_path, framewor
     np.testing.assert_allclose([found[step] for step in expected], list(expected.values()), rtol=1e-5)
 
 
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_split_head_saved_by_three_goes_on_with_two(sets, alone, tmp_path, framework):
+    """Seven classes: 2, 2 and 3 rows, then 3 and 4."""
+    expected, out = losses(alone(framework, "arcface")), tmp_path / "run"
+    run("mpirun", 3, tmp_path, words(sets, "arcface", out, framework, "--max-steps", 4))
+    run("mpirun", 2, tmp_path, [str(ROOT / "train.py"), "--resume", str(out), "--global-batch", "keep"])
+    found = losses(out)
+    assert list(found) == list(range(1, 13))
+    np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
+
+
+def test_a_nan_in_one_rank_s_rows_stops_all_and_is_named(sets, alone, tmp_path):
+    """The last row is rank 1's; what rank 0 prints names the tensor."""
+    tensors = load_file(alone("torch", "arcface") / "checkpoints/last/model.safetensors")
+    tensors["head.weight"][-1, 3] = np.nan
+    weights = tmp_path / "weights.safetensors"
+    save_file(tensors, weights)
+    line = words(sets, "arcface", tmp_path / "run", "torch", "--weights", weights, train__max_stuck=3)
+    done = subprocess.run([*launcher("torchrun", 2, tmp_path), *line], capture_output=True, text=True, timeout=100,
+                          env=environment(), cwd=ROOT)
+    text = done.stdout + done.stderr
+    assert done.returncode != 0 and "no finite gradient in the last 3 updates, up to step 3" in text
+    assert "not finite: weight or statistic head.weight" in text and list(losses(tmp_path / "run")) == [1, 2, 3]
+
+
 def back_to(step, run, folder):
     """A copy of a run as it was when it had saved a step."""
     shutil.copytree(run, folder, symlinks=True)
@@ -219,7 +252,10 @@ def test_what_paddle_cannot_sum_is_refused(sets, tmp_path):
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_killed_rank_ends_all_and_a_resume_repeats(sets, pair, tmp_path, framework):
-    """With the same number of processes, every byte is that of a run which nothing disturbed."""
+    """With the same number of processes, every byte is that of a run which nothing disturbed.
+
+    MindSpore's rank 0 has started its scheduler, which must not stay behind: it holds the output that we wait for.
+    """
     straight, broken = pair(framework, "tsm"), tmp_path / "broken"
     line = words(sets, "tsm", broken, framework)
     process = subprocess.Popen([*launcher("mpirun", 2, tmp_path), *line], stdout=subprocess.PIPE,
@@ -229,13 +265,22 @@ def test_a_killed_rank_ends_all_and_a_resume_repeats(sets, pair, tmp_path, frame
         time.sleep(0.02)
     victims = ranks_of(str(broken))
     began = time.monotonic()
-    os.kill(victims[1], signal.SIGKILL)
+    os.kill(victims[0 if framework == "mindspore" else 1], signal.SIGKILL)
     out, _ = process.communicate(timeout=30)
     assert process.returncode != 0 and time.monotonic() - began < 10
     assert not ranks_of(str(broken)), "somebody stayed behind"
     run("mpirun", 2, tmp_path, [line[0], "--resume", str(broken)])
     for file in ("model.safetensors", "update.safetensors"):
         assert (broken / "checkpoints/last" / file).read_bytes() == (straight / "checkpoints/last" / file).read_bytes()
+
+
+def test_a_scheduler_whose_rank_0_has_gone_ends_at_once():
+    """It has gone while MindSpore was imported: another process is the parent."""
+    needs("mindspore")
+    done = subprocess.run([sys.executable, "-m", "zoo.trainer.mindspore.scheduler", "1"], cwd=ROOT, timeout=60,
+                          env={**environment(), "MS_ROLE": "MS_SCHED", "MS_WORKER_NUM": "2", "MS_SCHED_PORT": "1",
+                               "MS_SCHED_HOST": "127.0.0.1"})
+    assert done.returncode == 0
 
 
 def ranks_of(folder):

@@ -48,9 +48,9 @@ class World:
         pass  # MindSpore leaves its cluster when the process ends, the scheduler with the last of them
 
     def leave(self, code: int) -> None:
-        """End several processes on CPUs without MindSpore's own taking down, which now and then crashes (signal 11) in
-        a process whose neighbours have ended before it. Nothing is left to save then."""
-        if self.size > 1 and self.kind == "cpu":
+        """End one of several processes without MindSpore's own taking down, which now and then crashes (signal 11) where
+        its neighbours or the scheduler have ended before it. Nothing is left to save then."""
+        if self.size > 1:
             if self.scheduler:
                 self.scheduler.kill()  # it would wait half a minute for news of processes that said no goodbye
             sys.stdout.flush()
@@ -86,8 +86,8 @@ def _join(launch: Launch, port: int) -> Optional[subprocess.Popen]:
     os.environ.update(MS_WORKER_NUM=str(launch.size), MS_SCHED_HOST=launch.address, MS_SCHED_PORT=str(port))
     scheduler = None
     if launch.rank == 0:
-        scheduler = subprocess.Popen([sys.executable, "-m", "zoo.trainer.mindspore.scheduler"], cwd=ROOT,
-                                     env={**os.environ, "MS_ROLE": "MS_SCHED"})
+        scheduler = subprocess.Popen([sys.executable, "-m", "zoo.trainer.mindspore.scheduler", str(os.getpid())],
+                                     cwd=ROOT, env={**os.environ, "MS_ROLE": "MS_SCHED"})
     os.environ.update(MS_ROLE="MS_WORKER", MS_NODE_ID=str(launch.rank), MS_WORKER_IP=launch.here)
     _await_scheduler(launch.address, port)
     communication.init()
