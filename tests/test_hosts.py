@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tests.test_launch_tool import launch, sets  # noqa: F401 (a fixture)
-from tests.test_processes import losses, needs, words
+from tests.processes import losses, needs, words
 
 IP = shutil.which("ip", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
 HOSTS = ("10.213.7.1", "10.213.7.2")  # a namespace is named by its address

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_processes import BIN, environment, losses, words
+from tests.processes import BIN, environment, losses, words
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOL = [sys.executable, str(ROOT / "tools/launch.py")]

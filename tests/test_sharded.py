@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.sharded_worker import CASES
-from tests.test_processes import ROOT, environment, launcher, needs
+from tests.processes import ROOT, environment, launcher, needs
 from zoo import FRAMEWORKS
 from zoo.trainer import shards
 

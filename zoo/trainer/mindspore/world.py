@@ -48,8 +48,8 @@ class World:
         pass  # MindSpore leaves its cluster when the process ends, the scheduler with the last of them
 
     def leave(self, code: int) -> None:
-        """End one of several processes without MindSpore's own taking down, which now and then crashes (signal 11) where
-        its neighbours or the scheduler have ended before it. Nothing is left to save then."""
+        """End one of several processes without MindSpore's own taking down, which now and then crashes (signal 11)
+        where its neighbours or the scheduler have ended before it. Nothing is left to save then."""
         if self.size > 1:
             if self.scheduler:
                 self.scheduler.kill()  # it would wait half a minute for news of processes that said no goodbye
