@@ -4,6 +4,7 @@ import importlib.util
 import math
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -22,7 +23,8 @@ weights, momentum and gradients are exact. activations are what PyTorch keeps fo
 without computing anything, where PyTorch is installed; the other frameworks keep about as much. With 16 bits they are
 counted in 16 bits. The class matrix of a face net is split over the processes: only its rows count, and the logits of
 the whole global batch with them; with task.sample_rate below 1 the rows that an update uses are counted in addition.
-`program` is what the framework needs before it has any tensor, measured here and now on the CPU.
+`program` is what a run needs whose net is tiny: Python, the framework and what it loads, compiles and keeps for itself;
+measured here and now on the CPU, which takes some seconds.
 
 For other data than those that are there, such as a million identities: -o data.name=random_faces
 -o data.num_classes=1000000.
@@ -35,6 +37,10 @@ FLOAT = 4  # bytes
 # Partial FC updates them. Read off zoo/trainer/<framework>/margin.py and shard.py, and measured.
 LOGITS = {"torch": 1, "paddle": 1, "mindspore": 4}
 ROWS = {"torch": 4, "paddle": 4, "mindspore": 4}
+# A run that hardly needs anything for itself.
+TINY = ["model.variant=insightface", "model.depth=18", "model.width=8", "model.embedding=8", "data.size=16",
+        "data.num_classes=10", "data.val_pairs=10", "data.workers=0", "train.batch=4", "train.global_batch=4",
+        "train.eval_batch=10", "train.steps=2"]
 
 
 class Row(NamedTuple):
@@ -85,7 +91,7 @@ def estimate(request: cli.Request, size: int) -> Tuple[List[Row], List[Row], str
     moving = replicated - statistics
     half = cfg.train.precision != "fp32"
 
-    memory = [Row("program", program(cfg.framework), f"Python and {cfg.framework} without a tensor"),
+    memory = [Row("program", program(cfg.framework), f"Python and {cfg.framework}, with next to no tensors"),
               Row("weights", replicated), Row("momentum", moving), Row("gradients", moving)]
     messages = []
     if size > 1:
@@ -121,12 +127,17 @@ def bytes_of(shapes: Dict[str, Sequence[int]]) -> int:
 
 
 def program(framework: str) -> int:
-    """The memory of a process that has imported what a run does."""
+    """The memory of a run that hardly has anything to hold."""
     if importlib.util.find_spec(framework) is None:
         raise UserError(f"{framework} is not installed here: pip install '.[{framework}]'")
-    code = (f"import resource, cv2, grain.python, tensorboard.summary, zoo.trainer.{framework}\n"
-            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["-c", "configs/arcface_synthetic.yaml", "--framework", framework, "--device", "cpu", "--out", folder]
+        words += [word for setting in TINY for word in ("-o", setting)]
+        code = (f"import resource, train\nfailed = train.main({words})\n"
+                "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\nraise SystemExit(failed)")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    if done.returncode:
+        raise UserError(f"a tiny run in {framework} failed, so its memory is unknown:\n{done.stderr[-2000:]}")
     return int(done.stdout.split()[-1]) * 1024
 
 
