@@ -15,6 +15,10 @@ from zoo.trainer import cli, start
 from zoo.trainer.job import assemble, join
 
 BENCH = os.path.join(ROOT, "tools/bench.py")
+FACES = ["-c", "configs/arcface_synthetic.yaml", "--device", "cpu", *(word for pair in (
+    "model.variant=insightface", "model.depth=18", "model.width=8", "model.embedding=8", "data.size=16",
+    "data.num_classes=9", "data.val_pairs=10", "data.workers=0", "train.batch=4", "train.global_batch=4",
+    "task.scale=8") for word in ("-o", pair))]
 
 
 def settings(clips, **changes):  # noqa: F811
@@ -28,10 +32,11 @@ def run(*words):
 
 
 @pytest.mark.parametrize("framework", ["torch", "paddle", "mindspore"])
-def test_a_step_is_measured_against_a_bare_loop(clips, framework):  # noqa: F811
+@pytest.mark.parametrize("model", ["tsm", "arcface"])
+def test_a_step_is_measured_against_a_bare_loop(clips, framework, model):  # noqa: F811
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
-    done = run("step", *settings(clips), "-n", "2", "--framework", framework)
+    done = run("step", *(settings(clips) if model == "tsm" else FACES), "-n", "2", "--framework", framework)
     assert done.returncode == 0, done.stderr
     title, *rows, ratio = done.stdout.splitlines()
     assert title.startswith(f"{framework}: fp32 on cpu") and title.endswith("2 steps of 4 samples each")
@@ -52,11 +57,16 @@ def test_mistakes_end_in_one_message(clips, words, said, capsys):  # noqa: F811
     assert said in capsys.readouterr().err
 
 
-def test_a_bare_loop_does_the_trainers_update(clips, monkeypatch):  # noqa: F811
+@pytest.mark.parametrize("model", ["tsm", "arcface"])
+def test_a_bare_loop_does_the_trainers_update(clips, monkeypatch, model):  # noqa: F811
     """Of PyTorch, whose loop copies the trainer's net: the same tensors after two updates that clip."""
-    request = cli.read(cli.parse(settings(clips, **{"optim.clip_norm": 0.1})))
+    line = settings(clips, **{"optim.clip_norm": 0.1}) if model == "tsm" else [*FACES, "-o", "optim.clip_norm=0.1"]
+    request = cli.read(cli.parse(line))
     job, nets = assemble(request, join(request, {})), []
     start.restore(request.config, job, None, print)
+    if model == "arcface":  # the loop draws its own classes
+        head = job.trainer.dump()["head.weight"]
+        monkeypatch.setattr(bare.torch, "randn", lambda *shape: bare.torch.tensor(head).reshape(shape) / 0.01)
     kept = bare.copy.deepcopy
 
     def noted(thing, memo=None):

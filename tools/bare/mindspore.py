@@ -2,31 +2,51 @@
 from typing import Callable, Dict
 
 import numpy as np
-from mindspore import ParameterTuple, Tensor, amp, nn, ops
+from mindspore import Parameter, ParameterTuple, Tensor, amp, nn, ops
 from mindspore import dtype as mstype
 
 from data.errors import UserError
+from zoo.tasks import face
 from zoo.tasks.segment import IGNORE
 from zoo.trainer.job import Job
+from zoo.trainer.mindspore.names import is_statistic, tensors
+
+
+class Classifier(nn.Cell):
+    """A face net under the usual head: every process holds all classes, and autograd finds the margin's gradient."""
+
+    def __init__(self, net: nn.Cell, arch, margin):
+        super().__init__()
+        self.net, self.classes = net, arch.num_classes
+        self.scale, self.m1, self.m2, self.m3 = margin.scale, margin.m1, margin.m2, margin.m3
+        shape = (arch.num_classes, arch.embedding)
+        self.weight = Parameter(np.random.default_rng(0).normal(0, 0.01, shape).astype(np.float32), face.WEIGHT)
+
+    def construct(self, images, labels):
+        units = ops.L2Normalize(1)(self.net(images).astype(mstype.float32))
+        cosines = ops.clamp(ops.matmul(units, ops.L2Normalize(1)(self.weight).T), -0.999, 0.999)
+        own = ops.one_hot(labels, self.classes) > 0
+        return self.scale * ops.select(own, ops.cos(self.m1 * ops.acos(cosines) + self.m2) - self.m3, cosines)
 
 
 class Update(nn.Cell):
     """(pixels, label, noise...) -> loss, with the net updated."""
 
-    def __init__(self, job: Job, net: nn.Cell):
+    def __init__(self, job: Job, net: nn.Cell, named: Dict[str, Parameter]):
         super().__init__()
         plan, field = job.plan, job.plan.fields[0]
-        self.net, self.clip_norm = net, plan.clip_norm
+        self.net, self.clip_norm, self.by_label = net, plan.clip_norm, job.task is face
         self.aux_weight = getattr(job.trainer.objective, "aux_weight", None)
         self.mean = Tensor(np.array(field.mean, np.float32) * 255)
         self.std = Tensor(np.array(field.std, np.float32) * 255)
         last = len(field.shape)
         self.axes = tuple(range(last - 2)) + (last, last - 2, last - 1)
         groups: Dict = {}
-        for name, parameter in net.parameters_and_names():
+        for name, parameter in named.items():
             parameter.name = name
-        for canonical, parameter in zip(job.trainer.trained, net.trainable_params()):
-            groups.setdefault(plan.rule(canonical), []).append(parameter)
+            parameter.requires_grad = not is_statistic(name) and plan.rule(name)[0] != 0
+            if parameter.requires_grad:
+                groups.setdefault(plan.rule(name), []).append(parameter)
         weights = net.trainable_params()
         # Its own list of groups orders by group; gradients come in the order of the net.
         self.optimizer = nn.Momentum(
@@ -40,7 +60,7 @@ class Update(nn.Cell):
 
     def loss(self, pixels, label, noise):
         images = ops.transpose((pixels.astype(mstype.float32) - self.mean) / self.std, self.axes)
-        loss = self.mean_loss(self.net(images, *noise), label)
+        loss = self.mean_loss(self.net(images, label) if self.by_label else self.net(images, *noise), label)
         return (loss if self.scaler is None else self.scaler.scale(loss)), loss
 
     def mean_loss(self, output, label):
@@ -74,9 +94,13 @@ def loop(job: Job, placed: Dict) -> Callable[[], None]:
     if plan.accumulate > 1 or plan.mode.compute == "bf16":
         raise UserError("the bare MindSpore loop knows neither train.accumulate nor bf16")
     net = type(job.trainer.net)(job.arch).set_train(True)
+    named = tensors(net)
     if plan.mode.compute == "fp16":
         net = amp.auto_mixed_precision(net, {"O1": "auto"}.get(plan.mode.level, plan.mode.level), mstype.float16)
-    cell = Update(job, net)
+    if job.task is face:
+        net = Classifier(net, job.arch, job.trainer.objective.settings).set_train(True)
+        named[face.WEIGHT] = net.weight
+    cell = Update(job, net, named)
     fields = [placed[name] for name in (plan.fields[0].name, "label") + plan.noise]
 
     def update() -> None:

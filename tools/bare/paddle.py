@@ -5,8 +5,27 @@ import paddle
 import paddle.nn.functional as F
 
 from data.errors import UserError
+from zoo.tasks import face
 from zoo.tasks.segment import IGNORE
 from zoo.trainer.job import Job
+
+
+class Classifier(paddle.nn.Layer):
+    """A face net under the usual head: every process holds all classes, and autograd finds the margin's gradient."""
+
+    def __init__(self, net: paddle.nn.Layer, arch, margin):
+        super().__init__()
+        self.net, self.margin = net, margin
+        self.weight = self.create_parameter([arch.num_classes, arch.embedding],
+                                            default_initializer=paddle.nn.initializer.Normal(0, 0.01))
+
+    def forward(self, images: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        scale, m1, m2, m3 = self.margin.scale, self.margin.m1, self.margin.m2, self.margin.m3
+        units = F.normalize(self.net(images).astype("float32"))
+        with paddle.amp.auto_cast(False):
+            cosines = paddle.clip(paddle.matmul(units, F.normalize(self.weight), transpose_y=True), -0.999, 0.999)
+        own = F.one_hot(labels, cosines.shape[1]) > 0
+        return scale * paddle.where(own, paddle.cos(m1 * paddle.acos(cosines) + m2) - m3, cosines)
 
 
 def mean_loss(output, labels: paddle.Tensor, objective) -> paddle.Tensor:
@@ -23,12 +42,16 @@ def loop(job: Job, placed: Dict) -> Callable[[], None]:
     plan, field = job.plan, job.plan.fields[0]
     if plan.accumulate > 1:
         raise UserError("the bare Paddle loop does not know train.accumulate")
-    net = type(job.trainer.net)(job.arch)
+    net, extra = type(job.trainer.net)(job.arch), [placed[name] for name in plan.noise]
+    if job.task is face:
+        net, extra = Classifier(net, job.arch, job.trainer.objective.settings), [placed["label"]]
     net.train()
     groups: Dict = {}
     for name, parameter in net.named_parameters():
-        if plan.rule(name)[0]:
-            groups.setdefault(plan.rule(name), []).append(parameter)
+        canonical = face.WEIGHT if name == "weight" else name.removeprefix("net.")
+        parameter.stop_gradient = not plan.rule(canonical)[0]
+        groups.setdefault(plan.rule(canonical), []).append(parameter)
+    groups = {rule: members for rule, members in groups.items() if rule[0]}
     clip = None if plan.clip_norm is None else paddle.nn.ClipGradByGlobalNorm(plan.clip_norm)
     optimizer = paddle.optimizer.Momentum(
         1e-3, plan.momentum, [{"params": members, "learning_rate": factor, "weight_decay": decay}
@@ -45,7 +68,7 @@ def loop(job: Job, placed: Dict) -> Callable[[], None]:
     def update() -> None:
         images = paddle.transpose((placed[field.name].astype("float32") - mean) / std, axes)
         with paddle.amp.auto_cast(dtype is not None, level=plan.mode.level or "O1", dtype=dtype or "float16"):
-            output = forward(images, *(placed[name] for name in plan.noise))
+            output = forward(images, *extra)
         loss = mean_loss(output, placed["label"], job.trainer.objective)
         scaler.scale(loss).backward()
         scaler.step(optimizer)

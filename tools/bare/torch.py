@@ -6,8 +6,26 @@ import torch
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from zoo.tasks import face
 from zoo.tasks.segment import IGNORE
 from zoo.trainer.job import Job
+
+
+class Classifier(torch.nn.Module):
+    """A face net under the usual head: every process holds all classes, and autograd finds the margin's gradient."""
+
+    def __init__(self, net: torch.nn.Module, arch, margin):
+        super().__init__()
+        self.net, self.margin = net, margin
+        self.weight = torch.nn.Parameter(0.01 * torch.randn(arch.num_classes, arch.embedding))
+
+    def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        scale, m1, m2, m3 = self.margin.scale, self.margin.m1, self.margin.m2, self.margin.m3
+        units = F.normalize(self.net(images).float())
+        with torch.autocast(images.device.type, enabled=False):
+            cosines = F.linear(units, F.normalize(self.weight)).clamp(-0.999, 0.999)
+        own = cosines.gather(1, labels[:, None])
+        return scale * cosines.scatter(1, labels[:, None], torch.cos(m1 * torch.acos(own) + m2) - m3)
 
 
 def mean_loss(output, labels: torch.Tensor, objective) -> torch.Tensor:
@@ -21,15 +39,17 @@ def mean_loss(output, labels: torch.Tensor, objective) -> torch.Tensor:
 def loop(job: Job, placed: Dict) -> Callable[[], None]:
     """One update on a copy of the net."""
     trainer, plan = job.trainer, job.plan
-    net = copy.deepcopy(trainer.net).train()
+    net, extra = copy.deepcopy(trainer.net).train(), [placed[name] for name in plan.noise]
+    if job.task is face:
+        net, extra = Classifier(net, job.arch, trainer.objective.settings).to(trainer.device), [placed["label"]]
     forward = DistributedDataParallel(net) if job.group.size > 1 else net
-    groups = [{"params": [parameter], "factor": plan.rule(name)[0], "weight_decay": plan.rule(name)[1]}
-              for name, parameter in net.named_parameters() if parameter.requires_grad]
-    merged: Dict = {}
-    for group in groups:
-        merged.setdefault((group["factor"], group["weight_decay"]), []).extend(group["params"])
+    groups: Dict = {}
+    for name, parameter in net.named_parameters():
+        if parameter.requires_grad:
+            canonical = face.WEIGHT if name == "weight" else name.removeprefix("net.")
+            groups.setdefault(plan.rule(canonical), []).append(parameter)
     optimizer = torch.optim.SGD([{"params": params, "lr": 1e-3 * factor, "weight_decay": decay}
-                                 for (factor, decay), params in merged.items()], momentum=plan.momentum, fused=True)
+                                 for (factor, decay), params in groups.items()], momentum=plan.momentum, fused=True)
     field = plan.fields[0]
     mean, std = (torch.tensor(values, device=trainer.device) * 255 for values in (field.mean, field.std))
     scaler = torch.amp.GradScaler(trainer.device.type, enabled=plan.mode.compute == "fp16")
@@ -40,7 +60,7 @@ def loop(job: Job, placed: Dict) -> Callable[[], None]:
         for _ in range(plan.accumulate):
             images = ((placed[field.name].float() - mean) / std).movedim(-1, -3)
             with torch.autocast(trainer.device.type, dtype, enabled=plan.mode.compute != "fp32"):
-                output = forward(images, *(placed[name] for name in plan.noise))
+                output = forward(images, *extra)
                 loss = mean_loss(output, placed["label"], trainer.objective) / plan.accumulate
             scaler.scale(loss).backward()
         if plan.clip_norm is not None:
