@@ -47,6 +47,12 @@ def test_a_split_class_matrix(capsys):
     assert messages["embeddings"] == messages["their gradient"] == pytest.approx(24 * 64 * 4 / 2**20, abs=0.06)
 
 
+def test_mindspore_copies_rows_while_they_move(capsys):
+    torch, mindspore = (table(capsys, *SYNTHETIC, "--framework", name)[0] for name in ("torch", "mindspore"))
+    assert mindspore["head.weight, rows used"] == pytest.approx(2 * mindspore["head.weight"], abs=0.3)
+    assert mindspore["logits"] == pytest.approx(4 * torch["logits"], abs=0.3) and "head.weight, rows used" not in torch
+
+
 def test_partial_fc(capsys):
     whole, tenth = (table(capsys, *SYNTHETIC, "-o", f"task.sample_rate={rate}", "--world", 2)[0] for rate in (1, 0.1))
     for row in ("logits", "head.weight, gradient"):

@@ -37,6 +37,7 @@ FLOAT = 4  # bytes
 # Partial FC updates them. Read off zoo/trainer/<framework>/margin.py and shard.py, and measured.
 LOGITS = {"torch": 1, "paddle": 1, "mindspore": 4}
 ROWS = {"torch": 4, "paddle": 4, "mindspore": 4}
+UPDATE = {"torch": 0, "paddle": 0, "mindspore": 2}  # beside the gradient, where all rows are used: products of it
 # A run that hardly needs anything for itself.
 TINY = ["model.variant=insightface", "model.depth=18", "model.width=8", "model.embedding=8", "data.size=16",
         "data.num_classes=10", "data.val_pairs=10", "data.workers=0", "train.batch=4", "train.global_batch=4",
@@ -111,9 +112,9 @@ def estimate(request: cli.Request, size: int) -> Tuple[List[Row], List[Row], str
                    Row(f"{name}, gradient", used * width * FLOAT, f"of {used:,} rows"),
                    Row("logits", LOGITS[cfg.framework] * samples * used * FLOAT,
                        f"{samples:,} samples x {used:,} rows")]
-        if rate < 1:
-            copies = ROWS[cfg.framework] * used * width * FLOAT
-            memory.append(Row(f"{name}, rows used", copies, "copies while they move"))
+        copies = (ROWS if rate < 1 else UPDATE)[cfg.framework]
+        if copies:
+            memory.append(Row(f"{name}, rows used", copies * used * width * FLOAT, "copies while they move"))
         if size > 1:
             features = samples * width * FLOAT * portion.accumulate
             messages += [Row("embeddings", features, "gathered"), Row("their gradient", features, "summed"),
