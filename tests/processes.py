@@ -5,10 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
+from data import motion, portraits, shapes, streets
 from zoo.trainer.group import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,3 +99,57 @@ def ranks_of(folder):
         if folder.encode() in command and rank is not None:
             found[int(rank)] = int(entry.name)
     return found
+
+
+def follows(two, one, steps):
+    """Asserts that a run does as another does: losses, weights, statistics, metric. Their evaluations."""
+    expected, found = losses(one), losses(two)
+    assert list(found) == list(range(1, steps + 1)) and expected.keys() == found.keys()
+    np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
+    last = "checkpoints/last/model.safetensors"
+    a, b = load_file(one / last), load_file(two / last)
+    for name, value in a.items():
+        # The least is for what is 0 but for rounding: biases in front of a normalisation, means behind one.
+        assert np.abs(b[name] - value).max() <= 1e-3 * np.abs(value).max() + 1e-7, name
+    expected, found = evaluation(one), evaluation(two)
+    assert expected.keys() == found.keys()
+    assert found["accuracy"] == pytest.approx(expected["accuracy"], abs=1e-3)
+    return expected, found
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sets")
+    made = {"tsm": str(folder / "motion"), "resnet50": str(folder / "shapes"), "deeplabv3plus": str(folder / "streets"),
+            "arcface": str(folder / "portraits")}
+    motion.make(made["tsm"], 24, 8)
+    shapes.make(made["resnet50"], 24, 8)
+    streets.make(made["deeplabv3plus"], 24, 8)
+    sizes = {key[5:]: value for key, value in SETTINGS["arcface"].items() if key.startswith("data.")}
+    portraits.make(portraits.Settings(root=made["arcface"], **sizes))
+    return made
+
+
+@pytest.fixture(scope="module")
+def alone(sets, tmp_path_factory):
+    """(framework, model) -> the folder of one process's run, made when first asked for."""
+    @lru_cache(maxsize=None)
+    def make(framework, model):
+        needs(framework)
+        out = tmp_path_factory.mktemp("alone") / "run"
+        run("alone", 1, None, words(sets, model, out, framework))
+        return out
+    return make
+
+
+@pytest.fixture(scope="module")
+def pair(sets, tmp_path_factory):
+    """(framework, model) -> the folder of the same run by two processes: ResNet natively started, others by mpirun."""
+    @lru_cache(maxsize=None)
+    def make(framework, model):
+        needs(framework)
+        folder = tmp_path_factory.mktemp("pair")
+        run(NATIVE[framework] if model == "resnet50" else "mpirun", 2, folder / "logs",
+            words(sets, model, folder / "run", framework))
+        return folder / "run"
+    return make

@@ -1,0 +1,42 @@
+"""A net whose class matrix is split over processes, by train.py: as one process does, elastic, and stopped by a NaN."""
+import subprocess
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tests.processes import (ROOT, alone, environment, follows, launcher, losses, pair, run, sets,  # noqa: F401
+                             words)
+from zoo import FRAMEWORKS
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_two_processes_follow_one(alone, pair, framework):  # noqa: F811
+    """The same global batch, batch statistics over both; seven classes: 4 rows and 3."""
+    _, found = follows(pair(framework, "arcface"), alone(framework, "arcface"), 12)
+    assert found["samples"] == 10
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_split_head_saved_by_three_goes_on_with_two(sets, alone, tmp_path, framework):  # noqa: F811
+    """Seven classes: 3, 2 and 2 rows, then 4 and 3."""
+    expected, out = losses(alone(framework, "arcface")), tmp_path / "run"
+    run("mpirun", 3, tmp_path, words(sets, "arcface", out, framework, "--max-steps", 4))
+    run("mpirun", 2, tmp_path, [str(ROOT / "train.py"), "--resume", str(out), "--global-batch", "keep"])
+    found = losses(out)
+    assert list(found) == list(range(1, 13))
+    np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
+
+
+def test_a_nan_in_one_rank_s_rows_stops_all_and_is_named(sets, alone, tmp_path):  # noqa: F811
+    """The last row is rank 1's; what rank 0 prints names the tensor."""
+    tensors = load_file(alone("torch", "arcface") / "checkpoints/last/model.safetensors")
+    tensors["head.weight"][-1, 3] = np.nan
+    weights = tmp_path / "weights.safetensors"
+    save_file(tensors, weights)
+    line = words(sets, "arcface", tmp_path / "run", "torch", "--weights", weights, train__max_stuck=3)
+    done = subprocess.run([*launcher("torchrun", 2, tmp_path), *line], capture_output=True, text=True, timeout=100,
+                          env=environment(), cwd=ROOT)
+    text = done.stdout + done.stderr
+    assert done.returncode != 0 and "no finite gradient in the last 3 updates, up to step 3" in text
+    assert "not finite: weight or statistic head.weight" in text and list(losses(tmp_path / "run")) == [1, 2, 3]
