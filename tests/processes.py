@@ -101,6 +101,15 @@ def ranks_of(folder):
     return found
 
 
+def back_to(step, run, folder):
+    """A copy of a run as it was when it had saved a step."""
+    shutil.copytree(run, folder, symlinks=True)
+    for later in range(step + 1, 13):
+        shutil.rmtree(folder / f"checkpoints/step-{later:08d}")
+    for link in ("last", "best"):
+        (folder / "checkpoints" / link).unlink(missing_ok=True)
+
+
 def follows(two, one, steps):
     """Asserts that a run does as another does: losses, weights, statistics, metric. Their evaluations."""
     expected, found = losses(one), losses(two)

@@ -1,6 +1,5 @@
 """Several processes do what one does: every framework, by every launcher that is here; and how they fail."""
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,8 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.processes import (ROOT, SETTINGS, alone, environment, follows, launcher, losses, needs, pair,  # noqa: F401
-                             ranks_of, run, sets, words)
+from tests.processes import (ROOT, SETTINGS, alone, back_to, environment, follows, launcher, losses,  # noqa: F401
+                             needs, pair, ranks_of, run, sets, words)
 from zoo import FRAMEWORKS
 from zoo.trainer.group import free_port
 
@@ -68,15 +67,6 @@ def test_a_run_of_two_goes_on_with_one_and_three(alone, pair, tmp_path, framewor
     assert "3 rank(s) x 1 part(s) x 4 samples = global batch 12" in out
     found = losses(tmp_path / "run")
     np.testing.assert_allclose([found[step] for step in expected], list(expected.values()), rtol=1e-5)
-
-
-def back_to(step, run, folder):
-    """A copy of a run as it was when it had saved a step."""
-    shutil.copytree(run, folder, symlinks=True)
-    for later in range(step + 1, 13):
-        shutil.rmtree(folder / f"checkpoints/step-{later:08d}")
-    for link in ("last", "best"):
-        (folder / "checkpoints" / link).unlink(missing_ok=True)
 
 
 def test_accumulating_stands_in_for_missing_processes(sets, alone, tmp_path):
