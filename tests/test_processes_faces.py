@@ -19,7 +19,7 @@ def test_two_processes_follow_one(alone, pair, framework):  # noqa: F811
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_split_head_goes_on_with_another_number_of_processes(sets, alone, pair, tmp_path, framework):  # noqa: F811
-    """Seven classes: 3, 2 and 2 rows, then 4 and 3. MindSpore, of which three take minutes here: 4 and 3, then all 7."""
+    """Seven classes: 3, 2 and 2 rows, then 4 and 3. MindSpore, whose three take minutes here: 4 and 3, then 7."""
     expected, out = losses(alone(framework, "arcface")), tmp_path / "run"
     resume = [str(ROOT / "train.py"), "--resume", str(out), "--global-batch", "keep"]
     if framework == "mindspore":
