@@ -57,6 +57,11 @@ def test_mistakes_end_in_one_message(clips, words, said, capsys):  # noqa: F811
     assert said in capsys.readouterr().err
 
 
+def test_a_bare_loop_knows_no_partial_fc(capsys):
+    assert bench.main(["step", *FACES, "-o", "task.sample_rate=0.5"]) == 2
+    assert "task.sample_rate=1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("model", ["tsm", "arcface"])
 def test_a_bare_loop_does_the_trainers_update(clips, monkeypatch, model):  # noqa: F811
     """Of PyTorch, whose loop copies the trainer's net: the same tensors after two updates that clip."""

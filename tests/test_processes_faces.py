@@ -12,8 +12,11 @@ from zoo import FRAMEWORKS
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_two_processes_follow_one(alone, pair, framework):  # noqa: F811
-    """The same global batch, batch statistics over both; seven classes: 4 rows and 3."""
-    _, found = follows(pair(framework, "arcface"), alone(framework, "arcface"), 12)
+    """The same global batch, batch statistics over both; seven classes: 4 rows and 3.
+
+    The last normalisation takes biases before it away, and means behind a normalisation are 0.
+    """
+    _, found = follows(pair(framework, "arcface"), alone(framework, "arcface"), 12, least=1e-7)
     assert found["samples"] == 10
 
 

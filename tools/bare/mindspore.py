@@ -13,7 +13,10 @@ from zoo.trainer.mindspore.names import is_statistic, tensors
 
 
 class Classifier(nn.Cell):
-    """A face net under the usual head: every process holds all classes, and autograd finds the margin's gradient."""
+    """A face net under the usual head: every process holds all classes, and autograd finds the margin's gradient.
+
+    Neither interclass nor threshold, which cost nothing to speak of.
+    """
 
     def __init__(self, net: nn.Cell, arch, margin):
         super().__init__()

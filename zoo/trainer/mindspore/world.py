@@ -45,7 +45,7 @@ class World:
         return Mode(compute, None if compute == "fp32" else wish.level or "O1", False, wish.compile is not False)
 
     def close(self) -> None:
-        pass  # MindSpore leaves its cluster when the process ends, the scheduler with the last of them
+        pass  # leave() ends it, when all have parted
 
     def leave(self, code: int) -> None:
         """End one of several processes without MindSpore's own taking down, which now and then crashes (signal 11)
