@@ -3,6 +3,7 @@ import re
 
 import pytest
 
+from data.errors import UserError
 from tools import estimate as tool
 from zoo.arcface.spec import PARAMETERS
 
@@ -13,7 +14,7 @@ SYNTHETIC = ["-c", "configs/arcface_synthetic.yaml", "-o", "data.num_classes=100
 @pytest.fixture(autouse=True)
 def no_import(monkeypatch):
     """What a framework needs by itself takes seconds to measure; one test does."""
-    monkeypatch.setattr(tool, "program", lambda framework: 0)
+    monkeypatch.setattr(tool, "program", lambda framework, processes: 0)
 
 
 def table(capsys, *words):
@@ -91,7 +92,16 @@ def test_mistakes(capsys):
     assert "/nowhere" in capsys.readouterr().err
 
 
-def test_the_program_itself_is_measured(monkeypatch):
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_program_itself_is_measured(monkeypatch, processes):
     pytest.importorskip("torch")
     monkeypatch.undo()
-    assert 50 < tool.program("torch") / 2**20 < 2000
+    assert 50 < tool.program("torch", processes) / 2**20 < 2000
+
+
+def test_a_tiny_run_that_fails_is_said(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.undo()
+    monkeypatch.setattr(tool, "TINY", ["data.identitties=3"])
+    with pytest.raises(UserError, match="(?s)tiny run in torch failed.*identitties"):
+        tool.program("torch", 1)

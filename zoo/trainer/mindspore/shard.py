@@ -4,6 +4,7 @@ from typing import Dict, Optional
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore import dtype as mstype
+from mindspore.common.initializer import initializer
 
 from zoo.trainer import shards
 
@@ -20,8 +21,9 @@ class Shard(nn.Cell):
         self.first, self.last = shards.rows(count, world.rank, world.size)
         shape = (self.last - self.first, width)
         # Not for MindSpore to find the gradient of: the objective does.
-        self.values = Parameter(ops.zeros(shape, mstype.float32), name, requires_grad=False)
-        self.momentum = Parameter(ops.zeros(shape, mstype.float32), f"momentum/{name}", requires_grad=False)
+        # initializer() and not ops.zeros(), whose result stays in MindSpore's pool beside the parameter's copy of it.
+        self.values = Parameter(initializer("zeros", shape), name, requires_grad=False)
+        self.momentum = Parameter(initializer("zeros", shape), f"momentum/{name}", requires_grad=False)
         (self.factor, self.decay), self.friction = plan.rule(name), plan.momentum
         self.apply_momentum = ops.ApplyMomentum()
 

@@ -5,6 +5,7 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, amp, nn, ops
 from mindspore import dtype as mstype
+from mindspore.common.initializer import initializer
 
 from data.batch import Batch, Field
 from zoo.trainer.mindspore import outputs, parallel
@@ -24,14 +25,14 @@ class Trainer:
 
     def __init__(self, Net: type, arch, objective, plan: Plan, world: World):
         mindspore.set_context(mode=mindspore.GRAPH_MODE if plan.mode.compile else mindspore.PYNATIVE_MODE)
-        self.plan, self.mode, self.size = plan, plan.mode, world.size
+        self.plan, self.mode, self.size, self.on_cpu = plan, plan.mode, world.size, world.kind == "cpu"
         self.net = Net(arch).set_train(False)  # predicts, in fp32
         self.named = tensors(self.net)
         for name, parameter in self.named.items():
             parameter.name = name
             parameter.requires_grad = not is_statistic(name) and plan.rule(name)[0] != 0
         self.trained = {name: tensor for name, tensor in self.named.items() if tensor.requires_grad}
-        self.velocities = {name: Parameter(ops.zeros_like(tensor), f"momentum/{name}", requires_grad=False)
+        self.velocities = {name: Parameter(initializer("zeros", tensor.shape), f"momentum/{name}", requires_grad=False)
                            for name, tensor in self.trained.items()}
         self.scaler = Scaler(self.mode.compute == "fp16", plan.loss_scale)
         self.objective, self.output = build(objective, arch, plan, world), outputs.build(plan.output, arch)
@@ -44,8 +45,8 @@ class Trainer:
         weights = ParameterTuple(self.trained.values())
         # A second net over the same tensors: the two modes of one net would compile anew at every change.
         training = self._share(Net(arch)).set_train(True)
-        if plan.sync_bn and (world.size > 1 or world.kind == "cpu"):
-            parallel.synchronise(training, world.size, world.kind == "cpu")
+        if plan.sync_bn and (world.size > 1 or self.on_cpu):
+            parallel.synchronise(training, world.size, self.on_cpu)
         training = self._in_16_bits(training)
         mean = None
         if world.size > 1:
@@ -96,7 +97,11 @@ class Trainer:
     def load(self, values: Mapping[str, np.ndarray]) -> None:
         state = self._state()
         for name, value in values.items():
-            ops.assign(state[name], Tensor(np.array(value, np.float32)))
+            given = Tensor.from_numpy(np.asarray(value, np.float32, order="C"))
+            if self.on_cpu:
+                state[name].copy_(given)  # an assignment leaves a second copy in MindSpore's pool, for good
+            else:
+                ops.assign(state[name], given)
 
     def diagnose(self) -> str:
         found = [f"weight or statistic {name}" for name, tensor in self.named.items()
