@@ -124,6 +124,32 @@ def test_another_net_is_no_comparison(tmp_path):
         compare.tensors([(name, str(tmp_path / name)) for name in ("a", "b")], 1e-3)
 
 
+@pytest.mark.parametrize("key, change, found", [
+    ("fc.weight", 0.0, None),
+    ("fc.weight", 0.01, "fc.weight differs by 9.9e-03"),
+    ("fc.weight", float("nan"), "fc.weight differs by nan"),
+    ("bn.running_mean", 1e-7, None),  # 0 but for rounding, so it is five times as large in one as in the other
+    ("bn.running_mean", 1e-5, "bn.running_mean differs by 1.0e+00"),
+    ("momentum/fc.weight", 0.2, None),
+    ("momentum/fc.weight", 0.5, "momentum/fc.weight differs by 1.1e-01"),
+    ("momentum/bn.bias", 1e-6, None),
+    ("momentum/bn.bias", 1e-3, "momentum/bn.bias differs by 1.0e+00"),
+    ("evaluation/output", 1e-10, None),
+    ("evaluation/output", 1e-5, "evaluation/output differs by 9.1e-01"),
+])
+def test_what_differs_too_much_after_an_update(key, change, found, tmp_path):
+    """One number of one tensor is another one; numbers that are rounding are not judged by themselves."""
+    tensors = {"fc.weight": np.ones((4, 5), np.float32), "bn.running_mean": np.full(3, 2.5e-8, np.float32),
+               "momentum/fc.weight": np.ones((4, 5), np.float32), "momentum/bn.bias": np.full(3, 1e-8, np.float32),
+               "evaluation/output": np.full((2, 3), 1e-6, np.float32)}
+    for name, more in (("a", 0.0), ("b", change)):
+        array = tensors[key].copy()
+        array.flat[0] += more
+        compare.files.write(str(tmp_path / f"{name}-step1.safetensors"), {**tensors, key: array})
+    problems = compare.tensors([(name, str(tmp_path / name)) for name in ("a", "b")], 1e-3)
+    assert problems == ([f"after one update, {found}"] if found else [])
+
+
 def test_difference():
     assert compare.difference([2.0, 2.0, 2.0]) == 0 == compare.difference([0.0, 0.0])
     assert compare.difference([1.0, 2.0]) == compare.difference([2.0, 1.0]) == 0.5

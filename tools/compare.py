@@ -2,12 +2,14 @@
 import argparse
 import importlib.util
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import time
 import zlib
+from functools import partial
 from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -37,6 +39,10 @@ Exit codes: 0 they agree, 1 they differ by more than --tolerance, 2 something to
 WARM = 3  # first steps left out of the timing: compilers and allocators
 SHOWN = 3  # tensors
 GRADIENT = 0.1  # how far the first gradients of a tensor may differ, relative, in L2; rounding alone has made 0.01
+# What is 0 but for rounding, such as the mean of what was normalised before, and the gradient of a bias that the next
+# normalisation takes out, is not compared with itself:
+LEAST = 1e-6  # a weight or statistic that differs by less does not differ
+SHARE = 1e-5  # of the norm of all gradients: what a tensor's gradient is compared with at least
 
 
 class Row(NamedTuple):
@@ -236,7 +242,8 @@ def tensors(sources: Sequence[Tuple[str, str]], tolerance: float) -> List[str]:
     """Print which tensors differ most after one update; in words, those that differ too much.
 
     Of a weight, statistic or output: the largest difference relative to the largest value; of a map of classes the
-    share of its pixels; of a momentum, which still is the gradient, the L2 norm of the difference relative to its own.
+    share of its pixels; of a momentum, which still is the gradient, the L2 norm of the difference relative to its own
+    or, where that is larger, to SHARE of the norm of all.
     """
     dumps = {name: files.read(stem + "-step1.safetensors")[0] for name, stem in sources}
     (first, start), *others = dumps.items()
@@ -247,9 +254,10 @@ def tensors(sources: Sequence[Tuple[str, str]], tolerance: float) -> List[str]:
             raise UserError(f"{first} and {name} do not train the same tensors:\n"
                             f"{match(dump, {key: array.shape for key, array in start.items()})}")
     problems = []
+    share = SHARE * math.hypot(*(_norm(array) for key, array in start.items() if key.startswith("momentum/")))
     for title, belongs, spread, limit in (
-            ("weights and statistics", lambda key: "/" not in key, _largest, tolerance),
-            ("gradients", lambda key: key.startswith("momentum/"), _euclidean, GRADIENT),
+            ("weights and statistics", lambda key: "/" not in key, partial(_largest, least=LEAST), tolerance),
+            ("gradients", lambda key: key.startswith("momentum/"), partial(_euclidean, share=share), GRADIENT),
             ("outputs in an evaluation", lambda key: key.startswith("evaluation/"), _largest, tolerance)):
         found = {key: max(spread(array, dump[key]) for _, dump in others)
                  for key, array in start.items() if belongs(key)}
@@ -260,14 +268,19 @@ def tensors(sources: Sequence[Tuple[str, str]], tolerance: float) -> List[str]:
     return problems
 
 
-def _largest(a: np.ndarray, b: np.ndarray) -> float:
+def _largest(a: np.ndarray, b: np.ndarray, least: float = 0.0) -> float:
     if a.dtype == np.uint8:  # classes of pixels: the share that differs
         return float((a != b).mean())
-    return float(np.abs(a - b).max() / max(np.abs(a).max(), np.abs(b).max(), 1e-30))
+    apart = float(np.abs(a - b).max())
+    return 0.0 if apart <= least else apart / float(max(np.abs(a).max(), np.abs(b).max()))
 
 
-def _euclidean(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.linalg.norm(a - b) / max(np.linalg.norm(a), np.linalg.norm(b), 1e-30))
+def _euclidean(a: np.ndarray, b: np.ndarray, share: float) -> float:
+    return _norm(a - b) / max(_norm(a), _norm(b), share, 1e-30)
+
+
+def _norm(array: np.ndarray) -> float:
+    return float(np.linalg.norm(array))
 
 
 def speeds(heads: Dict[str, Dict[str, Any]], rows: Dict[str, List[Row]]) -> None:
