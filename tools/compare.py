@@ -41,7 +41,7 @@ SHOWN = 3  # tensors
 GRADIENT = 0.1  # how far the first gradients of a tensor may differ, relative, in L2; rounding alone has made 0.01
 # What is 0 but for rounding, such as the mean of what was normalised before, and the gradient of a bias that the next
 # normalisation takes out, is not compared with itself:
-LEAST = 1e-6  # a weight or statistic that differs by less does not differ
+LEAST = 1e-6  # a difference of a weight or statistic that is never too much
 SHARE = 1e-5  # of the norm of all gradients: what a tensor's gradient is compared with at least
 
 
@@ -242,8 +242,8 @@ def tensors(sources: Sequence[Tuple[str, str]], tolerance: float) -> List[str]:
     """Print which tensors differ most after one update; in words, those that differ too much.
 
     Of a weight, statistic or output: the largest difference relative to the largest value; of a map of classes the
-    share of its pixels; of a momentum, which still is the gradient, the L2 norm of the difference relative to its own
-    or, where that is larger, to SHARE of the norm of all.
+    share of its pixels; of a momentum, which still is the gradient, the L2 norm of the difference relative to its own.
+    LEAST and SHARE say what is too small to be compared with itself.
     """
     dumps = {name: files.read(stem + "-step1.safetensors")[0] for name, stem in sources}
     (first, start), *others = dumps.items()
@@ -254,9 +254,10 @@ def tensors(sources: Sequence[Tuple[str, str]], tolerance: float) -> List[str]:
             raise UserError(f"{first} and {name} do not train the same tensors:\n"
                             f"{match(dump, {key: array.shape for key, array in start.items()})}")
     problems = []
+    least = LEAST / tolerance if tolerance else 0.0  # so that a difference of LEAST just passes
     share = SHARE * math.hypot(*(_norm(array) for key, array in start.items() if key.startswith("momentum/")))
     for title, belongs, spread, limit in (
-            ("weights and statistics", lambda key: "/" not in key, partial(_largest, least=LEAST), tolerance),
+            ("weights and statistics", lambda key: "/" not in key, partial(_largest, least=least), tolerance),
             ("gradients", lambda key: key.startswith("momentum/"), partial(_euclidean, share=share), GRADIENT),
             ("outputs in an evaluation", lambda key: key.startswith("evaluation/"), _largest, tolerance)):
         found = {key: max(spread(array, dump[key]) for _, dump in others)
@@ -271,8 +272,7 @@ def tensors(sources: Sequence[Tuple[str, str]], tolerance: float) -> List[str]:
 def _largest(a: np.ndarray, b: np.ndarray, least: float = 0.0) -> float:
     if a.dtype == np.uint8:  # classes of pixels: the share that differs
         return float((a != b).mean())
-    apart = float(np.abs(a - b).max())
-    return 0.0 if apart <= least else apart / float(max(np.abs(a).max(), np.abs(b).max()))
+    return float(np.abs(a - b).max() / max(np.abs(a).max(), np.abs(b).max(), least, 1e-30))
 
 
 def _euclidean(a: np.ndarray, b: np.ndarray, share: float) -> float:
