@@ -224,29 +224,3 @@ def test_parameters_and_statistics_are_told_apart():
     assert statistics == {param.name for param in trainer.params if "running_" in param.name} and statistics
     assert sum(param.size for param in trainer.params if not param.statistic) == sum(
         parameter.numel() for parameter in trainer.net.parameters())
-
-
-def test_rounded_convolutions_are_bf16_convolutions():
-    """Against float64 on the rounded operands, to the last bit of bf16, forwards and backwards; fp32 is untouched."""
-    from zoo.trainer.torch import rounded
-    torch.manual_seed(0)
-    plain = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 3, 2, 1, bias=False))
-    ours = copy.deepcopy(plain)
-    rounded.use(ours)
-    x = torch.randn(2, 8, 9, 9, requires_grad=True)
-    assert torch.equal(ours(x), plain(x))
-    with torch.autocast("cpu", torch.bfloat16):
-        y = ours(x)
-    assert y.dtype == torch.bfloat16
-    (gradient,) = torch.autograd.grad(y.float().square().mean(), [x], retain_graph=True)
-    y.float().square().mean().backward()
-
-    source = x.detach().bfloat16().double().requires_grad_()
-    exact = copy.deepcopy(plain).double()
-    exact[0].weight.data = plain[0].weight.data.bfloat16().double()
-    truth = exact(source)
-    truth.square().mean().backward()
-    for found, wanted in ((y, truth), (gradient, source.grad), (ours[0].weight.grad, exact[0].weight.grad)):
-        assert (found.double() - wanted).abs().max() <= 2 ** -7 * wanted.abs().max()
-    torch.testing.assert_close(y.double(), truth, rtol=2 ** -8, atol=1e-6)
-    assert not torch.equal(y.float(), plain(x))

@@ -6,6 +6,7 @@ arithmetic at the speed of fp32.
 """
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 
 class RoundedConv2d(nn.Conv2d):
@@ -14,13 +15,33 @@ class RoundedConv2d(nn.Conv2d):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not torch.is_autocast_enabled("cpu"):
             return super().forward(x)
-        bias = None if self.bias is None else self.bias.bfloat16().float()
+        bias = None if self.bias is None else self.bias.bfloat16()
+        geometry = self.stride, self.padding, self.dilation, self.groups
+        return _Convolution.apply(x.bfloat16(), self.weight.bfloat16(), bias, geometry)
+
+
+class _Convolution(torch.autograd.Function):
+    """bf16 in, bf16 out, fp32 within. Written by hand so that what waits for the backward pass stays in bf16."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, geometry):
+        ctx.save_for_backward(x, weight)
+        ctx.geometry = geometry
         with torch.autocast("cpu", enabled=False):
-            return self._conv_forward(x.bfloat16().float(), self.weight.bfloat16().float(), bias).bfloat16()
+            return F.conv2d(x.float(), weight.float(), None if bias is None else bias.float(), *geometry).bfloat16()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        stride, padding, dilation, groups = ctx.geometry
+        gradients = torch.ops.aten.convolution_backward(
+            gradient.float(), x.float(), weight.float(), [len(weight)],
+            stride, padding, dilation, False, (0, 0), groups, ctx.needs_input_grad[:3])
+        return (*(None if each is None else each.bfloat16() for each in gradients), None)
 
 
 def use(net: nn.Module) -> None:
-    """Let every 2-D convolution of a net round by itself."""
+    """Let every 2-D convolution of a net that pads with zeros, by numbers, round by itself."""
     for module in net.modules():
-        if type(module) is nn.Conv2d:
+        if type(module) is nn.Conv2d and module.padding_mode == "zeros" and not isinstance(module.padding, str):
             module.__class__ = RoundedConv2d
