@@ -3,7 +3,7 @@
 There sums over samples are taken in float64 and all else is elementwise, so that the result does not depend on how the
 samples are spread over ranks. As in PyTorch's own, the input is all that is kept for the backward pass.
 """
-from typing import Callable
+from typing import Callable, Iterator, Tuple
 
 import torch
 import torch.distributed as dist
@@ -11,7 +11,7 @@ from torch import nn
 
 from zoo.trainer.torch.parallel import total
 
-AT_ONCE = 1 << 22  # elements that are summed up at once: float64 takes twice the room of the input
+AT_ONCE = 1 << 18  # elements in fp32 or float64 at once: copies of a whole activation would be the peak of an update
 
 
 class Normalise(torch.autograd.Function):
@@ -23,15 +23,18 @@ class Normalise(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float):
         ctx.count = x.numel() // x.shape[1] * (dist.get_world_size() if dist.is_initialized() else 1)  # all as many
-        wide = total(_sums(torch.clone, x)) / ctx.count
+        wide = total(_sums(lambda part: part, x)) / ctx.count
         mean = wide.float()
-        variance = total(_sums(lambda part: (part - _along(mean, x)).square(), x)) / ctx.count
+        variance = total(_sums(lambda part: (part - _along(mean, x)).square_(), x)) / ctx.count
         variance = (variance - (wide - mean).square()).clamp(min=0)
         ctx.scale = torch.rsqrt(variance + eps).float()
         ctx.save_for_backward(x, weight, mean)
         ctx.mark_non_differentiable(mean, variance)
-        y = (x.float() - _along(mean, x)).mul_(_along(weight * ctx.scale, x)).add_(_along(bias, x))
-        return y.to(x.dtype), mean, variance, ctx.count
+        y = torch.empty_like(x)
+        for block in _blocks(x):
+            part = x[block].float() - _along(mean, x)
+            y[block] = part.mul_(_along(weight * ctx.scale, x)).add_(_along(bias, x))
+        return y, mean, variance, ctx.count
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor, *_):
@@ -40,19 +43,30 @@ class Normalise(torch.autograd.Function):
 
         def normalised(part: torch.Tensor) -> torch.Tensor:
             return (part - _along(mean, x)).mul_(scale)
-        by_bias = _sums(torch.clone, gradient)
+        by_bias = _sums(lambda part: part, gradient)
         by_weight = _sums(lambda slope, part: normalised(part).mul_(slope), gradient, x)
         shift, tilt = ((total(each) / ctx.count).float() for each in (by_bias, by_weight))
-        slope = normalised(x.float()).mul_(_along(-tilt, x)).add_(gradient).sub_(_along(shift, x))
-        return slope.mul_(_along(weight * ctx.scale, x)).to(x.dtype), by_weight.float(), by_bias.float(), None
+        slope = torch.empty_like(x)
+        for block in _blocks(x):
+            part = normalised(x[block].float()).mul_(_along(-tilt, x)).add_(gradient[block]).sub_(_along(shift, x))
+            slope[block] = part.mul_(_along(weight * ctx.scale, x))
+        return slope, by_weight.float(), by_bias.float(), None
+
+
+def _blocks(x: torch.Tensor) -> Iterator[Tuple[slice, ...]]:
+    """Where to cut (N, C, H, ...) into blocks of about AT_ONCE elements: between samples, and in large ones along H."""
+    sample = x[0].numel()
+    samples, rows = max(1, AT_ONCE // sample), max(1, x.shape[2] * AT_ONCE // sample)
+    for first in range(0, len(x), samples):
+        for top in range(0, x.shape[2], rows):
+            yield slice(first, first + samples), slice(None), slice(top, top + rows)
 
 
 def _sums(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
     """function(tensors in float32), summed over all axes but the channels: float64 (C,)."""
     axes = [axis for axis in range(tensors[0].dim()) if axis != 1]
-    rows = max(1, AT_ONCE // tensors[0][0].numel())
-    parts = zip(*(tensor.split(rows) for tensor in tensors))
-    return sum(function(*(part.float() for part in each)).double().sum(axes) for each in parts)
+    return sum(function(*(tensor[block].float() for tensor in tensors)).double().sum(axes)
+               for block in _blocks(tensors[0]))
 
 
 def _along(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
