@@ -14,24 +14,25 @@ class Mean(nn.Cell):
 
     def __init__(self, size: int, shapes: Sequence[Sequence[int]], compress: bool):
         super().__init__()
-        self.size, self.shapes, self.compress = size, tuple(map(tuple, shapes)), compress
+        self.size, self.compress = size, compress
         self.lengths = tuple(int(np.prod(shape)) for shape in shapes)
-        self.all_reduce, self.concat = ops.AllReduce(), ops.Concat()
+        self.starts = tuple(int(start) for start in np.cumsum((0,) + self.lengths[:-1]))
+        self.map, self.all_reduce, self.concat = ops.HyperMap(), ops.AllReduce(), ops.Concat()
 
     def construct(self, tensors):
-        rows = ()
-        for tensor in tensors:
-            rows = rows + (tensor.reshape(-1),)
-        flat = self.concat(rows) / self.size
+        row = self.concat(self.map(flat, tensors)) / self.size
         if self.compress:
-            flat = self.all_reduce(flat.astype(mstype.float16)).astype(mstype.float32)
+            row = self.all_reduce(row.astype(mstype.float16)).astype(mstype.float32)
         else:
-            flat = self.all_reduce(flat)
-        means, start = (), 0
-        for shape, length in zip(self.shapes, self.lengths):
-            means = means + (flat[start:start + length].reshape(shape),)
-            start = start + length
-        return means
+            row = self.all_reduce(row)
+        return self.map(ops.partial(self.cut, row), tensors, self.starts, self.lengths)
+
+    def cut(self, row, like, start, length):
+        return row[start:start + length].reshape(like.shape)
+
+
+def flat(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1)
 
 
 def total(x: Tensor, size: int) -> Tensor:

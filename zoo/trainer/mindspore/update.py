@@ -5,7 +5,7 @@ import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from mindspore import dtype as mstype
 
-from zoo.trainer.mindspore.parallel import total
+from zoo.trainer.mindspore.parallel import flat, total
 from zoo.trainer.mindspore.shard import Shard
 
 GROWTH, BACKOFF, PATIENCE = 2.0, 0.5, 2000.0  # as torch.amp.GradScaler
@@ -93,7 +93,8 @@ class Update(nn.Cell):
         self.factors = tuple(factor for factor, _ in rules)
         self.decays = tuple(decay for _, decay in rules)
         self.momentum, self.clip_norm = momentum, clip_norm
-        self.apply_momentum, self.concat = ops.ApplyMomentum(), ops.Concat()
+        # Maps instead of loops, of which each turn nests the compiler's calls deeper: 1000 is its limit.
+        self.map, self.concat, self.apply_momentum = ops.HyperMap(), ops.Concat(), ops.ApplyMomentum()
 
     def construct(self, lr, index, loss, *gradient):
         own = None
@@ -102,10 +103,8 @@ class Update(nn.Cell):
         if self.mean is not None:
             gradient = self.mean(gradient)
         scale = self.scaler.scale + 0.0  # its value before this step
-        rows = ()
-        for part in gradient:
-            rows = rows + (part.reshape(-1),)
-        whole = ops.sqrt(ops.square(self.concat(rows)).sum()) / scale  # of one long row: half the time of many
+        row = self.concat(self.map(flat, gradient))
+        whole = ops.sqrt(ops.square(row).sum()) / scale  # of one long row: half the time of many
         norm = whole
         if self.split is not None:
             # Not before the mean: all ranks must talk in the same order.
@@ -116,26 +115,29 @@ class Update(nn.Cell):
         if self.clip_norm is not None:
             clipped = clipped / ops.maximum((norm if self.clip_split else whole) / self.clip_norm, scalar(1.0))
         if finite:
-            for weight, velocity, part, factor, decay in zip(self.weights, self.velocities, gradient, self.factors,
-                                                             self.decays):
-                direction = part * clipped
-                if decay > 0:
-                    direction = direction + decay * weight
-                self.apply_momentum(weight, velocity, lr * factor, direction, self.momentum)
+            self.map(ops.partial(self.move, lr, clipped), self.weights, self.velocities, gradient, self.factors, self.decays)
             if self.split is not None:
                 self.split(lr, own, clipped if self.clip_split else multiplier, index)
         skipped, stuck = self.scaler(finite)
         return loss, norm, scale, skipped, stuck
 
+    def move(self, lr, clipped, weight, velocity, part, factor, decay):
+        direction = part * clipped
+        if decay > 0:
+            direction = direction + decay * weight
+        return self.apply_momentum(weight, velocity, lr * factor, direction, self.momentum)
+
 
 class Add(nn.Cell):
     """(share of the loss, its gradient, another share, its gradient) -> (sum of the shares, of the gradients)."""
 
+    def __init__(self):
+        super().__init__()
+        self.map = ops.HyperMap()
+
     def construct(self, *shares):
-        half, sums = len(shares) // 2, ()
-        for one, other in zip(shares[:half], shares[half:]):
-            sums = sums + (one + other,)
-        return sums
+        half = len(shares) // 2
+        return self.map(ops.add, shares[:half], shares[half:])
 
 
 class Step(nn.Cell):
