@@ -9,7 +9,7 @@ from paddle import nn
 
 from data.batch import Batch, Field
 from data.errors import UserError
-from zoo.trainer.paddle import fp32, names, outputs, parallel, statistics
+from zoo.trainer.paddle import fp32, names, outputs, parallel, statistics, synchronised
 from zoo.trainer.paddle.objectives import build
 from zoo.trainer.paddle.scaler import Scaler
 from zoo.trainer.paddle.shard import Shard
@@ -28,10 +28,12 @@ class Trainer:
         self.plan, self.mode, self.place, self.size = plan, plan.mode, world.place, world.size
         if plan.compress and world.size > 1 and world.name == "cpu":
             raise UserError("train.compress: Paddle sums fp16 to infinity between processes on a CPU; leave it out")
+        if plan.sync_bn and self.mode.compile and world.name == "cpu":
+            raise UserError("train.sync_bn: to_static cannot compile it on a CPU; leave it or train.compile out")
         self.net = Net(arch)
         self.net.eval()  # a step switches it to training
         if plan.sync_bn and (world.size > 1 or world.name == "cpu"):
-            self.net = parallel.synchronised(self.net, world.name == "cpu")
+            self.net = synchronised.use(self.net, world.name == "cpu")
         if statistics.is_biased(self.place):
             statistics.use(self.net)
         if self.mode.compute != "fp32":

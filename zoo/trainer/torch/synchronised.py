@@ -3,12 +3,13 @@
 There sums over samples are taken in float64 and all else is elementwise, so that the result does not depend on how the
 samples are spread over ranks. As in PyTorch's own, the input is all that is kept for the backward pass.
 """
-from typing import Callable, Iterator, Tuple
+from typing import Callable
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from zoo.trainer.blocks import blocks
 from zoo.trainer.torch.parallel import total
 
 AT_ONCE = 1 << 18  # elements in fp32 or float64 at once: copies of a whole activation would be the peak of an update
@@ -31,7 +32,7 @@ class Normalise(torch.autograd.Function):
         ctx.save_for_backward(x, weight, mean)
         ctx.mark_non_differentiable(mean, variance)
         y = torch.empty_like(x)
-        for block in _blocks(x):
+        for block in blocks(x.shape, AT_ONCE):
             part = x[block].float() - _along(mean, x)
             y[block] = part.mul_(_along(weight * ctx.scale, x)).add_(_along(bias, x))
         return y, mean, variance, ctx.count
@@ -47,26 +48,17 @@ class Normalise(torch.autograd.Function):
         by_weight = _sums(lambda slope, part: normalised(part).mul_(slope), gradient, x)
         shift, tilt = ((total(each) / ctx.count).float() for each in (by_bias, by_weight))
         slope = torch.empty_like(x)
-        for block in _blocks(x):
+        for block in blocks(x.shape, AT_ONCE):
             part = normalised(x[block].float()).mul_(_along(-tilt, x)).add_(gradient[block]).sub_(_along(shift, x))
             slope[block] = part.mul_(_along(weight * ctx.scale, x))
         return slope, by_weight.float(), by_bias.float(), None
-
-
-def _blocks(x: torch.Tensor) -> Iterator[Tuple[slice, ...]]:
-    """Where to cut (N, C, H, ...) into blocks of about AT_ONCE elements: between samples, and in large ones along H."""
-    sample = x[0].numel()
-    samples, rows = max(1, AT_ONCE // sample), max(1, x.shape[2] * AT_ONCE // sample)
-    for first in range(0, len(x), samples):
-        for top in range(0, x.shape[2], rows):
-            yield slice(first, first + samples), slice(None), slice(top, top + rows)
 
 
 def _sums(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
     """function(tensors in float32), summed over all axes but the channels: float64 (C,)."""
     axes = [axis for axis in range(tensors[0].dim()) if axis != 1]
     return sum(function(*(tensor[block].float() for tensor in tensors)).double().sum(axes)
-               for block in _blocks(tensors[0]))
+               for block in blocks(tensors[0].shape, AT_ONCE))
 
 
 def _along(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
