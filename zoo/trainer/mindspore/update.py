@@ -115,7 +115,8 @@ class Update(nn.Cell):
         if self.clip_norm is not None:
             clipped = clipped / ops.maximum((norm if self.clip_split else whole) / self.clip_norm, scalar(1.0))
         if finite:
-            self.map(ops.partial(self.move, lr, clipped), self.weights, self.velocities, gradient, self.factors, self.decays)
+            self.map(ops.partial(self.move, lr, clipped),
+                     self.weights, self.velocities, gradient, self.factors, self.decays)
             if self.split is not None:
                 self.split(lr, own, clipped if self.clip_split else multiplier, index)
         skipped, stuck = self.scaler(finite)
