@@ -1,12 +1,11 @@
 """How to go through a large activation piece by piece, so that copies of it in a wider type stay small."""
+import math
 from typing import Iterator, Sequence, Tuple
-
-import numpy as np
 
 
 def blocks(shape: Sequence[int], at_once: int) -> Iterator[Tuple[slice, ...]]:
     """Where to cut (N, C, H, ...) into blocks of about `at_once` elements: between samples, and large ones along H."""
-    sample = int(np.prod(shape[1:]))
+    sample = math.prod(shape[1:])
     samples, rows = max(1, at_once // sample), max(1, shape[2] * at_once // sample)
     for first in range(0, shape[0], samples):
         for top in range(0, shape[2], rows):

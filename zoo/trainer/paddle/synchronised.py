@@ -5,7 +5,6 @@ samples are spread over ranks. As in Paddle's own, the input is all that is kept
 """
 from typing import Callable
 
-import numpy as np
 import paddle
 import paddle.distributed as dist
 from paddle import nn
@@ -72,7 +71,7 @@ class _Synchronised:
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         if not self.training:
             return super().forward(x)
-        count = int(np.prod(x.shape)) // x.shape[1] * dist.get_world_size()  # every rank has as many
+        count = x.size // x.shape[1] * dist.get_world_size()  # every rank has as many
         y, mean, variance = Normalise.apply(x, self.weight, self.bias, self._epsilon, count)
         with paddle.no_grad():
             for running, new in ((self._mean, mean), (self._variance, variance * (count / max(count - 1, 1)))):

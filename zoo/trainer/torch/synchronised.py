@@ -31,10 +31,9 @@ class Normalise(torch.autograd.Function):
         ctx.scale = torch.rsqrt(variance + eps).float()
         ctx.save_for_backward(x, weight, mean)
         ctx.mark_non_differentiable(mean, variance)
-        y = torch.empty_like(x)
+        factor, y = _along(weight * ctx.scale, x), torch.empty_like(x)
         for block in blocks(x.shape, AT_ONCE):
-            part = x[block].float() - _along(mean, x)
-            y[block] = part.mul_(_along(weight * ctx.scale, x)).add_(_along(bias, x))
+            y[block] = (x[block].float() - _along(mean, x)).mul_(factor).add_(_along(bias, x))
         return y, mean, variance, ctx.count
 
     @staticmethod
@@ -46,11 +45,10 @@ class Normalise(torch.autograd.Function):
             return (part - _along(mean, x)).mul_(scale)
         by_bias = _sums(lambda part: part, gradient)
         by_weight = _sums(lambda slope, part: normalised(part).mul_(slope), gradient, x)
-        shift, tilt = ((total(each) / ctx.count).float() for each in (by_bias, by_weight))
-        slope = torch.empty_like(x)
+        shift, tilt = (_along((total(each) / ctx.count).float(), x) for each in (by_bias, by_weight))
+        factor, slope = _along(weight * ctx.scale, x), torch.empty_like(x)
         for block in blocks(x.shape, AT_ONCE):
-            part = normalised(x[block].float()).mul_(_along(-tilt, x)).add_(gradient[block]).sub_(_along(shift, x))
-            slope[block] = part.mul_(_along(weight * ctx.scale, x))
+            slope[block] = normalised(x[block].float()).mul_(-tilt).add_(gradient[block]).sub_(shift).mul_(factor)
         return slope, by_weight.float(), by_bias.float(), None
 
 
