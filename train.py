@@ -7,13 +7,17 @@ from typing import List, Optional
 
 from data.errors import UserError
 from data.stream import Bad, open_evaluation, open_training
-from zoo.trainer import airank, checkpoint, cli, config, roll, runs, schedule, shards, start
-from zoo.trainer.evaluate import evaluate
-from zoo.trainer.feed import Account, Feed
-from zoo.trainer.job import Job, assemble, join
-from zoo.trainer.journal import Journal, Silent
-from zoo.trainer.meter import Meter
-from zoo.trainer.signals import Stop
+from zoo.config import loader
+from zoo.distributed import consistency
+from zoo.logs import airank
+from zoo.run import checkpoint, cli, directory, restore, schedule
+from zoo.run import sharded_checkpoint
+from zoo.run.evaluate import evaluate
+from zoo.run.prefetch import BadSampleTracker, Prefetcher
+from zoo.run.job import assemble, Job, join
+from zoo.logs.journal import Journal, Silent
+from zoo.logs.throughput import Throughput
+from zoo.run.signals import Stop
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -24,14 +28,14 @@ def main(argv: Optional[List[str]] = None) -> int:
         arguments = cli.parse(argv)
         request = cli.read(arguments)
         if arguments.print_config or arguments.plan:
-            print(cli.plan(request, arguments.plan) if arguments.plan else config.render(request.resolved), end="")
+            print(cli.plan(request, arguments.plan) if arguments.plan else loader.render(request.resolved), end="")
             return 0
         group = join(request, os.environ)
         job = assemble(request, group)
         code = run(arguments, request, job)
         job.world.close()
         group.close()
-        job.world.leave(code)
+        job.world.exit_process(code)
         return code
     except BaseException as error:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
@@ -47,26 +51,26 @@ def main(argv: Optional[List[str]] = None) -> int:
 
 
 def run(arguments, request: cli.Request, job: Job) -> int:
-    cfg, recipe = request.config, config.render(request.resolved)
+    cfg, recipe = request.config, loader.render(request.resolved)
     trainer, group, clock, plan, train = job.trainer, job.group, job.clock, job.plan, cfg.train
     first_rank = group.rank == 0
 
-    from zoo.trainer.console import Console  # here: reader processes import this file too, and print nothing
-    from zoo.trainer.tensorboard import Scalars
+    from zoo.logs.console import Console  # here: reader processes import this file too, and print nothing
+    from zoo.logs.tensorboard import Scalars
     last = min(clock.steps, arguments.max_steps or clock.steps)
     console = Console(last, None if first_rank else open(os.devnull, "w"))
-    first, origin = start.restore(cfg, job, request.resume, console.say)
-    roll.same(group, "the step to go on from", first)
+    first, origin = restore.restore(cfg, job, request.resume, console.say)
+    consistency.assert_same(group, "the step to go on from", first)
     folder = None
     if first_rank and not arguments.eval_only:
-        folder = runs.open_folder(request.resume, cfg.out, request.recipe, recipe)
-    facts = {"framework": cfg.framework, "device": job.world.device, **plan.mode._asdict(), **job.portion._asdict(),
+        folder = directory.open_folder(request.resume, cfg.out, request.recipe, recipe)
+    facts = {"framework": cfg.framework, "device": job.world.device, **plan.mode._asdict(), **job.batch_plan._asdict(),
              "launcher": group.launch.kind, "global_batch": clock.global_batch, "steps": clock.steps, "lr": job.lr(0),
-             "plan": schedule.describe(job.portion, cfg.optim), "weights": origin,
+             "plan": schedule.describe(job.batch_plan, cfg.optim), "weights": origin,
              "classes": len(job.val_set.classes), "outputs": job.arch.num_classes,
              "parameters": sum(p.size for p in trainer.params if not p.statistic),
              "train_samples": len(job.train_set), "val_samples": len(job.val_set), "checksum": job.checksum}
-    present = roll.present(group, job.world.device, cfg.framework)
+    present = consistency.describe_ranks(group, job.world.device, cfg.framework)
     if group.size > 1:
         console.roll(group.launch.kind, present)
     console.describe(facts, request.changed, job.train_set.notes)
@@ -74,7 +78,7 @@ def run(arguments, request: cli.Request, job: Job) -> int:
     def measure(report):
         stream = open_evaluation(job.val_set, cfg.seed, train.eval_batch, group.rank, group.size)
         began = time.perf_counter()
-        trainer.agree()
+        trainer.sync_batch_stats()
         result = evaluate(trainer, stream, job.val_set, job.task.Metric(job.val_set, cfg.task), group, report)
         return {"accuracy": result[job.task.PRIMARY], **result, "seconds": time.perf_counter() - began}
 
@@ -93,33 +97,33 @@ def run(arguments, request: cli.Request, job: Job) -> int:
             journal.add("load", at=job.loaded_at, checksum=job.checksum, train_samples=len(job.train_set))
             journal.add("begin", **facts)
         parts = plan.accumulate
-        stream = open_training(job.train_set, cfg.seed, job.portion.batch, first * parts, last * parts, group.rank,
-                               group.size, job.noise)
-        feed, account = Feed(stream, trainer), Account(job.train_set, lambda bad: journal.add("bad", **vars(bad)))
-        stop, meter = Stop(), Meter()
+        stream = open_training(job.train_set, cfg.seed, job.batch_plan.batch, first * parts, last * parts, group.rank,
+                               group.size, job.dropout_masks)
+        feed, account = Prefetcher(stream, trainer), BadSampleTracker(job.train_set, lambda bad: journal.add("bad", **vars(bad)))
+        stop, throughput = Stop(), Throughput()
         for done in range(first + 1, last + 1):  # updates done after this one
             lr = job.lr(done - 1)
-            group.at(f"reading the data of step {done}")
-            placed = [next(feed) for _ in range(parts)]
-            group.at(f"computing step {done}")
-            receipt = trainer.step(placed, lr, done - 1)
-            meter.add(clock.global_batch)
+            group.set_status(f"reading the data of step {done}")
+            device_batch = [next(feed) for _ in range(parts)]
+            group.set_status(f"computing step {done}")
+            output = trainer.step(device_batch, lr, done - 1)
+            throughput.add(clock.global_batch)
             console.tick(done)
             # Asked once per step: a signal may come to any rank at any moment, and all stop after the same step.
-            told = group.gather({"stop": stop.wished, "bad": [vars(bad) for bad in feed.unreadable()]})
+            told = group.all_gather({"stop": stop.wished, "bad": [vars(bad) for bad in feed.unreadable()]})
             account.add([Bad(**bad) for each in told for bad in each["bad"]])
             wished = next((each["stop"] for each in told if each["stop"]), None) if done < last else None
             ending = done == last or wished is not None
             if ending or clock.due(train.log_every, done):
-                numbers = trainer.read(receipt)
-                numbers["loss"] = sum(group.gather(numbers["loss"]))
+                numbers = trainer.read(output)
+                numbers["loss"] = sum(group.all_gather(numbers["loss"]))
                 journal.add("train", step=done, epoch=float(clock.epochs(done)), lr=lr, **numbers,
-                            **meter.lap(feed.waited))
-                if numbers["stuck"] >= train.max_stuck:
-                    raise UserError(f"no finite gradient in the last {numbers['stuck']:.0f} updates, up to step {done} "
+                            **throughput.read(feed.waited))
+                if numbers["consecutive_skips"] >= train.max_consecutive_skips:
+                    raise UserError(f"no finite gradient in the last {numbers['consecutive_skips']:.0f} updates, up to step {done} "
                                     f"(loss {numbers['loss']}, lr {lr:g}, loss scale {numbers['scale']:g}); "
-                                    f"{roll.findings(group, trainer)}. Lower optim.lr, warm up, or train in fp32")
-            meter.pause()
+                                    f"{consistency.nonfinite_report(group, trainer)}. Lower optim.lr, warm up, or train in fp32")
+            throughput.pause()
             improved, evaluated = False, done == last or clock.due(train.eval_every, done)
             if evaluated:
                 best, result = journal.best(), measure(lambda bad: journal.add("bad", **vars(bad)))
@@ -127,14 +131,14 @@ def run(arguments, request: cli.Request, job: Job) -> int:
                 journal.add("eval", step=done, epoch=float(clock.epochs_done(train.eval_every, done)), **result)
             saving = ending or clock.due(train.save_every, done)
             if saving:
-                trainer.agree()
-            group.at(f"saving step {done}")
-            if group.gather(saving or improved)[0] if evaluated else saving:  # rank 0 knows what the best was
+                trainer.sync_batch_stats()
+            group.set_status(f"saving step {done}")
+            if group.all_gather(saving or improved)[0] if evaluated else saving:  # rank 0 knows what the best was
                 record = {**facts, "classes": job.class_names, "epoch": float(clock.epochs(done)),
                           "metrics": journal.last("eval"), "recipe": recipe}
-                path = shards.save_checkpoint(group, trainer, folder, done, record, improved, train.keep)
+                path = sharded_checkpoint.save_checkpoint(group, trainer, folder, done, record, improved, train.keep)
                 journal.add("save", step=done, path=path, best=improved)
-            meter.go_on()
+            throughput.resume()
             if wished is not None:
                 console.say(f"stopped by signal {wished} after saving; go on with --resume {folder}")
                 return 128 + wished

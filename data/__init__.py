@@ -1,30 +1,34 @@
-"""Data sets as numpy batches. Nothing in here knows a network or imports a framework.
+"""Data sets as numpy batches. Nothing in here imports zoo or a framework.
 
-A data set is a module data/<name>.py with `Settings` (the `data:` section of a recipe), `load(settings)` -> (training
-split, validation split) and `checksum(train, val)`.
+A data set is a module `data/datasets/<name>.py` or `data/demo/<name>.py` with `Settings` (the `data:` section of a
+recipe), `load(settings)` -> (training split, validation split) and `checksum(train, val)`.
 """
+
 import importlib
-import os
+from pathlib import Path
 from types import ModuleType
-from typing import List
 
 from data.errors import UserError
 
+FOLDERS = ("datasets", "demo")
+
 
 def find(name: str) -> ModuleType:
-    """The module of a data set. Raises UserError with the names there are."""
-    if name in names():
-        return importlib.import_module(f"data.{name}")
-    raise UserError(f"there is no data set {name!r}; there are: {', '.join(names())}")
+    """Return the module of a data set.
+
+    Raises:
+        UserError: there is no data set of this name; the message lists those that exist.
+    """
+    folder = next((folder for folder in FOLDERS if name in _modules(folder)), None)
+    if folder is None:
+        raise UserError(f"there is no data set {name!r}; there are: {', '.join(names())}")
+    return importlib.import_module(f"data.{folder}.{name}")
 
 
-def names() -> List[str]:
-    """Modules of this folder that define a data set's Settings."""
-    folder = os.path.dirname(__file__)
-    found = []
-    for file in sorted(os.listdir(folder)):
-        if file.endswith(".py") and file != "__init__.py":
-            with open(os.path.join(folder, file), encoding="utf-8") as source:
-                if "\nclass Settings" in source.read():
-                    found.append(file[:-3])
-    return found
+def names() -> list[str]:
+    """List the names of all data sets."""
+    return sorted(name for folder in FOLDERS for name in _modules(folder))
+
+
+def _modules(folder: str) -> list[str]:
+    return [path.stem for path in (Path(__file__).parent / folder).glob("*.py") if path.stem != "__init__"]

@@ -31,7 +31,7 @@ LABEL = Field("label", (), "int64", missing=-1)  # of one class; -1 is none, so 
 
 
 @dataclass(frozen=True)
-class Noise:
+class DropoutMask:
     """Random bits a net needs while it trains: a dropout mask, drawn with the sample and not inside a framework.
 
     Being a function of (seed, position), the mask is the same in every framework, for every number of ranks and after

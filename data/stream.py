@@ -15,7 +15,7 @@ from typing import Callable, Dict, Iterator, List, Literal, Optional, Protocol, 
 import numpy as np
 
 from data import order
-from data.batch import Batch, Field, Noise, collate
+from data.batch import Batch, Field, DropoutMask, collate
 from data.errors import BadSample, UserError
 
 NEIGHBOURS = 20  # how many following samples may stand in for a bad one
@@ -66,13 +66,13 @@ Loaded = Tuple[Batch, List[Bad]]
 
 
 def open_training(dataset: Dataset, seed: int, batch: int, first: int, last: int, rank: int = 0, size: int = 1,
-                  noise: Sequence[Noise] = ()) -> Iterator[Loaded]:
+                  dropout_masks: Sequence[DropoutMask] = ()) -> Iterator[Loaded]:
     """Batches number first .. last-1 of this rank, of the run's endless shuffled sequence.
 
     Batch number m of rank r holds the positions (m * size + r) * batch and the batch - 1 following.
     """
     def read(number: int) -> Loaded:
-        return _training_batch(dataset, seed, (number * size + rank) * batch, batch, noise)
+        return _training_batch(dataset, seed, (number * size + rank) * batch, batch, dropout_masks)
     return _read_ahead(read, first, last, dataset.settings)
 
 
@@ -98,11 +98,11 @@ def find_bad(dataset: Dataset, seconds: float) -> Tuple[List[Bad], int]:
     return bad, tried
 
 
-def _training_batch(dataset: Dataset, seed: int, start: int, batch: int, noise: Sequence[Noise]) -> Loaded:
+def _training_batch(dataset: Dataset, seed: int, start: int, batch: int, dropout_masks: Sequence[DropoutMask]) -> Loaded:
     rows, bad = [], []
     for position in range(start, start + batch):
         row, failures = _replaced(dataset, seed, position)
-        for source in noise:
+        for source in dropout_masks:
             row[source.name] = source.draw(order.generator(seed, source.name, position))
         rows.append(row)
         bad += failures

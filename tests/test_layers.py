@@ -8,9 +8,9 @@ from typing import List, NamedTuple
 
 import pytest
 
-from zoo import FRAMEWORKS
+from tests.helpers.paths import ROOT
+from zoo.frameworks import FRAMEWORKS
 
-ROOT = Path(__file__).parents[1]
 FILES = sorted(path for folder in ("data", "zoo", "tools", "tests") for path in (ROOT / folder).rglob("*.py")) + [
     ROOT / "train.py"]
 NAMES = [path.relative_to(ROOT).as_posix() for path in FILES]
@@ -18,7 +18,7 @@ MODELS = sorted(path.parent.name for path in (ROOT / "zoo").glob("*/spec.py"))
 
 
 class Import(NamedTuple):
-    module: str     # torch.nn, zoo.resnet.torch, data.errors
+    module: str     # torch.nn, zoo.models.resnet.torch, data.errors
     deferred: bool  # within a function
     line: int
 
@@ -28,7 +28,7 @@ def read(name: str) -> str:
 
 
 def imports(source: str) -> List[Import]:
-    """Every module a source imports; `from zoo.resnet import torch` is zoo.resnet.torch."""
+    """Every module a source imports; `from zoo.models.resnet import torch` is zoo.models.resnet.torch."""
     found: List[Import] = []
 
     def visit(node, deferred):
@@ -52,7 +52,7 @@ def is_module(dotted: str) -> bool:
 
 
 def framework_of(name: str) -> str:
-    """torch for zoo/tsm/torch.py and zoo/trainer/torch/world.py, "" for neutral files."""
+    """torch for zoo/models/tsm/torch.py and zoo/trainer/torch/world.py, "" for neutral files."""
     parts = Path(name).with_suffix("").parts
     return next((part for part in parts[2:] if parts[0] == "zoo" and part in FRAMEWORKS), "")
 
@@ -73,14 +73,14 @@ SHIPPED = [name for name in NAMES if not name.startswith("tests/")]
 
 
 def test_the_reader_of_imports():
-    source = "import torch.nn as nn\nfrom zoo.resnet import torch, spec\nfrom data.errors import UserError\n" \
+    source = "import torch.nn as nn\nfrom zoo.models.resnet import torch, spec\nfrom data.errors import UserError\n" \
              "def f():\n    import grain\n    return lambda: __import__\nclass A:\n    import rich\n"
-    assert imports(source) == [Import("torch.nn", False, 1), Import("zoo.resnet.torch", False, 2),
-                               Import("zoo.resnet.spec", False, 2), Import("data.errors", False, 3),
+    assert imports(source) == [Import("torch.nn", False, 1), Import("zoo.models.resnet.torch", False, 2),
+                               Import("zoo.models.resnet.spec", False, 2), Import("data.errors", False, 3),
                                Import("grain", True, 5), Import("rich", False, 8)]
-    assert [framework_of(name) for name in ("zoo/tsm/torch.py", "zoo/trainer/paddle/world.py", "zoo/tsm/spec.py",
+    assert [framework_of(name) for name in ("zoo/models/tsm/torch.py", "zoo/trainer/paddle/world.py", "zoo/models/tsm/spec.py",
                                             "data/x.py",
-                                            "zoo/trainer/config.py")] == ["torch", "paddle", "", "", ""]
+                                            "zoo/config/loader.py")] == ["torch", "paddle", "", "", ""]
     assert "train.py" in NAMES and {"resnet", "tsm"} <= set(MODELS)
 
 
@@ -122,7 +122,7 @@ def test_a_net_knows_its_framework_and_specs(model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_spec_knows_fields_laws_and_specs(model):
-    allowed = ["data.batch", "zoo.init", "numpy"] + [f"zoo.{other}.spec" for other in MODELS]
+    allowed = ["data.batch", "zoo.models.initializers", "numpy"] + [f"zoo.{other}.spec" for other in MODELS]
     assert offenders([f"zoo/{model}/spec.py"], lambda name, found: not below(found.module, *allowed)
                      and found.module.split(".")[0] not in sys.stdlib_module_names) == []
 
@@ -136,13 +136,13 @@ def test_trainers_know_no_model_and_models_no_trainer():
 
 
 def test_neutral_code_loads_framework_files_by_name_alone():
-    """zoo.load_net and zoo.load_trainer; an import statement would load the framework with it."""
+    """load_model_class and load_backend; an import statement would load the framework with it."""
     neutral = [name for name in ZOO + ["train.py"] if not framework_of(name)]
     assert offenders(neutral, lambda name, found: set(found.module.split(".")[1:]) & set(FRAMEWORKS)) == []
 
 
 def test_tasks_and_weights_know_no_trainer():
-    names = [name for name in ZOO if name.startswith(("zoo/tasks/", "zoo/weights/", "zoo/init.py"))]
+    names = [name for name in ZOO if name.startswith(("zoo/tasks/", "zoo/weights/", "zoo/models/initializers.py"))]
     assert offenders(names, lambda name, found: below(found.module, "zoo.trainer", "data.stream")) == []
 
 
@@ -153,9 +153,9 @@ def test_nothing_imports_the_program_but_its_tests():
 
 
 @pytest.mark.parametrize("library, homes", [
-    ("grain", ["data/stream.py"]), ("rich", ["zoo/trainer/console.py"]), ("decord", ["data/decode.py"]),
-    ("tensorboard", ["zoo/trainer/tensorboard.py"]), ("matplotlib", ["tools/compare.py"]),
-    ("PIL", ["data/pictures.py", "tools/show.py"])])  # reading, and drawing
+    ("grain", ["data/stream.py"]), ("rich", ["zoo/logs/console.py"]), ("decord", ["data/formats/video.py"]),
+    ("tensorboard", ["zoo/logs/tensorboard.py"]), ("matplotlib", ["tools/compare.py"]),
+    ("PIL", ["data/formats/images.py", "zoo/predict/overlay.py"])])  # reading, and drawing
 def test_libraries_have_a_home(library, homes):
     assert offenders([name for name in SHIPPED if name not in homes],
                      lambda name, found: below(found.module, library)) == []

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
-from data import motion
+from data.demo import motion
+from tests.helpers.paths import ROOT
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TRAIN, DEMO, K400, CHECK_DATA, CHECK_LOG = (os.path.join(ROOT, name) for name in (
     "train.py", "configs/tsm_demo.yaml", "configs/tsm_k400.yaml", "tools/check_data.py", "tools/check_log.py"))
 SMALL = ["-o", "data.train_clips=16", "-o", "data.val_clips=8"]
@@ -140,7 +140,7 @@ def lines(folder):
 
 
 def _history(folder):
-    from zoo.trainer.journal import history
+    from zoo.logs.journal import history
     return history(str(folder))
 
 
@@ -258,7 +258,7 @@ def test_ten_clips_three_crops_and_pictures(clips, tmp_path):
     """Test-time views, and a list of picture folders with other class names."""
     import cv2
 
-    from data.decode import video_frames
+    from data.formats.video import video_frames
     root = tmp_path / "pictures"
     for split in ("train", "val"):
         rows = []
@@ -329,7 +329,7 @@ def test_print_config_tells_where_values_come_from(clips):
 
 
 def test_pretrained_and_foreign_weights_start_a_run(clips, straight, tmp_path):
-    """A placed ImageNet file with another head, then a checkpoint of another set with and without its head."""
+    """A device_batch ImageNet file with another head, then a checkpoint of another set with and without its head."""
     from safetensors.numpy import save_file
     tensors = load_file(os.path.join(straight[0], "checkpoints/last/model.safetensors"))
     imagenet = {**tensors, "fc.weight": np.ones((1000, 64), np.float32), "fc.bias": np.ones(1000, np.float32)}
@@ -354,9 +354,9 @@ def test_pretrained_and_foreign_weights_start_a_run(clips, straight, tmp_path):
 def test_a_signal_at_any_moment_of_a_step_is_answered_by_saving(clips, tmp_path):
     """Here while a step is being logged, which is after it looked for signals: the next one saves."""
     code = ("import os, signal, sys, train\n"
-            "from zoo.trainer.meter import Meter\n"
-            "lap = Meter.lap\n"
-            "Meter.lap = lambda *words: (os.kill(os.getpid(), signal.SIGTERM), lap(*words))[1]\n"
+            "from zoo.logs.throughput import Throughput\n"
+            "lap = Throughput.lap\n"
+            "Throughput.lap = lambda *words: (os.kill(os.getpid(), signal.SIGTERM), lap(*words))[1]\n"
             "sys.exit(train.main(sys.argv[1:]))")
     folder = tmp_path / "run"
     done = run([sys.executable, "-c", code, *command(clips, "--out", folder, train__save_every="100 epochs")[2:]],

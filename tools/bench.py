@@ -12,13 +12,15 @@ from typing import Callable, Dict, List, Optional
 
 import numpy as np
 
-from data import augment, decode, order
+from data import order
+from data.formats import video
+from data.transforms import clips
 from data.batch import collate
 from data.errors import UserError
 from data.stream import open_training
 from zoo.tasks import face
-from zoo.trainer import cli
-from zoo.trainer.job import Job, assemble, join
+from zoo.run import cli
+from zoo.run.job import assemble, Job, join
 
 EPILOG = """\
 step   one update of this trainer and one of a plain loop (same net, input, precision, clipping and parameter groups),
@@ -57,7 +59,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         if job.group.rank == 0:
             print("\n".join(lines))
         job.group.close()
-        job.world.leave(0)
+        job.world.exit_process(0)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -69,18 +71,18 @@ def bench_step(job: Job, count: int) -> List[str]:
     if job.task is face and job.trainer.objective.settings.sample_rate < 1:
         raise UserError("the bare loops use all classes: -o task.sample_rate=1")
     rows = [job.train_set.sample(index % len(job.train_set), order.generator(0, "bench", index))
-            for index in range(job.portion.batch)]
+            for index in range(job.batch_plan.batch)]
     for index, row in enumerate(rows):
-        row.update({source.name: source.draw(order.generator(0, source.name, index)) for source in job.noise})
-    placed = job.trainer.put(collate(rows, len(rows)))
-    parts = [placed] * job.plan.accumulate
+        row.update({source.name: source.draw(order.generator(0, source.name, index)) for source in job.dropout_masks})
+    device_batch = job.trainer.to_device(collate(rows, len(rows)))
+    parts = [device_batch] * job.plan.accumulate
 
     def ours() -> None:
-        receipt = job.trainer.step(parts, 1e-3)
-        job.group.gather({"stop": None, "bad": []})  # as train.py does
-        job.trainer.read(receipt)
+        output = job.trainer.step(parts, 1e-3)
+        job.group.all_gather({"stop": None, "bad": []})  # as train.py does
+        job.trainer.read(output)
 
-    bare = importlib.import_module(f"tools.bare.{job.framework}").loop(job, placed)
+    bare = importlib.import_module(f"tools.bare.{job.framework}").loop(job, device_batch)
     loops = {"this trainer": ours, "bare loop": bare}
     for loop in loops.values():
         for _ in range(3):  # allocators, kernel choices, compilation
@@ -105,8 +107,8 @@ def bench_step(job: Job, count: int) -> List[str]:
 
 def bench_data(job: Job, count: int) -> List[str]:
     """The stream as training opens it, then single samples in this thread with the two halves timed."""
-    batch, settings = job.portion.batch, job.train_set.settings
-    stream = open_training(job.train_set, 0, batch, 0, count + 2, noise=job.noise)
+    batch, settings = job.batch_plan.batch, job.train_set.settings
+    stream = open_training(job.train_set, 0, batch, 0, count + 2, dropout_masks=job.dropout_masks)
     next(stream), next(stream)  # workers start
     began = time.perf_counter()
     for _ in stream:
@@ -114,8 +116,8 @@ def bench_data(job: Job, count: int) -> List[str]:
     rate = count * batch / (time.perf_counter() - began)
 
     spent = {"decoding": 0.0, "augmenting": 0.0}
-    for module, names, kind in ((decode, ("video_frames", "picture_frames"), "decoding"),
-                                (augment, ("resize", "crop", "flip"), "augmenting")):
+    for module, names, kind in ((video, ("video_frames", "picture_frames"), "decoding"),
+                                (clips, ("resize", "crop", "flip"), "augmenting")):
         for name in names:
             setattr(module, name, _timed(getattr(module, name), spent, kind))
     samples = min(len(job.train_set), max(count, 20))

@@ -9,7 +9,7 @@ from typing import List, Optional
 import data
 from data.errors import UserError
 from data.stream import find_bad
-from zoo.trainer import cli
+from zoo.run import cli
 
 
 def main(argv: Optional[List[str]] = None) -> int:

@@ -18,8 +18,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from data.errors import UserError
-from zoo import FRAMEWORKS
-from zoo.trainer import cli
+from zoo.frameworks import FRAMEWORKS
+from zoo.run import cli
 from zoo.weights import files
 from zoo.weights.match import match
 
@@ -167,13 +167,13 @@ def run(framework: str, arguments: argparse.Namespace, folder: str) -> None:
 def trace(framework: str, arguments: argparse.Namespace) -> None:
     """Train, and write a row per step and the tensors after the first update to <out>/<framework>.*"""
     from data.stream import open_training
-    from zoo.trainer import start
-    from zoo.trainer.feed import Account, Feed
-    from zoo.trainer.job import assemble, join
+    from zoo.run import restore
+    from zoo.run.prefetch import BadSampleTracker, Prefetcher
+    from zoo.run.job import assemble, join
 
     request = cli.read(cli.parse(recipe(arguments) + ["--framework", framework]))
     job = assemble(request, join(request, {}))
-    start.restore(request.config, job, None, print)
+    restore.restore(request.config, job, None, print)
     stem, accumulate = os.path.join(arguments.out, framework), job.plan.accumulate
     checksums: List[int] = []
 
@@ -181,9 +181,9 @@ def trace(framework: str, arguments: argparse.Namespace) -> None:
         for batch, bad in stream:
             checksums.append(zlib.crc32(b"".join(batch[name].tobytes() for name in sorted(batch))))
             yield batch, bad
-    stream = open_training(job.train_set, request.config.seed, job.portion.batch, 0, arguments.steps * accumulate,
-                           noise=job.noise)
-    feed, account = Feed(checked(stream), job.trainer), Account(job.train_set, print)
+    stream = open_training(job.train_set, request.config.seed, job.batch_plan.batch, 0, arguments.steps * accumulate,
+                           dropout_masks=job.dropout_masks)
+    feed, account = Prefetcher(checked(stream), job.trainer), BadSampleTracker(job.train_set, print)
     with open(stem + ".jsonl", "w", encoding="utf-8") as file:
         head = {"framework": framework, "device": job.world.device, **job.plan.mode._asdict(),
                 "global_batch": job.clock.global_batch}
@@ -201,7 +201,7 @@ def trace(framework: str, arguments: argparse.Namespace) -> None:
             if step == 0:
                 name = job.plan.fields[0].name
                 output = job.trainer.predict({name: parts[0][name]})
-                files.write(stem + "-step1.safetensors", {**job.trainer.dump(), "evaluation/output": output})
+                files.write(stem + "-step1.safetensors", {**job.trainer.state_dict(), "evaluation/output": output})
 
 
 def load(path: str) -> Tuple[Dict[str, Any], List[Row]]:

@@ -12,9 +12,9 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, get_type_hints
 import numpy as np
 
 from data.errors import UserError
-from zoo import find
-from zoo.arcface.spec import HEAD
-from zoo.trainer import config
+from zoo.models import load_spec
+from zoo.models.arcface.spec import HEAD
+from zoo.config import loader
 from zoo.weights import direction, faces, files, infer, layouts, names, segmentation
 from zoo.weights.match import match
 
@@ -80,7 +80,7 @@ def parse(argv: Optional[List[str]]) -> argparse.Namespace:
         prog="convert.py", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
         description=__doc__.split(" See")[0])
     add = parser.add_argument
-    add("source", metavar="IN", help=f"one of {', '.join(files.ENDINGS)}, or a folder of PLSC; no code is run from it")
+    add("source", metavar="IN", help=f"one of {', '.join(files.EXTENSIONS)}, or a folder of PLSC; no code is run from it")
     add("target", metavar="OUT", help=".safetensors; with --to torchvision also .pth. Never overwritten")
     add("--model", choices=tuple(OPTIONS), help="default: what files of this origin usually hold")
     add("--origin", choices=("auto", *names.ORIGINS), default="auto", help="default: told from the names")
@@ -194,12 +194,12 @@ def turn(tensors: Mapping[str, np.ndarray], depth: int, given_div: Optional[int]
 
 def stated(overrides: List[str], model: str) -> Dict[str, Any]:
     """The KEY=VALUE pairs of -o, with values as a recipe has them. Raises UserError."""
-    kinds, fields = get_type_hints(find(model).Arch), {}
-    for key, entry in config.overrides(overrides).items():
+    kinds, fields = get_type_hints(load_spec(model).Arch), {}
+    for key, entry in loader.overrides(overrides).items():
         if key not in OPTIONS[model]:
             raise UserError(f"-o {key}={entry.value}: for a {model} give one of {', '.join(OPTIONS[model])}")
         try:
-            fields[key] = config.convert(entry.value, kinds[key])
+            fields[key] = loader.convert(entry.value, kinds[key])
         except ValueError as error:
             raise UserError(f"-o {key}={entry.value}: {error}") from None
     return fields
@@ -211,10 +211,10 @@ def wanted(model: str, fields: Mapping[str, Any]) -> Dict[str, Tuple[int, ...]]:
     if model == "resnet" and options.pop("non_local"):
         raise UserError("a resnet has no non-local blocks; give --model tsm")
     try:
-        arch = find(model).Arch(**options)
+        arch = load_spec(model).Arch(**options)
     except ValueError as error:
         raise UserError(str(error)) from None
-    shapes = find(model).shapes(arch)
+    shapes = load_spec(model).shapes(arch)
     return {name: shape for name, shape in shapes.items() if None not in shape}  # of classes that nothing tells of
 
 

@@ -12,11 +12,14 @@ sys.path.insert(0, str(ROOT))
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import data
-import zoo
+from zoo.models import load_spec
+from zoo.models import resolve_arch
+from zoo.models import load_model_class
 from data.batch import Field
 from data.errors import UserError
 from zoo import tasks
-from zoo.trainer import cli, schedule, shards
+from zoo.run import cli, schedule
+from zoo.trainer import sharding
 
 EPILOG = """\
 weights, momentum and gradients are exact. activations are what PyTorch keeps for the backward pass of this net, found
@@ -79,15 +82,15 @@ def main(argv: Optional[List[str]] = None) -> int:
 def estimate(request: cli.Request, size: int) -> Tuple[List[Row], List[Row], str]:
     """Rows of memory, rows of messages, and a line on the run. Raises UserError."""
     cfg = request.config
-    portion = schedule.portion(cfg.train, size)
+    batch_plan = schedule.batch_plan(cfg.train, size)
     train_set, _ = data.find(request.resolved["data.name"].value).load(cfg.data)
-    spec = zoo.find(request.resolved["model.name"].value)
+    spec = load_spec(request.resolved["model.name"].value)
     task = tasks.find(spec.TASK)
-    arch = zoo.fit(spec, cfg.model, train_set.fields, len(train_set.classes))
+    arch = resolve_arch(spec, cfg.model, train_set.fields, len(train_set.classes))
     split = {name: spec.shapes(arch)[name] for name in getattr(spec, "SHARDS", {})}
     whole = {name: shape for name, shape in spec.shapes(arch).items() if name not in split}
     trained = [name for name in (*whole, *split)
-               if not name.endswith((".running_mean", ".running_var")) and spec.rule(arch, name)[0]]
+               if not name.endswith((".running_mean", ".running_var")) and spec.lr_and_decay_scale(arch, name)[0]]
     replicated, statistics = bytes_of(whole), bytes_of({name: whole[name] for name in whole if name not in trained})
     moving = replicated - statistics
     half = cfg.train.precision != "fp32"
@@ -97,17 +100,17 @@ def estimate(request: cli.Request, size: int) -> Tuple[List[Row], List[Row], str
               Row("weights", replicated), Row("momentum", moving), Row("gradients", moving)]
     messages = []
     if size > 1:
-        messages.append(Row("gradients", moving // (2 if cfg.train.compress else 1), "summed over processes"))
-    kept = activations(request.resolved["model.name"].value, arch, spec.noise(arch), train_set.fields[0],
-                       portion.batch, half)
-    memory.append(Row("activations", kept or 0, f"of {portion.batch} samples" if kept is not None
+        messages.append(Row("gradients", moving // (2 if cfg.train.fp16_allreduce else 1), "summed over processes"))
+    kept = activations(request.resolved["model.name"].value, arch, spec.dropout_masks(arch), train_set.fields[0],
+                       batch_plan.batch, half)
+    memory.append(Row("activations", kept or 0, f"of {batch_plan.batch} samples" if kept is not None
                       else "unknown: PyTorch, which tells them, is not installed"))
     for name, (count, width) in split.items():
-        samples = portion.batch * portion.ranks
+        samples = batch_plan.batch * batch_plan.ranks
         rate = getattr(task.objective(cfg.task), "sample_rate", 1.0)
-        first, last = shards.rows(count, 0, size)
+        first, last = sharding.rows(count, 0, size)
         held = last - first
-        used = held if rate == 1 else shards.used(held, rate, samples * portion.accumulate)
+        used = held if rate == 1 else sharding.used(held, rate, samples * batch_plan.accumulate)
         rows = held * width * FLOAT
         memory += [Row(name, rows, f"{held:,} of {count:,} rows"), Row(f"{name}, momentum", rows),
                    Row(f"{name}, gradient", used * width * FLOAT, f"of {used:,} rows"),
@@ -117,10 +120,10 @@ def estimate(request: cli.Request, size: int) -> Tuple[List[Row], List[Row], str
         if copies:
             memory.append(Row(f"{name}, rows used", copies * used * width * FLOAT, "copies while they move"))
         if size > 1:
-            features = samples * width * FLOAT * portion.accumulate
+            features = samples * width * FLOAT * batch_plan.accumulate
             messages += [Row("embeddings", features, "gathered"), Row("their gradient", features, "summed"),
-                         Row("maxima, sums, targets", 3 * samples * FLOAT * portion.accumulate)]
-    head = f"{size} process(es), {schedule.describe(portion, cfg.optim)}; {'16 bits' if half else 'fp32'}"
+                         Row("maxima, sums, targets", 3 * samples * FLOAT * batch_plan.accumulate)]
+    head = f"{size} process(es), {schedule.describe(batch_plan, cfg.optim)}; {'16 bits' if half else 'fp32'}"
     return memory, messages, head
 
 
@@ -146,7 +149,7 @@ def program(framework: str, processes: int) -> int:
     return int(done.stdout.split()[-1]) * 1024
 
 
-def activations(model: str, arch: Any, noise: Sequence[Any], field: Field, batch: int, half: bool) -> Optional[int]:
+def activations(model: str, arch: Any, dropout_masks: Sequence[Any], field: Field, batch: int, half: bool) -> Optional[int]:
     """What PyTorch keeps of a forward pass for the backward one, in bytes; None if it is not installed.
 
     The net runs on fake tensors, which have shapes and no content.
@@ -156,11 +159,11 @@ def activations(model: str, arch: Any, noise: Sequence[Any], field: Field, batch
         from torch._subclasses.fake_tensor import FakeTensorMode
     except ModuleNotFoundError:
         return None
-    Net = zoo.load_net(model, "torch")
+    Model = load_model_class(model, "torch")
     shape = field.shape if field.mean is None else (*field.shape[:-3], field.shape[-1], *field.shape[-3:-1])
     found: Dict[int, int] = {}
     with FakeTensorMode():
-        net = Net(arch).train()
+        net = Model(arch).train()
         own = {tensor.untyped_storage()._cdata for tensor in (*net.parameters(), *net.buffers())}
         kept = []
 
@@ -170,7 +173,7 @@ def activations(model: str, arch: Any, noise: Sequence[Any], field: Field, batch
                 found[storage._cdata] = storage.nbytes()
                 kept.append(tensor)  # alive, so that no other storage takes its address
             return tensor
-        inputs = [torch.empty(batch, *shape)] + [torch.empty(batch, *source.shape) for source in noise]
+        inputs = [torch.empty(batch, *shape)] + [torch.empty(batch, *source.shape) for source in dropout_masks]
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), \
                 torch.autocast("cpu", torch.bfloat16, enabled=half):
             net(*inputs)

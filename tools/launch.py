@@ -14,9 +14,9 @@ sys.path.insert(0, str(ROOT))
 from typing import List, NamedTuple, Optional
 
 from data.errors import UserError
-from tools.attend import attend, end, explain, keep, one
-from zoo.trainer import cli
-from zoo.trainer.group import free_port
+from zoo.distributed.supervisor import supervise, end, explain, keep, one
+from zoo.run import cli
+from zoo.distributed.control_group import free_port
 
 EPILOG = """\
 examples
@@ -89,7 +89,7 @@ def start(arguments: argparse.Namespace, rest: List[str]) -> int:
             with open(where.logs / f"launcher-{len(keepers)}.log", "w", encoding="utf-8") as file:
                 keepers.append(subprocess.Popen(words, bufsize=0, stdin=subprocess.PIPE, stdout=file,
                                                 stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True))
-        code = attend(keepers, where.logs, where.size)
+        code = supervise(keepers, where.logs, where.size)
     finally:
         end(keepers)
     if code not in (0, 128 + signal.SIGINT, 128 + signal.SIGTERM):

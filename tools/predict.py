@@ -13,18 +13,26 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import numpy as np
 import yaml
 
-import zoo
-from data import faces, imagenet, kinetics, order, palette, pictures, random_faces, scenes
+from zoo.models import load_spec
+from zoo.models import resolve_arch
+from zoo.models import load_model_class
+from zoo.trainer import load_backend
+from zoo.frameworks import FRAMEWORKS
+from data import order
+from data.datasets import faces, imagenet, kinetics, random_faces
+from data.datasets.common import scenes
+from data.formats import images, palette
 from data.batch import Field
 from data.errors import BadSample, UserError
-from data.lists import VIDEO_ENDINGS, Clip
-from tools import identify, show
+from data.formats.lists import Clip, VIDEO_EXTENSIONS
+from zoo.predict import faces as face_predictor, overlay
 from zoo import tasks
-from zoo.trainer import cli, config
-from zoo.trainer.checkpoint import FOLDER, load_record
+from zoo.config import loader
+from zoo.run import cli
+from zoo.run.checkpoint import FOLDER, load_record
 from zoo.trainer.protocol import Launch, Mode, Plan, Trainer
-from zoo.trainer.recipe import Config
-from zoo.trainer.start import model_file
+from zoo.config.schema import Config
+from zoo.run.restore import model_file
 from zoo.weights import files
 from zoo.weights.match import match
 
@@ -58,7 +66,7 @@ RESULTS = "predictions.json"
 Row = Dict[str, Any]  # what predictions.json says of a file
 
 
-class Model(NamedTuple):
+class LoadedModel(NamedTuple):
     """A trained net. names: of its outputs; facts: for predictions.json."""
     cfg: Config
     trainer: Trainer
@@ -77,8 +85,8 @@ class Kind(NamedTuple):
     settings: type
     endings: Tuple[str, ...]
     fields: Callable[[Any], Tuple[Field, ...]]
-    answer: Callable[[Model, str, int, Optional[int], str], Tuple[str, Row]]
-    compare: Optional[Callable[[Model, Sequence[Row], Sequence[str], int, str], identify.Comparison]] = None
+    answer: Callable[[LoadedModel, str, int, Optional[int], str], Tuple[str, Row]]
+    compare: Optional[Callable[[LoadedModel, Sequence[Row], Sequence[str], int, str], face_predictor.Comparison]] = None
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -96,7 +104,7 @@ def parse(argv: Optional[List[str]]) -> argparse.Namespace:
     add = parser.add_argument
     add("files", metavar="FILE", nargs="+", help="picture, video, folder of numbered pictures, or folder of such")
     add("--weights", metavar="DIR", required=True, help="checkpoint folder, such as runs/tsm_demo/checkpoints/best")
-    add("--framework", choices=zoo.FRAMEWORKS, default="torch", help="default torch, whatever trained it")
+    add("--framework", choices=FRAMEWORKS, default="torch", help="default torch, whatever trained it")
     add("--device", metavar="NAME", default="auto", help="as for train.py")
     add("--out", metavar="DIR", help="folder for the results; default predictions/<run>, or the next free number")
     add("--top", type=int, metavar="N", help=f"classes to name per file, or pictures found by --search; default {TOP}, "
@@ -112,7 +120,7 @@ def predict(arguments: argparse.Namespace) -> int:
     if arguments.top is not None and arguments.top < 1:
         raise UserError("--top: must be at least 1")
     record, cfg, name = read(arguments)
-    kind = kind_of(zoo.find(name).TASK, cfg.data)
+    kind = kind_of(load_spec(name).TASK, cfg.data)
     album = album_of(kind, arguments.search, arguments.top)
     out = new_folder(arguments.out, arguments.weights)
     paths, rows = find(arguments.files, kind.endings, template_of(cfg.data))
@@ -129,7 +137,7 @@ def predict(arguments: argparse.Namespace) -> int:
                 continue
             print(f"{printable(path)}: {line}", flush=True)
             rows.append({"file": path, **row})
-        told = kind.compare(model, rows, album, arguments.top or TOP, out) if kind.compare else identify.NOTHING
+        told = kind.compare(model, rows, album, arguments.top or TOP, out) if kind.compare else face_predictor.NOTHING
         for line in told.lines:
             print(printable(line), flush=True)
         rows += [failed(*failure) for failure in told.failures]
@@ -155,8 +163,8 @@ def read(arguments: argparse.Namespace) -> Tuple[Dict[str, Any], Config, str]:
     except (KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise UserError(f"{path}: checkpoint.json does not tell the recipe and the classes ({error!r}); "
                         "take another checkpoint of the run") from None
-    flags = {key: config.Entry(getattr(arguments, key), f"--{key}") for key in ("framework", "device")}
-    cfg, resolved = config.build({**entries, **flags, **config.overrides(arguments.override)}, cli.FIND)
+    flags = {key: loader.Entry(getattr(arguments, key), f"--{key}") for key in ("framework", "device")}
+    cfg, resolved = loader.build({**entries, **flags, **loader.overrides(arguments.override)}, cli.FIND)
     return record, cfg, resolved["model.name"].value
 
 
@@ -164,12 +172,12 @@ def is_checkpoint(path: str) -> bool:
     return os.path.isfile(os.path.join(path, "checkpoint.json"))
 
 
-def entries_of(recipe: str, origin: str) -> config.Entries:
+def entries_of(recipe: str, origin: str) -> loader.Entries:
     """The entries of a resolved recipe, which has sections one deep."""
     entries = {}
     for key, value in yaml.safe_load(recipe).items():
         pairs = {f"{key}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {key: value}
-        entries.update((name, config.Entry(each, origin)) for name, each in pairs.items())
+        entries.update((name, loader.Entry(each, origin)) for name, each in pairs.items())
     return entries
 
 
@@ -196,29 +204,29 @@ def album_of(kind: Kind, folder: Optional[str], top: Optional[int]) -> List[str]
     return found
 
 
-def build(path: str, record: Dict[str, Any], cfg: Config, name: str, fields: Tuple[Field, ...]) -> Model:
-    """The net as zoo/trainer/job.py builds it, but without data, with a checkpoint's weights. Raises UserError."""
-    spec, classes = zoo.find(name), record["classes"]
+def build(path: str, record: Dict[str, Any], cfg: Config, name: str, fields: Tuple[Field, ...]) -> LoadedModel:
+    """The net as zoo/run/job.py builds it, but without data, with a checkpoint's weights. Raises UserError."""
+    spec, classes = load_spec(name), record["classes"]
     options, split, rows = cfg.model, getattr(spec, "SHARDS", ()), {}
     if split:  # what is a row per class may be larger than the memory, and no output depends on it: read one row
         options, classes = replace(options, num_classes=1), ()
         rows = {key: (tensor.shape[0], 0, 1) for key, tensor in files.shapes(model_file(path)).items() if key in split}
-    task, arch = tasks.find(spec.TASK), zoo.fit(spec, options, fields, len(classes))
-    backend, Net = zoo.load_trainer(cfg.framework), zoo.load_net(name, cfg.framework)
+    task, arch = tasks.find(spec.TASK), resolve_arch(spec, options, fields, len(classes))
+    backend, Model = load_backend(cfg.framework), load_model_class(name, cfg.framework)
     world = backend.start(Launch(), cfg.device)
-    mode = world.settle(Mode("fp32", None, cfg.train.channels_last, cfg.train.compile))
-    plan = Plan(fields=fields, noise=(), rule=lambda _: (1.0, 0.0), mode=mode, output=task.output(cfg.task),
+    mode = world.resolve_mode(Mode("fp32", None, cfg.train.channels_last, cfg.train.compile))
+    plan = Plan(fields=fields, dropout_masks=(), param_group=lambda _: (1.0, 0.0), mode=mode, output=task.output(cfg.task),
                 sync_bn=cfg.train.sync_bn)
-    trainer = backend.Trainer(Net, arch, task.objective(cfg.task), plan, world)
+    trainer = backend.Trainer(Model, arch, task.objective(cfg.task), plan, world)
     tensors, _ = files.read(model_file(path), rows)
     report = match(tensors, {param.name: param.shape for param in trainer.params})
     if not report.complete:
         raise UserError(f"{path} does not fit this net:\n{report}")
-    trainer.load(tensors)
+    trainer.load_state_dict(tensors)
     names = () if split else classes + tuple(f"class {label}" for label in range(len(classes), arch.num_classes))
     facts = {"weights": path, "step": record["step"], "model": name, "task": spec.TASK, "framework": cfg.framework,
              "device": world.device, "classes": names}
-    return Model(cfg, trainer, names, facts)
+    return LoadedModel(cfg, trainer, names, facts)
 
 
 def find(words: Sequence[str], endings: Tuple[str, ...], template: Optional[str]) -> Tuple[List[str], List[Row]]:
@@ -260,7 +268,7 @@ def template_of(settings: Any) -> Optional[str]:
     return getattr(settings, "frame_template", None)
 
 
-def classify(Split: type, model: Model, path: str, number: int, top: Optional[int], _: str) -> Tuple[str, Row]:
+def classify(Split: type, model: LoadedModel, path: str, number: int, top: Optional[int], _: str) -> Tuple[str, Row]:
     """The likeliest classes of a picture or clip; in the row, the probabilities of all. Raises BadSample."""
     settings = model.cfg.data
     # A sample of the evaluation's own split. An absolute path stays itself, whatever root it is joined to.
@@ -268,7 +276,7 @@ def classify(Split: type, model: Model, path: str, number: int, top: Optional[in
     split = Split(settings, [clip], model.names, False)
     name = split.fields[0].name
     view = split.sample(0, order.generator(model.cfg.seed, "evaluate", number))[name]
-    scores = model.trainer.predict(model.trainer.put({name: view if split.views > 1 else np.stack([view])}))
+    scores = model.trainer.predict(model.trainer.to_device({name: view if split.views > 1 else np.stack([view])}))
     chances = softmax(scores.astype(np.float64).mean(0))  # of the mean over views, as the metric has it
     best = np.argsort(-chances, kind="stable")[:top or TOP]
     line = ", ".join(f"{model.names[label]} {chances[label]:.3f}" for label in best)
@@ -283,55 +291,55 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return raised / raised.sum()
 
 
-def segment(model: Model, path: str, _: int, top: Optional[int], stem: str) -> Tuple[str, Row]:
+def segment(model: LoadedModel, path: str, _: int, top: Optional[int], stem: str) -> Tuple[str, Row]:
     """The share of each class in a picture or video, largest first; in the row, what was written. Raises BadSample."""
-    draw = segment_video if path.lower().endswith(VIDEO_ENDINGS) else segment_picture
+    draw = segment_video if path.lower().endswith(VIDEO_EXTENSIONS) else segment_picture
     counts, row = draw(model, path, palette.colours(model.names), stem)
     shares = counts / counts.sum()
-    line = ", ".join(f"{model.names[label]} {show.percent(shares[label])}" for label in show.largest(shares)[:top])
+    line = ", ".join(f"{model.names[label]} {overlay.percent(shares[label])}" for label in overlay.largest(shares)[:top])
     return line, {"shares": shares.tolist(), **row}
 
 
-def segment_picture(model: Model, path: str, colours: np.ndarray, stem: str) -> Tuple[np.ndarray, Row]:
+def segment_picture(model: LoadedModel, path: str, colours: np.ndarray, stem: str) -> Tuple[np.ndarray, Row]:
     """Write the class map of a picture in three ways. Pixels (K,) of each class, and the names of the files."""
     picture = scenes.read_picture(path)
     labels = class_map(model, picture)
     counts = pixels(labels, model)
     shares = counts / labels.size
-    legend = show.Legend(*labels.shape, model.names, colours, show.largest(shares))
+    legend = overlay.Legend(*labels.shape, model.names, colours, overlay.largest(shares))
     written = {way: f"{stem}_{way}.png" for way in ("classes", "labels", "overlay")}
-    show.write_picture(written["classes"], colours[labels])
-    show.write_labels(written["labels"], labels, colours)
-    show.write_picture(written["overlay"], legend.attach(show.blend(picture, labels, colours), shares))
+    overlay.write_picture(written["classes"], colours[labels])
+    overlay.write_labels(written["labels"], labels, colours)
+    overlay.write_picture(written["overlay"], legend.attach(overlay.blend(picture, labels, colours), shares))
     return counts, {"written": written}
 
 
-def segment_video(model: Model, path: str, colours: np.ndarray, stem: str) -> Tuple[np.ndarray, Row]:
+def segment_video(model: LoadedModel, path: str, colours: np.ndarray, stem: str) -> Tuple[np.ndarray, Row]:
     """Write a video of the overlays. Pixels (K,) of each class, the number of frames and the name of the file."""
     counts: List[np.ndarray] = []
 
-    def overlays() -> Iterator[show.Frame]:
+    def overlays() -> Iterator[overlay.Frame]:
         legend = None
-        for picture, rate in show.read_video(path):
+        for picture, rate in overlay.read_video(path):
             labels = class_map(model, picture)
             counts.append(pixels(labels, model))
-            legend = legend or show.Legend(*labels.shape, model.names, colours, range(len(model.names)))
-            yield legend.attach(show.blend(picture, labels, colours), counts[-1] / labels.size), rate
+            legend = legend or overlay.Legend(*labels.shape, model.names, colours, range(len(model.names)))
+            yield legend.attach(overlay.blend(picture, labels, colours), counts[-1] / labels.size), rate
     target = f"{stem}_overlay.mp4"
     with files.aside(target) as temporary:
-        show.write_video(temporary, overlays())
+        overlay.write_video(temporary, overlays())
     return np.sum(counts, 0), {"frames": len(counts), "written": {"overlay": target}}
 
 
-def class_map(model: Model, picture: np.ndarray) -> np.ndarray:
+def class_map(model: LoadedModel, picture: np.ndarray) -> np.ndarray:
     """The class of each pixel, uint8 (H, W), of a picture (H, W, 3), from the views that an evaluation has of it."""
     s = model.cfg.data
     views = {name: scenes.fitted(picture, s.base_size, ratio) for name, ratio in zip(s.eval_images, s.eval_scales)}
-    placed = model.trainer.put({name: view[None] for name, view in views.items()})
-    return model.trainer.predict(placed, picture.shape[:2])[0]
+    device_batch = model.trainer.to_device({name: view[None] for name, view in views.items()})
+    return model.trainer.predict(device_batch, picture.shape[:2])[0]
 
 
-def pixels(labels: np.ndarray, model: Model) -> np.ndarray:
+def pixels(labels: np.ndarray, model: LoadedModel) -> np.ndarray:
     """How many pixels each class has: int64 (K,)."""
     return np.bincount(labels.ravel(), minlength=len(model.names))
 
@@ -378,16 +386,16 @@ def printable(path: str) -> str:
 
 
 KINDS = (
-    Kind("classify", imagenet.Settings, pictures.ENDINGS, lambda s: imagenet.Pictures(s, [], (), True).fields,
+    Kind("classify", imagenet.Settings, images.EXTENSIONS, lambda s: imagenet.Pictures(s, [], (), True).fields,
          partial(classify, imagenet.Pictures)),
-    Kind("classify", kinetics.Settings, VIDEO_ENDINGS, lambda s: kinetics.Clips(s, [], (), True).fields,
+    Kind("classify", kinetics.Settings, VIDEO_EXTENSIONS, lambda s: kinetics.Clips(s, [], (), True).fields,
          partial(classify, kinetics.Clips)),
-    Kind("segment", scenes.SceneSettings, pictures.ENDINGS + VIDEO_ENDINGS,
+    Kind("segment", scenes.SceneSettings, images.EXTENSIONS + VIDEO_EXTENSIONS,
          lambda s: (Field("image", (*s.crop, 3), "uint8", s.mean, s.std),), segment),
-    Kind("face", faces.Settings, pictures.ENDINGS, lambda s: faces.Faces(s, None, (), (), ()).fields,
-         identify.describe, identify.compare),
-    Kind("face", random_faces.Settings, pictures.ENDINGS, lambda s: random_faces.Noise(s, True).fields,
-         identify.describe, identify.compare))
+    Kind("face", faces.Settings, images.EXTENSIONS, lambda s: faces.Faces(s, None, (), (), ()).fields,
+         face_predictor.describe, face_predictor.compare),
+    Kind("face", random_faces.Settings, images.EXTENSIONS, lambda s: random_faces.RandomFaces(s, True).fields,
+         face_predictor.describe, face_predictor.compare))
 
 if __name__ == "__main__":
     sys.exit(main())

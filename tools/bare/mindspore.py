@@ -8,7 +8,7 @@ from mindspore import dtype as mstype
 from data.errors import UserError
 from zoo.tasks import face
 from zoo.tasks.segment import IGNORE
-from zoo.trainer.job import Job
+from zoo.run.job import Job
 from zoo.trainer.mindspore.names import is_statistic, tensors
 
 
@@ -47,9 +47,9 @@ class Update(nn.Cell):
         groups: Dict = {}
         for name, parameter in named.items():
             parameter.name = name
-            parameter.requires_grad = not is_statistic(name) and plan.rule(name)[0] != 0
+            parameter.requires_grad = not is_statistic(name) and plan.param_group(name)[0] != 0
             if parameter.requires_grad:
-                groups.setdefault(plan.rule(name), []).append(parameter)
+                groups.setdefault(plan.param_group(name), []).append(parameter)
         weights = net.trainable_params()
         # Its own list of groups orders by group; gradients come in the order of the net.
         self.optimizer = nn.Momentum(
@@ -91,7 +91,7 @@ class Update(nn.Cell):
         return loss
 
 
-def loop(job: Job, placed: Dict) -> Callable[[], None]:
+def loop(job: Job, device_batch: Dict) -> Callable[[], None]:
     """One update of another net of the same shape."""
     plan = job.plan
     if plan.accumulate > 1 or plan.mode.compute == "bf16":
@@ -104,7 +104,7 @@ def loop(job: Job, placed: Dict) -> Callable[[], None]:
         net = Classifier(net, job.arch, job.trainer.objective.settings).set_train(True)
         named[face.WEIGHT] = net.weight
     cell = Update(job, net, named)
-    fields = [placed[name] for name in (plan.fields[0].name, "label") + plan.noise]
+    fields = [device_batch[name] for name in (plan.fields[0].name, "label") + plan.dropout_masks]
 
     def update() -> None:
         cell(*fields).asnumpy()

@@ -7,7 +7,7 @@ import paddle.nn.functional as F
 from data.errors import UserError
 from zoo.tasks import face
 from zoo.tasks.segment import IGNORE
-from zoo.trainer.job import Job
+from zoo.run.job import Job
 
 
 class Classifier(paddle.nn.Layer):
@@ -40,21 +40,21 @@ def mean_loss(output, labels: paddle.Tensor, objective) -> paddle.Tensor:
                for weight, logits in zip(weights, output))
 
 
-def loop(job: Job, placed: Dict) -> Callable[[], None]:
+def loop(job: Job, device_batch: Dict) -> Callable[[], None]:
     """One update of another net of the same shape."""
     plan, field = job.plan, job.plan.fields[0]
     if plan.accumulate > 1:
         raise UserError("the bare Paddle loop does not know train.accumulate")
-    net, extra = type(job.trainer.net)(job.arch), [placed[name] for name in plan.noise]
+    net, extra = type(job.trainer.net)(job.arch), [device_batch[name] for name in plan.dropout_masks]
     if job.task is face:
-        net, extra = Classifier(net, job.arch, job.trainer.objective.settings), [placed["label"]]
+        net, extra = Classifier(net, job.arch, job.trainer.objective.settings), [device_batch["label"]]
     net.train()
     groups: Dict = {}
     for name, parameter in net.named_parameters():
         canonical = face.WEIGHT if name == "weight" else name.removeprefix("net.")
-        parameter.stop_gradient = not plan.rule(canonical)[0]
-        groups.setdefault(plan.rule(canonical), []).append(parameter)
-    groups = {rule: members for rule, members in groups.items() if rule[0]}
+        parameter.stop_gradient = not plan.param_group(canonical)[0]
+        groups.setdefault(plan.param_group(canonical), []).append(parameter)
+    groups = {key: members for key, members in groups.items() if key[0]}
     clip = None if plan.clip_norm is None else paddle.nn.ClipGradByGlobalNorm(plan.clip_norm)
     optimizer = paddle.optimizer.Momentum(
         1e-3, plan.momentum, [{"params": members, "learning_rate": factor, "weight_decay": decay}
@@ -69,10 +69,10 @@ def loop(job: Job, placed: Dict) -> Callable[[], None]:
         forward = paddle.DataParallel(forward)
 
     def update() -> None:
-        images = paddle.transpose((placed[field.name].astype("float32") - mean) / std, axes)
+        images = paddle.transpose((device_batch[field.name].astype("float32") - mean) / std, axes)
         with paddle.amp.auto_cast(dtype is not None, level=plan.mode.level or "O1", dtype=dtype or "float16"):
             output = forward(images, *extra)
-        loss = mean_loss(output, placed["label"], job.trainer.objective)
+        loss = mean_loss(output, device_batch["label"], job.trainer.objective)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()

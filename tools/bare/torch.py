@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from zoo.tasks import face
 from zoo.tasks.segment import IGNORE
-from zoo.trainer.job import Job
+from zoo.run.job import Job
 
 
 class Classifier(torch.nn.Module):
@@ -39,18 +39,18 @@ def mean_loss(output, labels: torch.Tensor, objective) -> torch.Tensor:
                for weight, logits in zip(weights, output))
 
 
-def loop(job: Job, placed: Dict) -> Callable[[], None]:
+def loop(job: Job, device_batch: Dict) -> Callable[[], None]:
     """One update on a copy of the net."""
     trainer, plan = job.trainer, job.plan
-    net, extra = copy.deepcopy(trainer.net).train(), [placed[name] for name in plan.noise]
+    net, extra = copy.deepcopy(trainer.net).train(), [device_batch[name] for name in plan.dropout_masks]
     if job.task is face:
-        net, extra = Classifier(net, job.arch, trainer.objective.settings).to(trainer.device), [placed["label"]]
+        net, extra = Classifier(net, job.arch, trainer.objective.settings).to(trainer.device), [device_batch["label"]]
     forward = DistributedDataParallel(net) if job.group.size > 1 else net
     groups: Dict = {}
     for name, parameter in net.named_parameters():
         if parameter.requires_grad:
             canonical = face.WEIGHT if name == "weight" else name.removeprefix("net.")
-            groups.setdefault(plan.rule(canonical), []).append(parameter)
+            groups.setdefault(plan.param_group(canonical), []).append(parameter)
     optimizer = torch.optim.SGD([{"params": params, "lr": 1e-3 * factor, "weight_decay": decay}
                                  for (factor, decay), params in groups.items()], momentum=plan.momentum, fused=True)
     field = plan.fields[0]
@@ -61,10 +61,10 @@ def loop(job: Job, placed: Dict) -> Callable[[], None]:
     def update() -> None:
         optimizer.zero_grad()
         for _ in range(plan.accumulate):
-            images = ((placed[field.name].float() - mean) / std).movedim(-1, -3)
+            images = ((device_batch[field.name].float() - mean) / std).movedim(-1, -3)
             with torch.autocast(trainer.device.type, dtype, enabled=plan.mode.compute != "fp32"):
                 output = forward(images, *extra)
-                loss = mean_loss(output, placed["label"], trainer.objective) / plan.accumulate
+                loss = mean_loss(output, device_batch["label"], trainer.objective) / plan.accumulate
             scaler.scale(loss).backward()
         if plan.clip_norm is not None:
             scaler.unscale_(optimizer)

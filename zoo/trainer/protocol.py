@@ -1,7 +1,7 @@
 """The common trainer interface: what the loop asks of a framework. Types and contracts, no code.
 
 A framework's package zoo/trainer/<framework>/ offers `start(launch, device, port) -> World` and
-`Trainer(Net, arch, objective, plan, world)`.
+`Trainer(Model, arch, objective, plan, world)`.
 """
 import math
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ import numpy as np
 from data.batch import Batch, Field
 from zoo.tasks import classify
 
-Placed = Any   # a batch on the device
-Receipt = Any  # what a step leaves behind, still on the device
+DeviceBatch = Any   # a batch on the device
+StepOutput = Any  # what a step leaves behind, still on the device
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class World(Protocol):
     rank: int
     size: int
     device: str                 # for people: "cpu", "cuda:0 (NVIDIA H100)"
-    def settle(self, wish: Mode) -> Mode: ...
+    def resolve_mode(self, wish: Mode) -> Mode: ...
     """What is really done here, nothing left open (level None is fp32). Raises UserError for what can't be honoured."""
     def close(self) -> None: ...
-    def leave(self, code: int) -> None: ...
+    def exit_process(self, code: int) -> None: ...
     """All have parted: this process ends next, with this exit status. Where an engine does not end safely by itself,
     end it here."""
 
@@ -70,20 +70,20 @@ class Plan:
     """All that a compiled step must know beforehand.
 
     fields describe a training batch: the net's input, the targets of the objective, then noise for the net.
-    rule: canonical name -> (learning-rate factor, weight decay). A factor of 0 freezes the parameter; a batch
+    param_group: canonical name -> (learning-rate factor, weight decay). A factor of 0 freezes the parameter; a batch
     normalisation whose weight and bias are frozen uses its running statistics.
     """
     fields: Tuple[Field, ...]
-    noise: Tuple[str, ...]           # names of the fields that are noise
-    rule: Callable[[str], Tuple[float, float]]
-    mode: Mode = Mode("fp32", None, False, False)  # as settled
+    dropout_masks: Tuple[str, ...]           # names of the fields that are noise
+    param_group: Callable[[str], Tuple[float, float]]
+    mode: Mode = Mode("fp32", None, False, False)  # as resolved
     loss_scale: float = 65536.0      # initial, dynamic; for fp16 alone
     momentum: float = 0.9
     clip_norm: Optional[float] = None
     accumulate: int = 1
     sync_bn: bool = False            # statistics of a batch over all ranks; else each rank its own
-    compress: bool = False           # gradients travel between ranks as fp16
-    clip_split: bool = True          # clip by the gradient of parameters split over ranks too, and clip theirs
+    fp16_allreduce: bool = False           # gradients travel between ranks as fp16
+    clip_sharded: bool = True          # clip by the gradient of parameters split over ranks too, and clip theirs
     keep_fp32: Tuple[str, ...] = ()  # names of the net's modules that compute in fp32 whatever the mode
     seed: int = 0                    # of what a step draws, together with its number
     output: Any = classify.Scores()  # of the task: what predict makes of the net's output
@@ -92,25 +92,25 @@ class Plan:
 class Trainer(Protocol):
     """Owns the tensors of one run; knows no schedule, data set, log or file."""
     params: Tuple[Param, ...]
-    def put(self, batch: Batch) -> Placed: ...
+    def to_device(self, batch: Batch) -> DeviceBatch: ...
     """Copy a batch to the device ahead of time; may return before the copy is done. A training batch holds all fields
     of the plan and `valid`, one to predict only the net's input, perhaps at several scales."""
-    def step(self, parts: Sequence[Placed], lr: float, number: int = 0) -> Receipt: ...
+    def step(self, parts: Sequence[DeviceBatch], lr: float, number: int = 0) -> StepOutput: ...
     """One update from `accumulate` parts, by the mean loss over them all and over all ranks. An update whose gradient
     is not finite on any rank is skipped as a whole on all. number: of the updates before it; what a step draws goes by
     it. Never waits for the device, unless the framework can't skip there (Paddle) or a step draws (Partial FC)."""
-    def read(self, receipt: Receipt) -> Dict[str, float]: ...
+    def read(self, output: StepOutput) -> Dict[str, float]: ...
     """loss (this rank's share: the shares of all ranks add up to the mean), grad_norm (before clipping), scale, skipped
-    (updates so far), stuck (updates skipped in a row). Waits."""
-    def predict(self, placed: Placed, size: Optional[Tuple[int, int]] = None) -> np.ndarray: ...
+    (updates so far), consecutive_skips (updates skipped in a row). Waits."""
+    def predict(self, device_batch: DeviceBatch, size: Optional[Tuple[int, int]] = None) -> np.ndarray: ...
     """The task's output for the input in a batch, in evaluation mode and fp32: (rows, ...), or (rows, *size) where it
     has pixels. Waits."""
-    def agree(self) -> None: ...
+    def sync_batch_stats(self) -> None: ...
     """Give all ranks the mean of their running statistics. Called by all, before an evaluation or a dump."""
-    def dump(self) -> Dict[str, np.ndarray]: ...
+    def state_dict(self) -> Dict[str, np.ndarray]: ...
     """Weights and running statistics by canonical name, and the state of the update: momentum/<name>, scaler/<name>.
     Of a parameter split over ranks the rows held here, perhaps not copied: use them before the next step."""
-    def load(self, tensors: Mapping[str, np.ndarray]) -> None: ...
+    def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None: ...
     """Take over any subset of what dump returns."""
-    def diagnose(self) -> str: ...
+    def nonfinite_report(self) -> str: ...
     """Which tensor is not finite, for a person. Waits."""

@@ -16,7 +16,7 @@ from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Optional, 
 import numpy as np
 
 from data.errors import UserError
-from zoo.arcface.spec import BLOCKS, HEAD, Arch
+from zoo.models.arcface.spec import Arch, BLOCKS, HEAD
 from zoo.weights import files, fluid
 
 CHECKPOINT = re.compile(r"checkpoint_gpu_(\d+)\.pt")

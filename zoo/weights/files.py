@@ -15,7 +15,7 @@ from zoo.weights import ckpt, pickled
 
 TORCH = (".pth", ".pt", ".pth.tar", ".bin")
 PADDLE, MINDSPORE = ".pdparams", ".ckpt"
-ENDINGS = (".safetensors", *TORCH, PADDLE, MINDSPORE)
+EXTENSIONS = (".safetensors", *TORCH, PADDLE, MINDSPORE)
 # What the training files of mmengine hold beside tensors: a log of the losses, in numpy arrays.
 BESIDE = ("mmengine.logging.history_buffer.HistoryBuffer", "builtins.getattr", "numpy.ndarray", "numpy.dtype",
           *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")))
@@ -57,7 +57,7 @@ def read(path: str, rows: Optional[Mapping[str, Rows]] = None) -> Tuple[Dict[str
     elif str(path).endswith((PADDLE, MINDSPORE)):
         tensors, metadata = (pickled if str(path).endswith(PADDLE) else ckpt).read(path), {}
     else:
-        raise UserError(f"{path}: the name must end in one of {', '.join(ENDINGS)}")
+        raise UserError(f"{path}: the name must end in one of {', '.join(EXTENSIONS)}")
     for name, (count, first, last) in rows.items():
         if name in tensors and tensors[name].shape[:1] == (count,):
             tensors[name] = tensors[name][first:last]

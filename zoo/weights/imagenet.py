@@ -68,7 +68,7 @@ def find(depth: int, folder: str = "weights", kind: str = "plain") -> Tuple[str,
         if not os.path.exists(source):
             _fetch(source, SOURCES[kind].url)
         _convert(source, path, kind)
-    return path, files.metadata(path).get("origin", "a file placed by hand")
+    return path, files.metadata(path).get("origin", "a file device_batch by hand")
 
 
 def named(tensors: Mapping[str, np.ndarray], net: Collection[str]) -> Dict[str, np.ndarray]:

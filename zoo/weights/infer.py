@@ -5,9 +5,9 @@ from typing import Any, Dict, Mapping, Tuple
 import numpy as np
 
 from data.errors import UserError
-from zoo.arcface import spec as arcface
-from zoo.deeplabv3plus import spec as deeplab
-from zoo.resnet.spec import BLOCKS
+from zoo.models.arcface import spec as arcface
+from zoo.models.deeplabv3plus import spec as deeplab
+from zoo.models.resnet.spec import BLOCKS
 
 Shapes = Mapping[str, Tuple[int, ...]]
 DEPTHS = ", ".join(f"ResNet-{depth} {counts}" for depth, counts in BLOCKS.items())

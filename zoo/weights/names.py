@@ -8,7 +8,7 @@
     paddlevideo    PaddleVideo's TSM: blocks called res2a to res5c; backbone. and head. in front
     mindspore      mindspore-ai/models: gamma, beta, moving_mean, moving_variance; the classifier is end_point
     mindcv         mindspore-lab/mindcv: the same, but classifier and down_sample
-    canonical      zoo/resnet/spec.py and zoo/tsm/spec.py
+    canonical      zoo/models/resnet/spec.py and zoo/models/tsm/spec.py
 
 Those of DeepLabV3+ are in segmentation.py, those of ArcFace in faces.py; what differs beside the names, in layouts.py.
 """

@@ -2,7 +2,7 @@
 
     mmseg          open-mmlab/mmsegmentation's DeepLabV3+ on a ResNet ("b" nets, with one stem convolution, too)
     paddleseg      PaddleSeg's DeepLabV3P on a ResNet-vd
-    canonical      zoo/deeplabv3plus/spec.py
+    canonical      zoo/models/deeplabv3plus/spec.py
 
 Layouts do not differ. The rules hold for the backbones alone too, which ImageNet weights are: without `backbone.`
 """

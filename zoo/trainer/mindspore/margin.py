@@ -12,7 +12,7 @@ from zoo.tasks import face
 from zoo.trainer.mindspore.parallel import total
 from zoo.trainer.mindspore.shard import Shard, gather
 
-LEAST = 1e-12  # of a vector's length
+EPS = 1e-12  # of a vector's length
 
 
 class Margin(nn.Cell):
@@ -45,36 +45,36 @@ class Margin(nn.Cell):
         """
         settings, weight = self.settings, self.split.used(index)
         x = x.astype(mstype.float32)
-        length = ops.maximum(ops.sqrt(ops.square(x).sum(1, keepdims=True)), LEAST)
+        length = ops.maximum(ops.sqrt(ops.square(x).sum(1, keepdims=True)), EPS)
         units = gather(x / length, self.ranks)
-        inverse = 1 / ops.maximum(ops.sqrt(ops.square(weight).sum(1)), LEAST)
+        inverse = 1 / ops.maximum(ops.sqrt(ops.square(weight).sum(1)), EPS)
         cosines = self.by_transpose(units, weight)  # (M, K), when they are multiplied by:
         cosines = ops.clamp(cosines * self.spread(inverse.reshape(1, -1), cosines), -1.0, 1.0)
-        value, slope = margin(_own(cosines, row), settings)
+        value, slope = margin(_target_logits(cosines, row), settings)
         hidden = None
         if settings.interclass is not None:
             hidden = cosines > settings.interclass
             cosines = ops.masked_fill(cosines, hidden, 0.0)
-        logits = _put(cosines, row, value) * settings.scale
+        logits = _scatter_targets(cosines, row, value) * settings.scale
         # The maximum of what is gathered: MindSpore's all-reduce on CPUs knows sums alone.
         largest = ops.max(gather(ops.max(logits, 1)[0], self.ranks).reshape(self.ranks, -1), 0)[0]
-        target = ops.select(row >= 0, _own(logits, row), ops.zeros_like(largest))
+        target = ops.select(row >= 0, _target_logits(logits, row), ops.zeros_like(largest))
         each = ops.exp(logits - self.spread(largest.reshape(-1, 1), logits))
         sums = total(ops.stack((each.sum(1), target)), self.ranks)
-        loss = self.mine(largest + ops.log(sums[0]) - sums[1], len(x)).sum()
+        loss = self.local_rows(largest + ops.log(sums[0]) - sums[1], len(x)).sum()
 
         # Of the logits, then of the cosines, then of the products with the rows; all times a sample's own sum.
         share = 1 / sums[0].reshape(-1, 1)
-        own = (_own(each, row) - sums[0]) * slope
+        own = (_target_logits(each, row) - sums[0]) * slope
         if hidden is not None:
             each = ops.masked_fill(each, hidden, 0.0)
-        each = _put(each, row, own)
+        each = _scatter_targets(each, row, own)
         each = each * self.spread((inverse * settings.scale).reshape(1, -1), each)
-        to_units = self.mine(total(ops.matmul(each, weight) * share, self.ranks), len(x))
+        to_units = self.local_rows(total(ops.matmul(each, weight) * share, self.ranks), len(x))
         to_weight = self.transpose_by(each, units * share)
         along = (to_weight * weight).sum(1)
         to_weight = to_weight - weight * self.spread((along * inverse * inverse).reshape(-1, 1), weight)
-        mine = self.mine(units, len(x))
+        mine = self.local_rows(units, len(x))
         to_x = (to_units - mine * (mine * to_units).sum(1, keepdims=True)) / length
         return loss, to_x, to_weight
 
@@ -82,7 +82,7 @@ class Margin(nn.Cell):
         """A row or a column for all of a matrix; on CPUs repeated: broadcasting takes tables of four times that."""
         return ops.tile(x, (like.shape[0] // x.shape[0], like.shape[1] // x.shape[1])) if self.on_cpu else x
 
-    def mine(self, x: Tensor, count: int) -> Tensor:
+    def local_rows(self, x: Tensor, count: int) -> Tensor:
         """This rank's `count` rows of those of all ranks."""
         return x[self.rank * count:(self.rank + 1) * count]
 
@@ -102,12 +102,12 @@ def margin(cosine: Tensor, settings: face.Margin) -> Tuple[Tensor, Tensor]:
     return value - m3, ops.ones_like(slope) if settings.straight else slope
 
 
-def _own(matrix: Tensor, row: Tensor) -> Tensor:
+def _target_logits(matrix: Tensor, row: Tensor) -> Tensor:
     """(M,): of each sample what belongs to its own class; anything, where the class is not here."""
     return ops.gather_d(matrix, 1, ops.maximum(row, 0).reshape(-1, 1)).reshape(-1)
 
 
-def _put(matrix: Tensor, row: Tensor, values: Tensor) -> Tensor:
+def _scatter_targets(matrix: Tensor, row: Tensor, values: Tensor) -> Tensor:
     """The matrix with values (M,) in the places of the own classes that are here."""
-    own = ops.select(row >= 0, values, _own(matrix, row))
+    own = ops.select(row >= 0, values, _target_logits(matrix, row))
     return ops.tensor_scatter_elements(matrix, ops.maximum(row, 0).reshape(-1, 1), own.reshape(-1, 1), 1)

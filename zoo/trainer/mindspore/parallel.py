@@ -9,19 +9,19 @@ from mindspore import dtype as mstype
 class Mean(nn.Cell):
     """A tuple of tensors -> their means over ranks, by one all-reduce of all in a row.
 
-    compress: they travel as fp16.
+    fp16_allreduce: they travel as fp16.
     """
 
-    def __init__(self, size: int, shapes: Sequence[Sequence[int]], compress: bool):
+    def __init__(self, size: int, shapes: Sequence[Sequence[int]], fp16_allreduce: bool):
         super().__init__()
-        self.size, self.compress = size, compress
+        self.size, self.fp16_allreduce = size, fp16_allreduce
         self.lengths = tuple(int(np.prod(shape)) for shape in shapes)
         self.starts = tuple(int(start) for start in np.cumsum((0,) + self.lengths[:-1]))
         self.map, self.all_reduce, self.concat = ops.HyperMap(), ops.AllReduce(), ops.Concat()
 
     def construct(self, tensors):
         row = self.concat(self.map(flat, tensors)) / self.size
-        if self.compress:
+        if self.fp16_allreduce:
             row = self.all_reduce(row.astype(mstype.float16)).astype(mstype.float32)
         else:
             row = self.all_reduce(row)

@@ -6,7 +6,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore import dtype as mstype
 from mindspore.common.initializer import initializer
 
-from zoo.trainer import shards
+from zoo.trainer import sharding
 
 
 class Shard(nn.Cell):
@@ -18,13 +18,13 @@ class Shard(nn.Cell):
     def __init__(self, name: str, count: int, width: int, rate: float, plan, world):
         super().__init__()
         self.count, self.seed, self.rate, self.rank = count, plan.seed, rate, world.rank
-        self.first, self.last = shards.rows(count, world.rank, world.size)
+        self.first, self.last = sharding.rows(count, world.rank, world.size)
         shape = (self.last - self.first, width)
         # Not for MindSpore to find the gradient of: the objective does.
         # initializer() and not ops.zeros(), whose result stays in MindSpore's pool beside the parameter's copy of it.
         self.values = Parameter(initializer("zeros", shape), name, requires_grad=False)
         self.momentum = Parameter(initializer("zeros", shape), f"momentum/{name}", requires_grad=False)
-        (self.factor, self.decay), self.friction = plan.rule(name), plan.momentum
+        (self.factor, self.decay), self.friction = plan.param_group(name), plan.momentum
         self.apply_momentum = ops.ApplyMomentum()
 
     def choose(self, classes: Tensor, number: int) -> Dict[str, Tensor]:
@@ -39,8 +39,8 @@ class Shard(nn.Cell):
         local = local.asnumpy()  # waits for the device: the draw is the host's
         positives = np.unique(local[local >= 0]).astype(np.int64)
         held = self.last - self.first
-        count = shards.used(held, self.rate, local.size)
-        chosen = shards.sample(positives, held, count, self.seed, self.rank, number)
+        count = sharding.used(held, self.rate, local.size)
+        chosen = sharding.sample(positives, held, count, self.seed, self.rank, number)
         row = np.where(local >= 0, np.searchsorted(chosen, local), -1)
         return {"row": Tensor(row.astype(np.int32)), "index": Tensor(chosen.astype(np.int32))}
 

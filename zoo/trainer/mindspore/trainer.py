@@ -17,20 +17,20 @@ from zoo.trainer.mindspore.world import World
 from zoo.trainer.protocol import Param, Plan
 
 DTYPES = {"fp16": mstype.float16, "bf16": mstype.bfloat16}
-Placed = Dict[str, Tensor]
+DeviceBatch = Dict[str, Tensor]
 
 
 class Trainer:
     """The common trainer interface; see zoo/trainer/protocol.py for every method's contract."""
 
-    def __init__(self, Net: type, arch, objective, plan: Plan, world: World):
+    def __init__(self, Model: type, arch, objective, plan: Plan, world: World):
         mindspore.set_context(mode=mindspore.GRAPH_MODE if plan.mode.compile else mindspore.PYNATIVE_MODE)
         self.plan, self.mode, self.size, self.on_cpu = plan, plan.mode, world.size, world.kind == "cpu"
-        self.net = Net(arch).set_train(False)  # predicts, in fp32
+        self.net = Model(arch).set_train(False)  # predicts, in fp32
         self.named = tensors(self.net)
         for name, parameter in self.named.items():
             parameter.name = name
-            parameter.requires_grad = not is_statistic(name) and plan.rule(name)[0] != 0
+            parameter.requires_grad = not is_statistic(name) and plan.param_group(name)[0] != 0
         self.trained = {name: tensor for name, tensor in self.named.items() if tensor.requires_grad}
         self.velocities = {name: Parameter(initializer("zeros", tensor.shape), f"momentum/{name}", requires_grad=False)
                            for name, tensor in self.trained.items()}
@@ -39,31 +39,31 @@ class Trainer:
         self.shards: Dict[str, Shard] = getattr(self.objective, "shards", {})
         self.named.update((name, shard.values) for name, shard in self.shards.items())
         self.params = tuple(self._param(name, tensor) for name, tensor in self.named.items())
-        self.inputs = (plan.fields[0].name,) + plan.noise
+        self.inputs = (plan.fields[0].name,) + plan.dropout_masks
         self.prepare = Normalise(plan.fields[0])
 
         weights = ParameterTuple(self.trained.values())
         # A second net over the same tensors: the two modes of one net would compile anew at every change.
-        training = self._share(Net(arch)).set_train(True)
+        training = self._share(Model(arch)).set_train(True)
         if plan.sync_bn and (world.size > 1 or self.on_cpu):
             parallel.synchronise(training, world.size, self.on_cpu)
         training = self._in_16_bits(training)
         mean = None
         if world.size > 1:
-            mean = parallel.Mean(world.size, [tensor.shape for tensor in self.trained.values()], plan.compress)
+            mean = parallel.Mean(world.size, [tensor.shape for tensor in self.trained.values()], plan.fp16_allreduce)
         self.gradient = Gradient(training, self.objective, len(self.inputs), self.prepare, self.scaler, weights,
                                  world.size)
         self.update = Update(weights, ParameterTuple(self.velocities.values()),
-                             [plan.rule(name) for name in self.trained], plan.momentum, plan.clip_norm, self.scaler,
-                             mean, next(iter(self.shards.values()), None), plan.clip_split, world.size)
+                             [plan.param_group(name) for name in self.trained], plan.momentum, plan.clip_norm, self.scaler,
+                             mean, next(iter(self.shards.values()), None), plan.clip_sharded, world.size)
         self.single, self.add = Step(self.gradient, self.update), Add()
         self.predictor = Predictor(self.prepare, self.net)
 
-    def put(self, batch: Batch) -> Placed:
+    def to_device(self, batch: Batch) -> DeviceBatch:
         return {name: Tensor(array.astype(np.int32) if array.dtype == np.int64 else array)
                 for name, array in batch.items()}
 
-    def step(self, parts: Sequence[Placed], lr: float, number: int = 0) -> Dict[str, Tensor]:
+    def step(self, parts: Sequence[DeviceBatch], lr: float, number: int = 0) -> Dict[str, Tensor]:
         if self.shards:
             parts = self.objective.begin(parts, number)
         count = self._count(parts)
@@ -77,24 +77,24 @@ class Trainer:
                 share, more = self.gradient(count, *self._fields(part))
                 loss, *gradient = self.add(loss, *gradient, share, *more)
             numbers = self.update(rate, parts[0].get("index"), loss, *gradient)
-        return dict(zip(("loss", "grad_norm", "scale", "skipped", "stuck"), numbers))
+        return dict(zip(("loss", "grad_norm", "scale", "skipped", "consecutive_skips"), numbers))
 
-    def read(self, receipt: Mapping[str, Tensor]) -> Dict[str, float]:
-        return {name: float(value.asnumpy()) for name, value in receipt.items()}
+    def read(self, output: Mapping[str, Tensor]) -> Dict[str, float]:
+        return {name: float(value.asnumpy()) for name, value in output.items()}
 
-    def predict(self, placed: Placed, size: Optional[Tuple[int, int]] = None) -> np.ndarray:
-        return self.output(self.predictor, list(placed.values()), size).asnumpy()
+    def predict(self, device_batch: DeviceBatch, size: Optional[Tuple[int, int]] = None) -> np.ndarray:
+        return self.output(self.predictor, list(device_batch.values()), size).asnumpy()
 
-    def agree(self) -> None:
+    def sync_batch_stats(self) -> None:
         if self.size > 1:
             parallel.average([tensor for name, tensor in self.named.items() if is_statistic(name)], self.size)
 
-    def dump(self) -> Dict[str, np.ndarray]:
+    def state_dict(self) -> Dict[str, np.ndarray]:
         split = {key for name in self.shards for key in (name, f"momentum/{name}")}
         arrays = {name: tensor.asnumpy() for name, tensor in self._state().items()}
         return {name: array if name in split else array.copy() for name, array in arrays.items()}
 
-    def load(self, values: Mapping[str, np.ndarray]) -> None:
+    def load_state_dict(self, values: Mapping[str, np.ndarray]) -> None:
         state = self._state()
         for name, value in values.items():
             given = Tensor.from_numpy(np.asarray(value, np.float32, order="C"))
@@ -103,12 +103,12 @@ class Trainer:
             else:
                 ops.assign(state[name], given)
 
-    def diagnose(self) -> str:
+    def nonfinite_report(self) -> str:
         found = [f"weight or statistic {name}" for name, tensor in self.named.items()
                  if not np.isfinite(tensor.asnumpy()).all()]
         return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
 
-    def _count(self, parts: Sequence[Placed]) -> Tensor:
+    def _count(self, parts: Sequence[DeviceBatch]) -> Tensor:
         """The items that the update's mean loss is taken over, on all ranks."""
         count = sum(self.objective.count(part) for part in parts)
         if self.objective.even:
@@ -121,7 +121,7 @@ class Trainer:
         state.update((f"scaler/{name}", getattr(self.scaler, name)) for name in ("scale", "good", "skipped"))
         return state
 
-    def _fields(self, part: Placed) -> Tuple[Tensor, ...]:
+    def _fields(self, part: DeviceBatch) -> Tuple[Tensor, ...]:
         return tuple(part[name] for name in self.inputs + self.objective.targets)
 
     def _share(self, net: nn.Cell) -> nn.Cell:

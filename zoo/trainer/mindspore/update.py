@@ -17,7 +17,7 @@ def scalar(value: float) -> Tensor:
 
 class Scaler(nn.Cell):
     """Dynamic loss scale on the device. scale: 1 and constant unless dynamic. good: steps since it changed; skipped,
-    stuck: updates skipped so far, and in a row."""
+    consecutive_skips: updates skipped so far, and in a row."""
 
     def __init__(self, dynamic: bool, initial: float):
         super().__init__()
@@ -25,21 +25,21 @@ class Scaler(nn.Cell):
         self.scale = Parameter(scalar(initial if dynamic else 1.0), "scaler/scale", requires_grad=False)
         self.good = Parameter(scalar(0.0), "scaler/good", requires_grad=False)
         self.skipped = Parameter(scalar(0.0), "scaler/skipped", requires_grad=False)
-        self.stuck = Parameter(scalar(0.0), "scaler/stuck", requires_grad=False)
+        self.consecutive_skips = Parameter(scalar(0.0), "scaler/consecutive_skips", requires_grad=False)
 
     def construct(self, finite: Tensor) -> Tuple[Tensor, Tensor]:
-        """Take note of one step; finite: 0-d bool. The new values of skipped and stuck."""
+        """Take note of one step; finite: 0-d bool. The new values of skipped and consecutive_skips."""
         bad = 1 - finite.astype(mstype.float32)
         skipped = self.skipped + bad
-        stuck = (self.stuck + 1) * bad
+        consecutive_skips = (self.consecutive_skips + 1) * bad
         ops.assign(self.skipped, skipped)
-        ops.assign(self.stuck, stuck)
+        ops.assign(self.consecutive_skips, consecutive_skips)
         if self.dynamic:
             good = (self.good + 1) * (1 - bad)
             full = (good >= PATIENCE).astype(mstype.float32)
             ops.assign(self.scale, self.scale * (1 + (GROWTH - 1) * full) * (1 - (1 - BACKOFF) * bad))
             ops.assign(self.good, good * (1 - full))
-        return skipped, stuck
+        return skipped, consecutive_skips
 
 
 class Gradient(nn.Cell):
@@ -76,22 +76,22 @@ class Gradient(nn.Cell):
 
 
 class Update(nn.Cell):
-    """(lr, index, loss, gradient) -> (loss, grad_norm, scale, skipped, stuck): unscale, clip, decay, momentum, step.
+    """(lr, index, loss, gradient) -> (loss, grad_norm, scale, skipped, consecutive_skips): unscale, clip, decay, momentum, step.
 
     v = momentum * v + (clipped gradient + decay * w); w -= lr * factor * v. Left out as a whole if the gradient is not
-    finite on any rank. shard: the objective's own rows; index: those used, None for all. clip_split: clip by their
+    finite on any rank. shard: the objective's own rows; index: those used, None for all. clip_sharded: clip by their
     gradient too, and theirs.
     """
 
-    def __init__(self, weights: ParameterTuple, velocities: ParameterTuple, rules: Sequence[Tuple[float, float]],
+    def __init__(self, weights: ParameterTuple, velocities: ParameterTuple, param_groups: Sequence[Tuple[float, float]],
                  momentum: float, clip_norm, scaler: Scaler, mean: Optional[nn.Cell] = None,
-                 shard: Optional[Shard] = None, clip_split: bool = True, ranks: int = 1):
+                 shard: Optional[Shard] = None, clip_sharded: bool = True, ranks: int = 1):
         super().__init__()
         self.mean = mean  # over ranks
-        self.split, self.clip_split, self.ranks = shard, clip_split, ranks
+        self.split, self.clip_sharded, self.ranks = shard, clip_sharded, ranks
         self.weights, self.velocities, self.scaler = weights, velocities, scaler
-        self.factors = tuple(factor for factor, _ in rules)
-        self.decays = tuple(decay for _, decay in rules)
+        self.factors = tuple(factor for factor, _ in param_groups)
+        self.decays = tuple(decay for _, decay in param_groups)
         self.momentum, self.clip_norm = momentum, clip_norm
         # Maps instead of loops, of which each turn nests the compiler's calls deeper: 1000 is its limit.
         self.map, self.concat, self.apply_momentum = ops.HyperMap(), ops.Concat(), ops.ApplyMomentum()
@@ -113,14 +113,14 @@ class Update(nn.Cell):
         finite = ops.isfinite(norm)
         multiplier = clipped = 1 / scale
         if self.clip_norm is not None:
-            clipped = clipped / ops.maximum((norm if self.clip_split else whole) / self.clip_norm, scalar(1.0))
+            clipped = clipped / ops.maximum((norm if self.clip_sharded else whole) / self.clip_norm, scalar(1.0))
         if finite:
             self.map(ops.partial(self.move, lr, clipped),
                      self.weights, self.velocities, gradient, self.factors, self.decays)
             if self.split is not None:
-                self.split(lr, own, clipped if self.clip_split else multiplier, index)
-        skipped, stuck = self.scaler(finite)
-        return loss, norm, scale, skipped, stuck
+                self.split(lr, own, clipped if self.clip_sharded else multiplier, index)
+        skipped, consecutive_skips = self.scaler(finite)
+        return loss, norm, scale, skipped, consecutive_skips
 
     def move(self, lr, clipped, weight, velocity, part, factor, decay):
         direction = part * clipped

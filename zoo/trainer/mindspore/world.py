@@ -35,7 +35,7 @@ class World:
             return f"cpu ({os.cpu_count()} cores)"
         return f"{self.kind}:{self.number} ({TARGETS[self.kind]})"
 
-    def settle(self, wish: Mode) -> Mode:
+    def resolve_mode(self, wish: Mode) -> Mode:
         """`amp` is fp16 with loss scaling, O1 MindSpore's level `auto`, compiled is graph mode; else pynative."""
         compute = "fp16" if wish.compute == "amp" else wish.compute
         if compute == "bf16" and self.kind != "npu":
@@ -47,7 +47,7 @@ class World:
     def close(self) -> None:
         pass  # leave() ends it, when all have parted
 
-    def leave(self, code: int) -> None:
+    def exit_process(self, code: int) -> None:
         """End one of several processes without MindSpore's own taking down, which now and then crashes (signal 11)
         where its neighbours or the scheduler have ended before it. Nothing is left to save then."""
         if self.size > 1:

@@ -14,8 +14,8 @@ from paddle.autograd.py_layer import once_differentiable
 from zoo.tasks import face
 from zoo.trainer.paddle.shard import Shard, gather, reduce
 
-LEAST = 1e-12  # of a vector's length
-AT_ONCE = 1 << 12  # rows of the weights, where a copy is needed
+EPS = 1e-12  # of a vector's length
+CHUNK = 1 << 12  # rows of the weights, where a copy is needed
 
 
 class Margin:
@@ -48,25 +48,25 @@ class _Loss(PyLayer):
 
     @staticmethod
     def forward(ctx: Any, x: paddle.Tensor, weight: paddle.Tensor, row: paddle.Tensor, settings: face.Margin):
-        length = x.square().sum(1, keepdim=True).sqrt().clip(min=LEAST)
+        length = x.square().sum(1, keepdim=True).sqrt().clip(min=EPS)
         units = gather(x / length)
-        inverse = 1 / weight.square().sum(1).sqrt().clip(min=LEAST)
+        inverse = 1 / weight.square().sum(1).sqrt().clip(min=EPS)
         logits = paddle.matmul(units, weight, transpose_y=True)  # (M, K)
         cosines = logits.multiply_(inverse).clip_(-1, 1)
-        value, slope = margin(_own(cosines, row), settings)
+        value, slope = margin(_target_logits(cosines, row), settings)
         hidden = None
         if settings.interclass is not None:
             hidden = cosines > paddle.full((), settings.interclass)  # with a number Paddle fills a matrix of it
             cosines.masked_fill_(hidden, 0.0)
-        _put(cosines, row, value)
+        _scatter_targets(cosines, row, value)
         logits = cosines.scale_(settings.scale)
         largest = reduce(logits.max(1), dist.ReduceOp.MAX)
-        target = paddle.where(row >= 0, _own(logits, row), paddle.zeros_like(largest))
+        target = paddle.where(row >= 0, _target_logits(logits, row), paddle.zeros_like(largest))
         powers = logits.subtract_(largest.unsqueeze(1)).exp_()
         sums = reduce(paddle.stack([_row_sums(powers), target]))
         ctx.kept = x, weight, row, length, units, inverse, powers, hidden, slope, sums[0]
         ctx.scale = settings.scale
-        return _mine(largest + sums[0].log() - sums[1], len(x)).sum()
+        return _local_rows(largest + sums[0].log() - sums[1], len(x)).sum()
 
     @staticmethod
     @once_differentiable
@@ -75,18 +75,18 @@ class _Loss(PyLayer):
         del ctx.kept
         # Of the logits, then of the cosines, then of the products with the rows: in place, for memory's sake.
         each = powers.divide_(whole.unsqueeze(1))
-        own = (_own(each, row) - 1) * slope
+        own = (_target_logits(each, row) - 1) * slope
         if hidden is not None:
             each.masked_fill_(hidden, 0.0)
-        _put(each, row, own)
+        _scatter_targets(each, row, own)
         each.multiply_(inverse * (gradient * ctx.scale))
-        to_units = _mine(reduce(paddle.matmul(each, weight)), len(x))
+        to_units = _local_rows(reduce(paddle.matmul(each, weight)), len(x))
         to_weight = paddle.matmul(each, units, transpose_x=True)
-        for first in range(0, len(weight), AT_ONCE):
-            part, rows, less = (tensor[first:first + AT_ONCE] for tensor in (to_weight, weight, inverse))  # views
+        for first in range(0, len(weight), CHUNK):
+            part, rows, less = (tensor[first:first + CHUNK] for tensor in (to_weight, weight, inverse))  # views
             along = (part * rows).sum(1) * less * less
             part.subtract_(rows * along.unsqueeze(1))
-        mine = _mine(units, len(x))
+        mine = _local_rows(units, len(x))
         to_x = (to_units - mine * (mine * to_units).sum(1, keepdim=True)) / length
         return to_x, to_weight, None
 
@@ -106,14 +106,14 @@ def margin(cosine: paddle.Tensor, settings: face.Margin) -> Tuple[paddle.Tensor,
     return value - m3, paddle.ones_like(slope) if settings.straight else slope
 
 
-def _own(matrix: paddle.Tensor, row: paddle.Tensor) -> paddle.Tensor:
+def _target_logits(matrix: paddle.Tensor, row: paddle.Tensor) -> paddle.Tensor:
     """(M,): of each sample what belongs to its own class; anything, where the class is not here."""
     return paddle.take_along_axis(matrix, row.clip(min=0).unsqueeze(1), 1, broadcast=False).squeeze(1)
 
 
-def _put(matrix: paddle.Tensor, row: paddle.Tensor, values: paddle.Tensor) -> None:
+def _scatter_targets(matrix: paddle.Tensor, row: paddle.Tensor, values: paddle.Tensor) -> None:
     """Put values (M,) in the places of the own classes that are here."""
-    values = paddle.where(row >= 0, values, _own(matrix, row))
+    values = paddle.where(row >= 0, values, _target_logits(matrix, row))
     matrix.put_along_axis_(row.clip(min=0).unsqueeze(1), values.unsqueeze(1), 1, broadcast=False)
 
 
@@ -124,7 +124,7 @@ def _row_sums(matrix: paddle.Tensor) -> paddle.Tensor:
     return paddle.stack([row.sum(dtype="float64") for row in matrix]).astype("float32")
 
 
-def _mine(x: paddle.Tensor, count: int) -> paddle.Tensor:
+def _local_rows(x: paddle.Tensor, count: int) -> paddle.Tensor:
     """This rank's `count` rows of those of all ranks."""
     rank = dist.get_rank()
     return x[rank * count:(rank + 1) * count]

@@ -6,7 +6,7 @@ import paddle.distributed as dist
 from paddle import nn
 
 
-class Shell(nn.Layer):
+class ForwardModule(nn.Layer):
     """A net whose forward pass is the given function of a list of tensors: what DataParallel wraps."""
 
     def __init__(self, net: nn.Layer, function: Callable):

@@ -7,17 +7,17 @@ GROWTH, BACKOFF, PATIENCE = 2.0, 0.5, 2000  # doubled after 2000 good steps, hal
 
 
 class Scaler:
-    """scale: 1 and constant unless dynamic. skipped, stuck: updates skipped so far, and in a row."""
+    """scale: 1 and constant unless dynamic. skipped, consecutive_skips: updates skipped so far, and in a row."""
 
     def __init__(self, dynamic: bool, initial: float):
         self.dynamic = dynamic
         self.scale = initial if dynamic else 1.0
-        self.good = self.skipped = self.stuck = 0.0
+        self.good = self.skipped = self.consecutive_skips = 0.0
 
     def update(self, finite: bool) -> None:
         """Take note of one step."""
         self.skipped += not finite
-        self.stuck = 0.0 if finite else self.stuck + 1
+        self.consecutive_skips = 0.0 if finite else self.consecutive_skips + 1
         if not self.dynamic:
             return
         self.good = self.good + 1 if finite else 0.0

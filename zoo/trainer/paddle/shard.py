@@ -5,7 +5,7 @@ import numpy as np
 import paddle
 import paddle.distributed as dist
 
-from zoo.trainer import shards
+from zoo.trainer import sharding
 from zoo.trainer.paddle.update import descend
 
 
@@ -16,7 +16,7 @@ class Shard:
 
     def __init__(self, count: int, width: int, rate: float, seed: int, world):
         self.count, self.seed, self.rate, self.rank = count, seed, rate, world.rank
-        self.first, self.last = shards.rows(count, world.rank, world.size)
+        self.first, self.last = sharding.rows(count, world.rank, world.size)
         self.values = paddle.zeros((self.last - self.first, width))
         self.values.stop_gradient = rate < 1
         self.momentum = paddle.zeros_like(self.values)
@@ -35,8 +35,8 @@ class Shard:
         if self.rate == 1:
             return local
         positives = np.unique(local.numpy())  # waits for the device: the draw is the host's
-        count = shards.used(len(self.values), self.rate, classes.size)
-        chosen = shards.sample(positives[positives >= 0], len(self.values), count, self.seed, self.rank, number)
+        count = sharding.used(len(self.values), self.rate, classes.size)
+        chosen = sharding.sample(positives[positives >= 0], len(self.values), count, self.seed, self.rank, number)
         self.index = paddle.to_tensor(chosen, place=classes.place)
         self.used = paddle.gather(self.values, self.index)
         self.used.stop_gradient = False

@@ -9,7 +9,7 @@ from paddle import nn
 
 from data.batch import Batch, Field
 from data.errors import UserError
-from zoo.trainer.paddle import fp32, names, outputs, parallel, statistics, synchronised
+from zoo.trainer.paddle import fp32, names, outputs, parallel, batchnorm, sync_batchnorm
 from zoo.trainer.paddle.objectives import build
 from zoo.trainer.paddle.scaler import Scaler
 from zoo.trainer.paddle.shard import Shard
@@ -18,24 +18,24 @@ from zoo.trainer.paddle.world import World
 from zoo.trainer.protocol import Param, Plan
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
-Placed = Dict[str, paddle.Tensor]
+DeviceBatch = Dict[str, paddle.Tensor]
 
 
 class Trainer:
     """The common trainer interface; see zoo/trainer/protocol.py for every method's contract."""
 
-    def __init__(self, Net: type, arch, objective, plan: Plan, world: World):
+    def __init__(self, Model: type, arch, objective, plan: Plan, world: World):
         self.plan, self.mode, self.place, self.size = plan, plan.mode, world.place, world.size
-        if plan.compress and world.size > 1 and world.name == "cpu":
-            raise UserError("train.compress: Paddle sums fp16 to infinity between processes on a CPU; leave it out")
+        if plan.fp16_allreduce and world.size > 1 and world.name == "cpu":
+            raise UserError("train.fp16_allreduce: Paddle sums fp16 to infinity between processes on a CPU; leave it out")
         if plan.sync_bn and self.mode.compile and world.name == "cpu":
             raise UserError("train.sync_bn: to_static cannot compile it on a CPU; leave it or train.compile out")
-        self.net = Net(arch)
+        self.net = Model(arch)
         self.net.eval()  # a step switches it to training
         if plan.sync_bn and (world.size > 1 or world.name == "cpu"):
-            self.net = synchronised.use(self.net, world.name == "cpu")
-        if statistics.is_biased(self.place):
-            statistics.use(self.net)
+            self.net = sync_batchnorm.convert_sync_batchnorm(self.net, world.name == "cpu")
+        if batchnorm.is_biased(self.place):
+            batchnorm.convert_batchnorm(self.net)
         if self.mode.compute != "fp32":
             fp32.keep(self.net, plan.keep_fp32)
         self.forward, self.evaluate = self._forwards()
@@ -47,16 +47,16 @@ class Trainer:
         self.shards: Dict[str, Shard] = getattr(self.objective, "shards", {})
         self.named.update((name, shard.values) for name, shard in self.shards.items())
         self.params = tuple(self._param(name, tensor) for name, tensor in self.named.items())
-        if world.size > 1 and not plan.compress:  # after freezing: it looks at what is trained
-            self.parallel = paddle.DataParallel(parallel.Shell(self.net, self.forward))
-        self.optimizer = Momentum(self.trained, plan.rule, plan.momentum)
+        if world.size > 1 and not plan.fp16_allreduce:  # after freezing: it looks at what is trained
+            self.parallel = paddle.DataParallel(parallel.ForwardModule(self.net, self.forward))
+        self.optimizer = Momentum(self.trained, plan.param_group, plan.momentum)
         self.velocity = {**self.optimizer.velocity, **{name: shard.momentum for name, shard in self.shards.items()}}
         self.scaler = Scaler(self.mode.compute == "fp16", plan.loss_scale)
 
-    def put(self, batch: Batch) -> Placed:
+    def to_device(self, batch: Batch) -> DeviceBatch:
         return {name: paddle.to_tensor(array, place=self.place) for name, array in batch.items()}
 
-    def step(self, parts: Sequence[Placed], lr: float, number: int = 0) -> Dict[str, Any]:
+    def step(self, parts: Sequence[DeviceBatch], lr: float, number: int = 0) -> Dict[str, Any]:
         self._train_mode()
         self.net.clear_gradients(set_to_zero=False)
         if self.shards:
@@ -66,35 +66,35 @@ class Trainer:
         for number, part in enumerate(parts, 1):
             with self._sums_over_ranks(number == len(parts)):
                 with self._autocast():
-                    output = self._outputs([self._prepare(part[self.input]), *(part[name] for name in self.plan.noise)])
+                    output = self._outputs([self._prepare(part[self.input]), *(part[name] for name in self.plan.dropout_masks)])
                 share = self.objective.total(output, part) / count
                 (share * (self.scaler.scale * self.size)).backward()  # the mean taken over ranks is their sum
             shares.append(share.detach())
-        if self.plan.compress and self.size > 1:
+        if self.plan.fp16_allreduce and self.size > 1:
             parallel.average_as_fp16([tensor.grad for tensor in self.trained.values()])
         return {"loss": paddle.add_n(shares), **self._update(lr)}
 
-    def read(self, receipt: Mapping[str, Any]) -> Dict[str, float]:
-        return {name: float(value) for name, value in receipt.items()}
+    def read(self, output: Mapping[str, Any]) -> Dict[str, float]:
+        return {name: float(value) for name, value in output.items()}
 
     @paddle.no_grad()
-    def predict(self, placed: Placed, size: Optional[Tuple[int, int]] = None) -> np.ndarray:
+    def predict(self, device_batch: DeviceBatch, size: Optional[Tuple[int, int]] = None) -> np.ndarray:
         self.net.eval()
-        return self.output(lambda x: self.evaluate([self._prepare(x)]).astype("float32"), list(placed.values()),
+        return self.output(lambda x: self.evaluate([self._prepare(x)]).astype("float32"), list(device_batch.values()),
                            size).numpy()
 
-    def agree(self) -> None:
+    def sync_batch_stats(self) -> None:
         if self.size > 1:
             parallel.average([tensor for name, tensor in self.named.items() if names.is_statistic(name)])
 
-    def dump(self) -> Dict[str, np.ndarray]:
+    def state_dict(self) -> Dict[str, np.ndarray]:
         state = {name: self._array(name, tensor) for name, tensor in self.named.items()}
         state.update(self.scaler.state())
         state.update((f"momentum/{name}", self._array(name, tensor)) for name, tensor in self.velocity.items())
         return state
 
     @paddle.no_grad()
-    def load(self, values: Mapping[str, np.ndarray]) -> None:
+    def load_state_dict(self, values: Mapping[str, np.ndarray]) -> None:
         for name, value in values.items():
             kind, _, rest = name.rpartition("/")
             if kind == "scaler":
@@ -104,7 +104,7 @@ class Trainer:
                 names.fill(tensor, value, rest in self.transposed)
 
     @paddle.no_grad()
-    def diagnose(self) -> str:
+    def nonfinite_report(self) -> str:
         state = [(f"weight or statistic {name}", tensor) for name, tensor in self.named.items()]
         trained = {**self.trained, **{name: shard.used for name, shard in self.shards.items()}}
         state += [(f"gradient of {name}", tensor.grad) for name, tensor in trained.items() if tensor.grad is not None]
@@ -112,9 +112,9 @@ class Trainer:
         return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
 
     def _outputs(self, inputs: List[paddle.Tensor]) -> paddle.Tensor:
-        return self.parallel(*inputs) if self.size > 1 and not self.plan.compress else self.forward(inputs)
+        return self.parallel(*inputs) if self.size > 1 and not self.plan.fp16_allreduce else self.forward(inputs)
 
-    def _count(self, parts: Sequence[Placed]) -> Union[int, paddle.Tensor]:
+    def _count(self, parts: Sequence[DeviceBatch]) -> Union[int, paddle.Tensor]:
         """The items that the update's mean loss is taken over, on all ranks."""
         counts = [self.objective.count(part) for part in parts]
         if self.objective.even:
@@ -123,7 +123,7 @@ class Trainer:
 
     def _sums_over_ranks(self, last: bool):
         """Gradients are exchanged while the last part of an update goes backward, and stay here before."""
-        waits = self.size > 1 and not self.plan.compress and not last
+        waits = self.size > 1 and not self.plan.fp16_allreduce and not last
         return self.parallel.no_sync() if waits else nullcontext()
 
     @paddle.no_grad()
@@ -136,16 +136,16 @@ class Trainer:
         norm = float(np.hypot(whole, self._split_norm() / scale)) if self.shards else whole
         finite = bool(np.isfinite(norm))
         if finite:
-            seen, clip = norm if self.plan.clip_split else whole, 1.0
+            seen, clip = norm if self.plan.clip_sharded else whole, 1.0
             if self.plan.clip_norm is not None:
                 clip = min(1.0, self.plan.clip_norm / max(seen, 1e-30))
             self.optimizer.step(lr, clip / scale)
             for name, shard in self.shards.items():
-                factor, decay = self.plan.rule(name)
+                factor, decay = self.plan.param_group(name)
                 shard.step(lr * factor, decay, self.plan.momentum,
-                           (clip if self.plan.clip_split else 1.0) / (scale * self.size))
+                           (clip if self.plan.clip_sharded else 1.0) / (scale * self.size))
         self.scaler.update(finite)
-        return {"grad_norm": norm, "scale": scale, "skipped": self.scaler.skipped, "stuck": self.scaler.stuck}
+        return {"grad_norm": norm, "scale": scale, "skipped": self.scaler.skipped, "consecutive_skips": self.scaler.consecutive_skips}
 
     def _split_norm(self) -> float:
         """The norm of the shards' gradients over all ranks. They are sums over ranks already, and no mean was taken."""
@@ -192,7 +192,7 @@ class Trainer:
 
     def _freeze(self) -> None:
         for name, tensor in self.named.items():
-            tensor.stop_gradient = names.is_statistic(name) or self.plan.rule(name)[0] == 0
+            tensor.stop_gradient = names.is_statistic(name) or self.plan.param_group(name)[0] == 0
         self.trained = {name: tensor for name, tensor in self.named.items() if not tensor.stop_gradient}
         norms = [layer for layer in self.net.sublayers() if isinstance(layer, nn.layer.norm._BatchNormBase)]
         self.frozen = [layer for layer in norms if layer.weight.stop_gradient and layer.bias.stop_gradient]

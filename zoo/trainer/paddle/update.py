@@ -12,10 +12,10 @@ class Momentum:
     come after a load.
     """
 
-    def __init__(self, trained: Dict[str, paddle.Tensor], rule: Callable[[str], Tuple[float, float]], momentum: float):
+    def __init__(self, trained: Dict[str, paddle.Tensor], param_group: Callable[[str], Tuple[float, float]], momentum: float):
         self.parameters, self.momentum = trained, momentum
         self.velocity = {name: paddle.zeros_like(tensor) for name, tensor in trained.items()}
-        self.rules = {name: rule(name) for name in trained}
+        self.param_groups = {name: param_group(name) for name in trained}
 
     def step(self, lr: float, rescale: float) -> None:
         """Update every parameter that has a gradient, in place. lr and rescale may change from step to step."""
@@ -24,7 +24,7 @@ class Momentum:
         if rescale != 1:  # the kernel has an argument for this, which it ignores on a CPU
             gradients = [gradient * rescale for gradient in gradients]
         descend([self.parameters[name] for name in names], gradients, [self.velocity[name] for name in names],
-                [lr * self.rules[name][0] for name in names], [self.rules[name][1] for name in names], self.momentum)
+                [lr * self.param_groups[name][0] for name in names], [self.param_groups[name][1] for name in names], self.momentum)
 
 
 def total_norm(gradients: List[paddle.Tensor]) -> paddle.Tensor:

@@ -31,7 +31,7 @@ class World:
             return paddle.device.cuda.get_device_capability(int(number))[0] >= {"fp16": 7, "bf16": 8}[compute]
         return kind != "cpu" and (compute == "fp16" or paddle.amp.is_bfloat16_supported())
 
-    def settle(self, wish: Mode) -> Mode:
+    def resolve_mode(self, wish: Mode) -> Mode:
         """`amp` is fp16 with loss scaling. Raises UserError for 16 bits on a CPU, where Paddle quietly keeps 32."""
         compute = "fp16" if wish.compute == "amp" else wish.compute
         if wish.channels_last:
@@ -52,7 +52,7 @@ class World:
         if self.size > 1:
             paddle.distributed.destroy_process_group()
 
-    def leave(self, code: int) -> None:
+    def exit_process(self, code: int) -> None:
         pass
 
 

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from zoo.tasks import face
 from zoo.trainer.torch.shard import Shard, gather, reduce
 
-LEAST = 1e-12  # of a vector's length
+EPS = 1e-12  # of a vector's length
 
 
 class Margin:
@@ -47,24 +47,24 @@ class _Loss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, row: torch.Tensor, settings: face.Margin):
-        length = x.norm(dim=1, keepdim=True).clamp(min=LEAST)
+        length = x.norm(dim=1, keepdim=True).clamp(min=EPS)
         units = gather(x / length)
-        inverse = 1 / weight.norm(dim=1).clamp(min=LEAST)
+        inverse = 1 / weight.norm(dim=1).clamp(min=EPS)
         cosines = (units @ weight.T).mul_(inverse).clamp_(-1, 1)  # (M, K)
-        value, slope = margin(_own(cosines, row), settings)
+        value, slope = margin(_target_logits(cosines, row), settings)
         hidden = None
         if settings.interclass is not None:
             hidden = cosines > settings.interclass
             cosines.masked_fill_(hidden, 0)
-        _put(cosines, row, value)
+        _scatter_targets(cosines, row, value)
         logits = cosines.mul_(settings.scale)
         largest = reduce(logits.max(1).values, dist.ReduceOp.MAX)
-        target = torch.where(row >= 0, _own(logits, row), 0)
+        target = torch.where(row >= 0, _target_logits(logits, row), 0)
         powers = logits.sub_(largest[:, None]).exp_()
         sums = reduce(torch.stack([powers.sum(1), target]))
         ctx.save_for_backward(x, weight, row, length, units, inverse, powers, hidden, slope, sums[0])
         ctx.scale = settings.scale
-        return _mine(largest + sums[0].log() - sums[1], len(x)).sum()
+        return _local_rows(largest + sums[0].log() - sums[1], len(x)).sum()
 
     @staticmethod
     @once_differentiable
@@ -72,16 +72,16 @@ class _Loss(torch.autograd.Function):
         x, weight, row, length, units, inverse, powers, hidden, slope, whole = ctx.saved_tensors
         # Of the logits, then of the cosines, then of the products with the rows: in place, for memory's sake.
         each = powers.div_(whole[:, None])
-        own = (_own(each, row) - 1) * slope
+        own = (_target_logits(each, row) - 1) * slope
         if hidden is not None:
             each.masked_fill_(hidden, 0)
-        _put(each, row, own)
+        _scatter_targets(each, row, own)
         each.mul_(gradient * ctx.scale).mul_(inverse)
-        to_units = _mine(reduce(each @ weight), len(x))
+        to_units = _local_rows(reduce(each @ weight), len(x))
         to_weight = each.T @ units
         along = torch.einsum("kd,kd->k", to_weight, weight)
         to_weight.addcmul_(weight, (-along * inverse * inverse)[:, None])
-        mine = _mine(units, len(x))
+        mine = _local_rows(units, len(x))
         to_x = (to_units - mine * (mine * to_units).sum(1, keepdim=True)) / length
         return to_x, to_weight, None, None
 
@@ -101,17 +101,17 @@ def margin(cosine: torch.Tensor, settings: face.Margin) -> Tuple[torch.Tensor, t
     return value - m3, torch.ones_like(slope) if settings.straight else slope
 
 
-def _own(matrix: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+def _target_logits(matrix: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
     """(M,): of each sample what belongs to its own class; anything, where the class is not here."""
     return matrix.gather(1, row.clamp(min=0)[:, None]).squeeze(1)
 
 
-def _put(matrix: torch.Tensor, row: torch.Tensor, values: torch.Tensor) -> None:
+def _scatter_targets(matrix: torch.Tensor, row: torch.Tensor, values: torch.Tensor) -> None:
     """Put values (M,) in the places of the own classes that are here."""
-    matrix.scatter_(1, row.clamp(min=0)[:, None], torch.where(row >= 0, values, _own(matrix, row))[:, None])
+    matrix.scatter_(1, row.clamp(min=0)[:, None], torch.where(row >= 0, values, _target_logits(matrix, row))[:, None])
 
 
-def _mine(x: torch.Tensor, count: int) -> torch.Tensor:
+def _local_rows(x: torch.Tensor, count: int) -> torch.Tensor:
     """This rank's `count` rows of those of all ranks."""
     rank = dist.get_rank() if dist.is_initialized() else 0
     return x[rank * count:(rank + 1) * count]

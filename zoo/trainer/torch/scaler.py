@@ -7,20 +7,20 @@ GROWTH, BACKOFF, PATIENCE = 2.0, 0.5, 2000  # as torch.amp.GradScaler: doubled a
 
 
 class Scaler:
-    """scale: 0-d fp32, 1 and constant unless dynamic. skipped, stuck: updates skipped so far, and in a row."""
+    """scale: 0-d fp32, 1 and constant unless dynamic. skipped, consecutive_skips: updates skipped so far, and in a row."""
 
     def __init__(self, device: torch.device, dynamic: bool, initial: float):
         self.dynamic = dynamic
         self.scale = torch.full((), initial if dynamic else 1.0, device=device)
         self.good = torch.zeros((), device=device)
         self.skipped = torch.zeros((), device=device)
-        self.stuck = torch.zeros((), device=device)
+        self.consecutive_skips = torch.zeros((), device=device)
 
     def update(self, finite: torch.Tensor) -> None:
         """Take note of one step; finite: 0-d bool."""
         bad = (~finite).float()
         self.skipped = self.skipped + bad
-        self.stuck = (self.stuck + 1) * bad
+        self.consecutive_skips = (self.consecutive_skips + 1) * bad
         if self.dynamic:
             self.good = (self.good + 1) * (1 - bad)
             grown = torch.where(self.good >= PATIENCE, self.scale * GROWTH, self.scale)

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from zoo.trainer import shards
+from zoo.trainer import sharding
 
 
 class Shard:
@@ -17,7 +17,7 @@ class Shard:
 
     def __init__(self, count: int, width: int, rate: float, seed: int, world):
         self.count, self.seed, self.rate, self.rank = count, seed, rate, world.rank
-        self.first, self.last = shards.rows(count, world.rank, world.size)
+        self.first, self.last = sharding.rows(count, world.rank, world.size)
         self.values = nn.Parameter(torch.zeros(self.last - self.first, width, device=world.torch_device),
                                    requires_grad=rate == 1)
         self.momentum = None if rate == 1 else torch.zeros_like(self.values)
@@ -34,8 +34,8 @@ class Shard:
         if self.rate == 1:
             return local
         positives = np.unique(local[held].cpu().numpy())  # waits for the device: the draw is the host's
-        count = shards.used(len(self.values), self.rate, classes.numel())
-        chosen = shards.sample(positives, len(self.values), count, self.seed, self.rank, number)
+        count = sharding.used(len(self.values), self.rate, classes.numel())
+        chosen = sharding.sample(positives, len(self.values), count, self.seed, self.rank, number)
         self.index = torch.from_numpy(chosen).to(classes.device)
         self.used = self.values.detach()[self.index].requires_grad_()
         return torch.where(held, torch.searchsorted(self.index, local), -1)

@@ -8,7 +8,7 @@ from torch import nn
 
 from data.batch import Batch, Field
 from zoo.trainer.protocol import Param, Plan
-from zoo.trainer.torch import outputs, parallel, rounded, synchronised
+from zoo.trainer.torch import outputs, parallel, emulated_bf16, sync_batchnorm
 from zoo.trainer.torch.names import tensors
 from zoo.trainer.torch.objectives import build
 from zoo.trainer.torch.scaler import Scaler
@@ -16,30 +16,30 @@ from zoo.trainer.torch.shard import Shard, reduce, squares
 from zoo.trainer.torch.world import World
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-Placed = Dict[str, torch.Tensor]
+DeviceBatch = Dict[str, torch.Tensor]
 
 
 class Trainer:
     """The common trainer interface; see zoo/trainer/protocol.py for every method's contract."""
 
-    def __init__(self, Net: type, arch, objective, plan: Plan, world: World):
+    def __init__(self, Model: type, arch, objective, plan: Plan, world: World):
         self.plan, self.mode, self.device, self.size = plan, plan.mode, world.torch_device, world.size
-        self.net = Net(arch).to(self.device).eval()  # a step switches it to training
+        self.net = Model(arch).to(self.device).eval()  # a step switches it to training
         for parameter in self.net.parameters():  # one by one: a net's own `to` refuses 3-D convolutions
             if self.mode.channels_last and parameter.dim() == 4:
                 parameter.data = parameter.data.to(memory_format=torch.channels_last)
         if self.mode.compute == "bf16" and not world.has_bf16:
-            rounded.use(self.net)
+            emulated_bf16.convert_convolutions(self.net)
         for name in plan.keep_fp32 if self.mode.compute != "fp32" else ():
             _keep_fp32(self.net.get_submodule(name))
         if plan.sync_bn and (world.size > 1 or self.device.type == "cpu"):
-            self.net = synchronised.use(self.net, self.device)
+            self.net = sync_batchnorm.convert_sync_batchnorm(self.net, self.device)
         self.objective, self.output = build(objective, arch, plan, world), outputs.build(plan.output, arch)
         self.input = plan.fields[0].name
         self._constants = self._normalisation(plan.fields[0])
         self._freeze()
         self.evaluate = torch.compile(self.net) if self.mode.compile else self.net
-        self.ddp = parallel.wrap(self.net, plan.compress) if world.size > 1 else None
+        self.ddp = parallel.wrap(self.net, plan.fp16_allreduce) if world.size > 1 else None
         self.forward = self.evaluate
         if self.ddp:
             self.forward = torch.compile(self.ddp) if self.mode.compile else self.ddp
@@ -50,13 +50,13 @@ class Trainer:
         self.optimizer = self._sgd()
         self.scaler = Scaler(self.device, self.mode.compute == "fp16", plan.loss_scale)
 
-    def put(self, batch: Batch) -> Placed:
-        placed = {name: torch.from_numpy(array) for name, array in batch.items()}
+    def to_device(self, batch: Batch) -> DeviceBatch:
+        device_batch = {name: torch.from_numpy(array) for name, array in batch.items()}
         if self.device.type != "cuda":
-            return placed
-        return {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in placed.items()}
+            return device_batch
+        return {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in device_batch.items()}
 
-    def step(self, parts: Sequence[Placed], lr: float, number: int = 0) -> Dict[str, torch.Tensor]:
+    def step(self, parts: Sequence[DeviceBatch], lr: float, number: int = 0) -> Dict[str, torch.Tensor]:
         self._train_mode()
         self.optimizer.zero_grad(set_to_none=True)
         if self.shards:
@@ -66,27 +66,27 @@ class Trainer:
         for number, part in enumerate(parts, 1):
             with self._sums_over_ranks(number == len(parts)):
                 with torch.autocast(self.device.type, DTYPES[self.mode.compute], enabled=self.mode.compute != "fp32"):
-                    output = self.forward(self._prepare(part[self.input]), *(part[name] for name in self.plan.noise))
+                    output = self.forward(self._prepare(part[self.input]), *(part[name] for name in self.plan.dropout_masks))
                     share = self.objective.total(output, part) / count
                 (share * (self.scaler.scale * self.size)).backward()  # the mean that is taken over ranks is their sum
             loss += share.detach()
         return {"loss": loss, **self._update(lr)}
 
-    def read(self, receipt: Mapping[str, torch.Tensor]) -> Dict[str, float]:
-        values = torch.stack([value.float() for value in receipt.values()]).tolist()
-        return dict(zip(receipt, values))
+    def read(self, output: Mapping[str, torch.Tensor]) -> Dict[str, float]:
+        values = torch.stack([value.float() for value in output.values()]).tolist()
+        return dict(zip(output, values))
 
     @torch.no_grad()
-    def predict(self, placed: Placed, size: Optional[Tuple[int, int]] = None) -> np.ndarray:
+    def predict(self, device_batch: DeviceBatch, size: Optional[Tuple[int, int]] = None) -> np.ndarray:
         self.net.eval()
-        return self.output(lambda x: self.evaluate(self._prepare(x)).float(), list(placed.values()), size).cpu().numpy()
+        return self.output(lambda x: self.evaluate(self._prepare(x)).float(), list(device_batch.values()), size).cpu().numpy()
 
     @torch.no_grad()
-    def agree(self) -> None:
+    def sync_batch_stats(self) -> None:
         if self.size > 1:
             parallel.average([tensor for tensor in self.named.values() if not isinstance(tensor, nn.Parameter)])
 
-    def dump(self) -> Dict[str, np.ndarray]:
+    def state_dict(self) -> Dict[str, np.ndarray]:
         state = {**self.named, **self.scaler.state()}
         state.update((f"momentum/{name}", self._momentum(name)) for name in {**self.trained, **self.shards})
         split = {key for name in self.shards for key in (name, f"momentum/{name}")}
@@ -94,7 +94,7 @@ class Trainer:
         return {name: array if name in split else array.copy() for name, array in arrays.items()}
 
     @torch.no_grad()
-    def load(self, values: Mapping[str, np.ndarray]) -> None:
+    def load_state_dict(self, values: Mapping[str, np.ndarray]) -> None:
         for name, value in values.items():
             kind, _, rest = name.rpartition("/")
             source = torch.from_numpy(value if value.flags.writeable else np.array(value))  # torch warns of others
@@ -106,14 +106,14 @@ class Trainer:
                 self.named[name].copy_(source)
 
     @torch.no_grad()
-    def diagnose(self) -> str:
+    def nonfinite_report(self) -> str:
         state = [(f"weight or statistic {name}", tensor) for name, tensor in self.named.items()]
         trained = {**self.trained, **{name: shard.used for name, shard in self.shards.items()}}
         state += [(f"gradient of {name}", tensor.grad) for name, tensor in trained.items() if tensor.grad is not None]
         found = [what for what, tensor in state if not torch.isfinite(tensor).all()]
         return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
 
-    def _count(self, parts: Sequence[Placed]) -> Union[int, torch.Tensor]:
+    def _count(self, parts: Sequence[DeviceBatch]) -> Union[int, torch.Tensor]:
         """The items that the update's mean loss is taken over, on all ranks."""
         count = sum(self.objective.count(part) for part in parts)
         if self.objective.even:
@@ -138,8 +138,8 @@ class Trainer:
         finite = torch.isfinite(norm)
         divisor = scale
         if self.plan.clip_norm is not None:
-            divisor = scale * torch.clamp((norm if self.plan.clip_split else whole) / self.plan.clip_norm, min=1.0)
-            if not self.plan.clip_split:
+            divisor = scale * torch.clamp((norm if self.plan.clip_sharded else whole) / self.plan.clip_norm, min=1.0)
+            if not self.plan.clip_sharded:
                 for part in split:
                     part.mul_(divisor / scale)
         self.optimizer.grad_scale = divisor
@@ -149,10 +149,10 @@ class Trainer:
         self.optimizer.step()
         for name, shard in self.shards.items():
             if name not in self.trained:
-                factor, decay = self.plan.rule(name)
+                factor, decay = self.plan.param_group(name)
                 shard.step(lr * factor, decay, self.plan.momentum, divisor, finite)
         self.scaler.update(finite)
-        return {"grad_norm": norm, "scale": scale, "skipped": self.scaler.skipped, "stuck": self.scaler.stuck}
+        return {"grad_norm": norm, "scale": scale, "skipped": self.scaler.skipped, "consecutive_skips": self.scaler.consecutive_skips}
 
     def _prepare(self, x: torch.Tensor) -> torch.Tensor:
         """The net's input: pixels normalised, channels first."""
@@ -170,7 +170,7 @@ class Trainer:
 
     def _freeze(self) -> None:
         for name, parameter in self.net.named_parameters():
-            parameter.requires_grad_(self.plan.rule(name)[0] != 0)
+            parameter.requires_grad_(self.plan.param_group(name)[0] != 0)
         self.frozen: List[nn.Module] = [
             module for module in self.net.modules()
             if isinstance(module, nn.modules.batchnorm._BatchNorm)
@@ -185,7 +185,7 @@ class Trainer:
     def _sgd(self) -> torch.optim.Optimizer:
         groups: Dict[Tuple[float, float], List[torch.Tensor]] = {}
         for name, tensor in self.trained.items():
-            groups.setdefault(self.plan.rule(name), []).append(tensor)
+            groups.setdefault(self.plan.param_group(name), []).append(tensor)
         optimizer = torch.optim.SGD(
             [{"params": members, "factor": factor, "weight_decay": decay}
              for (factor, decay), members in groups.items()],

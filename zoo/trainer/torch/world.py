@@ -30,7 +30,7 @@ class World:
             return torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
-    def settle(self, wish: Mode) -> Mode:
+    def resolve_mode(self, wish: Mode) -> Mode:
         """`amp` is fp16 with loss scaling on a GPU and bf16 on a CPU; autocast is level O1."""
         compute, cuda = wish.compute, self.torch_device.type == "cuda"
         if compute == "amp":
@@ -45,7 +45,7 @@ class World:
         if self.size > 1:
             dist.destroy_process_group()
 
-    def leave(self, code: int) -> None:
+    def exit_process(self, code: int) -> None:
         pass
 
 

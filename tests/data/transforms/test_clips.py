@@ -1,0 +1,219 @@
+"""Geometry of the crops, against numbers written by hand."""
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data.datasets import kinetics
+from data.formats.lists import Clip
+from data.transforms import clips
+
+SCALES = (1.0, 0.875, 0.75, 0.66)
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def clip(t, height, width, seed=0):
+    return rng(seed).integers(0, 256, (t, height, width, 3), dtype=np.uint8)
+
+
+def boxes(width, height, size=224, times=4000, scales=SCALES):
+    generator = rng()
+    return [clips.multi_scale_box(width, height, size, scales, generator) for _ in range(times)]
+
+
+def sizes_of(drawn):
+    return {(w, h) for _, _, w, h in drawn}
+
+
+def test_ten_pairs_of_neighbouring_scales():
+    sides = (256, 224, 192, 168)  # int(256 * scale)
+    want = {(sides[i], sides[j]) for i in range(4) for j in range(4) if abs(i - j) <= 1}
+    drawn = boxes(340, 256)
+    assert sizes_of(drawn) == want and len(want) == 10
+    counts = [sum(box[2:] == pair for box in drawn) for pair in want]
+    assert max(abs(count - 400) for count in counts) < 5 * (4000 * 0.1 * 0.9) ** 0.5  # each one tenth of the draws
+
+
+def test_thirteen_points_equally_often():
+    drawn = [box[:2] for box in boxes(340, 256) if box[2:] == (224, 224)]
+    want = {(0, 0), (116, 0), (0, 32), (116, 32), (58, 16), (0, 16), (116, 16), (58, 32), (58, 0),
+            (29, 8), (87, 8), (29, 24), (87, 24)}
+    assert set(drawn) == want == set(clips.grid_points(340, 256, 224, 224)) and len(want) == 13
+    share = len(drawn) / 13
+    assert max(abs(drawn.count(point) - share) for point in want) < 5 * share ** 0.5
+
+
+def test_steps_of_the_grid_round_down():
+    points = clips.grid_points(341, 259, 224, 224)  # steps 117 // 4 = 29 and 35 // 4 = 8
+    assert points[3] == (116, 32) and points[4] == (58, 16) and points[-1] == (87, 24)
+
+
+@pytest.mark.parametrize("base, side", [(221, 221), (222, 224), (223, 224), (224, 224), (225, 224), (226, 224),
+                                        (227, 227)])
+def test_a_side_within_two_pixels_of_the_size_snaps(base, side):
+    assert sizes_of(boxes(400, base, times=20, scales=(1.0,))) == {(side, min(side, base))}
+    assert sizes_of(boxes(base, 400, times=20, scales=(1.0,))) == {(min(side, base), side)}
+
+
+def test_snapping_holds_for_every_scale():
+    # int(256 * 0.87) = 222 and int(256 * 0.88) = 225 snap, int(256 * 0.89) = 227 does not.
+    assert sizes_of(boxes(340, 256, scales=(0.87,), times=20)) == {(224, 224)}
+    assert sizes_of(boxes(340, 256, scales=(0.88,), times=20)) == {(224, 224)}
+    assert sizes_of(boxes(340, 256, scales=(0.89,), times=20)) == {(227, 227)}
+
+
+@settings(max_examples=300, deadline=None)
+@given(width=st.integers(1, 700), height=st.integers(1, 700), size=st.integers(14, 320), seed=st.integers(0, 999))
+def test_the_box_lies_in_the_frame_and_is_not_empty(width, height, size, seed):
+    left, top, w, h = clips.multi_scale_box(width, height, size, SCALES, rng(seed))
+    assert 0 <= left and left + w <= width and 0 <= top and top + h <= height
+    assert w >= 1 and h >= 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_same_generator_draws_the_same_box(seed):
+    assert clips.multi_scale_box(340, 256, 224, SCALES, rng(seed)) == \
+        clips.multi_scale_box(340, 256, 224, SCALES, rng(seed))
+
+
+@pytest.mark.parametrize("width, left", [(224, 0), (225, 0), (226, 1), (227, 2), (228, 2), (229, 2), (231, 4),
+                                         (340, 58)])
+def test_half_a_pixel_of_the_centre_rounds_to_even(width, left):
+    assert clips.center_box(width, 224, 224) == (left, 0, 224, 224)
+    assert clips.center_box(224, width, 224) == (0, left, 224, 224)
+
+
+@pytest.mark.parametrize("height, width, want", [
+    (240, 320, (256, 341)),   # 341.33
+    (320, 240, (341, 256)),
+    (360, 640, (256, 455)),   # 455.11
+    (100, 199, (256, 509)),   # 509.44
+    (256, 340, (256, 340)),
+    (300, 300, (256, 256)),
+    (64, 48, (341, 256)),
+])
+def test_resize_short_truncates_the_long_side(height, width, want):
+    assert clips.resize_short(clip(1, height, width), 256).shape == (1, *want, 3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(width=st.integers(2, 60), height=st.integers(2, 60), short=st.integers(8, 40))
+def test_resize_short_keeps_the_proportions(width, height, short):
+    out = clips.resize_short(np.zeros((1, height, width, 3), np.uint8), short)
+    small, large = sorted((width, height))
+    assert min(out.shape[1:3]) == short and max(out.shape[1:3]) == short * large // small
+    assert (out.shape[2] > out.shape[1]) <= (width > height)
+
+
+def test_resize_is_plain_bilinear_with_half_pixel_centres():
+    ramp = np.tile(np.arange(8, dtype=np.uint8)[None, None, :, None] * 10, (2, 4, 1, 3))
+    out = clips.resize(ramp, 4, 4)
+    assert out.shape == (2, 4, 4, 3) and out[0, 0, :, 0].tolist() == [5, 25, 45, 65]  # no smoothing over more pixels
+    assert clips.resize(ramp, 8, 4) is ramp
+
+
+def test_resize_takes_every_frame_for_itself():
+    video = clip(3, 20, 30)
+    out = clips.resize(video, 17, 11)
+    for frame, want in zip(out, video):
+        assert np.array_equal(frame, cv2.resize(want, (17, 11), interpolation=cv2.INTER_LINEAR))
+
+
+def test_crop_takes_left_top_width_height():
+    video = clip(2, 10, 12)
+    assert np.array_equal(clips.crop(video, (3, 1, 5, 7)), video[:, 1:8, 3:8])
+
+
+def test_flip_mirrors_left_and_right_and_twice_is_nothing():
+    video = clip(2, 5, 7)
+    assert np.array_equal(clips.flip(video)[:, :, 0], video[:, :, 6])
+    assert np.array_equal(clips.flip(clips.flip(video)), video)
+
+
+def test_one_view_is_the_centre():
+    video = clip(2, 32, 43)
+    only, = clips.views(video, 28, 1)
+    assert np.array_equal(only, video[:, 2:30, 8:36])  # 7.5 rounds to 8
+
+
+def test_three_views_are_left_right_centre():
+    video = clip(2, 32, 45)
+    got = clips.views(video, 32, 3)
+    assert len(got) == 3
+    for view, left in zip(got, (0, 12, 6)):  # steps of 13 // 4 = 3
+        assert np.array_equal(view, video[:, :, left:left + 32])
+    small = clips.views(video, 28, 3)  # vertical step 4 // 4 = 1, horizontal 17 // 4 = 4
+    for view, left in zip(small, (0, 16, 8)):
+        assert np.array_equal(view, video[:, 2:30, left:left + 28])
+
+
+def test_three_views_of_a_portrait_clip_are_the_same():
+    video = clip(2, 50, 32)
+    first, second, third = clips.views(video, 32, 3)
+    assert np.array_equal(first, second) and np.array_equal(first, third)
+    assert np.array_equal(first, video[:, 8:40])  # 2 * (18 // 4)
+
+
+def test_ten_views_are_corners_and_centre_each_with_its_mirror():
+    video = clip(2, 32, 45)
+    got = clips.views(video, 28, 10)
+    assert len(got) == 10
+    for number, (left, top) in enumerate([(0, 0), (16, 0), (0, 4), (16, 4), (8, 2)]):
+        want = video[:, top:top + 28, left:left + 28]
+        assert np.array_equal(got[2 * number], want)
+        assert np.array_equal(got[2 * number + 1], want[:, :, ::-1])
+
+
+@pytest.mark.parametrize("work", [
+    lambda x: clips.resize(x, 9, 9), lambda x: clips.resize_short(x, 8), lambda x: clips.crop(x, (1, 2, 3, 4)),
+    lambda x: clips.flip(x), lambda x: np.stack(clips.views(x, 8, 10))])
+def test_the_input_stays_as_it_is_and_the_result_is_the_same_again(work):
+    video = clip(2, 12, 14)
+    kept = video.copy()
+    first, second = work(video).copy(), work(video)
+    assert np.array_equal(video, kept) and np.array_equal(first, second)
+
+
+def split_of(frames, training, label=0, **keys):
+    """A split with one clip, whose picked frames come out of an array in place of a file."""
+    split = kinetics.Clips(kinetics.Settings(**{"segments": 4, "size": 28, **keys}), [Clip("clip", label)],
+                           ("left", "right", "up"), training)
+    split._read = lambda clip, pick: frames[np.asarray(pick(len(frames))).ravel()]
+    return split
+
+
+def test_views_of_a_sample_are_crop_major_then_clip_then_time():
+    frames = clip(100, 32, 43)
+    split = split_of(frames, False, eval_sampling="twice", eval_crops=3, eval_size=32)
+    video = split.sample(0, rng())["video"]
+    assert video.shape == (6, 4, 32, 32, 3) == split.fields[0].shape and split.views == 6
+    for number, (left, picked) in enumerate([(left, picked) for left in (0, 8, 4)
+                                             for picked in ([12, 37, 62, 87], [0, 25, 50, 75])]):
+        assert np.array_equal(video[number], frames[picked][:, :, left:left + 32])
+
+
+def test_a_training_sample_swaps_the_labels_of_mirrored_clips_only():
+    # A size that needs no resize: the sample is a crop of the clip or of its mirror image.
+    frames = clip(8, 28, 28)
+    for label, mirrored in ((0, 1), (1, 0), (2, 2)):
+        split = split_of(frames, True, label, scales=(1.0,), segments=8, flip_pairs=((0, 1),))
+        seen = set()
+        for seed in range(30):
+            row = split.sample(0, rng(seed))
+            is_mirror = np.array_equal(row["video"], frames[:, :, ::-1])
+            assert is_mirror or np.array_equal(row["video"], frames)
+            assert row["label"] == (mirrored if is_mirror else label)
+            seen.add(is_mirror)
+        assert seen == {True, False}
+
+
+def test_a_training_sample_is_a_function_of_its_generator():
+    split = split_of(clip(40, 36, 50), True)
+    first, again, other = (split.sample(0, rng(seed))["video"] for seed in (1, 1, 2))
+    assert np.array_equal(first, again) and not np.array_equal(first, other)
+    assert first.shape == (4, 28, 28, 3) == split.fields[0].shape and first.dtype == np.uint8
+    assert first.flags.c_contiguous

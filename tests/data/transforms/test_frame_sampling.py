@@ -1,0 +1,132 @@
+"""Which frames are picked, against published numbers and the formulas written out."""
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data.datasets import kinetics
+from data.transforms import frame_sampling
+
+LENGTHS = st.integers(1, 400)
+COUNTS = st.integers(1, 32)
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def middles(n, t):
+    """floor((k + 1/2) n / t), in exact arithmetic."""
+    return [math.floor(Fraction(n, t) * (k + Fraction(1, 2))) for k in range(t)]
+
+
+def draws(function, n, t, times):
+    generator = rng()
+    return np.stack([function(n, t, generator) for _ in range(times)])
+
+
+def test_known_picks_of_a_300_frame_video():
+    assert frame_sampling.uniform_val(300, 8).tolist() == [18, 56, 93, 131, 168, 206, 243, 281]
+    assert frame_sampling.uniform_test(300, 8).tolist() == [18, 56, 93, 131, 168, 206, 243, 281]
+    assert frame_sampling.twice_test(300, 8).tolist() == [[18, 56, 93, 131, 168, 206, 243, 281],
+                                                    [0, 37, 75, 112, 150, 187, 225, 262]]
+    dense = frame_sampling.dense_test(300, 8)
+    assert dense[:, 0].tolist() == [0, 26, 52, 78, 104, 131, 157, 183, 209, 236]
+    assert dense[0].tolist() == [0, 8, 16, 24, 32, 40, 48, 56]
+    assert dense[9].tolist() == [236, 244, 252, 260, 268, 276, 284, 292]
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_fewer_frames_than_segments(n):
+    assert frame_sampling.uniform_train(n, 8, rng()).tolist() == [0] * 8
+    assert frame_sampling.uniform_val(n, 8).tolist() == [0] * 8
+    assert frame_sampling.uniform_test(n, 8).tolist() == [(2 * k + 1) * n // 16 for k in range(8)]  # spread out
+    assert frame_sampling.twice_test(n, 8)[1].tolist() == [k * n // 8 for k in range(8)]
+
+
+def test_as_many_frames_as_segments():
+    assert frame_sampling.uniform_val(8, 8).tolist() == [0] * 8          # as upstream does
+    assert frame_sampling.uniform_test(8, 8).tolist() == list(range(8))
+    assert frame_sampling.uniform_train(8, 8, rng()).tolist() == list(range(8))
+    assert frame_sampling.uniform_val(9, 8).tolist() == middles(9, 8)
+
+
+def test_a_single_frame():
+    for picked in (frame_sampling.uniform_train(1, 8, rng()), frame_sampling.uniform_val(1, 8), frame_sampling.uniform_test(1, 8),
+                   frame_sampling.twice_test(1, 8), frame_sampling.dense_train(1, 8, rng()), frame_sampling.dense_test(1, 8)):
+        assert not picked.any() and picked.dtype == np.int64
+
+
+def test_uniform_training_draws_every_frame_but_the_tail():
+    picked = draws(frame_sampling.uniform_train, 300, 8, 1500)  # spans of 37, frames 296..299 are the tail
+    for k in range(8):
+        assert set(picked[:, k].tolist()) == set(range(37 * k, 37 * k + 37))
+    assert picked.max() == 295
+    # Independent between the spans: the offsets of two spans do not go together.
+    assert abs(np.corrcoef(picked[:, 0], picked[:, 1])[0, 1]) < 0.1
+
+
+def test_dense_training_draws_every_start_but_the_last_valid_one():
+    picked = draws(frame_sampling.dense_train, 70, 8, 1000)
+    assert set(picked[:, 0].tolist()) == set(range(6))  # 0..6 are valid
+    assert (picked == picked[:, :1] + np.arange(8) * 8).all()
+
+
+@pytest.mark.parametrize("n, starts", [(64, {0}), (65, {0}), (66, {0, 1}), (10, {0})])
+def test_dense_training_near_the_span(n, starts):
+    assert set(draws(frame_sampling.dense_train, n, 8, 100)[:, 0].tolist()) == starts
+
+
+def test_dense_wraps_round_a_short_video():
+    assert frame_sampling.dense_train(20, 8, rng()).tolist() == [0, 8, 16, 4, 12, 0, 8, 16]
+    assert frame_sampling.dense_test(20, 8).tolist() == [[0, 8, 16, 4, 12, 0, 8, 16]] * 10
+
+
+@settings(max_examples=200, deadline=None)
+@given(n=LENGTHS, t=COUNTS)
+def test_picks_that_take_no_chance(n, t):
+    tick = n / t
+    assert frame_sampling.uniform_test(n, t).tolist() == [int(tick / 2 + tick * k) for k in range(t)]
+    assert np.abs(frame_sampling.uniform_test(n, t) - middles(n, t)).max() <= 1  # a float may fall just below a whole number
+    assert frame_sampling.uniform_val(n, t).tolist() == (frame_sampling.uniform_test(n, t).tolist() if n > t else [0] * t)
+    assert frame_sampling.twice_test(n, t).tolist() == [frame_sampling.uniform_test(n, t).tolist(),
+                                                  [int(tick * k) for k in range(t)]]
+    last = max(n - 63, 1) - 1
+    starts = [int(i * last / 9) for i in range(10)]
+    dense = frame_sampling.dense_test(n, t)
+    assert np.abs(np.array(starts) % n - dense[:, 0]).max() <= 1
+    assert (dense == (dense[:, :1] + np.arange(t) * (64 // t)) % n).all()
+    assert dense[0, 0] == 0 and dense[9, 0] == last
+
+
+@settings(max_examples=200, deadline=None)
+@given(n=LENGTHS, t=COUNTS, seed=st.integers(0, 2 ** 32))
+def test_every_pick_lies_in_the_video(n, t, seed):
+    shapes = {"uniform_train": (t,), "uniform_val": (t,), "uniform_test": (t,), "twice_test": (2, t),
+              "dense_train": (t,), "dense_test": (10, t)}
+    for name, shape in shapes.items():
+        extra = (rng(seed),) if name.endswith("train") else ()
+        picked = getattr(frame_sampling, name)(n, t, *extra)
+        assert picked.shape == shape and picked.dtype == np.int64
+        assert picked.min() >= 0 and picked.max() < n
+        if name.startswith("uniform"):
+            assert (np.diff(picked) >= 0).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(n=LENGTHS, t=COUNTS, seed=st.integers(0, 2 ** 32))
+def test_uniform_training_takes_one_frame_per_span(n, t, seed):
+    picked = frame_sampling.uniform_train(n, t, rng(seed))
+    if n >= t:
+        assert (picked // (n // t)).tolist() == list(range(t))
+    assert picked.tolist() == frame_sampling.uniform_train(n, t, rng(seed)).tolist()
+
+
+@pytest.mark.parametrize("key", [{"sampling": "dense"}, {"eval_sampling": "dense"}, {"eval_sampling": "dense_val"}])
+def test_dense_sampling_of_more_frames_than_its_span_is_refused(key):
+    kinetics.Settings(segments=64, **key)
+    with pytest.raises(ValueError, match="segments"):  # the stride would be 0: 65 times the same frame
+        kinetics.Settings(segments=65, **key)

@@ -1,0 +1,50 @@
+"""Two hosts with two processes each: network namespaces of this machine, where it lets us make them."""
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from tests.helpers.processes import losses, needs, words
+from tests.tools.test_launch import launch, sets  # noqa: F401 (a fixture)
+
+IP = shutil.which("ip", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+HOSTS = ("10.213.7.1", "10.213.7.2")  # a namespace is named by its address
+
+
+def ip(*words):
+    return subprocess.run([IP, *words], capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def hosts():
+    if IP is None or os.geteuid() or ip("netns", "add", HOSTS[0]).returncode:
+        pytest.skip("network namespaces cannot be made here")
+    try:
+        assert ip("netns", "add", HOSTS[1]).returncode == 0
+        link = ip("link", "add", "wire", "netns", HOSTS[0], "type", "veth", "peer", "name", "wire", "netns", HOSTS[1])
+        if link.returncode:
+            pytest.skip(f"hosts cannot be linked here: {link.stderr}")
+        for host in HOSTS:
+            for command in (["addr", "add", f"{host}/24", "dev", "wire"], ["link", "set", "wire", "up"],
+                            ["link", "set", "lo", "up"]):
+                done = ip("-n", host, *command)
+                assert done.returncode == 0, done.stderr
+        yield HOSTS
+    finally:
+        for host in HOSTS:
+            ip("netns", "del", host)
+
+
+@pytest.mark.parametrize("framework", ("torch", "paddle"))  # MindSpore takes a minute, and was tried by hand
+def test_two_hosts_follow_one_process(hosts, sets, tmp_path, framework):  # noqa: F811
+    needs(framework)
+    def line(out):
+        return words(sets, "tsm", tmp_path / out, framework, "--max-steps", 4)[1:]
+    four = launch("2x2", "--hosts", ",".join(hosts), "--shell", f"{IP} netns exec {{host}}", "--logs",
+                  tmp_path / "logs", *line("four"))
+    assert four.returncode == 0, four.stdout + four.stderr
+    assert "4 rank(s) x 1 part(s) x 3 samples = global batch 12" in four.stdout
+    one = launch("1x1", "--logs", tmp_path / "logs", *line("one"))
+    assert one.returncode == 0, one.stdout + one.stderr
+    assert losses(tmp_path / "four") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)

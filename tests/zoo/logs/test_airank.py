@@ -1,0 +1,227 @@
+"""The AI-Rank log as a function of events, and as the file beside a run."""
+import itertools
+import os
+from decimal import Decimal
+
+import pytest
+
+from tools.check_log import deviations, parse
+from zoo.logs.airank import Writer, lines
+from zoo.logs.journal import Journal
+
+T = 1_700_000_000.0
+LOAD = {"event": "load", "time": T + 1.5, "at": T, "checksum": "37724b19b6e5d41f9f147936d60b3c29",
+        "train_samples": 1000, "val_samples": 100}
+BEGIN = {"event": "begin", "time": T + 2}
+CLOSING = ["no test_finish", "no total_use_time", "no avg_ips"]
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """A second between any two looks at the clock: a machine that halts makes no epoch a suspicious one."""
+    ticks = itertools.count(T)
+    monkeypatch.setattr("zoo.logs.journal.time.time", lambda: next(ticks))
+
+
+def evaluation(epoch, accuracy, seconds=None):
+    """An evaluation `seconds` after test_begin, 10 s per epoch if not given."""
+    return {"event": "eval", "time": T + 2 + (10 * epoch if seconds is None else seconds), "step": int(epoch * 100),
+            "epoch": epoch, "accuracy": accuracy}
+
+
+def end(epoch, seconds):
+    return {"event": "end", "time": T + 2 + seconds, "step": int(epoch * 100), "epoch": epoch}
+
+
+def run(*accuracies):
+    """A finished run with an evaluation after every epoch."""
+    evals = [evaluation(float(epoch), accuracy) for epoch, accuracy in enumerate(accuracies, 1)]
+    return [LOAD, BEGIN, *evals, end(float(len(evals)), 10 * len(evals) + 0.25)]
+
+
+def texts(events, target=None, warmup=0):
+    return [line.split(" ", 2)[2] for line in lines(events, target, warmup)]
+
+
+def kinds(events, target=None, warmup=0):
+    return [text.split(":")[0].split(",")[0] for text in texts(events, target, warmup)]
+
+
+def check(events, target=None, warmup=0):
+    """What check_log --strict finds in the log of these events."""
+    return deviations(parse(lines(events, target, warmup)), None if target is None else Decimal(str(target)), 1000,
+                      warmup)
+
+
+def test_exact_text():
+    assert lines(run(0.25, 0.711, 2 / 3), 0.711, 0) == [
+        "AI-Rank-log 1700000000.000000 load_data, checksum:37724b19b6e5d41f9f147936d60b3c29",
+        "AI-Rank-log 1700000002.000000 test_begin",
+        "AI-Rank-log 1700000012.000000 eval_accuracy:0.25000000, total_epoch_cnt:1",
+        "AI-Rank-log 1700000022.000000 eval_accuracy:0.71100000, total_epoch_cnt:2",
+        "AI-Rank-log 1700000022.000000 target_quality_time:20.000000sec",
+        "AI-Rank-log 1700000032.000000 eval_accuracy:0.66666667, total_epoch_cnt:3",
+        "AI-Rank-log 1700000032.250000 test_finish",
+        "AI-Rank-log 1700000032.250000 total_use_time:30.250000sec",
+        "AI-Rank-log 1700000032.250000 avg_ips:99.174images/sec"]  # 3000 / 30.25
+    assert check(run(0.25, 0.711, 2 / 3), 0.711) == []
+
+
+@pytest.mark.parametrize("accuracies, at", [
+    ((0.8, 0.9, 0.95), 0), ((0.1, 0.2, 0.8), 2), ((0.1, 0.2, 0.79), None), ((0.1, 0.8, 0.1), 1), ((0.8, 0.8, 0.8), 0)])
+def test_the_target_counts_once_when_it_is_first_reached(accuracies, at):
+    log = kinds(run(*accuracies), 0.8)
+    assert log.count("target_quality_time") == (at is not None)
+    if at is not None:
+        assert log.index("target_quality_time") == 2 + at + 1
+        assert f"target_quality_time:{10 * (at + 1)}.000000sec" in texts(run(*accuracies), 0.8)
+    assert check(run(*accuracies), 0.8) == []
+
+
+def test_reached_means_not_below():
+    assert "target_quality_time" in kinds(run(0.711), 0.711)
+    assert "target_quality_time" in kinds(run(711 / 1000), 0.711)
+    assert "target_quality_time" not in kinds(run(0.7109999), 0.711)
+    assert "target_quality_time" not in kinds(run(float("nan"), 0.5), 0.711)
+
+
+def test_no_target_no_target_time():
+    assert "target_quality_time" not in kinds(run(0.5, 1.0)) and check(run(0.5, 1.0)) == []
+
+
+def test_a_run_that_goes_on_keeps_its_log():
+    events = run(0.3, 0.9, 0.5)
+    whole = lines(events, 0.8, 0)
+    for cut in range(len(events) + 1):
+        part = lines(events[:cut], 0.8, 0)
+        assert whole[:len(part)] == part
+
+
+@pytest.mark.parametrize("cut, missing", [(0, None), (1, ["no test_begin", "no eval_accuracy"]),
+                                          (2, ["no eval_accuracy"]),
+                                          (3, []), (4, [])])
+def test_unfinished_runs_lack_the_closing_lines_alone(cut, missing):
+    events = run(0.3, 0.9, 0.5)[:cut]
+    if missing is None:
+        assert lines(events, 0.8, 0) == []
+    else:
+        assert check(events, 0.8) == missing + CLOSING
+
+
+def test_other_events_leave_no_line():
+    noise = [{"event": "train", "time": T + 3, "step": 1}, {"event": "bad", "time": T + 3, "name": "x"},
+             {"event": "save", "time": T + 3, "step": 1}, {"event": "resume", "time": T + 3, "step": 0}]
+    events = run(0.3, 0.9)
+    assert lines(events[:2] + noise + events[2:], 0.8, 0) == lines(events, 0.8, 0)
+
+
+def test_the_clock_starts_at_the_first_begin():
+    later = [{**LOAD, "at": T + 5, "checksum": "other"}, {**BEGIN, "time": T + 6}]
+    events = run(0.3, 0.9)
+    assert lines(events[:2] + later + events[2:], 0.8, 0) == lines(events, 0.8, 0)
+
+
+def test_without_a_begin_there_is_no_clock():
+    assert kinds([LOAD, evaluation(1.0, 0.9), end(1.0, 10)], 0.8) == ["load_data"]
+
+
+@pytest.mark.parametrize("warmup, ips", [(0, "49.751"), (1, "49.669"), (2, "49.505"), (3, "49.020")])
+def test_warm_up_is_left_out(warmup, ips):
+    """Four epochs of 20 s, the last 0.4 s to close the run: (4 - warmup) * 1000 / (20 * (4 - warmup) + 0.4)."""
+    evals = [evaluation(float(epoch), 0.1 * epoch, 20 * epoch) for epoch in (1, 2, 3, 4)]
+    events = [LOAD, BEGIN, *evals, end(4.0, 80.4)]
+    assert float(ips) == pytest.approx((4 - warmup) * 1000 / (20 * (4 - warmup) + 0.4), abs=6e-4)
+    assert texts(events, None, warmup)[-1] == f"avg_ips:{ips}images/sec"
+    assert check(events, None, warmup) == []
+
+
+def test_a_run_of_warm_up_alone_has_no_throughput():
+    assert texts(run(0.1, 0.2), None, 5)[-1] == "avg_ips:0.000images/sec"
+
+
+def test_fractional_epochs():
+    evals = [evaluation(0.5, 0.1), evaluation(1.0, 0.2), evaluation(1.505, 0.9)]
+    events = [LOAD, BEGIN, *evals, end(1.505, 15.2)]
+    counters = [text.split("cnt:")[1] for text in texts(events) if "cnt:" in text]
+    assert counters == ["0.50", "1", "1.50"]
+    assert check(events, 0.9) == []
+
+
+def test_accuracies_stay_fractions():
+    assert [text.split(",")[0] for text in texts(run(0.0, 1.0, 1e-9))[2:5]] == [
+        "eval_accuracy:0.00000000", "eval_accuracy:1.00000000", "eval_accuracy:0.00000000"]
+
+
+def journal(folder, target=0.8, warmup=0):
+    return Journal(str(folder), [Writer(str(folder), target, warmup)])
+
+
+def begin(book):
+    facts = {key: value for key, value in LOAD.items() if key not in ("event", "time")}
+    book.add("load", **facts)
+    book.add("begin")
+
+
+def written(folder):
+    return (folder / "airank.log").read_text(encoding="utf-8")
+
+
+def test_the_file_follows_the_journal(tmp_path):
+    with journal(tmp_path) as book:
+        begin(book)
+        assert len(written(tmp_path).splitlines()) == 2
+        book.add("train", step=1, epoch=0.5)
+        book.add("eval", step=2, epoch=1.0, accuracy=0.9)
+        assert len(written(tmp_path).splitlines()) == 4  # with the target
+        book.add("end", step=2, epoch=1.0)
+        expected = "".join(line + "\n" for line in lines(book.events, 0.8, 0))
+    assert written(tmp_path) == expected and len(expected.splitlines()) == 7
+    assert deviations(parse(expected.splitlines()), Decimal("0.8")) == []
+    assert sorted(os.listdir(tmp_path)) == ["airank.log", "events.jsonl"]  # nothing left aside
+
+
+def test_a_resume_takes_evaluations_back(tmp_path):
+    """Killed behind the last checkpoint: what came after it happens again, and the target with it."""
+    with journal(tmp_path) as book:
+        begin(book)
+        book.add("eval", step=10, epoch=1.0, accuracy=0.5)
+        book.add("eval", step=20, epoch=2.0, accuracy=0.85)
+    started = written(tmp_path).splitlines()[1]
+    with journal(tmp_path) as book:
+        book.add("resume", step=10)
+        assert "cnt:2" not in written(tmp_path) and "target_quality_time" not in written(tmp_path)
+        book.add("eval", step=20, epoch=2.0, accuracy=0.6)
+        book.add("eval", step=30, epoch=3.0, accuracy=0.8)
+        book.add("end", step=30, epoch=3.0)
+    log = written(tmp_path).splitlines()
+    assert log[1] == started  # the clock never stops
+    assert [line.split("total_epoch_cnt:")[1] for line in log if "total_epoch_cnt" in line] == ["1", "2", "3"]
+    assert log[5].split(" ", 2)[2].startswith("target_quality_time:")
+    assert deviations(parse(log), Decimal("0.8")) == []
+
+
+def test_a_finished_run_that_is_prolonged_has_one_end(tmp_path):
+    with journal(tmp_path) as book:
+        begin(book)
+        book.add("eval", step=10, epoch=1.0, accuracy=0.5)
+        book.add("end", step=10, epoch=1.0)
+    with journal(tmp_path) as book:
+        book.add("resume", step=10)
+        assert "test_finish" not in written(tmp_path)
+        book.add("eval", step=20, epoch=2.0, accuracy=0.9)
+        book.add("end", step=20, epoch=2.0)
+    assert written(tmp_path).count("test_finish") == 1
+    assert deviations(parse(written(tmp_path).splitlines()), Decimal("0.8")) == []
+
+
+def test_a_failed_rewrite_leaves_the_old_log(tmp_path, monkeypatch):
+    with journal(tmp_path) as book:
+        begin(book)
+        before = written(tmp_path)
+
+        def full(*_):
+            raise OSError(28, "No space left on device")
+        monkeypatch.setattr(os, "replace", full)
+        with pytest.raises(OSError):
+            book.add("eval", step=10, epoch=1.0, accuracy=0.5)
+    assert written(tmp_path) == before

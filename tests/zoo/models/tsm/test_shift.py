@@ -1,0 +1,359 @@
+"""The temporal shift and the temporal pool in PyTorch, against values written by hand and a reference in loops."""
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zoo.models.tsm.spec import Arch, shifts
+from zoo.models.tsm.torch import Model, temporal_pool, temporal_shift
+
+SIZES = dict(n=st.integers(1, 3), t=st.integers(1, 5), c=st.integers(1, 12), h=st.integers(1, 3), w=st.integers(1, 3),
+             div=st.integers(2, 9), direction=st.sampled_from(["future", "past"]), seed=st.integers(0, 999))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Nets this small lose time to more threads, above all on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def reference_shift(x, segments, div, direction):
+    """The definition, element by element."""
+    out, fold = np.zeros_like(x), x.shape[1] // div
+    step = 1 if direction == "future" else -1
+    for row in range(x.shape[0]):
+        for channel in range(x.shape[1]):
+            move = step if channel < fold else -step if channel < 2 * fold else 0
+            if 0 <= row % segments + move < segments:
+                out[row, channel] = x[row + move, channel]
+    return out
+
+
+def reference_pool(x, segments):
+    rows = []
+    for start in range(0, x.shape[0], segments):
+        clip = x[start:start + segments]
+        rows += [clip[max(t - 1, 0):t + 2].max(0) for t in range(0, segments, 2)]
+    return np.stack(rows)
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def column(values):
+    """(frames, channels) -> a tensor (frames, channels, 1, 1)."""
+    return torch.tensor(values, dtype=torch.float32)[:, :, None, None]
+
+
+def test_values_written_by_hand():
+    # Two clips of three frames and four channels; a digit each for clip, frame, channel.
+    x = column([[110, 111, 112, 113], [120, 121, 122, 123], [130, 131, 132, 133],
+                [210, 211, 212, 213], [220, 221, 222, 223], [230, 231, 232, 233]])
+    future = column([[120, 0, 112, 113], [130, 111, 122, 123], [0, 121, 132, 133],
+                     [220, 0, 212, 213], [230, 211, 222, 223], [0, 221, 232, 233]])
+    past = column([[0, 121, 112, 113], [110, 131, 122, 123], [120, 0, 132, 133],
+                   [0, 221, 212, 213], [210, 231, 222, 223], [220, 0, 232, 233]])
+    assert torch.equal(temporal_shift(x, 3, 4), future)
+    assert torch.equal(temporal_shift(x, 3, 4, "future"), future)
+    assert torch.equal(temporal_shift(x, 3, 4, "past"), past)
+
+
+def test_default_moves_an_eighth_of_the_channels_each_way():
+    x = torch.from_numpy(random(8, 64, 2, 2))
+    out = temporal_shift(x, 8)
+    moved = [c for c in range(64) if not torch.equal(out[:, c], x[:, c])]
+    assert moved == list(range(16))
+    assert torch.equal(out[:7, :8], x[1:, :8]) and not out[7, :8].any()
+    assert torch.equal(out[1:, 8:16], x[:7, 8:16]) and not out[0, 8:16].any()
+
+
+@pytest.mark.parametrize("channels, div", [(1, 2), (3, 4), (7, 8)])
+def test_fewer_channels_than_div_leave_the_clip_as_it_is(channels, div):
+    x = torch.from_numpy(random(6, channels, 2, 2))
+    out = temporal_shift(x, 3, div)
+    assert torch.equal(out, x) and out.data_ptr() != x.data_ptr()
+
+
+@pytest.mark.parametrize("direction", ["future", "past"])
+def test_a_single_frame_loses_all_moved_channels(direction):
+    x = torch.from_numpy(random(3, 8, 1, 1))
+    out = temporal_shift(x, 1, 4, direction)
+    assert not out[:, :4].any() and torch.equal(out[:, 4:], x[:, 4:])
+
+
+def test_two_folds_may_be_all_channels():
+    x = column([[1, 2], [3, 4], [5, 6]])
+    assert torch.equal(temporal_shift(x, 3, 2), column([[3, 0], [5, 2], [0, 4]]))
+
+
+def test_channels_not_divisible_by_div_round_down():
+    x = torch.from_numpy(random(4, 11, 1, 1))
+    out = temporal_shift(x, 4, 4)  # folds of 2, 7 channels stay
+    assert torch.equal(out[:, 4:], x[:, 4:]) and torch.equal(out[:3, :2], x[1:, :2])
+
+
+@pytest.mark.parametrize("div", [1, 0, -8])
+def test_div_below_two_is_refused(div):
+    with pytest.raises(ValueError, match="div"):
+        temporal_shift(torch.zeros(4, 8, 1, 1), 4, div)
+
+
+@pytest.mark.parametrize("frames, segments", [(7, 4), (4, 8), (9, 2)])
+def test_frames_that_are_no_whole_clips_are_refused(frames, segments):
+    with pytest.raises(ValueError, match=f"{frames} frames are not whole clips of {segments}"):
+        temporal_shift(torch.zeros(frames, 8, 1, 1), segments)
+
+
+@pytest.mark.parametrize("needs_gradient", [False, True])
+def test_input_is_not_touched(needs_gradient):
+    values = random(8, 8, 2, 2)
+    x = torch.from_numpy(values.copy()).requires_grad_(needs_gradient)
+    out = temporal_shift(x, 4, 4)
+    with torch.no_grad():
+        out.fill_(7)  # nor does the output share its memory
+    assert np.array_equal(x.detach().numpy(), values)
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("direction", ["future", "past"])
+def test_poison_stays_in_its_clip_and_does_not_wrap_around(poison, direction):
+    x = torch.ones(12, 8, 2, 2)
+    x[4:8] = poison
+    out = temporal_shift(x, 4, 4, direction)
+    assert torch.isfinite(out[:4]).all() and torch.isfinite(out[8:]).all()
+    # Zeros come in at the ends even where everything else of the clip is poisoned: nothing was multiplied by 0.
+    first, last = (slice(2, 4), slice(0, 2)) if direction == "future" else (slice(0, 2), slice(2, 4))
+    assert not out[4, first].any() and not out[7, last].any()
+    assert not torch.isfinite(out[4:8, 4:]).any()
+
+
+def test_poisoned_gradient_stays_in_its_clip():
+    x = torch.ones(12, 8, 1, 1, requires_grad=True)
+    gradient = torch.ones(12, 8, 1, 1)
+    gradient[4:8] = float("nan")
+    temporal_shift(x, 4, 4).backward(gradient)
+    assert torch.isfinite(x.grad[:4]).all() and torch.isfinite(x.grad[8:]).all()
+
+
+@pytest.mark.parametrize("needs_gradient", [False, True])
+def test_channels_last_stays_channels_last(needs_gradient):
+    values = random(6, 8, 3, 5)
+    plain = temporal_shift(torch.from_numpy(values), 3, 4)
+    x = torch.from_numpy(values).contiguous(memory_format=torch.channels_last).requires_grad_(needs_gradient)
+    out = temporal_shift(x, 3, 4)
+    assert out.is_contiguous(memory_format=torch.channels_last) and out.stride() == x.stride()
+    assert torch.equal(out, plain)
+    if needs_gradient:
+        gradient = torch.from_numpy(random(6, 8, 3, 5, seed=1)).contiguous(memory_format=torch.channels_last)
+        out.backward(gradient)
+        assert torch.equal(x.grad, temporal_shift(gradient, 3, 4, "past"))
+
+
+@pytest.mark.parametrize("view", [lambda x: x[::2], lambda x: x[:, ::2], lambda x: x.transpose(2, 3),
+                                  lambda x: x.transpose(0, 1), lambda x: x[:, :1].expand(-1, 8, -1, -1),
+                                  lambda x: x[:1].expand(12, -1, -1, -1), lambda x: x[:, :, 1:, :-1]])
+def test_inputs_that_are_not_contiguous(view):
+    x = view(torch.from_numpy(random(12, 12, 4, 4)))
+    want = reference_shift(x.numpy(), 3, 4, "future")
+    assert np.array_equal(temporal_shift(x, 3, 4).numpy(), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int64])
+def test_every_dtype_is_kept_and_exact(dtype):
+    values = np.random.default_rng(0).integers(-100, 100, (8, 9, 2, 2))
+    out = temporal_shift(torch.from_numpy(values).to(dtype), 4, 3)
+    assert out.dtype == dtype
+    assert np.array_equal(out.to(torch.int64).numpy(), reference_shift(values, 4, 3, "future"))
+
+
+def operator(size, segments, div, direction):
+    """The shift as the explicit matrix of a linear map, from the reference."""
+    basis = np.eye(int(np.prod(size)), dtype=np.float64)
+    return np.stack([reference_shift(e.reshape(size), segments, div, direction).ravel() for e in basis], axis=1)
+
+
+@pytest.mark.parametrize("direction", ["future", "past"])
+@pytest.mark.parametrize("segments, channels, div", [(3, 5, 2), (1, 4, 4), (2, 4, 4), (6, 4, 4)])
+def test_gradient_is_the_transpose(segments, channels, div, direction):
+    size = (6, channels, 1, 1)
+    matrix = operator(size, segments, div, direction)
+    assert ((matrix == 0) | (matrix == 1)).all()
+    backward = np.zeros_like(matrix)
+    for row, e in enumerate(torch.eye(len(matrix), dtype=torch.float64)):
+        x = torch.from_numpy(random(*size).astype(np.float64)).requires_grad_()
+        out = temporal_shift(x, segments, div, direction)
+        assert np.allclose(out.detach().numpy().ravel(), matrix @ x.detach().numpy().ravel(), atol=0, rtol=1e-15)
+        out.backward(e.reshape(size))
+        backward[row] = x.grad.numpy().ravel()
+    assert np.array_equal(backward, matrix)  # row i is matrix.T @ e_i
+
+
+@pytest.mark.parametrize("direction", ["future", "past"])
+def test_first_and_second_derivatives(direction):
+    x = torch.from_numpy(random(4, 5, 1, 2).astype(np.float64)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: temporal_shift(x, 2, 2, direction), x)
+    # Of the square: a second derivative that is not zero.
+    assert torch.autograd.gradgradcheck(lambda x: temporal_shift(x, 2, 2, direction) ** 2, x)
+
+
+@settings(max_examples=60, deadline=None)
+@given(**SIZES)
+def test_equals_the_reference(n, t, c, h, w, div, direction, seed):
+    x = random(n * t, c, h, w, seed=seed)
+    want = reference_shift(x, t, div, direction)
+    assert np.array_equal(temporal_shift(torch.from_numpy(x), t, div, direction).numpy(), want)
+    with_gradient = torch.from_numpy(x).requires_grad_()
+    assert np.array_equal(temporal_shift(with_gradient, t, div, direction).detach().numpy(), want)
+
+
+@settings(max_examples=40, deadline=None)
+@given(**SIZES)
+def test_is_linear_and_mirrored_in_time(n, t, c, h, w, div, direction, seed):
+    x, y = (torch.from_numpy(random(n * t, c, h, w, seed=seed + i)) for i in (0, 1000))
+
+    def shift(x, direction=direction):
+        return temporal_shift(x, t, div, direction)
+
+    def reverse(x):
+        return x.unflatten(0, (n, t)).flip(1).flatten(0, 1)
+    assert torch.equal(shift(2 * x - y), 2 * shift(x) - shift(y))
+    other = "past" if direction == "future" else "future"
+    assert torch.equal(reverse(shift(reverse(x))), shift(x, other))
+
+
+def test_pool_values_written_by_hand():
+    x = column([[1, -9], [5, -8], [2, -7], [0, -6], [7, 1], [3, 1], [3, 2], [4, 0]])
+    assert torch.equal(temporal_pool(x, 4), column([[5, -8], [5, -6], [7, 1], [4, 2]]))
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.integers(1, 3), half=st.integers(1, 4), c=st.integers(1, 4), seed=st.integers(0, 999))
+def test_pool_equals_reference_and_max_pool3d(n, half, c, seed):
+    x = torch.from_numpy(random(2 * half * n, c, 2, 3, seed=seed)).requires_grad_()
+    out = temporal_pool(x, 2 * half)
+    assert np.array_equal(out.detach().numpy(), reference_pool(x.detach().numpy(), 2 * half))
+    clips = x.detach().clone().requires_grad_()
+    want = F.max_pool3d(clips.unflatten(0, (n, 2 * half)).transpose(1, 2), (3, 1, 1), (2, 1, 1), (1, 0, 0))
+    want = want.transpose(1, 2).flatten(0, 1)
+    assert torch.equal(out, want)
+    gradient = torch.from_numpy(random(*out.shape, seed=seed + 1))
+    out.backward(gradient)
+    want.backward(gradient)
+    assert torch.allclose(x.grad, clips.grad, atol=1e-6)
+
+
+def test_pool_keeps_the_input_dtype_and_poison_in_its_clip():
+    x = torch.ones(12, 2, 1, 1, dtype=torch.bfloat16)
+    x[4:8] = float("nan")
+    kept = x.clone()
+    out = temporal_pool(x, 4)
+    assert out.dtype == torch.bfloat16 and torch.equal(out[:2], x[:2]) and torch.equal(out[4:], x[:2])
+    assert torch.isnan(out[2:4]).all() and torch.equal(torch.isnan(x), torch.isnan(kept))
+
+
+@pytest.mark.parametrize("segments", [1, 3, 5])
+def test_pool_refuses_an_odd_number_of_frames(segments):
+    with pytest.raises((ValueError, RuntimeError)):
+        temporal_pool(torch.zeros(2 * segments, 4, 1, 1), segments)
+
+
+def places(**arch):
+    return [sum(layer) for layer in shifts(Arch(**arch))]
+
+
+def test_which_blocks_shift():
+    assert places(depth=50) == [3, 4, 6, 3]
+    assert places(depth=18) == [2, 2, 2, 2] and places(depth=34) == [3, 4, 6, 3]
+    assert places(depth=101) == [2, 2, 12, 2]   # every second one, from the first
+    assert places(depth=152) == [2, 4, 18, 2]
+    assert [i for i, on in enumerate(shifts(Arch(depth=101))[2]) if on] == list(range(0, 23, 2))
+    assert places(depth=101, shift_place="block") == [3, 4, 23, 3]
+    for depth in (18, 34, 50, 101, 152):
+        assert places(depth=depth, shift_place="none") == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("depth, place, count", [(50, "blockres", 16), (101, "blockres", 18), (101, "block", 33),
+                                                 (50, "none", 0)])
+def test_the_net_shifts_as_often_as_the_spec_says(depth, place, count, monkeypatch):
+    calls = []
+    original = Model.shift
+    monkeypatch.setattr(Model, "shift", lambda self, x, segments: calls.append(1) or original(self, x, segments))
+    net = Model(Arch(depth=depth, num_classes=2, segments=2, shift_place=place, width=2)).eval()
+    with torch.no_grad():
+        net(torch.zeros(1, 2, 3, 32, 32))
+    assert len(calls) == count
+
+
+def small_net(**arch):
+    torch.manual_seed(0)
+    net = Model(Arch(**{"depth": 50, "num_classes": 5, "segments": 4, "width": 4, **arch}))
+    for module in net.modules():  # weights and statistics that are not the neutral ones
+        if isinstance(module, (torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)):
+            torch.nn.init.uniform_(module.weight, 0.5, 1.5)
+            torch.nn.init.normal_(module.bias, std=0.1)
+            torch.nn.init.uniform_(module.running_var, 0.5, 1.5)
+    return net
+
+
+def test_the_shortcut_sees_unshifted_frames_with_blockres_alone():
+    x = torch.from_numpy(np.abs(random(4, 16, 2, 2)))
+    for place in ("blockres", "block"):
+        net = small_net(shift_place=place).eval()
+        block = net.layer1[1]
+        torch.nn.init.zeros_(block.bn3.weight)  # the residual branch adds nothing
+        torch.nn.init.zeros_(block.bn3.bias)
+        with torch.no_grad():
+            out = net.block(block, x, 4, True)
+        assert torch.equal(out, x if place == "blockres" else temporal_shift(x, 4, 8))
+
+
+def test_gradient_of_a_block_with_its_shortcut():
+    net = small_net().double().eval()
+    x = torch.from_numpy(random(4, 16, 2, 2).astype(np.float64)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: net.block(net.layer1[1], x, 4, True), x, fast_mode=True)
+
+
+@pytest.mark.parametrize("arch", [{}, {"temporal_pool": True}, {"non_local": True},
+                                  {"temporal_pool": True, "non_local": True}, {"shift_place": "block"}])
+def test_a_clip_does_not_see_the_others_of_its_batch(arch):
+    net = small_net(**arch).eval()
+    video = torch.from_numpy(random(3, 4, 3, 32, 32))
+    with torch.no_grad():
+        together = net(video)
+        alone = torch.cat([net(clip[None]) for clip in video])
+    assert torch.allclose(together, alone, atol=1e-5)
+    assert not torch.allclose(together[0], together[1], atol=1e-3)
+
+
+def test_opposite_direction_is_the_reversed_clip():
+    net, video = small_net().eval(), torch.from_numpy(random(2, 4, 3, 32, 32))
+    other = small_net(shift_direction="past").eval()
+    other.load_state_dict(net.state_dict())
+    with torch.no_grad():
+        assert torch.allclose(other(video), net(video.flip(1)), atol=1e-5)
+        assert not torch.allclose(net(video), net(video.flip(1)), atol=1e-4)
+
+
+class Shift(torch.nn.Module):
+    def forward(self, x):
+        return temporal_shift(x, 4, 4)
+
+
+@pytest.mark.parametrize("needs_gradient", [False, True])
+def test_export_of_the_function(needs_gradient):
+    x = torch.from_numpy(random(8, 8, 2, 2)).requires_grad_(needs_gradient)
+    exported = torch.export.export(Shift(), (x,)).module()
+    assert torch.equal(exported(x), temporal_shift(x, 4, 4))
+
+
+def test_export_of_the_net():
+    net, video = small_net(depth=18).eval(), torch.from_numpy(random(2, 4, 3, 32, 32))
+    exported = torch.export.export(net, (video,)).module()
+    with torch.no_grad():
+        assert torch.allclose(exported(video), net(video), atol=1e-6)

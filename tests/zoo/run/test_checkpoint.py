@@ -1,0 +1,217 @@
+"""Checkpoints are whole or not there, whatever happens to the process that writes them."""
+from tests.helpers.paths import ROOT
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data.errors import UserError
+from zoo.run.checkpoint import FILES, FOLDER, latest, load_checkpoint, save_checkpoint
+from zoo.weights import files
+
+RECORD = {"classes": ["tango dancing", "köln \"ü\""], "epoch": 1.5, "recipe": "seed: 1\n",
+          "metrics": {"accuracy": 0.5}}
+WRITER = """\
+import sys
+import numpy as np
+from zoo.run.checkpoint import latest, load_checkpoint, save_checkpoint
+run, path = sys.argv[1], latest(sys.argv[1])
+step = load_checkpoint(path)[1]["step"] if path else 0
+print("ready", flush=True)
+while True:
+    step += 1
+    tensors = {f"layer{i}.weight": np.full((64, 50, i + 1), step, np.float32) for i in range(8)}
+    tensors.update({f"momentum/layer{i}.weight": np.full((64, 50), step, np.float32) for i in range(8)})
+    save_checkpoint(run, step, tensors, {"classes": ["a"], "step": step}, step % 3 == 0, 2)
+"""
+
+
+def tensors(value=0.0):
+    rng = np.random.default_rng(7)
+    arrays = {"fc.weight": rng.standard_normal((3, 5), dtype=np.float32), "bn1.running_var": np.ones(4, np.float32),
+              "momentum/fc.weight": rng.standard_normal((3, 5), dtype=np.float32),
+              "scaler/scale": np.float32(65536.0).reshape(()), "scaler/good": np.array(17, np.int64),
+              "odd": np.array([np.nan, np.inf, -0.0, 1e-45, np.finfo(np.float32).max], np.float32)}
+    arrays["fc.bias"] = np.full(3, value, np.float32)
+    return arrays
+
+
+def save(run, step, best=False, keep=3, value=0.0):
+    return save_checkpoint(str(run), step, tensors(value), RECORD, best, keep)
+
+
+def there(run):
+    """The checkpoints of a run by step; hidden rubbish and links are no checkpoints."""
+    return sorted(int(name[5:]) for name in os.listdir(run / FOLDER) if name.startswith("step-"))
+
+
+def test_bits_and_shapes_come_back(tmp_path):
+    path = save(tmp_path, 500)
+    got, record = load_checkpoint(path)
+    want = tensors()
+    assert set(got) == set(want)
+    for name, array in want.items():
+        assert got[name].shape == array.shape and got[name].dtype == array.dtype, name
+        assert got[name].tobytes() == array.tobytes(), name
+    assert record["step"] == 500 and {key: record[key] for key in RECORD} == RECORD
+    assert path == str(tmp_path / FOLDER / "step-00000500") == latest(str(tmp_path))
+
+
+def test_arrays_that_are_views_come_back(tmp_path):
+    whole = np.arange(24, dtype=np.float32).reshape(4, 6)
+    path = save_checkpoint(str(tmp_path), 1, {"t": whole.T, "s": whole[::2, 1:3], "momentum/r": whole[::-1]}, RECORD,
+                           False, 1)
+    got, _ = load_checkpoint(path)
+    assert np.array_equal(got["t"], whole.T) and np.array_equal(got["s"], whole[::2, 1:3])
+    assert np.array_equal(got["momentum/r"], whole[::-1])
+
+
+def test_weights_and_the_state_of_the_update_are_apart(tmp_path):
+    path = save(tmp_path, 1)
+    model, _ = files.read(os.path.join(path, "model.safetensors"))
+    update, _ = files.read(os.path.join(path, "update.safetensors"))
+    assert set(model) == {"fc.weight", "fc.bias", "bn1.running_var", "odd"}
+    assert set(update) == {"momentum/fc.weight", "scaler/scale", "scaler/good"}
+
+
+def test_class_names_travel_with_the_weights(tmp_path):
+    metadata = files.metadata(os.path.join(save(tmp_path, 1), "model.safetensors"))
+    assert json.loads(metadata["classes"]) == RECORD["classes"]
+
+
+def test_the_same_tensors_give_the_same_bytes(tmp_path):
+    one, two = save(tmp_path / "a", 1), save(tmp_path / "b", 1)
+    for name in FILES:
+        assert Path(one, name).read_bytes() == Path(two, name).read_bytes()
+
+
+def test_the_last_few_and_the_best_are_kept(tmp_path):
+    for step in range(1, 9):
+        save(tmp_path, step, best=step == 2, keep=3)
+    assert there(tmp_path) == [2, 6, 7, 8]
+    assert os.readlink(tmp_path / FOLDER / "best") == "step-00000002"
+    assert os.readlink(tmp_path / FOLDER / "last") == "step-00000008"
+    save(tmp_path, 9, best=True, keep=3)
+    assert there(tmp_path) == [7, 8, 9]
+    assert load_checkpoint(str(tmp_path / FOLDER / "best"))[1]["step"] == 9
+
+
+@pytest.mark.parametrize("keep", [1, 2, 100])
+def test_keep(tmp_path, keep):
+    for step in (10, 20, 30, 40):
+        save(tmp_path, step, keep=keep)
+    assert there(tmp_path) == [10, 20, 30, 40][-keep:]
+    assert not os.path.lexists(tmp_path / FOLDER / "best")
+
+
+def test_links_lead_to_whole_checkpoints_and_move_with_the_folder(tmp_path):
+    save(tmp_path / "run", 1, best=True, value=1.0), save(tmp_path / "run", 2, value=2.0)
+    os.rename(tmp_path / "run", tmp_path / "moved")
+    for name, value in (("best", 1.0), ("last", 2.0)):
+        assert load_checkpoint(str(tmp_path / "moved" / FOLDER / name))[0]["fc.bias"][0] == value
+
+
+def test_the_newest_is_the_one_of_the_highest_step(tmp_path):
+    for step in (100, 9, 1000, 20):
+        save(tmp_path, step, keep=9)
+    assert latest(str(tmp_path)).endswith("step-00001000")
+
+
+def test_a_step_saved_twice_is_there_once(tmp_path):
+    save(tmp_path, 5), save(tmp_path, 5, best=True)
+    assert there(tmp_path) == [5] and os.readlink(tmp_path / FOLDER / "best") == "step-00000005"
+
+
+def test_no_checkpoint_at_all(tmp_path):
+    assert latest(str(tmp_path)) is None and latest(str(tmp_path / "nowhere")) is None
+    os.makedirs(tmp_path / FOLDER)
+    assert latest(str(tmp_path)) is None
+
+
+def test_leftovers_are_never_taken_for_checkpoints(tmp_path):
+    save(tmp_path, 3)
+    for name in (".writing-00000009", ".dropping-step-00000008", "step-1", "step-00000007.part", "notes"):
+        os.makedirs(tmp_path / FOLDER / name)
+    assert latest(str(tmp_path)).endswith("step-00000003")
+    save(tmp_path, 9, value=9.0)  # over what a kill left of the same step
+    assert load_checkpoint(latest(str(tmp_path)))[0]["fc.bias"][0] == 9.0
+    assert not (tmp_path / FOLDER / ".writing-00000009").exists()
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip_header(path):
+    path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:])
+
+
+def written(text):
+    return lambda path: path.write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("file, damage", [
+    (FILES[0], cut), (FILES[1], cut), (FILES[0], flip_header), (FILES[0], os.remove), (FILES[1], os.remove),
+    ("checkpoint.json", os.remove), ("checkpoint.json", cut), ("checkpoint.json", written("")),
+    ("checkpoint.json", written("{}")), ("checkpoint.json", written("null")), ("checkpoint.json", written("[]")),
+    ("checkpoint.json", written('{"files": 3}')), ("checkpoint.json", lambda path: path.write_bytes(b"\xff\xfe"))],
+    ids=["cut weights", "cut update", "broken header", "no weights", "no update", "no json", "cut json", "empty json",
+         "{}", "null",
+         "[]", "no files", "no utf-8"])
+def test_a_damaged_checkpoint_is_refused(tmp_path, file, damage):
+    path = save(tmp_path, 1)
+    damage(Path(path, file))
+    with pytest.raises(UserError) as caught:
+        load_checkpoint(path)
+    assert path in str(caught.value)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UserError, match="nowhere"):
+        load_checkpoint(str(tmp_path / "nowhere"))
+
+
+def test_a_full_disk_leaves_the_old_checkpoints(tmp_path, monkeypatch):
+    save(tmp_path, 1, best=True)
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError):
+            save(tmp_path, 2, best=True)
+    assert there(tmp_path) == [1] and load_checkpoint(latest(str(tmp_path)))[1]["step"] == 1
+    save(tmp_path, 2)
+    assert load_checkpoint(latest(str(tmp_path)))[1]["step"] == 2
+
+
+def test_killed_at_any_moment_the_newest_checkpoint_is_whole(tmp_path):
+    """Ten kills of a process that does nothing but save; each one continues what the last one left."""
+    rng, steps = random.Random(5), []
+    for _ in range(10):
+        process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        try:
+            assert process.stdout.readline() == b"ready\n", process.stderr.read().decode()
+            time.sleep(rng.uniform(0.01, 0.2))
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+        path = latest(str(tmp_path))
+        if path is None:
+            continue
+        got, record = load_checkpoint(path)
+        assert len(got) == 16 and all((array == record["step"]).all() for array in got.values())
+        for link in ("last", "best"):
+            if os.path.lexists(tmp_path / FOLDER / link):
+                assert load_checkpoint(str(tmp_path / FOLDER / link))[1]["step"] <= record["step"]
+        assert len(there(tmp_path)) <= 2 + 1 + 1  # kept, best, and one not yet dropped
+        steps.append(record["step"])
+    assert steps == sorted(steps) and steps[-1] > len(steps)  # it was saving when it was killed

@@ -1,0 +1,171 @@
+"""Several processes do what one does: every framework, by every launcher that is here; and how they fail."""
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.helpers.processes import (
+    ROOT,
+    SETTINGS,
+    back_to,
+    environment,
+    follows,
+    launcher,
+    losses,
+    needs,
+    ranks_of,
+    run,
+    words,
+)
+from zoo.frameworks import FRAMEWORKS
+from zoo.distributed.control_group import free_port
+
+
+@pytest.mark.parametrize("model", [name for name in SETTINGS if name != "arcface"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_two_processes_follow_one(alone, pair, framework, model):  # noqa: F811
+    """The same global batch, batch statistics over both: losses, weights, statistics and the evaluation."""
+    expected, found = follows(pair(framework, model), alone(framework, model), SETTINGS[model].get("train.steps", 12))
+    assert found["samples"] == 8
+    if model != "deeplabv3plus":  # whose evaluation has no loss
+        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_synchronised_statistics_are_the_frameworks_own(sets, alone, tmp_path, framework):
+    """One process normalises with ours or with the framework's."""
+    ours, out = alone(framework, "resnet50"), tmp_path / "run"
+    run("alone", 1, None, words(sets, "resnet50", out, framework, "--max-steps", 3, train__sync_bn="false"))
+    expected, found = losses(out), losses(ours)
+    assert len(expected) == 3 and all(found[step] == pytest.approx(expected[step], rel=1e-5) for step in expected)
+    step = "checkpoints/step-00000003/model.safetensors"
+    a, b = load_file(out / step), load_file(ours / step)
+    for name, value in a.items():
+        assert np.abs(b[name] - value).max() <= 1e-4 * np.abs(value).max(), name
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_metric_does_not_know_the_number_of_processes(sets, alone, tmp_path, framework):
+    """Seven samples: prime to 2 and 3, and fewer than three processes times two samples and a bit."""
+    weights = alone(framework, "tsm") / "checkpoints/last"
+    lists = tmp_path / "val.list"
+    files = sorted(Path(sets["tsm"]).glob("val/*/*.mp4"))[:7]
+    names = sorted({file.parent.name for file in files})
+    lists.write_text("".join(f"{file.relative_to(sets['tsm'])} {names.index(file.parent.name)}\n" for file in files))
+    found = []
+    for size in (1, 2, 3):  # uncompiled, which starts sooner
+        out = run("mpirun" if size > 1 else "alone", size, tmp_path,
+                  words(sets, "tsm", tmp_path / "none", framework, "--eval-only", "--weights", weights,
+                        data__val_list=lists, train__eval_batch=2, train__global_batch="null", train__compile="false"))
+        found += [line for line in out.splitlines() if line.startswith("evaluation: ")]
+    assert len(found) == 3 and "over 7 samples" in found[0]
+    assert len({line.split(" in ")[0] for line in found}) == 1, found
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_run_of_two_goes_on_with_one_and_three(alone, pair, tmp_path, framework):
+    expected = losses(alone(framework, "tsm"))
+    back_to(4, pair(framework, "tsm"), tmp_path / "run")
+    resume = [str(ROOT / "train.py"), "--resume", str(tmp_path / "run"), "--global-batch", "keep"]
+    run("alone", 1, tmp_path, [*resume, "--max-steps", "8"])
+    out = run("mpirun", 3, tmp_path, resume)
+    assert "3 rank(s) x 1 part(s) x 4 samples = global batch 12" in out
+    found = losses(tmp_path / "run")
+    np.testing.assert_allclose([found[step] for step in expected], list(expected.values()), rtol=1e-5)
+
+
+def test_accumulating_stands_in_for_missing_processes(sets, alone, tmp_path):
+    """Two processes and three parts of two samples each; frozen statistics, else parts are batches of their own."""
+    line = words(sets, "tsm", tmp_path / "a", "torch", "--max-steps", 4, train__batch=2)
+    out = run("torchrun", 2, tmp_path, line)
+    assert "2 rank(s) x 3 part(s) x 2 samples = global batch 12" in out
+    expected, found = losses(alone("torch", "tsm")), losses(tmp_path / "a")
+    assert found[1] == pytest.approx(expected[1], rel=0.1) and found[1] != expected[1]
+
+
+def test_gradients_travel_as_fp16(sets, alone, tmp_path):
+    expected = losses(alone("torch", "tsm"))
+    run("torchrun", 2, tmp_path, words(sets, "tsm", tmp_path / "run", "torch", train__compress="true"))
+    found = losses(tmp_path / "run")
+    difference = max(abs(found[step] / expected[step] - 1) for step in found)
+    assert 1e-7 < difference < 1e-2
+
+
+def test_what_paddle_cannot_sum_is_refused(sets, tmp_path):
+    needs("paddle")
+    line = words(sets, "tsm", tmp_path / "run", "paddle", train__compress="true")
+    done = subprocess.run([*launcher("mpirun", 2, tmp_path), *line], capture_output=True, text=True, env=environment(),
+                          cwd=ROOT, timeout=100)
+    assert done.returncode != 0 and "train.fp16_allreduce: Paddle sums fp16 to infinity" in done.stderr + done.stdout
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_killed_rank_ends_all_and_a_resume_repeats(sets, pair, tmp_path, framework):
+    """With the same number of processes, every byte is that of a run which nothing disturbed.
+
+    MindSpore's rank 0 has started its scheduler, which must not stay behind: it holds the output that we wait for.
+    """
+    straight, broken = pair(framework, "tsm"), tmp_path / "broken"
+    line = words(sets, "tsm", broken, framework)
+    process = subprocess.Popen([*launcher("mpirun", 2, tmp_path), *line], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, env=environment(), cwd=ROOT)
+    until = time.monotonic() + 100
+    while not (broken / "checkpoints/step-00000003").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    victims = ranks_of(str(broken))
+    began = time.monotonic()
+    os.kill(victims[0 if framework == "mindspore" else 1], signal.SIGKILL)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode != 0 and time.monotonic() - began < 10
+    assert not ranks_of(str(broken)), "somebody stayed behind"
+    run("mpirun", 2, tmp_path, [line[0], "--resume", str(broken)])
+    for file in ("model.safetensors", "update.safetensors"):
+        assert (broken / "checkpoints/last" / file).read_bytes() == (straight / "checkpoints/last" / file).read_bytes()
+
+
+def test_a_scheduler_whose_rank_0_has_gone_ends_at_once():
+    """It has gone while MindSpore was imported: another process is the parent."""
+    needs("mindspore")
+    done = subprocess.run([sys.executable, "-m", "zoo.trainer.mindspore.scheduler", "1"], cwd=ROOT, timeout=60,
+                          env={**environment(), "MS_ROLE": "MS_SCHED", "MS_WORKER_NUM": "2", "MS_SCHED_PORT": "1",
+                               "MS_SCHED_HOST": "127.0.0.1"})
+    assert done.returncode == 0
+
+
+def test_sigterm_to_one_rank_stops_all_after_the_same_step(sets, tmp_path):
+    out = tmp_path / "run"
+    line = words(sets, "tsm", out, "torch", train__epochs=2000, train__save_every="2000 epochs")
+    process = subprocess.Popen([*launcher("mpirun", 2, tmp_path), *line], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, env=environment(), cwd=ROOT)
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not (out / "events.jsonl").exists() or len(losses(out)) < 3:
+        time.sleep(0.05)
+    os.kill(ranks_of(str(out))[1], signal.SIGTERM)
+    text, _ = process.communicate(timeout=30)
+    assert process.returncode == 143 and "stopped by signal 15 after saving" in text
+    assert (out / "checkpoints/last").exists()
+
+
+@pytest.mark.parametrize("changes, words_of_error", [
+    ({"optim__lr": 0.5}, "the recipe is not the same on all processes:\n  optim.lr: 0.02 on rank 0, 0.5 on rank 1"),
+    ({"train__global_batch": 13}, "train.global_batch")])
+def test_contradictions_are_errors_on_every_rank(sets, tmp_path, changes, words_of_error):
+    port = str(free_port("127.0.0.1"))
+    processes = []
+    for rank in (0, 1):
+        line = words(sets, "tsm", tmp_path / "run", "torch", **(changes if rank or "optim__lr" not in changes else {}))
+        variables = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
+                     "MASTER_PORT": port}
+        processes.append(subprocess.Popen([sys.executable, *line], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                          text=True, env={**environment(), **variables}, cwd=ROOT))
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode in (1, 2) and words_of_error in errors and "Traceback" not in errors
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,129 @@
+"""MindSpore's files: what MindSpore itself wrote is read, without MindSpore, and a damaged file is refused."""
+import zlib
+
+import numpy as np
+import pytest
+import torch
+
+from data.errors import UserError
+from tests.helpers.paths import GOLDEN
+from zoo.weights import files, layouts
+
+
+def varint(value):
+    head = b""
+    while value > 127:
+        head, value = head + bytes([value & 127 | 128]), value >> 7
+    return head + bytes([value])
+
+
+def field(number, value):
+    """A field of a message: a number, or bytes."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def value(name, dims, kind, content, packed=False):
+    """One entry of a checkpoint."""
+    sizes = field(1, b"".join(map(varint, dims))) if packed else b"".join(field(1, size) for size in dims)
+    tensor = sizes + field(2, kind.encode()) + field(3, content)
+    return field(1, field(1, name.encode()) + field(2, tensor))
+
+
+def read(tmp_path, content):
+    (tmp_path / "a.ckpt").write_bytes(content)
+    return files.read(str(tmp_path / "a.ckpt"))[0]
+
+
+def refused(tmp_path, content):
+    with pytest.raises(UserError, match="a.ckpt") as caught:
+        read(tmp_path, content)
+    return str(caught.value)
+
+
+def test_a_training_run_of_mindspore():
+    """Saved by TrainOneStepCell: weights as test_origins.drawn gives them, and the optimiser's state beside them."""
+    tensors, metadata = files.read(str(GOLDEN / "mindspore_run.ckpt"))
+    assert metadata == {} and {"moments.conv1.weight", "learning_rate", "global_step", "epoch_num"} <= set(tensors)
+    rng = np.random.default_rng(zlib.crc32(b"bn1.moving_mean"))
+    assert np.array_equal(tensors["bn1.moving_mean"], (0.1 * rng.standard_normal(3)).astype(np.float32))
+    assert {name: array.shape for name, array in layouts.to_canonical(tensors, "mindspore").items()} == {
+        "conv1.weight": (3, 2, 3, 3), "bn1.weight": (3,), "bn1.bias": (3,), "bn1.running_mean": (3,),
+        "bn1.running_var": (3,), "fc.weight": (4, 3), "fc.bias": (4,)}
+
+
+def test_the_types_of_mindspore():
+    """With a checksum at the end."""
+    tensors, _ = files.read(str(GOLDEN / "mindspore_kinds.ckpt"))
+    assert tensors["half"].tolist() == [[1.5, -2, 0.25]] and tensors["half"].dtype == np.float32
+    assert tensors["brain"].tolist() == [1.5, -2] and tensors["brain"].dtype == np.float32
+    assert tensors["scalar"].shape == () and tensors["scalar"] == 0.5
+    assert tensors["whole"].tolist() == [7, -8] and tensors["whole"].dtype == np.int64
+    assert tensors["flag"].tolist() == [True, False]
+
+
+def test_a_tensor_in_pieces(tmp_path):
+    array = np.arange(70_000, dtype=np.float32).reshape(7, 10_000)
+    pieces = [array[:3].tobytes(), array[3:].tobytes()]
+    between = value("b", (1,), "Float32", bytes(4), packed=True)
+    found = read(tmp_path, value("a", array.shape, "Float32", pieces[0]) + between
+                 + value("a", array.shape, "Float32", pieces[1]))
+    assert np.array_equal(found["a"], array) and found["b"].tolist() == [0]
+
+
+def test_an_early_scalar_and_a_text(tmp_path):
+    found = read(tmp_path, value("epoch_num", (0,), "Int32", b"\7\0\0\0") + value("text", (0,), "str", b"hello"))
+    assert found.keys() == {"epoch_num"} and found["epoch_num"].shape == () and found["epoch_num"] == 7
+
+
+def test_every_cut_is_noticed_or_leaves_whole_tensors(tmp_path):
+    """A cut between two entries cannot be seen here; the comparison with the net names what is missing."""
+    whole = (GOLDEN / "mindspore_run.ckpt").read_bytes()
+    tensors = read(tmp_path, whole)
+    kept = []
+    for end in range(0, len(whole), 3):
+        try:
+            found = read(tmp_path, whole[:end])
+        except UserError as error:
+            assert "a.ckpt" in str(error)
+            continue
+        kept.append(len(found))
+        assert all(np.array_equal(found[name], tensors[name]) for name in found)
+    assert len(kept) <= len(tensors) + 1 and max(kept) <= len(tensors)
+
+
+def test_a_damaged_byte_is_noticed_with_a_checksum(tmp_path):
+    whole = (GOLDEN / "mindspore_kinds.ckpt").read_bytes()
+    at = whole.index(b"\x00\x00\x00\x3f")  # of the scalar 0.5
+    assert "checksum" in refused(tmp_path, whole[:at] + b"\x01" + whole[at + 1:])
+
+
+@pytest.mark.parametrize("content, says", [
+    (b"", "no tensors"),
+    (b"not a checkpoint", "no whole checkpoint"),
+    (b"\xff" * 30, "cut"),
+    (field(1, field(2, b"")), "without name"),
+    (field(1, field(1, b"a")), "a is no tensor"),
+    (field(1, field(1, b"a") + field(3, b"")), "a is no tensor"),
+    (field(2, b""), "a field 2"),
+    (field(1, 3), "a field 1"),
+    (value("a", (2,), "Float32", bytes(4)), "1 numbers for a tensor of shape (2,)"),
+    (value("a", (1,), "Float32", bytes(3)), "no whole checkpoint"),
+    (value("a", (1,), "Complex64", bytes(8)), "Complex64"),
+    (value("a", (1,), "Int4", bytes(1)), "Int4"),
+    (value("a", (2,), "Float32", bytes(4)) + value("a", (1,), "Float32", bytes(4)), "differ in shape"),
+    (value("a", (2,), "Float32", bytes(4)) + value("a", (2,), "Int32", bytes(4)), "differ in shape or type"),
+    (field(1, field(1, b"\xff") + field(2, b"")), "no whole checkpoint"),
+    (value("a", ((1 << 64) - 1,), "Float32", bytes(4)), "no whole checkpoint"),
+    (value("a", (1 << 63, 1 << 63, 4), "Float32", b""), "no whole checkpoint"),
+    (value("a", (0, (1 << 64) - 1), "Float32", b""), "no whole checkpoint"),
+], ids=range(18))
+def test_what_is_no_checkpoint(tmp_path, content, says):
+    assert says in refused(tmp_path, content)
+
+
+def test_a_file_of_pytorch_under_this_name(tmp_path):
+    torch.save({"a": torch.zeros(1)}, tmp_path / "a.ckpt")
+    with pytest.raises(UserError, match="ends in .pth"):
+        files.read(str(tmp_path / "a.ckpt"))

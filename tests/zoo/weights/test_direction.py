@@ -1,0 +1,100 @@
+"""Reordered channels turn a shift that looks one way into one that looks the other: proved on whole nets."""
+import numpy as np
+import pytest
+import torch
+
+from data.errors import UserError
+from zoo.models.tsm.spec import Arch, shapes
+from zoo.models.tsm.torch import Model
+from zoo.run import restore
+from zoo.weights import direction, names
+
+SEGMENTS, SIDE = 4, 32
+NETS = {
+    "r18": dict(depth=18, width=8), "r18_block": dict(depth=18, width=8, shift_place="block"),
+    "r18_uneven": dict(depth=18, width=8, shift_div=3), "r50": dict(depth=50, width=8),
+    "r50_block": dict(depth=50, width=8, shift_place="block", shift_div=4),
+    "r50_nonlocal": dict(depth=50, width=8, non_local=True), "r50_tpool": dict(depth=50, width=8, temporal_pool=True),
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Nets this small lose more than they win by a second thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def options(case):
+    return {"num_classes": 5, "segments": SEGMENTS, "dropout": 0.0, **NETS[case]}
+
+
+def weights(case):
+    """Random weights; no scale is 1, no statistic trivial, and residual branches end in small scales."""
+    rng = np.random.default_rng(7)
+    found = {}
+    for name, shape in shapes(Arch(**options(case))).items():
+        if len(shape) > 1:
+            found[name] = (rng.standard_normal(shape) * np.prod(shape[1:]) ** -0.5).astype(np.float32)
+        elif name.endswith(("weight", "running_var")):
+            top = 0.5 if name.endswith(("bn3.weight", "nl.bn.weight")) else 1.5
+            found[name] = rng.uniform(top / 3, top, shape).astype(np.float32)
+        else:
+            found[name] = (0.3 * rng.standard_normal(shape)).astype(np.float32)
+    return found
+
+
+def logits(case, tensors, looks):
+    net = Model(Arch(**options(case), shift_direction=looks)).eval()
+    state = {name: torch.from_numpy(np.array(array)) for name, array in tensors.items()}
+    missing = net.load_state_dict(state, strict=False).missing_keys
+    assert all(name.endswith(names.COUNTER) for name in missing)
+    video = torch.from_numpy(np.random.default_rng(3).standard_normal((2, SEGMENTS, 3, SIDE, SIDE), dtype=np.float32))
+    with torch.no_grad():
+        return net(video).numpy()
+
+
+def relative(one, other):
+    return np.abs(one - other).max() / np.abs(other).max()
+
+
+@pytest.mark.parametrize("case", NETS)
+def test_the_rewritten_net_computes_the_same(case):
+    past = weights(case)
+    future = direction.reverse(past, Arch(**options(case)).shift_div)
+    wanted = logits(case, past, "past")
+    assert relative(logits(case, future, "future"), wanted) <= 1e-5
+    assert relative(logits(case, past, "future"), wanted) > 1e-3  # else there would be nothing to rewrite
+
+
+@pytest.mark.parametrize("case", NETS)
+def test_twice_is_the_identity(case):
+    before, div = weights(case), Arch(**options(case)).shift_div
+    once = direction.reverse(before, div)
+    twice = direction.reverse(once, div)
+    assert twice.keys() == before.keys()
+    assert all(np.array_equal(twice[name], before[name]) for name in before)
+    assert not np.array_equal(once["conv1.weight"], before["conv1.weight"])
+
+
+def test_what_touches_no_stream_stays():
+    before = weights("r50")
+    after = direction.reverse(before, 8)
+    assert all(after[name] is before[name] for name in before
+               if ".conv2." in name or ".bn1." in name or ".bn2." in name)
+    assert after["fc.bias"] is before["fc.bias"]
+    assert np.array_equal(after["layer1.1.conv1.weight"][:, :4], before["layer1.1.conv1.weight"][:, 4:8])
+
+
+def test_folds_of_no_channel_change_nothing():
+    before = weights("r18")
+    assert all(np.array_equal(array, before[name]) for name, array in direction.reverse(before, 1000).items())
+
+
+def test_weights_for_the_other_direction_are_refused_by_a_run():
+    stated = {"depth": 50, "num_classes": 400, "shift_direction": "past"}
+    with pytest.raises(UserError, match="is for model.shift_direction=past, the recipe says future"):
+        restore._compare_arch(stated, Arch(num_classes=7), "w.safetensors")
+    restore._compare_arch(stated, Arch(num_classes=7, shift_direction="past"), "w.safetensors")

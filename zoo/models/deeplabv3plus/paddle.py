@@ -1,0 +1,158 @@
+"""DeepLabV3+ in PaddlePaddle. Names, options and arithmetic are those of spec.py."""
+from typing import Optional, Sequence, Tuple
+
+import paddle
+import paddle.nn.functional as F
+from paddle import nn
+
+from zoo.models.deeplabv3plus.spec import Arch, stages
+from zoo.models.resnet.paddle import BasicBlock, Bottleneck, conv1x1
+
+
+class Model(nn.Layer):
+    """image (N, 3, H, W) float -> logits (N, num_classes, H, W); in training, a tuple of the head's and the auxiliary
+    head's."""
+
+    def __init__(self, arch: Arch):
+        super().__init__()
+        self.backbone = Backbone(arch)
+        self.head = Head(arch)
+        self.aux = AuxiliaryHead(arch) if arch.has_auxiliary else None
+        self.align_corners = arch.align_corners
+
+    def forward(self, image: paddle.Tensor, dropout: Optional[paddle.Tensor] = None,
+                aux_dropout: Optional[paddle.Tensor] = None):
+        size = image.shape[2:]
+        low, middle, high = self.backbone(image)
+        logits = resize(self.head(low, high, dropout), size, self.align_corners)
+        if not self.training:
+            return logits
+        if self.aux is None:
+            return (logits,)
+        return logits, resize(self.aux(middle, aux_dropout), size, self.align_corners)
+
+
+class Backbone(nn.Layer):
+    """(N, 3, H, W) -> the outputs of layer1 (a quarter of the size), layer3 and layer4."""
+
+    def __init__(self, arch: Arch):
+        super().__init__()
+        convolutions = [nn.Conv2D(i, o, k, s, k // 2, bias_attr=False) for i, o, k, s in arch.stem_convolutions]
+        norms = [nn.BatchNorm2D(o) for _, o, _, _ in arch.stem_convolutions]
+        self.conv1, self.bn1, self.is_deep = convolutions[0], norms[0], arch.stem == "deep"
+        if self.is_deep:
+            (_, self.conv2, self.conv3), (_, self.bn2, self.bn3) = convolutions, norms
+        block = Bottleneck if arch.backbone.expansion == 4 else BasicBlock
+        layers, inputs = [], arch.width
+        for stage in stages(arch):
+            layer = []
+            for i, dilation in enumerate(stage.dilations):
+                layer.append(block(inputs, stage.width, stage.stride if i == 0 else 1, dilation))
+                inputs = stage.width * block.expansion
+            if arch.pooled_shortcut and stage.stride == 2:
+                layer[0].downsample = PooledShortcut(layer[0].downsample)
+            layers.append(nn.Sequential(*layer))
+        self.layer1, self.layer2, self.layer3, self.layer4 = layers
+
+    def forward(self, x: paddle.Tensor) -> Tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]:
+        x = F.relu(self.bn1(self.conv1(x)))
+        if self.is_deep:
+            x = F.relu(self.bn2(self.conv2(x)))
+            x = F.relu(self.bn3(self.conv3(x)))
+        low = self.layer1(F.max_pool2d(x, 3, 2, 1))
+        middle = self.layer3(self.layer2(low))
+        return low, middle, self.layer4(middle)
+
+
+class PooledShortcut(nn.Sequential):
+    """A shortcut that halves the picture by means of 2x2 pixels (ResNet-D, arXiv:1812.01187)."""
+
+    def __init__(self, strided: nn.Sequential):
+        convolution, norm = strided
+        super().__init__(conv1x1(convolution._in_channels, convolution._out_channels, 1), norm)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        return super().forward(F.avg_pool2d(x, 2, 2, ceil_mode=True))
+
+
+class Head(nn.Layer):
+    """Atrous spatial pyramid on layer4, joined by layer1: -> logits (N, num_classes, H/4, W/4)."""
+
+    def __init__(self, arch: Arch):
+        super().__init__()
+        self.is_mmseg, self.rate, self.align_corners = arch.variant == "mmseg", arch.dropout, arch.align_corners
+        channels, wide, bias = arch.backbone.features, arch.head_channels, not self.is_mmseg
+        self.image_pool = Unit(channels, wide, 1)
+        self.aspp = nn.LayerList([Unit(channels, wide, 1, bias=bias)] + [
+            Separable(channels, wide, rate, self.is_mmseg) for rate in arch.rates])
+        self.bottleneck = Unit(5 * wide, wide, 3 if self.is_mmseg else 1, bias=bias)
+        self.low = Unit(channels // 8, arch.low_width, 1, bias=bias)
+        self.fuse = nn.Sequential(Separable(wide + arch.low_width, wide, 1, self.is_mmseg),
+                                  Separable(wide, wide, 1, self.is_mmseg))
+        self.classifier = nn.Conv2D(wide, arch.num_classes, 1)
+
+    def forward(self, low: paddle.Tensor, high: paddle.Tensor, dropout: Optional[paddle.Tensor]) -> paddle.Tensor:
+        pooled = self.image_pool(high.mean((2, 3), keepdim=True)).expand([-1, -1, *high.shape[2:]])
+        branches = [branch(high) for branch in self.aspp]
+        branches = [pooled] + branches if self.is_mmseg else branches + [pooled]
+        x = self.bottleneck(paddle.concat(branches, 1))
+        if not self.is_mmseg:
+            x = drop(x, dropout, self.rate)
+        low = self.low(low)
+        x = self.fuse(paddle.concat([resize(x, low.shape[2:], self.align_corners), low], 1))
+        if self.is_mmseg:
+            x = drop(x, dropout, self.rate)
+        return self.classifier(x)
+
+
+class AuxiliaryHead(nn.Layer):
+    """layer3 -> logits (N, num_classes, H/8, W/8)."""
+
+    def __init__(self, arch: Arch):
+        super().__init__()
+        self.rate = arch.dropout
+        self.project = Unit(arch.backbone.features // 2, arch.aux_width, 3)
+        self.classifier = nn.Conv2D(arch.aux_width, arch.num_classes, 1)
+
+    def forward(self, middle: paddle.Tensor, dropout: Optional[paddle.Tensor]) -> paddle.Tensor:
+        return self.classifier(drop(self.project(middle), dropout, self.rate))
+
+
+class Unit(nn.Layer):
+    """Convolution of the same size, batch normalisation and, if wanted, ReLU."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, groups: int = 1, bias: bool = False,
+                 relu: bool = True):
+        super().__init__()
+        self.conv = nn.Conv2D(inputs, outputs, kernel, 1, kernel // 2 * dilation, dilation, groups,
+                              bias_attr=None if bias else False)
+        self.bn = nn.BatchNorm2D(outputs)
+        self.relu = relu
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        x = self.bn(self.conv(x))
+        return F.relu(x) if self.relu else x
+
+
+class Separable(nn.Layer):
+    """A 3x3 convolution of each channel by itself, then a 1x1 convolution."""
+
+    def __init__(self, inputs: int, outputs: int, dilation: int, is_mmseg: bool):
+        super().__init__()
+        self.depthwise = Unit(inputs, inputs, 3, dilation, inputs, not is_mmseg, is_mmseg)
+        self.pointwise = Unit(inputs, outputs, 1, bias=not is_mmseg)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        return self.pointwise(self.depthwise(x))
+
+
+def resize(x: paddle.Tensor, size: Sequence[int], align_corners: bool) -> paddle.Tensor:
+    """(N, C, h, w) -> (N, C, H, W), bilinear."""
+    return F.interpolate(x, tuple(size), mode="bilinear", align_corners=align_corners)
+
+
+def drop(x: paddle.Tensor, mask: Optional[paddle.Tensor], rate: float) -> paddle.Tensor:
+    """Dropout by a mask (N, C) of channels or (N, C, h, w) of elements; none in an evaluation."""
+    if mask is None:
+        return x
+    return x * (mask.unsqueeze([2, 3]) if mask.ndim == 2 else mask).astype(x.dtype) / (1 - rate)

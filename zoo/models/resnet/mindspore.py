@@ -1,0 +1,91 @@
+"""ResNet v1.5 in MindSpore. Names, options and arithmetic are those of spec.py."""
+from mindspore import Tensor, nn, ops
+
+from zoo.models.resnet.spec import Arch, stages
+
+
+class BasicBlock(nn.Cell):
+    """Two 3x3 convolutions (ResNet-18 and -34), the first with the stride and the dilation."""
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int, dilation: int):
+        super().__init__()
+        self.conv1 = conv3x3(inputs, width, stride, dilation)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = conv3x3(width, width, 1, 1)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.downsample = projection(inputs, width, stride)
+
+    def residual(self, x: Tensor) -> Tensor:
+        x = ops.relu(self.bn1(self.conv1(x)))
+        return self.bn2(self.conv2(x))
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.relu(self.residual(x) + self.downsample(x))
+
+
+class Bottleneck(nn.Cell):
+    """1x1 down, 3x3 with the stride (v1.5), 1x1 up to four times the width."""
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, stride: int, dilation: int):
+        super().__init__()
+        self.conv1 = conv1x1(inputs, width, 1)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = conv3x3(width, width, stride, dilation)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = conv1x1(width, width * 4, 1)
+        self.bn3 = nn.BatchNorm2d(width * 4)
+        self.downsample = projection(inputs, width * 4, stride)
+
+    def residual(self, x: Tensor) -> Tensor:
+        x = ops.relu(self.bn1(self.conv1(x)))
+        x = ops.relu(self.bn2(self.conv2(x)))
+        return self.bn3(self.conv3(x))
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.relu(self.residual(x) + self.downsample(x))
+
+
+class Model(nn.Cell):
+    """image (N, 3, H, W) float -> logits (N, num_classes)."""
+
+    def __init__(self, arch: Arch):
+        super().__init__()
+        block = Bottleneck if arch.expansion == 4 else BasicBlock
+        self.conv1 = nn.Conv2d(3, arch.width, 7, 2, "pad", 3, has_bias=False)
+        self.bn1 = nn.BatchNorm2d(arch.width)
+        self.maxpool = nn.MaxPool2d(3, 2, "pad", 1)
+        layers, inputs = [], arch.width
+        for blocks, width, stride, first, others in stages(arch):
+            layer = []
+            for i in range(blocks):
+                layer.append(block(inputs, width, stride if i == 0 else 1, first if i == 0 else others))
+                inputs = width * block.expansion
+            layers.append(nn.SequentialCell(*layer))
+        self.layer1, self.layer2, self.layer3, self.layer4 = layers
+        self.fc = nn.Dense(arch.features, arch.num_classes)
+
+    def stem(self, x: Tensor) -> Tensor:
+        x = ops.relu(self.bn1(self.conv1(x)))
+        return self.maxpool(x)
+
+    def construct(self, image: Tensor) -> Tensor:
+        x = self.stem(image)
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(x.mean((2, 3)))
+
+
+def conv1x1(inputs: int, outputs: int, stride: int) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 1, stride, "pad", 0, has_bias=False)
+
+
+def conv3x3(inputs: int, outputs: int, stride: int, dilation: int) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 3, stride, "pad", dilation, dilation, has_bias=False)
+
+
+def projection(inputs: int, outputs: int, stride: int) -> nn.Cell:
+    """The shortcut: a 1x1 convolution where the shape changes."""
+    if stride == 1 and inputs == outputs:
+        return nn.Identity()
+    return nn.SequentialCell(conv1x1(inputs, outputs, stride), nn.BatchNorm2d(outputs))

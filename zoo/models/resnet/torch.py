@@ -1,0 +1,92 @@
+"""ResNet v1.5 in PyTorch. Names, options and arithmetic are those of spec.py."""
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from zoo.models.resnet.spec import Arch, stages
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions (ResNet-18 and -34), the first with the stride and the dilation."""
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int, dilation: int):
+        super().__init__()
+        self.conv1 = conv3x3(inputs, width, stride, dilation)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = conv3x3(width, width, 1, 1)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.downsample = projection(inputs, width, stride)
+
+    def residual(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        return self.bn2(self.conv2(x))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.residual(x) + self.downsample(x), inplace=True)
+
+
+class Bottleneck(nn.Module):
+    """1x1 down, 3x3 with the stride (v1.5), 1x1 up to four times the width."""
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, stride: int, dilation: int):
+        super().__init__()
+        self.conv1 = conv1x1(inputs, width, 1)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = conv3x3(width, width, stride, dilation)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = conv1x1(width, width * 4, 1)
+        self.bn3 = nn.BatchNorm2d(width * 4)
+        self.downsample = projection(inputs, width * 4, stride)
+
+    def residual(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        x = F.relu(self.bn2(self.conv2(x)), inplace=True)
+        return self.bn3(self.conv3(x))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.residual(x) + self.downsample(x), inplace=True)
+
+
+class Model(nn.Module):
+    """image (N, 3, H, W) float -> logits (N, num_classes)."""
+
+    def __init__(self, arch: Arch):
+        super().__init__()
+        block = Bottleneck if arch.expansion == 4 else BasicBlock
+        self.conv1 = nn.Conv2d(3, arch.width, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(arch.width)
+        layers, inputs = [], arch.width
+        for blocks, width, stride, first, others in stages(arch):
+            layer = []
+            for i in range(blocks):
+                layer.append(block(inputs, width, stride if i == 0 else 1, first if i == 0 else others))
+                inputs = width * block.expansion
+            layers.append(nn.Sequential(*layer))
+        self.layer1, self.layer2, self.layer3, self.layer4 = layers
+        self.fc = nn.Linear(arch.features, arch.num_classes)
+
+    def stem(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        return F.max_pool2d(x, 3, 2, 1)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        x = self.stem(image)
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(x.mean((2, 3)))
+
+
+def conv1x1(inputs: int, outputs: int, stride: int) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+
+def conv3x3(inputs: int, outputs: int, stride: int, dilation: int) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 3, stride, dilation, dilation, bias=False)
+
+
+def projection(inputs: int, outputs: int, stride: int) -> nn.Module:
+    """The shortcut: a 1x1 convolution where the shape changes."""
+    if stride == 1 and inputs == outputs:
+        return nn.Identity()
+    return nn.Sequential(conv1x1(inputs, outputs, stride), nn.BatchNorm2d(outputs))
