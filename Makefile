@@ -1,25 +1,38 @@
-# make demo   the main job on data it makes itself      make test   the tests
-# make setup  .venv with all three frameworks           make clean  remove .venv
+# make demo      train TSM on clips that it makes itself       make test      the fast tests (minutes)
+# make setup     .venv with all three frameworks               make test-all  every test, as CI runs them
+# make lint      ruff and mypy                                 make clean     remove .venv
 PYTHON ?= python3.11
 PIP = .venv/bin/python -m pip --disable-pip-version-check
+INSTALL = $(PIP) install --quiet --require-hashes --no-deps
+PYTEST = .venv/bin/python -m pytest -n logical --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test setup clean
+.PHONY: demo setup lint test test-all clean
 
 demo: .venv/.torch
 	.venv/bin/python train.py -c configs/tsm_demo.yaml --amp
 
+setup: .venv/.all
+
+lint: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
 test: setup
-	.venv/bin/python -m pytest -n logical --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not slow"
 
-setup: .venv/.everything
+test-all: setup
+	$(PYTEST)
 
-.venv/.torch: pyproject.toml
+.venv/.torch: pyproject.toml requirements/torch.txt requirements/torch-cpu.txt
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
-	$(PIP) install --quiet '.[torch]'
+	$(INSTALL) -r requirements/torch.txt
+	$(INSTALL) --retries 1 -r requirements/torch-cpu.txt
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-.venv/.everything: .venv/.torch
-	$(PIP) install --quiet '.[torch,paddle,mindspore,dali,dev]'
+.venv/.all: .venv/.torch requirements/all.txt
+	$(INSTALL) -r requirements/all.txt
 	touch $@
 
 clean:

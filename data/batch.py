@@ -1,6 +1,7 @@
 """What travels from the data to a trainer: named arrays, described beforehand by fields."""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from data.errors import UserError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of RGB in [0, 1]
 
-Batch = Dict[str, np.ndarray]  # every array has the batch as its first axis
+Batch = dict[str, np.ndarray]  # every array has the batch as its first axis
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,12 @@ class Field:
     (..., H, W, 3); the trainer scales them to [0, 1], normalises them and puts channels first, on the device, so that
     only bytes travel. `missing` stands for a target that cannot be read.
     """
+
     name: str
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     dtype: str
-    mean: Optional[Tuple[float, ...]] = None
-    std: Optional[Tuple[float, ...]] = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
     missing: int = 0
 
 
@@ -37,8 +39,9 @@ class DropoutMask:
     Being a function of (seed, position), the mask is the same in every framework, for every number of ranks and after
     every resume. rate is the probability of a zero; the net divides by 1 - rate.
     """
+
     name: str
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     rate: float
 
     @property
@@ -49,17 +52,19 @@ class DropoutMask:
         return (rng.random(self.shape, dtype=np.float32) >= self.rate).astype(np.uint8)
 
 
-def collate(rows: Sequence[Dict[str, np.ndarray]], size: int) -> Batch:
+def collate(rows: Sequence[dict[str, np.ndarray]], size: int) -> Batch:
     """Stack rows into arrays of `size` rows; missing rows repeat the last one and are marked 0 in `valid` (uint8).
 
     Raises UserError for rows of different shapes.
     """
-    padded: List[Dict[str, np.ndarray]] = list(rows) + [rows[-1]] * (size - len(rows))
+    padded: list[dict[str, np.ndarray]] = list(rows) + [rows[-1]] * (size - len(rows))
     for name, array in rows[0].items():
         other = next((row[name].shape for row in rows if row[name].shape != array.shape), None)
         if other:
-            raise UserError(f"samples whose {name} is of different sizes, {array.shape} and {other}, cannot share a "
-                            "batch; give train.eval_batch=1, or pictures of one size")
+            raise UserError(
+                f"samples whose {name} is of different sizes, {array.shape} and {other}, cannot share a "
+                "batch; give train.eval_batch=1, or pictures of one size"
+            )
     batch = {name: np.stack([row[name] for row in padded]) for name in rows[0]}
     batch["valid"] = (np.arange(size) < len(rows)).astype(np.uint8)
     return batch

@@ -4,9 +4,9 @@ A position counts the training samples of the whole run, over all epochs and ran
 `position // size`. Nothing here knows batches, ranks or what was read before, so a resume is a slice, and one rank or
 eight see the same sequence.
 """
+
 import zlib
 from functools import lru_cache
-from typing import Tuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def permutation(seed: int, epoch: int, size: int) -> np.ndarray:
     return generator(seed, "order", epoch).permutation(size)
 
 
-def locate(seed: int, size: int, position: int) -> Tuple[int, int]:
+def locate(seed: int, size: int, position: int) -> tuple[int, int]:
     """(epoch from 0, sample index) at a position of the run."""
     epoch, offset = divmod(position, size)
     return epoch, int(permutation(seed, epoch, size)[offset])

@@ -3,19 +3,21 @@
 One element of a stream is one batch of one rank, a pure function of its number; so workers cannot change the order,
 and a resume starts at any number without a replay.
 """
+
 import logging
 import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Callable, Dict, Iterator, List, Literal, Optional, Protocol, Sequence, Tuple
+from typing import Literal, Protocol
 
 import numpy as np
 
 from data import order
-from data.batch import Batch, Field, DropoutMask, collate
+from data.batch import Batch, DropoutMask, Field, collate
 from data.errors import BadSample, UserError
 
 NEIGHBOURS = 20  # how many following samples may stand in for a bad one
@@ -26,9 +28,10 @@ logging.getLogger("absl").setLevel(logging.ERROR)  # Grain says at every start t
 @dataclass(frozen=True)
 class Loading:
     """What every data set's settings have in common."""
-    workers: int = 4          # processes that read ahead; 0: threads of this process
-    threads: int = 2          # reading threads per process
-    max_bad: float = 0.001    # a run stops once more than this share of an epoch's samples is unreadable
+
+    workers: int = 4  # processes that read ahead; 0: threads of this process
+    threads: int = 2  # reading threads per process
+    max_bad: float = 0.001  # a run stops once more than this share of an epoch's samples is unreadable
     eval_bad: Literal["error", "wrong"] = "error"  # an unreadable sample in an evaluation: stop, or count it as wrong
 
     def __post_init__(self):
@@ -42,49 +45,63 @@ class Loading:
 
 class Dataset(Protocol):
     """One split of a data set. sample() is stateless: a pure function of index, generator and files."""
+
     settings: Loading
-    fields: Tuple[Field, ...]
-    classes: Tuple[str, ...]
+    fields: tuple[Field, ...]
+    classes: tuple[str, ...]
     views: int
-    notes: Tuple[str, ...]  # what to tell the user about the set
+    notes: tuple[str, ...]  # what to tell the user about the set
 
     def __len__(self) -> int: ...
     def name(self, index: int) -> str: ...
-    def sample(self, index: int, rng: np.random.Generator) -> Dict[str, np.ndarray]: ...
+    def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]: ...
 
 
 @dataclass(frozen=True)
 class Bad:
     """A sample that could not be read, and the name of the one that took its place (None in an evaluation)."""
+
     epoch: int
     name: str
     reason: str
-    replaced_by: Optional[str]
+    replaced_by: str | None
 
 
-Loaded = Tuple[Batch, List[Bad]]
+Loaded = tuple[Batch, list[Bad]]
 
 
-def open_training(dataset: Dataset, seed: int, batch: int, first: int, last: int, rank: int = 0, size: int = 1,
-                  dropout_masks: Sequence[DropoutMask] = ()) -> Iterator[Loaded]:
+def open_training(
+    dataset: Dataset,
+    seed: int,
+    batch: int,
+    first: int,
+    last: int,
+    rank: int = 0,
+    size: int = 1,
+    dropout_masks: Sequence[DropoutMask] = (),
+) -> Iterator[Loaded]:
     """Batches number first .. last-1 of this rank, of the run's endless shuffled sequence.
 
     Batch number m of rank r holds the positions (m * size + r) * batch and the batch - 1 following.
     """
+
     def read(number: int) -> Loaded:
         return _training_batch(dataset, seed, (number * size + rank) * batch, batch, dropout_masks)
+
     return _read_ahead(read, first, last, dataset.settings)
 
 
 def open_evaluation(dataset: Dataset, seed: int, batch: int, rank: int = 0, size: int = 1) -> Iterator[Loaded]:
     """Every sample exactly once over all ranks. Every rank gets equally many batches, padding marked not valid."""
+
     def read(number: int) -> Loaded:
         start = (number * size + rank) * batch
         return _evaluation_batch(dataset, seed, range(start, min(start + batch, len(dataset))), batch)
+
     return _read_ahead(read, 0, -(-len(dataset) // (batch * size)), dataset.settings)
 
 
-def find_bad(dataset: Dataset, seconds: float) -> Tuple[List[Bad], int]:
+def find_bad(dataset: Dataset, seconds: float) -> tuple[list[Bad], int]:
     """Read samples in order for at most `seconds`: the unreadable ones, and how many were tried."""
     bad, tried, end = [], 0, time.monotonic() + seconds
     for index in range(len(dataset)):
@@ -98,7 +115,9 @@ def find_bad(dataset: Dataset, seconds: float) -> Tuple[List[Bad], int]:
     return bad, tried
 
 
-def _training_batch(dataset: Dataset, seed: int, start: int, batch: int, dropout_masks: Sequence[DropoutMask]) -> Loaded:
+def _training_batch(
+    dataset: Dataset, seed: int, start: int, batch: int, dropout_masks: Sequence[DropoutMask]
+) -> Loaded:
     rows, bad = [], []
     for position in range(start, start + batch):
         row, failures = _replaced(dataset, seed, position)
@@ -109,7 +128,7 @@ def _training_batch(dataset: Dataset, seed: int, start: int, batch: int, dropout
     return collate(rows, batch), bad
 
 
-def _replaced(dataset: Dataset, seed: int, position: int) -> Tuple[Dict[str, np.ndarray], List[Bad]]:
+def _replaced(dataset: Dataset, seed: int, position: int) -> tuple[dict[str, np.ndarray], list[Bad]]:
     """The sample at a position or, if it is bad, the first readable one behind it in the list."""
     epoch, index = order.locate(seed, len(dataset), position)
     failures = []
@@ -140,7 +159,7 @@ def _evaluation_batch(dataset: Dataset, seed: int, indices: range, batch: int) -
     return empty, bad
 
 
-def _missing(dataset: Dataset) -> Dict[str, np.ndarray]:
+def _missing(dataset: Dataset) -> dict[str, np.ndarray]:
     return {field.name: np.full(field.shape, field.missing, field.dtype) for field in dataset.fields}
 
 
@@ -155,8 +174,10 @@ def _read_ahead(read: Callable[[int], Loaded], first: int, last: int, settings: 
         # What lies read ahead when a run ends is freed by Python's resource tracker, which complains about it.
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
         # Two batches per worker: one being made, one waiting.
-        batches = batches.mp_prefetch(grain.MultiprocessingOptions(settings.workers, per_worker_buffer_size=2),
-                                      worker_init_fn=partial(_set_up_reader, os.getpid()))
+        batches = batches.mp_prefetch(
+            grain.MultiprocessingOptions(settings.workers, per_worker_buffer_size=2),
+            worker_init_fn=partial(_set_up_reader, os.getpid()),
+        )
     iterator = iter(batches)
     try:
         yield from iterator
@@ -175,4 +196,5 @@ def _set_up_reader(parent: int, *_: int) -> None:
         while os.getppid() == parent:
             time.sleep(0.5)
         os._exit(1)
+
     threading.Thread(target=watch, daemon=True).start()

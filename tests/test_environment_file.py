@@ -1,4 +1,5 @@
 """One set of pins: environment.yaml is pyproject.toml with GPU builds."""
+
 import os
 import re
 import tomllib

@@ -1,10 +1,11 @@
 """The arrows between folders, by reading every import: what may know what, and what no file may hold."""
+
 import ast
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import List, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -12,13 +13,14 @@ from tests.helpers.paths import ROOT
 from zoo.frameworks import FRAMEWORKS
 
 FILES = sorted(path for folder in ("data", "zoo", "tools", "tests") for path in (ROOT / folder).rglob("*.py")) + [
-    ROOT / "train.py"]
+    ROOT / "train.py"
+]
 NAMES = [path.relative_to(ROOT).as_posix() for path in FILES]
 MODELS = sorted(path.parent.name for path in (ROOT / "zoo").glob("*/spec.py"))
 
 
 class Import(NamedTuple):
-    module: str     # torch.nn, zoo.models.resnet.torch, data.errors
+    module: str  # torch.nn, zoo.models.resnet.torch, data.errors
     deferred: bool  # within a function
     line: int
 
@@ -27,9 +29,9 @@ def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def imports(source: str) -> List[Import]:
+def imports(source: str) -> list[Import]:
     """Every module a source imports; `from zoo.models.resnet import torch` is zoo.models.resnet.torch."""
-    found: List[Import] = []
+    found: list[Import] = []
 
     def visit(node, deferred):
         if isinstance(node, ast.Import):
@@ -42,6 +44,7 @@ def imports(source: str) -> List[Import]:
         inner = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
         for child in ast.iter_child_nodes(node):
             visit(child, deferred or inner)
+
     visit(ast.parse(source), False)
     return found
 
@@ -59,8 +62,12 @@ def framework_of(name: str) -> str:
 
 def offenders(names, forbidden):
     """`file:line imports module` for every import that `forbidden(name, import)` is true of."""
-    return [f"{name}:{found.line} imports {found.module}" for name in names for found in imports(read(name))
-            if forbidden(name, found)]
+    return [
+        f"{name}:{found.line} imports {found.module}"
+        for name in names
+        for found in imports(read(name))
+        if forbidden(name, found)
+    ]
 
 
 def below(module: str, *roots: str) -> bool:
@@ -73,14 +80,28 @@ SHIPPED = [name for name in NAMES if not name.startswith("tests/")]
 
 
 def test_the_reader_of_imports():
-    source = "import torch.nn as nn\nfrom zoo.models.resnet import torch, spec\nfrom data.errors import UserError\n" \
-             "def f():\n    import grain\n    return lambda: __import__\nclass A:\n    import rich\n"
-    assert imports(source) == [Import("torch.nn", False, 1), Import("zoo.models.resnet.torch", False, 2),
-                               Import("zoo.models.resnet.spec", False, 2), Import("data.errors", False, 3),
-                               Import("grain", True, 5), Import("rich", False, 8)]
-    assert [framework_of(name) for name in ("zoo/models/tsm/torch.py", "zoo/trainer/paddle/world.py", "zoo/models/tsm/spec.py",
-                                            "data/x.py",
-                                            "zoo/config/loader.py")] == ["torch", "paddle", "", "", ""]
+    source = (
+        "import torch.nn as nn\nfrom zoo.models.resnet import torch, spec\nfrom data.errors import UserError\n"
+        "def f():\n    import grain\n    return lambda: __import__\nclass A:\n    import rich\n"
+    )
+    assert imports(source) == [
+        Import("torch.nn", False, 1),
+        Import("zoo.models.resnet.torch", False, 2),
+        Import("zoo.models.resnet.spec", False, 2),
+        Import("data.errors", False, 3),
+        Import("grain", True, 5),
+        Import("rich", False, 8),
+    ]
+    assert [
+        framework_of(name)
+        for name in (
+            "zoo/models/tsm/torch.py",
+            "zoo/trainer/paddle/world.py",
+            "zoo/models/tsm/spec.py",
+            "data/x.py",
+            "zoo/config/loader.py",
+        )
+    ] == ["torch", "paddle", "", "", ""]
     assert "train.py" in NAMES and {"resnet", "tsm"} <= set(MODELS)
 
 
@@ -95,17 +116,31 @@ def test_data_knows_neither_a_net_nor_a_framework():
 def test_neutral_files_import_no_framework():
     neutral = [name for name in ZOO + ["train.py"] if not framework_of(name)]
     allowed = {"zoo/weights/files.py"}  # reads what torch.save wrote
-    assert offenders(neutral, lambda name, found: below(found.module, *FRAMEWORKS)
-                     and not (name in allowed and found.deferred and below(found.module, "torch"))) == []
+    assert (
+        offenders(
+            neutral,
+            lambda name, found: (
+                below(found.module, *FRAMEWORKS)
+                and not (name in allowed and found.deferred and below(found.module, "torch"))
+            ),
+        )
+        == []
+    )
 
 
 def test_a_framework_file_imports_its_own_framework_alone():
-    assert offenders(ZOO, lambda name, found: framework_of(name) and below(
-        found.module, *(set(FRAMEWORKS) - {framework_of(name)}))) == []
+    assert (
+        offenders(
+            ZOO,
+            lambda name, found: framework_of(name) and below(found.module, *(set(FRAMEWORKS) - {framework_of(name)})),
+        )
+        == []
+    )
     for name in ZOO:
         others = [other for other in FRAMEWORKS if other != framework_of(name)]
-        assert not framework_of(name) or not [found for found in imports(read(name)) for part in found.module.split(".")
-                                              if part in others], name  # nor a sibling's file in another one
+        assert not framework_of(name) or not [
+            found for found in imports(read(name)) for part in found.module.split(".") if part in others
+        ], name  # nor a sibling's file in another one
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -117,14 +152,22 @@ def test_a_net_knows_its_framework_and_specs(model):
         framework = framework_of(name)
         allowed = [framework, "numpy"] + [f"zoo.{other}.{file}" for other in MODELS for file in ("spec", framework)]
         return not below(found.module, *allowed) and found.module.split(".")[0] not in sys.stdlib_module_names
+
     assert offenders(own, forbidden) == []
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_spec_knows_fields_laws_and_specs(model):
     allowed = ["data.batch", "zoo.models.initializers", "numpy"] + [f"zoo.{other}.spec" for other in MODELS]
-    assert offenders([f"zoo/{model}/spec.py"], lambda name, found: not below(found.module, *allowed)
-                     and found.module.split(".")[0] not in sys.stdlib_module_names) == []
+    assert (
+        offenders(
+            [f"zoo/{model}/spec.py"],
+            lambda name, found: (
+                not below(found.module, *allowed) and found.module.split(".")[0] not in sys.stdlib_module_names
+            ),
+        )
+        == []
+    )
 
 
 def test_trainers_know_no_model_and_models_no_trainer():
@@ -152,13 +195,22 @@ def test_nothing_imports_the_program_but_its_tests():
     assert offenders(DATA + ZOO + ["train.py"], lambda name, found: below(found.module, "tools")) == []
 
 
-@pytest.mark.parametrize("library, homes", [
-    ("grain", ["data/stream.py"]), ("rich", ["zoo/logs/console.py"]), ("decord", ["data/formats/video.py"]),
-    ("tensorboard", ["zoo/logs/tensorboard.py"]), ("matplotlib", ["tools/compare.py"]),
-    ("PIL", ["data/formats/images.py", "zoo/predict/overlay.py"])])  # reading, and drawing
+@pytest.mark.parametrize(
+    "library, homes",
+    [
+        ("grain", ["data/stream.py"]),
+        ("rich", ["zoo/logs/console.py"]),
+        ("decord", ["data/formats/video.py"]),
+        ("tensorboard", ["zoo/logs/tensorboard.py"]),
+        ("matplotlib", ["tools/compare.py"]),
+        ("PIL", ["data/formats/images.py", "zoo/predict/overlay.py"]),
+    ],
+)  # reading, and drawing
 def test_libraries_have_a_home(library, homes):
-    assert offenders([name for name in SHIPPED if name not in homes],
-                     lambda name, found: below(found.module, library)) == []
+    assert (
+        offenders([name for name in SHIPPED if name not in homes], lambda name, found: below(found.module, library))
+        == []
+    )
     assert all(any(below(found.module, library) for found in imports(read(home))) for home in homes)
 
 
@@ -166,16 +218,21 @@ def test_files_stay_short():
     lines = {name: len(read(name).splitlines()) for name in NAMES}
     assert {name: count for name, count in lines.items() if count > 400} == {}
     assert lines["train.py"] <= 150
-    assert [f"{name}:{number}" for name in NAMES for number, line in enumerate(read(name).splitlines(), 1)
-            if len(line) > 120] == []
+    assert [
+        f"{name}:{number}"
+        for name in NAMES
+        for number, line in enumerate(read(name).splitlines(), 1)
+        if len(line) > 120
+    ] == []
 
 
 def test_importing_the_program_loads_no_framework():
     heavy = FRAMEWORKS + ("tensorflow", "jax", "grain", "decord", "rich", "tensorboard")
     code = f"import sys, zoo, data, train; print([name for name in {heavy!r} if name in sys.modules])"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment,
-                            check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment, check=False
+    )
     assert (result.stdout.strip(), result.stderr) == ("[]", "")
 
 
@@ -185,13 +242,18 @@ def test_syntax_of_python_3_9(name):
     new = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):  # keywords that came with 3.10
-            new += [f"{word.arg}= in line {node.lineno}" for word in node.keywords
-                    if word.arg in ("kw_only", "slots") or word.arg == "strict" and getattr(node.func, "id",
-                                                                                            "") == "zip"]
+            new += [
+                f"{word.arg}= in line {node.lineno}"
+                for word in node.keywords
+                if word.arg in ("kw_only", "slots") or word.arg == "strict" and getattr(node.func, "id", "") == "zip"
+            ]
         for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
             if annotation is not None:  # X | Y is evaluated, and fails, on 3.9
-                new += [f"| in line {part.lineno}" for part in ast.walk(annotation)
-                        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.BitOr)]
+                new += [
+                    f"| in line {part.lineno}"
+                    for part in ast.walk(annotation)
+                    if isinstance(part, ast.BinOp) and isinstance(part.op, ast.BitOr)
+                ]
         if isinstance(node, ast.With) and node.items[0].context_expr.lineno > node.lineno:
             new.append(f"parentheses around the managers of line {node.lineno}")
     assert new == []
@@ -215,8 +277,16 @@ def test_nothing_is_ever_executed_from_a_file(name):
     for node in ast.walk(ast.parse(read(name))):
         if isinstance(node, ast.Call):
             called, given = ast.unparse(node.func), {word.arg: ast.unparse(word.value) for word in node.keywords}
-            if called in ("eval", "exec", "compile", "__import__", "os.system", "os.popen", "yaml.load",
-                          "yaml.unsafe_load"):
+            if called in (
+                "eval",
+                "exec",
+                "compile",
+                "__import__",
+                "os.system",
+                "os.popen",
+                "yaml.load",
+                "yaml.unsafe_load",
+            ):
                 found.append((called, node.lineno))
             if called.split(".")[0] in ("pickle", "marshal", "shelve", "dill", "joblib"):
                 found.append((called, node.lineno))

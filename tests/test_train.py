@@ -1,4 +1,5 @@
 """train.py as a user runs it: tiny nets on tiny clips, one process per run."""
+
 import json
 import os
 import random
@@ -16,12 +17,31 @@ from safetensors.numpy import load_file
 from data.demo import motion
 from tests.helpers.paths import ROOT
 
-TRAIN, DEMO, K400, CHECK_DATA, CHECK_LOG = (os.path.join(ROOT, name) for name in (
-    "train.py", "configs/tsm_demo.yaml", "configs/tsm_k400.yaml", "tools/check_data.py", "tools/check_log.py"))
+TRAIN, DEMO, K400, CHECK_DATA, CHECK_LOG = (
+    os.path.join(ROOT, name)
+    for name in (
+        "train.py",
+        "configs/tsm_demo.yaml",
+        "configs/tsm_k400.yaml",
+        "tools/check_data.py",
+        "tools/check_log.py",
+    )
+)
 SMALL = ["-o", "data.train_clips=16", "-o", "data.val_clips=8"]
-TINY = {"model.width": 8, "data.size": 16, "data.segments": 2, "data.workers": 0, "data.train_clips": 16,
-        "data.val_clips": 8, "train.epochs": 6, "train.batch": 4, "train.eval_batch": 8, "train.log_every": 1,
-        "train.save_every": "1 steps", "model.dropout": 0.5}
+TINY = {
+    "model.width": 8,
+    "data.size": 16,
+    "data.segments": 2,
+    "data.workers": 0,
+    "data.train_clips": 16,
+    "data.val_clips": 8,
+    "train.epochs": 6,
+    "train.batch": 4,
+    "train.eval_batch": 8,
+    "train.log_every": 1,
+    "train.save_every": "1 steps",
+    "model.dropout": 0.5,
+}
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +107,18 @@ def test_a_run_leaves_what_it_promises(straight):
 
 def test_the_log_satisfies_airank(straight):
     folder, _ = straight
-    done = run([sys.executable, CHECK_LOG, os.path.join(folder, "airank.log"), "--strict", "--samples", "16",
-                "--target", "0.95"])
+    done = run(
+        [
+            sys.executable,
+            CHECK_LOG,
+            os.path.join(folder, "airank.log"),
+            "--strict",
+            "--samples",
+            "16",
+            "--target",
+            "0.95",
+        ]
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -107,8 +137,14 @@ def test_killed_at_random_and_resumed_ends_bit_identical(clips, straight, tmp_pa
     folder, rng, kills = tmp_path / "run", random.Random(5), 0
     words = command(clips, "--resume", folder)
     while kills < 4:
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-                                   env={**os.environ, "OMP_NUM_THREADS": "1"})
+        process = subprocess.Popen(
+            words,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
         start, before = time.monotonic(), len(lines(folder))
         # Kill once a random number of events has come since the start, so that slow machines get through too.
         wanted = rng.randint(1, 12)
@@ -141,13 +177,19 @@ def lines(folder):
 
 def _history(folder):
     from zoo.logs.journal import history
+
     return history(str(folder))
 
 
 def test_sigterm_saves_says_so_and_exits_143(clips, straight, tmp_path):
     folder = tmp_path / "run"
-    process = subprocess.Popen(command(clips, "--out", folder, train__save_every="100 epochs"), stdout=subprocess.PIPE,
-                               text=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    process = subprocess.Popen(
+        command(clips, "--out", folder, train__save_every="100 epochs"),
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     while len(lines(folder)) < 6:
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
@@ -167,7 +209,8 @@ def test_a_full_disk_is_one_message_and_nothing_is_lost(clips, straight, tmp_pat
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.strip().splitlines()[-1] == (
         "error: the run's folder cannot be written to: File too large. What was saved before is whole; make room and "
-        "go on with --resume")
+        "go on with --resume"
+    )
     assert sorted(os.listdir(os.path.join(folder, "checkpoints")))[-3:] == [f"step-{n:08d}" for n in (1, 2, 3)]
     assert run(resume).returncode == 0
     assert same(weights(folder, 24), weights(straight[0], 24))
@@ -176,8 +219,11 @@ def test_a_full_disk_is_one_message_and_nothing_is_lost(clips, straight, tmp_pat
 def test_evaluation_alone_repeats_the_number(clips, straight):
     folder, _ = straight
     accuracy = [event for event in events(folder) if event["event"] == "eval"][-1]["accuracy"]
-    for source in (["--weights", f"{folder}/checkpoints/last"], ["--resume", folder],
-                   ["--weights", f"{folder}/checkpoints/last/model.safetensors"]):
+    for source in (
+        ["--weights", f"{folder}/checkpoints/last"],
+        ["--resume", folder],
+        ["--weights", f"{folder}/checkpoints/last/model.safetensors"],
+    ):
         done = run(command(clips, "--eval-only", *source, train__eval_batch=3))
         assert done.returncode == 0, done.stderr
         assert f"top1 {accuracy:.4f}" in done.stdout and "over 8 samples" in done.stdout
@@ -259,6 +305,7 @@ def test_ten_clips_three_crops_and_pictures(clips, tmp_path):
     import cv2
 
     from data.formats.video import video_frames
+
     root = tmp_path / "pictures"
     for split in ("train", "val"):
         rows = []
@@ -270,29 +317,47 @@ def test_ten_clips_three_crops_and_pictures(clips, tmp_path):
             rows.append(f"{path} {number} {int(label) // 2}\n")
         (root / f"{split}.list").write_text("".join(rows))
     changes = {key: value for key, value in TINY.items() if key not in ("data.train_clips", "data.val_clips")}
-    pairs = [word for key, value in {**changes, "data.name": "kinetics", "data.root": root, "data.flip_pairs": "[]",
-                                     "data.eval_sampling": "dense", "data.eval_crops": 3, "train.eval_batch": 2}.items()
-             for word in ("-o", f"{key}={value}")]
+    pairs = [
+        word
+        for key, value in {
+            **changes,
+            "data.name": "kinetics",
+            "data.root": root,
+            "data.flip_pairs": "[]",
+            "data.eval_sampling": "dense",
+            "data.eval_crops": 3,
+            "train.eval_batch": 2,
+        }.items()
+        for word in ("-o", f"{key}={value}")
+    ]
     done = run([sys.executable, TRAIN, "-c", DEMO, *pairs, "--max-steps", "1", "--out", str(tmp_path / "run")])
     assert done.returncode == 0, done.stderr
     assert "the head has 4 outputs (4 classes in the data)" in done.stdout and "over 8 samples" in done.stdout
 
 
-@pytest.mark.parametrize("words, said", [
-    ([], "no recipe: name one with -c"),
-    (["-c", "configs/nothing.yaml"], "configs/nothing.yaml: cannot read this recipe"),
-    (["-c", "configs/tsm_demo.yaml", "-o", "shift_place=none"], "did you mean model.shift_place?"),
-    (["-c", "configs/tsm_demo.yaml", "-o", "model.shift_place=nome"], "did you mean none?"),
-    (["-c", "configs/tsm_demo.yaml", "-o", "model.name=tsn"],
-     "there is no model 'tsn'; there are: arcface, deeplabv3plus, resnet, tsm"),
-    (["-c", "configs/tsm_demo.yaml", "-o", "model.decay=all"], "unknown key for model.name=tsm"),
-    (["-c", "configs/tsm_demo.yaml", "--device", "cuda:7"], "there is no cuda:7 here"),
-    (["-c", "configs/tsm_demo.yaml", "--eval-only"], "name what to evaluate"),
-    (["-c", "configs/tsm_demo.yaml", "--resume", "--max-steps", "1"], "there is no run runs/tsm_demo"),
-    (["-c", "configs/tsm_demo.yaml", "-o", "model.num_classes=3"], "model.num_classes: the net has 3 outputs"),
-    (["-c", "configs/tsm_demo.yaml", "-o", "model.temporal_pool=true", "-o", "data.segments=3"], "model.temporal_pool"),
-    (["-c", "configs/tsm_demo.yaml", "--weights", "nowhere.safetensors"], "nowhere.safetensors"),
-])
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ([], "no recipe: name one with -c"),
+        (["-c", "configs/nothing.yaml"], "configs/nothing.yaml: cannot read this recipe"),
+        (["-c", "configs/tsm_demo.yaml", "-o", "shift_place=none"], "did you mean model.shift_place?"),
+        (["-c", "configs/tsm_demo.yaml", "-o", "model.shift_place=nome"], "did you mean none?"),
+        (
+            ["-c", "configs/tsm_demo.yaml", "-o", "model.name=tsn"],
+            "there is no model 'tsn'; there are: arcface, deeplabv3plus, resnet, tsm",
+        ),
+        (["-c", "configs/tsm_demo.yaml", "-o", "model.decay=all"], "unknown key for model.name=tsm"),
+        (["-c", "configs/tsm_demo.yaml", "--device", "cuda:7"], "there is no cuda:7 here"),
+        (["-c", "configs/tsm_demo.yaml", "--eval-only"], "name what to evaluate"),
+        (["-c", "configs/tsm_demo.yaml", "--resume", "--max-steps", "1"], "there is no run runs/tsm_demo"),
+        (["-c", "configs/tsm_demo.yaml", "-o", "model.num_classes=3"], "model.num_classes: the net has 3 outputs"),
+        (
+            ["-c", "configs/tsm_demo.yaml", "-o", "model.temporal_pool=true", "-o", "data.segments=3"],
+            "model.temporal_pool",
+        ),
+        (["-c", "configs/tsm_demo.yaml", "--weights", "nowhere.safetensors"], "nowhere.safetensors"),
+    ],
+)
 def test_mistakes_end_in_one_message(clips, tmp_path, words, said):
     os.symlink(os.path.join(ROOT, "configs"), tmp_path / "configs")
     words = words + (["-o", f"data.root={clips}", *SMALL] if words else [])
@@ -311,9 +376,11 @@ def test_without_data_the_folder_and_the_demo_are_named(tmp_path):
 
 def test_without_imagenet_weights_the_file_to_place_is_named(clips, tmp_path):
     pairs = ["-o", f"data.root={clips}", "-o", "data.name=motion", *SMALL, "-o", f"weights_dir={tmp_path}/weights"]
-    code = ("import sys, urllib.request, zoo.weights.imagenet as i\n"
-            "def refused(url, path): raise OSError('no network')\n"
-            "i.download = refused\nimport train\nsys.exit(train.main(sys.argv[1:]))")
+    code = (
+        "import sys, urllib.request, zoo.weights.imagenet as i\n"
+        "def refused(url, path): raise OSError('no network')\n"
+        "i.download = refused\nimport train\nsys.exit(train.main(sys.argv[1:]))"
+    )
     done = run([sys.executable, "-c", code, "-c", K400, *pairs, "--out", str(tmp_path / "run")])
     assert done.returncode == 2, done.stderr
     assert "resnet50-0676ba61.pth" in done.stderr and "-o model.pretrained=null" in done.stderr
@@ -331,12 +398,23 @@ def test_print_config_tells_where_values_come_from(clips):
 def test_pretrained_and_foreign_weights_start_a_run(clips, straight, tmp_path):
     """A device_batch ImageNet file with another head, then a checkpoint of another set with and without its head."""
     from safetensors.numpy import save_file
+
     tensors = load_file(os.path.join(straight[0], "checkpoints/last/model.safetensors"))
     imagenet = {**tensors, "fc.weight": np.ones((1000, 64), np.float32), "fc.bias": np.ones(1000, np.float32)}
     os.mkdir(tmp_path / "weights")
     save_file(imagenet, tmp_path / "weights" / "resnet18_imagenet.safetensors", {"origin": "a test"})
-    done = run(command(clips, "--out", tmp_path / "a", "--max-steps", 1, model__pretrained="imagenet",
-                       weights_dir=tmp_path / "weights", optim__lr=0))
+    done = run(
+        command(
+            clips,
+            "--out",
+            tmp_path / "a",
+            "--max-steps",
+            1,
+            model__pretrained="imagenet",
+            weights_dir=tmp_path / "weights",
+            optim__lr=0,
+        )
+    )
     assert done.returncode == 0, done.stderr
     assert "weights: 100 tensors from" in done.stdout and "2 drawn anew" in done.stdout and "a test" in done.stdout
     found = weights(tmp_path / "a", 1)
@@ -353,25 +431,34 @@ def test_pretrained_and_foreign_weights_start_a_run(clips, straight, tmp_path):
 
 def test_a_signal_at_any_moment_of_a_step_is_answered_by_saving(clips, tmp_path):
     """Here while a step is being logged, which is after it looked for signals: the next one saves."""
-    code = ("import os, signal, sys, train\n"
-            "from zoo.logs.throughput import Throughput\n"
-            "lap = Throughput.lap\n"
-            "Throughput.lap = lambda *words: (os.kill(os.getpid(), signal.SIGTERM), lap(*words))[1]\n"
-            "sys.exit(train.main(sys.argv[1:]))")
+    code = (
+        "import os, signal, sys, train\n"
+        "from zoo.logs.throughput import Throughput\n"
+        "lap = Throughput.lap\n"
+        "Throughput.lap = lambda *words: (os.kill(os.getpid(), signal.SIGTERM), lap(*words))[1]\n"
+        "sys.exit(train.main(sys.argv[1:]))"
+    )
     folder = tmp_path / "run"
-    done = run([sys.executable, "-c", code, *command(clips, "--out", folder, train__save_every="100 epochs")[2:]],
-               cwd=ROOT)
+    done = run(
+        [sys.executable, "-c", code, *command(clips, "--out", folder, train__save_every="100 epochs")[2:]], cwd=ROOT
+    )
     assert done.returncode == 143 and f"--resume {folder}" in done.stdout, done.stderr
     assert os.readlink(folder / "checkpoints" / "last") == "step-00000002"
 
 
 def test_ctrl_c_saves_although_the_readers_get_it_too(clips, tmp_path):
     folder = tmp_path / "run"
-    process = subprocess.Popen(command(clips, "--out", folder, data__workers=1, train__save_every="100 epochs",
-                                       train__eval_every="100 epochs"),  # whose readers would just be starting
-                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
-                               start_new_session=True,
-                               env={**os.environ, "OMP_NUM_THREADS": "1"})
+    process = subprocess.Popen(
+        command(
+            clips, "--out", folder, data__workers=1, train__save_every="100 epochs", train__eval_every="100 epochs"
+        ),  # whose readers would just be starting
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     while len(lines(folder)) < 4:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does

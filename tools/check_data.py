@@ -1,10 +1,11 @@
 """Read every sample of a recipe's data once and name those that cannot be read: before a long run, not during it."""
+
 import argparse
 import sys
 from pathlib import Path
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from typing import List, Optional
 
 import data
 from data.errors import UserError
@@ -12,12 +13,18 @@ from data.stream import find_bad
 from zoo.run import cli
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Exit code 0: all readable, 1: some are not, 2: no data to read."""
     parser = argparse.ArgumentParser(prog="check_data.py", description=__doc__)
     parser.add_argument("-c", "--config", metavar="FILE", required=True, help="recipe whose data section is read")
-    parser.add_argument("-o", "--override", metavar="KEY=VALUE", action="append", default=[],
-                        help="as for train.py, such as -o data.root=/data/k400")
+    parser.add_argument(
+        "-o",
+        "--override",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="as for train.py, such as -o data.root=/data/k400",
+    )
     arguments = parser.parse_args(argv)
     recipe = ["-c", arguments.config] + [word for pair in arguments.override for word in ("-o", pair)]
     try:

@@ -1,10 +1,12 @@
 """Reads AI-Rank training logs as people submit them: what they say, and where they leave the rules."""
+
 import argparse
 import json
 import re
 import sys
+from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 EPILOG = """\
 time_to_target, total_time and samples_per_s are worked out from the time stamps by the definitions of the rules
@@ -17,19 +19,24 @@ NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 COLON, SEC = r"\s*[:：]\s*", r"\s*(?:sec)?"
 TAG = re.compile("(?=AI-Rank-log)", re.I)
 STAMP = re.compile(r"AI-Rank-log\s+(?P<time>\d{10}(?:\.\d+)?)\s+")
-EVENTS = {kind: re.compile(kind + rest) for kind, rest in {  # in the order of the rules
-    "load_data": rf"(?:\s*,?\s*checksum{COLON}(?P<text>\S*))?",
-    "test_begin": "",
-    "eval_accuracy": rf"{COLON}(?P<value>{NUMBER}|[-+]?inf|nan)"
-                     rf"(?:\s*,\s*(?P<text>total_epoch_cnt|global_step){COLON}(?P<counter>\d+(?:\.\d+)?))?",
-    "target_quality_time": rf"{COLON}(?P<value>{NUMBER}){SEC}",
-    "test_finish": "",
-    "total_use_time": rf"{COLON}(?P<value>{NUMBER}){SEC}",
-    "avg_ips": rf"{COLON}(?P<value>{NUMBER})\s*(?P<text>[A-Za-z]*\s*/\s*s(?:ec)?)?"}.items()}
+EVENTS = {
+    kind: re.compile(kind + rest)
+    for kind, rest in {  # in the order of the rules
+        "load_data": rf"(?:\s*,?\s*checksum{COLON}(?P<text>\S*))?",
+        "test_begin": "",
+        "eval_accuracy": rf"{COLON}(?P<value>{NUMBER}|[-+]?inf|nan)"
+        rf"(?:\s*,\s*(?P<text>total_epoch_cnt|global_step){COLON}(?P<counter>\d+(?:\.\d+)?))?",
+        "target_quality_time": rf"{COLON}(?P<value>{NUMBER}){SEC}",
+        "test_finish": "",
+        "total_use_time": rf"{COLON}(?P<value>{NUMBER}){SEC}",
+        "avg_ips": rf"{COLON}(?P<value>{NUMBER})\s*(?P<text>[A-Za-z]*\s*/\s*s(?:ec)?)?",
+    }.items()
+}
 PLACE = dict(zip(EVENTS, (0, 1, 2, 2, 3, 4, 5)))  # a target may stand between evaluations
 EXACT = re.compile(
     r"AI-Rank-log \d{10}\.\d+ (load_data, checksum:\S+|test_begin|eval_accuracy:N, total_epoch_cnt:N|test_finish|"
-    r"target_quality_time:Nsec|total_use_time:Nsec|avg_ips:Nimages/sec)".replace("N", r"\d+(\.\d+)?"))
+    r"target_quality_time:Nsec|total_use_time:Nsec|avg_ips:Nimages/sec)".replace("N", r"\d+(\.\d+)?")
+)
 INFERENCE = re.compile(r"sampleid|test_end|total_accuracy|total_samples_cnt|warmup_|\w*latency|target_qps|samples_cnt_")
 PLACEHOLDER = re.compile(r"[xX?*._<>-]*|missing|none|null|todo|tbd|checksum|md5", re.I)
 
@@ -38,28 +45,28 @@ class Event(NamedTuple):
     kind: str
     time: Decimal
     line: int
-    value: Optional[Decimal] = None    # accuracy as printed, seconds or samples per second; None if not a number
-    text: Optional[str] = None         # checksum, name of the counter, or unit
-    counter: Optional[Decimal] = None  # as printed
+    value: Decimal | None = None  # accuracy as printed, seconds or samples per second; None if not a number
+    text: str | None = None  # checksum, name of the counter, or unit
+    counter: Decimal | None = None  # as printed
 
 
 class Log(NamedTuple):
-    kind: str                          # training, inference or other
-    events: List[Event]
-    form: Dict[str, List[int]]         # how lines differ from the form of the rules -> their numbers
+    kind: str  # training, inference or other
+    events: list[Event]
+    form: dict[str, list[int]]  # how lines differ from the form of the rules -> their numbers
 
     @property
-    def evals(self) -> List[Event]:
+    def evals(self) -> list[Event]:
         return [event for event in self.events if event.kind == "eval_accuracy"]
 
     @property
     def percent(self) -> bool:
         return any(event.value is not None and event.value > 1 for event in self.evals)
 
-    def first(self, kind: str) -> Optional[Event]:
+    def first(self, kind: str) -> Event | None:
         return next((event for event in self.events if event.kind == kind), None)
 
-    def epochs(self, event: Optional[Event]) -> Optional[Decimal]:
+    def epochs(self, event: Event | None) -> Decimal | None:
         """Epochs done at an evaluation: one more than the counter where it starts at 0. None for other counters."""
         if event is None or event.counter is None or event.text != "total_epoch_cnt":
             return None
@@ -68,29 +75,31 @@ class Log(NamedTuple):
 
 def parse(lines: Iterable[str]) -> Log:
     """The events of a training log, wherever the tag stands in a line; an inference log has none."""
-    events: List[Event] = []
-    form: Dict[str, List[int]] = {}
+    events: list[Event] = []
+    form: dict[str, list[int]] = {}
     inference = False
     for number, line in enumerate(lines, 1):
         before, *pieces = TAG.split(line.rstrip("\r\n"))  # several: lines of several ranks may be glued together
         for piece in pieces:
             stamp = STAMP.match(piece)
-            text = piece[stamp.end():] if stamp else ""
+            text = piece[stamp.end() :] if stamp else ""
             inference |= bool(INFERENCE.match(text)) or piece.startswith("AI-Rank-Log") and before.strip().endswith("[")
             event, rest = _event(text, Decimal(stamp["time"]), number) if stamp else (None, "")
             events += [event] if event else []
-            differs = {"the tag without a time stamp and an event": event is None,
-                       "a dash in front of the tag": event and before.strip() == "-",
-                       "other text in front of the tag": event and before.strip("- "),
-                       "other text glued behind the event": event and rest,
-                       "blanks, names or units unlike the rules'": event and not rest and not EXACT.fullmatch(piece)}
+            differs = {
+                "the tag without a time stamp and an event": event is None,
+                "a dash in front of the tag": event and before.strip() == "-",
+                "other text in front of the tag": event and before.strip("- "),
+                "other text glued behind the event": event and rest,
+                "blanks, names or units unlike the rules'": event and not rest and not EXACT.fullmatch(piece),
+            }
             for what in (what for what, does in differs.items() if does):
                 form.setdefault(what, []).append(number)
             before = piece
     return Log("inference" if inference else "training" if events else "other", [] if inference else events, form)
 
 
-def _event(text: str, time: Decimal, line: int) -> Tuple[Optional[Event], str]:
+def _event(text: str, time: Decimal, line: int) -> tuple[Event | None, str]:
     """The event a text begins with, and what is glued behind it."""
     for kind, pattern in EVENTS.items():
         match = pattern.match(text)
@@ -98,17 +107,17 @@ def _event(text: str, time: Decimal, line: int) -> Tuple[Optional[Event], str]:
             given = match.groupdict()
             value, counter = (None if given.get(key) is None else Decimal(given[key]) for key in ("value", "counter"))
             value = value if value is not None and value.is_finite() else None
-            return Event(kind, time, line, value, given.get("text"), counter), text[match.end():].strip(" -")
+            return Event(kind, time, line, value, given.get("text"), counter), text[match.end() :].strip(" -")
     return None, ""
 
 
-def reached(log: Log, target: Optional[Decimal]) -> Optional[Event]:
+def reached(log: Log, target: Decimal | None) -> Event | None:
     """The first evaluation at or above the target; each is a fraction, or percent if above 1."""
     want = target and (target / 100 if target > 1 else target) * (100 if log.percent else 1)
     return next((event for event in log.evals if want and event.value is not None and event.value >= want), None)
 
 
-def throughput(log: Log, samples: Optional[int], warmup: int) -> Optional[Decimal]:
+def throughput(log: Log, samples: int | None, warmup: int) -> Decimal | None:
     """avg_ips by definition, up to test_finish or else the last evaluation."""
     evals = [event for event in log.evals if log.epochs(event) is not None]
     since = next((event for event in evals if log.epochs(event) == warmup), None) if warmup else log.first("test_begin")
@@ -118,25 +127,36 @@ def throughput(log: Log, samples: Optional[int], warmup: int) -> Optional[Decima
     return (log.epochs(evals[-1]) - warmup) * samples / seconds if seconds > 0 else None
 
 
-def measure(log: Log, target: Optional[Decimal], samples: Optional[int] = None, warmup: int = 0) -> Dict[str, Any]:
+def measure(log: Log, target: Decimal | None, samples: int | None = None, warmup: int = 0) -> dict[str, Any]:
     """What a log declares, and the same worked out from its time stamps; None for what is not there."""
     begin, finish, reach = log.first("test_begin"), log.first("test_finish"), reached(log, target)
     counters = [str(event.counter) for event in log.evals if event.counter is not None]
     best = max((event for event in log.evals if event.value is not None), key=lambda event: event.value, default=None)
     said = {kind: log.first(kind) or Event(kind, Decimal(0), 0) for kind in EVENTS}
-    return {key: float(value) if isinstance(value, Decimal) else value for key, value in {
-        "kind": log.kind, "checksum": said["load_data"].text, "evaluations": len(log.evals),
-        "counters": f"{counters[0]}..{counters[-1]}" if counters else None,
-        "accuracy_unit": best and ("percent" if log.percent else "fraction"), "best": best and best.value,
-        "best_counter": best and best.counter, "best_epoch": log.epochs(best),
-        "target_quality_time": said["target_quality_time"].value, "target_epoch": log.epochs(reach),
-        "time_to_target": reach.time - begin.time if reach and begin else None,
-        "total_use_time": said["total_use_time"].value,
-        "total_time": finish.time - begin.time if finish and begin else None, "avg_ips": said["avg_ips"].value,
-        "avg_ips_unit": said["avg_ips"].text, "samples_per_s": throughput(log, samples, warmup)}.items()}
+    return {
+        key: float(value) if isinstance(value, Decimal) else value
+        for key, value in {
+            "kind": log.kind,
+            "checksum": said["load_data"].text,
+            "evaluations": len(log.evals),
+            "counters": f"{counters[0]}..{counters[-1]}" if counters else None,
+            "accuracy_unit": best and ("percent" if log.percent else "fraction"),
+            "best": best and best.value,
+            "best_counter": best and best.counter,
+            "best_epoch": log.epochs(best),
+            "target_quality_time": said["target_quality_time"].value,
+            "target_epoch": log.epochs(reach),
+            "time_to_target": reach.time - begin.time if reach and begin else None,
+            "total_use_time": said["total_use_time"].value,
+            "total_time": finish.time - begin.time if finish and begin else None,
+            "avg_ips": said["avg_ips"].value,
+            "avg_ips_unit": said["avg_ips"].text,
+            "samples_per_s": throughput(log, samples, warmup),
+        }.items()
+    }
 
 
-def deviations(log: Log, target: Optional[Decimal], samples: Optional[int] = None, warmup: int = 0) -> List[str]:
+def deviations(log: Log, target: Decimal | None, samples: int | None = None, warmup: int = 0) -> list[str]:
     """Every way in which a log does not keep to the rules; empty if it keeps to all."""
     if log.kind != "training":
         tagged = f"no event of the rules; {sum(map(len, log.form.values()))} lines carry the tag"
@@ -145,7 +165,7 @@ def deviations(log: Log, target: Optional[Decimal], samples: Optional[int] = Non
     return form + _order(log) + _evaluations(log) + _times(log, target) + _speed(log, samples, warmup)
 
 
-def _order(log: Log) -> List[str]:
+def _order(log: Log) -> list[str]:
     kinds = [event.kind for event in log.events]
     found = [f"no {kind}" for kind in EVENTS if kind not in kinds and kind != "target_quality_time"]
     found += [f"{kind} {kinds.count(kind)} times" for kind in EVENTS if kind[0] != "e" and kinds.count(kind) > 1]
@@ -158,7 +178,7 @@ def _order(log: Log) -> List[str]:
     return found + [f"the checksum is {text}" for text in sums[:1] if PLACEHOLDER.fullmatch(text)]
 
 
-def _evaluations(log: Log) -> List[str]:
+def _evaluations(log: Log) -> list[str]:
     found = [f"line {event.line}: the accuracy is not a number" for event in log.evals if event.value is None]
     found += ["accuracies are in percent"] if log.percent else []
     others = {event.text or "nothing" for event in log.evals if event.text != "total_epoch_cnt"}
@@ -169,15 +189,18 @@ def _evaluations(log: Log) -> List[str]:
     if any(after <= before for before, after in zip(done, done[1:])):
         found.append("the epoch counter does not rise with every evaluation")
     elif all(count % 1 == 0 for count in done[:-1]):  # a run may end within an epoch
-        found += [f"the epoch counter does not go 1, 2, 3 ...: {log.evals[i].counter} at evaluation {i + 1}"
-                  for i, count in enumerate(done) if count % 1 == 0 and count != i + 1][:1]
+        found += [
+            f"the epoch counter does not go 1, 2, 3 ...: {log.evals[i].counter} at evaluation {i + 1}"
+            for i, count in enumerate(done)
+            if count % 1 == 0 and count != i + 1
+        ][:1]
     marks = zip([0] + done, done, [log.first("test_begin") or log.evals[0]] + log.evals, log.evals)
     paces = sorted((after.time - before.time) / (now - then) for then, now, before, after in marks if now > then)
     odd = paces and paces[0] * 100 < paces[len(paces) // 2]
     return found + ([f"an epoch in {paces[0]:.3f} s, far below the others: time stamps made by hand?"] if odd else [])
 
 
-def _times(log: Log, target: Optional[Decimal]) -> List[str]:
+def _times(log: Log, target: Decimal | None) -> list[str]:
     found, declared, reach = [], log.first("target_quality_time"), reached(log, target)
     index = log.events.index(declared) if declared else 0
     behind = log.events[index - 1] if index and log.events[index - 1].kind == "eval_accuracy" else None
@@ -194,7 +217,7 @@ def _times(log: Log, target: Optional[Decimal]) -> List[str]:
     return found
 
 
-def _speed(log: Log, samples: Optional[int], warmup: int) -> List[str]:
+def _speed(log: Log, samples: int | None, warmup: int) -> list[str]:
     said, speed = log.first("avg_ips"), throughput(log, samples, warmup)
     if samples is None or said is None:
         return []
@@ -205,14 +228,14 @@ def _speed(log: Log, samples: Optional[int], warmup: int) -> List[str]:
     return [f"avg_ips is {said.value}, by definition {speed:.3f}"] if abs(said.value - speed) > slack else []
 
 
-def render(report: Dict[str, Any]) -> str:
+def render(report: dict[str, Any]) -> str:
     """A report for a person."""
     facts = {key: value for key, value in report.items() if key not in ("file", "deviations") and value is not None}
     lines = [f"  {key:<19} {f'{value:.10g}' if isinstance(value, float) else value}" for key, value in facts.items()]
     return "\n".join([report["file"]] + lines + [f"  deviates: {text}" for text in report["deviations"] or ["nowhere"]])
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run the command line; the exit code."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("check_log.py", description=__doc__, epilog=EPILOG, formatter_class=raw)

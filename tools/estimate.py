@@ -1,4 +1,5 @@
 """What a recipe needs of every process, before anything starts: bytes of memory, and what travels in an update."""
+
 import argparse
 import importlib.util
 import math
@@ -6,18 +7,18 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import data
-from zoo.models import load_spec
-from zoo.models import resolve_arch
-from zoo.models import load_model_class
 from data.batch import Field
 from data.errors import UserError
 from zoo import tasks
+from zoo.models import load_model_class, load_spec, resolve_arch
 from zoo.run import cli, schedule
 from zoo.trainer import sharding
 
@@ -42,9 +43,20 @@ LOGITS = {"torch": 1, "paddle": 1, "mindspore": 4}
 ROWS = {"torch": 4, "paddle": 4, "mindspore": 4}
 UPDATE = {"torch": 0, "paddle": 0, "mindspore": 2}  # beside the gradient, where all rows are used: products of it
 # A run that hardly needs anything for itself.
-TINY = ["model.variant=insightface", "model.depth=18", "model.width=8", "model.embedding=8", "data.size=16",
-        "data.num_classes=10", "data.val_pairs=10", "data.workers=0", "train.batch=4", "train.global_batch=4",
-        "train.eval_batch=10", "train.steps=2"]
+TINY = [
+    "model.variant=insightface",
+    "model.depth=18",
+    "model.width=8",
+    "model.embedding=8",
+    "data.size=16",
+    "data.num_classes=10",
+    "data.val_pairs=10",
+    "data.workers=0",
+    "train.batch=4",
+    "train.global_batch=4",
+    "train.eval_batch=10",
+    "train.steps=2",
+]
 
 
 class Row(NamedTuple):
@@ -53,10 +65,11 @@ class Row(NamedTuple):
     remark: str = ""
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run the command line; the exit code."""
-    parser = argparse.ArgumentParser(prog="estimate.py", description=__doc__, epilog=EPILOG,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="estimate.py", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-c", "--config", metavar="FILE", required=True, help="recipe, as for train.py")
     parser.add_argument("--world", type=int, metavar="N", default=1, help="number of processes; default 1")
     parser.add_argument("-o", "--override", metavar="KEY=VALUE", action="append", default=[], help="as for train.py")
@@ -79,7 +92,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     return 0
 
 
-def estimate(request: cli.Request, size: int) -> Tuple[List[Row], List[Row], str]:
+def estimate(request: cli.Request, size: int) -> tuple[list[Row], list[Row], str]:
     """Rows of memory, rows of messages, and a line on the run. Raises UserError."""
     cfg = request.config
     batch_plan = schedule.batch_plan(cfg.train, size)
@@ -89,22 +102,41 @@ def estimate(request: cli.Request, size: int) -> Tuple[List[Row], List[Row], str
     arch = resolve_arch(spec, cfg.model, train_set.fields, len(train_set.classes))
     split = {name: spec.shapes(arch)[name] for name in getattr(spec, "SHARDS", {})}
     whole = {name: shape for name, shape in spec.shapes(arch).items() if name not in split}
-    trained = [name for name in (*whole, *split)
-               if not name.endswith((".running_mean", ".running_var")) and spec.lr_and_decay_scale(arch, name)[0]]
+    trained = [
+        name
+        for name in (*whole, *split)
+        if not name.endswith((".running_mean", ".running_var")) and spec.lr_and_decay_scale(arch, name)[0]
+    ]
     replicated, statistics = bytes_of(whole), bytes_of({name: whole[name] for name in whole if name not in trained})
     moving = replicated - statistics
     half = cfg.train.precision != "fp32"
 
-    memory = [Row("program", program(cfg.framework, min(size, 2)),
-                  f"Python and {cfg.framework}, with next to no tensors"),
-              Row("weights", replicated), Row("momentum", moving), Row("gradients", moving)]
+    memory = [
+        Row("program", program(cfg.framework, min(size, 2)), f"Python and {cfg.framework}, with next to no tensors"),
+        Row("weights", replicated),
+        Row("momentum", moving),
+        Row("gradients", moving),
+    ]
     messages = []
     if size > 1:
         messages.append(Row("gradients", moving // (2 if cfg.train.fp16_allreduce else 1), "summed over processes"))
-    kept = activations(request.resolved["model.name"].value, arch, spec.dropout_masks(arch), train_set.fields[0],
-                       batch_plan.batch, half)
-    memory.append(Row("activations", kept or 0, f"of {batch_plan.batch} samples" if kept is not None
-                      else "unknown: PyTorch, which tells them, is not installed"))
+    kept = activations(
+        request.resolved["model.name"].value,
+        arch,
+        spec.dropout_masks(arch),
+        train_set.fields[0],
+        batch_plan.batch,
+        half,
+    )
+    memory.append(
+        Row(
+            "activations",
+            kept or 0,
+            f"of {batch_plan.batch} samples"
+            if kept is not None
+            else "unknown: PyTorch, which tells them, is not installed",
+        )
+    )
     for name, (count, width) in split.items():
         samples = batch_plan.batch * batch_plan.ranks
         rate = getattr(task.objective(cfg.task), "sample_rate", 1.0)
@@ -112,22 +144,27 @@ def estimate(request: cli.Request, size: int) -> Tuple[List[Row], List[Row], str
         held = last - first
         used = held if rate == 1 else sharding.used(held, rate, samples * batch_plan.accumulate)
         rows = held * width * FLOAT
-        memory += [Row(name, rows, f"{held:,} of {count:,} rows"), Row(f"{name}, momentum", rows),
-                   Row(f"{name}, gradient", used * width * FLOAT, f"of {used:,} rows"),
-                   Row("logits", LOGITS[cfg.framework] * samples * used * FLOAT,
-                       f"{samples:,} samples x {used:,} rows")]
+        memory += [
+            Row(name, rows, f"{held:,} of {count:,} rows"),
+            Row(f"{name}, momentum", rows),
+            Row(f"{name}, gradient", used * width * FLOAT, f"of {used:,} rows"),
+            Row("logits", LOGITS[cfg.framework] * samples * used * FLOAT, f"{samples:,} samples x {used:,} rows"),
+        ]
         copies = (ROWS if rate < 1 else UPDATE)[cfg.framework]
         if copies:
             memory.append(Row(f"{name}, rows used", copies * used * width * FLOAT, "copies while they move"))
         if size > 1:
             features = samples * width * FLOAT * batch_plan.accumulate
-            messages += [Row("embeddings", features, "gathered"), Row("their gradient", features, "summed"),
-                         Row("maxima, sums, targets", 3 * samples * FLOAT * batch_plan.accumulate)]
+            messages += [
+                Row("embeddings", features, "gathered"),
+                Row("their gradient", features, "summed"),
+                Row("maxima, sums, targets", 3 * samples * FLOAT * batch_plan.accumulate),
+            ]
     head = f"{size} process(es), {schedule.describe(batch_plan, cfg.optim)}; {'16 bits' if half else 'fp32'}"
     return memory, messages, head
 
 
-def bytes_of(shapes: Dict[str, Sequence[int]]) -> int:
+def bytes_of(shapes: dict[str, Sequence[int]]) -> int:
     return FLOAT * sum(math.prod(shape) for shape in shapes.values())
 
 
@@ -136,20 +173,38 @@ def program(framework: str, processes: int) -> int:
     if importlib.util.find_spec(framework) is None:
         raise UserError(f"{framework} is not installed here: pip install '.[{framework}]'")
     with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, "tools/launch.py", f"1x{processes}", "--logs", f"{folder}/logs", "--out",
-                 f"{folder}/run", "-c", "configs/arcface_synthetic.yaml", "--framework", framework, "--device", "cpu"]
+        words = [
+            sys.executable,
+            "tools/launch.py",
+            f"1x{processes}",
+            "--logs",
+            f"{folder}/logs",
+            "--out",
+            f"{folder}/run",
+            "-c",
+            "configs/arcface_synthetic.yaml",
+            "--framework",
+            framework,
+            "--device",
+            "cpu",
+        ]
         words += [word for setting in TINY for word in ("-o", setting)]
         # A process of its own, so that no child but these counts.
-        code = (f"import resource, subprocess\nfailed = subprocess.run({words}).returncode\n"
-                "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\nraise SystemExit(failed)")
+        code = (
+            f"import resource, subprocess\nfailed = subprocess.run({words}).returncode\n"
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\nraise SystemExit(failed)"
+        )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
-        raise UserError(f"a tiny run in {framework} failed, so its memory is unknown:\n"
-                        + (done.stdout + done.stderr)[-2000:])
+        raise UserError(
+            f"a tiny run in {framework} failed, so its memory is unknown:\n" + (done.stdout + done.stderr)[-2000:]
+        )
     return int(done.stdout.split()[-1]) * 1024
 
 
-def activations(model: str, arch: Any, dropout_masks: Sequence[Any], field: Field, batch: int, half: bool) -> Optional[int]:
+def activations(
+    model: str, arch: Any, dropout_masks: Sequence[Any], field: Field, batch: int, half: bool
+) -> int | None:
     """What PyTorch keeps of a forward pass for the backward one, in bytes; None if it is not installed.
 
     The net runs on fake tensors, which have shapes and no content.
@@ -161,7 +216,7 @@ def activations(model: str, arch: Any, dropout_masks: Sequence[Any], field: Fiel
         return None
     Model = load_model_class(model, "torch")
     shape = field.shape if field.mean is None else (*field.shape[:-3], field.shape[-1], *field.shape[-3:-1])
-    found: Dict[int, int] = {}
+    found: dict[int, int] = {}
     with FakeTensorMode():
         net = Model(arch).train()
         own = {tensor.untyped_storage()._cdata for tensor in (*net.parameters(), *net.buffers())}
@@ -173,16 +228,20 @@ def activations(model: str, arch: Any, dropout_masks: Sequence[Any], field: Fiel
                 found[storage._cdata] = storage.nbytes()
                 kept.append(tensor)  # alive, so that no other storage takes its address
             return tensor
+
         inputs = [torch.empty(batch, *shape)] + [torch.empty(batch, *source.shape) for source in dropout_masks]
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), \
-                torch.autocast("cpu", torch.bfloat16, enabled=half):
+        with (
+            torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+            torch.autocast("cpu", torch.bfloat16, enabled=half),
+        ):
             net(*inputs)
     return sum(found.values())
 
 
 def table(title: str, rows: Sequence[Row], total: str) -> str:
-    lines = [title] + [f"  {row.what:<24}{row.size / 2**20:>12,.1f} MiB{'  ' + row.remark if row.remark else ''}"
-                       for row in rows]
+    lines = [title] + [
+        f"  {row.what:<24}{row.size / 2**20:>12,.1f} MiB{'  ' + row.remark if row.remark else ''}" for row in rows
+    ]
     return "\n".join(lines + [f"  {total:<24}{sum(row.size for row in rows) / 2**20:>12,.1f} MiB"])
 
 

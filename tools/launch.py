@@ -1,4 +1,5 @@
 """Start train.py in many processes, on one machine or several, by each framework's own launcher or by mpirun."""
+
 import argparse
 import os
 import shlex
@@ -8,15 +9,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from typing import List, NamedTuple, Optional
+from typing import NamedTuple
 
 from data.errors import UserError
-from zoo.distributed.supervisor import supervise, end, explain, keep, one
-from zoo.run import cli
 from zoo.distributed.control_group import free_port
+from zoo.distributed.supervisor import end, explain, keep, one, supervise
+from zoo.run import cli
 
 EPILOG = """\
 examples
@@ -31,9 +33,9 @@ its file is shown last. The first Ctrl-C or SIGTERM lets the run save and end, t
 
 
 class Where(NamedTuple):
-    hosts: List[str]
-    each: int      # processes per host
-    address: str   # of rank 0
+    hosts: list[str]
+    each: int  # processes per host
+    address: str  # of rank 0
     port: int
     logs: Path
     by: str
@@ -43,25 +45,39 @@ class Where(NamedTuple):
         return len(self.hosts) * self.each
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if words[:1] == ["--keep"]:
         return keep(words[1:])
     if words[:1] == ["--one"]:
         return one(Path(words[1]), words[2:])
-    parser = argparse.ArgumentParser(prog="launch.py", description=__doc__, epilog=EPILOG, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="launch.py",
+        description=__doc__,
+        epilog=EPILOG,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("world", metavar="HOSTSxPROCESSES", help="1x1, 1x8, 4x8")
     parser.add_argument("--hosts", metavar="A,B,...", help="names or addresses, that of rank 0 first; default this one")
     parser.add_argument("--hostfile", metavar="FILE", help="the same, one per line")
-    parser.add_argument("--by", choices=("native", "mpirun"), default="native",
-                        help="native: torchrun, paddle.distributed.launch, msrun; default native")
+    parser.add_argument(
+        "--by",
+        choices=("native", "mpirun"),
+        default="native",
+        help="native: torchrun, paddle.distributed.launch, msrun; default native",
+    )
     parser.add_argument("--address", metavar="HOST", help="of rank 0, if the first host's name is not the one to use")
     parser.add_argument("--port", type=int, metavar="N", help="for the launcher; default a free one")
-    parser.add_argument("--logs", metavar="DIR", default="logs", 
-                        help="default logs; each start makes a new folder in it")
-    parser.add_argument("--shell", metavar="COMMAND", default="ssh -o BatchMode=yes {host}",
-                        help="how to run a command on another host; default %(default)r")
+    parser.add_argument(
+        "--logs", metavar="DIR", default="logs", help="default logs; each start makes a new folder in it"
+    )
+    parser.add_argument(
+        "--shell",
+        metavar="COMMAND",
+        default="ssh -o BatchMode=yes {host}",
+        help="how to run a command on another host; default %(default)r",
+    )
     parser.add_argument("--dry-run", action="store_true", help="show the commands, and stop")
     arguments, rest = parser.parse_known_args(words)
     try:
@@ -71,7 +87,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         return 2
 
 
-def start(arguments: argparse.Namespace, rest: List[str]) -> int:
+def start(arguments: argparse.Namespace, rest: list[str]) -> int:
     request = cli.read(cli.parse(rest))  # a mistake shows here, before anything starts
     where = _where(arguments)
     commands = _commands(where, request.config.framework, request.config.device, rest)
@@ -87,8 +103,17 @@ def start(arguments: argparse.Namespace, rest: List[str]) -> int:
             if len(where.hosts) > 1 and where.by == "native":
                 words = _remote(arguments.shell, host, words)
             with open(where.logs / f"launcher-{len(keepers)}.log", "w", encoding="utf-8") as file:
-                keepers.append(subprocess.Popen(words, bufsize=0, stdin=subprocess.PIPE, stdout=file,
-                                                stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True))
+                keepers.append(
+                    subprocess.Popen(
+                        words,
+                        bufsize=0,
+                        stdin=subprocess.PIPE,
+                        stdout=file,
+                        stderr=subprocess.STDOUT,
+                        cwd=ROOT,
+                        start_new_session=True,
+                    )
+                )
         code = supervise(keepers, where.logs, where.size)
     finally:
         end(keepers)
@@ -109,15 +134,17 @@ def _where(arguments: argparse.Namespace) -> Where:
             raise UserError(f"--hostfile {arguments.hostfile}: {error.strerror}") from None
         hosts = [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
     if len(hosts) != int(count):
-        raise UserError(f"{arguments.world} needs {count} hosts, but there are {len(hosts)}: {', '.join(hosts)}; "
-                        "name them with --hosts or --hostfile")
+        raise UserError(
+            f"{arguments.world} needs {count} hosts, but there are {len(hosts)}: {', '.join(hosts)}; "
+            "name them with --hosts or --hostfile"
+        )
     address = arguments.address or ("127.0.0.1" if hosts == ["localhost"] else hosts[0])
     base = Path(arguments.logs).resolve() / time.strftime("%Y%m%d-%H%M%S")
     logs = next(path for path in [base, *(Path(f"{base}-{number}") for number in range(2, 1000))] if not path.exists())
     return Where(hosts, int(each), address, arguments.port or free_port("127.0.0.1"), logs, arguments.by)
 
 
-def _commands(where: Where, framework: str, device: str, words: List[str]) -> List[tuple]:
+def _commands(where: Where, framework: str, device: str, words: list[str]) -> list[tuple]:
     """(host, command) for every launcher to start."""
     script = [str(ROOT / "tools" / "launch.py"), "--one", str(where.logs), *words]
     if where.size == 1:
@@ -128,15 +155,29 @@ def _commands(where: Where, framework: str, device: str, words: List[str]) -> Li
     return [(host, make(where, number, device) + script) for number, host in enumerate(where.hosts)]
 
 
-def _torchrun(where: Where, number: int, _device: str) -> List[str]:
-    return [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(where.hosts)}",
-            f"--nproc-per-node={where.each}", f"--node-rank={number}", f"--master-addr={where.address}",
-            f"--master-port={where.port}"]
+def _torchrun(where: Where, number: int, _device: str) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        f"--nnodes={len(where.hosts)}",
+        f"--nproc-per-node={where.each}",
+        f"--node-rank={number}",
+        f"--master-addr={where.address}",
+        f"--master-port={where.port}",
+    ]
 
 
-def _paddle(where: Where, number: int, device: str) -> List[str]:
-    command = [sys.executable, "-m", "paddle.distributed.launch", f"--nnodes={len(where.hosts)}",
-               f"--nproc_per_node={where.each}", f"--rank={number}", f"--log_dir={where.logs / 'paddle'}"]
+def _paddle(where: Where, number: int, device: str) -> list[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "paddle.distributed.launch",
+        f"--nnodes={len(where.hosts)}",
+        f"--nproc_per_node={where.each}",
+        f"--rank={number}",
+        f"--log_dir={where.logs / 'paddle'}",
+    ]
     if len(where.hosts) > 1:  # each must know its own address, and the first that it is the master: names do not do
         master = _number(where.address)
         command += [f"--master={master}:{where.port}", f"--host={_number(where.hosts[number]) if number else master}"]
@@ -150,16 +191,31 @@ def _number(host: str) -> str:
         raise UserError(f"the address of {host} is not known here: {error.strerror}; give --hosts numbers") from None
 
 
-def _msrun(where: Where, number: int, _device: str) -> List[str]:
-    return [str(Path(sys.executable).parent / "msrun"), f"--worker_num={where.size}",
-            f"--local_worker_num={where.each}", f"--master_addr={where.address}", f"--master_port={where.port}",
-            f"--node_rank={number}", f"--log_dir={where.logs / f'msrun-{number}'}", "--join=True"]
+def _msrun(where: Where, number: int, _device: str) -> list[str]:
+    return [
+        str(Path(sys.executable).parent / "msrun"),
+        f"--worker_num={where.size}",
+        f"--local_worker_num={where.each}",
+        f"--master_addr={where.address}",
+        f"--master_port={where.port}",
+        f"--node_rank={number}",
+        f"--log_dir={where.logs / f'msrun-{number}'}",
+        "--join=True",
+    ]
 
 
-def _mpirun(where: Where) -> List[str]:
+def _mpirun(where: Where) -> list[str]:
     mpirun = Path(sys.executable).parent / "mpirun"
-    command = [str(mpirun) if mpirun.exists() else "mpirun", "-n", str(where.size), "--oversubscribe",
-               "-x", f"MASTER_ADDR={where.address}", "-x", f"MASTER_PORT={where.port}"]
+    command = [
+        str(mpirun) if mpirun.exists() else "mpirun",
+        "-n",
+        str(where.size),
+        "--oversubscribe",
+        "-x",
+        f"MASTER_ADDR={where.address}",
+        "-x",
+        f"MASTER_PORT={where.port}",
+    ]
     if os.geteuid() == 0:
         command.append("--allow-run-as-root")
     if len(where.hosts) > 1:
@@ -167,7 +223,7 @@ def _mpirun(where: Where) -> List[str]:
     return command
 
 
-def _remote(shell: str, host: str, command: List[str]) -> List[str]:
+def _remote(shell: str, host: str, command: list[str]) -> list[str]:
     line = f"cd {shlex.quote(str(ROOT))} && exec {shlex.join(command)}"
     words = [word.replace("{host}", host) for word in shlex.split(shell)]
     return words + ([line] if words[0] == "ssh" else ["sh", "-c", line])

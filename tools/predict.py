@@ -1,4 +1,5 @@
 """What a trained model says about your own files: classes, class maps of scenes, who looks like whom. See --help."""
+
 import argparse
 import json
 import os
@@ -6,33 +7,34 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
 
-from zoo.models import load_spec
-from zoo.models import resolve_arch
-from zoo.models import load_model_class
-from zoo.trainer import load_backend
-from zoo.frameworks import FRAMEWORKS
 from data import order
+from data.batch import Field
 from data.datasets import faces, imagenet, kinetics, random_faces
 from data.datasets.common import scenes
-from data.formats import images, palette
-from data.batch import Field
 from data.errors import BadSample, UserError
-from data.formats.lists import Clip, VIDEO_EXTENSIONS
-from zoo.predict import faces as face_predictor, overlay
+from data.formats import images, palette
+from data.formats.lists import VIDEO_EXTENSIONS, Clip
 from zoo import tasks
 from zoo.config import loader
+from zoo.config.schema import Config
+from zoo.frameworks import FRAMEWORKS
+from zoo.models import load_model_class, load_spec, resolve_arch
+from zoo.predict import faces as face_predictor
+from zoo.predict import overlay
 from zoo.run import cli
 from zoo.run.checkpoint import FOLDER, load_record
-from zoo.trainer.protocol import Launch, Mode, Plan, Trainer
-from zoo.config.schema import Config
 from zoo.run.restore import model_file
+from zoo.trainer import load_backend
+from zoo.trainer.protocol import Launch, Mode, Plan, Trainer
 from zoo.weights import files
 from zoo.weights.match import match
 
@@ -63,15 +65,16 @@ Exit codes: 0 done; 2 something to mend on your side: a file that cannot be read
 TOP = 5  # classes to name, or pictures
 RESULTS = "predictions.json"
 
-Row = Dict[str, Any]  # what predictions.json says of a file
+Row = dict[str, Any]  # what predictions.json says of a file
 
 
 class LoadedModel(NamedTuple):
     """A trained net. names: of its outputs; facts: for predictions.json."""
+
     cfg: Config
     trainer: Trainer
-    names: Tuple[str, ...]
-    facts: Dict[str, Any]
+    names: tuple[str, ...]
+    facts: dict[str, Any]
 
 
 class Kind(NamedTuple):
@@ -81,15 +84,16 @@ class Kind(NamedTuple):
     path of what is written, without its ending -> a line for the screen and a row. compare: model, rows, pictures to
     search, how many of them to name and the folder for results -> what is said of all files together, if anything.
     """
+
     task: str
     settings: type
-    endings: Tuple[str, ...]
-    fields: Callable[[Any], Tuple[Field, ...]]
-    answer: Callable[[LoadedModel, str, int, Optional[int], str], Tuple[str, Row]]
-    compare: Optional[Callable[[LoadedModel, Sequence[Row], Sequence[str], int, str], face_predictor.Comparison]] = None
+    endings: tuple[str, ...]
+    fields: Callable[[Any], tuple[Field, ...]]
+    answer: Callable[[LoadedModel, str, int, int | None, str], tuple[str, Row]]
+    compare: Callable[[LoadedModel, Sequence[Row], Sequence[str], int, str], face_predictor.Comparison] | None = None
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run the command line; the exit code."""
     try:
         return predict(parse(argv))
@@ -98,20 +102,34 @@ def main(argv: Optional[List[str]] = None) -> int:
         return 2
 
 
-def parse(argv: Optional[List[str]]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="predict.py", description=__doc__.split(" See")[0], epilog=EPILOG,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="predict.py",
+        description=__doc__.split(" See")[0],
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
     add("files", metavar="FILE", nargs="+", help="picture, video, folder of numbered pictures, or folder of such")
     add("--weights", metavar="DIR", required=True, help="checkpoint folder, such as runs/tsm_demo/checkpoints/best")
     add("--framework", choices=FRAMEWORKS, default="torch", help="default torch, whatever trained it")
     add("--device", metavar="NAME", default="auto", help="as for train.py")
     add("--out", metavar="DIR", help="folder for the results; default predictions/<run>, or the next free number")
-    add("--top", type=int, metavar="N", help=f"classes to name per file, or pictures found by --search; default {TOP}, "
-                                             "of a class map all")
+    add(
+        "--top",
+        type=int,
+        metavar="N",
+        help=f"classes to name per file, or pictures found by --search; default {TOP}, of a class map all",
+    )
     add("--search", metavar="FOLDER", help="of faces: find the most similar pictures in this folder and below")
-    add("-o", "--override", metavar="KEY=VALUE", action="append", default=[],
-        help="change one key of the checkpoint's recipe, such as -o data.eval_crops=3; repeatable")
+    add(
+        "-o",
+        "--override",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="change one key of the checkpoint's recipe, such as -o data.eval_crops=3; repeatable",
+    )
     return parser.parse_args(argv)
 
 
@@ -148,21 +166,27 @@ def predict(arguments: argparse.Namespace) -> int:
     return 2 if any("error" in row for row in rows) else 0
 
 
-def read(arguments: argparse.Namespace) -> Tuple[Dict[str, Any], Config, str]:
+def read(arguments: argparse.Namespace) -> tuple[dict[str, Any], Config, str]:
     """What a checkpoint says of itself, its recipe as the user wants it, and the model's name. Raises UserError."""
     path = arguments.weights
     if not is_checkpoint(path):
-        near = filter(is_checkpoint, (os.path.dirname(path) or ".", *(os.path.join(path, FOLDER, name)
-                                                               for name in ("best", "last"))))
-        raise UserError(f"--weights: {path} has no checkpoint.json, which tells the recipe and the class names; give "
-                        f"the folder of a checkpoint, such as {next(near, 'runs/tsm_demo/checkpoints/best')}")
+        near = filter(
+            is_checkpoint,
+            (os.path.dirname(path) or ".", *(os.path.join(path, FOLDER, name) for name in ("best", "last"))),
+        )
+        raise UserError(
+            f"--weights: {path} has no checkpoint.json, which tells the recipe and the class names; give "
+            f"the folder of a checkpoint, such as {next(near, 'runs/tsm_demo/checkpoints/best')}"
+        )
     record = load_record(path)
     try:
         entries = entries_of(record["recipe"], os.path.join(path, "checkpoint.json"))
         record["classes"] = tuple(map(str, record["classes"]))
     except (KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: checkpoint.json does not tell the recipe and the classes ({error!r}); "
-                        "take another checkpoint of the run") from None
+        raise UserError(
+            f"{path}: checkpoint.json does not tell the recipe and the classes ({error!r}); "
+            "take another checkpoint of the run"
+        ) from None
     flags = {key: loader.Entry(getattr(arguments, key), f"--{key}") for key in ("framework", "device")}
     cfg, resolved = loader.build({**entries, **flags, **loader.overrides(arguments.override)}, cli.FIND)
     return record, cfg, resolved["model.name"].value
@@ -186,11 +210,13 @@ def kind_of(task: str, settings: Any) -> Kind:
     for kind in KINDS:
         if kind.task == task and isinstance(settings, kind.settings):
             return kind
-    raise UserError(f"a net for the task {task} that was trained on {type(settings).__module__} is not offered files "
-                    "here: KINDS in tools/predict.py knows no way to read them")
+    raise UserError(
+        f"a net for the task {task} that was trained on {type(settings).__module__} is not offered files "
+        "here: KINDS in tools/predict.py knows no way to read them"
+    )
 
 
-def album_of(kind: Kind, folder: Optional[str], top: Optional[int]) -> List[str]:
+def album_of(kind: Kind, folder: str | None, top: int | None) -> list[str]:
     """The pictures to search, none if no folder is named. Raises UserError."""
     if folder is None:
         if kind.compare and top is not None:
@@ -204,7 +230,7 @@ def album_of(kind: Kind, folder: Optional[str], top: Optional[int]) -> List[str]
     return found
 
 
-def build(path: str, record: Dict[str, Any], cfg: Config, name: str, fields: Tuple[Field, ...]) -> LoadedModel:
+def build(path: str, record: dict[str, Any], cfg: Config, name: str, fields: tuple[Field, ...]) -> LoadedModel:
     """The net as zoo/run/job.py builds it, but without data, with a checkpoint's weights. Raises UserError."""
     spec, classes = load_spec(name), record["classes"]
     options, split, rows = cfg.model, getattr(spec, "SHARDS", ()), {}
@@ -215,8 +241,14 @@ def build(path: str, record: Dict[str, Any], cfg: Config, name: str, fields: Tup
     backend, Model = load_backend(cfg.framework), load_model_class(name, cfg.framework)
     world = backend.start(Launch(), cfg.device)
     mode = world.resolve_mode(Mode("fp32", None, cfg.train.channels_last, cfg.train.compile))
-    plan = Plan(fields=fields, dropout_masks=(), param_group=lambda _: (1.0, 0.0), mode=mode, output=task.output(cfg.task),
-                sync_bn=cfg.train.sync_bn)
+    plan = Plan(
+        fields=fields,
+        dropout_masks=(),
+        param_group=lambda _: (1.0, 0.0),
+        mode=mode,
+        output=task.output(cfg.task),
+        sync_bn=cfg.train.sync_bn,
+    )
     trainer = backend.Trainer(Model, arch, task.objective(cfg.task), plan, world)
     tensors, _ = files.read(model_file(path), rows)
     report = match(tensors, {param.name: param.shape for param in trainer.params})
@@ -224,15 +256,22 @@ def build(path: str, record: Dict[str, Any], cfg: Config, name: str, fields: Tup
         raise UserError(f"{path} does not fit this net:\n{report}")
     trainer.load_state_dict(tensors)
     names = () if split else classes + tuple(f"class {label}" for label in range(len(classes), arch.num_classes))
-    facts = {"weights": path, "step": record["step"], "model": name, "task": spec.TASK, "framework": cfg.framework,
-             "device": world.device, "classes": names}
+    facts = {
+        "weights": path,
+        "step": record["step"],
+        "model": name,
+        "task": spec.TASK,
+        "framework": cfg.framework,
+        "device": world.device,
+        "classes": names,
+    }
     return LoadedModel(cfg, trainer, names, facts)
 
 
-def find(words: Sequence[str], endings: Tuple[str, ...], template: Optional[str]) -> Tuple[List[str], List[Row]]:
+def find(words: Sequence[str], endings: tuple[str, ...], template: str | None) -> tuple[list[str], list[Row]]:
     """The files and folders of numbered pictures that the words stand for; a row for each word that stands for none."""
-    found: List[str] = []
-    wrong: List[Row] = []
+    found: list[str] = []
+    wrong: list[Row] = []
     for word in words:
         if os.path.isdir(word):
             below, why = list(inside(word, endings, template)), f"nothing in this folder ends in {', '.join(endings)}"
@@ -243,7 +282,7 @@ def find(words: Sequence[str], endings: Tuple[str, ...], template: Optional[str]
     return found, wrong
 
 
-def inside(folder: str, endings: Tuple[str, ...], template: Optional[str]) -> Iterator[str]:
+def inside(folder: str, endings: tuple[str, ...], template: str | None) -> Iterator[str]:
     """What can be read in a folder and below, in the order of the names; what is hidden is left out."""
     for path, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -254,21 +293,23 @@ def inside(folder: str, endings: Tuple[str, ...], template: Optional[str]) -> It
                 yield os.path.join(path, name)
 
 
-def numbered(folder: str, template: Optional[str]) -> int:
+def numbered(folder: str, template: str | None) -> int:
     """How many files of a folder are numbered as the template says."""
     if template is None or not os.path.isdir(folder):
         return 0
     before, after = template.partition("{")[0], template.rpartition("}")[2]
-    return sum(name.startswith(before) and name.endswith(after) and name[len(before):len(name) - len(after)].isdecimal()
-               for name in os.listdir(folder))
+    return sum(
+        name.startswith(before) and name.endswith(after) and name[len(before) : len(name) - len(after)].isdecimal()
+        for name in os.listdir(folder)
+    )
 
 
-def template_of(settings: Any) -> Optional[str]:
+def template_of(settings: Any) -> str | None:
     """How the pictures of a clip are called, if such settings know clips."""
     return getattr(settings, "frame_template", None)
 
 
-def classify(Split: type, model: LoadedModel, path: str, number: int, top: Optional[int], _: str) -> Tuple[str, Row]:
+def classify(Split: type, model: LoadedModel, path: str, number: int, top: int | None, _: str) -> tuple[str, Row]:
     """The likeliest classes of a picture or clip; in the row, the probabilities of all. Raises BadSample."""
     settings = model.cfg.data
     # A sample of the evaluation's own split. An absolute path stays itself, whatever root it is joined to.
@@ -278,7 +319,7 @@ def classify(Split: type, model: LoadedModel, path: str, number: int, top: Optio
     view = split.sample(0, order.generator(model.cfg.seed, "evaluate", number))[name]
     scores = model.trainer.predict(model.trainer.to_device({name: view if split.views > 1 else np.stack([view])}))
     chances = softmax(scores.astype(np.float64).mean(0))  # of the mean over views, as the metric has it
-    best = np.argsort(-chances, kind="stable")[:top or TOP]
+    best = np.argsort(-chances, kind="stable")[: top or TOP]
     line = ", ".join(f"{model.names[label]} {chances[label]:.3f}" for label in best)
     return line, {"top": [model.names[label] for label in best], "probabilities": chances.tolist()}
 
@@ -291,16 +332,18 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return raised / raised.sum()
 
 
-def segment(model: LoadedModel, path: str, _: int, top: Optional[int], stem: str) -> Tuple[str, Row]:
+def segment(model: LoadedModel, path: str, _: int, top: int | None, stem: str) -> tuple[str, Row]:
     """The share of each class in a picture or video, largest first; in the row, what was written. Raises BadSample."""
     draw = segment_video if path.lower().endswith(VIDEO_EXTENSIONS) else segment_picture
     counts, row = draw(model, path, palette.colours(model.names), stem)
     shares = counts / counts.sum()
-    line = ", ".join(f"{model.names[label]} {overlay.percent(shares[label])}" for label in overlay.largest(shares)[:top])
+    line = ", ".join(
+        f"{model.names[label]} {overlay.percent(shares[label])}" for label in overlay.largest(shares)[:top]
+    )
     return line, {"shares": shares.tolist(), **row}
 
 
-def segment_picture(model: LoadedModel, path: str, colours: np.ndarray, stem: str) -> Tuple[np.ndarray, Row]:
+def segment_picture(model: LoadedModel, path: str, colours: np.ndarray, stem: str) -> tuple[np.ndarray, Row]:
     """Write the class map of a picture in three ways. Pixels (K,) of each class, and the names of the files."""
     picture = scenes.read_picture(path)
     labels = class_map(model, picture)
@@ -314,9 +357,9 @@ def segment_picture(model: LoadedModel, path: str, colours: np.ndarray, stem: st
     return counts, {"written": written}
 
 
-def segment_video(model: LoadedModel, path: str, colours: np.ndarray, stem: str) -> Tuple[np.ndarray, Row]:
+def segment_video(model: LoadedModel, path: str, colours: np.ndarray, stem: str) -> tuple[np.ndarray, Row]:
     """Write a video of the overlays. Pixels (K,) of each class, the number of frames and the name of the file."""
-    counts: List[np.ndarray] = []
+    counts: list[np.ndarray] = []
 
     def overlays() -> Iterator[overlay.Frame]:
         legend = None
@@ -325,6 +368,7 @@ def segment_video(model: LoadedModel, path: str, colours: np.ndarray, stem: str)
             counts.append(pixels(labels, model))
             legend = legend or overlay.Legend(*labels.shape, model.names, colours, range(len(model.names)))
             yield legend.attach(overlay.blend(picture, labels, colours), counts[-1] / labels.size), rate
+
     target = f"{stem}_overlay.mp4"
     with files.aside(target) as temporary:
         overlay.write_video(temporary, overlays())
@@ -344,9 +388,9 @@ def pixels(labels: np.ndarray, model: LoadedModel) -> np.ndarray:
     return np.bincount(labels.ravel(), minlength=len(model.names))
 
 
-def stems(paths: Sequence[str]) -> List[str]:
+def stems(paths: Sequence[str]) -> list[str]:
     """A name for each path, without folder and ending; where two would be the same, the second is `name-2`."""
-    taken: Dict[str, None] = {}
+    taken: dict[str, None] = {}
     for path in paths:
         stem = Path(os.path.abspath(path)).stem
         numbers = (f"{stem}-{number}" for number in range(2, len(paths) + 2))
@@ -354,7 +398,7 @@ def stems(paths: Sequence[str]) -> List[str]:
     return list(taken)
 
 
-def new_folder(wanted: Optional[str], weights: str) -> str:
+def new_folder(wanted: str | None, weights: str) -> str:
     """The folder for the results: the wanted one, or predictions/<run>, -2, -3 ... Raises UserError if it is in use."""
     if wanted:
         if os.path.lexists(wanted) and not (os.path.isdir(wanted) and not os.listdir(wanted)):
@@ -363,11 +407,12 @@ def new_folder(wanted: Optional[str], weights: str) -> str:
     checkpoint = Path(os.path.realpath(weights))
     run = checkpoint.parents[1] if checkpoint.parent.name == FOLDER else checkpoint
     stem = os.path.join("predictions", run.name)
-    return next(path for path in [stem] + [f"{stem}-{number}" for number in range(2, 10_000)]
-                if not os.path.lexists(path))
+    return next(
+        path for path in [stem] + [f"{stem}-{number}" for number in range(2, 10_000)] if not os.path.lexists(path)
+    )
 
 
-def write(path: str, facts: Dict[str, Any], rows: Sequence[Row]) -> None:
+def write(path: str, facts: dict[str, Any], rows: Sequence[Row]) -> None:
     """One JSON object; its `files` a line each."""
     head, body = json.dumps(facts, indent=1)[:-2], ",\n  ".join(map(json.dumps, rows))
     with open(path, "x", encoding="utf-8") as file:
@@ -386,16 +431,44 @@ def printable(path: str) -> str:
 
 
 KINDS = (
-    Kind("classify", imagenet.Settings, images.EXTENSIONS, lambda s: imagenet.Pictures(s, [], (), True).fields,
-         partial(classify, imagenet.Pictures)),
-    Kind("classify", kinetics.Settings, VIDEO_EXTENSIONS, lambda s: kinetics.Clips(s, [], (), True).fields,
-         partial(classify, kinetics.Clips)),
-    Kind("segment", scenes.SceneSettings, images.EXTENSIONS + VIDEO_EXTENSIONS,
-         lambda s: (Field("image", (*s.crop, 3), "uint8", s.mean, s.std),), segment),
-    Kind("face", faces.Settings, images.EXTENSIONS, lambda s: faces.Faces(s, None, (), (), ()).fields,
-         face_predictor.describe, face_predictor.compare),
-    Kind("face", random_faces.Settings, images.EXTENSIONS, lambda s: random_faces.RandomFaces(s, True).fields,
-         face_predictor.describe, face_predictor.compare))
+    Kind(
+        "classify",
+        imagenet.Settings,
+        images.EXTENSIONS,
+        lambda s: imagenet.Pictures(s, [], (), True).fields,
+        partial(classify, imagenet.Pictures),
+    ),
+    Kind(
+        "classify",
+        kinetics.Settings,
+        VIDEO_EXTENSIONS,
+        lambda s: kinetics.Clips(s, [], (), True).fields,
+        partial(classify, kinetics.Clips),
+    ),
+    Kind(
+        "segment",
+        scenes.SceneSettings,
+        images.EXTENSIONS + VIDEO_EXTENSIONS,
+        lambda s: (Field("image", (*s.crop, 3), "uint8", s.mean, s.std),),
+        segment,
+    ),
+    Kind(
+        "face",
+        faces.Settings,
+        images.EXTENSIONS,
+        lambda s: faces.Faces(s, None, (), (), ()).fields,
+        face_predictor.describe,
+        face_predictor.compare,
+    ),
+    Kind(
+        "face",
+        random_faces.Settings,
+        images.EXTENSIONS,
+        lambda s: random_faces.RandomFaces(s, True).fields,
+        face_predictor.describe,
+        face_predictor.compare,
+    ),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

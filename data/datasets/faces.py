@@ -1,19 +1,21 @@
 """Aligned faces: insightface's packs, PLSC's lists or a folder per identity, and pairs of pictures to verify."""
+
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Dict, Literal, Optional, Sequence, Tuple, Union
+from typing import Literal
 
 import numpy as np
 
-from data.datasets.common import verification
-from data.formats import face_files, face_packs
 from data.batch import LABEL, Field
+from data.datasets.common import verification
+from data.datasets.common.verification import PairSet
 from data.errors import BadSample, UserError
+from data.formats import face_files, face_packs
 from data.formats.face_files import Files
 from data.formats.face_packs import Records
 from data.stream import Loading
-from data.datasets.common.verification import PairSet
 
 DEFAULT_FILES = {"rec": "train.rec", "list": "label.txt"}
 LOOKED_AT = 20  # pictures of every source that are tried before a run; one that can be used is enough
@@ -25,17 +27,18 @@ PAIR = Field("pair", (), "int64", missing=-1)  # number of a pair in the validat
 @dataclass(frozen=True)
 class Settings(Loading):
     """The `data:` section of a recipe on faces."""
+
     root: str = "datasets/ms1m"
     format: Literal["auto", "rec", "list", "folder"] = "auto"  # auto: a pack, else a list, else folders
-    train: Optional[str] = None       # in root: default train.rec, label.txt, or the folder train, else root itself
-    num_classes: Optional[int] = None  # default: as the pack tells, or the largest label of the list + 1
-    size: int = 112                   # pixels, square
-    resize: bool = False              # stretch pictures of another size; else they are unreadable
+    train: str | None = None  # in root: default train.rec, label.txt, or the folder train, else root itself
+    num_classes: int | None = None  # default: as the pack tells, or the largest label of the list + 1
+    size: int = 112  # pixels, square
+    resize: bool = False  # stretch pictures of another size; else they are unreadable
     normalisation: Literal["insightface", "plsc"] = "insightface"
-    flip: bool = True                 # mirror half of the training pictures
-    verification: Tuple[str, ...] = ()  # in root: lfw.bin, or lists of pairs such as lfw/pairs.txt
-    val_fraction: float = 0.05           # without verification: the last identities, held out of training, make pairs ...
-    val_pairs: int = 6000             # ... of this number at most
+    flip: bool = True  # mirror half of the training pictures
+    verification: tuple[str, ...] = ()  # in root: lfw.bin, or lists of pairs such as lfw/pairs.txt
+    val_fraction: float = 0.05  # without verification: the last identities, held out of training, make pairs ...
+    val_pairs: int = 6000  # ... of this number at most
 
     def __post_init__(self):
         super().__post_init__()
@@ -49,7 +52,7 @@ class Settings(Loading):
             raise ValueError(f"val_pairs: an even number of at least {verification.FOLDS}")
 
     @property
-    def std(self) -> Tuple[float, ...]:
+    def std(self) -> tuple[float, ...]:
         return STD[self.normalisation]
 
 
@@ -58,10 +61,17 @@ class Faces:
 
     fields: `image` uint8 (size, size, 3) RGB, `label` int64 ().
     """
+
     views = 1
 
-    def __init__(self, settings: Settings, source: Union[Files, Records], rows: Sequence[int],
-                 classes: Sequence, notes: Tuple[str, ...]):
+    def __init__(
+        self,
+        settings: Settings,
+        source: Files | Records,
+        rows: Sequence[int],
+        classes: Sequence,
+        notes: tuple[str, ...],
+    ):
         self.settings, self.source, self.rows, self.classes, self.notes = settings, source, rows, classes, notes
         self.fields = (Field("image", (settings.size, settings.size, 3), "uint8", MEAN, settings.std), LABEL)
 
@@ -71,7 +81,7 @@ class Faces:
     def name(self, index: int) -> str:
         return self.source.name(self.rows[index])
 
-    def sample(self, index: int, rng: np.random.Generator) -> Dict[str, np.ndarray]:
+    def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Decode one picture and mirror half of them. Raises BadSample."""
         encoded, label = self.source.labelled(self.rows[index])
         if label >= len(self.classes):
@@ -87,6 +97,7 @@ class Pairs:
 
     fields: `image` uint8 (2, size, size, 3) RGB, `label` int64 (): 1 one person, 0 two; `pair` int64 (): its number.
     """
+
     views = 2
     notes = ()
 
@@ -104,12 +115,15 @@ class Pairs:
         one, number = self._place(index)
         return f"{one.name} pair {number} ({', '.join(one.source.name(which) for which in one.pairs[number])})"
 
-    def sample(self, index: int, rng: np.random.Generator) -> Dict[str, np.ndarray]:
+    def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Decode both pictures. Raises BadSample."""
         one, number = self._place(index)
         images = [self._image(one, which) for which in one.pairs[number]]
-        return {"image": np.stack(images), "label": np.asarray(one.same[number], np.int64),
-                "pair": np.asarray(index, np.int64)}
+        return {
+            "image": np.stack(images),
+            "label": np.asarray(one.same[number], np.int64),
+            "pair": np.asarray(index, np.int64),
+        }
 
     def _image(self, one: PairSet, which: int) -> np.ndarray:
         try:
@@ -117,12 +131,12 @@ class Pairs:
         except BadSample as error:
             raise BadSample(f"{one.source.name(which)}: {error}") from None
 
-    def _place(self, index: int) -> Tuple[PairSet, int]:
+    def _place(self, index: int) -> tuple[PairSet, int]:
         which = int(np.searchsorted(self.ends, index, side="right")) - 1
         return self.pair_sets[which], index - int(self.ends[which])
 
 
-def load(settings: Settings) -> Tuple[Faces, Pairs]:
+def load(settings: Settings) -> tuple[Faces, Pairs]:
     """The training split and the pairs. Raises UserError naming the folder, file or line and the remedy."""
     root = settings.root
     if not os.path.isdir(root):
@@ -131,7 +145,8 @@ def load(settings: Settings) -> Tuple[Faces, Pairs]:
             "  put your faces there or point to them with -o data.root=FOLDER; the folder holds either\n"
             "  train.rec and train.idx (packs of insightface), or label.txt with lines `relative/path label`,\n"
             "  or train/<identity>/*.jpg; and, for -o data.verification=[lfw.bin], such files\n"
-            "  no data at hand? the demo makes its own: python train.py -c configs/arcface_demo.yaml --amp")
+            "  no data at hand? the demo makes its own: python train.py -c configs/arcface_demo.yaml --amp"
+        )
     source, classes = _source(settings)
     if len(classes) < 2:
         raise UserError(f"{root}: there is one identity alone, {classes[0]}; each needs a label or a folder of its own")
@@ -142,13 +157,17 @@ def load(settings: Settings) -> Tuple[Faces, Pairs]:
     else:
         keep = len(classes) - max(2, round(settings.val_fraction * len(classes)))
         if keep < 2:
-            raise UserError(f"{root}: of {len(classes)} identities none can be held out for validation; name "
-                            "verification sets with -o data.verification=[lfw.bin]")
+            raise UserError(
+                f"{root}: of {len(classes)} identities none can be held out for validation; name "
+                "verification sets with -o data.verification=[lfw.bin]"
+            )
         rows, held = source.beyond(keep)
         labels = np.array([source.label(index) for index in held])
         pair_sets = (verification.draw(source, held, labels, settings.val_pairs),)
-        notes = (f"no verification sets: the last {len(classes) - keep} of {len(classes)} identities are held out of "
-                 f"training and give {len(pair_sets[0].same)} pairs (data.val_fraction, data.verification)",)
+        notes = (
+            f"no verification sets: the last {len(classes) - keep} of {len(classes)} identities are held out of "
+            f"training and give {len(pair_sets[0].same)} pairs (data.val_fraction, data.verification)",
+        )
         classes = classes[:keep]
     if settings.eval_bad == "error":
         for one in pair_sets:
@@ -165,7 +184,7 @@ def checksum(train: Faces, val: Pairs) -> str:
     return hashlib.md5("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
-def _source(settings: Settings) -> Tuple[Union[Files, Records], Sequence]:
+def _source(settings: Settings) -> tuple[Files | Records, Sequence]:
     """Where the training pictures lie, and their identities: names, or a range where they are numbers."""
     kind, name = _kind(settings)
     path = os.path.join(settings.root, name)
@@ -178,26 +197,35 @@ def _source(settings: Settings) -> Tuple[Union[Files, Records], Sequence]:
         top = int(source.labels.argmax())
         count = settings.num_classes or int(source.labels[top]) + 1
         if source.labels[top] >= count:
-            raise UserError(f"{path}: {source.name(top)} has label {source.labels[top]}, but data.num_classes is "
-                            f"{count}; labels count from 0")
+            raise UserError(
+                f"{path}: {source.name(top)} has label {source.labels[top]}, but data.num_classes is "
+                f"{count}; labels count from 0"
+            )
         return source, range(count)
     records = Records(path)
     count = settings.num_classes or face_packs.read_property(path) or records.identities
     if not count:
-        raise UserError(f"{path}: neither a file `property` beside it nor the pack itself tells how many identities "
-                        "there are; say so with -o data.num_classes=N")
+        raise UserError(
+            f"{path}: neither a file `property` beside it nor the pack itself tells how many identities "
+            "there are; say so with -o data.num_classes=N"
+        )
     if count > face_packs.EXACT and not records.exact():
-        raise UserError(f"{path}: its labels are 32-bit floats, which cannot tell more than {face_packs.EXACT} "
-                        f"identities apart, but there are {count}; write labels of 64 bits, or use a list")
+        raise UserError(
+            f"{path}: its labels are 32-bit floats, which cannot tell more than {face_packs.EXACT} "
+            f"identities apart, but there are {count}; write labels of 64 bits, or use a list"
+        )
     return records, range(count)
 
 
-def _kind(settings: Settings) -> Tuple[str, str]:
+def _kind(settings: Settings) -> tuple[str, str]:
     """Which kind of set there is, and the name of its file or folder in root."""
     kind, name = settings.format, settings.train
     if name is None:
         if kind == "auto":
-            kind = next((kind for kind in DEFAULT_FILES if os.path.isfile(os.path.join(settings.root, DEFAULT_FILES[kind]))), "folder")
+            kind = next(
+                (kind for kind in DEFAULT_FILES if os.path.isfile(os.path.join(settings.root, DEFAULT_FILES[kind]))),
+                "folder",
+            )
         folder = "train" if os.path.isdir(os.path.join(settings.root, "train")) else ""
         return kind, DEFAULT_FILES.get(kind, folder)
     if kind == "auto":
@@ -206,7 +234,7 @@ def _kind(settings: Settings) -> Tuple[str, str]:
     return kind, name
 
 
-def _look(source: Union[Files, Records], settings: Settings) -> None:
+def _look(source: Files | Records, settings: Settings) -> None:
     """Raises UserError if none of the first pictures can be used: a wrong root or size shows before a run starts."""
     reasons = []
     for index in range(min(LOOKED_AT, len(source))):
@@ -215,8 +243,10 @@ def _look(source: Union[Files, Records], settings: Settings) -> None:
                 return
         except BadSample as error:
             reasons.append(f"{source.name(index)}: {error}")
-    raise UserError(f"{settings.root}: not one of the first {len(reasons)} pictures can be used, for example "
-                    f"{reasons[0]}; paths of a list are relative to data.root")
+    raise UserError(
+        f"{settings.root}: not one of the first {len(reasons)} pictures can be used, for example "
+        f"{reasons[0]}; paths of a list are relative to data.root"
+    )
 
 
 def _look_at_all(one: PairSet, settings: Settings) -> None:
@@ -226,5 +256,7 @@ def _look_at_all(one: PairSet, settings: Settings) -> None:
             with face_files.open_face(one.source.picture(which), settings.size, settings.resize):
                 pass
         except BadSample as error:
-            raise UserError(f"verification set {one.name}: {one.source.name(which)}: {error}; mend it, or count such "
-                            "pairs as wrong with -o data.eval_bad=wrong") from None
+            raise UserError(
+                f"verification set {one.name}: {one.source.name(which)}: {error}; mend it, or count such "
+                "pairs as wrong with -o data.eval_bad=wrong"
+            ) from None

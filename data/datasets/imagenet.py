@@ -1,17 +1,27 @@
 """ImageNet and every set of labelled pictures shaped like it: a folder per class, or lists."""
+
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from data.formats import images
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
-from data.transforms.crops import random_box
 from data.errors import UserError
-from data.formats.lists import (class_folders, Classes, Clip, names_of_folders, read_classes, read_folders, read_list, WNID)
+from data.formats import images
+from data.formats.lists import (
+    WNID,
+    Classes,
+    Clip,
+    class_folders,
+    names_of_folders,
+    read_classes,
+    read_folders,
+    read_list,
+)
 from data.stream import Loading
+from data.transforms.crops import random_box
 
 LISTS = ("{}_list.txt", "{}.txt", "{}.list")  # where they are looked for in the root: PaddleClas's, Caffe's, ours
 NAMES = ("classes.txt", "synset_words.txt", "imagenet_class_index.json")
@@ -20,19 +30,20 @@ NAMES = ("classes.txt", "synset_words.txt", "imagenet_class_index.json")
 @dataclass(frozen=True)
 class Settings(Loading):
     """The `data:` section of a recipe on ImageNet or a set shaped like it."""
+
     root: str = "datasets/imagenet"
-    train_list: Optional[str] = None      # default <root>/train_list.txt; without it, folders <root>/train/<class>/
-    val_list: Optional[str] = None        # default <root>/val_list.txt; without it, folders <root>/val/<class>/
-    names: Optional[str] = None           # classes by label, as text or JSON; default <root>/classes.txt if there
-    size: int = 224                       # pixels, square
-    scale: Tuple[float, float] = (0.08, 1.0)  # of the random crop: its share of the area ...
-    ratio: Tuple[float, float] = (3 / 4, 4 / 3)  # ... and its width by its height
-    flip: bool = True                     # mirror half of the training pictures
-    reduce: bool = True                   # in training, decode large JPEG files at 1/2 to 1/8 where that loses nothing
-    eval_size: Optional[int] = None       # of the central crop in an evaluation; default size
-    eval_resize: Optional[int] = None     # the shorter side before that crop; default 256 for 224, in proportion
-    mean: Tuple[float, float, float] = IMAGENET_MEAN
-    std: Tuple[float, float, float] = IMAGENET_STD
+    train_list: str | None = None  # default <root>/train_list.txt; without it, folders <root>/train/<class>/
+    val_list: str | None = None  # default <root>/val_list.txt; without it, folders <root>/val/<class>/
+    names: str | None = None  # classes by label, as text or JSON; default <root>/classes.txt if there
+    size: int = 224  # pixels, square
+    scale: tuple[float, float] = (0.08, 1.0)  # of the random crop: its share of the area ...
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # ... and its width by its height
+    flip: bool = True  # mirror half of the training pictures
+    reduce: bool = True  # in training, decode large JPEG files at 1/2 to 1/8 where that loses nothing
+    eval_size: int | None = None  # of the central crop in an evaluation; default size
+    eval_resize: int | None = None  # the shorter side before that crop; default 256 for 224, in proportion
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
 
     def __post_init__(self):
         super().__post_init__()
@@ -64,10 +75,11 @@ class Pictures:
 
     fields: `image` uint8 (size, size, 3), `label` int64 ().
     """
+
     views = 1
     notes = ()
 
-    def __init__(self, settings: Settings, clips: Sequence[Clip], classes: Tuple[str, ...], training: bool):
+    def __init__(self, settings: Settings, clips: Sequence[Clip], classes: tuple[str, ...], training: bool):
         self.settings, self.classes, self.training = settings, classes, training
         # Arrays: every reader process gets a copy, and a million small objects travel slowly.
         self.paths = np.array([os.fsencode(clip.path) for clip in clips])
@@ -82,7 +94,7 @@ class Pictures:
     def name(self, index: int) -> str:
         return os.fsdecode(bytes(self.paths[index]))
 
-    def sample(self, index: int, rng: np.random.Generator) -> Dict[str, np.ndarray]:
+    def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Decode, crop, resize and (in training) mirror one picture. Raises BadSample."""
         s, path = self.settings, os.path.join(self.settings.root, self.name(index))
         if self.training:
@@ -93,7 +105,7 @@ class Pictures:
             image = images.center(path, s.short_side, s.crop)
         return {"image": image, "label": np.asarray(self.labels[index])}
 
-    def describe_files(self) -> List[str]:
+    def describe_files(self) -> list[str]:
         """One line per sample, `path label size`, the size in bytes (-1 if missing)."""
         lines = []
         for index, label in enumerate(self.labels):
@@ -106,7 +118,7 @@ class Pictures:
         return lines
 
 
-def load(settings: Settings) -> Tuple[Pictures, Pictures]:
+def load(settings: Settings) -> tuple[Pictures, Pictures]:
     """The training and the validation split. Raises UserError naming the folder, list or line and the remedy."""
     root = settings.root
     if not os.path.isdir(root):
@@ -115,11 +127,14 @@ def load(settings: Settings) -> Tuple[Pictures, Pictures]:
             "  put your pictures there or point to them with -o data.root=FOLDER; the folder holds either\n"
             "  train/<class>/*.JPEG and val/<class>/*.JPEG\n"
             "  or train_list.txt and val_list.txt (lines `relative/path.JPEG label`), or one of each kind\n"
-            "  no data at hand? the demo makes its own: python train.py -c configs/resnet50_demo.yaml --amp")
+            "  no data at hand? the demo makes its own: python train.py -c configs/resnet50_demo.yaml --amp"
+        )
     lists = {split: _list_of(settings, split) for split in ("train", "val")}
     known, order = _classes(settings, [split for split in lists if not lists[split]])
-    splits = {split: _listed(settings, split, path) if path else _tree(settings, split, order)
-              for split, path in lists.items()}
+    splits = {
+        split: _listed(settings, split, path) if path else _tree(settings, split, order)
+        for split, path in lists.items()
+    }
     names = known.names if known else order or names_of_folders(splits["train"] + splits["val"])
     for split, path in lists.items():
         if path:
@@ -135,15 +150,15 @@ def checksum(train: Pictures, val: Pictures) -> str:
     return digest.hexdigest()
 
 
-def _list_of(settings: Settings, split: str) -> Optional[str]:
+def _list_of(settings: Settings, split: str) -> str | None:
     return getattr(settings, f"{split}_list") or _first_there(settings.root, [name.format(split) for name in LISTS])
 
 
-def _first_there(root: str, names: Sequence[str]) -> Optional[str]:
+def _first_there(root: str, names: Sequence[str]) -> str | None:
     return next((path for path in (os.path.join(root, name) for name in names) if os.path.isfile(path)), None)
 
 
-def _classes(settings: Settings, trees: Sequence[str]) -> Tuple[Optional[Classes], Tuple[str, ...]]:
+def _classes(settings: Settings, trees: Sequence[str]) -> tuple[Classes | None, tuple[str, ...]]:
     """What the file of names says, if there is one, and the folder of every label (() if nothing tells)."""
     folders = sorted({folder for split in trees for folder in class_folders(settings.root, split)})
     path = settings.names or _first_there(settings.root, NAMES)
@@ -153,14 +168,16 @@ def _classes(settings: Settings, trees: Sequence[str]) -> Tuple[Optional[Classes
     if folders and all(WNID.match(folder) for folder in folders) and not set(folders) & set(known.folders):
         # Names alone, as in PaddleClas's label list. ImageNet's labels are the sorted ids, if all of them are there.
         if len(folders) != len(known.names):
-            raise UserError(f"{path} names {len(known.names)} classes without their ids, but there are {len(folders)} "
-                            f"folders such as {folders[0]}; give a file that holds the ids too, with lines "
-                            "`n01440764 tench` or JSON {\"0\": [\"n01440764\", \"tench\"], ...}")
+            raise UserError(
+                f"{path} names {len(known.names)} classes without their ids, but there are {len(folders)} "
+                f"folders such as {folders[0]}; give a file that holds the ids too, with lines "
+                '`n01440764 tench` or JSON {"0": ["n01440764", "tench"], ...}'
+            )
         return known, tuple(folders)
     return known, known.folders
 
 
-def _tree(settings: Settings, split: str, order: Tuple[str, ...]) -> List[Clip]:
+def _tree(settings: Settings, split: str, order: tuple[str, ...]) -> list[Clip]:
     folders = class_folders(settings.root, split)
     if not folders:
         raise UserError(_no_folders(settings.root, split))
@@ -168,8 +185,10 @@ def _tree(settings: Settings, split: str, order: Tuple[str, ...]) -> List[Clip]:
     filled = {clip.path.split(os.sep)[1] for clip in clips}
     for folder in folders:
         if folder not in filled:
-            raise UserError(f"{os.path.join(settings.root, split, folder)}: there is no picture in this folder (a file "
-                            f"ending in {', '.join(images.EXTENSIONS)}); fill or remove it")
+            raise UserError(
+                f"{os.path.join(settings.root, split, folder)}: there is no picture in this folder (a file "
+                f"ending in {', '.join(images.EXTENSIONS)}); fill or remove it"
+            )
     return clips
 
 
@@ -182,32 +201,40 @@ def _no_folders(root: str, split: str) -> str:
     files = [entry.name for entry in os.scandir(folder) if entry.is_file() and not entry.name.startswith(".")]
     loose = sum(name.lower().endswith(images.EXTENSIONS) for name in files)
     if loose:
-        return (f"{folder}: {loose} pictures lie here without class folders, and no list tells their labels; {remedy}, "
-                f"or move the pictures into {split}/<class>/ folders")
+        return (
+            f"{folder}: {loose} pictures lie here without class folders, and no list tells their labels; {remedy}, "
+            f"or move the pictures into {split}/<class>/ folders"
+        )
     packed = sum(name.endswith((".tar", ".tgz", ".gz", ".zip")) for name in files)
     if packed:
         return f"{folder}: {packed} archives, but no class folders; unpack each into {split}/<class>/"
     return f"{folder}: there is no class folder in here; {remedy} or make {split}/<class>/ folders"
 
 
-def _listed(settings: Settings, split: str, path: str) -> List[Clip]:
+def _listed(settings: Settings, split: str, path: str) -> list[Clip]:
     clips = read_list(path, folders=False)
     head = [clip.path for clip in clips[:20]]
     for below in ("", split):  # Caffe's val.txt counts from val/
         if any(os.path.isfile(os.path.join(settings.root, below, name)) for name in head):
             return [Clip(os.path.join(below, clip.path), clip.label) for clip in clips] if below else clips
-    raise UserError(f"{path}: not one of its first {len(head)} paths exists, for example "
-                    f"{os.path.join(settings.root, head[0])}; paths are relative to data.root or to its {split}/")
+    raise UserError(
+        f"{path}: not one of its first {len(head)} paths exists, for example "
+        f"{os.path.join(settings.root, head[0])}; paths are relative to data.root or to its {split}/"
+    )
 
 
 def _check_labels(path: str, clips: Sequence[Clip], names: Sequence[str], order: Sequence[str]) -> None:
     by_folder = {folder: label for label, folder in enumerate(order)}
     for clip in clips:
         if clip.label >= len(names):
-            raise UserError(f"{path}: {clip.path} has label {clip.label}, but there are only {len(names)} classes "
-                            f"(0 to {len(names) - 1}); labels count from 0")
+            raise UserError(
+                f"{path}: {clip.path} has label {clip.label}, but there are only {len(names)} classes "
+                f"(0 to {len(names) - 1}); labels count from 0"
+            )
         folder = os.path.basename(os.path.dirname(clip.path))
         if by_folder.get(folder, clip.label) != clip.label:
-            raise UserError(f"{path}: {clip.path} has label {clip.label}, but the folder {folder} is class "
-                            f"{by_folder[folder]} of {len(names)}; give the classes in the order of their labels with "
-                            "-o data.names=FILE")
+            raise UserError(
+                f"{path}: {clip.path} has label {clip.label}, but the folder {folder} is class "
+                f"{by_folder[folder]} of {len(names)}; give the classes in the order of their labels with "
+                "-o data.names=FILE"
+            )

@@ -1,41 +1,43 @@
 """Kinetics-400 and every set of labelled clips shaped like it: videos or frame folders, by list or by folder."""
+
 import hashlib
 import os
 from dataclasses import dataclass
-from typing import Dict, List, Literal, Optional, Tuple
+from typing import Literal
 
 import numpy as np
 
-from data.formats import video
-from data.transforms import clips, frame_sampling
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from data.errors import UserError
-from data.formats.lists import class_folders, Clip, names_of_folders, read_folders, read_list, read_names
+from data.formats import video
+from data.formats.lists import Clip, class_folders, names_of_folders, read_folders, read_list, read_names
 from data.stream import Loading
+from data.transforms import clips, frame_sampling
 
 
 @dataclass(frozen=True)
 class Settings(Loading):
     """The `data:` section of a recipe on Kinetics-400 or a set shaped like it."""
+
     root: str = "datasets/k400"
-    train_list: Optional[str] = None      # default <root>/train.list; without it, folders <root>/train/<class>/
-    val_list: Optional[str] = None        # default <root>/val.list; without it, folders <root>/val/<class>/
-    names: Optional[str] = None           # class names, one per line; default <root>/classes.txt if there
-    suffix: str = ""                      # put behind every path of the lists (".mp4")
+    train_list: str | None = None  # default <root>/train.list; without it, folders <root>/train/<class>/
+    val_list: str | None = None  # default <root>/val.list; without it, folders <root>/val/<class>/
+    names: str | None = None  # class names, one per line; default <root>/classes.txt if there
+    suffix: str = ""  # put behind every path of the lists (".mp4")
     frame_template: str = "img_{:05d}.jpg"  # for lists of frame folders
     first_frame: int = 1
-    min_frames: int = 3                   # a shorter clip is a bad sample
-    segments: int = 8                     # T, frames per clip
-    size: int = 224                       # pixels, square
+    min_frames: int = 3  # a shorter clip is a bad sample
+    segments: int = 8  # T, frames per clip
+    size: int = 224  # pixels, square
     sampling: Literal["uniform", "dense"] = "uniform"
-    scales: Tuple[float, ...] = (1.0, 0.875, 0.75, 0.66)  # of the multi-scale crop
-    flip: bool = True                     # mirror half of the training clips
-    flip_pairs: Tuple[Tuple[int, int], ...] = ()  # labels that change places when a clip is mirrored
+    scales: tuple[float, ...] = (1.0, 0.875, 0.75, 0.66)  # of the multi-scale crop
+    flip: bool = True  # mirror half of the training clips
+    flip_pairs: tuple[tuple[int, int], ...] = ()  # labels that change places when a clip is mirrored
     eval_sampling: Literal["val", "test", "twice", "dense", "dense_val"] = "val"
     eval_crops: Literal[1, 3, 10] = 1
-    eval_size: Optional[int] = None       # default size; 256 with 3 crops is the paper's full-resolution test
-    mean: Tuple[float, float, float] = IMAGENET_MEAN
-    std: Tuple[float, float, float] = IMAGENET_STD
+    eval_size: int | None = None  # default size; 256 with 3 crops is the paper's full-resolution test
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
 
     def __post_init__(self):
         super().__post_init__()
@@ -70,14 +72,15 @@ class Clips:
     fields: `video` uint8 (T, size, size, 3) or, for `views` > 1 test views, (views, T, eval_size, eval_size, 3);
     `label` int64 ().
     """
+
     notes = ()
 
-    def __init__(self, settings: Settings, clips: List[Clip], classes: Tuple[str, ...], training: bool):
+    def __init__(self, settings: Settings, clips: list[Clip], classes: tuple[str, ...], training: bool):
         self.settings, self.clips, self.classes, self.training = settings, clips, classes, training
         clips_per_sample = {"twice": 2, "dense": frame_sampling.DENSE_CLIPS}.get(settings.eval_sampling, 1)
         self.views = 1 if training else clips_per_sample * settings.eval_crops
         self.size = settings.size if training else settings.eval_size or settings.size
-        shape: Tuple[int, ...] = (settings.segments, self.size, self.size, 3)
+        shape: tuple[int, ...] = (settings.segments, self.size, self.size, 3)
         if self.views > 1:
             shape = (self.views,) + shape
         self.fields = (Field("video", shape, "uint8", settings.mean, settings.std), LABEL)
@@ -88,13 +91,13 @@ class Clips:
     def name(self, index: int) -> str:
         return self.clips[index].path
 
-    def sample(self, index: int, rng: np.random.Generator) -> Dict[str, np.ndarray]:
+    def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Decode, crop and (in training) augment one clip. Raises BadSample."""
         clip = self.clips[index]
         video, label = (self._train if self.training else self._eval)(clip, rng)
         return {"video": np.ascontiguousarray(video), "label": np.asarray(label, np.int64)}
 
-    def describe_files(self) -> List[str]:
+    def describe_files(self) -> list[str]:
         """One line per sample, `path label size`, the size in bytes (frames for a folder, -1 if missing)."""
         lines = []
         for clip in self.clips:
@@ -121,13 +124,16 @@ class Clips:
 
     def _eval(self, clip: Clip, rng: np.random.Generator):
         s = self.settings
-        pick = {"val": frame_sampling.uniform_val, "test": frame_sampling.uniform_test, "twice": frame_sampling.twice_test,
-                "dense": frame_sampling.dense_test,
-                "dense_val": lambda n, t: frame_sampling.dense_train(n, t, rng)}[s.eval_sampling]
+        pick = {
+            "val": frame_sampling.uniform_val,
+            "test": frame_sampling.uniform_test,
+            "twice": frame_sampling.twice_test,
+            "dense": frame_sampling.dense_test,
+            "dense_val": lambda n, t: frame_sampling.dense_train(n, t, rng),
+        }[s.eval_sampling]
         frames = clips.resize_short(self._read(clip, lambda n: pick(n, s.segments)), s.short_side)
         # Crop-major, then clip, then time: frames of different crops must never meet in a temporal shift.
-        views = [view.reshape(-1, s.segments, *view.shape[1:])
-                 for view in clips.views(frames, self.size, s.eval_crops)]
+        views = [view.reshape(-1, s.segments, *view.shape[1:]) for view in clips.views(frames, self.size, s.eval_crops)]
         stacked = np.concatenate(views)
         return (stacked if self.views > 1 else stacked[0]), clip.label
 
@@ -135,11 +141,12 @@ class Clips:
         path = os.path.join(self.settings.root, clip.path)
         if clip.frames is None:
             return video.video_frames(path, pick, self.settings.min_frames)
-        return video.picture_frames(path, self.settings.frame_template, self.settings.first_frame, clip.frames,
-                                     pick, self.settings.min_frames)
+        return video.picture_frames(
+            path, self.settings.frame_template, self.settings.first_frame, clip.frames, pick, self.settings.min_frames
+        )
 
 
-def load(settings: Settings) -> Tuple[Clips, Clips]:
+def load(settings: Settings) -> tuple[Clips, Clips]:
     """The training and the validation split. Raises UserError naming the folder or list and the remedy."""
     root = settings.root
     if not os.path.isdir(root):
@@ -148,7 +155,8 @@ def load(settings: Settings) -> Tuple[Clips, Clips]:
             "  put your clips there or point to them with -o data.root=FOLDER; the folder holds either\n"
             "  train.list and val.list (lines `relative/path.mp4 label` or `relative/folder num_frames label`)\n"
             "  or train/<class>/*.mp4 and val/<class>/*.mp4\n"
-            "  no data at hand? the demo makes its own: python train.py -c configs/tsm_demo.yaml --amp")
+            "  no data at hand? the demo makes its own: python train.py -c configs/tsm_demo.yaml --amp"
+        )
     names = settings.names or _if_there(os.path.join(root, "classes.txt"))
     classes = read_names(names) if names else ()
     if not classes and not any(_list_of(settings, split) for split in ("train", "val")):
@@ -160,8 +168,10 @@ def load(settings: Settings) -> Tuple[Clips, Clips]:
     for split, listed in splits.items():
         for clip in listed:
             if clip.label >= len(classes):
-                raise UserError(f"{_list_of(settings, split)}: {clip.path} has label {clip.label}, but {names} names "
-                                f"only {len(classes)} classes (0 to {len(classes) - 1})")
+                raise UserError(
+                    f"{_list_of(settings, split)}: {clip.path} has label {clip.label}, but {names} names "
+                    f"only {len(classes)} classes (0 to {len(classes) - 1})"
+                )
     for a, b in settings.flip_pairs:
         if max(a, b) >= len(classes):
             raise UserError(f"data.flip_pairs: ({a}, {b}) is outside the {len(classes)} classes of {root}")
@@ -176,21 +186,23 @@ def checksum(train: Clips, val: Clips) -> str:
     return digest.hexdigest()
 
 
-def _list_of(settings: Settings, split: str) -> Optional[str]:
+def _list_of(settings: Settings, split: str) -> str | None:
     return getattr(settings, f"{split}_list") or _if_there(os.path.join(settings.root, f"{split}.list"))
 
 
-def _if_there(path: str) -> Optional[str]:
+def _if_there(path: str) -> str | None:
     return path if os.path.isfile(path) else None
 
 
-def _clips(settings: Settings, split: str, classes: Tuple[str, ...]) -> List[Clip]:
+def _clips(settings: Settings, split: str, classes: tuple[str, ...]) -> list[Clip]:
     path = _list_of(settings, split)
     if path is None:
         clips = read_folders(settings.root, split, classes)
         if not clips:
-            raise UserError(f"{settings.root}: neither {split}.list nor a video in {split}/<class>/ is there; "
-                            f"name a list with -o data.{split}_list=FILE")
+            raise UserError(
+                f"{settings.root}: neither {split}.list nor a video in {split}/<class>/ is there; "
+                f"name a list with -o data.{split}_list=FILE"
+            )
         return clips
     clips = read_list(path, settings.suffix)
     head = [os.path.join(settings.root, clip.path) for clip in clips[:20]]
@@ -198,6 +210,8 @@ def _clips(settings: Settings, split: str, classes: Tuple[str, ...]) -> List[Cli
     if clips[0].frames is not None and any(os.path.isfile(file) for file in head):
         clips = [Clip(clip.path, clip.label) for clip in clips]
     if not any(os.path.exists(file) for file in head):
-        raise UserError(f"{path}: not one of its first {len(head)} paths exists, for example {head[0]}; "
-                        "paths are relative to data.root (and data.suffix is put behind them)")
+        raise UserError(
+            f"{path}: not one of its first {len(head)} paths exists, for example {head[0]}; "
+            "paths are relative to data.root (and data.suffix is put behind them)"
+        )
     return clips

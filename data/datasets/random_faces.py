@@ -3,9 +3,9 @@
 The inputs of the net are as N(0, 1), in steps of 1/32 and between -4 and 4, since pictures travel as bytes. Picture and
 label are functions of the seed and the position alone.
 """
+
 import hashlib
 from dataclasses import dataclass
-from typing import Dict, Tuple
 
 import numpy as np
 
@@ -13,17 +13,18 @@ from data.batch import LABEL, Field
 from data.datasets.faces import PAIR
 from data.stream import Loading
 
-STEPS = 32      # of a byte in a standard deviation
+STEPS = 32  # of a byte in a standard deviation
 MIDDLE = 127.5
 
 
 @dataclass(frozen=True)
 class Settings(Loading):
     """The `data:` section of a recipe on noise."""
-    num_classes: int = 85742       # of MS1MV2, as the number of its pictures
+
+    num_classes: int = 85742  # of MS1MV2, as the number of its pictures
     train_images: int = 5822653
     val_pairs: int = 100
-    size: int = 112                # pixels, square
+    size: int = 112  # pixels, square
 
     def __post_init__(self):
         super().__post_init__()
@@ -38,12 +39,13 @@ class RandomFaces:
     fields of training: `image` uint8 (size, size, 3), `label` int64 (); of validation, where every other pair is called
     one person: `image` uint8 (2, size, size, 3), `label` and `pair` int64 ().
     """
+
     notes = ()
 
     def __init__(self, settings: Settings, training: bool):
         self.settings, self.training, self.classes = settings, training, range(settings.num_classes)
         self.views = 1 if training else 2
-        self.shape: Tuple[int, ...] = (settings.size, settings.size, 3)
+        self.shape: tuple[int, ...] = (settings.size, settings.size, 3)
         if not training:
             self.shape, self.sets = (2,) + self.shape, (("noise", 0, settings.val_pairs),)
         image = Field("image", self.shape, "uint8", (MIDDLE / 255,) * 3, (STEPS / 255,) * 3)
@@ -55,7 +57,7 @@ class RandomFaces:
     def name(self, index: int) -> str:
         return f"noise {index}"
 
-    def sample(self, index: int, rng: np.random.Generator) -> Dict[str, np.ndarray]:
+    def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """A picture and a label, uniform over the identities, all drawn."""
         values = rng.standard_normal(self.shape, dtype=np.float32) * STEPS + (MIDDLE + 0.5)
         image = np.clip(values, 0, 255).astype(np.uint8)  # the half: cutting off rounds
@@ -64,7 +66,7 @@ class RandomFaces:
         return {"image": image, "label": np.asarray(1 - index % 2, np.int64), "pair": np.asarray(index, np.int64)}
 
 
-def load(settings: Settings) -> Tuple[RandomFaces, RandomFaces]:
+def load(settings: Settings) -> tuple[RandomFaces, RandomFaces]:
     """The training split and the pairs; takes neither time nor memory, however many identities there are."""
     return RandomFaces(settings, True), RandomFaces(settings, False)
 

@@ -4,12 +4,12 @@ Every clip exists forwards and backwards, under opposite labels (left/right, up/
 counterclockwise). So a network that cannot tell the order of frames guesses between the two: 50 % at best.
 Made at first use, in seconds, always with the same bytes.
 """
+
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import List, Tuple
 
 import cv2
 import numpy as np
@@ -28,8 +28,9 @@ checksum = kinetics.checksum
 @dataclass(frozen=True)
 class Settings(kinetics.Settings):
     """The `data:` section of a recipe on the motion set."""
+
     root: str = "datasets/motion"
-    flip_pairs: Tuple[Tuple[int, int], ...] = ((0, 1), (6, 7))  # a mirrored clip moves the other way
+    flip_pairs: tuple[tuple[int, int], ...] = ((0, 1), (6, 7))  # a mirrored clip moves the other way
     train_clips: int = 640
     val_clips: int = 160
 
@@ -40,7 +41,7 @@ class Settings(kinetics.Settings):
                 raise ValueError(f"{key}: must be a multiple of {len(CLASSES)}, the number of classes")
 
 
-def load(settings: Settings) -> Tuple[kinetics.Clips, kinetics.Clips]:
+def load(settings: Settings) -> tuple[kinetics.Clips, kinetics.Clips]:
     """Make the set if it is not there, then load it like Kinetics."""
     if not os.path.isdir(settings.root):
         make(settings.root, settings.train_clips, settings.val_clips)
@@ -61,6 +62,7 @@ def make(root: str, train_clips: int, val_clips: int) -> None:
                 file.writelines(line for pair in lines for line in pair)
         with open(os.path.join(folder, "classes.txt"), "w", encoding="utf-8") as file:
             file.write("\n".join(CLASSES) + "\n")
+
     cache.write(root, "motion", _recipe(train_clips, val_clips), fill)
 
 
@@ -68,7 +70,7 @@ def _recipe(train_clips: int, val_clips: int) -> dict:
     return {"version": 1, "train_clips": train_clips, "val_clips": val_clips}
 
 
-def _write_pair(root: str, split: str, number: int) -> List[str]:
+def _write_pair(root: str, split: str, number: int) -> list[str]:
     axis = number % (len(CLASSES) // 2)
     frames = render(axis, order.generator(SEED, split, number))
     lines = []
@@ -95,17 +97,18 @@ def render(axis: int, rng: np.random.Generator) -> np.ndarray:
     for time in np.arange(FRAMES) - (FRAMES - 1) / 2:
         shift, scale, angle = np.zeros(2), 1.0, phase
         if axis == 0:
-            shift[0] = -3.0 * speed * time   # pixels: the scene moves left
+            shift[0] = -3.0 * speed * time  # pixels: the scene moves left
         elif axis == 1:
-            shift[1] = -3.0 * speed * time   # up
+            shift[1] = -3.0 * speed * time  # up
         elif axis == 2:
             scale = 1.06 ** (speed * time)  # grows
         else:
             angle = phase - 8.0 * speed * time  # degrees; OpenCV counts counterclockwise
         matrix = cv2.getRotationMatrix2D((side / 2, side / 2), angle, scale)
         matrix[:, 2] += shift + np.array([WIDTH - side, HEIGHT - side]) / 2
-        frames.append(cv2.warpAffine(scene, matrix, (WIDTH, HEIGHT), flags=cv2.INTER_LINEAR,
-                                     borderMode=cv2.BORDER_REFLECT))
+        frames.append(
+            cv2.warpAffine(scene, matrix, (WIDTH, HEIGHT), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+        )
     return np.stack(frames)
 
 

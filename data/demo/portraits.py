@@ -3,11 +3,12 @@
 Pose, light, mood, background and clothes are drawn alike for everybody, so pixels in their places tell little. Made at
 first use, in seconds, always with the same bytes.
 """
+
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Iterator, Tuple
 
 from data import order
 from data.datasets import faces
@@ -23,15 +24,16 @@ checksum = faces.checksum
 @dataclass(frozen=True)
 class Settings(faces.Settings):
     """The `data:` section of a recipe on the portraits."""
+
     root: str = "datasets/portraits"
-    size: int = 48                # pixels, of the files too
-    verification: Tuple[str, ...] = (f"{UNSEEN}.txt",)
-    val_pairs: int = 600          # half of them of one person
-    identities: int = 300         # to train on ...
-    shots: int = 12               # ... with so many pictures each
-    val_identities: int = 60      # others, to verify ...
+    size: int = 48  # pixels, of the files too
+    verification: tuple[str, ...] = (f"{UNSEEN}.txt",)
+    val_pairs: int = 600  # half of them of one person
+    identities: int = 300  # to train on ...
+    shots: int = 12  # ... with so many pictures each
+    val_identities: int = 60  # others, to verify ...
     val_shots: int = 10
-    variation: float = 1.0        # of pose, light and mood; 0: everybody from the front, in the same light
+    variation: float = 1.0  # of pose, light and mood; 0: everybody from the front, in the same light
 
     def __post_init__(self):
         super().__post_init__()
@@ -42,11 +44,13 @@ class Settings(faces.Settings):
             raise ValueError("variation: must lie in [0, 1.4]")
         most = min(_one_person(self.val_identities, self.val_shots), _two_persons(self.val_identities, self.val_shots))
         if self.val_pairs > 2 * most:
-            raise ValueError(f"val_pairs: {self.val_identities} identities with {self.val_shots} pictures each give at "
-                             f"most {2 * most} different pairs, half of one person and half of two")
+            raise ValueError(
+                f"val_pairs: {self.val_identities} identities with {self.val_shots} pictures each give at "
+                f"most {2 * most} different pairs, half of one person and half of two"
+            )
 
 
-def load(settings: Settings) -> Tuple[faces.Faces, faces.Pairs]:
+def load(settings: Settings) -> tuple[faces.Faces, faces.Pairs]:
     """Make the set if it is not there, then load it like any folder of faces."""
     if not os.path.isdir(settings.root):
         make(settings)
@@ -69,6 +73,7 @@ def make(settings: Settings) -> None:
                 list(pool.map(lambda number: _write(folder, split, *divmod(number, each), s), range(people * each)))
         with open(os.path.join(folder, f"{UNSEEN}.txt"), "w", encoding="utf-8") as file:
             file.writelines(" ".join(line) + "\n" for line in _pairs(s))
+
     cache.write(s.root, "portraits", _recipe(s), fill)
 
 
@@ -88,13 +93,15 @@ def _path(split: str, who: int, shot: int) -> str:
     return f"{split}/{who:04d}/{shot:03d}.jpg"
 
 
-def _pairs(settings: Settings) -> Iterator[Tuple[str, str, str]]:
+def _pairs(settings: Settings) -> Iterator[tuple[str, str, str]]:
     """(picture, picture, 1 or 0), one person and two in turn, no pair twice."""
     people, each, half = settings.val_identities, settings.val_shots, settings.val_pairs // 2
     shots, couples = list(combinations(range(each), 2)), list(combinations(range(people), 2))
     rng = order.generator(SEED, "pairs", 0)
-    for one, two in zip(rng.choice(_one_person(people, each), half, replace=False),
-                        rng.choice(_two_persons(people, each), half, replace=False)):
+    for one, two in zip(
+        rng.choice(_one_person(people, each), half, replace=False),
+        rng.choice(_two_persons(people, each), half, replace=False),
+    ):
         who, which = divmod(int(one), len(shots))
         yield (*(_path(UNSEEN, who, shot) for shot in shots[which]), "1")
         which, cell = divmod(int(two), each * each)

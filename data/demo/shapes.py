@@ -3,10 +3,10 @@
 Colours, sizes, places, angles and background textures are drawn alike for all classes, so a network that sees no more
 than colours guesses. Made at first use, in seconds, always with the same bytes.
 """
+
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Tuple
 
 import numpy as np
 
@@ -25,8 +25,9 @@ checksum = imagenet.checksum
 @dataclass(frozen=True)
 class Settings(imagenet.Settings):
     """The `data:` section of a recipe on the shapes."""
+
     root: str = "datasets/shapes"
-    scale: Tuple[float, float] = (0.6, 1.0)  # a smaller crop may miss the shape
+    scale: tuple[float, float] = (0.6, 1.0)  # a smaller crop may miss the shape
     train_images: int = 1200
     val_images: int = 240
 
@@ -37,7 +38,7 @@ class Settings(imagenet.Settings):
                 raise ValueError(f"{key}: must be a multiple of {len(CLASSES)}, the number of classes")
 
 
-def load(settings: Settings) -> Tuple[imagenet.Pictures, imagenet.Pictures]:
+def load(settings: Settings) -> tuple[imagenet.Pictures, imagenet.Pictures]:
     """Make the set if it is not there, then load it like ImageNet."""
     if not os.path.isdir(settings.root):
         make(settings.root, settings.train_images, settings.val_images)
@@ -55,6 +56,7 @@ def make(root: str, train_images: int, val_images: int) -> None:
                 os.makedirs(os.path.join(folder, split, name))
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 list(pool.map(lambda number: _write(folder, split, number), range(count)))
+
     cache.write(root, "shapes", _recipe(train_images, val_images), fill)
 
 

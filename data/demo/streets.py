@@ -3,35 +3,41 @@
 Ten of the nineteen classes occur, with poles, signs and traffic lights among them, and the four kinds of pixels that
 are not evaluated. Colours overlap between classes. Made at first use, in seconds, always with the same bytes.
 """
+
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Callable, List, Tuple
 
 import cv2
 import numpy as np
 
 from data import order
 from data.datasets import cityscapes
+from data.datasets.common.scenes import Scenes
 from data.demo.common import cache
 from data.demo.common import street_scene as scene
-from data.datasets.common.scenes import Scenes
 
 CITIES = {"train": ("altbrueck", "fernhagen", "moorstadt", "seewalde"), "val": ("linderfels", "quellheim")}
 FRAME = 19  # of each sequence, the one that Cityscapes labels
 SEED = 2026
-SKIES = [((90, 140, 205), (190, 210, 225)), ((185, 190, 198), (215, 215, 212)), ((150, 165, 190), (225, 195, 165)),
-         ((130, 135, 145), (175, 175, 175))]  # colours high up and at the horizon
+SKIES = [
+    ((90, 140, 205), (190, 210, 225)),
+    ((185, 190, 198), (215, 215, 212)),
+    ((150, 165, 190), (225, 195, 165)),
+    ((130, 135, 145), (175, 175, 175)),
+]  # colours high up and at the horizon
 checksum = cityscapes.checksum
 
-Thing = Tuple[float, Callable[[], None]]  # how many metres away it stands, and what paints it
+Thing = tuple[float, Callable[[], None]]  # how many metres away it stands, and what paints it
 
 
 @dataclass(frozen=True)
 class Settings(cityscapes.Settings):
     """The `data:` section of a recipe on the streets."""
+
     root: str = "datasets/streets"
-    crop: Tuple[int, int] = (scene.HEIGHT, scene.WIDTH)
+    crop: tuple[int, int] = (scene.HEIGHT, scene.WIDTH)
     train_images: int = 400
     val_images: int = 60
 
@@ -42,7 +48,7 @@ class Settings(cityscapes.Settings):
                 raise ValueError(f"{key}: must be at least {len(CITIES[split])}, the number of cities")
 
 
-def load(settings: Settings) -> Tuple[Scenes, Scenes]:
+def load(settings: Settings) -> tuple[Scenes, Scenes]:
     """Make the set if it is not there, then load it like Cityscapes."""
     if not os.path.isdir(settings.root):
         make(settings.root, settings.train_images, settings.val_images)
@@ -61,6 +67,7 @@ def make(root: str, train_images: int, val_images: int) -> None:
                     os.makedirs(os.path.join(folder, kind, split, city))
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 list(pool.map(lambda number: _write(folder, split, number), range(count)))
+
     cache.write(root, "streets", _recipe(train_images, val_images), fill)
 
 
@@ -72,8 +79,10 @@ def _write(root: str, split: str, number: int) -> None:
     sequence, which = divmod(number, len(CITIES[split]))
     city = CITIES[split][which]
     picture, labels = street(order.generator(SEED, split, number))
-    for folder, kind, pixels in (("leftImg8bit", "leftImg8bit", picture[:, :, ::-1]),
-                                 ("gtFine", "gtFine_labelIds", labels)):
+    for folder, kind, pixels in (
+        ("leftImg8bit", "leftImg8bit", picture[:, :, ::-1]),
+        ("gtFine", "gtFine_labelIds", labels),
+    ):
         name = f"{city}_{sequence:06d}_{FRAME:06d}_{kind}.png"
         write_png(os.path.join(root, folder, split, city, name), pixels)
 
@@ -85,7 +94,7 @@ def write_png(path: str, pixels: np.ndarray) -> None:
         file.write(encoded.tobytes())
 
 
-def street(rng: np.random.Generator) -> Tuple[np.ndarray, np.ndarray]:
+def street(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """One street: its picture, uint8 RGB (HEIGHT, WIDTH, 3), and its labels, uint8 ids (HEIGHT, WIDTH)."""
     canvas = scene.Canvas()
     above, haze = (scene.pick(rng, [colour], 15) for colour in SKIES[int(rng.integers(len(SKIES)))])
@@ -106,20 +115,27 @@ def street(rng: np.random.Generator) -> Tuple[np.ndarray, np.ndarray]:
 def view(rng: np.random.Generator, haze: np.ndarray) -> scene.View:
     """A street and a camera in it, somewhere above its middle."""
     left, right = rng.uniform(3.4, 5.6, 2)
-    return scene.View(focal=rng.uniform(135, 165), height=rng.uniform(2.2, 2.9), centre=rng.uniform(105, 151),
-                      horizon=float(rng.integers(46, 58)), haze=haze, left=-left, right=right,
-                      walk=rng.uniform(2.6, 4.2))
+    return scene.View(
+        focal=rng.uniform(135, 165),
+        height=rng.uniform(2.2, 2.9),
+        centre=rng.uniform(105, 151),
+        horizon=float(rng.integers(46, 58)),
+        haze=haze,
+        left=-left,
+        right=right,
+        walk=rng.uniform(2.6, 4.2),
+    )
 
 
-def paint(found: List[Thing]) -> None:
+def paint(found: list[Thing]) -> None:
     """From far to near, so that the near ones hide the far ones."""
     for _, draw in sorted(found, key=lambda thing: -thing[0]):
         draw()
 
 
-def things(canvas: scene.Canvas, v: scene.View, rng: np.random.Generator) -> List[Thing]:
+def things(canvas: scene.Canvas, v: scene.View, rng: np.random.Generator) -> list[Thing]:
     """What stands and moves on the street, where a person would expect it."""
-    found: List[Thing] = []
+    found: list[Thing] = []
 
     def place(what, x, z, *options):
         found.append((z, lambda: what(canvas, v, rng, x, z, *options)))
@@ -130,6 +146,7 @@ def things(canvas: scene.Canvas, v: scene.View, rng: np.random.Generator) -> Lis
 
     def side():
         return int(rng.choice([-1, 1]))
+
     others = rng.choice(["sign", "sign", "light", "lamp", ""], rng.integers(1, 4))
     for head in ["sign", "light"] + [str(head) for head in others]:
         place(scene.pole, beside(side(), 0.2, 0.7), rng.uniform(6, 11), head)
@@ -169,5 +186,5 @@ def frame(canvas: scene.Canvas, rng: np.random.Generator) -> None:
         canvas.paint(scene.share(inside), metal * (1 + 0.04 * inside), scene.EGO, place)
     left, top, right, bottom = rng.integers(0, 3, 4)
     edge = np.ones((height, width))
-    edge[top:height - bottom, left:width - right] = 0
+    edge[top : height - bottom, left : width - right] = 0
     canvas.paint(edge, scene.pick(rng, [(8, 8, 8)], 8), scene.BORDER, (slice(None), slice(None)))

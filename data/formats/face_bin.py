@@ -3,11 +3,13 @@
 A pickle is a small program: it names functions, which loading calls. Here every name but the few that bytes and arrays
 of bytes need is refused, and those few are answered with the stand-ins below; numpy's own are never reached.
 """
+
 import io
 import math
 import pickle
 import pickletools
-from typing import Any, Callable, List, Tuple
+from collections.abc import Callable
+from typing import Any
 
 from data.errors import UserError
 
@@ -15,7 +17,7 @@ MAX_BYTES = 2 << 30  # of a file; those that are published have less than a tent
 REMEDY = "fetch it again, or write the pairs into a text file with lines `path path 0|1`"
 
 
-def read_bin(path: str) -> Tuple[List[bytes], List[bool], bytes]:
+def read_bin(path: str) -> tuple[list[bytes], list[bool], bytes]:
     """The 2P encoded pictures of a file, for each of its P pairs whether they show one person, and the file itself.
 
     Pictures 2i and 2i + 1 are pair i. Raises UserError naming the file and, where it is one, the picture.
@@ -32,8 +34,10 @@ def read_bin(path: str) -> Tuple[List[bytes], List[bool], bytes]:
         loaded = _Reader(io.BytesIO(content), encoding="bytes").load()  # bytes: as Python 2 wrote its texts
     except Exception as error:  # a broken pickle raises almost anything
         reason = str(error).strip().split("\n")[0]
-        raise UserError(f"{path} is not read: it is broken, or holds more than pictures, which would mean running code "
-                        f"from it ({type(error).__name__}: {reason}); {REMEDY}") from None
+        raise UserError(
+            f"{path} is not read: it is broken, or holds more than pictures, which would mean running code "
+            f"from it ({type(error).__name__}: {reason}); {REMEDY}"
+        ) from None
     if not isinstance(loaded, (tuple, list)) or [type(part) for part in loaded] != [list, list]:
         raise UserError(f"{path}: no verification set, which is a list of pictures and a list of answers; {REMEDY}")
     items, same = loaded
@@ -58,6 +62,7 @@ def _check_memo(content: bytes) -> None:
 
 class _Array:
     """What the file rebuilds in place of a numpy array of bytes; `content` is None until they have come."""
+
     __slots__ = ("content",)
 
     def __init__(self, content: Any = None):
@@ -70,6 +75,7 @@ class _Array:
 
 class _Type:
     """What the file rebuilds in place of a numpy dtype."""
+
     __slots__ = ("name",)
 
     def __init__(self, name: Any, *_):
@@ -81,6 +87,7 @@ class _Type:
 
 class _Known:
     """A name the file may use, callable and nothing else: no class to subclass, no attributes to set."""
+
     __slots__ = ("function",)
 
     def __init__(self, function: Callable):
@@ -122,8 +129,11 @@ def _encode(text: str, encoding: Any) -> bytes:
     return text.encode("latin1")
 
 
-KNOWN = {("numpy", "ndarray"): _Known(_no_call), ("numpy", "dtype"): _Known(_Type),
-         ("_codecs", "encode"): _Known(_encode)}
+KNOWN = {
+    ("numpy", "ndarray"): _Known(_no_call),
+    ("numpy", "dtype"): _Known(_Type),
+    ("_codecs", "encode"): _Known(_encode),
+}
 for _core in ("core", "_core"):  # numpy 1, numpy 2
     KNOWN[f"numpy.{_core}.multiarray", "_reconstruct"] = _Known(_reconstruct)
     KNOWN[f"numpy.{_core}.numeric", "_frombuffer"] = _Known(_frombuffer)

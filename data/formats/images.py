@@ -4,18 +4,20 @@ Pillow does it: it antialiases when it shrinks, bit for bit what torchvision's p
 and it reads the CMYK files of ImageNet. Colours come out as its convert("RGB") makes them: transparency is dropped,
 the colour stored below it stays.
 """
+
 import io
 import math
 import struct
 import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Callable, Iterator, NamedTuple, Tuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from data.transforms.clips import Box, center_box
 from data.errors import BadSample
+from data.transforms.clips import Box, center_box
 
 Choose = Callable[[int, int], Box]  # width and height of the upright picture -> the box to keep
 
@@ -24,10 +26,28 @@ FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM")  # by content, wh
 MAX_PIXELS = 89_478_485  # Pillow's own mark of a decompression bomb; the largest of ImageNet has 61 million
 ORIENTATION = 0x0112
 # EXIF orientation -> which axes to mirror, and whether x and y then change places, to get from upright to stored.
-TURNS = {2: (True, False, False), 3: (True, True, False), 4: (False, True, False), 5: (False, False, True),
-         6: (True, False, True), 7: (True, True, True), 8: (False, True, True)}
-FAILURES = (OSError, ValueError, SyntaxError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError,
-            MemoryError, struct.error, Image.DecompressionBombError)
+TURNS = {
+    2: (True, False, False),
+    3: (True, True, False),
+    4: (False, True, False),
+    5: (False, False, True),
+    6: (True, False, True),
+    7: (True, True, True),
+    8: (False, True, True),
+}
+FAILURES = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    EOFError,
+    MemoryError,
+    struct.error,
+    Image.DecompressionBombError,
+)
 
 # Pillow talks about damaged EXIF blocks, of which ImageNet has many, and large pictures, which are refused below.
 warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -35,11 +55,12 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 
 class EncodedImage(NamedTuple):
     """A picture whose header was read and whose pixels were not."""
+
     image: Image.Image
-    turn: Tuple[bool, bool, bool]  # of TURNS
+    turn: tuple[bool, bool, bool]  # of TURNS
 
     @property
-    def size(self) -> Tuple[int, int]:
+    def size(self) -> tuple[int, int]:
         """Width and height, upright."""
         width, height = self.image.size
         return (height, width) if self.turn[2] else (width, height)
@@ -87,7 +108,7 @@ def center(path: str, short: int, size: int) -> np.ndarray:
     with _failures():
         pixels = stored.upright(rgb(stored.image).resize(target, Image.Resampling.BILINEAR))
     left, top, _, _ = center_box(pixels.shape[1], pixels.shape[0], size)
-    return np.ascontiguousarray(pixels[top:top + size, left:left + size])
+    return np.ascontiguousarray(pixels[top : top + size, left : left + size])
 
 
 @contextmanager

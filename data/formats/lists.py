@@ -1,9 +1,11 @@
 """Lists of samples as people have them: text files with a path and a label in a line, or a folder per class."""
+
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from data.errors import UserError
 
@@ -14,18 +16,20 @@ WNID = re.compile(r"n\d{8}(\s|$)")  # how ImageNet calls its classes and their f
 @dataclass(frozen=True)
 class Clip:
     """One labelled file, or a folder of `frames` numbered pictures. path is relative to the root."""
+
     path: str
     label: int
-    frames: Optional[int] = None
+    frames: int | None = None
 
 
 class Classes(NamedTuple):
     """What a file of class names says, by label: names to show and, where it gives them, names of folders."""
-    names: Tuple[str, ...]
-    folders: Tuple[str, ...]
+
+    names: tuple[str, ...]
+    folders: tuple[str, ...]
 
 
-def read_list(path: str, suffix: str = "", folders: bool = True) -> List[Clip]:
+def read_list(path: str, suffix: str = "", folders: bool = True) -> list[Clip]:
     """Read `relpath label` (files) or, if `folders`, `relpath num_frames label`; the path may hold blanks.
 
     A list is taken as folders of pictures if every line ends in two integers. `suffix` is put behind every path.
@@ -41,33 +45,39 @@ def read_list(path: str, suffix: str = "", folders: bool = True) -> List[Clip]:
         raise UserError(f"{path}: cannot read this list: {error}") from None
     if not lines:
         raise UserError(f"{path}: the list is empty; a line reads {forms}, the path relative to data.root")
-    in_pictures = {number: folders and len(words) >= 3 and words[-2].isdecimal() and words[-1].isdecimal()
-                   for number, words in lines}
+    in_pictures = {
+        number: folders and len(words) >= 3 and words[-2].isdecimal() and words[-1].isdecimal()
+        for number, words in lines
+    }
     pictures = all(in_pictures.values())
     if any(in_pictures.values()) and not pictures and not suffix:
         few = sum(in_pictures.values()) * 2 <= len(lines)
         number = next(number for number, value in in_pictures.items() if value == few)
-        raise UserError(f"{path}:{number}: {texts[number].strip()!r}: some lines of this list end in "
-                        "`num_frames label` and others in a label alone; write all of them in one way")
+        raise UserError(
+            f"{path}:{number}: {texts[number].strip()!r}: some lines of this list end in "
+            "`num_frames label` and others in a label alone; write all of them in one way"
+        )
     clips = []
     for number, words in lines:
         numbers = 2 if pictures else 1
         if len(words) <= numbers or not words[-1].isdecimal():
-            raise UserError(f"{path}:{number}: expected {forms} with label an integer from 0, "
-                            f"got {texts[number].strip()!r}")
+            raise UserError(
+                f"{path}:{number}: expected {forms} with label an integer from 0, got {texts[number].strip()!r}"
+            )
         # Split from the right: folder names of Kinetics classes may hold blanks.
         name = texts[number].lstrip("\ufeff").strip().rsplit(None, numbers)[0]
         clips.append(Clip(name + suffix, int(words[-1]), int(words[-2]) if pictures else None))
     return clips
 
 
-def read_folders(root: str, split: str, classes: Sequence[str],
-                 endings: Tuple[str, ...] = VIDEO_EXTENSIONS) -> List[Clip]:
+def read_folders(
+    root: str, split: str, classes: Sequence[str], endings: tuple[str, ...] = VIDEO_EXTENSIONS
+) -> list[Clip]:
     """Every file of these endings below <root>/<split>/<class>/, labelled by `classes`.
 
     Raises UserError for a folder not in them.
     """
-    by_name: Dict[str, int] = {}
+    by_name: dict[str, int] = {}
     for label, name in enumerate(classes):
         by_name[name] = label
         by_name.setdefault(plain(name), label)
@@ -75,24 +85,29 @@ def read_folders(root: str, split: str, classes: Sequence[str],
     for name in class_folders(root, split):
         label = by_name.get(name, by_name.get(plain(name)))
         if label is None:
-            raise UserError(f"{os.path.join(root, split, name)}: this folder is none of the {len(classes)} classes; "
-                            "rename it, or give the class names with -o data.names=FILE (one per line)")
+            raise UserError(
+                f"{os.path.join(root, split, name)}: this folder is none of the {len(classes)} classes; "
+                "rename it, or give the class names with -o data.names=FILE (one per line)"
+            )
         for folder, folders, files in os.walk(os.path.join(root, split, name)):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             below = os.path.relpath(folder, root)
-            clips += [Clip(os.path.join(below, file), label)
-                      for file in sorted(files) if file.lower().endswith(endings) and not file.startswith(".")]
+            clips += [
+                Clip(os.path.join(below, file), label)
+                for file in sorted(files)
+                if file.lower().endswith(endings) and not file.startswith(".")
+            ]
     return clips
 
 
-def class_folders(root: str, split: str) -> List[str]:
+def class_folders(root: str, split: str) -> list[str]:
     folder = os.path.join(root, split)
     if not os.path.isdir(folder):
         return []
     return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
 
 
-def read_names(path: str) -> Tuple[str, ...]:
+def read_names(path: str) -> tuple[str, ...]:
     """Class names, one per line, line number (from 0) = label; `label name` lines are understood too."""
     try:
         with open(path, encoding="utf-8-sig") as file:
@@ -121,14 +136,14 @@ def read_classes(path: str) -> Classes:
         if all(WNID.match(entry) for entry in entries):
             entries = tuple(entry.split(None, 1) for entry in entries)
     pairs = [[entry] if isinstance(entry, str) else entry for entry in entries]
-    first: Dict[str, int] = {}
+    first: dict[str, int] = {}
     for label, pair in enumerate(pairs):
         if len(pair) > 1 and first.setdefault(pair[0], label) != label:
             raise UserError(f"{path}: {pair[0]} is given for two labels, {first[pair[0]]} and {label}")
     return Classes(tuple(pair[-1] for pair in pairs), tuple(pair[0] for pair in pairs))
 
 
-def _json_names(path: str) -> Tuple[Any, ...]:
+def _json_names(path: str) -> tuple[Any, ...]:
     try:
         with open(path, encoding="utf-8-sig") as file:
             found = json.load(file)
@@ -138,17 +153,24 @@ def _json_names(path: str) -> Tuple[Any, ...]:
         found = {} if len(set(found.values())) < len(found) else {str(label): name for name, label in found.items()}
     if isinstance(found, dict) and set(found) == {str(label) for label in range(len(found))}:
         found = [found[str(label)] for label in range(len(found))]
-    if not isinstance(found, list) or not found or not all(
+    if (
+        not isinstance(found, list)
+        or not found
+        or not all(
             isinstance(entry, str) or isinstance(entry, list) and list(map(type, entry)) == [str, str]
-            for entry in found):
-        raise UserError(f'{path}: no class names in this file; it should hold {{"0": ["n01440764", "tench"], ...}}, '
-                        '{"0": "tench", ...}, {"tench": 0, ...} or ["tench", ...], the labels from 0 without a gap')
+            for entry in found
+        )
+    ):
+        raise UserError(
+            f'{path}: no class names in this file; it should hold {{"0": ["n01440764", "tench"], ...}}, '
+            '{"0": "tench", ...}, {"tench": 0, ...} or ["tench", ...], the labels from 0 without a gap'
+        )
     return tuple(found)
 
 
-def names_of_folders(clips: Sequence[Clip]) -> Tuple[str, ...]:
+def names_of_folders(clips: Sequence[Clip]) -> tuple[str, ...]:
     """Names from the class folders of a list where every label has a folder of its own, else `class 7`."""
-    folders: Dict[int, set] = {}
+    folders: dict[int, set] = {}
     for clip in clips:
         folders.setdefault(clip.label, set()).add(os.path.basename(os.path.dirname(clip.path)))
     count = max(folders) + 1

@@ -1,18 +1,21 @@
 """The labels of Cityscapes as its own scripts define them, and colours to draw class maps with."""
-from typing import NamedTuple, Optional, Sequence, Tuple
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 IGNORED = 255  # in a label: this pixel is of no class and does not count
-LEVELS = 9     # of red, green and blue in the colours made up for other classes
+LEVELS = 9  # of red, green and blue in the colours made up for other classes
 
 
 class Label(NamedTuple):
     """One of 35. id is its value in *_labelIds.png, train_id in *_labelTrainIds.png (None: 255, not evaluated)."""
+
     id: int
     name: str
-    train_id: Optional[int]
-    color: Tuple[int, int, int]
+    train_id: int | None
+    color: tuple[int, int, int]
 
 
 LABELS = (

@@ -5,9 +5,10 @@ seeks to wrong frames in HEVC and MPEG-4 with B-frames and in avi files, garbles
 PyAV decodes from the start. A reader is opened, used and dropped within one call: decord's must not be shared by
 threads nor survive a fork.
 """
+
 import os
 import re
-from typing import Callable, List
+from collections.abc import Callable
 
 import av
 import cv2
@@ -40,8 +41,11 @@ def video_frames(path: str, pick: Pick, min_frames: int = 1) -> np.ndarray:
             if stream.frames > size:  # decord would try to allocate an index of them, and abort the process
                 raise BadSample(f"its header claims {stream.frames} frames in {size} bytes")
             containers = container.format.name.split(",")
-            if (stream.codec_context.name not in DECORD_CODECS or not set(containers) & set(DECORD_CONTAINERS)
-                    or _rotated(container, stream)):
+            if (
+                stream.codec_context.name not in DECORD_CODECS
+                or not set(containers) & set(DECORD_CONTAINERS)
+                or _rotated(container, stream)
+            ):
                 return _decode_all(container, stream, pick, min_frames)
     except FAILURES as error:
         raise BadSample(f"cannot be decoded as video ({_reason(error)})") from None
@@ -55,8 +59,9 @@ def picture_frames(folder: str, template: str, first: int, count: int, pick: Pic
     """
     try:
         try:
-            return _pictures([os.path.join(folder, template.format(first + i))
-                              for i in _picked(pick, count, min_frames)])
+            return _pictures(
+                [os.path.join(folder, template.format(first + i)) for i in _picked(pick, count, min_frames)]
+            )
         except FileNotFoundError:
             names = _numbered(folder, template)
             return _pictures([names[i] for i in _picked(pick, len(names), min_frames)])
@@ -98,13 +103,13 @@ def _decode_all(container, stream, pick: Pick, min_frames: int) -> np.ndarray:
     return np.stack([frames[i] for i in indices])
 
 
-def _picked(pick: Pick, count: int, min_frames: int) -> List[int]:
+def _picked(pick: Pick, count: int, min_frames: int) -> list[int]:
     if count < min_frames:
         raise BadSample(f"too short: {count} frame(s), data.min_frames is {min_frames}")
     return [int(i) for i in pick(count).ravel()]
 
 
-def _pictures(paths: List[str]) -> np.ndarray:
+def _pictures(paths: list[str]) -> np.ndarray:
     frames = []
     for path in paths:
         with open(path, "rb") as file:
@@ -118,7 +123,7 @@ def _pictures(paths: List[str]) -> np.ndarray:
     return np.stack(frames)
 
 
-def _numbered(folder: str, template: str) -> List[str]:
+def _numbered(folder: str, template: str) -> list[str]:
     """Existing pictures in the order of their numbers."""
     before, after = re.split(r"\{[^}]*\}", template, maxsplit=1)
     pattern = re.compile(re.escape(before) + r"(\d+)" + re.escape(after) + "$")

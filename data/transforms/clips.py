@@ -2,12 +2,13 @@
 
 Geometry as in mit-han-lab/temporal-shift-module (ops/transforms.py); resizing is OpenCV's plain bilinear.
 """
-from typing import List, Sequence, Tuple
+
+from collections.abc import Sequence
 
 import cv2
 import numpy as np
 
-Box = Tuple[int, int, int, int]  # left, top, width, height
+Box = tuple[int, int, int, int]  # left, top, width, height
 
 
 def resize(clip: np.ndarray, width: int, height: int) -> np.ndarray:
@@ -27,7 +28,7 @@ def resize_short(clip: np.ndarray, short: int) -> np.ndarray:
 
 def crop(clip: np.ndarray, box: Box) -> np.ndarray:
     left, top, width, height = box
-    return clip[:, top:top + height, left:left + width]
+    return clip[:, top : top + height, left : left + width]
 
 
 def flip(clip: np.ndarray) -> np.ndarray:
@@ -51,11 +52,10 @@ def multi_scale_box(width: int, height: int, size: int, scales: Sequence[float],
     return left, top, w, h
 
 
-def grid_points(width: int, height: int, w: int, h: int) -> List[Tuple[int, int]]:
+def grid_points(width: int, height: int, w: int, h: int) -> list[tuple[int, int]]:
     """The 13 (left, top) points of a 5x5 grid: 4 corners and centre, then 4 edge middles and 4 quarter points."""
     x, y = (width - w) // 4, (height - h) // 4
-    steps = [(0, 0), (4, 0), (0, 4), (4, 4), (2, 2),
-             (0, 2), (4, 2), (2, 4), (2, 0), (1, 1), (3, 1), (1, 3), (3, 3)]
+    steps = [(0, 0), (4, 0), (0, 4), (4, 4), (2, 2), (0, 2), (4, 2), (2, 4), (2, 0), (1, 1), (3, 1), (1, 3), (3, 3)]
     return [(i * x, j * y) for i, j in steps]
 
 
@@ -64,7 +64,7 @@ def center_box(width: int, height: int, size: int) -> Box:
     return int(round((width - size) / 2.0)), int(round((height - size) / 2.0)), size, size
 
 
-def views(clip: np.ndarray, size: int, crops: int) -> List[np.ndarray]:
+def views(clip: np.ndarray, size: int, crops: int) -> list[np.ndarray]:
     """Test-time crops of an already resized clip.
 
     1: the centre. 3: left, right, centre of the middle row (identical for a portrait clip whose short side is `size`).
@@ -80,5 +80,5 @@ def views(clip: np.ndarray, size: int, crops: int) -> List[np.ndarray]:
     return [view for left, top in corners for view in _with_mirror(crop(clip, (left, top, size, size)))]
 
 
-def _with_mirror(clip: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+def _with_mirror(clip: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return clip, flip(clip)

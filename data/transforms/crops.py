@@ -1,6 +1,6 @@
 """Which part of a picture is kept in training: the random crop of Inception, as torchvision draws it."""
+
 import math
-from typing import Tuple
 
 import numpy as np
 
@@ -9,8 +9,9 @@ from data.transforms.clips import Box
 TRIES = 10
 
 
-def random_box(width: int, height: int, scale: Tuple[float, float], ratio: Tuple[float, float],
-               rng: np.random.Generator) -> Box:
+def random_box(
+    width: int, height: int, scale: tuple[float, float], ratio: tuple[float, float], rng: np.random.Generator
+) -> Box:
     """A box of a share `scale` of the area, uniform, and of proportions width : height in `ratio`, log-uniform.
 
     Where ten draws in a row stick out of the picture, it is the largest central box of allowed proportions.

@@ -2,6 +2,7 @@
 
 The formulas are those of TSN/TSM (arXiv:1811.08383), in the variants that mit-han-lab/temporal-shift-module uses.
 """
+
 import numpy as np
 
 DENSE_SPAN = 64  # frames a dense clip covers, whatever T is

@@ -3,31 +3,35 @@
 Every step rounds down to bytes, and saturation and hue go to HSV and back each on their own, so that the pixels are
 upstream's (1.2.2, PhotoMetricDistortion) for the same draws. Upstream keeps BGR; HSV does not depend on that order.
 """
-from typing import NamedTuple, Optional
+
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-BRIGHTNESS = 32.0         # added: -32 to 32
-CONTRAST = (0.5, 1.5)     # factor of all values
-SATURATION = (0.5, 1.5)   # factor of S
-HUE = 18                  # added to H, in OpenCV's steps of two degrees: -18 to 17, as upstream draws it
-HUES = 180                # steps of the whole circle
+BRIGHTNESS = 32.0  # added: -32 to 32
+CONTRAST = (0.5, 1.5)  # factor of all values
+SATURATION = (0.5, 1.5)  # factor of S
+HUE = 18  # added to H, in OpenCV's steps of two degrees: -18 to 17, as upstream draws it
+HUES = 180  # steps of the whole circle
 
 
 class Draw(NamedTuple):
     """What happens to one picture; None: that step is left out."""
-    brightness: Optional[float]
-    contrast: Optional[float]
+
+    brightness: float | None
+    contrast: float | None
     contrast_first: bool  # before saturation and hue, or after them
-    saturation: Optional[float]
-    hue: Optional[int]
+    saturation: float | None
+    hue: int | None
 
 
 def draw(rng: np.random.Generator) -> Draw:
     """Each step with probability 1/2, its amount uniform."""
-    def maybe(low: float, high: float) -> Optional[float]:
+
+    def maybe(low: float, high: float) -> float | None:
         return rng.uniform(low, high) if rng.random() < 0.5 else None
+
     brightness, contrast, saturation = maybe(-BRIGHTNESS, BRIGHTNESS), maybe(*CONTRAST), maybe(*SATURATION)
     hue = int(rng.integers(-HUE, HUE)) if rng.random() < 0.5 else None
     return Draw(brightness, contrast, bool(rng.random() < 0.5), saturation, hue)

@@ -1,16 +1,16 @@
 """Order, ranks, resume, noise and bad samples of a stream, with a data set that is made of numbers."""
+
 import os
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import Tuple
 
 import numpy as np
 import pytest
 
-from data.batch import Field, DropoutMask
+from data.batch import DropoutMask, Field
 from data.errors import BadSample, UserError
 from data.stream import (
     NEIGHBOURS,
@@ -27,13 +27,17 @@ NOISE = (DropoutMask("mask", (3, 50), 0.2), DropoutMask("other", (3, 50), 0.2))
 @dataclass(frozen=True)
 class Numbers:
     """Sample i is the number i, two numbers out of its generator and a label. Some cannot be read."""
+
     size: int = 23
-    bad: Tuple[int, ...] = ()
+    bad: tuple[int, ...] = ()
     settings: Loading = field(default_factory=lambda: Loading(workers=0, threads=2))
-    classes: Tuple[str, ...] = ("even", "odd")
+    classes: tuple[str, ...] = ("even", "odd")
     views: int = 1
-    fields: Tuple[Field, ...] = (Field("index", (), "int64"), Field("drawn", (2,), "float64"),
-                                 Field("label", (), "int64", missing=-1))
+    fields: tuple[Field, ...] = (
+        Field("index", (), "int64"),
+        Field("drawn", (2,), "float64"),
+        Field("label", (), "int64", missing=-1),
+    )
 
     def __len__(self):
         return self.size
@@ -59,12 +63,13 @@ def indices(dataset, **keys):
 def same(one, two):
     return len(one) == len(two) and all(
         a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) and a[k].dtype == b[k].dtype for k in a)
-        for a, b in zip(one, two))
+        for a, b in zip(one, two)
+    )
 
 
 def test_every_epoch_is_another_permutation():
     seen = indices(Numbers(24), batch=8, last=9)
-    epochs = [tuple(seen[at:at + 24]) for at in (0, 24, 48)]
+    epochs = [tuple(seen[at : at + 24]) for at in (0, 24, 48)]
     assert all(sorted(epoch) == list(range(24)) for epoch in epochs) and len(set(epochs)) == 3
     assert seen == indices(Numbers(24), batch=8, last=9)
     assert seen != indices(Numbers(24), batch=8, last=9, seed=4)
@@ -72,7 +77,7 @@ def test_every_epoch_is_another_permutation():
 
 def test_batches_cross_the_border_of_an_epoch():
     seen = indices(Numbers(23), batch=5, last=14)  # 70 samples: three epochs and one more
-    assert all(sorted(seen[at:at + 23]) == list(range(23)) for at in (0, 23, 46))
+    assert all(sorted(seen[at : at + 23]) == list(range(23)) for at in (0, 23, 46))
 
 
 def test_samples_of_one_epoch_draw_other_numbers_in_the_next():
@@ -92,7 +97,9 @@ def test_a_sample_is_a_function_of_its_position():
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_share_the_batches_of_one(ranks):
     whole = batches(Numbers(23), batch=8, dropout_masks=NOISE)
-    parts = [batches(Numbers(23), batch=8 // ranks, rank=rank, size=ranks, dropout_masks=NOISE) for rank in range(ranks)]
+    parts = [
+        batches(Numbers(23), batch=8 // ranks, rank=rank, size=ranks, dropout_masks=NOISE) for rank in range(ranks)
+    ]
     for step, batch in enumerate(whole):
         for name in batch:
             assert np.array_equal(batch[name], np.concatenate([part[step][name] for part in parts])), (step, name)
@@ -115,6 +122,7 @@ def test_threads_and_processes_read_the_same():
     def read(workers, threads):
         dataset = Numbers(23, bad, Loading(workers=workers, threads=threads))
         return list(open_training(dataset, 3, 4, 2, 10, dropout_masks=NOISE)), list(open_evaluation(dataset, 0, 4))
+
     want = read(0, 1)
     for workers, threads in ((0, 2), (0, 5), (2, 1), (2, 3)):
         for one, other in zip(read(workers, threads), want):
@@ -138,7 +146,10 @@ def test_noise_is_a_function_of_the_position_alone():
 
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.5, 0.9])
 def test_noise_keeps_one_minus_rate(rate):
-    masks = [batch["mask"] for batch in batches(Numbers(23), batch=10, last=4, dropout_masks=[DropoutMask("mask", (2000,), rate)])]
+    masks = [
+        batch["mask"]
+        for batch in batches(Numbers(23), batch=10, last=4, dropout_masks=[DropoutMask("mask", (2000,), rate)])
+    ]
     deviation = (rate * (1 - rate) / 80_000) ** 0.5
     assert abs(np.mean(masks) - (1 - rate)) <= 5 * deviation
 
@@ -158,8 +169,10 @@ def test_a_bad_sample_is_replaced_by_the_next_readable_one_and_reported():
         want = []
         for at, index in enumerate(planned):
             epoch = (number * 4 + at) // 23
-            want += [Bad(epoch, f"sample {i}", f"broken {i}", f"sample {stands_in[index]}")
-                     for i in {5: (5, 6), 6: (6,), 22: (22,)}.get(index, ())]
+            want += [
+                Bad(epoch, f"sample {i}", f"broken {i}", f"sample {stands_in[index]}")
+                for i in {5: (5, 6), 6: (6,), 22: (22,)}.get(index, ())
+            ]
         assert reports == want
 
 
@@ -187,8 +200,22 @@ def evaluated(dataset, batch, ranks):
     return [list(open_evaluation(dataset, 0, batch, rank, ranks)) for rank in range(ranks)]
 
 
-@pytest.mark.parametrize("n, batch, ranks", [(1, 1, 1), (1, 4, 8), (3, 2, 4), (7, 3, 2), (16, 4, 2), (17, 4, 4),
-                                             (23, 8, 1), (23, 5, 3), (31, 1, 7), (24, 3, 8), (25, 3, 8)])
+@pytest.mark.parametrize(
+    "n, batch, ranks",
+    [
+        (1, 1, 1),
+        (1, 4, 8),
+        (3, 2, 4),
+        (7, 3, 2),
+        (16, 4, 2),
+        (17, 4, 4),
+        (23, 8, 1),
+        (23, 5, 3),
+        (31, 1, 7),
+        (24, 3, 8),
+        (25, 3, 8),
+    ],
+)
 def test_an_evaluation_counts_every_sample_once(n, batch, ranks):
     streams = evaluated(Numbers(n), batch, ranks)
     assert {len(stream) for stream in streams} == {-(-n // (batch * ranks))}
@@ -210,6 +237,7 @@ def test_an_evaluation_is_the_same_for_every_number_of_ranks():
                 for index, drawn, valid in zip(loaded["index"], loaded["drawn"], loaded["valid"]):
                     found.update({int(index): tuple(drawn)} if valid else {})
         return found
+
     assert rows(23, 1) == rows(4, 2) == rows(3, 5)
 
 
@@ -217,8 +245,11 @@ def test_a_bad_sample_of_an_evaluation_has_an_impossible_label_and_still_counts(
     stream = list(open_evaluation(Numbers(10, bad=(0, 6)), 0, 4))
     labels = np.concatenate([rows["label"][rows["valid"] == 1] for rows, _ in stream])
     assert labels.tolist() == [-1, 1, 0, 1, 0, 1, -1, 1, 0, 1]
-    assert [reports for _, reports in stream] == [[Bad(0, "sample 0", "broken 0", None)],
-                                                  [Bad(0, "sample 6", "broken 6", None)], []]
+    assert [reports for _, reports in stream] == [
+        [Bad(0, "sample 0", "broken 0", None)],
+        [Bad(0, "sample 6", "broken 6", None)],
+        [],
+    ]
     assert all(rows["drawn"].dtype == np.float64 for rows, _ in stream)
 
 
@@ -229,8 +260,10 @@ def test_an_evaluation_of_nothing_but_bad_samples():
 
 def test_find_bad():
     bad, tried = find_bad(Numbers(10, bad=(2, 9)), 30)
-    assert tried == 10 and [(report.name, report.reason) for report in bad] == [("sample 2", "broken 2"),
-                                                                               ("sample 9", "broken 9")]
+    assert tried == 10 and [(report.name, report.reason) for report in bad] == [
+        ("sample 2", "broken 2"),
+        ("sample 9", "broken 9"),
+    ]
     assert find_bad(Numbers(10), -1) == ([], 0)
 
 
@@ -275,8 +308,12 @@ def state(pid):
 def test_reader_processes_die_with_their_parent(tmp_path):
     script = tmp_path / "reader.py"
     script.write_text(READER)
-    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                              env={**os.environ, "PYTHONPATH": os.getcwd()})
+    parent = subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
     readers = []
     try:
         assert parent.stdout.readline() == b"ready\n"

@@ -1,4 +1,5 @@
 """Small encoded clips whose frames show their own number, for the tests of everything that decodes."""
+
 import os
 from fractions import Fraction
 

@@ -1,4 +1,5 @@
 """The same few people as a pack, a list and folders, in pictures that tell who they show."""
+
 import pickle
 
 import numpy as np

@@ -3,6 +3,7 @@
 A module of cases is an ordinary file with functions case_<name>(). `names` lists them without importing the file,
 `check` is the verdict on one. All cases of a module share one process, since importing a framework takes seconds.
 """
+
 import ast
 import functools
 import importlib
@@ -13,7 +14,6 @@ import subprocess
 import sys
 import traceback
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
 
 import pytest
 
@@ -21,7 +21,7 @@ TESTS = Path(__file__).resolve().parents[1]
 MARK = "case-result "  # in front of a result, to tell it from what a framework prints
 
 
-def names(module: str) -> List[str]:
+def names(module: str) -> list[str]:
     """The cases of tests/<module>.py."""
     tree = ast.parse((TESTS / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
     return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("case_")]
@@ -37,18 +37,19 @@ def check(framework: str, module: str, case: str, timeout: float = 600) -> None:
         pytest.fail(error, pytrace=False)
 
 
-@functools.lru_cache(maxsize=None)
-def child(module: str, timeout: float) -> Tuple[Dict[str, Optional[str]], str]:
+@functools.cache
+def child(module: str, timeout: float) -> tuple[dict[str, str | None], str]:
     """Run all cases of a module once: case -> its traceback or None; and the last lines of standard error."""
     command = [sys.executable, "-m", "tests.helpers.frameworks", module]
     environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, cwd=TESTS.parent, env=environment,
-                              timeout=timeout, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=TESTS.parent, env=environment, timeout=timeout, check=False
+        )
         output, ending = done.stdout, f"exit code {done.returncode}\n{done.stderr[-4000:]}"
     except subprocess.TimeoutExpired as expired:
         output, ending = (expired.stdout or b"").decode(), f"more than {timeout} s"
-    lines = [line[len(MARK):] for line in output.splitlines() if line.startswith(MARK)]
+    lines = [line[len(MARK) :] for line in output.splitlines() if line.startswith(MARK)]
     return dict(json.loads(line) for line in lines), ending
 
 

@@ -1,4 +1,5 @@
 """A reference writer of RecordIO packs, from the layout alone; and pictures to put into them."""
+
 import io
 import struct
 
@@ -10,11 +11,13 @@ MAGIC = struct.pack("<I", 0xCED7230A)
 
 def frames(payload):
     """One record: cut wherever the magic word lies at a multiple of 4, which is left out there."""
-    cuts = [at for at in range(0, len(payload) - 3, 4) if payload[at:at + 4] == MAGIC]
+    cuts = [at for at in range(0, len(payload) - 3, 4) if payload[at : at + 4] == MAGIC]
     parts = [payload[start:end] for start, end in zip([0] + [at + 4 for at in cuts], cuts + [len(payload)])]
     kinds = [0] if len(parts) == 1 else [1] + [2] * (len(parts) - 2) + [3]
-    return b"".join(MAGIC + struct.pack("<I", kind << 29 | len(part)) + part + bytes(-len(part) % 4)
-                    for kind, part in zip(kinds, parts))
+    return b"".join(
+        MAGIC + struct.pack("<I", kind << 29 | len(part)) + part + bytes(-len(part) % 4)
+        for kind, part in zip(kinds, parts)
+    )
 
 
 def content(body, *labels, width=4, flag=None):

@@ -1,11 +1,12 @@
 """Runs of several processes, for the tests: recipes small enough, launchers, and what a run has written."""
+
 import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,18 +19,55 @@ from zoo.distributed.control_group import free_port
 
 BIN = Path(sys.executable).parent
 MPIRUN = shutil.which("mpirun", path=str(BIN)) or shutil.which("mpirun")
-SETTINGS = {"tsm": {"model.width": 8, "data.size": 16, "data.segments": 2, "data.train_clips": 24, "data.val_clips": 8,
-                    "model.dropout": 0.5},
-            "resnet50": {"model.width": 8, "data.size": 24, "data.train_images": 24, "data.val_images": 8},
-            "deeplabv3plus": {"model.width": 8, "model.head_width": 16, "data.crop": "[32, 48]",
-                              "data.train_images": 24, "data.val_images": 8, "train.epochs": "", "train.steps": 6,
-                              "optim.lr": 0.01, "optim.warmup": "5 steps"},
-            "arcface": {"model.width": 8, "model.embedding": 16, "data.size": 32, "data.identities": 7, "data.shots": 4,
-                        "data.val_identities": 4, "data.val_shots": 3, "data.val_pairs": 10, "train.epochs": "",
-                        "train.steps": 12, "task.scale": 8.0, "optim.lr": 0.001, "optim.warmup": "5 steps"}}
-COMMON = {"data.workers": 0, "train.epochs": 6, "train.batch": 12, "train.eval_batch": 3, "train.log_every": 1,
-          "train.global_batch": 12, "train.sync_bn": "true", "train.save_every": "1 steps",
-          "train.eval_every": "100 epochs", "train.keep": 100}
+SETTINGS = {
+    "tsm": {
+        "model.width": 8,
+        "data.size": 16,
+        "data.segments": 2,
+        "data.train_clips": 24,
+        "data.val_clips": 8,
+        "model.dropout": 0.5,
+    },
+    "resnet50": {"model.width": 8, "data.size": 24, "data.train_images": 24, "data.val_images": 8},
+    "deeplabv3plus": {
+        "model.width": 8,
+        "model.head_width": 16,
+        "data.crop": "[32, 48]",
+        "data.train_images": 24,
+        "data.val_images": 8,
+        "train.epochs": "",
+        "train.steps": 6,
+        "optim.lr": 0.01,
+        "optim.warmup": "5 steps",
+    },
+    "arcface": {
+        "model.width": 8,
+        "model.embedding": 16,
+        "data.size": 32,
+        "data.identities": 7,
+        "data.shots": 4,
+        "data.val_identities": 4,
+        "data.val_shots": 3,
+        "data.val_pairs": 10,
+        "train.epochs": "",
+        "train.steps": 12,
+        "task.scale": 8.0,
+        "optim.lr": 0.001,
+        "optim.warmup": "5 steps",
+    },
+}
+COMMON = {
+    "data.workers": 0,
+    "train.epochs": 6,
+    "train.batch": 12,
+    "train.eval_batch": 3,
+    "train.log_every": 1,
+    "train.global_batch": 12,
+    "train.sync_bn": "true",
+    "train.save_every": "1 steps",
+    "train.eval_every": "100 epochs",
+    "train.keep": 100,
+}
 NATIVE = {"torch": "torchrun", "paddle": "paddle.distributed.launch", "mindspore": "msrun"}
 
 
@@ -39,11 +77,23 @@ def launcher(name, size, logs):
     if name == "torchrun":
         return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
     if name == "paddle.distributed.launch":
-        return [sys.executable, "-m", "paddle.distributed.launch", f"--nproc_per_node={size}", "--backend=gloo",
-                f"--log_dir={logs}"]
+        return [
+            sys.executable,
+            "-m",
+            "paddle.distributed.launch",
+            f"--nproc_per_node={size}",
+            "--backend=gloo",
+            f"--log_dir={logs}",
+        ]
     if name == "msrun":
-        return [str(BIN / "msrun"), f"--worker_num={size}", f"--local_worker_num={size}", f"--log_dir={logs}",
-                f"--master_port={free_port('127.0.0.1')}", "--join=True"]
+        return [
+            str(BIN / "msrun"),
+            f"--worker_num={size}",
+            f"--local_worker_num={size}",
+            f"--log_dir={logs}",
+            f"--master_port={free_port('127.0.0.1')}",
+            "--join=True",
+        ]
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     return [MPIRUN, "-n", str(size), "--oversubscribe", *root, sys.executable]
 
@@ -53,18 +103,31 @@ def environment():
 
 
 def words(sets, model, out, framework, *more, **changes):
-    settings = {**COMMON, **SETTINGS[model], "data.root": sets[model],
-                **{key.replace("__", "."): value for key, value in changes.items()}}
-    return [str(ROOT / "train.py"), "-c", str(ROOT / f"configs/{model}_demo.yaml"), "--framework", framework,
-            "--out", str(out), *[word for key, value in settings.items() for word in ("-o", f"{key}={value}")],
-            *map(str, more)]
+    settings = {
+        **COMMON,
+        **SETTINGS[model],
+        "data.root": sets[model],
+        **{key.replace("__", "."): value for key, value in changes.items()},
+    }
+    return [
+        str(ROOT / "train.py"),
+        "-c",
+        str(ROOT / f"configs/{model}_demo.yaml"),
+        "--framework",
+        framework,
+        "--out",
+        str(out),
+        *[word for key, value in settings.items() for word in ("-o", f"{key}={value}")],
+        *map(str, more),
+    ]
 
 
 def run(by, size, logs, line, timeout=400):
     if by == "mpirun" and MPIRUN is None:
         pytest.skip("mpirun is not installed")
-    done = subprocess.run([*launcher(by, size, logs), *line], capture_output=True, text=True, env=environment(),
-                          cwd=ROOT, timeout=timeout)
+    done = subprocess.run(
+        [*launcher(by, size, logs), *line], capture_output=True, text=True, env=environment(), cwd=ROOT, timeout=timeout
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
@@ -131,8 +194,12 @@ def follows(two, one, steps, least=0.0):
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sets")
-    made = {"tsm": str(folder / "motion"), "resnet50": str(folder / "shapes"), "deeplabv3plus": str(folder / "streets"),
-            "arcface": str(folder / "portraits")}
+    made = {
+        "tsm": str(folder / "motion"),
+        "resnet50": str(folder / "shapes"),
+        "deeplabv3plus": str(folder / "streets"),
+        "arcface": str(folder / "portraits"),
+    }
     motion.make(made["tsm"], 24, 8)
     shapes.make(made["resnet50"], 24, 8)
     streets.make(made["deeplabv3plus"], 24, 8)
@@ -144,23 +211,31 @@ def sets(tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone(sets, tmp_path_factory):
     """(framework, model) -> the folder of one process's run, made when first asked for."""
-    @lru_cache(maxsize=None)
+
+    @cache
     def make(framework, model):
         needs(framework)
         out = tmp_path_factory.mktemp("alone") / "run"
         run("alone", 1, None, words(sets, model, out, framework))
         return out
+
     return make
 
 
 @pytest.fixture(scope="module")
 def pair(sets, tmp_path_factory):
     """(framework, model) -> the folder of the same run by two processes: ResNet natively started, others by mpirun."""
-    @lru_cache(maxsize=None)
+
+    @cache
     def make(framework, model):
         needs(framework)
         folder = tmp_path_factory.mktemp("pair")
-        run(NATIVE[framework] if model == "resnet50" else "mpirun", 2, folder / "logs",
-            words(sets, model, folder / "run", framework))
+        run(
+            NATIVE[framework] if model == "resnet50" else "mpirun",
+            2,
+            folder / "logs",
+            words(sets, model, folder / "run", framework),
+        )
         return folder / "run"
+
     return make

@@ -1,4 +1,5 @@
 """The clips that other tests make."""
+
 import os
 
 import pytest

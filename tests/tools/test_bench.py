@@ -1,4 +1,5 @@
 """bench.py as a user runs it: that it measures, not what; and that a bare loop does the same update."""
+
 import importlib.util
 import os
 import re
@@ -8,32 +9,57 @@ import sys
 import numpy as np
 import pytest
 
-from tests.test_train import DEMO, ROOT, TINY, clips  # noqa: F401 (a fixture)
+from tests.test_train import DEMO, ROOT, TINY, clips
 from tools import bench
 from tools.bare import torch as bare
 from zoo.run import cli, restore
 from zoo.run.job import assemble, join
 
 BENCH = os.path.join(ROOT, "tools/bench.py")
-FACES = ["-c", "configs/arcface_synthetic.yaml", "--device", "cpu", *(word for pair in (
-    "model.variant=insightface", "model.depth=18", "model.width=8", "model.embedding=8", "data.size=16",
-    "data.num_classes=9", "data.val_pairs=10", "data.workers=0", "train.batch=4", "train.global_batch=4",
-    "task.scale=8") for word in ("-o", pair))]
+FACES = [
+    "-c",
+    "configs/arcface_synthetic.yaml",
+    "--device",
+    "cpu",
+    *(
+        word
+        for pair in (
+            "model.variant=insightface",
+            "model.depth=18",
+            "model.width=8",
+            "model.embedding=8",
+            "data.size=16",
+            "data.num_classes=9",
+            "data.val_pairs=10",
+            "data.workers=0",
+            "train.batch=4",
+            "train.global_batch=4",
+            "task.scale=8",
+        )
+        for word in ("-o", pair)
+    ),
+]
 
 
-def settings(clips, **changes):  # noqa: F811
+def settings(clips, **changes):
     pairs = {**TINY, "data.root": clips, "device": "cpu", **changes}
     return ["-c", DEMO, *(word for key, value in pairs.items() for word in ("-o", f"{key}={value}"))]
 
 
 def run(*words):
-    return subprocess.run([sys.executable, BENCH, *words], capture_output=True, text=True, timeout=200, cwd=ROOT,
-                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+    return subprocess.run(
+        [sys.executable, BENCH, *words],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
 
 
 @pytest.mark.parametrize("framework", ["torch", "paddle", "mindspore"])
 @pytest.mark.parametrize("model", ["tsm", "arcface"])
-def test_a_step_is_measured_against_a_bare_loop(clips, framework, model):  # noqa: F811
+def test_a_step_is_measured_against_a_bare_loop(clips, framework, model):
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
     done = run("step", *(settings(clips) if model == "tsm" else FACES), "-n", "2", "--framework", framework)
@@ -45,14 +71,14 @@ def test_a_step_is_measured_against_a_bare_loop(clips, framework, model):  # noq
     assert re.match(r"ratio \d+\.\d{4} \(this trainer / bare loop, median of 2 pairs\)", ratio)
 
 
-def test_the_pipeline_is_measured(clips):  # noqa: F811
+def test_the_pipeline_is_measured(clips):
     done = run("data", *settings(clips), "-n", "2")
     assert done.returncode == 0, done.stderr
     assert re.match(r"\d+\.\d samples/s with 0 workers", done.stdout) and "decoding" in done.stdout
 
 
 @pytest.mark.parametrize("words, said", [(["-n", "0"], "--count"), (["-o", "model.depth=19"], "model.depth")])
-def test_mistakes_end_in_one_message(clips, words, said, capsys):  # noqa: F811
+def test_mistakes_end_in_one_message(clips, words, said, capsys):
     assert bench.main(["step", *settings(clips), *words]) == 2
     assert said in capsys.readouterr().err
 
@@ -63,7 +89,7 @@ def test_a_bare_loop_knows_no_partial_fc(capsys):
 
 
 @pytest.mark.parametrize("model", ["tsm", "arcface"])
-def test_a_bare_loop_does_the_trainers_update(clips, monkeypatch, model):  # noqa: F811
+def test_a_bare_loop_does_the_trainers_update(clips, monkeypatch, model):
     """Of PyTorch, whose loop copies the trainer's net: the same tensors after two updates that clip."""
     line = settings(clips, **{"optim.clip_norm": 0.1}) if model == "tsm" else [*FACES, "-o", "optim.clip_norm=0.1"]
     request = cli.read(cli.parse(line))
@@ -79,13 +105,21 @@ def test_a_bare_loop_does_the_trainers_update(clips, monkeypatch, model):  # noq
         if memo is None:
             nets.append(copied)
         return copied
+
     monkeypatch.setattr(bare.copy, "deepcopy", noted)
-    rows = [{**job.train_set.sample(index, np.random.default_rng(index)),
-             **{source.name: source.draw(np.random.default_rng(index)) for source in job.dropout_masks}} for index in range(4)]
+    rows = [
+        {
+            **job.train_set.sample(index, np.random.default_rng(index)),
+            **{source.name: source.draw(np.random.default_rng(index)) for source in job.dropout_masks},
+        }
+        for index in range(4)
+    ]
     device_batch = job.trainer.to_device(bench.collate(rows, 4))
     loop = bare.loop(job, device_batch)
     for _ in range(2):
         loop()
         job.trainer.step([device_batch], 1e-3)
     for name, value in nets[0].named_parameters():
-        np.testing.assert_allclose(value.detach().numpy(), job.trainer.state_dict()[name], rtol=1e-4, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(
+            value.detach().numpy(), job.trainer.state_dict()[name], rtol=1e-4, atol=1e-6, err_msg=name
+        )

@@ -1,4 +1,5 @@
 """tools/check_log.py on logs that people submitted (tests/airank/ORIGIN.txt) and on logs made to deviate."""
+
 import json
 from decimal import Decimal
 from pathlib import Path
@@ -71,8 +72,9 @@ def test_values_worked_out_by_hand(row):
     assert deviations(log(name), Decimal(target))  # not one of them keeps to every rule
 
 
-@pytest.mark.parametrize("path", sorted(LOGS.glob("noise-*.log")) + sorted(LOGS.glob("inference-*.log")),
-                         ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted(LOGS.glob("noise-*.log")) + sorted(LOGS.glob("inference-*.log")), ids=lambda path: path.name
+)
 def test_noise_and_inference_hold_no_events(path):
     found = log(path.name[:-4])
     kind = "inference" if path.name.startswith("inference") else "other"
@@ -82,15 +84,23 @@ def test_noise_and_inference_hold_no_events(path):
 
 def test_every_fixture_is_used():
     tested = {row.split()[0] for row in VALUES.strip().splitlines()}
-    assert {path.name[:-4] for path in LOGS.glob("*.log") if not path.name.startswith(("noise-",
-                                                                                       "inference-"))} == tested
+    assert {
+        path.name[:-4] for path in LOGS.glob("*.log") if not path.name.startswith(("noise-", "inference-"))
+    } == tested
 
 
-@pytest.mark.parametrize("name, samples, ips", [
-    ("tsm-paddle-8gpu-amp", 234619, 478.6), ("tsm-paddle-32gpu-amp", 234619, 1786.6),
-    ("tsm-pytorch-8gpu-amp", 234584, 306.7),
-    ("tsm-pytorch-8gpu-fp32", 234584, 195.0), ("deeplabv3plus-pytorch-8gpu-fp16", 2975, 46.2),
-    ("deeplabv3plus-paddle-32gpu-fp16", 2975, 43.9), ("hrnet-paddle-8gpu-bs8", 2975, 76.19)])
+@pytest.mark.parametrize(
+    "name, samples, ips",
+    [
+        ("tsm-paddle-8gpu-amp", 234619, 478.6),
+        ("tsm-paddle-32gpu-amp", 234619, 1786.6),
+        ("tsm-pytorch-8gpu-amp", 234584, 306.7),
+        ("tsm-pytorch-8gpu-fp32", 234584, 195.0),
+        ("deeplabv3plus-pytorch-8gpu-fp16", 2975, 46.2),
+        ("deeplabv3plus-paddle-32gpu-fp16", 2975, 43.9),
+        ("hrnet-paddle-8gpu-bs8", 2975, 76.19),
+    ],
+)
 def test_throughput_by_definition(name, samples, ips):
     """A counter from 0 stands for one epoch more, and without test_finish the last evaluation ends the run."""
     assert measure(log(name), None, samples)["samples_per_s"] == pytest.approx(ips, abs=0.06)
@@ -109,15 +119,25 @@ def test_a_target_in_either_unit(target):
     assert measure(parse(GOOD.splitlines()), Decimal(target))["time_to_target"] is None
 
 
-@pytest.mark.parametrize("name, says", [
-    ("tsm-pytorch-1gpu-amp", "a dash"), ("tsm-pytorch-1gpu-amp", "percent"), ("tsm-pytorch-1gpu-amp", "starts at 0"),
-    ("tsm-pytorch-1gpu-amp", "no test_finish"), ("hrnet-paddle-1gpu-bs8", "other text in front"),
-    ("hrnet-paddle-1gpu-bs8", "the checksum is xxxxxx"), ("hrnet-paddle-1gpu-bs8", "no eval_accuracy"),
-    ("tsm-pytorch-8gpu-amp-run2", "glued"), ("deeplabv3plus-pytorch-8gpu-fp16", "made by hand"),
-    ("deeplabv3plus-pytorch-8gpu-fp16", "1, 2, 3"), ("bert-pytorch-32gpu-fp16.excerpt", "global_step"),
-    ("bert-pytorch-32gpu-fp16.excerpt", "test_begin 8 times"),
-    ("bert-pytorch-32gpu-fp16.excerpt", "checksum is missing"),
-    ("deeplabv3plus-paddle-32gpu-fp16", "total_use_time is 3279.83 s, by the time stamps 3280.187")])
+@pytest.mark.parametrize(
+    "name, says",
+    [
+        ("tsm-pytorch-1gpu-amp", "a dash"),
+        ("tsm-pytorch-1gpu-amp", "percent"),
+        ("tsm-pytorch-1gpu-amp", "starts at 0"),
+        ("tsm-pytorch-1gpu-amp", "no test_finish"),
+        ("hrnet-paddle-1gpu-bs8", "other text in front"),
+        ("hrnet-paddle-1gpu-bs8", "the checksum is xxxxxx"),
+        ("hrnet-paddle-1gpu-bs8", "no eval_accuracy"),
+        ("tsm-pytorch-8gpu-amp-run2", "glued"),
+        ("deeplabv3plus-pytorch-8gpu-fp16", "made by hand"),
+        ("deeplabv3plus-pytorch-8gpu-fp16", "1, 2, 3"),
+        ("bert-pytorch-32gpu-fp16.excerpt", "global_step"),
+        ("bert-pytorch-32gpu-fp16.excerpt", "test_begin 8 times"),
+        ("bert-pytorch-32gpu-fp16.excerpt", "checksum is missing"),
+        ("deeplabv3plus-paddle-32gpu-fp16", "total_use_time is 3279.83 s, by the time stamps 3280.187"),
+    ],
+)
 def test_deviations_are_named(name, says):
     assert any(says in line for line in deviations(log(name), None))
 
@@ -130,32 +150,35 @@ def test_a_log_by_the_rules():
     assert got["samples_per_s"] == pytest.approx(3000 / 30.5) and got["checksum"].startswith("37724b")
 
 
-@pytest.mark.parametrize("old, new, says", [
-    ("AI-Rank-log 1700000001", "- AI-Rank-log 1700000001", "a dash in front"),
-    ("AI-Rank-log 1700000001", "INFO: AI-Rank-log 1700000001", "other text in front"),
-    ("001.000000 test_begin", "001.000000  test_begin", "blanks"),
-    ("001.000000 test_begin", "001 test_begin", "blanks"),
-    ("eval_accuracy:0.50000000", "eval_accuracy: 0.50000000", "blanks"),
-    ("eval_accuracy:0.50000000", "eval_accuracy:5e-1", "blanks"),
-    ("images/sec", "samples/sec", "units"),
-    ("cnt:1\n", "cnt:1Epoch 2\n", "glued"),
-    ("test_begin\n", "test_begin\nAI-Rank-log eta: 1:00 loss: 2\n", "without a time stamp"),
-    ("37724b19b6e5d41f9f147936d60b3c29", "xxxx", "checksum is xxxx"),
-    (", checksum:37724b19b6e5d41f9f147936d60b3c29", "", "checksum is missing"),
-    ("cnt:1\n", "cnt:0\n", "does not go 1, 2, 3"),
-    ("cnt:3\n", "cnt:4\n", "does not go 1, 2, 3"),
-    ("cnt:2\n", "cnt:1\n", "does not rise"),
-    ("total_epoch_cnt:1", "global_step:1", "global_step"),
-    ("0.50000000", "50.000000", "percent"),
-    ("0.50000000", "nan", "not a number"),
-    ("0.71100000", "0.71099999", "no evaluation reaches the target"),
-    ("0.50000000", "0.80000000", "is not right behind it"),
-    ("target_quality_time:20.000000", "target_quality_time:20.002", "20.002 s, by the time stamps 20"),
-    ("total_use_time:30.500000", "total_use_time:30.498", "by the time stamps 30.5"),
-    ("avg_ips:98.361", "avg_ips:100.000", "by definition 98.361"),
-    ("1700000021.000000 eval", "1700000005.000000 eval", "lies before that of line 3"),
-    ("1700000011.000000 eval", "1700000001.020000 eval", "made by hand"),
-])
+@pytest.mark.parametrize(
+    "old, new, says",
+    [
+        ("AI-Rank-log 1700000001", "- AI-Rank-log 1700000001", "a dash in front"),
+        ("AI-Rank-log 1700000001", "INFO: AI-Rank-log 1700000001", "other text in front"),
+        ("001.000000 test_begin", "001.000000  test_begin", "blanks"),
+        ("001.000000 test_begin", "001 test_begin", "blanks"),
+        ("eval_accuracy:0.50000000", "eval_accuracy: 0.50000000", "blanks"),
+        ("eval_accuracy:0.50000000", "eval_accuracy:5e-1", "blanks"),
+        ("images/sec", "samples/sec", "units"),
+        ("cnt:1\n", "cnt:1Epoch 2\n", "glued"),
+        ("test_begin\n", "test_begin\nAI-Rank-log eta: 1:00 loss: 2\n", "without a time stamp"),
+        ("37724b19b6e5d41f9f147936d60b3c29", "xxxx", "checksum is xxxx"),
+        (", checksum:37724b19b6e5d41f9f147936d60b3c29", "", "checksum is missing"),
+        ("cnt:1\n", "cnt:0\n", "does not go 1, 2, 3"),
+        ("cnt:3\n", "cnt:4\n", "does not go 1, 2, 3"),
+        ("cnt:2\n", "cnt:1\n", "does not rise"),
+        ("total_epoch_cnt:1", "global_step:1", "global_step"),
+        ("0.50000000", "50.000000", "percent"),
+        ("0.50000000", "nan", "not a number"),
+        ("0.71100000", "0.71099999", "no evaluation reaches the target"),
+        ("0.50000000", "0.80000000", "is not right behind it"),
+        ("target_quality_time:20.000000", "target_quality_time:20.002", "20.002 s, by the time stamps 20"),
+        ("total_use_time:30.500000", "total_use_time:30.498", "by the time stamps 30.5"),
+        ("avg_ips:98.361", "avg_ips:100.000", "by definition 98.361"),
+        ("1700000021.000000 eval", "1700000005.000000 eval", "lies before that of line 3"),
+        ("1700000011.000000 eval", "1700000001.020000 eval", "made by hand"),
+    ],
+)
 def test_every_rule_is_checked(old, new, says):
     assert old in GOOD
     assert any(says in line for line in strict(GOOD.replace(old, new, 1))), strict(GOOD.replace(old, new, 1))
@@ -164,8 +187,8 @@ def test_every_rule_is_checked(old, new, says):
 @pytest.mark.parametrize("number", range(9))
 def test_a_line_less_or_twice_is_a_deviation(number):
     lines = GOOD.splitlines(True)
-    assert strict("".join(lines[:number] + lines[number + 1:]))
-    assert strict("".join(lines[:number + 1] + lines[number:]))
+    assert strict("".join(lines[:number] + lines[number + 1 :]))
+    assert strict("".join(lines[: number + 1] + lines[number:]))
 
 
 def test_without_the_last_evaluation_the_speed_is_wrong():
@@ -174,8 +197,15 @@ def test_without_the_last_evaluation_the_speed_is_wrong():
     assert strict(text) == ["avg_ips is 98.361, by definition 65.574"]
 
 
-@pytest.mark.parametrize("first, second, says", [(0, 1, "load_data comes after"), (6, 7, "test_finish comes after"),
-                                                 (4, 5, "not right behind"), (3, 4, "not right behind")])
+@pytest.mark.parametrize(
+    "first, second, says",
+    [
+        (0, 1, "load_data comes after"),
+        (6, 7, "test_finish comes after"),
+        (4, 5, "not right behind"),
+        (3, 4, "not right behind"),
+    ],
+)
 def test_lines_that_change_places(first, second, says):
     lines = GOOD.splitlines(True)
     lines[first], lines[second] = lines[second], lines[first]
@@ -187,7 +217,8 @@ def test_target_and_samples_are_judged_only_if_given():
     assert strict(wrong, target=None, samples=None) == []
     assert len(strict(wrong)) == 2
     assert strict(GOOD.replace("AI-Rank-log 1700000021.000000 target_quality_time:20.000000sec\n", "")) == [
-        "line 4 reaches the target 0.711, but target_quality_time is not right behind it"]
+        "line 4 reaches the target 0.711, but target_quality_time is not right behind it"
+    ]
 
 
 def test_warm_up_epochs():

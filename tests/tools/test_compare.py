@@ -1,4 +1,5 @@
 """compare.py as a user runs it, and its measure of difference."""
+
 import importlib.util
 import json
 import os
@@ -10,25 +11,26 @@ import numpy as np
 import pytest
 
 from data.errors import UserError
-from tests.test_train import DEMO, ROOT, TINY, clips  # noqa: F401 (a fixture)
+from tests.test_train import DEMO, ROOT, TINY, clips
 from tools import compare
 
 COMPARE = os.path.join(ROOT, "tools/compare.py")
 
 
-def command(clips, *words, **changes):  # noqa: F811
+def command(clips, *words, **changes):
     settings = {**TINY, "data.root": clips, "device": "cpu", **changes}
     pairs = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
     return [sys.executable, COMPARE, "-c", DEMO, *pairs, *map(str, words)]
 
 
 def run(words, cwd):
-    return subprocess.run(words, capture_output=True, text=True, timeout=200, cwd=cwd,
-                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=200, cwd=cwd, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
 
 
 @pytest.fixture(scope="module")
-def alone(clips, tmp_path_factory):  # noqa: F811
+def alone(clips, tmp_path_factory):
     """A comparison of one framework with nothing: where it ran, and what it said."""
     folder = tmp_path_factory.mktemp("alone")
     done = run(command(clips, "--frameworks", "torch", "--steps", 3), folder)
@@ -50,7 +52,7 @@ def test_one_framework_alone(alone):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mindspore") is None, reason="mindspore is not installed")
-def test_two_frameworks_agree(clips, alone):  # noqa: F811
+def test_two_frameworks_agree(clips, alone):
     """In a folder of their own: none is ever used twice."""
     folder, _ = alone
     done = run(command(clips, "--frameworks", "torch,mindspore", "--steps", 3), folder)
@@ -63,13 +65,20 @@ def test_two_frameworks_agree(clips, alone):  # noqa: F811
     assert len(rows) == 3 and all(len(row) == 7 and float(row[3]) < 1e-3 for row in rows)
 
 
-@pytest.mark.parametrize("change, code, said", [
-    (lambda row: row, 0, "they agree within"),
-    (lambda row: {**row, "loss": row["loss"] * 1.01} if row["step"] == 2 else row, 1, "from step 2 on"),
-    (lambda row: {**row, "loss": float("nan")} if row["step"] == 3 else row, 1, "from step 3 on"),
-    (lambda row: {**row, "batch": 1} if row["step"] == 1 else row, 2, "step 1: the frameworks were given different"),
-    (lambda row: {"step": 1}, 2, "cannot be read as numbers of an earlier comparison"),
-])
+@pytest.mark.parametrize(
+    "change, code, said",
+    [
+        (lambda row: row, 0, "they agree within"),
+        (lambda row: {**row, "loss": row["loss"] * 1.01} if row["step"] == 2 else row, 1, "from step 2 on"),
+        (lambda row: {**row, "loss": float("nan")} if row["step"] == 3 else row, 1, "from step 3 on"),
+        (
+            lambda row: {**row, "batch": 1} if row["step"] == 1 else row,
+            2,
+            "step 1: the frameworks were given different",
+        ),
+        (lambda row: {"step": 1}, 2, "cannot be read as numbers of an earlier comparison"),
+    ],
+)
 def test_against_an_earlier_comparison(alone, change, code, said, tmp_path, capsys):
     """Judged in this process, from what a real one left; the framework itself is not run again."""
     source = alone[0] / "runs/compare-tsm_demo"
@@ -81,29 +90,49 @@ def test_against_an_earlier_comparison(alone, change, code, said, tmp_path, caps
         for name in os.listdir(source):
             if name.startswith(framework):
                 shutil.copy(source / name, folder)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compare, "run", copied)
-        found = compare.main(["-c", DEMO, "--frameworks", "torch", "--steps", "3", "--against", str(tmp_path / "old"),
-                              "--out", str(tmp_path / "new")])
+        found = compare.main(
+            [
+                "-c",
+                DEMO,
+                "--frameworks",
+                "torch",
+                "--steps",
+                "3",
+                "--against",
+                str(tmp_path / "old"),
+                "--out",
+                str(tmp_path / "new"),
+            ]
+        )
     out, err = capsys.readouterr()
     assert found == code and said in (err if code == 2 else out)
     assert ("torch (old)" in out) == (found != 2 or "different" in said)
 
 
-def test_another_seed_is_no_comparison(clips, alone):  # noqa: F811
-    done = run(command(clips, "--frameworks", "torch", "--steps", 1, "--against", "runs/compare-tsm_demo", "--out",
-                       "other", seed=2), alone[0])
+def test_another_seed_is_no_comparison(clips, alone):
+    done = run(
+        command(
+            clips, "--frameworks", "torch", "--steps", 1, "--against", "runs/compare-tsm_demo", "--out", "other", seed=2
+        ),
+        alone[0],
+    )
     assert done.returncode == 2 and "different batches" in done.stderr and "same seed" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("words, said", [
-    (["--frameworks", "torch,jax"], "there is no 'jax'; there are: torch, paddle, mindspore"),
-    (["--frameworks", "torch", "--steps", "0"], "must be at least 1"),
-    (["--frameworks", "torch", "--out", "{here}"], "exists already and is not overwritten"),
-    (["--frameworks", "torch", "--against", "{here}/nowhere"], "nowhere"),
-    (["--frameworks", "torch", "-o", "model.shift_place=nome"], "did you mean none?"),
-])
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--frameworks", "torch,jax"], "there is no 'jax'; there are: torch, paddle, mindspore"),
+        (["--frameworks", "torch", "--steps", "0"], "must be at least 1"),
+        (["--frameworks", "torch", "--out", "{here}"], "exists already and is not overwritten"),
+        (["--frameworks", "torch", "--against", "{here}/nowhere"], "nowhere"),
+        (["--frameworks", "torch", "-o", "model.shift_place=nome"], "did you mean none?"),
+    ],
+)
 def test_mistakes_end_in_one_message(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(compare, "run", lambda *arguments: pytest.fail("nothing is run"))
@@ -112,7 +141,7 @@ def test_mistakes_end_in_one_message(words, said, tmp_path, monkeypatch, capsys)
     assert said in err and err.startswith("error: ") and not os.path.exists("runs")
 
 
-def test_a_framework_that_fails_shows_its_last_words(clips, tmp_path):  # noqa: F811
+def test_a_framework_that_fails_shows_its_last_words(clips, tmp_path):
     done = run(command(clips, "--frameworks", "torch", "--steps", 1, "--device", "cuda:99", device="cuda:99"), tmp_path)
     assert done.returncode == 2 and "torch ended with code 2" in done.stderr and "there is no cuda:99" in done.stderr
 
@@ -124,24 +153,31 @@ def test_another_net_is_no_comparison(tmp_path):
         compare.tensors([(name, str(tmp_path / name)) for name in ("a", "b")], 1e-3)
 
 
-@pytest.mark.parametrize("key, change, found", [
-    ("fc.weight", 0.0, None),
-    ("fc.weight", 0.01, "fc.weight differs by 9.9e-03"),
-    ("fc.weight", float("nan"), "fc.weight differs by nan"),
-    ("bn.running_mean", 1e-7, None),  # 0 but for rounding, so it is five times as large in one as in the other
-    ("bn.running_mean", 1e-5, "bn.running_mean differs by 1.0e-02"),
-    ("momentum/fc.weight", 0.2, None),
-    ("momentum/fc.weight", 0.5, "momentum/fc.weight differs by 1.1e-01"),
-    ("momentum/bn.bias", 1e-6, None),
-    ("momentum/bn.bias", 1e-3, "momentum/bn.bias differs by 1.0e+00"),
-    ("evaluation/output", 1e-10, None),
-    ("evaluation/output", 1e-5, "evaluation/output differs by 9.1e-01"),
-])
+@pytest.mark.parametrize(
+    "key, change, found",
+    [
+        ("fc.weight", 0.0, None),
+        ("fc.weight", 0.01, "fc.weight differs by 9.9e-03"),
+        ("fc.weight", float("nan"), "fc.weight differs by nan"),
+        ("bn.running_mean", 1e-7, None),  # 0 but for rounding, so it is five times as large in one as in the other
+        ("bn.running_mean", 1e-5, "bn.running_mean differs by 1.0e-02"),
+        ("momentum/fc.weight", 0.2, None),
+        ("momentum/fc.weight", 0.5, "momentum/fc.weight differs by 1.1e-01"),
+        ("momentum/bn.bias", 1e-6, None),
+        ("momentum/bn.bias", 1e-3, "momentum/bn.bias differs by 1.0e+00"),
+        ("evaluation/output", 1e-10, None),
+        ("evaluation/output", 1e-5, "evaluation/output differs by 9.1e-01"),
+    ],
+)
 def test_what_differs_too_much_after_an_update(key, change, found, tmp_path):
     """One number of one tensor is another one; numbers that are rounding are not judged by themselves."""
-    tensors = {"fc.weight": np.ones((4, 5), np.float32), "bn.running_mean": np.full(3, 2.5e-8, np.float32),
-               "momentum/fc.weight": np.ones((4, 5), np.float32), "momentum/bn.bias": np.full(3, 1e-8, np.float32),
-               "evaluation/output": np.full((2, 3), 1e-6, np.float32)}
+    tensors = {
+        "fc.weight": np.ones((4, 5), np.float32),
+        "bn.running_mean": np.full(3, 2.5e-8, np.float32),
+        "momentum/fc.weight": np.ones((4, 5), np.float32),
+        "momentum/bn.bias": np.full(3, 1e-8, np.float32),
+        "evaluation/output": np.full((2, 3), 1e-6, np.float32),
+    }
     for name, more in (("a", 0.0), ("b", change)):
         array = tensors[key].copy()
         array.flat[0] += more

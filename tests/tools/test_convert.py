@@ -1,4 +1,5 @@
 """Foreign weights: renaming is complete and exact, what does not fit is refused and leaves no file."""
+
 import os
 import re
 import subprocess
@@ -20,8 +21,13 @@ from zoo.weights.match import match
 
 GOLDEN = ROOT / "tests" / "golden"
 ORIGINS = {
-    "mit_blockres": "mit", "mit_block": "mit", "mit_nonlocal_tpool": "mit", "torchvision": "torchvision",
-    "mmaction2_tpool": "mmaction2", "mmaction2_block": "mmaction2", "mmaction2_nonlocal": "mmaction2",
+    "mit_blockres": "mit",
+    "mit_block": "mit",
+    "mit_nonlocal_tpool": "mit",
+    "torchvision": "torchvision",
+    "mmaction2_tpool": "mmaction2",
+    "mmaction2_block": "mmaction2",
+    "mmaction2_nonlocal": "mmaction2",
 }
 
 
@@ -45,8 +51,10 @@ def shapes_of(**options):
 def small(classes=3):
     """A state dict in torchvision's names, of a ResNet-18 with 2 channels in the stem."""
     torch.manual_seed(1)
-    return {name: torch.randn(tensor.shape) if tensor.is_floating_point() else tensor
-            for name, tensor in tsm.Model(Arch(depth=18, num_classes=classes, width=2)).state_dict().items()}
+    return {
+        name: torch.randn(tensor.shape) if tensor.is_floating_point() else tensor
+        for name, tensor in tsm.Model(Arch(depth=18, num_classes=classes, width=2)).state_dict().items()
+    }
 
 
 def run(source, target, *more):
@@ -79,31 +87,37 @@ def test_names_of_other_projects_map_completely(which, origin):
         assert not any(array.any() for name, array in ours.items() if name.endswith("nl.out.bias"))
 
 
-@pytest.mark.parametrize("old, new", [
-    ("module.base_model.layer2.net.0.block.conv1.net.weight", "layer2.0.conv1.weight"),
-    ("module.base_model.layer2.0.nl.g.0.weight", "layer2.0.nl.g.weight"),
-    ("module.base_model.layer2.0.nl.theta.bias", "layer2.0.nl.theta.bias"),
-    ("base_model.layer3.4.nl.phi.0.bias", "layer3.4.nl.phi.bias"),
-    ("base_model.layer3.4.nl.W.0.weight", "layer3.4.nl.out.weight"),
-    ("base_model.layer3.4.nl.W.1.running_var", "layer3.4.nl.bn.running_var"),
-    ("module.new_fc.bias", "fc.bias"),
-    ("base_model.fc.weight", "fc.weight"),
-])
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("module.base_model.layer2.net.0.block.conv1.net.weight", "layer2.0.conv1.weight"),
+        ("module.base_model.layer2.0.nl.g.0.weight", "layer2.0.nl.g.weight"),
+        ("module.base_model.layer2.0.nl.theta.bias", "layer2.0.nl.theta.bias"),
+        ("base_model.layer3.4.nl.phi.0.bias", "layer3.4.nl.phi.bias"),
+        ("base_model.layer3.4.nl.W.0.weight", "layer3.4.nl.out.weight"),
+        ("base_model.layer3.4.nl.W.1.running_var", "layer3.4.nl.bn.running_var"),
+        ("module.new_fc.bias", "fc.bias"),
+        ("base_model.fc.weight", "fc.weight"),
+    ],
+)
 def test_names_of_mit(old, new):
     assert names.canonical_name(old, "mit") == new
 
 
-@pytest.mark.parametrize("old, new", [
-    ("backbone.conv1.conv.weight", "conv1.weight"),
-    ("backbone.conv1.bn.running_mean", "bn1.running_mean"),
-    ("backbone.layer1.0.conv1.conv.net.weight", "layer1.0.conv1.weight"),
-    ("backbone.layer2.net.3.conv3.bn.bias", "layer2.3.bn3.bias"),
-    ("backbone.layer2.0.block.downsample.conv.weight", "layer2.0.downsample.0.weight"),
-    ("backbone.layer2.0.block.downsample.bn.weight", "layer2.0.downsample.1.weight"),
-    ("backbone.layer2.0.non_local_block.phi.0.conv.bias", "layer2.0.nl.phi.bias"),
-    ("backbone.layer2.0.non_local_block.conv_out.bn.weight", "layer2.0.nl.bn.weight"),
-    ("cls_head.fc_cls.weight", "fc.weight"),
-])
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("backbone.conv1.conv.weight", "conv1.weight"),
+        ("backbone.conv1.bn.running_mean", "bn1.running_mean"),
+        ("backbone.layer1.0.conv1.conv.net.weight", "layer1.0.conv1.weight"),
+        ("backbone.layer2.net.3.conv3.bn.bias", "layer2.3.bn3.bias"),
+        ("backbone.layer2.0.block.downsample.conv.weight", "layer2.0.downsample.0.weight"),
+        ("backbone.layer2.0.block.downsample.bn.weight", "layer2.0.downsample.1.weight"),
+        ("backbone.layer2.0.non_local_block.phi.0.conv.bias", "layer2.0.nl.phi.bias"),
+        ("backbone.layer2.0.non_local_block.conv_out.bn.weight", "layer2.0.nl.bn.weight"),
+        ("cls_head.fc_cls.weight", "fc.weight"),
+    ],
+)
 def test_names_of_mmaction2(old, new):
     assert names.canonical_name(old, "mmaction2") == new
 
@@ -169,9 +183,15 @@ def test_a_failed_write_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("name, content", [
-    ("a.safetensors", b"\x10\0\0\0\0\0\0\0{}"), ("b.safetensors", b""), ("c.pth", b"not a pickle"), ("d.zip", b""),
-])
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("a.safetensors", b"\x10\0\0\0\0\0\0\0{}"),
+        ("b.safetensors", b""),
+        ("c.pth", b"not a pickle"),
+        ("d.zip", b""),
+    ],
+)
 def test_broken_files_are_named(tmp_path, name, content):
     path = tmp_path / name
     path.write_bytes(content)
@@ -232,21 +252,27 @@ def test_a_wrong_shape_is_refused(tmp_path, capsys):
     assert "layer1.0.conv1.weight: (2, 2, 1, 1), the net wants (2, 2, 3, 3)" in text
 
 
-@pytest.mark.parametrize("change, says", [
-    ({"fc.bias": torch.zeros(3, dtype=torch.int64)}, "fc.bias is int64"),
-    ({"fc.bias": torch.zeros(3, dtype=torch.float64)}, "fc.bias is float64"),
-])
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        ({"fc.bias": torch.zeros(3, dtype=torch.int64)}, "fc.bias is int64"),
+        ({"fc.bias": torch.zeros(3, dtype=torch.float64)}, "fc.bias is float64"),
+    ],
+)
 def test_other_types_are_refused(tmp_path, capsys, change, says):
     torch.save({**small(), **change}, tmp_path / "a.pth")
     assert says in refused(capsys, tmp_path / "a.pth", tmp_path / "out.safetensors")
 
 
-@pytest.mark.parametrize("more, says", [
-    (["-o", "num_classes=5"], "of another shape"),
-    (["-o", "depth=51"], "depth=51"),
-    (["-o", "dropout=0"], "-o dropout=0"),
-    (["-o", "non_local=true"], "layer3 block 4"),
-])
+@pytest.mark.parametrize(
+    "more, says",
+    [
+        (["-o", "num_classes=5"], "of another shape"),
+        (["-o", "depth=51"], "depth=51"),
+        (["-o", "dropout=0"], "-o dropout=0"),
+        (["-o", "non_local=true"], "layer3 block 4"),
+    ],
+)
 def test_what_the_user_states_must_hold(tmp_path, capsys, more, says):
     torch.save(small(), tmp_path / "a.pth")
     assert says in refused(capsys, tmp_path / "a.pth", tmp_path / "out.safetensors", "--model", "tsm", *more)
@@ -276,8 +302,12 @@ def test_a_malicious_pickle_is_not_executed(tmp_path):
     """As a user would run it, from another folder: exit code 2, one line, no file."""
     trace = tmp_path / "executed"
     torch.save({**small(), "fc.bias": Malicious(str(trace))}, tmp_path / "a.pth")
-    done = subprocess.run([sys.executable, str(ROOT / "tools" / "convert.py"), "a.pth", "out.safetensors"],
-                          cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "convert.py"), "a.pth", "out.safetensors"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 2 and os.listdir(tmp_path) == ["a.pth"]
     assert done.stderr.startswith("error: a.pth is not read") and "Traceback" not in done.stderr
     torch.load(tmp_path / "a.pth", weights_only=False)  # the trap does work
@@ -340,6 +370,7 @@ def test_imagenet_without_network_says_what_to_place_where(published, monkeypatc
 
     def unreachable(url, path):
         raise OSError("no route to host")
+
     monkeypatch.setattr(imagenet, "download", unreachable)
     with pytest.raises(UserError) as caught:
         imagenet.find(18, str(folder))

@@ -1,4 +1,5 @@
 """What a recipe needs: exact where it can be counted, PyTorch's own account where it cannot."""
+
 import re
 
 import pytest
@@ -7,8 +8,22 @@ from data.errors import UserError
 from tools import estimate as tool
 from zoo.models.arcface.spec import PARAMETERS
 
-SYNTHETIC = ["-c", "configs/arcface_synthetic.yaml", "-o", "data.num_classes=1000003", "-o", "model.embedding=64",
-             "-o", "train.batch=8", "-o", "data.size=32", "-o", "model.width=8", "-o", "model.depth=18"]
+SYNTHETIC = [
+    "-c",
+    "configs/arcface_synthetic.yaml",
+    "-o",
+    "data.num_classes=1000003",
+    "-o",
+    "model.embedding=64",
+    "-o",
+    "train.batch=8",
+    "-o",
+    "data.size=32",
+    "-o",
+    "model.width=8",
+    "-o",
+    "model.depth=18",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -22,14 +37,16 @@ def table(capsys, *words):
     assert tool.main([*map(str, words)]) == 0
     memory, messages = capsys.readouterr().out.split("travels")
     rows = re.compile(r"^  (.{24})(.{12}) MiB", re.M)
-    return [{name.strip(): float(size.replace(",", "")) for name, size in rows.findall(part)}
-            for part in (memory, messages)]
+    return [
+        {name.strip(): float(size.replace(",", "")) for name, size in rows.findall(part)} for part in (memory, messages)
+    ]
 
 
 def test_a_net_of_one_process(capsys):
     """insightface's R50: each number is held as weight, momentum and gradient, but for statistics and one scale."""
-    memory, messages = table(capsys, "-c", "configs/arcface_synthetic.yaml", "-o", "model.variant=insightface", "-o",
-                             "train.batch=2")
+    memory, messages = table(
+        capsys, "-c", "configs/arcface_synthetic.yaml", "-o", "model.variant=insightface", "-o", "train.batch=2"
+    )
     mib = 4 / 2**20
     assert memory["gradients"] == pytest.approx((PARAMETERS["insightface"][50] - 512) * mib, abs=0.06)
     assert memory["momentum"] == memory["gradients"] < memory["weights"]
@@ -67,6 +84,7 @@ def test_activations_are_what_pytorch_keeps():
     from data.batch import Field
     from zoo.models.resnet import spec
     from zoo.models.resnet.torch import Model
+
     arch = spec.Arch(depth=18, width=8, num_classes=5)
     field = Field("image", (32, 32, 3), "uint8", (0.5,) * 3, (0.5,) * 3)
     found, half = (tool.activations("resnet", arch, (), field, 64, narrow) for narrow in (False, True))
@@ -76,6 +94,7 @@ def test_activations_are_what_pytorch_keeps():
     def keep(tensor):
         kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes(), tensor
         return tensor
+
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         net(torch.randn(64, 3, 32, 32))
     real = sum(size for pointer, (size, _) in kept.items() if pointer not in own)

@@ -1,4 +1,5 @@
 """tools/launch.py: the commands it makes, and small runs by each launcher."""
+
 import os
 import shlex
 import signal
@@ -17,45 +18,69 @@ TOOL = [sys.executable, str(ROOT / "tools/launch.py")]
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory):
     from data.demo import motion
+
     root = str(tmp_path_factory.mktemp("sets") / "motion")
     motion.make(root, 24, 8)
     return {"tsm": root}
 
 
 def launch(*arguments):
-    return subprocess.run([*TOOL, *map(str, arguments)], capture_output=True, text=True, env=environment(), cwd=ROOT,
-                          timeout=200)
+    return subprocess.run(
+        [*TOOL, *map(str, arguments)], capture_output=True, text=True, env=environment(), cwd=ROOT, timeout=200
+    )
 
 
-@pytest.mark.parametrize("arguments, expected", [
-    (["1x1"], ["localhost: {python} {tool} --one {logs} -c configs/tsm_k400.yaml"]),
-    (["1x8"], ["localhost: {python} -m torch.distributed.run --nnodes=1 --nproc-per-node=8 --node-rank=0 "
-               "--master-addr=127.0.0.1 --master-port=7000 {tool} --one {logs} -c configs/tsm_k400.yaml"]),
-    (["2x8", "--hosts", "10.0.0.1,10.0.0.2", "--framework", "paddle"],
-     [f"10.0.0.{rank + 1}: {{python}} -m paddle.distributed.launch --nnodes=2 --nproc_per_node=8 --rank={rank} "
-      f"--log_dir={{logs}}/paddle --master=10.0.0.1:7000 --host=10.0.0.{rank + 1} {{tool}} --one {{logs}} "
-      "--framework paddle -c configs/tsm_k400.yaml" for rank in (0, 1)]),
-    (["2x8", "--hosts", "a,b", "--framework", "mindspore", "--address", "10.0.0.1"],
-     [host + ": {bin}/msrun --worker_num=16 --local_worker_num=8 --master_addr=10.0.0.1 --master_port=7000 "
-      f"--node_rank={rank} --log_dir={{logs}}/msrun-{rank} --join=True {{tool}} --one {{logs}} --framework mindspore "
-      "-c configs/tsm_k400.yaml" for rank, host in enumerate("ab")]),
-])
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        (["1x1"], ["localhost: {python} {tool} --one {logs} -c configs/tsm_k400.yaml"]),
+        (
+            ["1x8"],
+            [
+                "localhost: {python} -m torch.distributed.run --nnodes=1 --nproc-per-node=8 --node-rank=0 "
+                "--master-addr=127.0.0.1 --master-port=7000 {tool} --one {logs} -c configs/tsm_k400.yaml"
+            ],
+        ),
+        (
+            ["2x8", "--hosts", "10.0.0.1,10.0.0.2", "--framework", "paddle"],
+            [
+                f"10.0.0.{rank + 1}: {{python}} -m paddle.distributed.launch --nnodes=2 --nproc_per_node=8 --rank={rank} "
+                f"--log_dir={{logs}}/paddle --master=10.0.0.1:7000 --host=10.0.0.{rank + 1} {{tool}} --one {{logs}} "
+                "--framework paddle -c configs/tsm_k400.yaml"
+                for rank in (0, 1)
+            ],
+        ),
+        (
+            ["2x8", "--hosts", "a,b", "--framework", "mindspore", "--address", "10.0.0.1"],
+            [
+                host + ": {bin}/msrun --worker_num=16 --local_worker_num=8 --master_addr=10.0.0.1 --master_port=7000 "
+                f"--node_rank={rank} --log_dir={{logs}}/msrun-{rank} --join=True {{tool}} --one {{logs}} --framework mindspore "
+                "-c configs/tsm_k400.yaml"
+                for rank, host in enumerate("ab")
+            ],
+        ),
+    ],
+)
 def test_commands(tmp_path, arguments, expected):
     done = launch(*arguments, "--port", 7000, "--logs", tmp_path, "--dry-run", "-c", "configs/tsm_k400.yaml")
     assert done.returncode == 0, done.stderr
     logs = shlex.split(done.stdout.splitlines()[0])
     logs = logs[logs.index("--one") + 1]
     assert done.stdout.splitlines() == [
-        line.format(python=sys.executable, tool=ROOT / "tools/launch.py", logs=logs, bin=BIN) for line in expected]
+        line.format(python=sys.executable, tool=ROOT / "tools/launch.py", logs=logs, bin=BIN) for line in expected
+    ]
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("arguments, error", [
-    (["8"], "expected hosts x processes such as 1x8 or 4x8, got 8"),
-    (["2x4"], "2x4 needs 2 hosts, but there are 1: localhost"),
-    (["1x2", "--hostfile", "nowhere"], "--hostfile nowhere: No such file"),
-    (["1x2", "-o", "train.bach=3"], "train.bach"),
-])
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        (["8"], "expected hosts x processes such as 1x8 or 4x8, got 8"),
+        (["2x4"], "2x4 needs 2 hosts, but there are 1: localhost"),
+        (["1x2", "--hostfile", "nowhere"], "--hostfile nowhere: No such file"),
+        (["1x2", "-o", "train.bach=3"], "train.bach"),
+    ],
+)
 def test_mistakes_show_before_anything_starts(arguments, error):
     done = launch(*arguments, "-c", "configs/tsm_demo.yaml")
     assert done.returncode == 2 and error in done.stderr and "Traceback" not in done.stderr
@@ -82,11 +107,18 @@ def test_a_failing_rank_is_shown_last_and_nobody_stays(sets, tmp_path):
 
 def test_sigterm_to_the_tool_saves(sets, tmp_path):
     line = words(sets, "tsm", tmp_path / "run", "torch", train__epochs=2000, train__save_every="2000 epochs")[1:]
-    process = subprocess.Popen([*TOOL, "1x2", "--logs", str(tmp_path / "logs"), *line], stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, env=environment(), cwd=ROOT)
+    process = subprocess.Popen(
+        [*TOOL, "1x2", "--logs", str(tmp_path / "logs"), *line],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(),
+        cwd=ROOT,
+    )
     until = time.monotonic() + 60
-    while time.monotonic() < until and (not (tmp_path / "run/events.jsonl").exists()
-                                        or len(losses(tmp_path / "run")) < 3):
+    while time.monotonic() < until and (
+        not (tmp_path / "run/events.jsonl").exists() or len(losses(tmp_path / "run")) < 3
+    ):
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     text, _ = process.communicate(timeout=60)

@@ -1,4 +1,5 @@
 """predict.py says of a file what an evaluation says of it, and draws it so that a person can read it."""
+
 import importlib.util
 import json
 import os
@@ -31,21 +32,42 @@ COLOURS = np.array([[60, 150, 50], [40, 60, 190], [200, 120, 40]])
 COMMON = {"device": "cpu", "data.workers": 0, "train.batch": 4, "train.eval_batch": 3}
 PICTURES = {"model.width": 4, "data.size": 16, "data.train_images": 16, "data.val_images": 8}
 CLIPS = {"model.width": 4, "data.size": 16, "data.segments": 2, "data.train_clips": 16, "data.val_clips": 8}
-SCENES = {"model.depth": 18, "model.width": 8, "model.head_width": 8, "model.low_width": 4, "model.aux_width": 4,
-          "model.rates": [1, 2, 3], "model.pretrained": "null", "data.crop": [32, 32], "data.base_size": [40, 64],
-          "train.sync_bn": "false", "train.steps": 60, "train.eval_every": "60 steps", "train.save_every": "60 steps",
-          "optim.lr": 0.5, "data.photometric": "false", "train.eval_batch": 1}  # pictures of several sizes
+SCENES = {
+    "model.depth": 18,
+    "model.width": 8,
+    "model.head_width": 8,
+    "model.low_width": 4,
+    "model.aux_width": 4,
+    "model.rates": [1, 2, 3],
+    "model.pretrained": "null",
+    "data.crop": [32, 32],
+    "data.base_size": [40, 64],
+    "train.sync_bn": "false",
+    "train.steps": 60,
+    "train.eval_every": "60 steps",
+    "train.save_every": "60 steps",
+    "optim.lr": 0.5,
+    "data.photometric": "false",
+    "train.eval_batch": 1,
+}  # pictures of several sizes
 
 
 def program(*words, cwd=ROOT):
-    return subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, timeout=120, cwd=cwd,
-                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
 
 
 def trained(folder, config, root, settings, *words):
     """A checkpoint of a run of a few steps: the path of its folder."""
-    pairs = [word for key, value in {**COMMON, **settings, "data.root": root}.items()
-             for word in ("-o", f"{key}={value}")]
+    pairs = [
+        word for key, value in {**COMMON, **settings, "data.root": root}.items() for word in ("-o", f"{key}={value}")
+    ]
     done = program(ROOT / "train.py", "-c", ROOT / "configs" / config, "--out", folder / "tiny", *pairs, *words)
     assert done.returncode == 0, done.stderr
     return str(folder / "tiny/checkpoints/last")
@@ -96,8 +118,13 @@ evaluating = []  # not empty while the evaluation that predict.py is compared wi
 def no_data_set(monkeypatch):
     """Nothing else may load the data that a checkpoint was trained on."""
     for module in (imagenet, kinetics, motion, shapes, cityscapes):
-        monkeypatch.setattr(module, "load", lambda settings, load=module.load: load(settings) if evaluating else
-                            pytest.fail("predict.py loads a data set"))
+        monkeypatch.setattr(
+            module,
+            "load",
+            lambda settings, load=module.load: (
+                load(settings) if evaluating else pytest.fail("predict.py loads a data set")
+            ),
+        )
 
 
 def evaluated(weights, *changes):
@@ -118,6 +145,7 @@ def evaluated(weights, *changes):
 
         def result(self, state):
             return {}
+
     stream = open_evaluation(job.val_set, request.config.seed, 1 if job.task.PRIMARY == "miou" else 3)
     evaluate(job.trainer, stream, job.val_set, Record(), job.group, pytest.fail)
     root = request.config.data.root
@@ -152,8 +180,11 @@ def test_pictures_as_an_evaluation_sees_them(of_pictures, tmp_path, capsys):
         assert line == f"{row['file']}: " + ", ".join(f"{shapes.CLASSES[k]} {chances[k]:.3f}" for k in best)
 
 
-@pytest.mark.parametrize("changes", [(), ("data.eval_crops=3", "data.eval_size=18", "data.eval_sampling=twice")],
-                         ids=["one view", "six views"])
+@pytest.mark.parametrize(
+    "changes",
+    [(), ("data.eval_crops=3", "data.eval_size=18", "data.eval_sampling=twice")],
+    ids=["one view", "six views"],
+)
 def test_clips_as_an_evaluation_sees_them(of_clips, changes, tmp_path, capsys):
     weights, root = of_clips
     words = [word for change in changes for word in ("-o", change)]
@@ -172,15 +203,19 @@ def test_folders_of_frames_are_clips(of_clips, tmp_path, capsys):
         (tmp_path / "in/b").mkdir(parents=True, exist_ok=True)
         Image.fromarray(frame).save(tmp_path / f"in/b/f_{index:03d}.png")
     encoded.encode(tmp_path / "in/a.mp4", frames, qp="0", pix_fmt="yuv444p")
-    code, record, _, _ = run(capsys, tmp_path / "out", tmp_path / "in", "--weights", of_clips[0],
-                             "-o", "data.frame_template=f_{:03d}.png")
+    code, record, _, _ = run(
+        capsys, tmp_path / "out", tmp_path / "in", "--weights", of_clips[0], "-o", "data.frame_template=f_{:03d}.png"
+    )
     assert code == 0 and [Path(row["file"]).name for row in record["files"]] == ["a.mp4", "b"]
     video, folder = (row["probabilities"] for row in record["files"])
     np.testing.assert_allclose(video, folder, atol=1e-3)
 
 
-@pytest.mark.parametrize("changes", [(), ("data.eval_scales=[1.0, 0.5]", "task.flip=true"), ("data.base_size=null",)],
-                         ids=["as trained", "scales and mirrored", "own size"])
+@pytest.mark.parametrize(
+    "changes",
+    [(), ("data.eval_scales=[1.0, 0.5]", "task.flip=true"), ("data.base_size=null",)],
+    ids=["as trained", "scales and mirrored", "own size"],
+)
 def test_class_maps_as_an_evaluation_makes_them(of_scenes, changes, tmp_path, capsys):
     weights, root = of_scenes
     words = [word for change in changes for word in ("-o", change)]
@@ -218,7 +253,7 @@ def test_what_is_drawn_of_a_picture(of_scenes, tmp_path, capsys):
 
 def test_videos_of_scenes(of_scenes, tmp_path, capsys):
     """Every frame, at its own speed; odd sides, as the encoder wants none; lossless, so that the frames are known."""
-    frames = np.stack([scene(1)[0][:41, shift:shift + 51] for shift in range(5)])
+    frames = np.stack([scene(1)[0][:41, shift : shift + 51] for shift in range(5)])
     encoded.encode(tmp_path / "a.mkv", frames, rate=12, codec="libx264", pix_fmt="yuv444p", qp="0")
     code, record, lines, _ = run(capsys, tmp_path / "out", tmp_path / "a.mkv", "--weights", of_scenes[0], "--top", 1)
     row = record["files"][0]
@@ -231,8 +266,9 @@ def test_videos_of_scenes(of_scenes, tmp_path, capsys):
     assert len(shown) == 5 and all(side % 2 == 0 for side in shown[0].shape[:2])
     for number, (pixels, _) in enumerate(overlay.read_video(str(tmp_path / "a.mkv"))):
         Image.fromarray(pixels).save(tmp_path / f"{number}.png")
-    _, pictures, _, _ = run(capsys, tmp_path / "out2", *(tmp_path / f"{number}.png" for number in range(5)),
-                            "--weights", of_scenes[0])
+    _, pictures, _, _ = run(
+        capsys, tmp_path / "out2", *(tmp_path / f"{number}.png" for number in range(5)), "--weights", of_scenes[0]
+    )
     np.testing.assert_allclose(row["shares"], np.mean([each["shares"] for each in pictures["files"]], 0))
     still = np.asarray(Image.open(pictures["files"][3]["written"]["overlay"]), float)[:410, :510]
     assert np.abs(still - shown[3][:410, :510]).mean() < 8  # but for the encoder's losses
@@ -249,17 +285,33 @@ def test_as_a_program(of_pictures, tmp_path, monkeypatch, capsys):
     recipe.write_text(recipe.read_text().replace(str(root), "/nowhere"))
     (here / "broken.jpg").write_bytes((here / "0.jpg").read_bytes()[:300])
     (here / "empty").mkdir()
-    words = [ROOT / "tools/predict.py", "0.jpg", "broken.jpg", "lost.jpg", "empty", "1.jpg", "--weights",
-             "runs/tiny/checkpoints/best"]
+    words = [
+        ROOT / "tools/predict.py",
+        "0.jpg",
+        "broken.jpg",
+        "lost.jpg",
+        "empty",
+        "1.jpg",
+        "--weights",
+        "runs/tiny/checkpoints/best",
+    ]
     done = program(*words, "--device", "cpu", cwd=here)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert [line.split(": ")[0] for line in done.stdout.splitlines()] == ["0.jpg", "1.jpg",
-                                                                          "results are in predictions/tiny"]
+    assert [line.split(": ")[0] for line in done.stdout.splitlines()] == [
+        "0.jpg",
+        "1.jpg",
+        "results are in predictions/tiny",
+    ]
     for name, why in (("broken.jpg", "cannot be decoded"), ("lost.jpg", "no such file"), ("empty", "nothing in this")):
         assert f"error: {name}: {why}" in done.stderr
     record = json.loads((here / "predictions/tiny" / predict.RESULTS).read_text())
     assert {row["file"]: "error" in row for row in record["files"]} == {
-        "0.jpg": False, "1.jpg": False, "broken.jpg": True, "lost.jpg": True, "empty": True}
+        "0.jpg": False,
+        "1.jpg": False,
+        "broken.jpg": True,
+        "lost.jpg": True,
+        "empty": True,
+    }
     monkeypatch.chdir(here)
     assert predict.main(["0.jpg", "--weights", "runs/tiny/checkpoints/best", "--device", "cpu"]) == 0
     assert "results are in predictions/tiny-2" in capsys.readouterr().out
@@ -271,8 +323,18 @@ def test_the_same_in_another_framework(of_pictures, framework, tmp_path, capsys)
         pytest.skip(f"{framework} is not installed")
     weights, root = of_pictures
     _, here, _, _ = run(capsys, tmp_path / "torch", root / "val", "--weights", weights)
-    done = program(ROOT / "tools/predict.py", root / "val", "--weights", weights, "--framework", framework,
-                   "--device", "cpu", "--out", tmp_path / "other")
+    done = program(
+        ROOT / "tools/predict.py",
+        root / "val",
+        "--weights",
+        weights,
+        "--framework",
+        framework,
+        "--device",
+        "cpu",
+        "--out",
+        tmp_path / "other",
+    )
     assert done.returncode == 0, done.stderr
     there = json.loads((tmp_path / "other" / predict.RESULTS).read_text())
     assert there["framework"] == framework and here["framework"] == "torch"
@@ -281,35 +343,47 @@ def test_the_same_in_another_framework(of_pictures, framework, tmp_path, capsys)
         np.testing.assert_allclose(one["probabilities"], other["probabilities"], atol=1e-5)
 
 
-@pytest.mark.parametrize("words, said", [
-    (["--weights", "{run}"], "has no checkpoint.json, which tells the recipe and the class names; give the folder of a "
-                             "checkpoint, such as {run}/checkpoints/best"),
-    (["--weights", "{weights}/model.safetensors"], "such as {weights}"),
-    (["--weights", "nowhere"], "such as runs/tsm_demo/checkpoints/best"),
-    (["--weights", "{weights}", "--top", "0"], "--top: must be at least 1"),
-    (["--weights", "{weights}", "--out", "{run}"], "exists already and is not overwritten"),
-    (["--weights", "{weights}", "--out", "{run}/config.yaml"], "exists already and is not overwritten"),
-    (["--weights", "{weights}", "--out", "{run}/config.yaml/below"], "below: Not a directory"),
-    (["--weights", "{weights}", "-o", "data.sise=3"], "did you mean data.size?"),
-    (["--weights", "{weights}", "-o", "model.width=8"], "does not fit this net"),
-    (["--weights", "{weights}", "--device", "cuda:99"], "there is no cuda:99 here"),
-])
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (
+            ["--weights", "{run}"],
+            "has no checkpoint.json, which tells the recipe and the class names; give the folder of a "
+            "checkpoint, such as {run}/checkpoints/best",
+        ),
+        (["--weights", "{weights}/model.safetensors"], "such as {weights}"),
+        (["--weights", "nowhere"], "such as runs/tsm_demo/checkpoints/best"),
+        (["--weights", "{weights}", "--top", "0"], "--top: must be at least 1"),
+        (["--weights", "{weights}", "--out", "{run}"], "exists already and is not overwritten"),
+        (["--weights", "{weights}", "--out", "{run}/config.yaml"], "exists already and is not overwritten"),
+        (["--weights", "{weights}", "--out", "{run}/config.yaml/below"], "below: Not a directory"),
+        (["--weights", "{weights}", "-o", "data.sise=3"], "did you mean data.size?"),
+        (["--weights", "{weights}", "-o", "model.width=8"], "does not fit this net"),
+        (["--weights", "{weights}", "--device", "cuda:99"], "there is no cuda:99 here"),
+    ],
+)
 def test_mistakes_end_in_one_message(of_pictures, words, said, tmp_path, monkeypatch, capsys):
     weights, root = of_pictures
-    names = {"weights": weights, "run": weights[:weights.index("/checkpoints")]}
+    names = {"weights": weights, "run": weights[: weights.index("/checkpoints")]}
     monkeypatch.chdir(tmp_path)
     assert predict.main([str(root / "val"), *(word.format(**names) for word in words)]) == 2
     out, err = capsys.readouterr()
     assert err.startswith("error: ") and said.format(**names) in err and out == "" and os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("change, said", [
-    (lambda record: record.pop("recipe"), "does not tell the recipe and the classes"),
-    (lambda record: record.update(recipe="a: [1"), "does not tell the recipe and the classes"),
-    (lambda record: record.update(classes=None), "does not tell the recipe and the classes"),
-    (lambda record: record.update(recipe=record["recipe"].replace(" width:", " wodth:")), "did you mean model.width?"),
-    (lambda record: record.update(files=3), "not a readable checkpoint"),
-])
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (lambda record: record.pop("recipe"), "does not tell the recipe and the classes"),
+        (lambda record: record.update(recipe="a: [1"), "does not tell the recipe and the classes"),
+        (lambda record: record.update(classes=None), "does not tell the recipe and the classes"),
+        (
+            lambda record: record.update(recipe=record["recipe"].replace(" width:", " wodth:")),
+            "did you mean model.width?",
+        ),
+        (lambda record: record.update(files=3), "not a readable checkpoint"),
+    ],
+)
 def test_a_spoilt_checkpoint(of_pictures, change, said, tmp_path, capsys):
     shutil.copytree(os.path.realpath(of_pictures[0]), tmp_path / "spoilt")
     record = json.loads((tmp_path / "spoilt/checkpoint.json").read_text())
@@ -348,7 +422,12 @@ def test_folders_stand_for_what_is_in_them(tmp_path, capsys):
     endings, here = (".png", ".jpg"), [str(tmp_path), str(tmp_path / "a/c/d.txt"), str(tmp_path / "a/c")]
     found, wrong = predict.find(here, endings, None)
     assert [os.path.relpath(path, tmp_path) for path in found] == [
-        "b.PNG", "a/z.jpg", "x/img_00001.jpg", "x/img_2.jpg", "a/c/d.txt"]
+        "b.PNG",
+        "a/z.jpg",
+        "x/img_00001.jpg",
+        "x/img_2.jpg",
+        "a/c/d.txt",
+    ]
     assert [row["file"] for row in wrong] == [here[2]] and "ends in .png, .jpg" in capsys.readouterr().err
     found, _ = predict.find(here[:1], (".mp4",), "img_{:05d}.jpg")
     assert found == [str(tmp_path / "x")] and predict.numbered(found[0], "img_{:05d}.jpg") == 2
@@ -356,18 +435,25 @@ def test_folders_stand_for_what_is_in_them(tmp_path, capsys):
 
 def test_results_of_files_of_one_name_are_kept_apart():
     assert predict.stems(["a/x.png", "b/x.png", "x-2.png", "c/x.jpg", "y", "a.b.mp4"]) == [
-        "x", "x-2", "x-2-2", "x-3", "y", "a.b"]
+        "x",
+        "x-2",
+        "x-2-2",
+        "x-3",
+        "y",
+        "a.b",
+    ]
 
 
 def test_a_video_that_breaks_off_leaves_nothing_behind(of_scenes, tmp_path, monkeypatch, capsys):
     """After so many frames that the encoder has begun to write."""
     encoded.encode(tmp_path / "a.mp4", np.stack([scene(1)[0][:40, :52]]))
-    frame, = overlay.read_video(str(tmp_path / "a.mp4"))
+    (frame,) = overlay.read_video(str(tmp_path / "a.mp4"))
 
     def broken(path):
         yield from [frame] * 80
         assert any(name.endswith(".part") for name in os.listdir(tmp_path / "out"))
         raise BadSample("cannot be decoded as video (broken)")
+
     monkeypatch.setattr(overlay, "read_video", broken)
     code, record, _, errors = run(capsys, tmp_path / "out", tmp_path / "a.mp4", "--weights", of_scenes[0])
     assert code == 2 and "a.mp4: cannot be decoded" in errors and "error" in record["files"][0]

@@ -1,4 +1,5 @@
 """predict.py of faces: the embeddings that an evaluation compares, the similarity of two, a search; little memory."""
+
 import importlib.util
 import json
 import os
@@ -28,8 +29,9 @@ SET = {"data.identities": 6, "data.shots": 3, "data.val_identities": 5, "data.va
 def trained(folder, config, settings):
     """A checkpoint of a run of three updates: the path of its folder."""
     pairs = [word for key, value in {**COMMON, **NET, **settings}.items() for word in ("-o", f"{key}={value}")]
-    done = program(ROOT / "train.py", "-c", ROOT / "configs" / config, "--out", folder / "tiny", *pairs,
-                   "--max-steps", 3)
+    done = program(
+        ROOT / "train.py", "-c", ROOT / "configs" / config, "--out", folder / "tiny", *pairs, "--max-steps", 3
+    )
     assert done.returncode == 0, done.stderr
     return str(folder / "tiny/checkpoints/last")
 
@@ -45,22 +47,30 @@ def of_portraits(tmp_path_factory):
 @pytest.fixture(scope="module")
 def of_noise(tmp_path_factory):
     """A checkpoint whose identities are numbers, of PLSC's net with dropout, by Partial FC."""
-    return trained(tmp_path_factory.mktemp("noise"), "arcface_synthetic.yaml", {
-        "data.num_classes": 40, "data.train_images": 60, "data.val_pairs": 10, "task.sample_rate": 0.5})
+    return trained(
+        tmp_path_factory.mktemp("noise"),
+        "arcface_synthetic.yaml",
+        {"data.num_classes": 40, "data.train_images": 60, "data.val_pairs": 10, "task.sample_rate": 0.5},
+    )
 
 
 @pytest.fixture(autouse=True)
 def no_data_set(monkeypatch):
     """Nothing but the evaluation to compare with may load the data that a checkpoint was trained on."""
     for module in (faces, portraits, random_faces):
-        monkeypatch.setattr(module, "load", lambda settings, load=module.load: load(settings) if evaluating else
-                            pytest.fail("predict.py loads a data set"))
+        monkeypatch.setattr(
+            module,
+            "load",
+            lambda settings, load=module.load: (
+                load(settings) if evaluating else pytest.fail("predict.py loads a data set")
+            ),
+        )
 
 
 def unit(views):
     """What an evaluation compares, of the views (P, d) of a picture."""
     total = np.asarray(views, np.float64).sum(0)
-    return total / np.sqrt((total ** 2).sum())
+    return total / np.sqrt((total**2).sum())
 
 
 def shown(name, root):
@@ -98,6 +108,7 @@ def test_embeddings_as_an_evaluation_compares_them(of_portraits, flip, tmp_path,
 
 class Ten:
     """A split of ten pairs as far as the metric asks."""
+
     sets = (("ten", 0, 10),)
 
     def __len__(self):
@@ -114,15 +125,17 @@ def test_two_files_are_compared_by_the_distance_of_an_evaluation(of_portraits, t
     distance = metric.state["distance"][3]
     assert code == 0 and 0.001 < distance < 4
     np.testing.assert_allclose([record["squared_distance"], record["cosine"]], [distance, 1 - distance / 2], atol=1e-5)
-    assert lines[2:] == [f"similarity of the two: cosine {record['cosine']:.4f}, squared distance "
-                         f"{record['squared_distance']:.4f}"]
+    assert lines[2:] == [
+        f"similarity of the two: cosine {record['cosine']:.4f}, squared distance {record['squared_distance']:.4f}"
+    ]
 
 
 def test_one_of_two_files_is_compared_with_nothing(of_portraits, tmp_path, capsys):
     weights, root = of_portraits
     (tmp_path / "broken.jpg").write_bytes((root / "0000/000.jpg").read_bytes()[:200])
-    code, record, lines, errors = run(capsys, tmp_path / "out", root / "0000/000.jpg", tmp_path / "broken.jpg",
-                                      "--weights", weights)
+    code, record, lines, errors = run(
+        capsys, tmp_path / "out", root / "0000/000.jpg", tmp_path / "broken.jpg", "--weights", weights
+    )
     assert code == 2 and len(lines) == 1 and "cosine" not in record and "broken.jpg: cannot be decoded" in errors
     assert ["error" in row for row in record["files"]] == [False, True]
 
@@ -135,8 +148,9 @@ def test_a_search_names_the_most_similar_pictures(of_portraits, batch, tmp_path,
     known = by_file(known)
     asked = [str(root / "0001/002.jpg"), str(root / "0003/001.jpg"), str(root / "0004/000.jpg")]
     for words, top in (([], predict.TOP), (["--top", 2], 2), (["--top", 99], len(known))):
-        code, record, lines, errors = run(capsys, tmp_path / f"out{top}", *asked, "--weights", weights, "--search",
-                                          root, *words)
+        code, record, lines, errors = run(
+            capsys, tmp_path / f"out{top}", *asked, "--weights", weights, "--search", root, *words
+        )
         assert (code, errors) == (0, "") and lines[3] == f"searching {len(known)} pictures ..."
         for path, row, line in zip(asked, record["files"], lines[4:]):
             cosines = {other: float(known[path] @ known[other]) for other in known}
@@ -145,8 +159,9 @@ def test_a_search_names_the_most_similar_pictures(of_portraits, batch, tmp_path,
             assert len(hits) == top and hits[0]["file"] == path  # which lies there itself
             np.testing.assert_allclose([hit["cosine"] for hit in hits], best, atol=1e-5)
             np.testing.assert_allclose([cosines[hit["file"]] for hit in hits], best, atol=1e-5)
-            assert line == f"{path} is most similar to: " + ", ".join(f"{hit['file']} {hit['cosine']:.4f}"
-                                                                      for hit in hits)
+            assert line == f"{path} is most similar to: " + ", ".join(
+                f"{hit['file']} {hit['cosine']:.4f}" for hit in hits
+            )
 
 
 def test_a_search_leaves_out_what_it_cannot_read(of_portraits, tmp_path, capsys):
@@ -161,7 +176,8 @@ def test_a_search_leaves_out_what_it_cannot_read(of_portraits, tmp_path, capsys)
     code, record, _, errors = run(capsys, tmp_path / "out", *words)
     assert code == 2 and "large.png: 20 x 16 pixels, not 16 x 16" in errors and "-o data.resize=true" in errors
     assert sorted(hit["file"] for hit in record["files"][0]["most_similar"]) == [
-        str(album / name) for name in ("a.jpg", "b.jpg", "below/c.jpg")]
+        str(album / name) for name in ("a.jpg", "b.jpg", "below/c.jpg")
+    ]
     assert [row["file"] for row in record["files"] if "error" in row] == [str(album / "large.png")]
     for name in ("a.jpg", "b.jpg", "below/c.jpg"):
         (album / name).unlink()
@@ -219,8 +235,9 @@ def test_the_same_in_another_framework(of_portraits, framework, tmp_path, capsys
     weights, root = of_portraits
     words = [root / "0000/000.jpg", root / "0001/000.jpg", "--weights", weights, "--search", root / "0002"]
     _, here, _, _ = run(capsys, tmp_path / "torch", *words)
-    done = program(ROOT / "tools/predict.py", *words, "--framework", framework, "--device", "cpu", "--out",
-                   tmp_path / "other")
+    done = program(
+        ROOT / "tools/predict.py", *words, "--framework", framework, "--device", "cpu", "--out", tmp_path / "other"
+    )
     assert done.returncode == 0, done.stderr
     there = json.loads((tmp_path / "other" / predict.RESULTS).read_text())
     assert there["framework"] == framework and abs(there["cosine"] - here["cosine"]) < 1e-5
@@ -254,11 +271,16 @@ def coloured(path, first, last):
 
 
 def test_embeddings_by_hand(tmp_path):
-    units, lengths = face_predictor.embed(Model(), np.array([[[[3, 0, 0], [0, 4, 0]]], [[[0, 0, 0], [0, 0, 0]]]], np.uint8))
+    units, lengths = face_predictor.embed(
+        Model(), np.array([[[[3, 0, 0], [0, 4, 0]]], [[[0, 0, 0], [0, 0, 0]]]], np.uint8)
+    )
     np.testing.assert_allclose(units[0], [0.6, 0.8, 0], atol=1e-15)
     assert np.isnan(units[1]).all() and lengths.tolist() == [3.5, 0]
-    album = [coloured(tmp_path / "a.png", (0, 0, 0), (0, 0, 0)), coloured(tmp_path / "b.png", (0, 9, 0), (0, 9, 0)),
-             coloured(tmp_path / "c.png", (30, 0, 0), (0, 40, 0))]
+    album = [
+        coloured(tmp_path / "a.png", (0, 0, 0), (0, 0, 0)),
+        coloured(tmp_path / "b.png", (0, 9, 0), (0, 9, 0)),
+        coloured(tmp_path / "c.png", (30, 0, 0), (0, 40, 0)),
+    ]
     failures = []
     paths, cosines = face_predictor.search(Model(), SimpleNamespace(size=2, resize=False), units[:1], album, failures)
     assert paths == album[1:] and failures == [(album[0], face_predictor.NO_DIRECTION)]
@@ -268,13 +290,16 @@ def test_embeddings_by_hand(tmp_path):
         face_predictor.describe(model, album[0])
 
 
-@pytest.mark.parametrize("words, said", [
-    (["--search", "nowhere"], "--search: nowhere is no folder with pictures (files ending in .jpeg, .jpg, .png"),
-    (["--search", "."], "--search: . is no folder with pictures"),
-    (["--top", "3"], "--top: of faces, it says how many pictures --search names; name a folder with --search"),
-    (["-o", "data.size=32"], "does not fit this net"),
-    (["-o", "model.embedding=12"], "does not fit this net"),
-])
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--search", "nowhere"], "--search: nowhere is no folder with pictures (files ending in .jpeg, .jpg, .png"),
+        (["--search", "."], "--search: . is no folder with pictures"),
+        (["--top", "3"], "--top: of faces, it says how many pictures --search names; name a folder with --search"),
+        (["-o", "data.size=32"], "does not fit this net"),
+        (["-o", "model.embedding=12"], "does not fit this net"),
+    ],
+)
 def test_mistakes_end_in_one_message(of_portraits, words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert predict.main([str(of_portraits[1]), "--weights", of_portraits[0], "--device", "cpu", *words]) == 2

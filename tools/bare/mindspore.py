@@ -1,14 +1,15 @@
 """A bare training loop in MindSpore, compiled as one graph."""
-from typing import Callable, Dict
+
+from collections.abc import Callable
 
 import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, amp, nn, ops
 from mindspore import dtype as mstype
 
 from data.errors import UserError
+from zoo.run.job import Job
 from zoo.tasks import face
 from zoo.tasks.segment import IGNORE
-from zoo.run.job import Job
 from zoo.trainer.mindspore.names import is_statistic, tensors
 
 
@@ -35,7 +36,7 @@ class Classifier(nn.Cell):
 class Update(nn.Cell):
     """(pixels, label, noise...) -> loss, with the net updated."""
 
-    def __init__(self, job: Job, net: nn.Cell, named: Dict[str, Parameter]):
+    def __init__(self, job: Job, net: nn.Cell, named: dict[str, Parameter]):
         super().__init__()
         plan, field = job.plan, job.plan.fields[0]
         self.net, self.clip_norm, self.by_label = net, plan.clip_norm, job.task is face
@@ -44,7 +45,7 @@ class Update(nn.Cell):
         self.std = Tensor(np.array(field.std, np.float32) * 255)
         last = len(field.shape)
         self.axes = tuple(range(last - 2)) + (last, last - 2, last - 1)
-        groups: Dict = {}
+        groups: dict = {}
         for name, parameter in named.items():
             parameter.name = name
             parameter.requires_grad = not is_statistic(name) and plan.param_group(name)[0] != 0
@@ -53,13 +54,18 @@ class Update(nn.Cell):
         weights = net.trainable_params()
         # Its own list of groups orders by group; gradients come in the order of the net.
         self.optimizer = nn.Momentum(
-            [{"params": members, "lr": 1e-3 * factor, "weight_decay": decay}
-             for (factor, decay), members in groups.items()] + [{"order_params": weights}],
-            1e-3, plan.momentum)
+            [
+                {"params": members, "lr": 1e-3 * factor, "weight_decay": decay}
+                for (factor, decay), members in groups.items()
+            ]
+            + [{"order_params": weights}],
+            1e-3,
+            plan.momentum,
+        )
         self.derive = ops.value_and_grad(self.loss, None, ParameterTuple(weights), has_aux=True)
         # Fused by size; averages by itself.
         self.reducer = nn.DistributedGradReducer(weights, True, job.group.size) if job.group.size > 1 else None
-        self.scaler = amp.DynamicLossScaler(2.0 ** 16, 2, 2000) if plan.mode.compute == "fp16" else None
+        self.scaler = amp.DynamicLossScaler(2.0**16, 2, 2000) if plan.mode.compute == "fp16" else None
 
     def loss(self, pixels, label, noise):
         images = ops.transpose((pixels.astype(mstype.float32) - self.mean) / self.std, self.axes)
@@ -91,7 +97,7 @@ class Update(nn.Cell):
         return loss
 
 
-def loop(job: Job, device_batch: Dict) -> Callable[[], None]:
+def loop(job: Job, device_batch: dict) -> Callable[[], None]:
     """One update of another net of the same shape."""
     plan = job.plan
     if plan.accumulate > 1 or plan.mode.compute == "bf16":
@@ -108,4 +114,5 @@ def loop(job: Job, device_batch: Dict) -> Callable[[], None]:
 
     def update() -> None:
         cell(*fields).asnumpy()
+
     return update

@@ -1,13 +1,14 @@
 """A bare training loop in PaddlePaddle."""
-from typing import Callable, Dict
+
+from collections.abc import Callable
 
 import paddle
 import paddle.nn.functional as F
 
 from data.errors import UserError
+from zoo.run.job import Job
 from zoo.tasks import face
 from zoo.tasks.segment import IGNORE
-from zoo.run.job import Job
 
 
 class Classifier(paddle.nn.Layer):
@@ -19,8 +20,9 @@ class Classifier(paddle.nn.Layer):
     def __init__(self, net: paddle.nn.Layer, arch, margin):
         super().__init__()
         self.net, self.margin = net, margin
-        self.weight = self.create_parameter([arch.num_classes, arch.embedding],
-                                            default_initializer=paddle.nn.initializer.Normal(0, 0.01))
+        self.weight = self.create_parameter(
+            [arch.num_classes, arch.embedding], default_initializer=paddle.nn.initializer.Normal(0, 0.01)
+        )
 
     def forward(self, images: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
         scale, m1, m2, m3 = self.margin.scale, self.margin.m1, self.margin.m2, self.margin.m3
@@ -36,11 +38,13 @@ def mean_loss(output, labels: paddle.Tensor, objective) -> paddle.Tensor:
         return F.cross_entropy(output.astype("float32"), labels)
     weights = (1,) + (objective.settings.aux_weight,) * (len(output) - 1)
     labels = labels.astype("int64").unsqueeze(1)
-    return sum(weight * F.cross_entropy(logits.astype("float32"), labels, ignore_index=IGNORE, axis=1)
-               for weight, logits in zip(weights, output))
+    return sum(
+        weight * F.cross_entropy(logits.astype("float32"), labels, ignore_index=IGNORE, axis=1)
+        for weight, logits in zip(weights, output)
+    )
 
 
-def loop(job: Job, device_batch: Dict) -> Callable[[], None]:
+def loop(job: Job, device_batch: dict) -> Callable[[], None]:
     """One update of another net of the same shape."""
     plan, field = job.plan, job.plan.fields[0]
     if plan.accumulate > 1:
@@ -49,7 +53,7 @@ def loop(job: Job, device_batch: Dict) -> Callable[[], None]:
     if job.task is face:
         net, extra = Classifier(net, job.arch, job.trainer.objective.settings), [device_batch["label"]]
     net.train()
-    groups: Dict = {}
+    groups: dict = {}
     for name, parameter in net.named_parameters():
         canonical = face.WEIGHT if name == "weight" else name.removeprefix("net.")
         parameter.stop_gradient = not plan.param_group(canonical)[0]
@@ -57,8 +61,14 @@ def loop(job: Job, device_batch: Dict) -> Callable[[], None]:
     groups = {key: members for key, members in groups.items() if key[0]}
     clip = None if plan.clip_norm is None else paddle.nn.ClipGradByGlobalNorm(plan.clip_norm)
     optimizer = paddle.optimizer.Momentum(
-        1e-3, plan.momentum, [{"params": members, "learning_rate": factor, "weight_decay": decay}
-                              for (factor, decay), members in groups.items()], grad_clip=clip)
+        1e-3,
+        plan.momentum,
+        [
+            {"params": members, "learning_rate": factor, "weight_decay": decay}
+            for (factor, decay), members in groups.items()
+        ],
+        grad_clip=clip,
+    )
     mean, std = (paddle.to_tensor(values) * 255 for values in (field.mean, field.std))
     axes = [0] + [axis for axis in range(1, len(field.shape) + 1)]
     axes = axes[:-3] + [axes[-1]] + axes[-3:-1]
@@ -78,4 +88,5 @@ def loop(job: Job, device_batch: Dict) -> Callable[[], None]:
         scaler.update()
         optimizer.clear_grad()
         float(loss)
+
     return update

@@ -1,14 +1,15 @@
 """A bare training loop in PyTorch."""
+
 import copy
-from typing import Callable, Dict
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from zoo.run.job import Job
 from zoo.tasks import face
 from zoo.tasks.segment import IGNORE
-from zoo.run.job import Job
 
 
 class Classifier(torch.nn.Module):
@@ -35,24 +36,28 @@ def mean_loss(output, labels: torch.Tensor, objective) -> torch.Tensor:
     if not isinstance(output, tuple):
         return F.cross_entropy(output, labels)
     weights = (1,) + (objective.settings.aux_weight,) * (len(output) - 1)
-    return sum(weight * F.cross_entropy(logits, labels.long(), ignore_index=IGNORE)
-               for weight, logits in zip(weights, output))
+    return sum(
+        weight * F.cross_entropy(logits, labels.long(), ignore_index=IGNORE) for weight, logits in zip(weights, output)
+    )
 
 
-def loop(job: Job, device_batch: Dict) -> Callable[[], None]:
+def loop(job: Job, device_batch: dict) -> Callable[[], None]:
     """One update on a copy of the net."""
     trainer, plan = job.trainer, job.plan
     net, extra = copy.deepcopy(trainer.net).train(), [device_batch[name] for name in plan.dropout_masks]
     if job.task is face:
         net, extra = Classifier(net, job.arch, trainer.objective.settings).to(trainer.device), [device_batch["label"]]
     forward = DistributedDataParallel(net) if job.group.size > 1 else net
-    groups: Dict = {}
+    groups: dict = {}
     for name, parameter in net.named_parameters():
         if parameter.requires_grad:
             canonical = face.WEIGHT if name == "weight" else name.removeprefix("net.")
             groups.setdefault(plan.param_group(canonical), []).append(parameter)
-    optimizer = torch.optim.SGD([{"params": params, "lr": 1e-3 * factor, "weight_decay": decay}
-                                 for (factor, decay), params in groups.items()], momentum=plan.momentum, fused=True)
+    optimizer = torch.optim.SGD(
+        [{"params": params, "lr": 1e-3 * factor, "weight_decay": decay} for (factor, decay), params in groups.items()],
+        momentum=plan.momentum,
+        fused=True,
+    )
     field = plan.fields[0]
     mean, std = (torch.tensor(values, device=trainer.device) * 255 for values in (field.mean, field.std))
     scaler = torch.amp.GradScaler(trainer.device.type, enabled=plan.mode.compute == "fp16")
@@ -72,4 +77,5 @@ def loop(job: Job, device_batch: Dict) -> Callable[[], None]:
         scaler.step(optimizer)
         scaler.update()
         loss.item()
+
     return update

@@ -1,9 +1,12 @@
 """YAML recipes and `-o key=value` to a frozen Config. Every mistake names its place and the nearest right key."""
+
 import difflib
 import os
+import types
 import typing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -18,11 +21,11 @@ class Entry(NamedTuple):
     origin: str  # "configs/tsm_demo.yaml:7", "-o data.root" or "default"
 
 
-Entries = Dict[str, Entry]              # dotted key -> entry
-Find = Tuple[str, Callable[[str], type]]  # the key whose value names a section's settings, and how to find them
+Entries = dict[str, Entry]  # dotted key -> entry
+Find = tuple[str, Callable[[str], type]]  # the key whose value names a section's settings, and how to find them
 
 
-def read(path: str, _chain: Tuple[str, ...] = ()) -> Entries:
+def read(path: str, _chain: tuple[str, ...] = ()) -> Entries:
     """A recipe's entries on top of those of its `base:` (a path relative to the file). Raises UserError."""
     if os.path.realpath(path) in _chain:
         raise UserError(f"{path}: base: the recipe is its own base")
@@ -60,13 +63,13 @@ def overrides(pairs: Sequence[str]) -> Entries:
     return entries
 
 
-def build(entries: Entries, find: Mapping[str, Find]) -> Tuple[Config, Entries]:
+def build(entries: Entries, find: Mapping[str, Find]) -> tuple[Config, Entries]:
     """The Config and, for every key, its value and origin.
 
     find tells where the dataclass of a section comes from that another file defines: `model` goes by `model.name`, say.
     Raises UserError for unknown keys, wrong types and impossible values.
     """
-    sections: Dict[str, type] = {}
+    sections: dict[str, type] = {}
     hints = typing.get_type_hints(Config)
     for field in fields(Config):
         if field.name in find:
@@ -86,7 +89,7 @@ def build(entries: Entries, find: Mapping[str, Find]) -> Tuple[Config, Entries]:
             whose = f" for {owner}={entries[owner].value}" if owner else ""
             raise UserError(f"{entry.origin}: {_prefixed(key, entry)}unknown key{whose}{_nearest(key, known)}")
     resolved: Entries = {}
-    values: Dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in fields(Config):
         if field.name in sections:
             values[field.name] = _section(sections[field.name], f"{field.name}.", entries, resolved)
@@ -110,16 +113,21 @@ def render(resolved: Entries) -> str:
     return "\n".join(lines) + "\n"
 
 
-def differences(old: Entries, new: Entries) -> List[str]:
+def differences(old: Entries, new: Entries) -> list[str]:
     """`key: old -> new` for every key whose value changed."""
-    def values(entries: Entries) -> Dict[str, Any]:
+
+    def values(entries: Entries) -> dict[str, Any]:
         return {key: _plain(entry.value) for key, entry in entries.items()}
+
     before, after = values(old), values(new)
-    return [f"{key}: {before.get(key)} -> {after.get(key)}" for key in sorted({**before, **after})
-            if before.get(key) != after.get(key)]
+    return [
+        f"{key}: {before.get(key)} -> {after.get(key)}"
+        for key in sorted({**before, **after})
+        if before.get(key) != after.get(key)
+    ]
 
 
-def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries, _above: Tuple[yaml.Node, ...] = ()) -> None:
+def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries, _above: tuple[yaml.Node, ...] = ()) -> None:
     if node in _above:
         raise UserError(f"{path}:{node.start_mark.line + 1}: {prefix[:-1]}: an anchor that holds itself")
     if not isinstance(node, yaml.MappingNode):
@@ -139,14 +147,14 @@ def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries, _above: 
                 raise UserError(f"{origin}: {key}: {error}") from None
 
 
-def _known(sections: Mapping[str, type], find: Mapping[str, Find]) -> List[str]:
+def _known(sections: Mapping[str, type], find: Mapping[str, Find]) -> list[str]:
     keys = [field.name for field in fields(Config) if field.name not in sections]
     for name, section in sections.items():
         keys += [f"{name}.{field.name}" for field in fields(section)]
     return keys + [key for key, _ in find.values() if key not in keys]
 
 
-def _place(resolved: Entries) -> Callable[[str], Tuple[bool, int, bool]]:
+def _place(resolved: Entries) -> Callable[[str], tuple[bool, int, bool]]:
     """Sort key: the top level first, then section by section, `name` leading."""
     sections = list(dict.fromkeys(key.rpartition(".")[0] for key in resolved))
     return lambda key: ("." in key, sections.index(key.rpartition(".")[0]), not key.endswith(".name"))
@@ -156,9 +164,16 @@ def _nearest(key: str, known: Sequence[str]) -> str:
     """The likeliest key: same last word in another section, or similar spelling."""
     last = key.rsplit(".", 1)[-1]
     same = [name for name in known if name.rsplit(".", 1)[-1] == last]
-    near = same or difflib.get_close_matches(key, known, 1, 0.6) or [
-        name for name in known if name.rsplit(".", 1)[-1] in difflib.get_close_matches(
-            last, [name.rsplit(".", 1)[-1] for name in known], 1, 0.6)]
+    near = (
+        same
+        or difflib.get_close_matches(key, known, 1, 0.6)
+        or [
+            name
+            for name in known
+            if name.rsplit(".", 1)[-1]
+            in difflib.get_close_matches(last, [name.rsplit(".", 1)[-1] for name in known], 1, 0.6)
+        ]
+    )
     if near:
         return f"; did you mean {near[0]}?"
     head = key.split(".")[0]
@@ -166,8 +181,7 @@ def _nearest(key: str, known: Sequence[str]) -> str:
     return f"; there are: {', '.join(below or sorted({name.split('.')[0] for name in known}))}"
 
 
-def _section(kind: type, prefix: str, entries: Entries, resolved: Entries,
-             given: Optional[Dict[str, Any]] = None) -> Any:
+def _section(kind: type, prefix: str, entries: Entries, resolved: Entries, given: dict[str, Any] | None = None) -> Any:
     values = dict(given or {})
     hints = typing.get_type_hints(kind)
     for field in fields(kind):
@@ -200,7 +214,7 @@ def _prefixed(key: str, entry: Entry) -> str:
 def convert(value: Any, kind: Any) -> Any:
     """A YAML value as the declared type. Raises ValueError saying what was expected."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Union:
+    if origin in (typing.Union, types.UnionType):
         if value is None or value == "":
             return None
         return convert(value, next(kind for kind in arguments if kind is not type(None)))
@@ -210,8 +224,10 @@ def convert(value: Any, kind: Any) -> Any:
                 return choice
         # YAML reads a bare `none` as text, but `null`, `no` and `off` as other things.
         near = difflib.get_close_matches(str(value), [str(choice) for choice in arguments], 1)
-        raise ValueError(f"expected one of {', '.join(map(str, arguments))}; got {value!r}"
-                         + (f"; did you mean {near[0]}?" if near else ""))
+        raise ValueError(
+            f"expected one of {', '.join(map(str, arguments))}; got {value!r}"
+            + (f"; did you mean {near[0]}?" if near else "")
+        )
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise ValueError(f"expected a list, got {value!r}")
@@ -226,8 +242,12 @@ def convert(value: Any, kind: Any) -> Any:
         return _float(value)
     if kind is str and isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
-    if kind is bool and not isinstance(value, bool) or kind is int and (not isinstance(value, int)
-                                                                      or isinstance(value, bool)):
+    if (
+        kind is bool
+        and not isinstance(value, bool)
+        or kind is int
+        and (not isinstance(value, int) or isinstance(value, bool))
+    ):
         raise ValueError(f"expected {'true or false' if kind is bool else 'a whole number'}, got {value!r}")
     if not isinstance(value, kind):
         raise ValueError(f"expected {'text' if kind is str else kind.__name__}, got {value!r}")

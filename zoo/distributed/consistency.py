@@ -1,9 +1,10 @@
 """That all processes of a run do the same: what must be equal on every rank, and who they are."""
+
 import hashlib
 import json
 import socket
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 from data.errors import UserError
 from zoo.config import loader
@@ -19,8 +20,10 @@ def assert_same(group: Group, what: str, value: Any) -> None:
     values = group.all_gather([value, socket.gethostname()])
     others = [f"rank {rank} ({host}): {other}" for rank, (other, host) in enumerate(values) if other != values[0][0]]
     if others:
-        raise UserError(f"{what} is not the same on all processes.\n  rank 0 ({values[0][1]}): {values[0][0]}\n  "
-                        + "\n  ".join(others))
+        raise UserError(
+            f"{what} is not the same on all processes.\n  rank 0 ({values[0][1]}): {values[0][0]}\n  "
+            + "\n  ".join(others)
+        )
 
 
 def assert_same_recipe(group: Group, resolved: loader.Entries) -> None:
@@ -42,7 +45,7 @@ def code_version() -> str:
     return digest.hexdigest()
 
 
-def describe_ranks(group: Group, device: str, framework: str) -> List[Dict[str, str]]:
+def describe_ranks(group: Group, device: str, framework: str) -> list[dict[str, str]]:
     """host, device and framework of every rank."""
     return group.all_gather({"host": socket.gethostname(), "device": device, "framework": framework})
 

@@ -4,25 +4,27 @@ Every framework's own collectives hang or abort in their own way when a process 
 numbers or float64 everywhere. So rank 0 listens, the others connect twice: one connection to ask on, one that tells
 that its process is alive (zoo/distributed/heartbeat.py). Only JSON and safetensors travel, at most once per step.
 """
+
 import errno
 import json
 import os
 import socket
 import time
 import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import load, save
 
 from data.errors import UserError
-from zoo.trainer.protocol import Launch
 from zoo.distributed.heartbeat import Heartbeat
 from zoo.distributed.wire import ConnectionLost, pack, receive, send, unpack
+from zoo.trainer.protocol import Launch
 
-DEADLINE = 60.0                # seconds until all processes must have come
+DEADLINE = 60.0  # seconds until all processes must have come
 FIRST, SPAN, TRIES = 20000, 12000, 8  # ports: below the range that systems give away themselves
 # What rank 0 answers, beside {"refused": why}: stay, look elsewhere, all have come.
 WELCOME, ELSEWHERE, COME = {"welcome": True}, {"refused": "another run"}, {"come": True}
@@ -31,20 +33,22 @@ WELCOME, ELSEWHERE, COME = {"welcome": True}, {"refused": "another run"}, {"come
 class Group:
     """All ranks of a run. Every method but `at` and `fail` is called by all ranks alike, and waits for them."""
 
-    def __init__(self, launch: Launch, links: Mapping[int, socket.socket], watch: Optional[Heartbeat]):
+    def __init__(self, launch: Launch, links: Mapping[int, socket.socket], watch: Heartbeat | None):
         self.launch, self.rank, self.size = launch, launch.rank, launch.size
         self._links, self._watch = links, watch  # rank 0: rank -> connection; the others: {0: connection}
 
-    def all_gather(self, value: Any) -> List[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """What each rank gave, by rank, on every rank. value: anything JSON can hold."""
         return [json.loads(part) for part in self._exchange(json.dumps(value).encode())]
 
-    def sum(self, arrays: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+    def sum(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The sum over ranks by name, in the arrays' own dtype and in the order of the ranks."""
         if self.size == 1:
             return dict(arrays)
-        parts = [load(part) for part in self._exchange(save({name: np.asarray(array, order="C")
-                                                             for name, array in arrays.items()}))]
+        parts = [
+            load(part)
+            for part in self._exchange(save({name: np.asarray(array, order="C") for name, array in arrays.items()}))
+        ]
         return {name: sum((part[name] for part in parts[1:]), parts[0][name]) for name in arrays}
 
     def send_to_root(self, message: bytes) -> None:
@@ -81,13 +85,13 @@ class Group:
             self.all_gather(None)
             self._watch.stop()
 
-    def _exchange(self, mine: bytes) -> List[bytes]:
+    def _exchange(self, mine: bytes) -> list[bytes]:
         if self.size == 1:
             return [mine]
         self.set_status("waiting for the others")
         return self._over(lambda: self._round(mine))
 
-    def _round(self, mine: bytes) -> List[bytes]:
+    def _round(self, mine: bytes) -> list[bytes]:
         if self.rank:
             send(self._links[0], mine)
             return unpack(receive(self._links[0]))
@@ -132,16 +136,19 @@ def free_port(address: str) -> int:
 
 
 def _accept_ranks(launch: Launch, address: str, end: float, deadline: float, straggler_timeout: float) -> Group:
-    guests: Dict[str, Dict[int, _Peer]] = {"ask": {}, "life": {}}
+    guests: dict[str, dict[int, _Peer]] = {"ask": {}, "life": {}}
     with _listen(launch, address) as listener:
         while any(len(found) < launch.size - 1 for found in guests.values()):
             listener.settimeout(max(end - time.monotonic(), 0.001))
             try:
                 link, _ = listener.accept()
-            except socket.timeout:
+            except TimeoutError:
                 missing = sorted(set(range(1, launch.size)) - set(guests["life"]))
-                _refuse(guests, f"rank {', '.join(map(str, missing))} of {launch.size} did not come within "
-                                f"{deadline:.0f} s to rank 0 at {launch.address}; its own output may tell why")
+                _refuse(
+                    guests,
+                    f"rank {', '.join(map(str, missing))} of {launch.size} did not come within "
+                    f"{deadline:.0f} s to rank 0 at {launch.address}; its own output may tell why",
+                )
             _welcome(link, launch, guests)
     for found in guests.values():
         for guest in found.values():
@@ -152,7 +159,7 @@ def _accept_ranks(launch: Launch, address: str, end: float, deadline: float, str
     return Group(replace(launch, address=address, here=address), links, watch)
 
 
-def _welcome(link: socket.socket, launch: Launch, guests: Dict[str, Dict[int, _Peer]]) -> None:
+def _welcome(link: socket.socket, launch: Launch, guests: dict[str, dict[int, _Peer]]) -> None:
     """Take in one connection, if it is of this run. Raises UserError if this run contradicts itself."""
     link.settimeout(5)
     try:
@@ -182,14 +189,14 @@ def _welcome(link: socket.socket, launch: Launch, guests: Dict[str, Dict[int, _P
     found[rank] = _Peer(link, name)
 
 
-def _refuse(guests: Dict[str, Dict[int, _Peer]], reason: str) -> None:
+def _refuse(guests: dict[str, dict[int, _Peer]], reason: str) -> None:
     for found in guests.values():
         for guest in found.values():
             _answer(guest.link, {"refused": reason})
     raise UserError(reason)
 
 
-def _answer(link: socket.socket, answer: Dict[str, Any]) -> None:
+def _answer(link: socket.socket, answer: dict[str, Any]) -> None:
     try:
         send(link, json.dumps(answer).encode())
     except ConnectionLost:
@@ -208,11 +215,13 @@ def _join(launch: Launch, address: str, end: float, deadline: float, straggler_t
         if answer != COME:
             raise UserError(answer["refused"])
         link.settimeout(None)
-    watch = Heartbeat(launch.rank, {0: life}, {launch.rank: _me(launch), 0: f"rank 0 ({launch.address})"}, straggler_timeout)
+    watch = Heartbeat(
+        launch.rank, {0: life}, {launch.rank: _me(launch), 0: f"rank 0 ({launch.address})"}, straggler_timeout
+    )
     return Group(replace(launch, address=address, here=ask.getsockname()[0]), {0: ask}, watch)
 
 
-def _handshake(launch: Launch, address: str, ports: List[int], use: str, end: float, deadline: float) -> socket.socket:
+def _handshake(launch: Launch, address: str, ports: list[int], use: str, end: float, deadline: float) -> socket.socket:
     """A connection on which rank 0 has welcomed us. Raises UserError if it refuses, or is not found in time."""
     reason = "nothing listens there"
     while time.monotonic() < end:
@@ -228,12 +237,14 @@ def _handshake(launch: Launch, address: str, ports: List[int], use: str, end: fl
             if answer != ELSEWHERE:
                 raise UserError(answer["refused"])
         time.sleep(0.2)
-    raise UserError(f"rank {launch.rank} on {socket.gethostname()} cannot reach rank 0 at {launch.address}, ports "
-                    f"{ports[0]} to {ports[-1]}, within {deadline:.0f} s ({reason}); does rank 0 run, "
-                    f"is that its host, and do firewalls let these ports pass?")
+    raise UserError(
+        f"rank {launch.rank} on {socket.gethostname()} cannot reach rank 0 at {launch.address}, ports "
+        f"{ports[0]} to {ports[-1]}, within {deadline:.0f} s ({reason}); does rank 0 run, "
+        f"is that its host, and do firewalls let these ports pass?"
+    )
 
 
-def _greet(link: socket.socket, launch: Launch, use: str) -> Dict[str, Any]:
+def _greet(link: socket.socket, launch: Launch, use: str) -> dict[str, Any]:
     """Say who we are; what rank 0 answers."""
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     hello = {"job": launch.job, "rank": launch.rank, "size": launch.size, "name": _me(launch), "use": use}
@@ -255,13 +266,17 @@ def _listen(launch: Launch, address: str) -> socket.socket:
         except OSError as error:
             listener.close()
             if error.errno == errno.EADDRNOTAVAIL:
-                raise UserError(f"{launch.kind} says that rank 0 is at {launch.address}, but that is not an address of "
-                                f"{socket.gethostname()}, where rank 0 runs") from None
+                raise UserError(
+                    f"{launch.kind} says that rank 0 is at {launch.address}, but that is not an address of "
+                    f"{socket.gethostname()}, where rank 0 runs"
+                ) from None
             if error.errno != errno.EADDRINUSE:
                 raise UserError(f"rank 0 cannot listen at {launch.address}:{port}: {error.strerror}") from None
             _meet_double(launch, address, port)
-    raise UserError(f"the ports {_ports(launch)[0]} to {_ports(launch)[-1]} of {launch.address} are all in use; choose "
-                    "another MASTER_PORT")
+    raise UserError(
+        f"the ports {_ports(launch)[0]} to {_ports(launch)[-1]} of {launch.address} are all in use; choose "
+        "another MASTER_PORT"
+    )
 
 
 def _meet_double(launch: Launch, address: str, port: int) -> None:
@@ -282,7 +297,7 @@ def _resolve(launch: Launch) -> str:
         raise UserError(f"{launch.kind} says that rank 0 is at {launch.address!r}: {error.strerror}") from None
 
 
-def _ports(launch: Launch) -> List[int]:
+def _ports(launch: Launch) -> list[int]:
     """Where rank 0 may listen: the same for all ranks of a run, most likely others for another run."""
     first = zlib.crc32(f"{launch.address} {launch.job}".encode()) % (SPAN - TRIES)
     return [FIRST + first + number for number in range(TRIES)]

@@ -1,7 +1,7 @@
 """What frameworks read from the environment when they are imported. What a user has set stays."""
+
 import os
 import socket
-from typing import Optional
 
 import psutil
 
@@ -21,7 +21,13 @@ def prepare(group: Group) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
 
 
-def interface_of(address: str) -> Optional[str]:
+def interface_of(address: str) -> str | None:
     """The name of the network interface with an address, such as eth0."""
-    return next((name for name, entries in psutil.net_if_addrs().items()
-                 if address in (entry.address.partition("%")[0] for entry in entries)), None)
+    return next(
+        (
+            name
+            for name, entries in psutil.net_if_addrs().items()
+            if address in (entry.address.partition("%")[0] for entry in entries)
+        ),
+        None,
+    )

@@ -3,6 +3,7 @@
 A process that ends closes its connection, so rank 0 hears of it at once, tells the others, and all end. A machine that
 is gone closes nothing, but its signs of life stop; a process that hangs gives signs of life, but stays behind.
 """
+
 import json
 import os
 import select
@@ -10,7 +11,8 @@ import socket
 import sys
 import threading
 import time
-from typing import Dict, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from zoo.distributed.wire import ConnectionLost, receive, send
 
@@ -18,22 +20,24 @@ EVERY, SILENCE = 1.0, 60.0  # seconds between signs of life, and without one unt
 
 
 class _Seen(NamedTuple):
-    count: int      # of things begun
+    count: int  # of things begun
     doing: str
-    since: float    # when this was first heard
-    heard: float    # last sign of life
+    since: float  # when this was first heard
+    heard: float  # last sign of life
 
 
 class Heartbeat(threading.Thread):
     """Ends this process with exit code 1 and a message when another one ends, falls silent, or stays behind."""
 
-    def __init__(self, rank: int, peers: Mapping[int, socket.socket], names: Mapping[int, str], straggler_timeout: float):
+    def __init__(
+        self, rank: int, peers: Mapping[int, socket.socket], names: Mapping[int, str], straggler_timeout: float
+    ):
         super().__init__(daemon=True)
         now = time.monotonic()
         self.rank, self.peers, self.names, self.straggler_timeout = rank, dict(peers), names, straggler_timeout
         self._count, self._doing, self._since = 0, "starting", now
-        self._seen: Dict[int, _Seen] = {peer: _Seen(0, "starting", now, now) for peer in peers}
-        self._limit: Optional[Tuple[float, float, str]] = None  # until when, seconds, for what
+        self._seen: dict[int, _Seen] = {peer: _Seen(0, "starting", now, now) for peer in peers}
+        self._limit: tuple[float, float, str] | None = None  # until when, seconds, for what
         self._stopped = threading.Event()
         self._sending = threading.Lock()
         self.start()
@@ -41,7 +45,7 @@ class Heartbeat(threading.Thread):
     def set_status(self, what: str) -> None:
         self._count, self._doing, self._since = self._count + 1, what, time.monotonic()
 
-    def limit(self, seconds: Optional[float], what: str) -> None:
+    def limit(self, seconds: float | None, what: str) -> None:
         """From now on, end after so many seconds; None: no more."""
         self.set_status(what)
         self._limit = None if seconds is None else (time.monotonic() + seconds, seconds, what)
@@ -108,8 +112,10 @@ class Heartbeat(threading.Thread):
         ahead = max(seen.count for seen in everyone.values())
         for peer, seen in everyone.items():
             if seen.count < ahead and now - seen.since > self.straggler_timeout:
-                self._end(f"{self.names[peer]} has been {seen.doing} for {now - seen.since:.0f} s while others wait "
-                          "for it (train.straggler_timeout)")
+                self._end(
+                    f"{self.names[peer]} has been {seen.doing} for {now - seen.since:.0f} s while others wait "
+                    "for it (train.straggler_timeout)"
+                )
 
     def _late(self, seconds: float, what: str) -> None:
         """Rank 0 names those who have not come so far; the others leave it the first word."""

@@ -1,4 +1,5 @@
 """The processes of one start: each launcher under a keeper, which leaves nobody behind whatever ends first."""
+
 import ctypes
 import os
 import re
@@ -8,9 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import List, Sequence
 
 import psutil
 
@@ -18,7 +19,7 @@ from zoo.distributed import launchers
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 60.0  # seconds until every process must have begun to write
-GRACE = 5.0      # seconds between asking to end and killing
+GRACE = 5.0  # seconds between asking to end and killing
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux's prctl
 STOP = b"stop\n"  # asks a keeper to let the processes save and end; when its input ends, it ends them
 
@@ -28,7 +29,7 @@ def supervise(keepers: Sequence[subprocess.Popen], logs: Path, size: int) -> int
 
     The first SIGTERM or SIGINT lets the run save and end, the second does not.
     """
-    told: List[int] = []
+    told: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: told.append(number))
     until, shown, passed = time.monotonic() + DEADLINE, 0, False
@@ -46,8 +47,10 @@ def supervise(keepers: Sequence[subprocess.Popen], logs: Path, size: int) -> int
         if until and time.monotonic() > until:
             missing = [rank for rank in range(size) if not _log(logs, rank).exists()]
             if missing:
-                print(f"error: rank {', '.join(map(str, missing))} of {size} did not start within {DEADLINE:.0f} s",
-                      file=sys.stderr)
+                print(
+                    f"error: rank {', '.join(map(str, missing))} of {size} did not start within {DEADLINE:.0f} s",
+                    file=sys.stderr,
+                )
                 return 1
             until = None
         time.sleep(0.2)
@@ -66,9 +69,11 @@ def end(keepers: Sequence[subprocess.Popen]) -> None:
 
 def explain(logs: Path) -> None:
     """The end of the output of the process that failed first, last."""
-    tails = {path: path.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
-             for path in sorted(logs.glob("rank-*.log"), key=lambda path: path.stat().st_mtime)
-             or sorted(logs.glob("launcher-*.log"))}
+    tails = {
+        path: path.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
+        for path in sorted(logs.glob("rank-*.log"), key=lambda path: path.stat().st_mtime)
+        or sorted(logs.glob("launcher-*.log"))
+    }
     hearsay = {path: [line for line in lines if re.match(r"error: rank \d+ \(", line)] for path, lines in tails.items()}
     first = next((path for path in tails if not hearsay[path]), next(iter(tails), None))
     if first is None:
@@ -78,7 +83,7 @@ def explain(logs: Path) -> None:
         print(*next(filter(None, hearsay.values()), [])[-1:], sep="\n")
 
 
-def keep(words: List[str]) -> int:
+def keep(words: list[str]) -> int:
     """Run a launcher on this machine until it ends or the one who attends to it is gone."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a launcher leaves behind becomes ours
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which gives it to everyone
@@ -95,7 +100,7 @@ def keep(words: List[str]) -> int:
     return 1 if ending or process.returncode < 0 else process.returncode
 
 
-def one(logs: Path, words: List[str]) -> int:
+def one(logs: Path, words: list[str]) -> int:
     """Become one process of the run: its output in a file of its own, its memory at its processors."""
     me = launchers.detect(os.environ)
     file = os.open(_log(logs, me.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -107,7 +112,7 @@ def one(logs: Path, words: List[str]) -> int:
     os.execvp(command[0], command)
 
 
-def _binding(local_rank: int) -> List[str]:
+def _binding(local_rank: int) -> list[str]:
     """numactl, if it is there and the machine has several nodes: processes in turn."""
     nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
     if nodes < 2 or not shutil.which("numactl"):
@@ -115,7 +120,7 @@ def _binding(local_rank: int) -> List[str]:
     return ["numactl", f"--cpunodebind={local_rank % nodes}", f"--membind={local_rank % nodes}"]
 
 
-def _below() -> List[psutil.Process]:
+def _below() -> list[psutil.Process]:
     return psutil.Process().children(recursive=True)
 
 

@@ -1,7 +1,8 @@
 """Messages over a socket: four bytes of length, then as many bytes."""
+
 import socket
 import struct
-from typing import List, Sequence
+from collections.abc import Sequence
 
 LIMIT = 1 << 30  # bytes; what is longer is no message of ours
 
@@ -30,11 +31,11 @@ def pack(parts: Sequence[bytes]) -> bytes:
     return b"".join(struct.pack("!I", len(part)) + part for part in parts)
 
 
-def unpack(message: bytes) -> List[bytes]:
+def unpack(message: bytes) -> list[bytes]:
     parts, start = [], 0
     while start < len(message):
         (length,) = struct.unpack_from("!I", message, start)
-        parts.append(message[start + 4:start + 4 + length])
+        parts.append(message[start + 4 : start + 4 + length])
         start += 4 + length
     return parts
 

@@ -4,19 +4,21 @@ Grammar and definitions: AI-Rank's rules (github.com/AI-Rank/AI-Rank, README of 
 fractions, epochs are counted from 1, the clock never pauses: it runs through evaluations, checkpoints and the time
 between a kill and a resume.
 """
+
 import os
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from zoo.logs.journal import history
 
 TAG = "AI-Rank-log"
 
 
-def lines(events: Sequence[Mapping[str, Any]], target: Optional[float], warmup_epochs: int) -> List[str]:
+def lines(events: Sequence[Mapping[str, Any]], target: float | None, warmup_epochs: int) -> list[str]:
     """The log of a run so far, finished or not."""
-    written: List[str] = []
-    begin: Dict[str, Any] = {}
-    loaded: Dict[str, Any] = {}
+    written: list[str] = []
+    begin: dict[str, Any] = {}
+    loaded: dict[str, Any] = {}
     warm_epochs, warm_since, reached = 0.0, 0.0, False
     for event in events:
         kind, now = event["event"], event["time"]
@@ -46,7 +48,7 @@ def lines(events: Sequence[Mapping[str, Any]], target: Optional[float], warmup_e
 class Writer:
     """Listens to a journal and keeps <run>/airank.log in step with it; every rewrite goes through a rename."""
 
-    def __init__(self, run: str, target: Optional[float], warmup_epochs: int):
+    def __init__(self, run: str, target: float | None, warmup_epochs: int):
         self.run, self.target, self.warmup_epochs = run, target, warmup_epochs
 
     def __call__(self, event: Mapping[str, Any]) -> None:

@@ -1,7 +1,9 @@
 """Events for a person: a progress bar on a terminal, plain lines elsewhere."""
+
 import sys
 import time
-from typing import Any, Mapping, Optional, Sequence, TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
 
 from rich.console import Console as Rich
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -10,12 +12,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 class Console:
     """Listens to a journal. `tick` moves the bar between log lines."""
 
-    def __init__(self, steps: int, out: Optional[TextIO] = None):
+    def __init__(self, steps: int, out: TextIO | None = None):
         self.steps = steps
         out = out or sys.stdout
         self.rich = Rich(file=out, highlight=False, soft_wrap=True)
-        self.bar = Progress(TextColumn("{task.description}"), BarColumn(None), MofNCompleteColumn(),
-                            TextColumn("{task.fields[rate]}"), console=self.rich, transient=True)
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            console=self.rich,
+            transient=True,
+        )
         self.task = self.bar.add_task("training", total=steps, rate="")
         self._first = self._since = None
 
@@ -33,12 +41,16 @@ class Console:
         """What is about to run, in a few lines; notes are about the data."""
         for line in changed:
             self.say(f"changed since the run began: {line}")
-        self.say(f"data: {facts['train_samples']} training and {facts['val_samples']} validation samples, "
-                 f"{facts['classes']} classes, checksum {facts['checksum']}")
+        self.say(
+            f"data: {facts['train_samples']} training and {facts['val_samples']} validation samples, "
+            f"{facts['classes']} classes, checksum {facts['checksum']}"
+        )
         for line in notes:
             self.say(line)
-        self.say(f"net: {facts['parameters']:,} parameters, the head has {facts['outputs']} outputs "
-                 f"({facts['classes']} classes in the data); weights: {facts['weights']}")
+        self.say(
+            f"net: {facts['parameters']:,} parameters, the head has {facts['outputs']} outputs "
+            f"({facts['classes']} classes in the data); weights: {facts['weights']}"
+        )
         self.say(f"plan: {facts['plan']}, {facts['steps']} steps")
         level = f" ({facts['level']})" if facts["level"] else ""
         way = ", compiled" if facts["compile"] else ""
@@ -58,21 +70,27 @@ class Console:
             self.bar.stop()
 
     def _train(self, event: Mapping[str, Any]) -> None:
-        rate = (f"{event['samples_per_s']:.1f} samples/s, waiting for data {event['data_wait_fraction']:.0%}, "
-                f"ETA {self._eta(event)}")
+        rate = (
+            f"{event['samples_per_s']:.1f} samples/s, waiting for data {event['data_wait_fraction']:.0%}, "
+            f"ETA {self._eta(event)}"
+        )
         self.bar.update(self.task, rate=rate)
         skipped = f"  skipped {event['skipped']:.0f}" if event["skipped"] else ""
         scale = f"  scale {event['scale']:g}" if event["scale"] != 1 else ""
-        self.say(f"step {event['step']}/{self.steps}  epoch {event['epoch']:.2f}  loss {event['loss']:.4f}  "
-                 f"lr {event['lr']:.6g}  grad {event['grad_norm']:.3g}{scale}{skipped}  {rate}")
+        self.say(
+            f"step {event['step']}/{self.steps}  epoch {event['epoch']:.2f}  loss {event['loss']:.4f}  "
+            f"lr {event['lr']:.6g}  grad {event['grad_norm']:.3g}{scale}{skipped}  {rate}"
+        )
 
     def _eval(self, event: Mapping[str, Any]) -> None:
         bad = f"  ({event['bad']} unreadable, counted as wrong)" if event["bad"] else ""
-        numbers = "  ".join(f"{name} {event[name]:.4f}" for name in event
-                            if isinstance(event[name], float) and name not in ("time", "epoch", "seconds", "accuracy"))
+        numbers = "  ".join(
+            f"{name} {event[name]:.4f}"
+            for name in event
+            if isinstance(event[name], float) and name not in ("time", "epoch", "seconds", "accuracy")
+        )
         after = f" after epoch {event['epoch']:g}" if "epoch" in event else ""
-        self.say(f"evaluation{after}: {numbers}  over {event['samples']} samples "
-                 f"in {event['seconds']:.1f} s{bad}")
+        self.say(f"evaluation{after}: {numbers}  over {event['samples']} samples in {event['seconds']:.1f} s{bad}")
         if "iou" in event:
             self.say("IoU by class: " + ", ".join(f"{name} {value:.3f}" for name, value in event["iou"].items()))
 

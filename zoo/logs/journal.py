@@ -8,12 +8,14 @@
 
 events.jsonl is the truth, only ever appended to. Console, TensorBoard and airank.log are made from it.
 """
+
 import json
 import os
 import time
-from typing import Any, Dict, List, Optional, Protocol, Sequence
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-Event = Dict[str, Any]
+Event = dict[str, Any]
 FILE = "events.jsonl"
 
 
@@ -44,10 +46,10 @@ class Journal:
     def has(self, kind: str) -> bool:
         return any(event["event"] == kind for event in self.events)
 
-    def last(self, kind: str) -> Optional[Event]:
+    def last(self, kind: str) -> Event | None:
         return next((event for event in reversed(self.events) if event["event"] == kind), None)
 
-    def best(self) -> Optional[float]:
+    def best(self) -> float | None:
         """The best accuracy so far."""
         return max((event["accuracy"] for event in self.events if event["event"] == "eval"), default=None)
 
@@ -69,10 +71,10 @@ class Silent:
     def has(self, kind: str) -> bool:
         return False
 
-    def last(self, kind: str) -> Optional[Event]:
+    def last(self, kind: str) -> Event | None:
         return None
 
-    def best(self) -> Optional[float]:
+    def best(self) -> float | None:
         return None
 
     def __enter__(self) -> "Silent":
@@ -82,9 +84,9 @@ class Silent:
         pass
 
 
-def history(run: str) -> List[Event]:
+def history(run: str) -> list[Event]:
     """The events of a run that count: those that a resume took back are left out."""
-    events: List[Event] = []
+    events: list[Event] = []
     path = os.path.join(run, FILE)
     if os.path.exists(path):
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -97,7 +99,7 @@ def history(run: str) -> List[Event]:
     return events
 
 
-def append(events: List[Event], entry: Event) -> None:
+def append(events: list[Event], entry: Event) -> None:
     """Add one event in place. A resume from step k takes back what was reported after k, and every end."""
     if entry["event"] == "resume":
         events[:] = [old for old in events if old.get("step", 0) <= entry["step"] and old["event"] != "end"]

@@ -1,6 +1,8 @@
 """Events as TensorBoard scalars, by the tensorboard package alone (no framework)."""
+
 import os
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 
 class Scalars:

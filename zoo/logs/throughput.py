@@ -1,6 +1,6 @@
 """Throughput between two log lines, without what is not training."""
+
 import time
-from typing import Dict
 
 
 class Throughput:
@@ -19,11 +19,14 @@ class Throughput:
     def resume(self) -> None:
         self._start = time.perf_counter()
 
-    def read(self, waited: float) -> Dict[str, float]:
+    def read(self, waited: float) -> dict[str, float]:
         """samples_per_s and data_wait_fraction (of the time, for data) since the last lap; waited: the feed's total in s."""
         self.pause()
         spent = max(self._spent, 1e-9)
-        result = {"samples_per_s": self._samples / spent, "data_wait_fraction": min((waited - self._waited) / spent, 1.0)}
+        result = {
+            "samples_per_s": self._samples / spent,
+            "data_wait_fraction": min((waited - self._waited) / spent, 1.0),
+        }
         self._spent, self._samples, self._waited = 0.0, 0, waited
         self.resume()
         return result

@@ -11,8 +11,18 @@ from data.errors import UserError
 from zoo.frameworks import FRAMEWORKS, import_for
 
 FOLDER = Path(__file__).parent
-SPEC_NAMES = ("TASK", "Arch", "shapes", "resolve", "min_batch_size", "dropout_masks", "initializer",
-              "lr_and_decay_scale", "is_head", "not_pretrained")
+SPEC_NAMES = (
+    "TASK",
+    "Arch",
+    "shapes",
+    "resolve",
+    "min_batch_size",
+    "dropout_masks",
+    "initializer",
+    "lr_and_decay_scale",
+    "is_head",
+    "not_pretrained",
+)
 
 
 def list_models() -> list[str]:

@@ -1,8 +1,9 @@
 """Initial weights: a pure function of (seed, name, shape), the same in every framework and on every rank."""
+
 import math
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -12,6 +13,7 @@ ROWS = 4096  # rows per independently seeded block, so that a rank can draw its 
 @dataclass(frozen=True)
 class Initializer:
     """zeros, ones, constant (= scale), normal (scale = standard deviation) or uniform on [-scale, scale]."""
+
     kind: str
     scale: float = 0.0
 
@@ -33,7 +35,9 @@ def kaiming_normal(shape: Sequence[int]) -> Initializer:
     return Initializer("normal", math.sqrt(2.0 / (shape[0] * math.prod(shape[2:]))))
 
 
-def initialize(initializer: Initializer, seed: int, name: str, shape: Sequence[int], rows: Optional[Tuple[int, int]] = None) -> np.ndarray:
+def initialize(
+    initializer: Initializer, seed: int, name: str, shape: Sequence[int], rows: tuple[int, int] | None = None
+) -> np.ndarray:
     """The tensor `name` (or only its rows [first, last)) as float32."""
     first, last = rows or (0, shape[0] if shape else 1)
     fixed = {"zeros": 0.0, "ones": 1.0, "constant": initializer.scale}
@@ -49,5 +53,5 @@ def initialize(initializer: Initializer, seed: int, name: str, shape: Sequence[i
         else:
             values = (rng.random(size, dtype=np.float32) * 2 - 1) * np.float32(initializer.scale)
         start = max(low, first)
-        drawn[start - first:high - first] = values[start - low:last - low]
+        drawn[start - first : high - first] = values[start - low : last - low]
     return drawn

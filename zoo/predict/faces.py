@@ -1,24 +1,27 @@
 """What a net for faces says of pictures: their embeddings, how similar two are, and which of a folder are most so."""
+
 import os
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.formats import face_files
 from data.errors import BadSample
+from data.formats import face_files
 from zoo.trainer.protocol import Trainer
 
 EMBEDDINGS = "embeddings.npz"
 BATCH = 64  # pictures of a searched folder that the net sees at once
 NO_DIRECTION = "its embedding is zero or not finite; the weights may be those of a run that failed"
 
-Row = Dict[str, Any]
-Failure = Tuple[str, str]  # path and reason
+Row = dict[str, Any]
+Failure = tuple[str, str]  # path and reason
 
 
 class Comparison(NamedTuple):
     """What is said of all faces together. facts: for predictions.json; lines: for the screen."""
-    facts: Dict[str, Any]
+
+    facts: dict[str, Any]
     lines: Sequence[str]
     failures: Sequence[Failure]
 
@@ -32,7 +35,7 @@ def read(path: str, settings: Any) -> np.ndarray:
     return face_files.decode(path, settings.size, getattr(settings, "resize", True))
 
 
-def embed(trainer: Trainer, images: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+def embed(trainer: Trainer, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Embeddings of pictures (N, size, size, 3) as an evaluation compares them: mirror images added, then of length 1.
 
     float64 (N, d), NaN where there is no direction; and (N,), the mean length that the net gave them.
@@ -44,7 +47,7 @@ def embed(trainer: Trainer, images: np.ndarray) -> Tuple[np.ndarray, np.ndarray]
     return units, np.linalg.norm(views, axis=2).mean(1)
 
 
-def describe(model: Any, path: str, *_: Any) -> Tuple[str, Row]:
+def describe(model: Any, path: str, *_: Any) -> tuple[str, Row]:
     """The embedding of a face, in the row. model: of tools/predict.py. Raises BadSample."""
     (unit,), (length,) = embed(model.trainer, np.stack([read(path, model.cfg.data)]))
     if not np.isfinite(unit).all():
@@ -57,9 +60,9 @@ def compare(model: Any, rows: Sequence[Row], album: Sequence[str], top: int, out
 
     Writes all embeddings to the folder `out`; rows get what was found, `most_similar`.
     """
-    facts: Dict[str, Any] = {}
-    lines: List[str] = []
-    failures: List[Failure] = []
+    facts: dict[str, Any] = {}
+    lines: list[str] = []
+    failures: list[Failure] = []
     rows = [row for row in rows if "embedding" in row]
     if not rows:
         return NOTHING
@@ -80,13 +83,14 @@ def compare(model: Any, rows: Sequence[Row], album: Sequence[str], top: int, out
     return Comparison(facts, lines, failures)
 
 
-def search(trainer: Trainer, settings: Any, units: np.ndarray, album: Sequence[str], failures: List[Failure]
-           ) -> Tuple[List[str], np.ndarray]:
+def search(
+    trainer: Trainer, settings: Any, units: np.ndarray, album: Sequence[str], failures: list[Failure]
+) -> tuple[list[str], np.ndarray]:
     """Paths of an album's pictures (n), and their cosines to embeddings of length 1: (N, d) -> (N, n).
 
     Pictures that say nothing are left out and told in `failures`.
     """
-    paths: List[str] = []
+    paths: list[str] = []
     cosines = [np.empty((len(units), 0))]
     for names, images in batches(settings, album, failures):
         found, _ = embed(trainer, images)
@@ -97,10 +101,10 @@ def search(trainer: Trainer, settings: Any, units: np.ndarray, album: Sequence[s
     return paths, np.concatenate(cosines, 1)
 
 
-def batches(settings: Any, paths: Sequence[str], failures: List[Failure]) -> Iterator[Tuple[List[str], np.ndarray]]:
+def batches(settings: Any, paths: Sequence[str], failures: list[Failure]) -> Iterator[tuple[list[str], np.ndarray]]:
     """Paths and pictures (n, size, size, 3), BATCH of them at a time; those that cannot be read go to `failures`."""
-    names: List[str] = []
-    images: List[np.ndarray] = []
+    names: list[str] = []
+    images: list[np.ndarray] = []
     for path in paths:
         try:
             images.append(read(path, settings))

@@ -1,20 +1,21 @@
 """Class maps for the eye: their colours over the picture, a legend that names them, as PNG files and as mp4."""
+
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from typing import Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import av
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from data.formats.video import FAILURES
 from data.errors import BadSample
+from data.formats.video import FAILURES
 
-Frame = Tuple[np.ndarray, Fraction]  # (H, W, 3) uint8 RGB; frames per second
+Frame = tuple[np.ndarray, Fraction]  # (H, W, 3) uint8 RGB; frames per second
 
-SMALL = 512          # pixels: a picture whose longer side is at most half of it is enlarged, by a whole factor
+SMALL = 512  # pixels: a picture whose longer side is at most half of it is enlarged, by a whole factor
 FONT, SHARE = 14, 1 / 32  # pixels, at least; of the picture's shorter side
-MOST = 40            # entries of a legend
-LONGEST = 32         # letters of a name in it
+MOST = 40  # entries of a legend
+LONGEST = 32  # letters of a name in it
 INK, EDGE, PAPER = (20, 20, 20), (130, 130, 130), (255, 255, 255)
 
 
@@ -23,7 +24,7 @@ def blend(picture: np.ndarray, labels: np.ndarray, colours: np.ndarray) -> np.nd
     return ((picture.astype(np.uint16) + colours[labels]) // 2).astype(np.uint8)
 
 
-def largest(shares: np.ndarray) -> List[int]:
+def largest(shares: np.ndarray) -> list[int]:
     """The classes with a share above 0, largest first, equal ones in their own order."""
     return [int(label) for label in np.argsort(-shares, kind="stable") if shares[label] > 0]
 
@@ -74,8 +75,9 @@ class Legend:
                 self._write(draw, place, entry(self.names[label], shares[label]), self.colours[label])
         return np.asarray(whole)
 
-    def _write(self, draw: ImageDraw.ImageDraw, place: Tuple[int, int], text: str,
-               colour: Optional[np.ndarray] = None) -> None:
+    def _write(
+        self, draw: ImageDraw.ImageDraw, place: tuple[int, int], text: str, colour: np.ndarray | None = None
+    ) -> None:
         (x, y), line = place, self.line
         if colour is not None:
             box = (x + line // 3, y + line // 6, x + 2 * line, y + line - line // 6)
@@ -92,7 +94,7 @@ def more(count: int) -> str:
 
 
 def shortened(name: str) -> str:
-    return name if len(name) <= LONGEST else name[:LONGEST - 1] + "…"
+    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 
 def write_picture(path: str, pixels: np.ndarray) -> None:

@@ -1,23 +1,26 @@
 """Checkpoints that are whole or not there: a folder of safetensors and JSON, written aside, synced and renamed.
 
-    <run>/checkpoints/step-00000500/model.safetensors   weights and running statistics, by canonical name
-                                    update.safetensors  momentum and loss scale
-                                    checkpoint.json     step, class names, metrics, recipe, and the size of each file
-    <run>/checkpoints/last, best                        links to such folders
+<run>/checkpoints/step-00000500/model.safetensors   weights and running statistics, by canonical name
+                                update.safetensors  momentum and loss scale
+                                checkpoint.json     step, class names, metrics, recipe, and the size of each file
+<run>/checkpoints/last, best                        links to such folders
 """
+
 import json
 import os
 import re
 import shutil
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+
 from data.errors import UserError
 from zoo.weights import files
 
 FOLDER = "checkpoints"
 FILES = ("model.safetensors", "update.safetensors")
-Tensors = Mapping[str, Union[np.ndarray, files.Blocks]]
+Tensors = Mapping[str, np.ndarray | files.Blocks]
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
@@ -46,7 +49,7 @@ def save_checkpoint(run: str, step: int, tensors: Tensors, record: Mapping[str, 
     return path
 
 
-def in_files(tensors: Mapping[str, Any]) -> Tuple[List[str], List[str]]:
+def in_files(tensors: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """The names in each of FILES, in order."""
     ordered = files.in_file(tensors)
     return [name for name in ordered if "/" not in name], [name for name in ordered if "/" in name]
@@ -54,20 +57,23 @@ def in_files(tensors: Mapping[str, Any]) -> Tuple[List[str], List[str]]:
 
 def _write(folder: str, step: int, tensors: Tensors, record: Mapping[str, Any]) -> None:
     metadata = {"classes": json.dumps(record["classes"])}  # they travel with the weights
-    sizes = {file: files.stream(os.path.join(folder, file), {name: tensors[name] for name in names}, metadata)
-             for file, names in zip(FILES, in_files(tensors))}
+    sizes = {
+        file: files.stream(os.path.join(folder, file), {name: tensors[name] for name in names}, metadata)
+        for file, names in zip(FILES, in_files(tensors))
+    }
     text = json.dumps({**record, "step": step, "files": sizes}, indent=1)
     write_synced(os.path.join(folder, "checkpoint.json"), text.encode())
 
 
-def latest(run: str) -> Optional[str]:
+def latest(run: str) -> str | None:
     """The newest checkpoint folder of a run, None if there is none."""
     paths = _all(os.path.join(run, FOLDER))
     return paths[-1] if paths else None
 
 
-def load_checkpoint(path: str, rows: Optional[Mapping[str, files.Rows]] = None
-                    ) -> Tuple[Dict[str, np.ndarray], Dict[str, Any]]:
+def load_checkpoint(
+    path: str, rows: Mapping[str, files.Rows] | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """All tensors (rows: of some only those, as files.read says) and the record of a checkpoint folder.
 
     Raises UserError if a file is missing or was cut.
@@ -83,7 +89,7 @@ def load_checkpoint(path: str, rows: Optional[Mapping[str, files.Rows]] = None
     return tensors, record
 
 
-def load_record(path: str) -> Dict[str, Any]:
+def load_record(path: str) -> dict[str, Any]:
     """What a checkpoint folder says about itself. Raises UserError."""
     try:
         with open(os.path.join(path, "checkpoint.json"), encoding="utf-8") as file:
@@ -106,7 +112,7 @@ def write_synced(path: str, content: bytes) -> int:
     return len(content)
 
 
-def _all(folder: str) -> List[str]:
+def _all(folder: str) -> list[str]:
     names = os.listdir(folder) if os.path.isdir(folder) else []
     steps = sorted((int(name[5:]), name) for name in names if re.fullmatch(r"step-\d{8,}", name))
     return [os.path.join(folder, name) for _, name in steps]

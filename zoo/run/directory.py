@@ -1,6 +1,6 @@
 """The folder of a run: which one, whether it is continued, and what may have changed since."""
+
 import os
-from typing import List, Optional
 
 from data.errors import UserError
 from zoo.config import loader
@@ -10,23 +10,25 @@ RECIPE = "config.yaml"
 FIXED = ("model.", "data.name", "data.segments", "data.size", "seed")  # a run with another one is another run
 
 
-def new(wanted: Optional[str], recipe: str) -> str:
+def new(wanted: str | None, recipe: str) -> str:
     """An unused folder: the wanted one, or runs/<recipe>, runs/<recipe>-2 ... Raises UserError if it holds a run."""
     if wanted:
         if is_run(wanted):
-            raise UserError(f"out: {wanted} holds a run already; continue it with --resume {wanted}, "
-                            "or choose another folder with --out DIR")
+            raise UserError(
+                f"out: {wanted} holds a run already; continue it with --resume {wanted}, "
+                "or choose another folder with --out DIR"
+            )
         return wanted
     return next(path for path in _numbered(recipe) if not os.path.exists(path))
 
 
-def existing(wanted: Optional[str], recipe: str) -> str:
+def existing(wanted: str | None, recipe: str) -> str:
     """The run to resume: the wanted one, or the newest of runs/<recipe>*. Raises UserError if there is none."""
     if wanted:
         if not os.path.isdir(wanted):
             raise UserError(f"--resume: there is no folder {wanted}")
         return wanted
-    found: List[str] = []
+    found: list[str] = []
     for path in _numbered(recipe):
         if not os.path.exists(path):
             break
@@ -40,7 +42,7 @@ def is_run(folder: str) -> bool:
     return os.path.isdir(folder) and bool(os.listdir(folder))
 
 
-def check_same(old: loader.Entries, new_entries: loader.Entries) -> List[str]:
+def check_same(old: loader.Entries, new_entries: loader.Entries) -> list[str]:
     """What differs between a run's recipe and the one to resume it with. Raises UserError for what must not."""
     changed = loader.differences(old, new_entries)
     broken = [line for line in changed if line.startswith(FIXED)]
@@ -49,7 +51,7 @@ def check_same(old: loader.Entries, new_entries: loader.Entries) -> List[str]:
     return [line for line in changed if not line.startswith("out:")]
 
 
-def open_folder(resume: Optional[str], wanted: Optional[str], recipe: str, text: str) -> str:
+def open_folder(resume: str | None, wanted: str | None, recipe: str, text: str) -> str:
     """Make the folder of a run, or take that of the one to resume, and keep the resolved recipe in it."""
     folder = resume or new(wanted, recipe)
     try:

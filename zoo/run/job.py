@@ -1,25 +1,26 @@
 """A recipe made real: data, schedule and trainer, assembled once for train.py and the tools alike."""
+
 import time
+from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, Callable, List, Mapping, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 import data
-from zoo.models import load_spec
-from zoo.models import resolve_arch
-from zoo.models import load_model_class
-from zoo.trainer import load_backend
 from data.batch import DropoutMask
 from data.errors import UserError
 from zoo import tasks
 from zoo.distributed import consistency, control_group, environment, launchers
+from zoo.models import load_model_class, load_spec, resolve_arch
 from zoo.run import schedule
 from zoo.run.cli import Request
+from zoo.trainer import load_backend
 from zoo.trainer.protocol import Mode, Plan, Trainer, World
 from zoo.weights.match import match
 
 
 class Job(NamedTuple):
     """What a run works with; arch and plan are complete, and nothing of it changes any more."""
+
     framework: str
     spec: ModuleType
     task: ModuleType
@@ -28,7 +29,7 @@ class Job(NamedTuple):
     checksum: str
     loaded_at: float  # Unix seconds
     arch: Any
-    dropout_masks: Tuple[DropoutMask, ...]
+    dropout_masks: tuple[DropoutMask, ...]
     batch_plan: schedule.BatchPlan
     clock: schedule.Clock
     lr: Callable[[int], float]
@@ -38,7 +39,7 @@ class Job(NamedTuple):
     trainer: Trainer
 
     @property
-    def class_names(self) -> List[str]:
+    def class_names(self) -> list[str]:
         """What a checkpoint tells of the classes; nothing where they are only numbers."""
         return [] if isinstance(self.val_set.classes, range) else list(self.val_set.classes)
 
@@ -47,12 +48,16 @@ def join(request: Request, variables: Mapping[str, str]) -> control_group.Group:
     """Meet the other processes of the run, all with the same recipe and code. Raises UserError."""
     launched, cfg = launchers.detect(variables), request.config
     if launched.size > 1 and ":" in cfg.device:
-        raise UserError(f"device: {cfg.device} is one for all {launched.size} processes; leave the number out, "
-                        "each takes the one of its local rank")
+        raise UserError(
+            f"device: {cfg.device} is one for all {launched.size} processes; leave the number out, "
+            "each takes the one of its local rank"
+        )
     joined = control_group.connect(launched, cfg.train.straggler_timeout)
     consistency.assert_same_recipe(joined, request.resolved)
     environment.prepare(joined)
-    consistency.assert_same(joined, "the code (a digest of train.py, zoo and data)", consistency.code_version() if joined.size > 1 else "")
+    consistency.assert_same(
+        joined, "the code (a digest of train.py, zoo and data)", consistency.code_version() if joined.size > 1 else ""
+    )
     return joined
 
 
@@ -69,14 +74,18 @@ def assemble(request: Request, joined: control_group.Group) -> Job:
     arch = resolve_arch(spec, cfg.model, train_set.fields, len(train_set.classes))
     seen, least = batch_plan.batch * (joined.size if cfg.train.sync_bn else 1), spec.min_batch_size(arch)
     if seen < least:
-        raise UserError(f"train.batch: a normalisation of {model} sees one value per sample and channel, and needs "
-                        f"{least} samples at least, not {seen}; make train.batch larger"
-                        + ("" if cfg.train.sync_bn else " or share statistics over processes with train.sync_bn=true"))
+        raise UserError(
+            f"train.batch: a normalisation of {model} sees one value per sample and channel, and needs "
+            f"{least} samples at least, not {seen}; make train.batch larger"
+            + ("" if cfg.train.sync_bn else " or share statistics over processes with train.sync_bn=true")
+        )
 
     few = [name for name in getattr(spec, "SHARDS", ()) if spec.shapes(arch)[name][0] < joined.size]
     if few:
-        raise UserError(f"{few[0]} has {spec.shapes(arch)[few[0]][0]} rows, fewer than there are processes "
-                        f"({joined.size}); start fewer")
+        raise UserError(
+            f"{few[0]} has {spec.shapes(arch)[few[0]][0]} rows, fewer than there are processes "
+            f"({joined.size}); start fewer"
+        )
 
     backend, Model = load_backend(cfg.framework), load_model_class(model, cfg.framework)
     address = joined.launch.address
@@ -85,21 +94,48 @@ def assemble(request: Request, joined: control_group.Group) -> Job:
         world = backend.start(joined.launch, cfg.device, port)
     clock, noise = schedule.clock(cfg.train, len(train_set), world.size), spec.dropout_masks(arch)
 
-    def param_group(name: str) -> Tuple[float, float]:
+    def param_group(name: str) -> tuple[float, float]:
         factor, decay = spec.lr_and_decay_scale(arch, name)
         return factor, decay * cfg.optim.weight_decay
 
     train = cfg.train
     mode = world.resolve_mode(Mode(train.precision, train.amp_level, train.channels_last, train.compile))
-    plan = Plan(fields=train_set.fields + tuple(source.field for source in noise),
-                dropout_masks=tuple(source.name for source in noise), param_group=param_group, mode=mode,
-                momentum=cfg.optim.momentum, clip_norm=cfg.optim.clip_norm, accumulate=batch_plan.accumulate,
-                sync_bn=train.sync_bn, fp16_allreduce=train.fp16_allreduce, output=task.output(cfg.task),
-                clip_sharded=cfg.optim.clip_sharded, keep_fp32=getattr(spec, "KEEP_FP32", ()), seed=cfg.seed)
+    plan = Plan(
+        fields=train_set.fields + tuple(source.field for source in noise),
+        dropout_masks=tuple(source.name for source in noise),
+        param_group=param_group,
+        mode=mode,
+        momentum=cfg.optim.momentum,
+        clip_norm=cfg.optim.clip_norm,
+        accumulate=batch_plan.accumulate,
+        sync_bn=train.sync_bn,
+        fp16_allreduce=train.fp16_allreduce,
+        output=task.output(cfg.task),
+        clip_sharded=cfg.optim.clip_sharded,
+        keep_fp32=getattr(spec, "KEEP_FP32", ()),
+        seed=cfg.seed,
+    )
     trainer = backend.Trainer(Model, arch, task.objective(cfg.task), plan, world)
     report = match({param.name: param for param in trainer.params}, spec.shapes(arch))
     if not report.complete:
-        raise UserError(f"zoo/{model}/{cfg.framework}.py does not hold the tensors that zoo/{model}/spec.py tells:\n"
-                        f"{report}")
-    return Job(cfg.framework, spec, task, train_set, val_set, checksum, loaded_at, arch, noise, batch_plan, clock,
-               schedule.rate(cfg.optim, cfg.train, clock), plan, joined, world, trainer)
+        raise UserError(
+            f"zoo/{model}/{cfg.framework}.py does not hold the tensors that zoo/{model}/spec.py tells:\n{report}"
+        )
+    return Job(
+        cfg.framework,
+        spec,
+        task,
+        train_set,
+        val_set,
+        checksum,
+        loaded_at,
+        arch,
+        noise,
+        batch_plan,
+        clock,
+        schedule.rate(cfg.optim, cfg.train, clock),
+        plan,
+        joined,
+        world,
+        trainer,
+    )

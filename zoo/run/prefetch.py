@@ -1,6 +1,7 @@
 """Batches on their way to the device, one ahead of the step; and the account of samples that could not be read."""
+
 import time
-from typing import Callable, Dict, Iterator, List, Set
+from collections.abc import Callable, Iterator
 
 from data.errors import UserError
 from data.stream import Bad, Dataset, Loaded, find_bad
@@ -15,7 +16,7 @@ class Prefetcher:
     def __init__(self, stream: Iterator[Loaded], trainer: Trainer):
         self.stream, self.trainer = stream, trainer
         self.waited = 0.0
-        self._bad: List[Bad] = []
+        self._bad: list[Bad] = []
         self._ahead = self._load()
 
     def __iter__(self) -> "Prefetcher":
@@ -27,7 +28,7 @@ class Prefetcher:
         device_batch, self._ahead = self._ahead, self._load()
         return device_batch
 
-    def unreadable(self) -> List[Bad]:
+    def unreadable(self) -> list[Bad]:
         """The samples that could not be read since this was last asked."""
         found, self._bad = self._bad, []
         return found
@@ -45,10 +46,10 @@ class BadSampleTracker:
 
     def __init__(self, dataset: Dataset, report: Callable[[Bad], None]):
         self.dataset, self.report = dataset, report
-        self.bad: Dict[str, str] = {}  # name -> reason, over the run
+        self.bad: dict[str, str] = {}  # name -> reason, over the run
         self._epoch, self._of_epoch = 0, set()  # type: int, Set[str]
 
-    def add(self, bad: List[Bad]) -> None:
+    def add(self, bad: list[Bad]) -> None:
         """Raises UserError when the unreadable samples of an epoch exceed data.max_bad."""
         for sample in bad:
             if sample.name not in self.bad:
@@ -65,9 +66,14 @@ class BadSampleTracker:
         names = {**self.bad, **{sample.name: sample.reason for sample in found}}
         share = len(self._of_epoch) / len(self.dataset)
         return "\n".join(
-            [f"too many unreadable training samples: {len(self._of_epoch)} of {len(self.dataset)} ({share:.2%}) so far "
-             f"in epoch {self._epoch + 1}, data.max_bad is {self.dataset.settings.max_bad}",
-             f"  known by now ({tried} of {len(self.dataset)} files opened):"]
+            [
+                f"too many unreadable training samples: {len(self._of_epoch)} of {len(self.dataset)} ({share:.2%}) so far "
+                f"in epoch {self._epoch + 1}, data.max_bad is {self.dataset.settings.max_bad}",
+                f"  known by now ({tried} of {len(self.dataset)} files opened):",
+            ]
             + [f"  {name}: {reason}" for name, reason in names.items()]
-            + ["  mend or remove them, or go on without them with -o data.max_bad=SHARE; "
-               "python tools/check_data.py -c RECIPE reads the whole set"])
+            + [
+                "  mend or remove them, or go on without them with -o data.max_bad=SHARE; "
+                "python tools/check_data.py -c RECIPE reads the whole set"
+            ]
+        )

@@ -1,8 +1,10 @@
 """When things are due and how fast to learn: pure functions of the step."""
+
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 from data.errors import UserError
 from zoo.config.schema import Optim, Span, Train
@@ -11,6 +13,7 @@ from zoo.config.schema import Optim, Span, Train
 @dataclass(frozen=True)
 class Clock:
     """Steps against epochs. An epoch is `samples` samples of the endless shuffled sequence, whole steps or not."""
+
     samples: int
     global_batch: int
     steps: int  # of the whole run
@@ -38,9 +41,10 @@ class Clock:
 
 class BatchPlan(NamedTuple):
     """What an update's samples are divided into."""
+
     ranks: int
     accumulate: int  # parts, one after the other
-    batch: int       # samples per rank and part
+    batch: int  # samples per rank and part
 
     @property
     def total(self) -> int:
@@ -57,8 +61,10 @@ def batch_plan(train: Train, size: int) -> BatchPlan:
     each, rest = divmod(train.global_batch, size)
     if rest or not each:
         near = {size * max(each, 1), size * (each + 1)}
-        raise UserError(f"train.global_batch: {train.global_batch} samples cannot be shared evenly by {size} "
-                        f"processes: {' or '.join(map(str, sorted(near)))} could")
+        raise UserError(
+            f"train.global_batch: {train.global_batch} samples cannot be shared evenly by {size} "
+            f"processes: {' or '.join(map(str, sorted(near)))} could"
+        )
     batch = next(size for size in range(min(train.batch, each), 0, -1) if each % size == 0)
     return BatchPlan(size, each // batch, batch)
 
@@ -78,8 +84,10 @@ def peak(optim: Optim, global_batch: int) -> float:
 def describe(batch_plan: BatchPlan, optim: Optim) -> str:
     """Batch and learning rate in one line."""
     warm = f" after {optim.warmup} of warm-up" if optim.warmup.value else ""
-    return (f"{batch_plan.ranks} rank(s) x {batch_plan.accumulate} part(s) x {batch_plan.batch} samples = global batch "
-            f"{batch_plan.total}, learning rate {peak(optim, batch_plan.total):.6g}{warm}")
+    return (
+        f"{batch_plan.ranks} rank(s) x {batch_plan.accumulate} part(s) x {batch_plan.batch} samples = global batch "
+        f"{batch_plan.total}, learning rate {peak(optim, batch_plan.total):.6g}{warm}"
+    )
 
 
 def rate(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
@@ -89,8 +97,9 @@ def rate(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
     warm-up as long as the run.
     """
     top = peak(optim, clock.global_batch)
-    warmup = math.ceil(optim.warmup.value * (Fraction(clock.samples, clock.global_batch)
-                                             if optim.warmup.unit == "epochs" else 1))
+    warmup = math.ceil(
+        optim.warmup.value * (Fraction(clock.samples, clock.global_batch) if optim.warmup.unit == "epochs" else 1)
+    )
     if warmup >= clock.steps:
         raise UserError(f"optim.warmup: {optim.warmup} are {warmup} steps, but the run has only {clock.steps}")
 
@@ -110,4 +119,5 @@ def rate(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
             start = optim.warmup_start * top
             return start + (top * factor(warmup) - start) * step / warmup
         return top * factor(step)
+
     return lr

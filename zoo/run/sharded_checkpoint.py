@@ -1,6 +1,8 @@
 """Checkpoints of parameters that are split over ranks: rank 0 writes, the others send their rows meanwhile."""
+
 import os
-from typing import Any, Iterator, Mapping, Optional, Union
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +15,9 @@ from zoo.weights import files
 MESSAGE = 1 << 23  # bytes that travel at once when a checkpoint is written; rank 0 holds three times as many for it
 
 
-def save_checkpoint(group: Group, trainer: Trainer, run: Optional[str], step: int, record: Mapping[str, Any],
-                    best: bool, keep: int) -> Optional[str]:
+def save_checkpoint(
+    group: Group, trainer: Trainer, run: str | None, step: int, record: Mapping[str, Any], best: bool, keep: int
+) -> str | None:
     """Rank 0 writes the checkpoint of a step, all ranks give their rows; its path on rank 0. Called by all."""
     split = {param.name: param for param in trainer.params if param.rows}
     if group.rank and not split:
@@ -30,7 +33,7 @@ def save_checkpoint(group: Group, trainer: Trainer, run: Optional[str], step: in
     return checkpoint.save_checkpoint(run, step, tensors, record, best, keep)
 
 
-def _whole(mine: np.ndarray, param: Optional[Param], group: Group) -> Union[np.ndarray, files.Blocks]:
+def _whole(mine: np.ndarray, param: Param | None, group: Group) -> np.ndarray | files.Blocks:
     """On rank 0: a tensor of which the others hand over their rows while it is written."""
     if param is None:
         return mine
@@ -41,6 +44,7 @@ def _whole(mine: np.ndarray, param: Optional[Param], group: Group) -> Union[np.n
             first, last = sharding.rows(param.shape[0], rank, group.size)
             for _ in range(0, last - first, _step(mine)):
                 yield np.frombuffer(group.receive_from(rank), mine.dtype)
+
     return files.Blocks(param.shape, mine.dtype, blocks())
 
 
@@ -49,7 +53,7 @@ def _hand_over(tensors: Mapping[str, np.ndarray], split: Mapping[str, Param], gr
     for name in [name for names in checkpoint.in_files(tensors) for name in names if name.rpartition("/")[2] in split]:
         step = _step(tensors[name])
         for start in range(0, len(tensors[name]), step):
-            group.send_to_root(tensors[name][start:start + step].tobytes())
+            group.send_to_root(tensors[name][start : start + step].tobytes())
 
 
 def _step(like: np.ndarray) -> int:

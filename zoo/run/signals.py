@@ -1,13 +1,13 @@
 """SIGTERM and Ctrl-C as a wish to stop after the current step."""
+
 import signal
-from typing import Optional
 
 
 class Stop:
     """`wished` is the signal that came, or None. A second Ctrl-C interrupts at once."""
 
     def __init__(self) -> None:
-        self.wished: Optional[int] = None
+        self.wished: int | None = None
         signal.signal(signal.SIGTERM, self._note)
         signal.signal(signal.SIGINT, self._note)
 

@@ -1,6 +1,7 @@
 """Classification of images and clips: the objective, and top-1 / top-5 accuracy."""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Dict, Mapping
 
 import numpy as np
 
@@ -12,6 +13,7 @@ PRIMARY = "top1"  # the metric that targets and `best` go by
 @dataclass(frozen=True)
 class Settings:
     """The `task:` section."""
+
     label_smoothing: float = 0.0
 
     def __post_init__(self):
@@ -22,6 +24,7 @@ class Settings:
 @dataclass(frozen=True)
 class CrossEntropy:
     """Softmax cross-entropy of logits (N, K) with labels (N,); `smoothing` of a label is spread over all K classes."""
+
     smoothing: float = 0.0
 
 
@@ -60,13 +63,22 @@ class Metric:
         right = known & ~np.isnan(own[:, 0])
         shifted = scores - scores.max(1, keepdims=True, initial=-np.inf)
         losses = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), np.maximum(labels, 0)]
-        found = {"samples": len(labels), "top1": (right & (rank < 1)).sum(), "top5": (right & (rank < 5)).sum(),
-                 "loss": losses[known].sum(), "labelled": known.sum()}
+        found = {
+            "samples": len(labels),
+            "top1": (right & (rank < 1)).sum(),
+            "top5": (right & (rank < 5)).sum(),
+            "loss": losses[known].sum(),
+            "labelled": known.sum(),
+        }
         self.state = {name: self.state[name] + value for name, value in found.items()}
 
     @staticmethod
-    def result(state: Mapping[str, np.ndarray]) -> Dict[str, float]:
+    def result(state: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Accuracies as fractions of all samples, the mean loss over the readable ones."""
         samples = float(state["samples"])
-        return {"top1": float(state["top1"]) / samples, "top5": float(state["top5"]) / samples,
-                "loss": float(state["loss"]) / max(float(state["labelled"]), 1.0), "samples": int(samples)}
+        return {
+            "top1": float(state["top1"]) / samples,
+            "top5": float(state["top5"]) / samples,
+            "loss": float(state["loss"]) / max(float(state["labelled"]), 1.0),
+            "samples": int(samples),
+        }

@@ -1,34 +1,37 @@
 """Face recognition: the margin objective, the embedding of a picture, and how well pairs of pictures are verified."""
+
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Dict, List, Literal, Mapping, Optional, Tuple
+from typing import Literal
 
 import numpy as np
 
 from data.batch import Batch
 from data.errors import UserError
 
-PRIMARY = "accuracy"    # the metric that targets and `best` go by
+PRIMARY = "accuracy"  # the metric that targets and `best` go by
 WEIGHT = "head.weight"  # the class matrix, which belongs to the objective and not to the net
-LEAST_SINE = 1e-3       # of an angle, where the margin's derivative divides by it
+LEAST_SINE = 1e-3  # of an angle, where the margin's derivative divides by it
 FOLDS = 10
-STEPS = 400             # thresholds of the squared distance, 0.00 to 3.99
-FINE_STEPS = 4000       # those of the false accept rate, 0.000 to 3.999
+STEPS = 400  # thresholds of the squared distance, 0.00 to 3.99
+FINE_STEPS = 4000  # those of the false accept rate, 0.000 to 3.999
 
 
 @dataclass(frozen=True)
 class Settings:
     """The `task:` section."""
-    scale: float = 64.0                 # of the cosines, to make logits of them
-    m1: float = 1.0                     # the target's logit is scale * (cos(m1 * angle + m2) - m3): SphereFace's
-    m2: float = 0.5                     # margin, ArcFace's (radians)
-    m3: float = 0.0                     # and CosFace's
-    threshold: bool = True              # where angle + m2 passes pi, go on falling with the cosine (only with m1 = 1)
-    interclass: Optional[float] = None  # take other classes' cosines above this for 0: they may be the same person
+
+    scale: float = 64.0  # of the cosines, to make logits of them
+    m1: float = 1.0  # the target's logit is scale * (cos(m1 * angle + m2) - m3): SphereFace's
+    m2: float = 0.5  # margin, ArcFace's (radians)
+    m3: float = 0.0  # and CosFace's
+    threshold: bool = True  # where angle + m2 passes pi, go on falling with the cosine (only with m1 = 1)
+    interclass: float | None = None  # take other classes' cosines above this for 0: they may be the same person
     gradient: Literal["true", "straight"] = "true"  # straight: as if the margin's derivative were 1, as insightface's
-    sample_rate: float = 1.0            # Partial FC: the share of the classes that an update uses
-    flip: bool = True                   # evaluate each picture also mirrored
-    far: float = 1e-3                   # the false accept rate that <name>_tar is for
+    sample_rate: float = 1.0  # Partial FC: the share of the classes that an update uses
+    flip: bool = True  # evaluate each picture also mirrored
+    far: float = 1e-3  # the false accept rate that <name>_tar is for
 
     def __post_init__(self):
         if not 0 < self.scale < float("inf"):
@@ -56,12 +59,13 @@ class Margin:
     (1801.09414) and SphereFace (1704.08063) in one formula, and with `threshold` InsightFace's first rule: beyond
     turning_point(m2) the cosine less fall(m2) takes its place. All of it in fp32; cosines are clamped to [-1, 1].
     """
+
     scale: float = 64.0
     m1: float = 1.0
     m2: float = 0.5
     m3: float = 0.0
     threshold: bool = True
-    interclass: Optional[float] = None
+    interclass: float | None = None
     straight: bool = False
     sample_rate: float = 1.0
 
@@ -70,6 +74,7 @@ class Margin:
 class Embeddings:
     """What Trainer.predict returns: the net's output for a picture and, with `flip`, its mirror image: float32
     (N, 1 or 2, d), not normalised."""
+
     flip: bool = True
 
 
@@ -100,15 +105,22 @@ class Metric:
     """
 
     def __init__(self, dataset, settings: Settings = Settings()):
-        self.sets: Tuple[Tuple[str, int, int], ...] = dataset.sets
+        self.sets: tuple[tuple[str, int, int], ...] = dataset.sets
         self.far = settings.far
         for name, _, count in self.sets:
             if count < FOLDS:
-                raise UserError(f"the verification set {name} has {count} pairs, and {FOLDS} folds need one each; "
-                                "give it more pairs")
+                raise UserError(
+                    f"the verification set {name} has {count} pairs, and {FOLDS} folds need one each; "
+                    "give it more pairs"
+                )
         count = len(dataset)
-        self.state = {"distance": np.zeros(count), "norm": np.zeros(count), "same": np.zeros(count, np.int64),
-                      "seen": np.zeros(count, np.int64), "samples": np.zeros((), np.int64)}
+        self.state = {
+            "distance": np.zeros(count),
+            "norm": np.zeros(count),
+            "same": np.zeros(count, np.int64),
+            "seen": np.zeros(count, np.int64),
+            "samples": np.zeros((), np.int64),
+        }
 
     def update(self, embeddings: np.ndarray, batch: Batch) -> None:
         """embeddings: (pairs * 2, P, d), of a pair's two pictures one after the other; `label` 1, 0 or -1 (unreadable).
@@ -119,23 +131,27 @@ class Metric:
         pairs = embeddings.astype(np.float64).reshape(len(read), 2, *embeddings.shape[1:])[read]
         summed = pairs.sum(2)
         with np.errstate(invalid="ignore", divide="ignore"):  # an embedding without a direction has a distance of NaN
-            units = summed / np.sqrt((summed ** 2).sum(2, keepdims=True))
-        found = {"distance": ((units[:, 0] - units[:, 1]) ** 2).sum(1),
-                 "norm": np.sqrt((pairs ** 2).sum(3)).mean((1, 2)), "same": batch["label"][read], "seen": 1}
+            units = summed / np.sqrt((summed**2).sum(2, keepdims=True))
+        found = {
+            "distance": ((units[:, 0] - units[:, 1]) ** 2).sum(1),
+            "norm": np.sqrt((pairs**2).sum(3)).mean((1, 2)),
+            "same": batch["label"][read],
+            "seen": 1,
+        }
         for name, values in found.items():
             self.state[name][batch["pair"][read]] = values
         self.state["samples"] += np.sum(batch["valid"] > 0)
 
-    def result(self, state: Mapping[str, np.ndarray]) -> Dict[str, float]:
+    def result(self, state: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Fractions: `accuracy`, the mean over all sets, and of each set <name>, its own accuracy, <name>_std, its
         standard deviation over folds, and <name>_tar, the true accept rate. `xnorm`: the mean length of all embeddings.
 
         A pair that was unreadable counts as wrong at every threshold; accept rates leave it out, since nobody knows
         which of the two it belongs to.
         """
-        found: Dict[str, float] = {}
+        found: dict[str, float] = {}
         for name, first, count in self.sets:
-            seen, distance, same = (state[key][first:first + count] for key in ("seen", "distance", "same"))
+            seen, distance, same = (state[key][first : first + count] for key in ("seen", "distance", "same"))
             seen, same = seen > 0, same > 0
             for kind, wanted in (("the same person", same), ("different persons", ~same)):
                 if not wanted[seen].any():
@@ -143,11 +159,15 @@ class Metric:
             found[name], found[f"{name}_std"] = accuracy(np.where(seen, distance, np.nan), same)
             found[f"{name}_tar"] = accept_rate(distance[seen], same[seen], self.far)
         mean = sum(found[name] for name, _, _ in self.sets) / len(self.sets)
-        return {"accuracy": mean, **found, "xnorm": float(state["norm"].sum() / state["seen"].sum()),
-                "samples": int(state["samples"])}
+        return {
+            "accuracy": mean,
+            **found,
+            "xnorm": float(state["norm"].sum() / state["seen"].sum()),
+            "samples": int(state["samples"]),
+        }
 
 
-def accuracy(distance: np.ndarray, same: np.ndarray) -> Tuple[float, float]:
+def accuracy(distance: np.ndarray, same: np.ndarray) -> tuple[float, float]:
     """Mean and population standard deviation of the accuracies of ten contiguous folds; (P,) and bool (P,).
 
     A pair is taken for the same person below a threshold, which for each fold is the lowest that is best on the nine
@@ -171,7 +191,7 @@ def accept_rate(distance: np.ndarray, same: np.ndarray, far: float) -> float:
     """
     folds, rates = _folds(len(distance)), []
     for i, fold in enumerate(folds):
-        others, genuine = np.concatenate(folds[:i] + folds[i + 1:]), distance[fold][same[fold]]
+        others, genuine = np.concatenate(folds[:i] + folds[i + 1 :]), distance[fold][same[fold]]
         if len(genuine):
             rates.append(np.mean(genuine < _threshold(distance[others][~same[others]], far)))
     return float(np.mean(rates))
@@ -187,6 +207,6 @@ def _threshold(impostors: np.ndarray, far: float) -> float:
     return float(thresholds[after - 1] + share * (thresholds[after] - thresholds[after - 1]))
 
 
-def _folds(count: int) -> List[np.ndarray]:
+def _folds(count: int) -> list[np.ndarray]:
     """The indices of ten contiguous folds; the first ones have one more if they can't be equal."""
     return np.array_split(np.arange(count), FOLDS)

@@ -1,6 +1,8 @@
 """Semantic segmentation: the objective, how a picture's class map is made, and the mean IoU."""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Dict, List, Literal, Mapping, Optional, Tuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -8,19 +10,20 @@ from data.batch import Batch
 from data.errors import UserError
 
 PRIMARY = "miou"  # the metric that targets and `best` go by
-IGNORE = 255      # the label of pixels that count for nothing
+IGNORE = 255  # the label of pixels that count for nothing
 
 
 @dataclass(frozen=True)
 class Settings:
     """The `task:` section."""
-    aux_weight: float = 0.4                      # of the auxiliary head's loss
-    average: Literal["valid", "all"] = "valid"   # the mean over labelled pixels, or ignored ones too, as mmseg's is
-    ohem_kept: Optional[int] = None              # train on the hardest pixels alone: at least so many per picture ...
-    ohem_threshold: Optional[float] = None       # ... and all whose own class has a lower probability than this
-    window: Optional[Tuple[int, int]] = None     # evaluate by sliding windows of this height and width
-    stride: Optional[Tuple[int, int]] = None     # from window to window; default two thirds of it, rounded up
-    flip: bool = False                           # evaluate each picture also mirrored
+
+    aux_weight: float = 0.4  # of the auxiliary head's loss
+    average: Literal["valid", "all"] = "valid"  # the mean over labelled pixels, or ignored ones too, as mmseg's is
+    ohem_kept: int | None = None  # train on the hardest pixels alone: at least so many per picture ...
+    ohem_threshold: float | None = None  # ... and all whose own class has a lower probability than this
+    window: tuple[int, int] | None = None  # evaluate by sliding windows of this height and width
+    stride: tuple[int, int] | None = None  # from window to window; default two thirds of it, rounded up
+    flip: bool = False  # evaluate each picture also mirrored
 
     def __post_init__(self):
         if self.aux_weight < 0:
@@ -32,8 +35,9 @@ class Settings:
         for key in ("window", "stride"):
             if getattr(self, key) is not None and min(getattr(self, key)) < 1:
                 raise ValueError(f"{key}: height and width, at least 1")
-        if self.stride is not None and (self.window is None or self.stride[0] > self.window[0]
-                                        or self.stride[1] > self.window[1]):
+        if self.stride is not None and (
+            self.window is None or self.stride[0] > self.window[0] or self.stride[1] > self.window[1]
+        ):
             raise ValueError("stride: from window to window, so not larger than task.window")
 
 
@@ -45,10 +49,11 @@ class PixelCrossEntropy:
     threshold, pixels whose own class has a probability below max(threshold, that of the kept * N-th hardest); without,
     those of the kept * N largest losses. The sum is still divided by what `average` says, not by the number kept.
     """
+
     average: str = "valid"
     aux_weight: float = 0.4
-    kept: Optional[int] = None
-    threshold: Optional[float] = None
+    kept: int | None = None
+    threshold: float | None = None
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,9 @@ class ClassMap:
 
     Several passes over a picture (scales, mirrored) are averaged as probabilities; windows of one pass as logits.
     """
-    window: Optional[Tuple[int, int]] = None
-    stride: Optional[Tuple[int, int]] = None
+
+    window: tuple[int, int] | None = None
+    stride: tuple[int, int] | None = None
     flip: bool = False
 
 
@@ -70,7 +76,7 @@ def output(settings: Settings) -> ClassMap:
     return ClassMap(settings.window, settings.stride, settings.flip)
 
 
-def windows(size: Tuple[int, int], output: ClassMap) -> List[Tuple[int, int, int, int]]:
+def windows(size: tuple[int, int], output: ClassMap) -> list[tuple[int, int, int, int]]:
     """(top, bottom, left, right) of the windows over a picture of height and width `size`; all of it without windows.
 
     The last ones are shifted back inside; a window larger than the picture is cut to it.
@@ -81,8 +87,9 @@ def windows(size: Tuple[int, int], output: ClassMap) -> List[Tuple[int, int, int
     spans = []
     for length, window, step in zip(size, output.window, stride):
         count = max(length - window + step - 1, 0) // step + 1
-        spans.append([(max(min(i * step + window, length) - window, 0), min(i * step + window, length))
-                      for i in range(count)])
+        spans.append(
+            [(max(min(i * step + window, length) - window, 0), min(i * step + window, length)) for i in range(count)]
+        )
     return [(top, bottom, left, right) for top, bottom in spans[0] for left, right in spans[1]]
 
 
@@ -93,7 +100,7 @@ class Metric:
     """
 
     def __init__(self, dataset, settings: Settings = Settings()):
-        self.classes: Tuple[str, ...] = dataset.classes
+        self.classes: tuple[str, ...] = dataset.classes
         count = len(self.classes)
         self.state = {"confusion": np.zeros((count, count + 1), np.int64), "samples": np.zeros((), np.int64)}
 
@@ -106,7 +113,7 @@ class Metric:
         found = np.bincount(pairs, minlength=count * (count + 1)).reshape(count, count + 1)
         self.state = {"confusion": self.state["confusion"] + found, "samples": self.state["samples"] + valid.sum()}
 
-    def result(self, state: Mapping[str, np.ndarray]) -> Dict[str, Any]:
+    def result(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Fractions, as Cityscapes' own script defines them; `iou` by class. A class that is in neither labels nor
         predictions is left out of the mean IoU, one without a label out of the mean accuracy."""
         confusion = state["confusion"]
@@ -116,5 +123,10 @@ class Metric:
             raise UserError("the validation set has no labelled pixel at all")
         iou = {name: float(right[i] / union[i]) for i, name in enumerate(self.classes) if union[i]}
         accuracies = right[labelled > 0] / labelled[labelled > 0]
-        return {"miou": sum(iou.values()) / len(iou), "macc": float(accuracies.mean()),
-                "aacc": float(right.sum() / labelled.sum()), "samples": int(state["samples"]), "iou": iou}
+        return {
+            "miou": sum(iou.values()) / len(iou),
+            "macc": float(accuracies.mean()),
+            "aacc": float(right.sum() / labelled.sum()),
+            "samples": int(state["samples"]),
+            "iou": iou,
+        }

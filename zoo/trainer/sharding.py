@@ -1,12 +1,11 @@
 """Parameters that are split over ranks by rows: who holds which, and which of them an update uses."""
-from typing import Tuple
 
 import numpy as np
 
 from data import order
 
 
-def rows(count: int, rank: int, size: int) -> Tuple[int, int]:
+def rows(count: int, rank: int, size: int) -> tuple[int, int]:
     """[first, last) of `count` rows on a rank: balanced, the first `count` mod `size` ranks hold one more."""
     each, more = divmod(count, size)
     first = rank * each + min(rank, more)

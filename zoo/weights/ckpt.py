@@ -7,24 +7,36 @@
 A tensor of more than 512 MiB is cut into several Values of one tag. With crc_check the file ends in "crc_num" and ten
 bytes. The wire format is read here and not by the protobuf library, which would hold every tensor twice.
 """
+
 import math
 import zlib
-from typing import Dict, Iterator, List, Tuple, Union
+from collections.abc import Iterator
 
 import numpy as np
 
 from data.errors import UserError
 
-TYPES = {"Float64": np.float64, "Float32": np.float32, "Float16": np.float16, "Int64": np.int64, "Int32": np.int32,
-         "Int16": np.int16, "Int8": np.int8, "UInt64": np.uint64, "UInt32": np.uint32, "UInt16": np.uint16,
-         "UInt8": np.uint8, "Bool": np.bool_}
+TYPES = {
+    "Float64": np.float64,
+    "Float32": np.float32,
+    "Float16": np.float16,
+    "Int64": np.int64,
+    "Int32": np.int32,
+    "Int16": np.int16,
+    "Int8": np.int8,
+    "UInt64": np.uint64,
+    "UInt32": np.uint32,
+    "UInt16": np.uint16,
+    "UInt8": np.uint8,
+    "Bool": np.bool_,
+}
 FOREIGN = (b"PK", b"\x80")  # how a file of torch.save begins; Lightning calls those .ckpt too
 CRC = b"crc_num"
 CRC_SIZE = len(CRC) + 10
 REMEDY = "copy or save it again"
 
 
-def read(path: str) -> Dict[str, np.ndarray]:
+def read(path: str) -> dict[str, np.ndarray]:
     """The tensors of a file by name, texts left out; 16-bit floats come back as float32. Raises UserError."""
     with open(path, "rb") as file:
         content = file.read()
@@ -45,14 +57,14 @@ def _checked(content: bytes) -> bytes:
     tail = content[-CRC_SIZE:]
     if not tail.startswith(CRC):
         return content
-    if zlib.crc32(content[:-CRC_SIZE]) != int.from_bytes(tail[len(CRC):], "big"):
+    if zlib.crc32(content[:-CRC_SIZE]) != int.from_bytes(tail[len(CRC) :], "big"):
         raise ValueError("its checksum does not fit")
     return content[:-CRC_SIZE]
 
 
-def _parts(content: memoryview) -> Dict[str, Tuple[List[int], str, List[memoryview]]]:
+def _parts(content: memoryview) -> dict[str, tuple[list[int], str, list[memoryview]]]:
     """Name -> dimensions, type, and the pieces of the content in order. Raises ValueError."""
-    found: Dict[str, Tuple[List[int], str, List[memoryview]]] = {}
+    found: dict[str, tuple[list[int], str, list[memoryview]]] = {}
     for number, value in fields(content):
         if number != 1 or isinstance(value, int):
             raise ValueError(f"a field {number} where a value must be")
@@ -66,9 +78,9 @@ def _parts(content: memoryview) -> Dict[str, Tuple[List[int], str, List[memoryvi
     return found
 
 
-def _tensor_proto(message: memoryview, name: str) -> Tuple[List[int], str, memoryview]:
-    dims: List[int] = []
-    found: Dict[int, Union[int, memoryview]] = {}
+def _tensor_proto(message: memoryview, name: str) -> tuple[list[int], str, memoryview]:
+    dims: list[int] = []
+    found: dict[int, int | memoryview] = {}
     for number, value in fields(message):
         if number == 1:
             dims += [value] if isinstance(value, int) else _packed(value)
@@ -78,7 +90,7 @@ def _tensor_proto(message: memoryview, name: str) -> Tuple[List[int], str, memor
     return dims, kind, _bytes(found, 3, f"{name} has no content")
 
 
-def _tensor(dims: List[int], kind: str, pieces: List[memoryview]) -> np.ndarray:
+def _tensor(dims: list[int], kind: str, pieces: list[memoryview]) -> np.ndarray:
     if kind != "BFloat16" and kind not in TYPES:
         raise ValueError(f"tensors of type {kind} are not read")
     flat = np.frombuffer(b"".join(pieces) if len(pieces) > 1 else pieces[0], TYPES.get(kind, np.uint16))
@@ -90,14 +102,14 @@ def _tensor(dims: List[int], kind: str, pieces: List[memoryview]) -> np.ndarray:
     return (flat.astype(np.float32) if kind == "Float16" else flat).reshape(shape)
 
 
-def _bytes(fields: Dict[int, Union[int, memoryview]], number: int, otherwise: str) -> memoryview:
+def _bytes(fields: dict[int, int | memoryview], number: int, otherwise: str) -> memoryview:
     value = fields.get(number)
     if not isinstance(value, memoryview):
         raise ValueError(otherwise)
     return value
 
 
-def fields(message: memoryview) -> Iterator[Tuple[int, Union[int, memoryview]]]:
+def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """(number, value) of a message's fields: an integer, or bytes. Raises ValueError where it is cut or foreign."""
     at = 0
     while at < len(message):
@@ -109,13 +121,13 @@ def fields(message: memoryview) -> Iterator[Tuple[int, Union[int, memoryview]]]:
             size, at = _varint(message, at)
             if at + size > len(message):
                 raise ValueError("it is cut")
-            yield key >> 3, message[at:at + size]
+            yield key >> 3, message[at : at + size]
             at += size
         else:
             raise ValueError(f"a field of wire type {key & 7}")
 
 
-def _packed(message: memoryview) -> List[int]:
+def _packed(message: memoryview) -> list[int]:
     values, at = [], 0
     while at < len(message):
         value, at = _varint(message, at)
@@ -123,10 +135,10 @@ def _packed(message: memoryview) -> List[int]:
     return values
 
 
-def _varint(message: memoryview, at: int) -> Tuple[int, int]:
+def _varint(message: memoryview, at: int) -> tuple[int, int]:
     """A number of seven bits per byte, lowest first, and where it ends. Raises ValueError."""
     value = 0
-    for k, byte in enumerate(message[at:at + 10]):
+    for k, byte in enumerate(message[at : at + 10]):
         value |= (byte & 127) << 7 * k
         if byte < 128:
             return value, at + k + 1

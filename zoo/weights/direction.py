@@ -5,8 +5,9 @@ channels in another order. What a shift sees is the stream of residual sums, so 
 tensor that writes to this stream or reads from it turns one direction into the other. ReLU, pooling and normalisation
 work channel by channel, and the order is the same on both sides of every sum.
 """
+
 import re
-from typing import Dict, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -14,7 +15,7 @@ WRITES = r"conv1\.weight|bn1\..*|layer\d\.\d+\.(conv{last}\.weight|bn{last}\..*|
 READS = r"layer\d\.\d+\.(conv1|downsample\.0|nl\.(theta|phi|g))\.weight|fc\.weight"
 
 
-def reverse(tensors: Mapping[str, np.ndarray], shift_div: int) -> Dict[str, np.ndarray]:
+def reverse(tensors: Mapping[str, np.ndarray], shift_div: int) -> dict[str, np.ndarray]:
     """Canonical tensors of a net that shifts 1/shift_div of the channels each way -> those for the other direction.
 
     Twice is the identity. Tensors that touch no stream are the same objects.
@@ -35,5 +36,5 @@ def _exchanged(tensor: np.ndarray, axis: int, shift_div: int) -> np.ndarray:
     """The tensor with its first two folds of an axis in each other's place."""
     fold = tensor.shape[axis] // shift_div
     order = np.arange(tensor.shape[axis])
-    order[:fold], order[fold:2 * fold] = np.arange(fold, 2 * fold), np.arange(fold)
+    order[:fold], order[fold : 2 * fold] = np.arange(fold, 2 * fold), np.arange(fold)
     return np.take(tensor, order, axis)

@@ -1,10 +1,12 @@
 """Files of named tensors: safetensors, and what the frameworks save. Nothing in a file is ever executed."""
+
 import contextlib
 import hashlib
 import json
 import math
 import os
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, deserialize, safe_open
@@ -17,27 +19,46 @@ TORCH = (".pth", ".pt", ".pth.tar", ".bin")
 PADDLE, MINDSPORE = ".pdparams", ".ckpt"
 EXTENSIONS = (".safetensors", *TORCH, PADDLE, MINDSPORE)
 # What the training files of mmengine hold beside tensors: a log of the losses, in numpy arrays.
-BESIDE = ("mmengine.logging.history_buffer.HistoryBuffer", "builtins.getattr", "numpy.ndarray", "numpy.dtype",
-          *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")))
-Rows = Tuple[int, int, int]  # of a tensor that has so many rows: [first, last)
-DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32, "I16": np.int16,
-          "I8": np.int8, "U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8, "BOOL": np.bool_}
+BESIDE = (
+    "mmengine.logging.history_buffer.HistoryBuffer",
+    "builtins.getattr",
+    "numpy.ndarray",
+    "numpy.dtype",
+    *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
+)
+Rows = tuple[int, int, int]  # of a tensor that has so many rows: [first, last)
+DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U64": np.uint64,
+    "U32": np.uint32,
+    "U16": np.uint16,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
 NAMES = {np.dtype(kind).str[1:]: name for name, kind in DTYPES.items()}
 
 
 class Shaped(NamedTuple):
     """What is known of a tensor that has not been read."""
-    shape: Tuple[int, ...]
+
+    shape: tuple[int, ...]
 
 
 class Blocks(NamedTuple):
     """A tensor that is never whole in memory: its rows come block by block, once."""
-    shape: Tuple[int, ...]
+
+    shape: tuple[int, ...]
     dtype: np.dtype
     blocks: Iterable[np.ndarray]
 
 
-def read(path: str, rows: Optional[Mapping[str, Rows]] = None) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
+def read(path: str, rows: Mapping[str, Rows] | None = None) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The tensors of a file by name and its metadata; 16-bit floats come as float32.
 
     rows: of these tensors, if they have as many rows as is said, only those rows are taken (and of a safetensors file
@@ -64,7 +85,7 @@ def read(path: str, rows: Optional[Mapping[str, Rows]] = None) -> Tuple[Dict[str
     return tensors, metadata
 
 
-def write(path: str, tensors: Mapping[str, np.ndarray], metadata: Optional[Mapping[str, str]] = None) -> None:
+def write(path: str, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
     """Write a safetensors file whole or not at all. Raises UserError if it exists already."""
     # asarray and not ascontiguousarray, which would give a scalar one dimension
     chosen = {name: np.asarray(tensors[name], order="C") for name in sorted(tensors)}
@@ -107,18 +128,21 @@ def sha256(path: str) -> str:
     return digest.hexdigest()
 
 
-def stream(path: str, tensors: Mapping[str, Union[np.ndarray, Blocks]], metadata: Mapping[str, str]) -> int:
+def stream(path: str, tensors: Mapping[str, np.ndarray | Blocks], metadata: Mapping[str, str]) -> int:
     """Write a safetensors file and wait until it is on the disk. Its size in bytes.
 
     The library's own writer, whose bytes these are, wants every tensor whole in memory; here Blocks are written as they
     come, in the order of `in_file`.
     """
-    header: Dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     place = 0
     for name in in_file(tensors):
         size = math.prod(tensors[name].shape) * tensors[name].dtype.itemsize
-        header[name] = {"dtype": NAMES[tensors[name].dtype.str[1:]], "shape": list(tensors[name].shape),
-                        "data_offsets": [place, place + size]}
+        header[name] = {
+            "dtype": NAMES[tensors[name].dtype.str[1:]],
+            "shape": list(tensors[name].shape),
+            "data_offsets": [place, place + size],
+        }
         place += size
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
@@ -133,22 +157,22 @@ def stream(path: str, tensors: Mapping[str, Union[np.ndarray, Blocks]], metadata
         return file.tell()
 
 
-def in_file(tensors: Mapping[str, Any]) -> List[str]:
+def in_file(tensors: Mapping[str, Any]) -> list[str]:
     """The names of tensors in the order in which a file holds them: wide types first, for alignment."""
     return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
 
 
-def metadata(path: str) -> Dict[str, str]:
+def metadata(path: str) -> dict[str, str]:
     """The metadata of a safetensors file, without reading its tensors. Raises UserError if there is no sane header."""
     return _header(path).get("__metadata__", {})
 
 
-def shapes(path: str) -> Dict[str, Shaped]:
+def shapes(path: str) -> dict[str, Shaped]:
     """The shapes of a safetensors file's tensors, without reading them. Raises UserError as metadata does."""
     return {name: Shaped(tuple(entry["shape"])) for name, entry in _header(path).items() if name != "__metadata__"}
 
 
-def _header(path: str) -> Dict[str, Any]:
+def _header(path: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
@@ -159,7 +183,7 @@ def _header(path: str) -> Dict[str, Any]:
         raise UserError(f"{path} is no whole safetensors file; remove it and fetch or convert it again") from None
 
 
-def _read_rows(path: str, rows: Mapping[str, Rows]) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
+def _read_rows(path: str, rows: Mapping[str, Rows]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     try:
         with safe_open(path, framework="np") as file:
             tensors = {}
@@ -168,13 +192,15 @@ def _read_rows(path: str, rows: Mapping[str, Rows]) -> Tuple[Dict[str, np.ndarra
                 count, first, last = rows.get(name, (None, None, None))
                 tensors[name] = part[first:last] if [count] == part.get_shape()[:1] else file.get_tensor(name)
     except (SafetensorError, OSError, TypeError) as error:
-        raise UserError(f"{path} is no whole safetensors file of numpy's types ({error}); fetch or convert it "
-                        "again") from None
-    return {name: array.astype(np.float32) if array.dtype == np.float16 else array
-            for name, array in tensors.items()}, metadata(path)
+        raise UserError(
+            f"{path} is no whole safetensors file of numpy's types ({error}); fetch or convert it again"
+        ) from None
+    return {
+        name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in tensors.items()
+    }, metadata(path)
 
 
-def _read_safetensors(path: str) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
+def _read_safetensors(path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     try:
         with open(path, "rb") as file:
             entries = deserialize(file.read())
@@ -204,13 +230,15 @@ class _Ignored:
         pass
 
 
-def read_torch(path: str, entry: Optional[str] = None) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
+def read_torch(path: str, entry: str | None = None) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """As read, of a file of torch.save whatever its name; of a dict with more in it, only the entry that is named."""
     try:
         import torch
     except ModuleNotFoundError:
-        raise UserError(f"{path}: reading a {TORCH[0]} file needs PyTorch; install it, or convert the file to "
-                        "safetensors where PyTorch is installed") from None
+        raise UserError(
+            f"{path}: reading a {TORCH[0]} file needs PyTorch; install it, or convert the file to "
+            "safetensors where PyTorch is installed"
+        ) from None
     try:
         with torch.serialization.safe_globals([(_Ignored, name) for name in BESIDE]):
             content = torch.load(path, map_location="cpu", weights_only=True)
@@ -240,7 +268,7 @@ def read_torch(path: str, entry: Optional[str] = None) -> Tuple[Dict[str, np.nda
     return arrays, metadata
 
 
-def _classes(meta: Any) -> Dict[str, str]:
+def _classes(meta: Any) -> dict[str, str]:
     """Class names and colours as mmsegmentation 0.x (CLASSES) and 1.x (dataset_meta) keep them."""
     meta = meta if isinstance(meta, dict) else {}
     meta = {**meta, **meta["dataset_meta"]} if isinstance(meta.get("dataset_meta"), dict) else meta

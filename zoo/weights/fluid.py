@@ -1,8 +1,9 @@
 """A variable of Paddle 1, or of a later static graph, in a binary file of its own; read without Paddle.
 
-    u32 version 0; u64 levels of detail, for each u64 size and as many bytes; u32 version 0; i32 size of a message of
-    protocol buffers {type = 1; repeated dimension = 2}; the numbers, the last dimension fastest. All little-endian.
+u32 version 0; u64 levels of detail, for each u64 size and as many bytes; u32 version 0; i32 size of a message of
+protocol buffers {type = 1; repeated dimension = 2}; the numbers, the last dimension fastest. All little-endian.
 """
+
 import math
 import struct
 
@@ -11,8 +12,17 @@ import numpy as np
 from data.errors import UserError
 from zoo.weights import ckpt
 
-TYPES = {0: np.bool_, 1: np.int16, 2: np.int32, 3: np.int64, 4: np.float16, 5: np.float32, 6: np.float64, 20: np.uint8,
-         21: np.int8}
+TYPES = {
+    0: np.bool_,
+    1: np.int16,
+    2: np.int32,
+    3: np.int64,
+    4: np.float16,
+    5: np.float32,
+    6: np.float64,
+    20: np.uint8,
+    21: np.int8,
+}
 
 
 def read(path: str) -> np.ndarray:
@@ -39,14 +49,14 @@ def _tensor(content: memoryview) -> np.ndarray:
     if size < 0 or at + size > len(content):
         raise ValueError("it is cut")
     kind, shape = None, []
-    for number, value in ckpt.fields(content[at:at + size]):
+    for number, value in ckpt.fields(content[at : at + size]):
         if number == 1:
             kind = value
         elif number == 2 and isinstance(value, int):
             shape.append(value)
     if kind not in TYPES:
         raise ValueError(f"tensors of type {kind} are not read")
-    flat = np.frombuffer(content[at + size:], TYPES[kind])
+    flat = np.frombuffer(content[at + size :], TYPES[kind])
     if flat.size != math.prod(shape):
         raise ValueError(f"{flat.size} numbers for a tensor of shape {tuple(shape)}")
     return flat.reshape(shape)

@@ -1,9 +1,10 @@
 """Weights trained on ImageNet by other projects, kept as a canonical safetensors file.
 
-    plain   torchvision's ResNets (version 1), with their classifier
-    deep    ResNet-v1c, with three 3x3 convolutions in front: those that mmsegmentation starts from
-    vd      ResNet-vd, whose shortcuts take means too: those that PaddleSeg starts from
+plain   torchvision's ResNets (version 1), with their classifier
+deep    ResNet-v1c, with three 3x3 convolutions in front: those that mmsegmentation starts from
+vd      ResNet-vd, whose shortcuts take means too: those that PaddleSeg starts from
 """
+
 import gzip
 import io
 import os
@@ -12,7 +13,8 @@ import tarfile
 import tempfile
 import urllib.request
 import zlib
-from typing import Any, Collection, Dict, Mapping, NamedTuple, Tuple
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +22,13 @@ from data.errors import UserError
 from zoo.weights import files, layouts
 
 FILES = {
-    "plain": {18: "resnet18-f37072fd.pth", 34: "resnet34-b627a593.pth", 50: "resnet50-0676ba61.pth",
-              101: "resnet101-63fe2227.pth", 152: "resnet152-394f9c45.pth"},
+    "plain": {
+        18: "resnet18-f37072fd.pth",
+        34: "resnet34-b627a593.pth",
+        50: "resnet50-0676ba61.pth",
+        101: "resnet101-63fe2227.pth",
+        152: "resnet152-394f9c45.pth",
+    },
     "deep": {18: "resnet18_v1c-b5776b93.pth", 50: "resnet50_v1c-2cccc1ad.pth", 101: "resnet101_v1c-e67eebb6.pth"},
     "vd": {50: "resnet50_vd_ssld_v2.tar.gz", 101: "resnet101_vd_ssld.tar.gz"},
 }
@@ -29,16 +36,18 @@ FILES = {
 
 class Source(NamedTuple):
     """Of one kind of files."""
+
     url: str
-    names: str   # an origin of names.py
+    names: str  # an origin of names.py
     origin: str  # in words
     ending: str  # of the canonical file's name
 
 
 SOURCES = {
     "plain": Source("https://download.pytorch.org/models/", "torchvision", "torchvision IMAGENET1K_V1", "imagenet"),
-    "deep": Source("https://download.openmmlab.com/pretrain/third_party/", "mmseg", "open-mmlab resnet_v1c",
-                   "v1c_imagenet"),
+    "deep": Source(
+        "https://download.openmmlab.com/pretrain/third_party/", "mmseg", "open-mmlab resnet_v1c", "v1c_imagenet"
+    ),
     "vd": Source("https://bj.bcebos.com/paddleseg/dygraph/", "paddleseg", "PaddleSeg resnet_vd_ssld", "vd_imagenet"),
 }
 RESNET = ("conv", "bn", "layer")  # how the names of a ResNet without its classifier begin
@@ -53,15 +62,17 @@ def kind(arch: Any) -> str:
     return getattr(arch, "stem", "plain")
 
 
-def find(depth: int, folder: str = "weights", kind: str = "plain") -> Tuple[str, str]:
+def find(depth: int, folder: str = "weights", kind: str = "plain") -> tuple[str, str]:
     """The path of the canonical file of ResNet-<depth>, and in words where the weights come from.
 
     Looks for it in the folder, else for the published file there, else fetches that one; converts it once.
     Raises UserError if it can be had nowhere or its hash is wrong.
     """
     if depth not in FILES[kind]:
-        raise UserError(f"model.pretrained: there are ImageNet weights of this kind ({kind}) for "
-                        f"ResNet-{', -'.join(map(str, FILES[kind]))} alone; give -o model.pretrained=null")
+        raise UserError(
+            f"model.pretrained: there are ImageNet weights of this kind ({kind}) for "
+            f"ResNet-{', -'.join(map(str, FILES[kind]))} alone; give -o model.pretrained=null"
+        )
     path = os.path.join(folder, f"resnet{depth}_{SOURCES[kind].ending}.safetensors")
     if not os.path.exists(path):
         source = os.path.join(folder, FILES[kind][depth])
@@ -71,7 +82,7 @@ def find(depth: int, folder: str = "weights", kind: str = "plain") -> Tuple[str,
     return path, files.metadata(path).get("origin", "a file device_batch by hand")
 
 
-def named(tensors: Mapping[str, np.ndarray], net: Collection[str]) -> Dict[str, np.ndarray]:
+def named(tensors: Mapping[str, np.ndarray], net: Collection[str]) -> dict[str, np.ndarray]:
     """The tensors by the names of a net: below `backbone.` if the net has its ResNet there."""
     prefix = "backbone." if "backbone.conv1.weight" in net else ""
     return {name if name.startswith("fc.") else prefix + name: tensor for name, tensor in tensors.items()}
@@ -100,7 +111,8 @@ def _fetch(path: str, address: str) -> None:
         except OSError as error:  # URLError and time-outs are OSErrors
             raise UserError(
                 f"{name} cannot be fetched ({error}). Place {address + name} as {path}, or start from random weights "
-                "with -o model.pretrained=null") from None
+                "with -o model.pretrained=null"
+            ) from None
         _check(temporary, name, f"the download of {address + name} is not kept; try again")
 
 
@@ -118,7 +130,7 @@ def _convert(source: str, path: str, kind: str) -> None:
             raise
 
 
-def _packed(path: str, remedy: str) -> Dict[str, np.ndarray]:
+def _packed(path: str, remedy: str) -> dict[str, np.ndarray]:
     """The tensors of the one .pdparams in a .tar.gz."""
     try:
         with gzip.open(path) as whole:

@@ -1,6 +1,7 @@
 """Tensors of other projects to the zoo's and back: names by names.py, and all that is more than a name."""
+
 import re
-from typing import Dict, List, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -8,18 +9,18 @@ from data.errors import UserError
 from zoo.weights.names import COUNTER, block_count, canonical_name, is_state
 
 PADDLE = ("paddle_vision", "paddleclas", "paddlevideo", "plsc", "plsc2")  # their linear layers are (inputs, outputs)
-EPSILON = 1e-5            # of every batch normalisation here
+EPSILON = 1e-5  # of every batch normalisation here
 MINDSPORE_EPSILON = 1e-4  # of mindspore-ai/models'
 DISTANCE = "measured on a ResNet-50: logits up to 0.09 apart, at a standard deviation of 0.27"
 
 
-def to_canonical(tensors: Mapping[str, np.ndarray], origin: str) -> Dict[str, np.ndarray]:
+def to_canonical(tensors: Mapping[str, np.ndarray], origin: str) -> dict[str, np.ndarray]:
     """The tensors by canonical name and in canonical layout, without what only training needs.
 
     Raises UserError if two get the same name.
     """
-    result: Dict[str, np.ndarray] = {}
-    source: Dict[str, str] = {}
+    result: dict[str, np.ndarray] = {}
+    source: dict[str, str] = {}
     blocks = block_count(tensors)
     for old, tensor in tensors.items():
         if is_state(old, tensors, origin):
@@ -37,18 +38,21 @@ def to_canonical(tensors: Mapping[str, np.ndarray], origin: str) -> Dict[str, np
     return result
 
 
-def to_torchvision(tensors: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+def to_torchvision(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Canonical tensors by torchvision's names, with the counters that its strict load asks for.
 
     Raises UserError for a net with non-local blocks, which torchvision does not have.
     """
     _refuse_non_local(tensors, "torchvision")
-    counters = {re.sub("running_var$", COUNTER, name): np.zeros((), np.int64)
-                for name in tensors if name.endswith("running_var")}
+    counters = {
+        re.sub("running_var$", COUNTER, name): np.zeros((), np.int64)
+        for name in tensors
+        if name.endswith("running_var")
+    }
     return {**tensors, **counters}
 
 
-def to_paddle(tensors: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+def to_paddle(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Canonical tensors by the names and in the layout of paddle.vision. Raises UserError for non-local blocks."""
     _refuse_non_local(tensors, "paddle.vision")
     ending = {"running_mean": "_mean", "running_var": "_variance"}
@@ -59,29 +63,37 @@ def to_paddle(tensors: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
     return result
 
 
-def without_spare_class(tensors: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+def without_spare_class(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A classifier of 1001 ImageNet classes without the last: mindspore-ai/models trains one that no image has."""
     return {name: tensor[:1000] if name.startswith("fc.") else tensor for name, tensor in tensors.items()}
 
 
-def notes(origin: str, bottleneck: bool) -> List[str]:
+def notes(origin: str, bottleneck: bool) -> list[str]:
     """What a user should know about weights of this origin that fit and still do not compute the same."""
     if origin == "mindcv":
-        return ["mindcv pads the stem's pool at the right and at the bottom alone, the zoo's net on all sides "
-                f"({DISTANCE}): the accuracy will differ slightly"]
+        return [
+            "mindcv pads the stem's pool at the right and at the bottom alone, the zoo's net on all sides "
+            f"({DISTANCE}): the accuracy will differ slightly"
+        ]
     if origin == "mindspore" and bottleneck:
-        return ["this net of mindspore-ai/models pads convolutions and pool of stride 2 at the right and at the bottom "
-                f"first, the zoo's on all sides ({DISTANCE}): the accuracy will differ slightly"]
+        return [
+            "this net of mindspore-ai/models pads convolutions and pool of stride 2 at the right and at the bottom "
+            f"first, the zoo's on all sides ({DISTANCE}): the accuracy will differ slightly"
+        ]
     if origin == "paddleseg":
-        return ["PaddleSeg's nets want pixels with another mean and deviation than ImageNet's: give the run "
-                "-o data.mean=[0.5,0.5,0.5] -o data.std=[0.5,0.5,0.5]"]
+        return [
+            "PaddleSeg's nets want pixels with another mean and deviation than ImageNet's: give the run "
+            "-o data.mean=[0.5,0.5,0.5] -o data.std=[0.5,0.5,0.5]"
+        ]
     if origin == "plsc":
-        return ["PLSC's nets want pixels as (x - 127.5) / 128: give the run -o data.normalisation=plsc, or convert "
-                "with -o variant=insightface, which moves this into the weights"]
+        return [
+            "PLSC's nets want pixels as (x - 127.5) / 128: give the run -o data.normalisation=plsc, or convert "
+            "with -o variant=insightface, which moves this into the weights"
+        ]
     return []
 
 
-def _move_epsilon(tensors: Dict[str, np.ndarray], source: Mapping[str, str]) -> None:
+def _move_epsilon(tensors: dict[str, np.ndarray], source: Mapping[str, str]) -> None:
     """Move the difference of both epsilons into the running variance: the same function in evaluation.
 
     In its nets of two convolutions per block those inside the blocks alone (bn1d, bn2d) have the larger one.
@@ -98,7 +110,7 @@ def _refuse_non_local(tensors: Mapping[str, np.ndarray], project: str) -> None:
             raise UserError(f"{project}'s ResNet has no non-local blocks, so it cannot hold {name}")
 
 
-def _add_missing_biases(tensors: Dict[str, np.ndarray]) -> None:
+def _add_missing_biases(tensors: dict[str, np.ndarray]) -> None:
     """mmaction2's output convolution of a non-local block has no bias, ours has: 0 is the same function."""
     for name in [name for name in tensors if name.endswith(".nl.out.weight")]:
-        tensors.setdefault(name[:-len("weight")] + "bias", np.zeros(tensors[name].shape[0], np.float32))
+        tensors.setdefault(name[: -len("weight")] + "bias", np.zeros(tensors[name].shape[0], np.float32))

@@ -1,6 +1,8 @@
 """Do these tensors fill that net exactly? The one comparison behind every strict load."""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Mapping, Sequence, Tuple
+from typing import Any
 
 SHOWN = 10  # names per list of the report
 
@@ -8,10 +10,11 @@ SHOWN = 10  # names per list of the report
 @dataclass(frozen=True)
 class Report:
     """Names by what became of them; str() is the text for the user, a line per name."""
-    matched: Tuple[str, ...]
-    missing: Tuple[str, ...]     # wanted, not there
-    unexpected: Tuple[str, ...]  # there, not wanted
-    wrong_shape: Tuple[Tuple[str, Tuple[int, ...], Tuple[int, ...]], ...]  # name, shape there, shape wanted
+
+    matched: tuple[str, ...]
+    missing: tuple[str, ...]  # wanted, not there
+    unexpected: tuple[str, ...]  # there, not wanted
+    wrong_shape: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]  # name, shape there, shape wanted
 
     @property
     def complete(self) -> bool:
@@ -21,8 +24,9 @@ class Report:
         lines = [f"  {len(self.matched)} tensors match"]
         lines += _listing("missing", self.missing)
         lines += _listing("unexpected", self.unexpected)
-        lines += _listing("of another shape", [f"{name}: {there}, the net wants {wanted}"
-                                               for name, there, wanted in self.wrong_shape])
+        lines += _listing(
+            "of another shape", [f"{name}: {there}, the net wants {wanted}" for name, there, wanted in self.wrong_shape]
+        )
         return "\n".join(lines)
 
 

@@ -12,8 +12,10 @@
 
 Those of DeepLabV3+ are in segmentation.py, those of ArcFace in faces.py; what differs beside the names, in layouts.py.
 """
+
 import re
-from typing import Iterable, List, Match
+from collections.abc import Iterable
+from re import Match
 
 from data.errors import UserError
 from zoo.weights import faces, segmentation
@@ -38,13 +40,17 @@ def paddlevideo_block(match: Match) -> str:
 
 
 PADDLE_NORM = ((r"\._mean$", ".running_mean"), (r"\._variance$", ".running_var"))
-MINDSPORE_NORM = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"), (r"\.moving_mean$", ".running_mean"),
-                  (r"\.moving_variance$", ".running_var"))
+MINDSPORE_NORM = (
+    (r"\.gamma$", ".weight"),
+    (r"\.beta$", ".bias"),
+    (r"\.moving_mean$", ".running_mean"),
+    (r"\.moving_variance$", ".running_var"),
+)
 RULES = {
     "torchvision": (),
     "mit": (
         (r"^(module\.)?(base_model\.)?", ""),
-        (r"^new_fc\.", "fc."),                          # with a dropout of 0 it is base_model.fc
+        (r"^new_fc\.", "fc."),  # with a dropout of 0 it is base_model.fc
         (r"\bnl\.(g|phi)\.0\.", r"nl.\1."),
         (r"\bnl\.W\.0\.", "nl.out."),
         (r"\bnl\.W\.1\.", "nl.bn."),
@@ -61,7 +67,8 @@ RULES = {
         (r"\bconv(\d)\.bn\.", r"bn\1."),
     ),
     "paddle_vision": PADDLE_NORM,
-    "paddleclas": PADDLE_NORM + (
+    "paddleclas": PADDLE_NORM
+    + (
         (r"^stem\.0\.conv\.", "conv1."),
         (r"^stem\.0\.bn\.", "bn1."),
         (r"\bshort\.conv\.", "downsample.0."),
@@ -69,7 +76,8 @@ RULES = {
         (r"^(blocks\.\d+\.)conv(\d)\.conv\.", one_up),
         (r"^(blocks\.\d+\.)conv(\d)\.bn\.", norm_one_up),
     ),
-    "paddlevideo": PADDLE_NORM + (
+    "paddlevideo": PADDLE_NORM
+    + (
         (r"^(backbone|head)\.", ""),
         (r"^conv\._conv\.", "conv1."),
         (r"^conv\._batch_norm\.", "bn1."),
@@ -79,19 +87,21 @@ RULES = {
         (r"^(layer\d\.\d+\.)conv(\d)\._conv\.", one_up),
         (r"^(layer\d\.\d+\.)conv(\d)\._batch_norm\.", norm_one_up),
     ),
-    "mindspore": MINDSPORE_NORM + (
+    "mindspore": MINDSPORE_NORM
+    + (
         (r"\bdown_sample_layer\.", "downsample."),
-        (r"\bbn(\d)d\.", r"bn\1."),                     # so called in blocks of two convolutions
+        (r"\bbn(\d)d\.", r"bn\1."),  # so called in blocks of two convolutions
         (r"^end_point\.", "fc."),
     ),
-    "mindcv": MINDSPORE_NORM + (
+    "mindcv": MINDSPORE_NORM
+    + (
         (r"\bdown_sample\.", "downsample."),
         (r"^classifier\.", "fc."),
     ),
     "mmseg": segmentation.MMSEG,
     "paddleseg": PADDLE_NORM + segmentation.PADDLESEG,
     "insightface": faces.INSIGHTFACE,
-    "plsc": (),                                         # all in faces.plsc_names
+    "plsc": (),  # all in faces.plsc_names
     "plsc2": PADDLE_NORM + ((r"\._weight$", ".weight"),),
     "canonical": (),
 }
@@ -155,7 +165,7 @@ def staged(match: Match, blocks: int) -> str:
 def block_count(names: Iterable[str]) -> int:
     """How many blocks the layers numbered through in these names make: 0 if none are."""
     names = list(names)
-    numbers: List[int] = [int(found[1]) for found in (re.match(r"blocks\.(\d+)\.", name) for name in names) if found]
+    numbers: list[int] = [int(found[1]) for found in (re.match(r"blocks\.(\d+)\.", name) for name in names) if found]
     return max(numbers, default=-1) + 1 or faces.block_count(names)
 
 

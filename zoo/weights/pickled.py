@@ -3,9 +3,11 @@
 A pickle is a small program: it names functions, which loading calls. Here every name but the few that arrays and
 dicts need is refused, and those few are answered with the stand-ins below; numpy's own are never reached.
 """
+
 import math
 import pickle
-from typing import Any, Callable, Dict, Optional
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -13,22 +15,24 @@ from data.errors import UserError
 
 NESTED = ("state_dict", "model")  # where a checkpoint with more in it keeps the tensors
 TYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
-BFLOAT16 = np.dtype("u2")         # numpy has no bfloat16, so Paddle saves its bits; its nets hold no other uint16
+BFLOAT16 = np.dtype("u2")  # numpy has no bfloat16, so Paddle saves its bits; its nets hold no other uint16
 REMEDY = "load it in Paddle and save the state_dict of the net alone with paddle.save"
 
 
-def read(path: str) -> Dict[str, np.ndarray]:
+def read(path: str) -> dict[str, np.ndarray]:
     """The tensors of a file by name; 16-bit floats come back as float32. Raises UserError naming the file."""
     try:
         with open(path, "rb") as file:
             content = _Reader(file).load()
     except Exception as error:  # a broken pickle raises almost anything
         reason = str(error).strip().split("\n")[0]
-        raise UserError(f"{path} is not read: it is broken, or holds more than numpy arrays, which would mean running "
-                        f"code from it ({type(error).__name__}: {reason}). Fetch it again; if you trust it, {REMEDY}"
-                        ) from None
-    content = next((content[key] for key in NESTED if isinstance(content, dict) and isinstance(content.get(key), dict)),
-                   content)
+        raise UserError(
+            f"{path} is not read: it is broken, or holds more than numpy arrays, which would mean running "
+            f"code from it ({type(error).__name__}: {reason}). Fetch it again; if you trust it, {REMEDY}"
+        ) from None
+    content = next(
+        (content[key] for key in NESTED if isinstance(content, dict) and isinstance(content.get(key), dict)), content
+    )
     if not isinstance(content, dict) or not content:
         raise UserError(f"{path} holds no named tensors but a {type(content).__name__}; {REMEDY}")
     return {name: _tensor(path, name, value) for name, value in content.items() if not str(name).endswith("@@")}
@@ -48,10 +52,11 @@ def _tensor(path: str, name: Any, value: Any) -> np.ndarray:
 
 class _Array:
     """What the file rebuilds in place of a numpy array; `array` is set when its bytes have come."""
+
     __slots__ = ("array",)
 
     def __init__(self):
-        self.array: Optional[np.ndarray] = None
+        self.array: np.ndarray | None = None
 
     def __setstate__(self, state: Any) -> None:
         _, shape, kind, fortran, content = state
@@ -68,6 +73,7 @@ class _Array:
 
 class _Type:
     """What the file rebuilds in place of a numpy dtype."""
+
     __slots__ = ("dtype",)
 
     def __init__(self, name: Any, *_):
@@ -83,6 +89,7 @@ class _Type:
 
 class _Known:
     """A name the file may use, callable and nothing else: no class to subclass, no attributes to set."""
+
     __slots__ = ("function",)
 
     def __init__(self, function: Callable):
@@ -119,7 +126,7 @@ def _empty(*arguments: Any) -> bytes:
     return b""
 
 
-def _ordered(*pairs: Any) -> Dict:
+def _ordered(*pairs: Any) -> dict:
     if pairs:
         raise ValueError("an OrderedDict in an unknown form")
     return {}
@@ -128,7 +135,7 @@ def _ordered(*pairs: Any) -> Dict:
 KNOWN = {
     ("numpy", "ndarray"): _Known(_no_call),
     ("numpy", "dtype"): _Known(_Type),
-    ("numpy.core.multiarray", "_reconstruct"): _Known(_reconstruct),   # numpy 1
+    ("numpy.core.multiarray", "_reconstruct"): _Known(_reconstruct),  # numpy 1
     ("numpy._core.multiarray", "_reconstruct"): _Known(_reconstruct),  # numpy 2
     ("_codecs", "encode"): _Known(_encode),
     ("collections", "OrderedDict"): _Known(_ordered),

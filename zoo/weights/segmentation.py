@@ -6,7 +6,9 @@
 
 Layouts do not differ. The rules hold for the backbones alone too, which ImageNet weights are: without `backbone.`
 """
-from typing import Iterable, Match, Optional
+
+from collections.abc import Iterable
+from re import Match
 
 
 def stem_layer(match: Match) -> str:
@@ -26,7 +28,7 @@ def vd_layer(match: Match) -> str:
 
 HALVES = (
     (r"\bdepthwise_conv\.", "depthwise."),
-    (r"\bp(oin|ion)twise_conv\.", "pointwise."),       # PaddleSeg spells it piontwise
+    (r"\bp(oin|ion)twise_conv\.", "pointwise."),  # PaddleSeg spells it piontwise
 )
 MMSEG = (
     (r"^module\.", ""),
@@ -56,7 +58,7 @@ PADDLESEG = (
 ) + HALVES
 
 
-def detect(names: Iterable[str]) -> Optional[str]:
+def detect(names: Iterable[str]) -> str | None:
     """Which of these projects wrote the names; None if none of them."""
     names = list(names)
     if any(name.startswith(("decode_head.", "module.decode_head.")) for name in names):

@@ -3,20 +3,21 @@
 A training sample is mmsegmentation's (1.2.2, its Cityscapes recipes): random scale, random crop that is drawn again
 while one class fills it, mirror, photometric distortion, padding; resizing is OpenCV's.
 """
+
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
 
-from data.formats import images, masks
-from data.transforms import photometric
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
 from data.errors import BadSample, UserError
+from data.formats import images, masks
 from data.formats.palette import IGNORED
 from data.stream import Loading
+from data.transforms import photometric
 
 REDRAWS = 10  # of a crop that one class fills; the last one is taken as it is
 
@@ -26,18 +27,19 @@ cv2.setNumThreads(1)  # one sample per thread: the stream brings the parallelism
 @dataclass(frozen=True)
 class SceneSettings(Loading):
     """What the `data:` sections of recipes on pictures with masks have in common. Sizes are (height, width)."""
+
     root: str = "datasets/scenes"
-    crop: Tuple[int, int] = (512, 1024)   # of the training pictures, padded where they are smaller
-    base_size: Optional[Tuple[int, int]] = None  # scales count from it, evaluation fits into it; the picture's own size
-    scale: Tuple[float, float] = (0.5, 2.0)  # of the training pictures, uniform
-    max_share: float = 0.75               # a crop is drawn again while one class has this share of it; 1: never
-    flip: bool = True                     # mirror half of the training pictures
-    photometric: bool = True              # change brightness, contrast, saturation and hue in training
-    eval_scales: Tuple[float, ...] = (1.0,)  # an evaluation sees every picture at these scales
-    mean: Tuple[float, float, float] = IMAGENET_MEAN
-    std: Tuple[float, float, float] = IMAGENET_STD
-    checked_masks: int = 40               # of each split, read before a run starts
-    void_masks: bool = False              # whether a mask may hold nothing but 0 and 255
+    crop: tuple[int, int] = (512, 1024)  # of the training pictures, padded where they are smaller
+    base_size: tuple[int, int] | None = None  # scales count from it, evaluation fits into it; the picture's own size
+    scale: tuple[float, float] = (0.5, 2.0)  # of the training pictures, uniform
+    max_share: float = 0.75  # a crop is drawn again while one class has this share of it; 1: never
+    flip: bool = True  # mirror half of the training pictures
+    photometric: bool = True  # change brightness, contrast, saturation and hue in training
+    eval_scales: tuple[float, ...] = (1.0,)  # an evaluation sees every picture at these scales
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+    checked_masks: int = 40  # of each split, read before a run starts
+    void_masks: bool = False  # whether a mask may hold nothing but 0 and 255
 
     def __post_init__(self):
         super().__post_init__()
@@ -60,7 +62,7 @@ class SceneSettings(Loading):
             raise ValueError("checked_masks: must be at least 1")
 
     @property
-    def eval_images(self) -> Tuple[str, ...]:
+    def eval_images(self) -> tuple[str, ...]:
         """Names of the pictures of an evaluation's sample, one for each of eval_scales."""
         return ("image",) + tuple(f"image_{ratio:g}" for ratio in self.eval_scales[1:])
 
@@ -72,10 +74,18 @@ class Scenes:
     per scale, `image`, `image_0.5` ..., and last `label` of the picture's own size; the shapes are the first sample's,
     and others may differ.
     """
+
     views = 1
 
-    def __init__(self, settings: SceneSettings, pairs: Sequence[masks.Pair], classes: Tuple[str, ...],
-                 code: masks.LabelMap, training: bool, notes: Tuple[str, ...] = ()):
+    def __init__(
+        self,
+        settings: SceneSettings,
+        pairs: Sequence[masks.Pair],
+        classes: tuple[str, ...],
+        code: masks.LabelMap,
+        training: bool,
+        notes: tuple[str, ...] = (),
+    ):
         self.settings, self.classes, self.code, self.training, self.notes = settings, classes, code, training, notes
         # Arrays: every reader process gets a copy, and many small objects travel slowly.
         self.pictures, self.masks = (np.array([os.fsencode(path) for path in paths]) for paths in zip(*pairs))
@@ -87,7 +97,7 @@ class Scenes:
     def name(self, index: int) -> str:
         return self._names(index)[0]
 
-    def sample(self, index: int, rng: np.random.Generator) -> Dict[str, np.ndarray]:
+    def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Read one picture and its mask, and scale and (in training) augment them. Raises BadSample."""
         picture, mask = self._paths(index)
         image, label = read_picture(picture), masks.labels(mask, self.code)
@@ -99,7 +109,7 @@ class Scenes:
         views = {name: fitted(image, s.base_size, ratio) for name, ratio in zip(s.eval_images, s.eval_scales)}
         return {**views, "label": label}
 
-    def describe_files(self) -> List[str]:
+    def describe_files(self) -> list[str]:
         """One line per sample, `picture mask size size`, the sizes in bytes (-1 if missing)."""
         lines = []
         for index in range(len(self)):
@@ -107,18 +117,17 @@ class Scenes:
             lines.append(" ".join(self._names(index) + list(map(str, sizes))))
         return lines
 
-    def _names(self, index: int) -> List[str]:
+    def _names(self, index: int) -> list[str]:
         return [os.fsdecode(bytes(paths[index])) for paths in (self.pictures, self.masks)]
 
-    def _paths(self, index: int) -> List[str]:
+    def _paths(self, index: int) -> list[str]:
         return [os.path.join(self.settings.root, name) for name in self._names(index)]
 
-    def _training_fields(self) -> Tuple[Field, ...]:
+    def _training_fields(self) -> tuple[Field, ...]:
         s = self.settings
-        return (Field("image", s.crop + (3,), "uint8", s.mean, s.std),
-                Field("label", s.crop, "uint8", missing=IGNORED))
+        return (Field("image", s.crop + (3,), "uint8", s.mean, s.std), Field("label", s.crop, "uint8", missing=IGNORED))
 
-    def _evaluation_fields(self) -> Tuple[Field, ...]:
+    def _evaluation_fields(self) -> tuple[Field, ...]:
         s, path = self.settings, self._paths(0)[0]
         try:
             with images.open_image(path) as image:
@@ -127,7 +136,8 @@ class Scenes:
             raise UserError(f"{path}: {error}; an evaluation needs every picture, mend or remove it") from None
         sizes = [fit(own, s.base_size, ratio) for ratio in s.eval_scales]
         return tuple(Field(name, size + (3,), "uint8", s.mean, s.std) for name, size in zip(s.eval_images, sizes)) + (
-            Field("label", own, "uint8", missing=IGNORED),)
+            Field("label", own, "uint8", missing=IGNORED),
+        )
 
 
 def read_picture(path: str) -> np.ndarray:
@@ -139,7 +149,7 @@ def read_picture(path: str) -> np.ndarray:
         return np.asarray(images.rgb(image))
 
 
-def fit(size: Tuple[int, int], base: Optional[Tuple[int, int]], ratio: float) -> Tuple[int, int]:
+def fit(size: tuple[int, int], base: tuple[int, int] | None, ratio: float) -> tuple[int, int]:
     """The largest (height, width) of the same proportions that fits into base * ratio, long side in long side.
 
     Without a base it is size * ratio.
@@ -151,18 +161,19 @@ def fit(size: Tuple[int, int], base: Optional[Tuple[int, int]], ratio: float) ->
     return max(1, int(size[0] * factor + 0.5)), max(1, int(size[1] * factor + 0.5))
 
 
-def fitted(image: np.ndarray, base: Optional[Tuple[int, int]], ratio: float) -> np.ndarray:
+def fitted(image: np.ndarray, base: tuple[int, int] | None, ratio: float) -> np.ndarray:
     """A picture (H, W, 3) as an evaluation shows it to the net: fitted into base * ratio, or its own size * ratio."""
     return _resized(image, fit(image.shape[:2], base, ratio), cv2.INTER_LINEAR)
 
 
-def augment(image: np.ndarray, label: np.ndarray, s: SceneSettings,
-            rng: np.random.Generator) -> Tuple[np.ndarray, np.ndarray]:
+def augment(
+    image: np.ndarray, label: np.ndarray, s: SceneSettings, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """A picture and its label, both (H, W), as a training sample of size `crop`."""
     size = fit(label.shape, s.base_size, rng.uniform(*s.scale))
     image, label = _resized(image, size, cv2.INTER_LINEAR), _resized(label, size, cv2.INTER_NEAREST)
     top, left = corner(label, s.crop, s.max_share, rng)
-    image, label = (part[top:top + s.crop[0], left:left + s.crop[1]] for part in (image, label))
+    image, label = (part[top : top + s.crop[0], left : left + s.crop[1]] for part in (image, label))
     if s.flip and rng.random() < 0.5:
         image, label = cv2.flip(image, 1), cv2.flip(label, 1)
     if s.photometric:
@@ -171,12 +182,12 @@ def augment(image: np.ndarray, label: np.ndarray, s: SceneSettings,
     return _padded(image, s.crop, [round(255 * mean) for mean in s.mean]), _padded(label, s.crop, [IGNORED])
 
 
-def corner(label: np.ndarray, crop: Tuple[int, int], max_share: float, rng: np.random.Generator) -> Tuple[int, int]:
+def corner(label: np.ndarray, crop: tuple[int, int], max_share: float, rng: np.random.Generator) -> tuple[int, int]:
     """(top, left) of a crop, uniform; drawn again while it shows no class or one that has a share of `max_share`."""
     room = [max(side - kept, 0) + 1 for side, kept in zip(label.shape, crop)]
     top, left = rng.integers(room)
     for _ in range(REDRAWS if max_share < 1 else 0):
-        part = label[top:top + crop[0], left:left + crop[1]]
+        part = label[top : top + crop[0], left : left + crop[1]]
         pixels = np.bincount(part.ravel(), minlength=256)[:IGNORED]
         if pixels.max() < max_share * pixels.sum():
             break
@@ -184,11 +195,11 @@ def corner(label: np.ndarray, crop: Tuple[int, int], max_share: float, rng: np.r
     return int(top), int(left)
 
 
-def _resized(image: np.ndarray, size: Tuple[int, int], how: int) -> np.ndarray:
+def _resized(image: np.ndarray, size: tuple[int, int], how: int) -> np.ndarray:
     return cv2.resize(image, size[::-1], interpolation=how)
 
 
-def _padded(image: np.ndarray, size: Tuple[int, int], value: Sequence[int]) -> np.ndarray:
+def _padded(image: np.ndarray, size: tuple[int, int], value: Sequence[int]) -> np.ndarray:
     """A copy of at least this size, filled at the bottom and on the right."""
     bottom, right = (max(side - own, 0) for side, own in zip(size, image.shape))
     return cv2.copyMakeBorder(image, 0, bottom, 0, right, cv2.BORDER_CONSTANT, value=value)

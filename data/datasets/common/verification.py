@@ -1,20 +1,22 @@
 """Pairs of faces to verify: read from .bin files, told by text files, or drawn from identities held out of training."""
+
 import hashlib
 import math
 import os
-from typing import Dict, List, NamedTuple, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from data.formats import images
 from data.errors import UserError
+from data.formats import images
 from data.formats.face_bin import read_bin
 from data.formats.face_files import Files
 from data.formats.face_packs import Records
 
-FOLDS = 10        # of the usual protocol, so fewer pairs are no set
-SEED = 2026       # of drawn pairs
-ATTEMPTS = 20     # draws per wanted pair, since some come out twice
+FOLDS = 10  # of the usual protocol, so fewer pairs are no set
+SEED = 2026  # of drawn pairs
+ATTEMPTS = 20  # draws per wanted pair, since some come out twice
 HELD_OUT = "held_out"
 
 
@@ -34,33 +36,38 @@ class Packed:
         return f"{self.file} picture {index}"
 
     def picture(self, index: int) -> bytes:
-        return self.content[self.ends[index]:self.ends[index + 1]].tobytes()
+        return self.content[self.ends[index] : self.ends[index + 1]].tobytes()
 
-    def describe(self) -> List[str]:
+    def describe(self) -> list[str]:
         """Name and md5 of the file."""
         return [f"{self.file} {self.digest}"]
 
 
 class PairSet(NamedTuple):
     """Pairs of pictures of one source, in the order of their folds."""
+
     name: str
-    source: Union[Packed, Files, Records]
+    source: Packed | Files | Records
     pairs: np.ndarray  # int64 (P, 2), numbers of pictures
-    same: np.ndarray   # int64 (P,), 1 where both show one person
+    same: np.ndarray  # int64 (P,), 1 where both show one person
 
 
-def open_sets(root: str, entries: Sequence[str]) -> Tuple[PairSet, ...]:
+def open_sets(root: str, entries: Sequence[str]) -> tuple[PairSet, ...]:
     """The verification sets of these names: .bin files, or text files of pairs; the ending .bin may be left out.
 
     Raises UserError naming file and line.
     """
-    sets: Dict[str, PairSet] = {}
+    sets: dict[str, PairSet] = {}
     for entry in entries:
-        path = next((path for path in (os.path.join(root, entry), os.path.join(root, f"{entry}.bin"))
-                     if os.path.isfile(path)), None)
+        path = next(
+            (path for path in (os.path.join(root, entry), os.path.join(root, f"{entry}.bin")) if os.path.isfile(path)),
+            None,
+        )
         if path is None:
-            raise UserError(f"data.verification: there is no {entry} in {root}; name .bin files or lists of pairs "
-                            "there, or none at all: then identities are held out of the training set (data.val_fraction)")
+            raise UserError(
+                f"data.verification: there is no {entry} in {root}; name .bin files or lists of pairs "
+                "there, or none at all: then identities are held out of the training set (data.val_fraction)"
+            )
         found = _packed(path) if path.endswith(".bin") else _listed(path)
         if len(found.same) < FOLDS:
             raise UserError(f"{path}: {len(found.same)} pairs, but an accuracy of {FOLDS} folds needs {FOLDS} at least")
@@ -70,7 +77,7 @@ def open_sets(root: str, entries: Sequence[str]) -> Tuple[PairSet, ...]:
     return tuple(sets.values())
 
 
-def draw(source: Union[Files, Records], rows: np.ndarray, labels: np.ndarray, count: int) -> PairSet:
+def draw(source: Files | Records, rows: np.ndarray, labels: np.ndarray, count: int) -> PairSet:
     """About `count` different pairs, same and different persons in turn, of the pictures `rows` of a source.
 
     Identities are drawn uniformly, then their pictures; always the same for the same pictures. Raises UserError if
@@ -89,14 +96,16 @@ def draw(source: Union[Files, Records], rows: np.ndarray, labels: np.ndarray, co
         different = _distinct(rows[order[starts[who] + rng.integers(sizes[who])]], count // 2)
     each = min(len(same), len(different))
     if 2 * each < FOLDS:
-        raise UserError(f"the {len(sizes)} identities that are held out of training give only {each} pairs of one "
-                        "person and of two; raise data.val_fraction, or name verification sets with "
-                        "-o data.verification=[lfw.bin]")
+        raise UserError(
+            f"the {len(sizes)} identities that are held out of training give only {each} pairs of one "
+            "person and of two; raise data.val_fraction, or name verification sets with "
+            "-o data.verification=[lfw.bin]"
+        )
     pairs = np.stack([same[:each], different[:each]], 1).reshape(-1, 2)
     return PairSet(HELD_OUT, source, pairs, np.tile(np.array([1, 0]), each))
 
 
-def _two(rng: np.random.Generator, sizes: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+def _two(rng: np.random.Generator, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two different numbers below each of the sizes, which are at least 2."""
     first = rng.integers(sizes)
     return first, (first + 1 + rng.integers(sizes - 1)) % sizes
@@ -125,8 +134,11 @@ def _listed(path: str) -> PairSet:
     """LFW's pairs.txt (`name 1 4`, `name 1 other 2`, pictures name/name_0001.jpg) or lines `path path 0|1`."""
     try:
         with open(path, encoding="utf-8-sig") as file:
-            lines = [(number, line.strip().split("\t" if "\t" in line else None))
-                     for number, line in enumerate(file, 1) if line.strip()]
+            lines = [
+                (number, line.strip().split("\t" if "\t" in line else None))
+                for number, line in enumerate(file, 1)
+                if line.strip()
+            ]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot read these pairs: {error}") from None
     root, read = os.path.dirname(path), _told
@@ -149,7 +161,7 @@ def _listed(path: str) -> PairSet:
     return PairSet(name, source, _two_by_two(len(same)), np.array(same, np.int64))
 
 
-def _lfw(words: Sequence[str]) -> Tuple[Tuple[str, str], int]:
+def _lfw(words: Sequence[str]) -> tuple[tuple[str, str], int]:
     """The two pictures of a line of LFW, without their ending, and 1 for one person."""
     same = len(words) == 3
     if same:
@@ -160,7 +172,7 @@ def _lfw(words: Sequence[str]) -> Tuple[Tuple[str, str], int]:
     return (f"{one}/{one}_{int(first):04d}", f"{other}/{other}_{int(second):04d}"), int(same)
 
 
-def _told(words: Sequence[str]) -> Tuple[Tuple[str, str], int]:
+def _told(words: Sequence[str]) -> tuple[tuple[str, str], int]:
     if len(words) != 3 or words[2] not in ("0", "1"):
         raise ValueError("expected `path path 1` for one person, 0 for two, with tabs between if a path holds blanks")
     return (words[0], words[1]), int(words[2])

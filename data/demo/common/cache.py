@@ -1,12 +1,14 @@
 """Sets that the program makes itself: whole or not there, and never mixed up with anything else."""
+
 import json
 import os
 import shutil
-from typing import Any, Callable, Dict
+from collections.abc import Callable
+from typing import Any
 
 from data.errors import UserError
 
-Recipe = Dict[str, Any]  # what a made set was made by, kept in a JSON file beside it
+Recipe = dict[str, Any]  # what a made set was made by, kept in a JSON file beside it
 
 
 def write(root: str, name: str, recipe: Recipe, fill: Callable[[str], None]) -> None:
@@ -32,8 +34,12 @@ def check(root: str, name: str, recipe: Recipe) -> None:
         with open(os.path.join(root, f"{name}.json"), encoding="utf-8") as file:
             made = json.load(file)
     except (OSError, ValueError):
-        raise UserError(f"{root} is not a demo set made by this program (no readable {name}.json); "
-                        "choose another folder with -o data.root=FOLDER") from None
+        raise UserError(
+            f"{root} is not a demo set made by this program (no readable {name}.json); "
+            "choose another folder with -o data.root=FOLDER"
+        ) from None
     if made != recipe:
-        raise UserError(f"{root} holds a demo set of other settings ({made}, wanted {recipe}); "
-                        "remove it or choose another folder with -o data.root=FOLDER")
+        raise UserError(
+            f"{root} holds a demo set of other settings ({made}, wanted {recipe}); "
+            "remove it or choose another folder with -o data.root=FOLDER"
+        )

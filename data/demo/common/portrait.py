@@ -6,7 +6,8 @@ rounds a pixel otherwise.
 
 Axes: x to the right and y down, 0 in the middle of the head, 1 at its edge; u and v likewise, but fixed to the head.
 """
-from typing import NamedTuple, Tuple, Union
+
+from typing import NamedTuple, Union
 
 import numpy as np
 
@@ -23,52 +24,54 @@ Places = Union[float, np.ndarray]  # one, or several as (n, 1)
 
 class Person(NamedTuple):
     """What stays. Lengths in half heads; slopes rise towards the temples; colours are (3, 1)."""
+
     skin: np.ndarray
     hair: np.ndarray
     iris: np.ndarray
-    wide: float          # half width of the head
-    jaw: float           # how much of it the chin lacks
-    chin: float          # length of the lower half
-    volume: float        # of the hair, beyond the head
-    length: float        # where the hair beside the face ends
-    hairline: float      # its height over the brow, ...
-    peak: float          # ... how much lower it is at the temples, ...
-    parting: float       # ... and where it is highest
-    eyes: float          # distance from the middle ...
-    eye_line: float      # ... and height
-    eye: float           # half width
-    lid: float           # how far it opens
+    wide: float  # half width of the head
+    jaw: float  # how much of it the chin lacks
+    chin: float  # length of the lower half
+    volume: float  # of the hair, beyond the head
+    length: float  # where the hair beside the face ends
+    hairline: float  # its height over the brow, ...
+    peak: float  # ... how much lower it is at the temples, ...
+    parting: float  # ... and where it is highest
+    eyes: float  # distance from the middle ...
+    eye_line: float  # ... and height
+    eye: float  # half width
+    lid: float  # how far it opens
     slant: float
     brow_gap: float
-    brow: float          # half width
+    brow: float  # half width
     brow_thick: float
     brow_slope: float
     brow_bend: float
-    nose: float          # length
-    nostrils: float      # half width
-    bridge: float        # how sharp its shadow is
-    mouth: float         # half width
-    mouth_line: float    # height
-    upper: float         # lips
+    nose: float  # length
+    nostrils: float  # half width
+    bridge: float  # how sharp its shadow is
+    mouth: float  # half width
+    mouth_line: float  # height
+    upper: float  # lips
     lower: float
     red: float
     ears: float
     cheeks: float
-    beard: float         # 0: none
-    moles: Tuple[Tuple[float, float, float], ...]  # u, v, radius
+    beard: float  # 0: none
+    moles: tuple[tuple[float, float, float], ...]  # u, v, radius
 
 
 class View(NamedTuple):
     """What changes from picture to picture. Turns are given by their sines."""
+
     roll: float
-    yaw: float           # to the right
-    pitch: float         # downwards
+    yaw: float  # to the right
+    pitch: float  # downwards
     zoom: float
-    shift: Tuple[float, float]  # of the head in the picture
-    light: Tuple[float, float, float]  # direction it comes from: right, below, in front
+    shift: tuple[float, float]  # of the head in the picture
+    light: tuple[float, float, float]  # direction it comes from: right, below, in front
     ambient: float
     smile: float
-    gape: float          # how far the mouth is open
+    gape: float  # how far the mouth is open
     wide_eyes: float
     frown: float
     gaze: float
@@ -76,9 +79,10 @@ class View(NamedTuple):
 
 class Surface(NamedTuple):
     """What pixels see of the head, an array each, and how many pixels half a head has."""
-    x: np.ndarray        # on the picture, upright: 1 at the edge of the head
+
+    x: np.ndarray  # on the picture, upright: 1 at the edge of the head
     y: np.ndarray
-    z: np.ndarray        # towards the camera, 0 beside the head
+    z: np.ndarray  # towards the camera, 0 beside the head
     u: np.ndarray
     v: np.ndarray
     scale: float
@@ -91,30 +95,68 @@ class Surface(NamedTuple):
 
 def person(rng: np.random.Generator) -> Person:
     """Somebody. Every measure is drawn by itself."""
+
     def spread(low, high):
         return float(rng.uniform(low, high))
+
     skin = FAIR + spread(0, 1) * (DARK - FAIR) + rng.uniform(-8, 8, (3, 1))
     return Person(
-        skin=skin, hair=pick(rng, HAIR)[:, 0], iris=pick(rng, IRIS)[:, 0],
-        wide=spread(0.68, 0.9), jaw=spread(0.02, 0.42), chin=spread(0.86, 1.1), volume=spread(0.02, 0.26),
-        length=spread(-0.5, 1.4), hairline=spread(0.22, 0.62), peak=spread(-0.4, 0.5), parting=spread(-0.45, 0.45),
-        eyes=spread(0.3, 0.43), eye_line=spread(-0.16, 0.04), eye=spread(0.12, 0.19), lid=spread(0.045, 0.1),
-        slant=spread(-0.28, 0.28), brow_gap=spread(0.13, 0.24), brow=spread(0.14, 0.24), brow_thick=spread(0.025, 0.08),
-        brow_slope=spread(-0.35, 0.35), brow_bend=spread(-0.02, 0.1), nose=spread(0.26, 0.48),
-        nostrils=spread(0.08, 0.19), bridge=spread(0.05, 0.4), mouth=spread(0.18, 0.36), mouth_line=spread(0.5, 0.66),
-        upper=spread(0.03, 0.075), lower=spread(0.035, 0.1), red=spread(0.1, 0.6), ears=spread(0.1, 0.26),
-        cheeks=spread(0, 0.35), beard=max(spread(-1, 0.75), 0.0),
-        moles=tuple((spread(-0.6, 0.6), spread(-0.35, 0.8), spread(0.025, 0.06)) for _ in range(rng.integers(0, 4))))
+        skin=skin,
+        hair=pick(rng, HAIR)[:, 0],
+        iris=pick(rng, IRIS)[:, 0],
+        wide=spread(0.68, 0.9),
+        jaw=spread(0.02, 0.42),
+        chin=spread(0.86, 1.1),
+        volume=spread(0.02, 0.26),
+        length=spread(-0.5, 1.4),
+        hairline=spread(0.22, 0.62),
+        peak=spread(-0.4, 0.5),
+        parting=spread(-0.45, 0.45),
+        eyes=spread(0.3, 0.43),
+        eye_line=spread(-0.16, 0.04),
+        eye=spread(0.12, 0.19),
+        lid=spread(0.045, 0.1),
+        slant=spread(-0.28, 0.28),
+        brow_gap=spread(0.13, 0.24),
+        brow=spread(0.14, 0.24),
+        brow_thick=spread(0.025, 0.08),
+        brow_slope=spread(-0.35, 0.35),
+        brow_bend=spread(-0.02, 0.1),
+        nose=spread(0.26, 0.48),
+        nostrils=spread(0.08, 0.19),
+        bridge=spread(0.05, 0.4),
+        mouth=spread(0.18, 0.36),
+        mouth_line=spread(0.5, 0.66),
+        upper=spread(0.03, 0.075),
+        lower=spread(0.035, 0.1),
+        red=spread(0.1, 0.6),
+        ears=spread(0.1, 0.26),
+        cheeks=spread(0, 0.35),
+        beard=max(spread(-1, 0.75), 0.0),
+        moles=tuple((spread(-0.6, 0.6), spread(-0.35, 0.8), spread(0.025, 0.06)) for _ in range(rng.integers(0, 4))),
+    )
 
 
 def look(rng: np.random.Generator, variation: float = 1.0) -> View:
     """Some pose, light and mood. variation: 0 shows everybody from the front, in the same light."""
+
     def around(reach):
         return float(rng.uniform(-reach, reach)) * variation
-    return View(roll=around(0.16), yaw=around(0.42), pitch=around(0.2), zoom=1 + around(0.07),
-                shift=(around(0.09), around(0.09)), light=(around(1), around(0.7) - 0.3, 0.8),
-                ambient=1 - variation * float(rng.uniform(0.3, 0.7)), smile=around(0.12),
-                gape=max(around(0.14), 0.0), wide_eyes=1 + around(0.35), frown=around(0.05), gaze=around(0.05))
+
+    return View(
+        roll=around(0.16),
+        yaw=around(0.42),
+        pitch=around(0.2),
+        zoom=1 + around(0.07),
+        shift=(around(0.09), around(0.09)),
+        light=(around(1), around(0.7) - 0.3, 0.8),
+        ambient=1 - variation * float(rng.uniform(0.3, 0.7)),
+        smile=around(0.12),
+        gape=max(around(0.14), 0.0),
+        wide_eyes=1 + around(0.35),
+        frown=around(0.05),
+        gaze=around(0.05),
+    )
 
 
 def render(who: Person, view: View, rng: np.random.Generator, side: int) -> np.ndarray:
@@ -217,8 +259,11 @@ def _mouth(face: np.ndarray, who: Person, view: View, s: Surface) -> None:
     _paint(face, _lens(out, 0, who.mouth_line, half, view.gape / 2 + 0.02, 0, -view.smile), 40.0)
     _paint(face, _lens(out, 0, top - who.upper / 2, half, who.upper, 0, -view.smile), lips * 0.92)
     _paint(face, _lens(out, 0, bottom + who.lower / 2, half * 0.92, who.lower, 0, -view.smile), lips)
-    _paint(face, (1 - share(view.gape * 20 - 0.5)) * _lens(out, 0, who.mouth_line, half, 0.025, 0, -view.smile),
-           lips * 0.45)
+    _paint(
+        face,
+        (1 - share(view.gape * 20 - 0.5)) * _lens(out, 0, who.mouth_line, half, 0.025, 0, -view.smile),
+        lips * 0.45,
+    )
 
 
 def _front_hair(face: np.ndarray, who: Person, s: Surface, strands: np.ndarray) -> None:

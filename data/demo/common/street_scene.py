@@ -6,29 +6,53 @@ picture: what a pixel is takes its place, its texture and its surroundings to te
 
 Axes: x to the right and z ahead, in metres from the camera; up, in metres above the ground.
 """
-from typing import NamedTuple, Optional, Sequence, Tuple, Union
+
+from collections.abc import Sequence
+from typing import NamedTuple, Union
 
 import numpy as np
 
 HEIGHT, WIDTH = 128, 256  # pixels
 EGO, BORDER, STATIC, DYNAMIC = 1, 2, 4, 5  # ids of Cityscapes, as all labels here; these four are not evaluated
 ROAD, SIDEWALK, BUILDING, POLE, LIGHT, SIGN, VEGETATION, SKY, PERSON, CAR = 7, 8, 11, 17, 19, 20, 21, 23, 24, 26
-FAR = 40.0    # metres: where the street ends in a row of houses
+FAR = 40.0  # metres: where the street ends in a row of houses
 QUARTER = [(1, 0), (0.92, 0.38), (0.71, 0.71), (0.38, 0.92)]
 CIRCLE = QUARTER + [(-y, x) for x, y in QUARTER] + [(-x, -y) for x, y in QUARTER] + [(y, -x) for x, y in QUARTER]
-SIGNS = [CIRCLE, CIRCLE, CIRCLE[1::2], [(-1, -0.7), (1, -0.7), (0, 1.1)], [(-1, 0), (0, 1), (1, 0), (0, -1)],
-         [(-0.85, -1), (0.85, -1), (0.85, 1), (-0.85, 1)]]
+SIGNS = [
+    CIRCLE,
+    CIRCLE,
+    CIRCLE[1::2],
+    [(-1, -0.7), (1, -0.7), (0, 1.1)],
+    [(-1, 0), (0, 1), (1, 0), (0, -1)],
+    [(-0.85, -1), (0.85, -1), (0.85, 1), (-0.85, 1)],
+]
 SIGN_COLOURS = [(190, 40, 45), (40, 80, 170), (225, 190, 50), (225, 225, 220), (60, 120, 80)]
-CAR_COLOURS = [(200, 200, 200), (60, 60, 65), (120, 122, 126), (150, 40, 40), (50, 75, 130), (70, 95, 65),
-               (190, 170, 120), (225, 225, 225)]
+CAR_COLOURS = [
+    (200, 200, 200),
+    (60, 60, 65),
+    (120, 122, 126),
+    (150, 40, 40),
+    (50, 75, 130),
+    (70, 95, 65),
+    (190, 170, 120),
+    (225, 225, 225),
+]
 CLOTHES = [(40, 45, 85), (60, 60, 62), (175, 45, 45), (65, 115, 145), (205, 200, 190), (205, 175, 60)]
-WALLS = [(150, 90, 70), (185, 165, 130), (130, 130, 130), (200, 195, 185), (110, 120, 100), (120, 135, 160),
-         (95, 80, 75), (190, 140, 110)]
+WALLS = [
+    (150, 90, 70),
+    (185, 165, 130),
+    (130, 130, 130),
+    (200, 195, 185),
+    (110, 120, 100),
+    (120, 135, 160),
+    (95, 80, 75),
+    (190, 140, 110),
+]
 LEAVES = [(70, 100, 45), (55, 80, 50), (105, 115, 50), (135, 100, 45), (95, 90, 65)]
 METAL = [(58, 63, 64), (75, 76, 74)]
 
-Point = Tuple[float, float]  # x and y in pixels, from the upper left corner
-Place = Tuple[slice, slice]  # rows and columns
+Point = tuple[float, float]  # x and y in pixels, from the upper left corner
+Place = tuple[slice, slice]  # rows and columns
 Number = Union[float, np.ndarray]
 
 
@@ -53,9 +77,11 @@ def pulse(places: np.ndarray, width: Number, duty: Number) -> np.ndarray:
 
     Stripes that fade to their mean with distance, as a camera sees them.
     """
+
     def total(end):
         whole = np.floor(end)
         return whole * duty + np.minimum(end - whole, duty)
+
     return (total(places + width / 2) - total(places - width / 2)) / width
 
 
@@ -75,11 +101,12 @@ class Canvas:
 
     picture: float64 (3, H, W), 0 to 255. labels: uint8 (H, W).
     """
+
     def __init__(self, height: int = HEIGHT, width: int = WIDTH):
         self.picture, self.labels = np.zeros((3, height, width)), np.zeros((height, width), np.uint8)
         self.y, self.x = np.mgrid[:height, :width] + 0.5
 
-    def paint(self, cover: np.ndarray, colour: Number, label: Optional[Number], place: Place) -> None:
+    def paint(self, cover: np.ndarray, colour: Number, label: Number | None, place: Place) -> None:
         """Mix in a colour, (3, h or 1, w or 1), by its cover (h, w) in [0, 1]; labels go by the larger part of a pixel.
 
         label: an id or an array of them; None paints light or shadow on what is there.
@@ -96,8 +123,7 @@ class Canvas:
         columns = slice(int(min(max(left - 1, 0), width)), int(min(max(right + 2, 0), width)))
         return (rows, columns), self.y[rows, :1], self.x[:1, columns]
 
-    def polygon(self, points: Sequence[Point], colour: Number, label: Optional[int],
-                strength: float = 1) -> None:
+    def polygon(self, points: Sequence[Point], colour: Number, label: int | None, strength: float = 1) -> None:
         """A convex area; its corners, all different, in either direction of turning."""
         corners = np.asarray(points, float)
         place, y, x = self.window(*corners.min(0), *corners.max(0))
@@ -109,16 +135,17 @@ class Canvas:
         inside = (right * (y - corner_y) - down * (x - corner_x)).min(0)  # pixels from the nearest edge: (h, w)
         self.paint(share(inside) * strength, colour, label, place)
 
-    def rectangle(self, corner: Point, opposite: Point, colour: Number, label: Optional[int]) -> None:
+    def rectangle(self, corner: Point, opposite: Point, colour: Number, label: int | None) -> None:
         """An upright area between two corners, the upper left one first."""
         (left, top), (right, bottom) = corner, opposite
         self.polygon([(left, top), (right, top), (right, bottom), (left, bottom)], colour, label)
 
-    def capsule(self, start: Point, end: Point, radius: float, colour: Number, label: Optional[int]) -> None:
+    def capsule(self, start: Point, end: Point, radius: float, colour: Number, label: int | None) -> None:
         """All points within `radius` of a line; a disc if it has no length."""
         (x0, y0), (x1, y1) = start, end
-        place, y, x = self.window(min(x0, x1) - radius, min(y0, y1) - radius, max(x0, x1) + radius,
-                                  max(y0, y1) + radius)
+        place, y, x = self.window(
+            min(x0, x1) - radius, min(y0, y1) - radius, max(x0, x1) + radius, max(y0, y1) + radius
+        )
         length = (x1 - x0) ** 2 + (y1 - y0) ** 2
         along = share(((x - x0) * (x1 - x0) + (y - y0) * (y1 - y0)) / length - 0.5) if length else 0.0
         away = np.sqrt((x - x0 - along * (x1 - x0)) ** 2 + (y - y0 - along * (y1 - y0)) ** 2)
@@ -127,14 +154,15 @@ class Canvas:
 
 class View(NamedTuple):
     """A camera that looks straight along a street, and the air in it."""
-    focal: float         # pixels
-    height: float        # metres above the ground
-    centre: float        # column and ...
-    horizon: float       # ... row of the point where the street vanishes
-    haze: np.ndarray     # colour of what is far away
-    left: float          # x of the road's edges, in metres ...
+
+    focal: float  # pixels
+    height: float  # metres above the ground
+    centre: float  # column and ...
+    horizon: float  # ... row of the point where the street vanishes
+    haze: np.ndarray  # colour of what is far away
+    left: float  # x of the road's edges, in metres ...
     right: float
-    walk: float          # ... and the width of the pavements beside it
+    walk: float  # ... and the width of the pavements beside it
 
     def point(self, x: float, up: float, z: float) -> Point:
         """Where a place is seen."""
@@ -223,7 +251,7 @@ def houses(canvas: Canvas, v: View, rng: np.random.Generator, side: int) -> None
     y, x = canvas.y[:, :1], canvas.x[:1, place[1]]
     z = v.focal * offset / np.abs(x - v.centre)
     which = np.searchsorted(cuts, z[0], side="right") - 1  # house of a column
-    metre, depth = z / v.focal, z / np.abs(x - v.centre)   # of a pixel, upwards and along the street
+    metre, depth = z / v.focal, z / np.abs(x - v.centre)  # of a pixel, upwards and along the street
     up = v.height - (y - v.horizon) * metre
     along, floors = z / pitch[0][which], up / pitch[1][which]
     windows = pulse(along, depth / pitch[0][which], 0.55) * pulse(floors, metre / pitch[1][which], sill[which])
@@ -267,8 +295,16 @@ def tree(canvas: Canvas, v: View, rng: np.random.Generator, x: float, z: float) 
     crown(canvas, rng, v.point(x, high, z), radius * metre, v.hazed(pick(rng, LEAVES), z))
 
 
-def block(canvas: Canvas, v: View, low: Sequence[float], high: Sequence[float], taper: Sequence[float],
-          colour: np.ndarray, label: int, panes: Optional[np.ndarray] = None) -> None:
+def block(
+    canvas: Canvas,
+    v: View,
+    low: Sequence[float],
+    high: Sequence[float],
+    taper: Sequence[float],
+    colour: np.ndarray,
+    label: int,
+    panes: np.ndarray | None = None,
+) -> None:
     """A box from `low` to `high`, each (x, up, z), its roof drawn in by taper (x, z), and panes in its sides."""
     (x0, bottom, z0), (x1, top, z1) = low, high
     feet = [(x0, bottom, z0), (x1, bottom, z0), (x1, bottom, z1), (x0, bottom, z1)]
@@ -276,7 +312,9 @@ def block(canvas: Canvas, v: View, low: Sequence[float], high: Sequence[float], 
     roof = [(x0 + dx, top, z0 + dz), (x1 - dx, top, z0 + dz), (x1 - dx, top, z1 - dz), (x0 + dx, top, z1 - dz)]
     sides = [(3, 0)] if x0 > 0 else [(1, 2)] if x1 < 0 else []  # as far as they are seen; the near one comes last
     for shade, corners in [(0.7, [feet[a], feet[b], roof[b], roof[a]]) for a, b in sides] + [
-            (1.2, roof if top < v.height else []), (1.0, [feet[0], feet[1], roof[1], roof[0]])]:
+        (1.2, roof if top < v.height else []),
+        (1.0, [feet[0], feet[1], roof[1], roof[0]]),
+    ]:
         if corners:
             middle = np.asarray(corners).sum(0) / 4
             canvas.polygon([v.point(*corner) for corner in corners], v.hazed(colour * shade, middle[2]), label)
@@ -308,20 +346,41 @@ def car(canvas: Canvas, v: View, rng: np.random.Generator, x: float, z: float, a
         canvas.polygon(rim, tyre, CAR)
     margin = long * 0.14
     side, end = (margin, 0.08) if across else (0.08, margin)
-    block(canvas, v, (x - half + side, 0.9, z + end), (x + half - side, roof, z + deep - end),
-          (side * 0.8, end * 0.8), paint, CAR, glass)
+    block(
+        canvas,
+        v,
+        (x - half + side, 0.9, z + end),
+        (x + half - side, roof, z + deep - end),
+        (side * 0.8, end * 0.8),
+        paint,
+        CAR,
+        glass,
+    )
 
 
 def person(canvas: Canvas, v: View, rng: np.random.Generator, x: float, z: float) -> None:
     """Somebody who stands or walks: legs, body, arms, hair and face."""
-    coat, legs, skin, hair = (v.hazed(pick(rng, colours), z) for colours in (
-        CLOTHES, CLOTHES, [(205, 160, 135), (130, 90, 70)], [(60, 45, 35), (150, 120, 80), (40, 40, 42)]))
+    coat, legs, skin, hair = (
+        v.hazed(pick(rng, colours), z)
+        for colours in (
+            CLOTHES,
+            CLOTHES,
+            [(205, 160, 135), (130, 90, 70)],
+            [(60, 45, 35), (150, 120, 80), (40, 40, 42)],
+        )
+    )
     size, stride, swing = rng.uniform(0.95, 1.1), rng.uniform(-0.25, 0.25), rng.uniform(0, 0.2)
     shadow(canvas, v, x, z, 0.4, 0.3)
 
     def limb(right, up, right_end, up_end, thick, colour):
-        canvas.capsule(v.point(x + right * size, up * size, z), v.point(x + right_end * size, up_end * size, z),
-                       thick * size * v.focal / z, colour, PERSON)
+        canvas.capsule(
+            v.point(x + right * size, up * size, z),
+            v.point(x + right_end * size, up_end * size, z),
+            thick * size * v.focal / z,
+            colour,
+            PERSON,
+        )
+
     limb(-0.1, 0.9, -0.1 - stride, 0.1, 0.14, legs * 0.85)
     limb(0.1, 0.9, 0.1 + stride, 0.1, 0.14, legs)
     limb(0, 1.3, 0, 0.95, 0.28, coat)
@@ -376,5 +435,6 @@ def litter(canvas: Canvas, v: View, rng: np.random.Generator, x: float, z: float
     if label == DYNAMIC:
         for place in (x - wide, x + wide):
             canvas.capsule(v.point(place, 0.2, z), v.point(place, 0.2, z), 0.2 * metre, colour * 0.4, label)
-        canvas.capsule(v.point(x + wide, high, z), v.point(x + wide * 1.8, high + 0.25, z), 0.08 * metre, colour * 0.6,
-                       label)
+        canvas.capsule(
+            v.point(x + wide, high, z), v.point(x + wide * 1.8, high + 0.25, z), 0.08 * metre, colour * 0.6, label
+        )

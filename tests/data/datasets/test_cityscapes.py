@@ -1,4 +1,5 @@
 """Cityscapes and own data in every layout, and every mistake in one."""
+
 import os
 from pathlib import Path
 
@@ -33,8 +34,12 @@ def city(root, *stems, values=(ROAD, SKY, EGO, ROAD), labels="labelIds"):
         draw(root, f"gtFine/{stem}_gtFine_{labels}.png", values)
 
 
-STEMS = ("train/bonn/bonn_000001_000019", "train/aachen/aachen_000002_000019", "train/aachen/aachen_000001_000019",
-         "val/lindau/lindau_000000_000019")
+STEMS = (
+    "train/bonn/bonn_000001_000019",
+    "train/aachen/aachen_000002_000019",
+    "train/aachen/aachen_000001_000019",
+    "val/lindau/lindau_000000_000019",
+)
 
 
 def own(root, *stems, pictures="images", masks="masks", ending=".jpg", values=(0, 1, 2, 255)):
@@ -67,6 +72,7 @@ def partners(split):
 
 # Cityscapes itself
 
+
 def test_cityscapes_as_it_is_unpacked(tmp_path):
     city(tmp_path, *STEMS)
     for other in ("gtFine_color", "gtFine_instanceIds", "gtFine_labelTrainIds"):
@@ -87,8 +93,11 @@ def test_the_first_lines_tell_what_the_masks_hold(tmp_path):
     train, val = load(tmp_path)
     text = "\n".join(train.notes)
     assert "in 3 training and 1 validation masks" in train.notes[0] and val.notes == ()
-    assert [words for words in ("road 50.00 50.00", "sky 25.00 25.00", "(ignored) 25.00 25.00", "car - -")
-            if words not in " ".join(text.split())] == []
+    assert [
+        words
+        for words in ("road 50.00 50.00", "sky 25.00 25.00", "(ignored) 25.00 25.00", "car - -")
+        if words not in " ".join(text.split())
+    ] == []
     assert "warning: not in these training masks: sidewalk, building" in text
 
 
@@ -151,6 +160,7 @@ def test_cityscapes_has_its_classes(key, value, tmp_path):
 
 # Own data
 
+
 @pytest.mark.parametrize("pictures, masks", [("images/{}", "masks/{}"), ("{}/images", "{}/masks")])
 @pytest.mark.parametrize("ending", [".jpg", ".PNG", ".jpeg"])
 def test_own_data_with_folders_train_and_val(pictures, masks, ending, tmp_path):
@@ -185,10 +195,10 @@ def test_a_single_picture_is_not_enough(tmp_path):
 def test_batches_of_own_data(tmp_path):
     own(tmp_path, "train/a", "train/b", "val/c")
     train, val = load(tmp_path, num_classes=3)
-    (batch, bad), = open_training(train, 1, 2, 0, 1)
+    ((batch, bad),) = open_training(train, 1, 2, 0, 1)
     assert batch["image"].shape == (2, 8, 8, 3) and batch["label"].shape == (2, 8, 8) and bad == []
     assert set(np.unique(batch["label"])) <= {0, 1, 2, 255}
-    (batch, bad), = open_evaluation(val, 1, 1)
+    ((batch, bad),) = open_evaluation(val, 1, 1)
     assert batch["image"].shape == (1, *SIZE, 3) and batch["label"].shape == (1, *SIZE) and bad == []
 
 
@@ -288,6 +298,7 @@ def test_an_option_of_cityscapes_on_own_data(tmp_path):
 
 # Both
 
+
 def test_the_checksum_tells_every_change(tmp_path):
     own(tmp_path, *"abcdefgh")
     seen = [cityscapes.checksum(*load(tmp_path, num_classes=3))]
@@ -310,9 +321,17 @@ def test_paths_in_any_language_and_not_in_utf_8(tmp_path):
     assert len(cityscapes.checksum(train, val)) == 32
 
 
-@pytest.mark.parametrize("keys, key", [
-    (dict(num_classes=1), "num_classes"), (dict(num_classes=256), "num_classes"), (dict(val_fraction=0.0), "val_fraction"),
-    (dict(val_fraction=0.6), "val_fraction"), (dict(eval_bad="wrong"), "eval_bad"), (dict(crop=(0, 1)), "crop")])
+@pytest.mark.parametrize(
+    "keys, key",
+    [
+        (dict(num_classes=1), "num_classes"),
+        (dict(num_classes=256), "num_classes"),
+        (dict(val_fraction=0.0), "val_fraction"),
+        (dict(val_fraction=0.6), "val_fraction"),
+        (dict(eval_bad="wrong"), "eval_bad"),
+        (dict(crop=(0, 1)), "crop"),
+    ],
+)
 def test_impossible_settings(keys, key):
     with pytest.raises(ValueError, match=f"^{key}: "):
         cityscapes.Settings(**keys)

@@ -1,4 +1,5 @@
 """Faces in packs, lists and folders, pairs of several sets, held-out identities, and what is refused."""
+
 import os
 import pickle
 
@@ -37,7 +38,9 @@ def test_every_layout_gives_the_same_set(tmp_path, kind):
     assert train.classes == (tuple(f"p{person}" for person in range(PEOPLE)) if kind == "folder" else range(PEOPLE))
     assert val.classes == train.classes and train.views == 1 and train.notes == ()
     assert [(field.name, field.shape, field.dtype, field.missing) for field in train.fields] == [
-        ("image", (SIZE, SIZE, 3), "uint8", 0), ("label", (), "int64", -1)]
+        ("image", (SIZE, SIZE, 3), "uint8", 0),
+        ("label", (), "int64", -1),
+    ]
     assert train.name(7) == {"rec": "train.rec key 8", "list": "pictures/p1/2.png", "folder": "train/p1/2.png"}[kind]
     for other in {"rec", "list", "folder"} - {kind}:
         assert str(tmp_path) in complaint(tmp_path, format=other)
@@ -70,11 +73,16 @@ def test_pairs_of_several_sets_follow_one_another(tmp_path):
     _, val = load(tmp_path, verification=("lfw", "own.txt", "agedb_30.bin"))
     assert val.sets == (("lfw", 0, 10), ("own", 10, 10), ("agedb_30", 20, 12)) and len(val) == 32 and val.views == 2
     assert [(field.name, field.shape, field.missing) for field in val.fields] == [
-        ("image", (2, SIZE, SIZE, 3), 0), ("label", (), -1), ("pair", (), -1)]
+        ("image", (2, SIZE, SIZE, 3), 0),
+        ("label", (), -1),
+        ("pair", (), -1),
+    ]
     rows = [val.sample(index, FIRST) for index in range(32)]
     assert [tuple(row["image"][:, 0, 0, 0]) for row in rows] == (
-        [(number, number + 100) for number in range(10)] + [(0, value(5, 4))] * 10
-        + [(number, number + 100) for number in range(12)])
+        [(number, number + 100) for number in range(10)]
+        + [(0, value(5, 4))] * 10
+        + [(number, number + 100) for number in range(12)]
+    )
     assert [int(row["label"]) for row in rows] == [1, 0] * 5 + [0] * 10 + [1, 0] * 6
     assert [int(row["pair"]) for row in rows] == list(range(32)) and rows[0]["pair"].dtype == np.int64
     assert val.name(21) == "agedb_30 pair 1 (agedb_30.bin picture 2, agedb_30.bin picture 3)"
@@ -97,6 +105,7 @@ def test_an_evaluation_counts_every_pair_once(tmp_path):
 
 
 # --- held-out identities
+
 
 @pytest.mark.parametrize("kind", ["rec", "list", "folder"])
 def test_the_last_identities_are_held_out(tmp_path, kind):
@@ -128,8 +137,16 @@ def test_too_few_to_hold_out(tmp_path):
 
 # --- lists and folders
 
-@pytest.mark.parametrize("line, says", [("a.png x", "label.txt:2: expected"), ("a.png", "label.txt:2: expected"),
-                                        ("a.png -1", "label.txt:2: expected"), ("a.png " + "9" * 30, "label.txt:2: ")])
+
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        ("a.png x", "label.txt:2: expected"),
+        ("a.png", "label.txt:2: expected"),
+        ("a.png -1", "label.txt:2: expected"),
+        ("a.png " + "9" * 30, "label.txt:2: "),
+    ],
+)
 def test_lines_that_are_wrong(tmp_path, line, says):
     laid(tmp_path, "list")
     (tmp_path / "label.txt").write_text(f"pictures/p0/0.png 0\n{line}\n")
@@ -177,6 +194,7 @@ def test_folders_in_the_root_itself(tmp_path):
 
 # --- sizes and pictures that cannot be read
 
+
 @pytest.mark.parametrize("kind", ["rec", "list", "folder"])
 def test_pictures_of_another_size(tmp_path, kind):
     laid(tmp_path, kind)
@@ -200,8 +218,11 @@ def test_one_picture_of_another_size_is_a_bad_sample(tmp_path):
 def test_kinds_of_pictures(tmp_path):
     laid(tmp_path, "list")
     grey = np.full((SIZE, SIZE), 77, np.uint8)
-    for form, content in (("JPEG", packs.encode(np.full((SIZE, SIZE, 3), (200, 30, 60), np.uint8), "JPEG")),
-                          ("grey", packs.encode(grey)), ("BMP", packs.picture(3, form="BMP"))):
+    for form, content in (
+        ("JPEG", packs.encode(np.full((SIZE, SIZE, 3), (200, 30, 60), np.uint8), "JPEG")),
+        ("grey", packs.encode(grey)),
+        ("BMP", packs.picture(3, form="BMP")),
+    ):
         (tmp_path / "pictures/p0/0.png").write_bytes(content)
         pixel = load(tmp_path, flip=False)[0].sample(0, FIRST)["image"][5, 5]
         expected = {"JPEG": (200, 30, 60), "grey": (77, 77, 77), "BMP": (3, 5, 5)}[form]
@@ -216,7 +237,7 @@ def test_verification_pictures_are_looked_at_before_a_run(tmp_path):
         found = complaint(tmp_path)
         assert "lfw.bin picture 13: " in found and says in found and "eval_bad=wrong" in found
     _, val = load(tmp_path, eval_bad="wrong")
-    (batch, bad), = open_evaluation(val, 1, 10)
+    ((batch, bad),) = open_evaluation(val, 1, 10)
     assert batch["label"].tolist() == [1] * 6 + [-1] + [1] * 3 and batch["pair"].tolist()[5:8] == [5, -1, 7]
     assert bad[0].name == "lfw pair 6 (lfw.bin picture 12, lfw.bin picture 13)" and "picture 13: 16 x" in bad[0].reason
     cut = packs.encode(np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), np.uint8), "JPEG")[:-20]
@@ -229,6 +250,7 @@ def test_verification_pictures_are_looked_at_before_a_run(tmp_path):
 def test_the_checksum_changes_with_the_data_alone(tmp_path, kind):
     def checksum(**keys):
         return faces.checksum(*load(tmp_path, **keys))
+
     laid(tmp_path, kind)
     first = checksum()
     assert first == checksum() == checksum(workers=3, flip=False, normalisation="plsc")
@@ -248,13 +270,22 @@ def test_the_checksum_changes_with_the_data_alone(tmp_path, kind):
     assert checksum() != first
 
 
-@pytest.mark.parametrize("kind, given, key", [
-    (faces.Settings, dict(size=0), "size"), (faces.Settings, dict(num_classes=1), "num_classes"),
-    (faces.Settings, dict(val_fraction=0.0), "val_fraction"), (faces.Settings, dict(val_fraction=0.6), "val_fraction"),
-    (faces.Settings, dict(val_pairs=8), "val_pairs"), (faces.Settings, dict(val_pairs=11), "val_pairs"),
-    (faces.Settings, dict(workers=-1), "workers"), (random_faces.Settings, dict(num_classes=1), "num_classes"),
-    (random_faces.Settings, dict(train_images=0), "train_images"), (random_faces.Settings, dict(size=0), "size"),
-    (random_faces.Settings, dict(val_pairs=9), "val_pairs")])
+@pytest.mark.parametrize(
+    "kind, given, key",
+    [
+        (faces.Settings, dict(size=0), "size"),
+        (faces.Settings, dict(num_classes=1), "num_classes"),
+        (faces.Settings, dict(val_fraction=0.0), "val_fraction"),
+        (faces.Settings, dict(val_fraction=0.6), "val_fraction"),
+        (faces.Settings, dict(val_pairs=8), "val_pairs"),
+        (faces.Settings, dict(val_pairs=11), "val_pairs"),
+        (faces.Settings, dict(workers=-1), "workers"),
+        (random_faces.Settings, dict(num_classes=1), "num_classes"),
+        (random_faces.Settings, dict(train_images=0), "train_images"),
+        (random_faces.Settings, dict(size=0), "size"),
+        (random_faces.Settings, dict(val_pairs=9), "val_pairs"),
+    ],
+)
 def test_impossible_values_name_their_key(kind, given, key):
     with pytest.raises(ValueError) as caught:
         kind(**given)

@@ -1,4 +1,5 @@
 """ImageNet in every layout that people keep it in, every mistake in one, its samples, and the recipes on it."""
+
 import math
 import os
 from pathlib import Path
@@ -57,25 +58,43 @@ def complaint(root, **keys):
 
 
 def tree(root):
-    lay(root, f"train/{FISH}/b.JPEG", f"train/{TENCH}/a.JPEG", f"train/{TENCH}/z.JPEG", f"val/{FISH}/v.JPEG",
-        f"val/{TENCH}/w.JPEG")
+    lay(
+        root,
+        f"train/{FISH}/b.JPEG",
+        f"train/{TENCH}/a.JPEG",
+        f"train/{TENCH}/z.JPEG",
+        f"val/{FISH}/v.JPEG",
+        f"val/{TENCH}/w.JPEG",
+    )
 
 
 # Layouts
 
+
 def test_a_tree_of_folders_in_the_order_of_their_names(tmp_path):
     tree(tmp_path)
-    lay(tmp_path, f"train/{TENCH}/._a.JPEG", f"train/{TENCH}/notes.txt", "train/.cache/x.JPEG", "train/stray.JPEG",
-        f"train/{TENCH}/deep/d.png")
+    lay(
+        tmp_path,
+        f"train/{TENCH}/._a.JPEG",
+        f"train/{TENCH}/notes.txt",
+        "train/.cache/x.JPEG",
+        "train/stray.JPEG",
+        f"train/{TENCH}/deep/d.png",
+    )
     train, val = load(tmp_path)
     assert train.classes == val.classes == (TENCH, FISH) and train.training and not val.training
-    assert pairs(train) == [(f"train/{TENCH}/a.JPEG", 0), (f"train/{TENCH}/z.JPEG", 0),
-                            (f"train/{TENCH}/deep/d.png", 0), (f"train/{FISH}/b.JPEG", 1)]
+    assert pairs(train) == [
+        (f"train/{TENCH}/a.JPEG", 0),
+        (f"train/{TENCH}/z.JPEG", 0),
+        (f"train/{TENCH}/deep/d.png", 0),
+        (f"train/{FISH}/b.JPEG", 1),
+    ]
     assert pairs(val) == [(f"val/{TENCH}/w.JPEG", 0), (f"val/{FISH}/v.JPEG", 1)]
 
 
-@pytest.mark.parametrize("name, prefix", [("val_list.txt", "val/"), ("val.txt", ""), ("val.list", "val/"),
-                                          ("val_list.txt", "")])
+@pytest.mark.parametrize(
+    "name, prefix", [("val_list.txt", "val/"), ("val.txt", ""), ("val.list", "val/"), ("val_list.txt", "")]
+)
 def test_the_official_flat_val_folder_with_a_list(name, prefix, tmp_path):
     tree(tmp_path / "x")
     os.rename(tmp_path / "x/train", tmp_path / "train")
@@ -109,7 +128,8 @@ def test_list_entries_that_end_in_two_numbers_are_pictures_with_blanks(tmp_path)
 
 WITH_IDS = {
     "synset.txt": f"{FISH} goldfish, Carassius auratus\n{SHARK} great white shark\n{TENCH} tench, Tinca tinca\n",
-    "keras.json": f'{{"0": ["{FISH}", "goldfish"], "2": ["{TENCH}", "tench"], "1": ["{SHARK}", "great_white_shark"]}}'}
+    "keras.json": f'{{"0": ["{FISH}", "goldfish"], "2": ["{TENCH}", "tench"], "1": ["{SHARK}", "great_white_shark"]}}',
+}
 
 
 @pytest.mark.parametrize("name", WITH_IDS)
@@ -120,8 +140,10 @@ def test_ids_of_a_class_file_fix_the_labels_of_folders(name, tmp_path):
     assert len(val.classes) == 3 and val.classes[2].startswith("tench") and val.classes[0].startswith("goldfish")
 
 
-@pytest.mark.parametrize("content", ["0 tench, Tinca tinca\n1 goldfish, Carassius auratus\n",
-                                     "tench, Tinca tinca\ngoldfish, Carassius auratus\n"])
+@pytest.mark.parametrize(
+    "content",
+    ["0 tench, Tinca tinca\n1 goldfish, Carassius auratus\n", "tench, Tinca tinca\ngoldfish, Carassius auratus\n"],
+)
 def test_names_without_ids_go_with_the_sorted_folders(content, tmp_path):
     tree(tmp_path)
     train, _ = load(tmp_path, names=text(tmp_path, "imagenet1k_label_list.txt", content))
@@ -142,17 +164,39 @@ def test_folders_with_names_of_their_own(tmp_path):
     assert load(tmp_path)[0].classes == ("big dog", "cat")
 
 
-@pytest.mark.parametrize("content, names, folders", [
-    ('["a", "b"]', ("a", "b"), ("a", "b")), ('{"0": "a", "1": "b"}', ("a", "b"), ("a", "b")),
-    ('{"b": 1, "a": 0}', ("a", "b"), ("a", "b")), ('{"1": ["f", "b"], "0": ["e", "a"]}', ("a", "b"), ("e", "f")),
-    ('[["e", "a"], ["f", "a"]]', ("a", "a"), ("e", "f"))])
+@pytest.mark.parametrize(
+    "content, names, folders",
+    [
+        ('["a", "b"]', ("a", "b"), ("a", "b")),
+        ('{"0": "a", "1": "b"}', ("a", "b"), ("a", "b")),
+        ('{"b": 1, "a": 0}', ("a", "b"), ("a", "b")),
+        ('{"1": ["f", "b"], "0": ["e", "a"]}', ("a", "b"), ("e", "f")),
+        ('[["e", "a"], ["f", "a"]]', ("a", "a"), ("e", "f")),
+    ],
+)
 def test_json_class_files(content, names, folders, tmp_path):
     assert read_classes(text(tmp_path, "x.json", content)) == (names, folders)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "7", '"a"', '{"0": "a", "2": "b"}', '{"1": "a"}',
-                                     "[1, 2]", '{"0": ["a"]}', '{"a": 1, "b": 2}',
-                                     '{"0": ["n", "a", "b"]}', '{"a": 0, "b": 0}', "[[1, 2]]"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        "7",
+        '"a"',
+        '{"0": "a", "2": "b"}',
+        '{"1": "a"}',
+        "[1, 2]",
+        '{"0": ["a"]}',
+        '{"a": 1, "b": 2}',
+        '{"0": ["n", "a", "b"]}',
+        '{"a": 0, "b": 0}',
+        "[[1, 2]]",
+    ],
+)
 def test_json_that_is_no_class_file(content, tmp_path):
     path = text(tmp_path, "x.json", content)
     with pytest.raises(UserError, match="class names"):
@@ -162,6 +206,7 @@ def test_json_that_is_no_class_file(content, tmp_path):
 
 
 # Mistakes
+
 
 def test_no_folder(tmp_path):
     message = complaint(tmp_path / "nothing")
@@ -176,14 +221,21 @@ def test_a_flat_val_folder_without_labels(tmp_path):
         assert part in message
 
 
-@pytest.mark.parametrize("paths, parts", [
-    ([], ["neither train_list.txt nor a folder train/", "data.train_list"]),
-    (["train/"], ["train", "no class folder"]), (["train/.hidden/a.JPEG", "train/readme"], ["no class folder"]),
-    (["train/n01440764.tar", "train/n01443537.tar"], ["2 archives", "unpack"]),
-    ([f"train/{TENCH}/a.JPEG"], ["neither val_list.txt nor a folder val/", "data.val_list"]),
-    ([f"train/{TENCH}/a.JPEG", f"train/{FISH}/._b.JPEG", f"train/{FISH}/c.txt", f"val/{TENCH}/d.JPEG"],
-     [f"train/{FISH}", "no picture", ".jpeg"]),
-    ([f"train/{TENCH}/a.JPEG", f"val/{TENCH}/"], [f"val/{TENCH}", "no picture"])])
+@pytest.mark.parametrize(
+    "paths, parts",
+    [
+        ([], ["neither train_list.txt nor a folder train/", "data.train_list"]),
+        (["train/"], ["train", "no class folder"]),
+        (["train/.hidden/a.JPEG", "train/readme"], ["no class folder"]),
+        (["train/n01440764.tar", "train/n01443537.tar"], ["2 archives", "unpack"]),
+        ([f"train/{TENCH}/a.JPEG"], ["neither val_list.txt nor a folder val/", "data.val_list"]),
+        (
+            [f"train/{TENCH}/a.JPEG", f"train/{FISH}/._b.JPEG", f"train/{FISH}/c.txt", f"val/{TENCH}/d.JPEG"],
+            [f"train/{FISH}", "no picture", ".jpeg"],
+        ),
+        ([f"train/{TENCH}/a.JPEG", f"val/{TENCH}/"], [f"val/{TENCH}", "no picture"]),
+    ],
+)
 def test_layouts_that_are_none(paths, parts, tmp_path):
     lay(tmp_path, *paths)
     message = complaint(tmp_path)
@@ -194,9 +246,15 @@ def test_layouts_that_are_none(paths, parts, tmp_path):
 
 def test_mistakes_in_lists(tmp_path):
     tree(tmp_path)
-    cases = {f"val/{TENCH}/w.JPEG\n": ":1:", f"val/{TENCH}/w.JPEG 0\n\nval/{FISH}/v.JPEG one\n": ":3:", "": "empty",
-             "490\n361\n": ":1:", "elsewhere/x.JPEG 0\n": "data.root", f"val/{TENCH}/w.JPEG 2\n": "label 2",
-             f"val/{TENCH}/w.JPEG 0\nval/{FISH}/v.JPEG 0\n": "data.names"}
+    cases = {
+        f"val/{TENCH}/w.JPEG\n": ":1:",
+        f"val/{TENCH}/w.JPEG 0\n\nval/{FISH}/v.JPEG one\n": ":3:",
+        "": "empty",
+        "490\n361\n": ":1:",
+        "elsewhere/x.JPEG 0\n": "data.root",
+        f"val/{TENCH}/w.JPEG 2\n": "label 2",
+        f"val/{TENCH}/w.JPEG 0\nval/{FISH}/v.JPEG 0\n": "data.names",
+    }
     for content, part in cases.items():
         path = text(tmp_path, "val_list.txt", content)
         message = complaint(tmp_path)
@@ -218,11 +276,22 @@ def test_mistakes_in_class_files(tmp_path):
     assert twice in message and TENCH in message and "0 and 2" in message
 
 
-@pytest.mark.parametrize("keys, key", [
-    (dict(size=0), "size"), (dict(eval_size=0), "eval_size"), (dict(eval_resize=15, size=16), "eval_resize"),
-    (dict(scale=(0.0, 1.0)), "scale"), (dict(scale=(0.5, 0.2)), "scale"), (dict(scale=(0.5, 1.2)), "scale"),
-    (dict(ratio=(0.0, 1.0)), "ratio"), (dict(ratio=(2.0, 1.0)), "ratio"), (dict(ratio=(1.0, float("inf"))), "ratio"),
-    (dict(std=(0.2, 0.0, 0.2)), "std"), (dict(workers=-1), "workers")])
+@pytest.mark.parametrize(
+    "keys, key",
+    [
+        (dict(size=0), "size"),
+        (dict(eval_size=0), "eval_size"),
+        (dict(eval_resize=15, size=16), "eval_resize"),
+        (dict(scale=(0.0, 1.0)), "scale"),
+        (dict(scale=(0.5, 0.2)), "scale"),
+        (dict(scale=(0.5, 1.2)), "scale"),
+        (dict(ratio=(0.0, 1.0)), "ratio"),
+        (dict(ratio=(2.0, 1.0)), "ratio"),
+        (dict(ratio=(1.0, float("inf"))), "ratio"),
+        (dict(std=(0.2, 0.0, 0.2)), "std"),
+        (dict(workers=-1), "workers"),
+    ],
+)
 def test_settings_that_cannot_be(keys, key):
     with pytest.raises(ValueError, match=f"^{key}:"):
         imagenet.Settings(**keys)
@@ -230,9 +299,17 @@ def test_settings_that_cannot_be(keys, key):
 
 # Samples
 
-@pytest.mark.parametrize("keys, short, crop", [
-    ({}, 256, 224), (dict(size=176, eval_size=224, eval_resize=232), 232, 224), (dict(size=112), 128, 112),
-    (dict(size=48), 54, 48), (dict(eval_resize=224), 224, 224)])
+
+@pytest.mark.parametrize(
+    "keys, short, crop",
+    [
+        ({}, 256, 224),
+        (dict(size=176, eval_size=224, eval_resize=232), 232, 224),
+        (dict(size=112), 128, 112),
+        (dict(size=48), 54, 48),
+        (dict(eval_resize=224), 224, 224),
+    ],
+)
 def test_the_sizes_of_an_evaluation(keys, short, crop):
     settings = imagenet.Settings(**keys)
     assert (settings.short_side, settings.crop) == (short, crop)
@@ -272,8 +349,13 @@ def test_a_reduced_decode_does_not_change_what_is_drawn(tmp_path):
     wave = np.stack([127 + 120 * np.sin(x / 90), 127 + 120 * np.cos(y / 80), 0 * x + 90], 2).astype(np.uint8)
     Image.fromarray(wave).save(tmp_path / "train/a/x.jpg", quality=95)
     on, off = (load(tmp_path, size=32, reduce=value)[0] for value in (True, False))
-    differences = [np.abs(on.sample(0, np.random.default_rng(seed))["image"].astype(int)
-                          - off.sample(0, np.random.default_rng(seed))["image"]).max() for seed in range(20)]
+    differences = [
+        np.abs(
+            on.sample(0, np.random.default_rng(seed))["image"].astype(int)
+            - off.sample(0, np.random.default_rng(seed))["image"]
+        ).max()
+        for seed in range(20)
+    ]
     assert 0 < max(differences) <= 5
 
 
@@ -289,7 +371,7 @@ def test_streams_of_both_splits(tmp_path):
         assert batch["image"].shape == (4, 16, 16, 3) and batch["label"].dtype == np.int64
         assert all(np.array_equal(batch[key], again[key]) for key in batch) and len(bad) == 1
         assert bad[0].name == f"train/{FISH}/broken.JPEG" and bad[0].reason == "the file is empty"
-    (batch, bad), = open_evaluation(val, 1, 3)
+    ((batch, bad),) = open_evaluation(val, 1, 3)
     assert batch["valid"].tolist() == [1, 1, 0] and batch["label"].tolist()[:2] == [0, 1] and bad == []
 
 
@@ -304,6 +386,7 @@ def test_the_checksum_tells_whether_a_file_changed(tmp_path):
 
 
 # Recipes
+
 
 def recipe(name, *changes):
     path = str(CONFIGS / name)
@@ -338,7 +421,8 @@ def test_the_recipe_of_torchvision():
         lr, watch = rates(cfg, size)
         a, b = (math.ceil(epoch * 1281167 / (32 * size)) for epoch in (30, 60))
         assert [lr(step) for step in (0, a - 1, a, b - 1, b, watch.steps - 1)] == pytest.approx(
-            [peak, peak, peak / 10, peak / 10, peak / 100, peak / 100])
+            [peak, peak, peak / 10, peak / 10, peak / 100, peak / 100]
+        )
 
 
 def test_the_demo_recipe_needs_neither_gpu_nor_network():

@@ -1,4 +1,5 @@
 """Noise in place of faces, and the recipes on faces."""
+
 import pickle
 
 import numpy as np
@@ -32,13 +33,13 @@ def test_noise_is_standard_normal_for_the_net():
 def test_noise_is_a_function_of_the_position():
     train, _ = noise(num_classes=1000, train_images=64)
     whole = [batch for batch, _ in open_training(train, 1, 8, 0, 8)]
-    (third, _), = open_training(train, 1, 8, 3, 4)
+    ((third, _),) = open_training(train, 1, 8, 3, 4)
     assert np.array_equal(third["image"], whole[3]["image"]) and np.array_equal(third["label"], whole[3]["label"])
-    (half, _), = open_training(train, 1, 4, 3, 4, rank=1, size=2)  # the second half of batch 3
+    ((half, _),) = open_training(train, 1, 4, 3, 4, rank=1, size=2)  # the second half of batch 3
     assert np.array_equal(half["image"], third["image"][4:]) and np.array_equal(half["label"], third["label"][4:])
     labels = np.concatenate([batch["label"] for batch in whole])
     assert len(set(labels.tolist())) > 50 and labels.min() >= 0 and labels.max() < 1000 and labels.dtype == np.int64
-    (again, _), = open_training(train, 2, 8, 3, 4)
+    ((again, _),) = open_training(train, 2, 8, 3, 4)
     assert not np.array_equal(again["label"], third["label"])
 
 
@@ -57,12 +58,13 @@ def test_noise_of_any_number_of_identities_takes_no_memory():
 
 def test_pairs_of_noise():
     _, val = noise(val_pairs=20)
-    (batch, _), = open_evaluation(val, 1, 20)
+    ((batch, _),) = open_evaluation(val, 1, 20)
     assert val.sets == (("noise", 0, 20),) and val.views == 2 and batch["image"].shape == (20, 2, 32, 32, 3)
     assert batch["label"].tolist() == [1, 0] * 10 and batch["pair"].tolist() == list(range(20))
 
 
 # --- recipes
+
 
 def recipe(name):
     return loader.build(loader.read(str(CONFIGS / f"{name}.yaml")), FIND)[0]
@@ -76,8 +78,16 @@ def test_the_recipe_of_plsc():
     assert (optim.momentum, optim.weight_decay, optim.clip_norm, optim.warmup.value) == (0.9, 5e-4, None, 0)
     assert (train.epochs, train.batch) == (120, 128) and cfg.data.flip
     lr = schedule.rate(optim, train, schedule.clock(train, 5822653, 8))
-    for step, expected in ((0, 0.1), (99_999, 0.1), (100_000, 0.01), (159_999, 0.01), (160_000, 1e-3),
-                           (219_999, 1e-3), (220_000, 1e-4), (600_000, 1e-4)):
+    for step, expected in (
+        (0, 0.1),
+        (99_999, 0.1),
+        (100_000, 0.01),
+        (159_999, 0.01),
+        (160_000, 1e-3),
+        (219_999, 1e-3),
+        (220_000, 1e-4),
+        (600_000, 1e-4),
+    ):
         assert lr(step) == pytest.approx(expected)
     for ranks, expected in ((1, 0.0125), (32, 0.4)):
         assert schedule.peak(optim, 128 * ranks) == pytest.approx(expected)

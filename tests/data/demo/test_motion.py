@@ -1,4 +1,5 @@
 """The demo set: the same bytes every time, whole or not there, and labels that tell the truth about the motion."""
+
 import os
 import signal
 import subprocess
@@ -68,8 +69,13 @@ def motion_of(frames, steps=3):
         for speed in (0.75, 1.0, 1.25):
             from_x, from_y = velocity(name, steps * speed, x - (width - 1) / 2, y - (height - 1) / 2)
             map_x, map_y = (from_x + (width - 1) / 2).astype(np.float32), (from_y + (height - 1) / 2).astype(np.float32)
-            error = [np.abs(cv2.remap(grey[i], map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)[inner]
-                            - grey[i + steps][inner]).mean() for i in range(0, len(grey) - steps, 4)]
+            error = [
+                np.abs(
+                    cv2.remap(grey[i], map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)[inner]
+                    - grey[i + steps][inner]
+                ).mean()
+                for i in range(0, len(grey) - steps, 4)
+            ]
             errors[name] = min(errors.get(name, np.inf), float(np.mean(error)))
     return min(errors, key=errors.get)
 
@@ -88,12 +94,13 @@ def test_the_measure_itself_knows_hand_made_motions():
 
     def clip(move):
         return np.stack([blobs([move(x, y, t) for x, y in points]) for t in range(-6, 7)])
+
     assert motion_of(clip(lambda x, y, t: (x - 3 * t, y))) == "left"
     assert motion_of(clip(lambda x, y, t: (x + 3 * t, y))) == "right"
     assert motion_of(clip(lambda x, y, t: (x, y - 3 * t))) == "up"
     assert motion_of(clip(lambda x, y, t: (x, y + 3 * t))) == "down"
-    assert motion_of(clip(lambda x, y, t: (x * 1.06 ** t, y * 1.06 ** t))) == "grow"
-    assert motion_of(clip(lambda x, y, t: (x * 1.06 ** -t, y * 1.06 ** -t))) == "shrink"
+    assert motion_of(clip(lambda x, y, t: (x * 1.06**t, y * 1.06**t))) == "grow"
+    assert motion_of(clip(lambda x, y, t: (x * 1.06**-t, y * 1.06**-t))) == "shrink"
     hand = [(np.sin(np.radians(8) * t), -np.cos(np.radians(8) * t)) for t in range(-6, 7)]  # of a clock
     pointer = np.stack([blobs([(r * x, r * y) for r in (10, 18, 26)]) for x, y in hand])
     assert motion_of(pointer) == "clockwise" and motion_of(pointer[::-1]) == "counterclockwise"
@@ -176,8 +183,12 @@ def test_clips_are_h264_in_mp4(root):
         with av.open(os.path.join(root, path)) as container:
             stream = container.streams.video[0]
             assert stream.codec.name == "h264" and "mp4" in container.format.name
-            assert (stream.width, stream.height, stream.frames, stream.average_rate) == \
-                (motion.WIDTH, motion.HEIGHT, motion.FRAMES, motion.RATE)
+            assert (stream.width, stream.height, stream.frames, stream.average_rate) == (
+                motion.WIDTH,
+                motion.HEIGHT,
+                motion.FRAMES,
+                motion.RATE,
+            )
 
 
 def test_made_twice_gives_the_same_bytes(root, tmp_path):
@@ -228,6 +239,7 @@ def test_a_failure_leaves_nothing_behind(error, tmp_path, monkeypatch):
         if len(written) == 6:
             raise error
         encode(path, frames, rate)
+
     monkeypatch.setattr(motion, "encode", fail)
     with pytest.raises(type(error)):
         motion.load(settings(tmp_path / "set"))
@@ -235,9 +247,15 @@ def test_a_failure_leaves_nothing_behind(error, tmp_path, monkeypatch):
 
 
 def started(root, train_clips):
-    script = f"from data.demo import motion; motion.load(motion.Settings(root={str(root)!r}, train_clips={train_clips}))"
-    return subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": os.getcwd()},
-                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    script = (
+        f"from data.demo import motion; motion.load(motion.Settings(root={str(root)!r}, train_clips={train_clips}))"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
 
 
 def test_a_killed_run_leaves_no_set(tmp_path):

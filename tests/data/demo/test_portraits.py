@@ -1,5 +1,6 @@
 """The demo set of faces: recorded bytes, honest pairs of unseen persons, and heads whose pixels, taken in their places,
 do not betray who it is."""
+
 import hashlib
 import os
 
@@ -70,11 +71,16 @@ def verified(shots, feature):
     them."""
     seen = np.array([[feature(image).ravel() for image in mine] for mine in shots.astype(float)])
     others = np.roll(seen, 7, 0)
-    pairs = [(seen[who, first], rest[who, second]) for who in range(30)
-             for rest, first, second in ((seen, 0, 1), (others, 0, 0), (seen, 2, 3), (others, 1, 1))]
+    pairs = [
+        (seen[who, first], rest[who, second])
+        for who in range(30)
+        for rest, first, second in ((seen, 0, 1), (others, 0, 0), (seen, 2, 3), (others, 1, 1))
+    ]
     metric = Metric(type("Pairs", (), {"sets": (("all", 0, 120),), "__len__": lambda _: 120})())
-    metric.update(np.array(pairs, np.float32).reshape(240, 1, -1),
-                  {"label": np.tile([1, 0], 60), "pair": np.arange(120), "valid": np.ones(120)})
+    metric.update(
+        np.array(pairs, np.float32).reshape(240, 1, -1),
+        {"label": np.tile([1, 0], 60), "pair": np.arange(120), "valid": np.ones(120)},
+    )
     return metric.result(metric.state)["accuracy"]
 
 
@@ -103,8 +109,10 @@ def test_recorded_files(root):
 
 def test_pixels_in_their_places_tell_little():
     """What the demo's net is to beat; without pose, light and mood the very same comparison succeeds."""
-    shots, still = (np.array([[drawn(who, shot, variation=variation) for shot in range(4)] for who in range(30)])
-                    for variation in (1.0, 0.0))
+    shots, still = (
+        np.array([[drawn(who, shot, variation=variation) for shot in range(4)] for who in range(30)])
+        for variation in (1.0, 0.0)
+    )
     for feature in (raw, even, colours):
         assert verified(shots, feature) < 0.8, feature
     assert verified(still[:, :, 10:40, 10:38], even) > 0.95
@@ -127,8 +135,10 @@ def test_persons_differ_where_nothing_else_does():
 def test_everything_of_a_view_shows(key):
     value = {"shift": (0.09, 0.0), "light": (1.0, 0.0, 0.8), "zoom": 1.07, "wide_eyes": 1.3}.get(key, 0.12)
     base = plain(ambient=0.5)
-    one, other = (portrait.render(portrait.person(rng(3)), view, rng(), 48).astype(int)
-                  for view in (base, base._replace(**{key: value})))
+    one, other = (
+        portrait.render(portrait.person(rng(3)), view, rng(), 48).astype(int)
+        for view in (base, base._replace(**{key: value}))
+    )
     assert np.abs(one - other).max() > 25
 
 
@@ -233,9 +243,21 @@ def test_foreign_folders_and_other_settings_are_refused(root, tmp_path, key, val
         portraits.load(settings(root, **{key: value}))
 
 
-@pytest.mark.parametrize("key, value", [("size", 8), ("identities", 1), ("shots", 0), ("val_identities", 1),
-                                        ("val_shots", 1), ("variation", -0.1), ("variation", 1.5), ("val_pairs", 26),
-                                        ("val_pairs", 21), ("val_pairs", 0)])
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("size", 8),
+        ("identities", 1),
+        ("shots", 0),
+        ("val_identities", 1),
+        ("val_shots", 1),
+        ("variation", -0.1),
+        ("variation", 1.5),
+        ("val_pairs", 26),
+        ("val_pairs", 21),
+        ("val_pairs", 0),
+    ],
+)
 def test_settings_that_cannot_be(key, value):
     with pytest.raises(ValueError, match=f"^{key}:" if key[:4] != "val_" else "^val_"):
         portraits.Settings(**{**SMALL, key: value})
@@ -249,6 +271,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
         if len(written) == 5:
             raise OSError("disk full")
         write(path, pixels, quality)
+
     monkeypatch.setattr(images, "write_jpeg", fail)
     with pytest.raises(OSError, match="disk full"):
         portraits.load(settings(tmp_path / "set"))

@@ -1,4 +1,5 @@
 """The demo set of pictures: recorded bytes, whole or not there, and classes that only a shape tells apart."""
+
 import hashlib
 import os
 import subprocess
@@ -26,8 +27,9 @@ def root(tmp_path_factory):
 
 
 def settings(root, **keys):
-    return shapes.Settings(**{"root": str(root), "train_images": 2 * COUNT, "val_images": COUNT, "size": 32,
-                              "workers": 0, **keys})
+    return shapes.Settings(
+        **{"root": str(root), "train_images": 2 * COUNT, "val_images": COUNT, "size": 32, "workers": 0, **keys}
+    )
 
 
 def files(root):
@@ -49,13 +51,14 @@ def drawn(name, count, seed=0):
 
 def inside(name, step=400):
     """Where a shape is, on the square from -1.25 to 1.25."""
-    v, u = np.mgrid[-1.25:1.25:step * 1j, -1.25:1.25:step * 1j]
+    v, u = np.mgrid[-1.25 : 1.25 : step * 1j, -1.25 : 1.25 : step * 1j]
     return shapes.distance(name, u, v) < 0
 
 
 def parts(mask):
     """Connected areas of a mask, by flooding."""
     import cv2
+
     return cv2.connectedComponents(mask.astype(np.uint8))[0] - 1
 
 
@@ -69,20 +72,31 @@ def test_recorded_files(root):
     assert digest(name.encode() + found[name] for name in sorted(found)) == FILES
 
 
-@pytest.mark.parametrize("name, pieces, holes", [("cross", 1, 0), ("disc", 1, 0), ("dots", 9, 0), ("ring", 1, 1),
-                                                 ("square", 1, 0), ("star", 1, 0), ("stripes", 3, 0),
-                                                 ("triangle", 1, 0)])
+@pytest.mark.parametrize(
+    "name, pieces, holes",
+    [
+        ("cross", 1, 0),
+        ("disc", 1, 0),
+        ("dots", 9, 0),
+        ("ring", 1, 1),
+        ("square", 1, 0),
+        ("star", 1, 0),
+        ("stripes", 3, 0),
+        ("triangle", 1, 0),
+    ],
+)
 def test_pieces_and_holes(name, pieces, holes):
     mask = inside(name)
     assert parts(mask) == pieces and parts(~mask) == 1 + holes
-    area = mask.mean() * 2.5 ** 2
+    area = mask.mean() * 2.5**2
     assert 1.2 < area < 2.1
     corners = np.hypot(*(axis[mask] for axis in np.mgrid[-1.25:1.25:400j, -1.25:1.25:400j]))
     assert 0.7 < corners.max() < 1.1
 
 
-@pytest.mark.parametrize("name, fold", [("cross", 4), ("square", 4), ("triangle", 3), ("star", 5), ("stripes", 2),
-                                        ("dots", 4)])
+@pytest.mark.parametrize(
+    "name, fold", [("cross", 4), ("square", 4), ("triangle", 3), ("star", 5), ("stripes", 2), ("dots", 4)]
+)
 def test_symmetry_under_rotation(name, fold):
     """The smallest turn that maps the shape onto itself."""
     v, u = np.mgrid[-1.25:1.25:300j, -1.25:1.25:300j]
@@ -105,11 +119,16 @@ def test_what_is_drawn_is_the_shape():
 
 def test_colours_do_not_tell_the_class():
     """The nearest mean colour, learnt from 40 pictures of every class, guesses."""
-    means = {name: np.array([image.reshape(-1, 3).mean(0) for image in drawn(name, 60, seed=number)])
-             for number, name in enumerate(shapes.CLASSES)}
+    means = {
+        name: np.array([image.reshape(-1, 3).mean(0) for image in drawn(name, 60, seed=number)])
+        for number, name in enumerate(shapes.CLASSES)
+    }
     centres = np.stack([means[name][:40].mean(0) for name in shapes.CLASSES])
-    right = [np.argmin(np.abs(centres - mean).sum(1)) == label for label, name in enumerate(shapes.CLASSES)
-             for mean in means[name][40:]]
+    right = [
+        np.argmin(np.abs(centres - mean).sum(1)) == label
+        for label, name in enumerate(shapes.CLASSES)
+        for mean in means[name][40:]
+    ]
     assert np.mean(right) < 0.25  # 1 / 8 by chance
 
 
@@ -177,6 +196,7 @@ def test_a_failure_leaves_nothing_behind(error, tmp_path, monkeypatch):
         if len(written) == 6:
             raise error
         write(path, pixels, quality)
+
     monkeypatch.setattr(images, "write_jpeg", fail)
     with pytest.raises(type(error)):
         shapes.load(settings(tmp_path / "set"))
@@ -184,10 +204,19 @@ def test_a_failure_leaves_nothing_behind(error, tmp_path, monkeypatch):
 
 
 def test_two_processes_that_make_it_at_once(root, tmp_path):
-    script = (f"from data.demo import shapes; shapes.load(shapes.Settings(root={str(tmp_path / 'set')!r}, "
-              f"train_images={2 * COUNT}, val_images={COUNT}))")
-    both = [subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": os.getcwd()},
-                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(2)]
+    script = (
+        f"from data.demo import shapes; shapes.load(shapes.Settings(root={str(tmp_path / 'set')!r}, "
+        f"train_images={2 * COUNT}, val_images={COUNT}))"
+    )
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]
     for process in both:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors.decode()[-500:]

@@ -1,4 +1,5 @@
 """The demo set of scenes: recorded bytes in Cityscapes' own layout, true labels, classes that colour cannot tell."""
+
 import hashlib
 import os
 import re
@@ -106,9 +107,22 @@ def test_files_hold_what_was_drawn(root):
 
 
 def test_ids_are_official(drawn):
-    named = {"ROAD": "road", "SIDEWALK": "sidewalk", "BUILDING": "building", "POLE": "pole", "LIGHT": "traffic light",
-             "SIGN": "traffic sign", "VEGETATION": "vegetation", "SKY": "sky", "PERSON": "person", "CAR": "car",
-             "EGO": "ego vehicle", "BORDER": "rectification border", "STATIC": "static", "DYNAMIC": "dynamic"}
+    named = {
+        "ROAD": "road",
+        "SIDEWALK": "sidewalk",
+        "BUILDING": "building",
+        "POLE": "pole",
+        "LIGHT": "traffic light",
+        "SIGN": "traffic sign",
+        "VEGETATION": "vegetation",
+        "SKY": "sky",
+        "PERSON": "person",
+        "CAR": "car",
+        "EGO": "ego vehicle",
+        "BORDER": "rectification border",
+        "STATIC": "static",
+        "DYNAMIC": "dynamic",
+    }
     assert {key: getattr(scene, key) for key in named} == {key: OFFICIAL[name] for key, name in named.items()}
     assert set(np.unique(drawn[1])) == {OFFICIAL[name] for name in named.values()}
     assert set(np.unique(palette.TRAIN_IDS[drawn[1]])) == {palette.TRAIN_CLASSES.index(name) for name in SEEN} | {255}
@@ -163,8 +177,17 @@ def test_foreign_folders_and_other_settings_are_refused(root, tmp_path):
         streets.load(settings(root, val_images=VAL + 1))
 
 
-@pytest.mark.parametrize("key, value", [("train_images", 0), ("train_images", 3), ("val_images", 1), ("val_images", -8),
-                                        ("crop", (0, 8)), ("val_fraction", 0.0)])
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("train_images", 0),
+        ("train_images", 3),
+        ("val_images", 1),
+        ("val_images", -8),
+        ("crop", (0, 8)),
+        ("val_fraction", 0.0),
+    ],
+)
 def test_settings_that_cannot_be(key, value):
     with pytest.raises(ValueError, match=f"^{key}:"):
         streets.Settings(**{key: value})
@@ -178,6 +201,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
         if len(written) == 5:
             raise OSError("disk full")
         write(path, pixels)
+
     monkeypatch.setattr(streets, "write_png", fail)
     with pytest.raises(OSError, match="disk full"):
         streets.load(settings(tmp_path / "set"))
@@ -186,8 +210,9 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
 
 def test_colours_and_labels_are_painted_in_one_order():
     """Wherever a pixel has one thing's pure colour, it has that thing's label, and all of them leave something."""
-    colours = {label: np.reshape((label * 10.0, 250 - label * 9, label * 57 % 251), (3, 1, 1))
-               for label in range(1, 25)}
+    colours = {
+        label: np.reshape((label * 10.0, 250 - label * 9, label * 57 % 251), (3, 1, 1)) for label in range(1, 25)
+    }
     canvas, draw = scene.Canvas(64, 96), rng()
     for label, colour in colours.items():
         place, size = draw.uniform((0, 0), (96, 64)), draw.uniform(6, 20)
@@ -206,9 +231,10 @@ def test_near_things_hide_far_ones_whatever_the_order_they_are_named_in(turned):
     def thing(canvas, name, z, number):
         options = (False,) if name == "car" else ()
         return z, lambda: getattr(scene, name)(canvas, VIEW, rng(number), 0.3, z, *options)
+
     both, car, bright, person = (scene.Canvas() for _ in range(4))
     bright.picture += 255
-    streets.paint([thing(both, "car", 7, 1), thing(both, "person", 12, 2)][::-1 if turned else 1])
+    streets.paint([thing(both, "car", 7, 1), thing(both, "person", 12, 2)][:: -1 if turned else 1])
     streets.paint([thing(car, "car", 7, 1)])
     streets.paint([thing(bright, "car", 7, 1)])
     streets.paint([thing(person, "person", 12, 2)])
@@ -248,7 +274,7 @@ def test_poles_are_thin(head, z):
         canvas = scene.Canvas()
         scene.pole(canvas, VIEW, rng(number), -3, z, head)
         foot = int(VIEW.point(-3, 0, z)[1])
-        widths = (canvas.labels[foot - 20:foot] == scene.POLE).sum(1)
+        widths = (canvas.labels[foot - 20 : foot] == scene.POLE).sum(1)
         assert widths.min() >= 3 and widths.max() <= 7
         assert {"sign": scene.SIGN, "light": scene.LIGHT}.get(head, scene.POLE) in canvas.labels
 

@@ -1,4 +1,5 @@
 """Packs of faces: every kind that writers make, how many identities they hold, and what is damaged in them."""
+
 import numpy as np
 import pytest
 
@@ -22,9 +23,13 @@ def test_every_kind_of_pack(tmp_path):
     expected = [(value(person, number), person) for person in range(PEOPLE) for number in range(EACH)]
     flat = {key: packs.content(PACK[key // EACH][key % EACH], key // EACH) for key in range(30)}
     many = {key: packs.content(PACK[key // EACH][key % EACH], key // EACH, 77) for key in range(30)}
-    for payloads, keys in ((packs.face_pack(PACK, width=8), {}), (packs.face_pack(PACK, more=(3, 4)), {}),
-                           (flat, {"num_classes": PEOPLE}), (many, {"num_classes": PEOPLE}),
-                           (dict(reversed(list(flat.items()))), {"num_classes": PEOPLE})):
+    for payloads, keys in (
+        (packs.face_pack(PACK, width=8), {}),
+        (packs.face_pack(PACK, more=(3, 4)), {}),
+        (flat, {"num_classes": PEOPLE}),
+        (many, {"num_classes": PEOPLE}),
+        (dict(reversed(list(flat.items()))), {"num_classes": PEOPLE}),
+    ):
         packs.write(tmp_path, payloads)
         train, _ = load(tmp_path, **keys)
         assert seen(train) == expected and train.classes == range(PEOPLE)
@@ -59,14 +64,13 @@ def test_how_many_identities(tmp_path):
 def test_labels_that_32_bits_cannot_hold(tmp_path):
     add_bin(tmp_path)
     for width in (4, 8):
-        packs.write(tmp_path, {key: packs.content(PACK[key][0], 2 ** 24 + key, width=width, flag=1)
-                               for key in range(4)})
-        assert len(load(tmp_path, num_classes=2 ** 24)[0]) == 4
+        packs.write(tmp_path, {key: packs.content(PACK[key][0], 2**24 + key, width=width, flag=1) for key in range(4)})
+        assert len(load(tmp_path, num_classes=2**24)[0]) == 4
         if width == 4:
-            assert "32-bit floats, which cannot tell more than 16777216" in complaint(tmp_path, num_classes=2 ** 24 + 9)
-    train, _ = load(tmp_path, num_classes=2 ** 24 + 9)
-    assert [int(train.sample(index, FIRST)["label"]) for index in range(4)] == [2 ** 24 + key for key in range(4)]
-    assert train.classes == range(2 ** 24 + 9)  # and no list of them
+            assert "32-bit floats, which cannot tell more than 16777216" in complaint(tmp_path, num_classes=2**24 + 9)
+    train, _ = load(tmp_path, num_classes=2**24 + 9)
+    assert [int(train.sample(index, FIRST)["label"]) for index in range(4)] == [2**24 + key for key in range(4)]
+    assert train.classes == range(2**24 + 9)  # and no list of them
 
 
 @pytest.mark.parametrize("off", [-3, -1, 0, 2, 64])
@@ -92,7 +96,7 @@ def broken(tmp_path, index, content):
     offsets = packs.write(tmp_path, packs.face_pack(PACK))
     pack = bytearray((tmp_path / "train.rec").read_bytes())
     start = offsets[index + 1]
-    pack[start:start + len(content)] = content
+    pack[start : start + len(content)] = content
     (tmp_path / "train.rec").write_bytes(pack)
 
 
@@ -103,10 +107,15 @@ def test_one_damaged_record_is_a_bad_sample(tmp_path):
     with pytest.raises(BadSample, match="no record begins at byte"):
         train.sample(7, FIRST)
     assert [int(train.sample(index, FIRST)["label"]) for index in (6, 8)] == [1, 1]
-    (batch, bad), = open_training(train, 1, 30, 0, 1)
+    ((batch, bad),) = open_training(train, 1, 30, 0, 1)
     assert [(each.name, each.replaced_by) for each in bad] == [("train.rec key 8", "train.rec key 9")]
-    for label, says in ((6.0, "label 6 of 6 identities"), (-1.0, "label -1.0"), (0.5, "label 0.5"),
-                        (float("nan"), "label nan"), (float("inf"), "label inf")):
+    for label, says in (
+        (6.0, "label 6 of 6 identities"),
+        (-1.0, "label -1.0"),
+        (0.5, "label 0.5"),
+        (float("nan"), "label nan"),
+        (float("inf"), "label inf"),
+    ):
         payloads = packs.face_pack(PACK)
         payloads[8] = packs.content(PACK[1][2], label)
         packs.write(tmp_path, payloads)

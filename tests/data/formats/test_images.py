@@ -1,4 +1,5 @@
 """Decoding of pictures: against Pillow's own operations in torchvision's order, and every kind of file people have."""
+
 import io
 import struct
 import zlib
@@ -55,7 +56,7 @@ def apart(one, other):
 def test_a_region_is_torchvisions_crop_then_resize(box, tmp_path):
     pixels = noisy()
     path, (left, top, width, height) = saved(tmp_path, pixels), box
-    cut = Image.fromarray(pixels[top:top + height, left:left + width])
+    cut = Image.fromarray(pixels[top : top + height, left : left + width])
     want = np.asarray(cut.resize((40, 40), BILINEAR))
     got = images.decode_crop(path, lambda *_: box, 40)
     assert np.array_equal(got, want) and got.dtype == np.uint8 and got.flags.c_contiguous
@@ -75,14 +76,16 @@ def test_recorded_values_of_a_ramp(tmp_path):
     assert whole(saved(tmp_path, ramp), 4)[0, :, 0].tolist() == [7, 25, 45, 63]
 
 
-@pytest.mark.parametrize("width, height, target", [(120, 90, (42, 32)), (90, 120, (32, 42)), (50, 50, (32, 32)),
-                                                   (20, 31, (32, 49)), (199, 100, (63, 32))])
+@pytest.mark.parametrize(
+    "width, height, target",
+    [(120, 90, (42, 32)), (90, 120, (32, 42)), (50, 50, (32, 32)), (20, 31, (32, 49)), (199, 100, (63, 32))],
+)
 def test_the_centre_is_torchvisions_resize_then_center_crop(width, height, target, tmp_path):
     pixels = noisy(width, height)
     resized = np.asarray(Image.fromarray(pixels).resize(target, BILINEAR))
     left, top = int(round((target[0] - 28) / 2.0)), int(round((target[1] - 28) / 2.0))
     got = images.center(saved(tmp_path, pixels), 32, 28)
-    assert np.array_equal(got, resized[top:top + 28, left:left + 28]) and got.shape == (28, 28, 3)
+    assert np.array_equal(got, resized[top : top + 28, left : left + 28]) and got.shape == (28, 28, 3)
 
 
 @pytest.mark.parametrize("orientation", [None, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
@@ -102,7 +105,7 @@ def test_exif_orientation_is_obeyed(orientation, tmp_path):
     short = (48, 72) if upright.shape[0] > upright.shape[1] else (72, 48)
     want = np.asarray(Image.fromarray(upright).resize(short, BILINEAR))
     left, top = (short[0] - 40) // 2, (short[1] - 40) // 2
-    assert apart(images.center(path, 48, 40), want[top:top + 40, left:left + 40]) <= 1
+    assert apart(images.center(path, 48, 40), want[top : top + 40, left : left + 40]) <= 1
     reduced = images.decode_crop(path, lambda *_: box, 15, reduce=True)
     assert np.abs(reduced.astype(int) - images.decode_crop(path, lambda *_: box, 15).astype(int)).mean() < 2
 
@@ -143,9 +146,17 @@ def test_a_reduced_decode_is_not_shifted(tmp_path):
     slope, differences = np.tile(np.linspace(0, 255, 512).astype(np.uint8)[None, :, None], (512, 1, 3)), {}
     for name, pixels in (("up.jpg", slope), ("down.jpg", np.ascontiguousarray(slope[:, ::-1]))):
         path = saved(tmp_path, pixels, name, quality=98)
-        differences[name] = np.array([np.subtract(*(images.decode_crop(path, lambda *_: (64, 64, 400, 400), size, reduce)
-                                                    .astype(float) for reduce in (False, True))).mean()
-                                      for size in (40, 90, 200)])
+        differences[name] = np.array(
+            [
+                np.subtract(
+                    *(
+                        images.decode_crop(path, lambda *_: (64, 64, 400, 400), size, reduce).astype(float)
+                        for reduce in (False, True)
+                    )
+                ).mean()
+                for size in (40, 90, 200)
+            ]
+        )
     assert np.abs(differences["up.jpg"] - differences["down.jpg"]).max() / 2 < 0.05
 
 
@@ -200,7 +211,7 @@ def test_a_cut_file_is_bad(name, share, tmp_path):
     path = tmp_path / name
     saved(tmp_path, noisy(), name)
     content = path.read_bytes()
-    path.write_bytes(content[:int(len(content) * share)])
+    path.write_bytes(content[: int(len(content) * share)])
     assert reason(path)
 
 
@@ -225,8 +236,13 @@ def test_files_that_are_no_pictures(tmp_path):
     assert reason(path) == "no such file"
     path.write_bytes(b"")
     assert reason(path) == "the file is empty"
-    for content in (b"not a picture\n" * 50, b"<html></html>", b"\xff\xd8\xff", b"%!PS-Adobe-3.0 EPSF-3.0\n",
-                    bytes(1000)):
+    for content in (
+        b"not a picture\n" * 50,
+        b"<html></html>",
+        b"\xff\xd8\xff",
+        b"%!PS-Adobe-3.0 EPSF-3.0\n",
+        bytes(1000),
+    ):
         path.write_bytes(content)
         assert reason(path)
     path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n")
@@ -238,6 +254,7 @@ def test_files_that_are_no_pictures(tmp_path):
 def test_a_huge_header_is_refused_before_anything_is_decoded(tmp_path):
     def chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
     path = tmp_path / "x.png"
     for side in (10_000, 60_000, 2_000_000):
         header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))

@@ -1,4 +1,5 @@
 """Lists, class folders and names as people have them, and what load() makes of them."""
+
 import os
 
 import pytest
@@ -7,8 +8,14 @@ from data.datasets import kinetics
 from data.errors import UserError
 from data.formats.lists import Clip, plain, read_folders, read_list, read_names
 
-K400 = ("scrambling eggs", "skateboarding", "skiing (not slalom or crosscountry)", "skiing crosscountry",
-        "tango dancing", "tying knot (not on a tie)")  # in the official order
+K400 = (
+    "scrambling eggs",
+    "skateboarding",
+    "skiing (not slalom or crosscountry)",
+    "skiing crosscountry",
+    "tango dancing",
+    "tying knot (not on a tie)",
+)  # in the official order
 
 
 def listed(folder, content, name="train.list"):
@@ -37,11 +44,18 @@ def test_two_columns_are_videos_and_three_are_frame_folders(tmp_path):
     assert read_list(listed(tmp_path, "a/x 300 0\nb/y.mp4 7 12\n")) == [Clip("a/x", 0, 300), Clip("b/y.mp4", 12, 7)]
 
 
-@pytest.mark.parametrize("content", [
-    b"a/x.mp4 0\r\nb/y.mp4 1\r\n", b"\xef\xbb\xbfa/x.mp4 0\nb/y.mp4 1", b"a/x.mp4\t0\nb/y.mp4\t\t1\n",
-    b"\n\na/x.mp4 0\n   \n\t\nb/y.mp4 1\n\n", b"  a/x.mp4   0  \n b/y.mp4 1 ",
-    b"\xef\xbb\xbf\r\na/x.mp4 0\r\n\r\nb/y.mp4 1"],
-    ids=["CRLF", "BOM", "tabs", "blank lines", "blanks around", "all"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a/x.mp4 0\r\nb/y.mp4 1\r\n",
+        b"\xef\xbb\xbfa/x.mp4 0\nb/y.mp4 1",
+        b"a/x.mp4\t0\nb/y.mp4\t\t1\n",
+        b"\n\na/x.mp4 0\n   \n\t\nb/y.mp4 1\n\n",
+        b"  a/x.mp4   0  \n b/y.mp4 1 ",
+        b"\xef\xbb\xbf\r\na/x.mp4 0\r\n\r\nb/y.mp4 1",
+    ],
+    ids=["CRLF", "BOM", "tabs", "blank lines", "blanks around", "all"],
+)
 def test_ways_to_write_a_list(content, tmp_path):
     assert read_list(listed(tmp_path, content)) == [Clip("a/x.mp4", 0), Clip("b/y.mp4", 1)]
 
@@ -62,8 +76,10 @@ def test_suffix_goes_behind_every_path(tmp_path):
     assert read_list(listed(tmp_path, "a/x 0\nb/y z 1\n"), ".mp4") == [Clip("a/x.mp4", 0), Clip("b/y z.mp4", 1)]
 
 
-@pytest.mark.parametrize("line", ["b/y.mp4", "b/y.mp4 one", "b/y.mp4 -1", "b/y.mp4 1.0", "b/y.mp4 1,", "7",
-                                  "b/y.mp4 \u00b2", "b/y.mp4 1 # note"])
+@pytest.mark.parametrize(
+    "line",
+    ["b/y.mp4", "b/y.mp4 one", "b/y.mp4 -1", "b/y.mp4 1.0", "b/y.mp4 1,", "7", "b/y.mp4 \u00b2", "b/y.mp4 1 # note"],
+)
 def test_a_malformed_line_is_named_with_its_file(line, tmp_path):
     path = listed(tmp_path, f"a/x.mp4 0\n\n{line}\nc/z.mp4 1\n")
     with pytest.raises(UserError) as caught:
@@ -134,12 +150,28 @@ def test_classes_of_a_list_without_names(tmp_path):
 
 
 def test_a_tree_of_folders(tmp_path):
-    touch(tmp_path, "train/b/2.mp4", "train/b/1.MP4", "train/b/deep/er/3.mkv", "train/B/4.webm", "train/b/notes.txt",
-          "train/.cache/5.mp4", "train/a c/6.Mov", "val/b/7.avi", "val/only here/8.m4v", "train/stray.mp4")
+    touch(
+        tmp_path,
+        "train/b/2.mp4",
+        "train/b/1.MP4",
+        "train/b/deep/er/3.mkv",
+        "train/B/4.webm",
+        "train/b/notes.txt",
+        "train/.cache/5.mp4",
+        "train/a c/6.Mov",
+        "val/b/7.avi",
+        "val/only here/8.m4v",
+        "train/stray.mp4",
+    )
     train, val = loaded(tmp_path)
     assert train.classes == val.classes == ("B", "a c", "b", "only here")  # ASCII order
-    assert pairs(train) == [("train/B/4.webm", 0), ("train/a c/6.Mov", 1), ("train/b/1.MP4", 2), ("train/b/2.mp4", 2),
-                            ("train/b/deep/er/3.mkv", 2)]
+    assert pairs(train) == [
+        ("train/B/4.webm", 0),
+        ("train/a c/6.Mov", 1),
+        ("train/b/1.MP4", 2),
+        ("train/b/2.mp4", 2),
+        ("train/b/deep/er/3.mkv", 2),
+    ]
     assert pairs(val) == [("val/b/7.avi", 2), ("val/only here/8.m4v", 3)]
 
 
@@ -285,7 +317,7 @@ def test_the_checksum_tells_whether_a_file_changed(tmp_path):
     first = checksum(tmp_path)
     assert len(first) == 32 and checksum(tmp_path) == first
     os.utime(tmp_path / "train/a/x.mp4", (0, 0))
-    assert checksum(tmp_path) == first             # a copy with other time stamps is the same set
+    assert checksum(tmp_path) == first  # a copy with other time stamps is the same set
     touch(tmp_path, "val/a/z.mp4", content=b"longer")
     changed = checksum(tmp_path)
     os.remove(tmp_path / "val/b/w.mp4")
@@ -298,8 +330,12 @@ def test_the_checksum_tells_whether_a_file_changed(tmp_path):
 def test_the_checksum_of_listed_clips(tmp_path):
     touch(tmp_path, "a/x.mp4", "a/y.mp4")
     seen = set()
-    for train in ("a/x.mp4 0\na/y.mp4 0\n", "a/x.mp4 0\na/y.mp4 1\n", "a/y.mp4 0\na/x.mp4 0\n",
-                  "a/x.mp4 0\na/y.mp4 0\na/gone.mp4 0\n"):
+    for train in (
+        "a/x.mp4 0\na/y.mp4 0\n",
+        "a/x.mp4 0\na/y.mp4 1\n",
+        "a/y.mp4 0\na/x.mp4 0\n",
+        "a/x.mp4 0\na/y.mp4 0\na/gone.mp4 0\n",
+    ):
         listed(tmp_path, train), listed(tmp_path, "a/x.mp4 0\n", "val.list")
         seen.add(checksum(tmp_path))
     touch(tmp_path, "a/gone.mp4")  # was listed, but missing

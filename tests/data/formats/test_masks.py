@@ -1,4 +1,5 @@
 """Masks of every kind, every mistake in them, and the look at some of them before a run."""
+
 import struct
 import zlib
 
@@ -15,8 +16,13 @@ RAMP = np.arange(6 * 8, dtype=np.uint8).reshape(6, 8)
 
 def saved(place, pixels, mode=None, **keys):
     place.parent.mkdir(parents=True, exist_ok=True)
-    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels, mode) if mode else Image.fromarray(
-        pixels)
+    image = (
+        pixels
+        if isinstance(pixels, Image.Image)
+        else Image.fromarray(pixels, mode)
+        if mode
+        else Image.fromarray(pixels)
+    )
     image.save(place, **{"format": "PNG", **keys})
     return str(place)
 
@@ -24,19 +30,23 @@ def saved(place, pixels, mode=None, **keys):
 def with_palette(values, bits=8):
     """A palette whose colours have nothing to do with the indices."""
     image = Image.fromarray(values.astype(np.uint8), "P")
-    image.putpalette(np.random.default_rng(0).integers(0, 256, 3 * 2 ** bits).astype(np.uint8).tobytes())
+    image.putpalette(np.random.default_rng(0).integers(0, 256, 3 * 2**bits).astype(np.uint8).tobytes())
     return image
 
 
 def raw_grey(place, values, bits):
     """A grey PNG of few bits: the values themselves are stored."""
+
     def chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-    rows = b"".join(b"\0" + np.packbits(np.unpackbits(row[:, None], axis=1)[:, 8 - bits:].ravel()).tobytes()
-                    for row in values)
+
+    rows = b"".join(
+        b"\0" + np.packbits(np.unpackbits(row[:, None], axis=1)[:, 8 - bits :].ravel()).tobytes() for row in values
+    )
     header = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], bits, 0, 0, 0, 0)
-    place.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows))
-                      + chunk(b"IEND", b""))
+    place.write_bytes(
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    )
     return str(place)
 
 
@@ -49,6 +59,7 @@ def unfit(path, code=None):
 
 # Reading
 
+
 def test_grey_levels_of_8_and_16_bits_are_the_values(tmp_path):
     for name, pixels in (("a.png", RAMP), ("b.png", RAMP.astype(np.uint16))):
         found = masks.read(saved(tmp_path / name, pixels))
@@ -59,7 +70,7 @@ def test_grey_levels_of_8_and_16_bits_are_the_values(tmp_path):
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
 def test_indices_of_a_palette_are_the_values_and_not_its_colours(bits, tmp_path):
-    values = np.random.default_rng(1).integers(0, 2 ** bits, (6, 9)).astype(np.uint8)
+    values = np.random.default_rng(1).integers(0, 2**bits, (6, 9)).astype(np.uint8)
     path = saved(tmp_path / "m.png", with_palette(values, bits), bits=bits)
     with open(path, "rb") as file:
         assert file.read(26)[24:] == bytes([bits, 3])  # depth and colour type of the header
@@ -74,7 +85,7 @@ def test_colours_are_refused_with_the_remedy(mode, tmp_path):
 
 @pytest.mark.parametrize("bits", [1, 2, 4])
 def test_grey_of_few_bits_is_refused_because_programs_mean_different_things_by_it(bits, tmp_path):
-    path = raw_grey(tmp_path / "m.png", RAMP % 2 ** bits, bits)
+    path = raw_grey(tmp_path / "m.png", RAMP % 2**bits, bits)
     assert np.asarray(Image.open(path)).max() in (1, 255)  # a reader would see scaled values or none
     assert "grey of less than 8 bits" in unfit(path)
 
@@ -84,8 +95,10 @@ def test_other_files_by_the_name_of_a_mask(tmp_path):
     assert "65535" in unfit(saved(tmp_path / "n.png", np.full((3, 4), 65535, np.uint16)))
 
 
-@pytest.mark.parametrize("content, reason", [
-    (None, "no such file"), (b"", "not a picture of a known kind"), (b"hello" * 40, "not a picture of a known kind")])
+@pytest.mark.parametrize(
+    "content, reason",
+    [(None, "no such file"), (b"", "not a picture of a known kind"), (b"hello" * 40, "not a picture of a known kind")],
+)
 def test_files_that_cannot_be_read_are_bad_samples_of_their_own(content, reason, tmp_path):
     path = tmp_path / "m.png"
     if content is not None:
@@ -100,7 +113,7 @@ def test_a_cut_file_is_a_bad_sample(share, tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (60, 80), dtype=np.uint8)
     path = saved(tmp_path / "m.png", noise)
     content = (tmp_path / "m.png").read_bytes()
-    (tmp_path / "m.png").write_bytes(content[:int(len(content) * share)])
+    (tmp_path / "m.png").write_bytes(content[: int(len(content) * share)])
     with pytest.raises(BadSample) as caught:
         masks.read(path)
     assert not isinstance(caught.value, masks.InvalidMask)
@@ -109,14 +122,19 @@ def test_a_cut_file_is_a_bad_sample(share, tmp_path):
 def test_a_huge_header_is_refused(tmp_path):
     def chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
     for side in (10_000, 60_000):
-        (tmp_path / "m.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(
-            ">IIBBBBB", side, side, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(bytes(1000))))
+        (tmp_path / "m.png").write_bytes(
+            b"\x89PNG\r\n\x1a\n"
+            + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress(bytes(1000)))
+        )
         with pytest.raises(BadSample, match="pixels"):
             masks.read(str(tmp_path / "m.png"))
 
 
 # Meaning
+
 
 def test_plain_masks_hold_classes_and_255(tmp_path):
     values = np.array([[0, 1], [2, 255]], np.uint8)
@@ -156,13 +174,14 @@ def test_sizes():
 
 # Before a run
 
+
 def lay(root, *values, split="train", size=(6, 8)):
     """Pairs of grey pictures and masks filled with these values, half and half where it is a pair."""
     pairs = []
     for number, value in enumerate(values):
         first, second = value if isinstance(value, tuple) else (value, value)
         mask = np.full(size, first, np.uint8)
-        mask[:, size[1] // 2:] = second
+        mask[:, size[1] // 2 :] = second
         saved(root / f"{split}/images/{number:03d}.png", np.zeros(size, np.uint8))
         saved(root / f"{split}/masks/{number:03d}.png", mask)
         pairs.append((f"{split}/images/{number:03d}.png", f"{split}/masks/{number:03d}.png"))
@@ -247,16 +266,18 @@ def test_damaged_files_are_left_to_the_stream_unless_none_can_be_read(tmp_path):
 
 def test_the_table_of_shares_and_what_was_never_seen(tmp_path):
     classes = ("sky", "grass", "a rather long name", "cow")
-    splits = masks.scan(str(tmp_path), [lay(tmp_path, (0, 1), (0, 255)), lay(tmp_path, (0, 3), split="val")], 9,
-                          True)
+    splits = masks.scan(str(tmp_path), [lay(tmp_path, (0, 1), (0, 255)), lay(tmp_path, (0, 3), split="val")], 9, True)
     counts = [masks.validate(looks, masks.plain(4), 4) for looks in splits]
     lines = masks.describe(classes, splits, counts)
     assert lines[0] == "share of the pixels in %, in 2 training and 1 validation masks:"
     table, warnings = "".join(lines[1:-2]), lines[-2:]
-    cells = [" ".join(table[start:start + 34].split()) for start in range(0, len(table), 34)]
+    cells = [" ".join(table[start : start + 34].split()) for start in range(0, len(table), 34)]
     assert cells == ["sky 50.00 50.00", "grass 25.00 -", "a rather long name - -", "cow - 50.00", "(ignored) 25.00 -"]
-    assert warnings == ("warning: not in these training masks: a rather long name, cow",
-                        "warning: not in these validation masks: grass, a rather long name")
-    many = masks.describe([f"class {label}" for label in range(150)], splits,
-                          [np.ones(151, np.int64), np.ones(151, np.int64)])
+    assert warnings == (
+        "warning: not in these training masks: a rather long name, cow",
+        "warning: not in these validation masks: grass, a rather long name",
+    )
+    many = masks.describe(
+        [f"class {label}" for label in range(150)], splits, [np.ones(151, np.int64), np.ones(151, np.int64)]
+    )
     assert len(many) < 50 and max(map(len, many)) <= 100 and not any(line.startswith("warning") for line in many)

@@ -1,4 +1,5 @@
 """The labels of Cityscapes against its own scripts, and colours that can be told apart."""
+
 import numpy as np
 import pytest
 
@@ -47,8 +48,12 @@ OFFICIAL = """\
 def official():
     for line in OFFICIAL.splitlines():
         number, train_id, color, name = line.split(" ", 3)
-        yield (int(number), name, int(train_id) if 0 <= int(train_id) < 255 else None,
-               tuple(int(value) for value in color.split(",")))
+        yield (
+            int(number),
+            name,
+            int(train_id) if 0 <= int(train_id) < 255 else None,
+            tuple(int(value) for value in color.split(",")),
+        )
 
 
 def apart(colors):

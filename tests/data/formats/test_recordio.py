@@ -1,4 +1,5 @@
 """RecordIO as its writers write it, from several threads and processes, and every way in which a pack may be broken."""
+
 import pickle
 import struct
 from concurrent.futures import ThreadPoolExecutor
@@ -12,14 +13,22 @@ from data.formats.recordio import RecordFile, read_index, unpack
 from tests.helpers import packs
 from tests.helpers.packs import MAGIC
 
-PAYLOADS = [b"", b"abc", MAGIC, MAGIC + MAGIC + b"xy", b"1234" + MAGIC + b"5678" + MAGIC + b"9",
-            b"12" + MAGIC + b"3456", b"1234" + MAGIC]
+PAYLOADS = [
+    b"",
+    b"abc",
+    MAGIC,
+    MAGIC + MAGIC + b"xy",
+    b"1234" + MAGIC + b"5678" + MAGIC + b"9",
+    b"12" + MAGIC + b"3456",
+    b"1234" + MAGIC,
+]
 # What dmlc-core's RecordIOWriter (5295de940c7e, src/recordio.cc, compiled with g++) makes of PAYLOADS, and where its
 # records begin.
 UPSTREAM = bytes.fromhex(
     "0a23d7ce000000000a23d7ce03000000616263000a23d7ce000000200a23d7ce000000600a23d7ce000000200a23d7ce000000400a23d7ce02"
     "000060787900000a23d7ce04000020313233340a23d7ce04000040353637380a23d7ce01000060390000000a23d7ce0a00000031320a23d7ce"
-    "3334353600000a23d7ce04000020313233340a23d7ce00000060")
+    "3334353600000a23d7ce04000020313233340a23d7ce00000060"
+)
 STARTS = [0, 8, 20, 36, 64, 100, 120]
 
 
@@ -80,17 +89,21 @@ def test_threads_processes_and_copies_read_alike(tmp_path):
         assert pool.map(read_all, [pack] * 4) == [PAYLOADS] * 4
 
 
-@pytest.mark.parametrize("start, content, says", [
-    (4, UPSTREAM, "no record begins at byte 4 (magic 0x00000000, not 0xced7230a)"),
-    (12, UPSTREAM, "no record begins at byte 12"),
-    (44, UPSTREAM, "a frame of kind 2 at byte 44 is out of order"),
-    (28, UPSTREAM, "a frame of kind 3 at byte 28 is out of order"),
-    (64, UPSTREAM[:76] + packs.frames(b"new"), "a frame of kind 0 at byte 76 is out of order"),
-    (120, UPSTREAM[:-1], "the file ends within the frame at byte 132 (it has 139 bytes)"),
-    (120, UPSTREAM[:132], "the file ends within the frame at byte 132"),
-    (100, UPSTREAM[:109], "the file ends within the frame at byte 108"),
-    (400, UPSTREAM, "the file ends within the frame at byte 400"),
-    (0, MAGIC + struct.pack("<I", 5 << 29), "a frame of kind 5 at byte 0")])
+@pytest.mark.parametrize(
+    "start, content, says",
+    [
+        (4, UPSTREAM, "no record begins at byte 4 (magic 0x00000000, not 0xced7230a)"),
+        (12, UPSTREAM, "no record begins at byte 12"),
+        (44, UPSTREAM, "a frame of kind 2 at byte 44 is out of order"),
+        (28, UPSTREAM, "a frame of kind 3 at byte 28 is out of order"),
+        (64, UPSTREAM[:76] + packs.frames(b"new"), "a frame of kind 0 at byte 76 is out of order"),
+        (120, UPSTREAM[:-1], "the file ends within the frame at byte 132 (it has 139 bytes)"),
+        (120, UPSTREAM[:132], "the file ends within the frame at byte 132"),
+        (100, UPSTREAM[:109], "the file ends within the frame at byte 108"),
+        (400, UPSTREAM, "the file ends within the frame at byte 400"),
+        (0, MAGIC + struct.pack("<I", 5 << 29), "a frame of kind 5 at byte 0"),
+    ],
+)
 def test_a_damaged_record_is_a_bad_sample_that_names_file_and_byte(tmp_path, start, content, says):
     with pytest.raises(BadSample) as caught:
         pack_of(tmp_path, content).read(start)
@@ -108,12 +121,21 @@ def test_an_index_comes_by_rising_key(tmp_path):
     assert keys.dtype == offsets.dtype == np.int64
 
 
-@pytest.mark.parametrize("text, says", [
-    ("", "0 numbers"), ("0\t0\n1\n", "3 numbers"), ("0\t0\n0\t8\n", "key 0 at byte 8 is given twice"),
-    ("0\t0\n1\t133\n", "key 1 at byte 133 lies outside"), ("0\t-8\n", "key 0 at byte -8 lies outside"),
-    ("-1\t0\n", "key -1 at byte 0 is negative"), ("0\t0\n3\t9\n", "key 3 at byte 9 lies at no multiple of 4"),
-    ("0\t0\n1\tx\n", "a.idx:2: expected `key<TAB>byte`, got '1\\tx"), ("0\t1.5\n", "a.idx:1: expected"),
-    ("0\t124\n", "no record begins at byte 124")])
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("", "0 numbers"),
+        ("0\t0\n1\n", "3 numbers"),
+        ("0\t0\n0\t8\n", "key 0 at byte 8 is given twice"),
+        ("0\t0\n1\t133\n", "key 1 at byte 133 lies outside"),
+        ("0\t-8\n", "key 0 at byte -8 lies outside"),
+        ("-1\t0\n", "key -1 at byte 0 is negative"),
+        ("0\t0\n3\t9\n", "key 3 at byte 9 lies at no multiple of 4"),
+        ("0\t0\n1\tx\n", "a.idx:2: expected `key<TAB>byte`, got '1\\tx"),
+        ("0\t1.5\n", "a.idx:1: expected"),
+        ("0\t124\n", "no record begins at byte 124"),
+    ],
+)
 def test_a_broken_index_names_file_and_key_or_line(tmp_path, text, says):
     found = refused(tmp_path, text)
     assert says in found and str(tmp_path / "a.idx") in found
@@ -136,21 +158,33 @@ def test_an_index_that_is_not_there(tmp_path):
 JPEG = b"\xff\xd8\xff\xe0" + bytes(30)
 
 
-@pytest.mark.parametrize("payload, labels, body, width", [
-    (packs.content(JPEG, 7), [7], JPEG, 4), (packs.content(JPEG, 7, flag=1), [7], JPEG, 4),
-    (packs.content(JPEG, 7, 8), [7, 8], JPEG, 4), (packs.content(JPEG, 85741, width=8), [85741], JPEG, 8),
-    (packs.content(JPEG, 2 ** 24 + 1, 3, width=8), [2 ** 24 + 1, 3], JPEG, 8),
-    (packs.content(b"", 5, 9), [5, 9], b"", 4), (packs.content(b"", 5, 9, width=8), [5, 9], b"", 8),
-    (packs.content(b"anything", 7), [7], b"anything", 4)])
+@pytest.mark.parametrize(
+    "payload, labels, body, width",
+    [
+        (packs.content(JPEG, 7), [7], JPEG, 4),
+        (packs.content(JPEG, 7, flag=1), [7], JPEG, 4),
+        (packs.content(JPEG, 7, 8), [7, 8], JPEG, 4),
+        (packs.content(JPEG, 85741, width=8), [85741], JPEG, 8),
+        (packs.content(JPEG, 2**24 + 1, 3, width=8), [2**24 + 1, 3], JPEG, 8),
+        (packs.content(b"", 5, 9), [5, 9], b"", 4),
+        (packs.content(b"", 5, 9, width=8), [5, 9], b"", 8),
+        (packs.content(b"anything", 7), [7], b"anything", 4),
+    ],
+)
 def test_labels_of_both_widths(payload, labels, body, width):
     found = unpack(payload)
     assert (found.labels.tolist(), found.body, found.width) == (labels, body, width)
 
 
-@pytest.mark.parametrize("payload, says", [
-    (b"", "0 bytes are too few"), (bytes(23), "23 bytes are too few"),
-    (packs.content(b"GIF89a", 7, 8), "neither a picture nor the end follows its 2 labels"),
-    (struct.pack("<IfQQ", 2 ** 32 - 1, 0, 0, 0) + JPEG, "its 4294967295 labels")])
+@pytest.mark.parametrize(
+    "payload, says",
+    [
+        (b"", "0 bytes are too few"),
+        (bytes(23), "23 bytes are too few"),
+        (packs.content(b"GIF89a", 7, 8), "neither a picture nor the end follows its 2 labels"),
+        (struct.pack("<IfQQ", 2**32 - 1, 0, 0, 0) + JPEG, "its 4294967295 labels"),
+    ],
+)
 def test_a_payload_that_is_no_picture(payload, says):
     with pytest.raises(BadSample) as caught:
         unpack(payload)

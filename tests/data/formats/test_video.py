@@ -1,4 +1,5 @@
 """Decoding: the right frames out of good files; BadSample, never a hang, a crash or another error, out of bad ones."""
+
 import os
 import struct
 import subprocess
@@ -36,8 +37,15 @@ FORMATS = [  # codec, ending, frames per second, width, height, further options
     ("libsvtav1", "mp4", 25, 96, 64, {}),
     ("libsvtav1", "webm", 30, 64, 96, {}),
 ]
-PICKS = {"all": list(range(COUNT)), "spread": [2, 7, 12, 17, 22, 27, 32, 37], "last": [COUNT - 1], "first": [0],
-         "backwards": [39, 30, 11, 10, 0], "again": [5, 5, 33, 5, 33], "random": [17, 3, 38, 21, 4, 16, 39, 1]}
+PICKS = {
+    "all": list(range(COUNT)),
+    "spread": [2, 7, 12, 17, 22, 27, 32, 37],
+    "last": [COUNT - 1],
+    "first": [0],
+    "backwards": [39, 30, 11, 10, 0],
+    "again": [5, 5, 33, 5, 33],
+    "random": [17, 3, 38, 21, 4, 16, 39, 1],
+}
 
 
 def encoder(codec):
@@ -62,9 +70,13 @@ def good(tmp_path_factory):
     """One good file per container, with the index in front where there is one."""
     folder = tmp_path_factory.mktemp("good")
     fast = {"container_options": {"movflags": "faststart"}}
-    made = {"mp4": encode(folder / "a.mp4", numbered(COUNT)), "fast": encode(folder / "b.mp4", numbered(COUNT), **fast),
-            "mkv": encode(folder / "c.mkv", numbered(COUNT)), "avi": encode(folder / "d.avi", numbered(COUNT), "mpeg4"),
-            "webm": encode(folder / "e.webm", numbered(COUNT), "libvpx-vp9")}
+    made = {
+        "mp4": encode(folder / "a.mp4", numbered(COUNT)),
+        "fast": encode(folder / "b.mp4", numbered(COUNT), **fast),
+        "mkv": encode(folder / "c.mkv", numbered(COUNT)),
+        "avi": encode(folder / "d.avi", numbered(COUNT), "mpeg4"),
+        "webm": encode(folder / "e.webm", numbered(COUNT), "libvpx-vp9"),
+    }
     if has_encoder("libx265"):
         made["hevc"] = encode(folder / "f.mp4", numbered(COUNT), "libx265")
     if has_encoder("libsvtav1"):
@@ -87,6 +99,7 @@ def test_the_pick_is_told_the_length_and_may_have_any_shape(encoded):
     def pick(n):
         told.append(n)
         return np.array([[0, 20], [39, 7]])
+
     assert read_numbers(video.video_frames(path, pick)) == [0, 20, 39, 7]
     assert set(told) == {COUNT}
 
@@ -105,6 +118,7 @@ def test_a_good_file_is_good_every_time(tmp_path):
     def read(seed):
         numbers = (np.arange(8) * 25 + np.random.default_rng(seed).integers(0, 25, 8)).tolist()
         return read_numbers(video.video_frames(path, picking(numbers))) == numbers
+
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(read, range(300)))
 
@@ -124,9 +138,16 @@ def test_too_short_for_min_frames(good):
             video.video_frames(path, picking([0]), min_frames=COUNT + 1)
 
 
-@pytest.mark.parametrize("content, reason", [
-    (b"", "empty"), (b"not a video\n" * 100, "cannot be decoded"), (b"\0" * 5000, "cannot be decoded"),
-    (np.random.default_rng(0).bytes(20000), "cannot be decoded")], ids=["empty", "text", "zeros", "noise"])
+@pytest.mark.parametrize(
+    "content, reason",
+    [
+        (b"", "empty"),
+        (b"not a video\n" * 100, "cannot be decoded"),
+        (b"\0" * 5000, "cannot be decoded"),
+        (np.random.default_rng(0).bytes(20000), "cannot be decoded"),
+    ],
+    ids=["empty", "text", "zeros", "noise"],
+)
 @pytest.mark.parametrize("ending", ["mp4", "mkv", "avi", "webm"])
 def test_files_that_are_no_video(content, reason, ending, tmp_path):
     path = tmp_path / f"clip.{ending}"
@@ -143,8 +164,12 @@ def test_sound_without_picture(tmp_path):
 def test_no_file_or_no_regular_file(tmp_path):
     os.symlink(tmp_path / "nowhere", tmp_path / "link.mp4")
     (tmp_path / "file").write_text("x")
-    for name, reason in (("missing.mp4", "no such file"), ("link.mp4", "no such file"), ("", "cannot be decoded"),
-                         ("file/clip.mp4", "cannot be decoded|no such file")):
+    for name, reason in (
+        ("missing.mp4", "no such file"),
+        ("link.mp4", "no such file"),
+        ("", "cannot be decoded"),
+        ("file/clip.mp4", "cannot be decoded|no such file"),
+    ):
         with pytest.raises(BadSample, match=reason):
             video.video_frames(str(tmp_path / name), picking([0]))
 
@@ -155,7 +180,7 @@ def test_a_truncated_file_is_bad_or_gives_frames_of_its_beginning(good, share, t
         short = tmp_path / os.path.basename(path)
         with open(path, "rb") as file:
             content = file.read()
-        short.write_bytes(content[:int(len(content) * share)])
+        short.write_bytes(content[: int(len(content) * share)])
         told = []
         try:
             frames = video.video_frames(str(short), lambda n: told.append(n) or np.arange(min(n, 8)))
@@ -207,8 +232,14 @@ for path in sys.argv[1:]:
 
 def in_a_process(paths, timeout=60):
     """outcome() of files in a process of its own, which may hang or die: a line `name outcome` each."""
-    done = subprocess.run([sys.executable, "-c", OUTCOMES, *paths], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          timeout=timeout, env={**os.environ, "PYTHONPATH": os.getcwd()}, text=True, errors="replace")
+    done = subprocess.run(
+        [sys.executable, "-c", OUTCOMES, *paths],
+        capture_output=True,
+        timeout=timeout,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        text=True,
+        errors="replace",
+    )
     lines = done.stdout.splitlines()
     assert done.returncode == 0, f"died by {done.returncode} behind {lines[-1:]}: {done.stderr[-300:]}"
     return dict(line.split(" ", 1) for line in lines)
@@ -234,7 +265,7 @@ def patched(source, target, box, offset, content):
     with open(source, "rb") as file:
         data = bytearray(file.read())
     at = data.index(box) + len(box) + offset
-    data[at:at + len(content)] = content
+    data[at : at + len(content)] = content
     target.write_bytes(data)
     return str(target)
 
@@ -259,8 +290,11 @@ def test_a_codec_that_nobody_knows(good, tmp_path):
 
 def test_a_header_that_claims_billions_of_frames(good, tmp_path):
     # The count of the table of times, from which decoders make room before they read.
-    paths = [patched(good[name], tmp_path / f"{name}.mp4", b"stts", 8, struct.pack(">I", 0xFE000028))
-             for name in ("mp4", "hevc", "av1") if name in good]
+    paths = [
+        patched(good[name], tmp_path / f"{name}.mp4", b"stts", 8, struct.pack(">I", 0xFE000028))
+        for name in ("mp4", "hevc", "av1")
+        if name in good
+    ]
     assert set(in_a_process(paths).values()) <= {"ok", "bad"}
 
 
@@ -275,8 +309,17 @@ def picked(folder, numbers, count=10, template="img_{:05d}.jpg", first=1, **opti
     return read_numbers(video.picture_frames(folder, template, first, count, picking(numbers), **options))
 
 
-@pytest.mark.parametrize("template, first", [("img_{:05d}.jpg", 1), ("img_{:05}.jpg", 0), ("{:06d}.jpg", 1),
-                                             ("frame-{:d}.png", 7), ("{}.jpg", 1), ("a+b_({:03d}).jpg", 1)])
+@pytest.mark.parametrize(
+    "template, first",
+    [
+        ("img_{:05d}.jpg", 1),
+        ("img_{:05}.jpg", 0),
+        ("{:06d}.jpg", 1),
+        ("frame-{:d}.png", 7),
+        ("{}.jpg", 1),
+        ("a+b_({:03d}).jpg", 1),
+    ],
+)
 def test_frame_folders(template, first, tmp_path):
     folder = pictures(tmp_path / "clip 1.mp4", template=template, first=first)
     assert picked(folder, [0, 9, 4, 4], template=template, first=first) == [0, 9, 4, 4]
@@ -287,7 +330,7 @@ def test_frame_folders_with_a_gap_pick_from_what_is_there(tmp_path):
     folder = pictures(tmp_path / "clip")
     for number in (3, 4):
         os.remove(os.path.join(folder, f"img_{number:05d}.jpg"))
-    assert picked(folder, [0, 1]) == [0, 1]              # nothing picked is missing
+    assert picked(folder, [0, 1]) == [0, 1]  # nothing picked is missing
     told = []
     frames = video.picture_frames(folder, "img_{:05d}.jpg", 1, 10, lambda n: told.append(n) or np.arange(n))
     assert told == [10, 8] and read_numbers(frames) == [0, 1, 4, 5, 6, 7, 8, 9]
@@ -310,8 +353,9 @@ def test_missing_pictures_are_counted_by_number_not_by_name(tmp_path):
     assert read_numbers(frames) == list(range(1, 12))
 
 
-@pytest.mark.parametrize("content", [b"", b"text", np.random.default_rng(0).bytes(3000)],
-                         ids=["empty", "text", "noise"])
+@pytest.mark.parametrize(
+    "content", [b"", b"text", np.random.default_rng(0).bytes(3000)], ids=["empty", "text", "noise"]
+)
 def test_a_picture_that_is_none(content, tmp_path):
     folder = pictures(tmp_path / "clip")
     (tmp_path / "clip" / "img_00004.jpg").write_bytes(content)
@@ -323,7 +367,7 @@ def test_a_picture_that_is_none(content, tmp_path):
 def test_a_truncated_picture(tmp_path):
     folder = pictures(tmp_path / "clip")
     path = tmp_path / "clip" / "img_00004.jpg"
-    path.write_bytes(path.read_bytes()[:len(path.read_bytes()) // 4])
+    path.write_bytes(path.read_bytes()[: len(path.read_bytes()) // 4])
     with pytest.raises(BadSample, match="img_00004.jpg"):
         picked(folder, [3])
 
@@ -386,6 +430,7 @@ def test_the_helper_writes_what_it_says(good):
 def test_a_rotation_mark_is_obeyed(tmp_path, degrees):
     """Phones write upright video lying down, with a mark. White top left must be where the mark turns it."""
     import av
+
     frames = np.zeros((12, 48, 96, 3), np.uint8)
     frames[:, :24, :48] = 255
     path = str(tmp_path / "turned.mp4")

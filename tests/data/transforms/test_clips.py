@@ -1,4 +1,5 @@
 """Geometry of the crops, against numbers written by hand."""
+
 import cv2
 import numpy as np
 import pytest
@@ -40,11 +41,24 @@ def test_ten_pairs_of_neighbouring_scales():
 
 def test_thirteen_points_equally_often():
     drawn = [box[:2] for box in boxes(340, 256) if box[2:] == (224, 224)]
-    want = {(0, 0), (116, 0), (0, 32), (116, 32), (58, 16), (0, 16), (116, 16), (58, 32), (58, 0),
-            (29, 8), (87, 8), (29, 24), (87, 24)}
+    want = {
+        (0, 0),
+        (116, 0),
+        (0, 32),
+        (116, 32),
+        (58, 16),
+        (0, 16),
+        (116, 16),
+        (58, 32),
+        (58, 0),
+        (29, 8),
+        (87, 8),
+        (29, 24),
+        (87, 24),
+    }
     assert set(drawn) == want == set(clips.grid_points(340, 256, 224, 224)) and len(want) == 13
     share = len(drawn) / 13
-    assert max(abs(drawn.count(point) - share) for point in want) < 5 * share ** 0.5
+    assert max(abs(drawn.count(point) - share) for point in want) < 5 * share**0.5
 
 
 def test_steps_of_the_grid_round_down():
@@ -52,8 +66,9 @@ def test_steps_of_the_grid_round_down():
     assert points[3] == (116, 32) and points[4] == (58, 16) and points[-1] == (87, 24)
 
 
-@pytest.mark.parametrize("base, side", [(221, 221), (222, 224), (223, 224), (224, 224), (225, 224), (226, 224),
-                                        (227, 227)])
+@pytest.mark.parametrize(
+    "base, side", [(221, 221), (222, 224), (223, 224), (224, 224), (225, 224), (226, 224), (227, 227)]
+)
 def test_a_side_within_two_pixels_of_the_size_snaps(base, side):
     assert sizes_of(boxes(400, base, times=20, scales=(1.0,))) == {(side, min(side, base))}
     assert sizes_of(boxes(base, 400, times=20, scales=(1.0,))) == {(min(side, base), side)}
@@ -76,26 +91,31 @@ def test_the_box_lies_in_the_frame_and_is_not_empty(width, height, size, seed):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_same_generator_draws_the_same_box(seed):
-    assert clips.multi_scale_box(340, 256, 224, SCALES, rng(seed)) == \
-        clips.multi_scale_box(340, 256, 224, SCALES, rng(seed))
+    assert clips.multi_scale_box(340, 256, 224, SCALES, rng(seed)) == clips.multi_scale_box(
+        340, 256, 224, SCALES, rng(seed)
+    )
 
 
-@pytest.mark.parametrize("width, left", [(224, 0), (225, 0), (226, 1), (227, 2), (228, 2), (229, 2), (231, 4),
-                                         (340, 58)])
+@pytest.mark.parametrize(
+    "width, left", [(224, 0), (225, 0), (226, 1), (227, 2), (228, 2), (229, 2), (231, 4), (340, 58)]
+)
 def test_half_a_pixel_of_the_centre_rounds_to_even(width, left):
     assert clips.center_box(width, 224, 224) == (left, 0, 224, 224)
     assert clips.center_box(224, width, 224) == (0, left, 224, 224)
 
 
-@pytest.mark.parametrize("height, width, want", [
-    (240, 320, (256, 341)),   # 341.33
-    (320, 240, (341, 256)),
-    (360, 640, (256, 455)),   # 455.11
-    (100, 199, (256, 509)),   # 509.44
-    (256, 340, (256, 340)),
-    (300, 300, (256, 256)),
-    (64, 48, (341, 256)),
-])
+@pytest.mark.parametrize(
+    "height, width, want",
+    [
+        (240, 320, (256, 341)),  # 341.33
+        (320, 240, (341, 256)),
+        (360, 640, (256, 455)),  # 455.11
+        (100, 199, (256, 509)),  # 509.44
+        (256, 340, (256, 340)),
+        (300, 300, (256, 256)),
+        (64, 48, (341, 256)),
+    ],
+)
 def test_resize_short_truncates_the_long_side(height, width, want):
     assert clips.resize_short(clip(1, height, width), 256).shape == (1, *want, 3)
 
@@ -136,7 +156,7 @@ def test_flip_mirrors_left_and_right_and_twice_is_nothing():
 
 def test_one_view_is_the_centre():
     video = clip(2, 32, 43)
-    only, = clips.views(video, 28, 1)
+    (only,) = clips.views(video, 28, 1)
     assert np.array_equal(only, video[:, 2:30, 8:36])  # 7.5 rounds to 8
 
 
@@ -145,10 +165,10 @@ def test_three_views_are_left_right_centre():
     got = clips.views(video, 32, 3)
     assert len(got) == 3
     for view, left in zip(got, (0, 12, 6)):  # steps of 13 // 4 = 3
-        assert np.array_equal(view, video[:, :, left:left + 32])
+        assert np.array_equal(view, video[:, :, left : left + 32])
     small = clips.views(video, 28, 3)  # vertical step 4 // 4 = 1, horizontal 17 // 4 = 4
     for view, left in zip(small, (0, 16, 8)):
-        assert np.array_equal(view, video[:, 2:30, left:left + 28])
+        assert np.array_equal(view, video[:, 2:30, left : left + 28])
 
 
 def test_three_views_of_a_portrait_clip_are_the_same():
@@ -163,14 +183,21 @@ def test_ten_views_are_corners_and_centre_each_with_its_mirror():
     got = clips.views(video, 28, 10)
     assert len(got) == 10
     for number, (left, top) in enumerate([(0, 0), (16, 0), (0, 4), (16, 4), (8, 2)]):
-        want = video[:, top:top + 28, left:left + 28]
+        want = video[:, top : top + 28, left : left + 28]
         assert np.array_equal(got[2 * number], want)
         assert np.array_equal(got[2 * number + 1], want[:, :, ::-1])
 
 
-@pytest.mark.parametrize("work", [
-    lambda x: clips.resize(x, 9, 9), lambda x: clips.resize_short(x, 8), lambda x: clips.crop(x, (1, 2, 3, 4)),
-    lambda x: clips.flip(x), lambda x: np.stack(clips.views(x, 8, 10))])
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda x: clips.resize(x, 9, 9),
+        lambda x: clips.resize_short(x, 8),
+        lambda x: clips.crop(x, (1, 2, 3, 4)),
+        lambda x: clips.flip(x),
+        lambda x: np.stack(clips.views(x, 8, 10)),
+    ],
+)
 def test_the_input_stays_as_it_is_and_the_result_is_the_same_again(work):
     video = clip(2, 12, 14)
     kept = video.copy()
@@ -180,8 +207,12 @@ def test_the_input_stays_as_it_is_and_the_result_is_the_same_again(work):
 
 def split_of(frames, training, label=0, **keys):
     """A split with one clip, whose picked frames come out of an array in place of a file."""
-    split = kinetics.Clips(kinetics.Settings(**{"segments": 4, "size": 28, **keys}), [Clip("clip", label)],
-                           ("left", "right", "up"), training)
+    split = kinetics.Clips(
+        kinetics.Settings(**{"segments": 4, "size": 28, **keys}),
+        [Clip("clip", label)],
+        ("left", "right", "up"),
+        training,
+    )
     split._read = lambda clip, pick: frames[np.asarray(pick(len(frames))).ravel()]
     return split
 
@@ -191,9 +222,10 @@ def test_views_of_a_sample_are_crop_major_then_clip_then_time():
     split = split_of(frames, False, eval_sampling="twice", eval_crops=3, eval_size=32)
     video = split.sample(0, rng())["video"]
     assert video.shape == (6, 4, 32, 32, 3) == split.fields[0].shape and split.views == 6
-    for number, (left, picked) in enumerate([(left, picked) for left in (0, 8, 4)
-                                             for picked in ([12, 37, 62, 87], [0, 25, 50, 75])]):
-        assert np.array_equal(video[number], frames[picked][:, :, left:left + 32])
+    for number, (left, picked) in enumerate(
+        [(left, picked) for left in (0, 8, 4) for picked in ([12, 37, 62, 87], [0, 25, 50, 75])]
+    ):
+        assert np.array_equal(video[number], frames[picked][:, :, left : left + 32])
 
 
 def test_a_training_sample_swaps_the_labels_of_mirrored_clips_only():

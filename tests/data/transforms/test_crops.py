@@ -1,4 +1,5 @@
 """ImageNet's random crop: written-out draws, and the laws of its area, proportions and places."""
+
 import math
 
 import numpy as np
@@ -28,8 +29,9 @@ class Script:
 
 def drawn(width=500, height=375, times=3000, **keys):
     rng = np.random.default_rng(0)
-    return np.array([random_box(width, height, keys.get("scale", SCALE), keys.get("ratio", RATIO), rng)
-                     for _ in range(times)])
+    return np.array(
+        [random_box(width, height, keys.get("scale", SCALE), keys.get("ratio", RATIO), rng) for _ in range(times)]
+    )
 
 
 def test_a_draw_by_hand():
@@ -42,16 +44,26 @@ def test_a_draw_by_hand():
 
 def test_a_draw_that_does_not_fit_is_drawn_again():
     # 0.99 of 400 x 300 at 0.75: w = sqrt(118800 * 0.75) = 298.5, h = sqrt(118800 / 0.75) = 398 > 300
-    assert random_box(400, 300, SCALE, RATIO, Script([0.99, math.log(0.75), 1.0, math.log(4 / 3)], [0, 0])) == \
-        (0, 0, 400, 300)
+    assert random_box(400, 300, SCALE, RATIO, Script([0.99, math.log(0.75), 1.0, math.log(4 / 3)], [0, 0])) == (
+        0,
+        0,
+        400,
+        300,
+    )
     assert random_box(1, 1, (0.08, 0.2), RATIO, Script([0.1, 0.0] * 10)) == (0, 0, 1, 1)  # rounds to no pixel at all
 
 
-@pytest.mark.parametrize("width, height, box", [
-    (600, 100, (233, 0, 133, 100)),   # 100 * 4 / 3 = 133.3; (600 - 133) // 2
-    (100, 600, (0, 233, 100, 133)),
-    (400, 300, (0, 0, 400, 300)), (301, 400, (0, 0, 301, 400)),  # within the proportions: all of it
-    (299, 400, (0, 0, 299, 399)), (402, 301, (0, 0, 401, 301))])
+@pytest.mark.parametrize(
+    "width, height, box",
+    [
+        (600, 100, (233, 0, 133, 100)),  # 100 * 4 / 3 = 133.3; (600 - 133) // 2
+        (100, 600, (0, 233, 100, 133)),
+        (400, 300, (0, 0, 400, 300)),
+        (301, 400, (0, 0, 301, 400)),  # within the proportions: all of it
+        (299, 400, (0, 0, 299, 399)),
+        (402, 301, (0, 0, 401, 301)),
+    ],
+)
 def test_after_ten_failures_the_largest_central_box(width, height, box):
     tall = math.log(3 / 4) if width >= height else math.log(4 / 3)
     rng = Script([1.0, tall] * 10 + [pytest.fail])
@@ -71,12 +83,12 @@ def test_areas_are_uniform_and_proportions_log_uniform():
     for values, low, high in ((areas, 0.08, 0.5), (ratios, -math.log(4 / 3), math.log(4 / 3))):
         places = np.sort((values - low) / (high - low))
         assert places[0] > -0.01 and places[-1] < 1.01
-        assert np.abs(places - (np.arange(3000) + 0.5) / 3000).max() < 1.63 / 3000 ** 0.5  # Kolmogorov-Smirnov, 1 %
+        assert np.abs(places - (np.arange(3000) + 0.5) / 3000).max() < 1.63 / 3000**0.5  # Kolmogorov-Smirnov, 1 %
 
 
 def test_places_are_uniform():
     boxes = drawn(1000, 1000, scale=(0.25, 0.25), ratio=(1.0, 1.0))
     assert set(map(tuple, boxes[:, 2:])) == {(500, 500)}
     for places in (boxes[:, 0], boxes[:, 1]):
-        assert np.abs(np.sort(places) / 500 - (np.arange(3000) + 0.5) / 3000).max() < 1.63 / 3000 ** 0.5
+        assert np.abs(np.sort(places) / 500 - (np.arange(3000) + 0.5) / 3000).max() < 1.63 / 3000**0.5
     assert abs(np.corrcoef(boxes[:, 0], boxes[:, 1])[0, 1]) < 0.08

@@ -1,4 +1,5 @@
 """Which frames are picked, against published numbers and the formulas written out."""
+
 import math
 from fractions import Fraction
 
@@ -31,8 +32,10 @@ def draws(function, n, t, times):
 def test_known_picks_of_a_300_frame_video():
     assert frame_sampling.uniform_val(300, 8).tolist() == [18, 56, 93, 131, 168, 206, 243, 281]
     assert frame_sampling.uniform_test(300, 8).tolist() == [18, 56, 93, 131, 168, 206, 243, 281]
-    assert frame_sampling.twice_test(300, 8).tolist() == [[18, 56, 93, 131, 168, 206, 243, 281],
-                                                    [0, 37, 75, 112, 150, 187, 225, 262]]
+    assert frame_sampling.twice_test(300, 8).tolist() == [
+        [18, 56, 93, 131, 168, 206, 243, 281],
+        [0, 37, 75, 112, 150, 187, 225, 262],
+    ]
     dense = frame_sampling.dense_test(300, 8)
     assert dense[:, 0].tolist() == [0, 26, 52, 78, 104, 131, 157, 183, 209, 236]
     assert dense[0].tolist() == [0, 8, 16, 24, 32, 40, 48, 56]
@@ -48,15 +51,21 @@ def test_fewer_frames_than_segments(n):
 
 
 def test_as_many_frames_as_segments():
-    assert frame_sampling.uniform_val(8, 8).tolist() == [0] * 8          # as upstream does
+    assert frame_sampling.uniform_val(8, 8).tolist() == [0] * 8  # as upstream does
     assert frame_sampling.uniform_test(8, 8).tolist() == list(range(8))
     assert frame_sampling.uniform_train(8, 8, rng()).tolist() == list(range(8))
     assert frame_sampling.uniform_val(9, 8).tolist() == middles(9, 8)
 
 
 def test_a_single_frame():
-    for picked in (frame_sampling.uniform_train(1, 8, rng()), frame_sampling.uniform_val(1, 8), frame_sampling.uniform_test(1, 8),
-                   frame_sampling.twice_test(1, 8), frame_sampling.dense_train(1, 8, rng()), frame_sampling.dense_test(1, 8)):
+    for picked in (
+        frame_sampling.uniform_train(1, 8, rng()),
+        frame_sampling.uniform_val(1, 8),
+        frame_sampling.uniform_test(1, 8),
+        frame_sampling.twice_test(1, 8),
+        frame_sampling.dense_train(1, 8, rng()),
+        frame_sampling.dense_test(1, 8),
+    ):
         assert not picked.any() and picked.dtype == np.int64
 
 
@@ -90,10 +99,16 @@ def test_dense_wraps_round_a_short_video():
 def test_picks_that_take_no_chance(n, t):
     tick = n / t
     assert frame_sampling.uniform_test(n, t).tolist() == [int(tick / 2 + tick * k) for k in range(t)]
-    assert np.abs(frame_sampling.uniform_test(n, t) - middles(n, t)).max() <= 1  # a float may fall just below a whole number
-    assert frame_sampling.uniform_val(n, t).tolist() == (frame_sampling.uniform_test(n, t).tolist() if n > t else [0] * t)
-    assert frame_sampling.twice_test(n, t).tolist() == [frame_sampling.uniform_test(n, t).tolist(),
-                                                  [int(tick * k) for k in range(t)]]
+    assert (
+        np.abs(frame_sampling.uniform_test(n, t) - middles(n, t)).max() <= 1
+    )  # a float may fall just below a whole number
+    assert frame_sampling.uniform_val(n, t).tolist() == (
+        frame_sampling.uniform_test(n, t).tolist() if n > t else [0] * t
+    )
+    assert frame_sampling.twice_test(n, t).tolist() == [
+        frame_sampling.uniform_test(n, t).tolist(),
+        [int(tick * k) for k in range(t)],
+    ]
     last = max(n - 63, 1) - 1
     starts = [int(i * last / 9) for i in range(10)]
     dense = frame_sampling.dense_test(n, t)
@@ -103,10 +118,16 @@ def test_picks_that_take_no_chance(n, t):
 
 
 @settings(max_examples=200, deadline=None)
-@given(n=LENGTHS, t=COUNTS, seed=st.integers(0, 2 ** 32))
+@given(n=LENGTHS, t=COUNTS, seed=st.integers(0, 2**32))
 def test_every_pick_lies_in_the_video(n, t, seed):
-    shapes = {"uniform_train": (t,), "uniform_val": (t,), "uniform_test": (t,), "twice_test": (2, t),
-              "dense_train": (t,), "dense_test": (10, t)}
+    shapes = {
+        "uniform_train": (t,),
+        "uniform_val": (t,),
+        "uniform_test": (t,),
+        "twice_test": (2, t),
+        "dense_train": (t,),
+        "dense_test": (10, t),
+    }
     for name, shape in shapes.items():
         extra = (rng(seed),) if name.endswith("train") else ()
         picked = getattr(frame_sampling, name)(n, t, *extra)
@@ -117,7 +138,7 @@ def test_every_pick_lies_in_the_video(n, t, seed):
 
 
 @settings(max_examples=100, deadline=None)
-@given(n=LENGTHS, t=COUNTS, seed=st.integers(0, 2 ** 32))
+@given(n=LENGTHS, t=COUNTS, seed=st.integers(0, 2**32))
 def test_uniform_training_takes_one_frame_per_span(n, t, seed):
     picked = frame_sampling.uniform_train(n, t, rng(seed))
     if n >= t:

@@ -1,4 +1,5 @@
 """The photometric distortion: upstream's recorded pixels for upstream's draws, rounding, and the law of the draws."""
+
 import math
 
 import numpy as np
@@ -32,19 +33,34 @@ def test_upstreams_pixels_for_upstreams_draws(golden):
     for row, want in zip(golden["photometric/draws"], golden["photometric/results"]):
         how = as_draw(row)
         assert np.array_equal(photometric.distort(image, how), want), how
-        combinations.add((how.brightness is None, how.contrast is None or how.contrast_first, how.contrast is None,
-                          how.saturation is None, how.hue is None))
+        combinations.add(
+            (
+                how.brightness is None,
+                how.contrast is None or how.contrast_first,
+                how.contrast is None,
+                how.saturation is None,
+                how.hue is None,
+            )
+        )
     assert len(combinations) == 24 and np.array_equal(image, before)
     assert np.abs(golden["photometric/results"].astype(int) - image).max(axis=(1, 2, 3)).min() == 0  # one is untouched
 
 
-@pytest.mark.parametrize("how, value, want", [
-    (NOTHING._replace(brightness=31.99), 100, 131), (NOTHING._replace(brightness=-31.99), 100, 68),
-    (NOTHING._replace(brightness=-0.5), 0, 0), (NOTHING._replace(brightness=32.0), 240, 255),
-    (NOTHING._replace(contrast=1.499), 101, 151), (NOTHING._replace(contrast=0.5, contrast_first=True), 101, 50),
-    (NOTHING._replace(brightness=0.9, contrast=1.5), 3, 4),  # 3.9 becomes 3 before it becomes 4.5
-    (NOTHING._replace(contrast=0.99999999), 100, 100),  # a 1 in 32 bits, which upstream computes in
-    (NOTHING._replace(saturation=1.5), 77, 77), (NOTHING._replace(hue=-18), 77, 77)])
+@pytest.mark.parametrize(
+    "how, value, want",
+    [
+        (NOTHING._replace(brightness=31.99), 100, 131),
+        (NOTHING._replace(brightness=-31.99), 100, 68),
+        (NOTHING._replace(brightness=-0.5), 0, 0),
+        (NOTHING._replace(brightness=32.0), 240, 255),
+        (NOTHING._replace(contrast=1.499), 101, 151),
+        (NOTHING._replace(contrast=0.5, contrast_first=True), 101, 50),
+        (NOTHING._replace(brightness=0.9, contrast=1.5), 3, 4),  # 3.9 becomes 3 before it becomes 4.5
+        (NOTHING._replace(contrast=0.99999999), 100, 100),  # a 1 in 32 bits, which upstream computes in
+        (NOTHING._replace(saturation=1.5), 77, 77),
+        (NOTHING._replace(hue=-18), 77, 77),
+    ],
+)
 def test_every_step_rounds_down_and_clips_on_grey(how, value, want):
     image = np.full((4, 5, 3), value, np.uint8)
     assert np.array_equal(photometric.distort(image, how), np.full((4, 5, 3), want, np.uint8))
@@ -53,7 +69,7 @@ def test_every_step_rounds_down_and_clips_on_grey(how, value, want):
 def test_hue_turns_colours_and_keeps_their_value():
     red = np.zeros((2, 2, 3), np.uint8)
     red[:] = 200, 0, 0
-    assert photometric.distort(red, NOTHING._replace(hue=15))[0, 0].tolist() == [200, 100, 0]   # 30 degrees: orange
+    assert photometric.distort(red, NOTHING._replace(hue=15))[0, 0].tolist() == [200, 100, 0]  # 30 degrees: orange
     assert photometric.distort(red, NOTHING._replace(hue=-15))[0, 0].tolist() == [200, 0, 100]  # and over the 0
 
 
@@ -67,8 +83,9 @@ def test_saturation_moves_towards_grey_and_away():
 
 def test_the_place_of_contrast_matters():
     image, how = noise(), Draw(None, 1.4, True, 1.4, 10)
-    assert not np.array_equal(photometric.distort(image, how), photometric.distort(image,
-                                                                                   how._replace(contrast_first=False)))
+    assert not np.array_equal(
+        photometric.distort(image, how), photometric.distort(image, how._replace(contrast_first=False))
+    )
 
 
 def test_the_law_of_the_draws():
@@ -81,11 +98,15 @@ def test_the_law_of_the_draws():
     for key, low, high in (("brightness", -32, 32), ("contrast", 0.5, 1.5), ("saturation", 0.5, 1.5)):
         values = np.array([getattr(how, key) for how in draws if getattr(how, key) is not None])
         assert values.min() >= low and values.max() <= high
-        assert np.allclose(np.quantile(values, [0.1, 0.5, 0.9]), low + (high - low) * np.array([0.1, 0.5, 0.9]),
-                           atol=0.04 * (high - low))
+        assert np.allclose(
+            np.quantile(values, [0.1, 0.5, 0.9]),
+            low + (high - low) * np.array([0.1, 0.5, 0.9]),
+            atol=0.04 * (high - low),
+        )
     # steps come independently: all 16 combinations about equally often
-    kinds = np.array([[value is None for value in (how.brightness, how.contrast, how.saturation, how.hue)]
-                      for how in draws]) @ [1, 2, 4, 8]
+    kinds = np.array(
+        [[value is None for value in (how.brightness, how.contrast, how.saturation, how.hue)] for how in draws]
+    ) @ [1, 2, 4, 8]
     assert np.bincount(kinds, minlength=16).min() > 180
 
 

@@ -1,4 +1,5 @@
 """Recipes: where values come from, what is refused and how it is said, and what the recipes of the zoo hold."""
+
 import os
 
 import pytest
@@ -85,15 +86,22 @@ def test_a_missing_base_is_named(tmp_path):
     assert "nowhere.yaml" in text and "cannot read" in text
 
 
-@pytest.mark.parametrize("text, line", [("seed: 1\nseed: 2\n", 2), ("train:\n  batch: 1\n  epochs: 2\n  batch: 3\n", 4),
-                                        ("train: {batch: 1}\ntrain: {batch: 2}\n", 2)])
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        ("seed: 1\nseed: 2\n", 2),
+        ("train:\n  batch: 1\n  epochs: 2\n  batch: 3\n", 4),
+        ("train: {batch: 1}\ntrain: {batch: 2}\n", 2),
+    ],
+)
 def test_a_key_given_twice_is_no_choice(tmp_path, text, line):
     found = complaint(loader.read, write(tmp_path, text))
     assert f"r.yaml:{line}: " in found and "is given twice, first at" in found
 
 
-@pytest.mark.parametrize("content", [b"a: [1, 2\n", b"a: b: c\n", b"\tseed: 1\n", b"seed: \xff\xfe\n",
-                                     b"seed: &x\n  *y\n"])
+@pytest.mark.parametrize(
+    "content", [b"a: [1, 2\n", b"a: b: c\n", b"\tseed: 1\n", b"seed: \xff\xfe\n", b"seed: &x\n  *y\n"]
+)
 def test_what_is_not_yaml_says_where(tmp_path, content):
     (tmp_path / "r.yaml").write_bytes(content)
     found = complaint(loader.read, str(tmp_path / "r.yaml"))
@@ -116,10 +124,22 @@ def test_a_missing_file(tmp_path):
     assert "cannot read" in complaint(loader.read, str(tmp_path))  # a folder
 
 
-@pytest.mark.parametrize("key, near", [
-    ("optim.learning_rat", None), ("optim.lrr", "optim.lr"), ("train.batchsize", "train.batch"), ("lr", "optim.lr"),
-    ("model.lr", "optim.lr"), ("train.segments", "segments"), ("momentum", "optim.momentum"), ("sed", "seed"),
-    ("task.smoothing", "task.label_smoothing"), ("optim.batch", "train.batch"), ("targt", "target")])
+@pytest.mark.parametrize(
+    "key, near",
+    [
+        ("optim.learning_rat", None),
+        ("optim.lrr", "optim.lr"),
+        ("train.batchsize", "train.batch"),
+        ("lr", "optim.lr"),
+        ("model.lr", "optim.lr"),
+        ("train.segments", "segments"),
+        ("momentum", "optim.momentum"),
+        ("sed", "seed"),
+        ("task.smoothing", "task.label_smoothing"),
+        ("optim.batch", "train.batch"),
+        ("targt", "target"),
+    ],
+)
 def test_unknown_keys_and_the_nearest_right_one(tmp_path, key, near):
     found = complaint(made, tmp_path, SMALL, f"{key}=1")
     assert found.startswith(f"-o {key}: unknown key")
@@ -137,45 +157,90 @@ def test_a_key_like_nothing_lists_what_there_is(tmp_path):
     assert "optim" in complaint(made, tmp_path, SMALL, "zzzzzzzz=1")
 
 
-@pytest.mark.parametrize("change, expected", [
-    ("train.batch=8.0", "a whole number"), ("train.batch=many", "a whole number"),
-    ("train.batch=true", "a whole number"),
-    ("train.batch=", "a whole number"), ("train.batch=null", "a whole number"), ("train.epochs=1.5", "a whole number"),
-    ("optim.lr=fast", "a number"), ("optim.lr=true", "a number"), ("optim.lr=[1]", "a number"),
-    ("optim.lr=null", "a number"),
-    ("data.flip=1", "true or false"), ("data.flip=yess", "true or false"), ("data.flip=null", "true or false"),
-    ("data.root=[a]", "text"), ("data.root=true", "text"), ("data.root=null", "text"),
-    ("optim.schedule=steps", "did you mean step?"), ("optim.schedule=1", "constant, step, cosine, poly"),
-    ("model.depth=51", "18, 34, 50, 101, 152"), ("model.depth=50.0", "18, 34, 50, 101, 152"),
-    ("model.depth='50'", "18, 34, 50, 101, 152"), ("train.precision=fp61", "did you mean fp16?"),
-    ("model.pretrained=imagenett", "did you mean imagenet?"), ("data.eval_crops=true", "1, 3, 10"),
-    ("optim.milestones=20", "a list"), ("optim.milestones=[a]", "a number"), ("optim.milestones=ab", "a list"),
-    ("data.mean=[1, 2]", "3 values, got 2"), ("data.mean=[a, b, c]", "a number"), ("data.flip_pairs=[1, 2]", "a list"),
-    ("data.flip_pairs=[[1, 2, 3]]", "2 values, got 3"), ("data.flip_pairs=[[1, 2.5]]", "a whole number"),
-    ("train.log_every=often", "a span"), ("train.log_every=true", "a span"), ("train.log_every=2.5", "steps are whole"),
-    ("train.log_every=-1 epochs", "a span"), ("train.log_every=3 weeks", "a span"), ("train.log_every=null", "a span"),
-    ("target=high", "a number"), ("optim.clip_norm=[20]", "a number")])
+@pytest.mark.parametrize(
+    "change, expected",
+    [
+        ("train.batch=8.0", "a whole number"),
+        ("train.batch=many", "a whole number"),
+        ("train.batch=true", "a whole number"),
+        ("train.batch=", "a whole number"),
+        ("train.batch=null", "a whole number"),
+        ("train.epochs=1.5", "a whole number"),
+        ("optim.lr=fast", "a number"),
+        ("optim.lr=true", "a number"),
+        ("optim.lr=[1]", "a number"),
+        ("optim.lr=null", "a number"),
+        ("data.flip=1", "true or false"),
+        ("data.flip=yess", "true or false"),
+        ("data.flip=null", "true or false"),
+        ("data.root=[a]", "text"),
+        ("data.root=true", "text"),
+        ("data.root=null", "text"),
+        ("optim.schedule=steps", "did you mean step?"),
+        ("optim.schedule=1", "constant, step, cosine, poly"),
+        ("model.depth=51", "18, 34, 50, 101, 152"),
+        ("model.depth=50.0", "18, 34, 50, 101, 152"),
+        ("model.depth='50'", "18, 34, 50, 101, 152"),
+        ("train.precision=fp61", "did you mean fp16?"),
+        ("model.pretrained=imagenett", "did you mean imagenet?"),
+        ("data.eval_crops=true", "1, 3, 10"),
+        ("optim.milestones=20", "a list"),
+        ("optim.milestones=[a]", "a number"),
+        ("optim.milestones=ab", "a list"),
+        ("data.mean=[1, 2]", "3 values, got 2"),
+        ("data.mean=[a, b, c]", "a number"),
+        ("data.flip_pairs=[1, 2]", "a list"),
+        ("data.flip_pairs=[[1, 2, 3]]", "2 values, got 3"),
+        ("data.flip_pairs=[[1, 2.5]]", "a whole number"),
+        ("train.log_every=often", "a span"),
+        ("train.log_every=true", "a span"),
+        ("train.log_every=2.5", "steps are whole"),
+        ("train.log_every=-1 epochs", "a span"),
+        ("train.log_every=3 weeks", "a span"),
+        ("train.log_every=null", "a span"),
+        ("target=high", "a number"),
+        ("optim.clip_norm=[20]", "a number"),
+    ],
+)
 def test_wrong_types_name_the_key_and_what_was_expected(tmp_path, change, expected):
     found = complaint(made, tmp_path, SMALL, change)
     assert found.startswith(f"-o {change.split('=')[0]}: ") and expected in found, found
 
 
-@pytest.mark.parametrize("change, key, value", [
-    ("train.batch=8", "train.batch", 8), ("optim.lr=1e-4", "optim.lr", 1e-4), ("optim.lr=1", "optim.lr", 1.0),
-    ("optim.lr=1E+2", "optim.lr", 100.0), ("optim.lr=.5", "optim.lr", 0.5), ("optim.lr='0.25'", "optim.lr", 0.25),
-    ("data.flip=false", "data.flip", False), ("data.flip=off", "data.flip", False), ("data.root=12", "data.root", "12"),
-    ("data.root=a=b", "data.root", "a=b"), ("data.suffix=", "data.suffix", ""), ("model.depth=101", "model.depth", 101),
-    ("model.pretrained=null", "model.pretrained", None), ("model.pretrained=", "model.pretrained", None),
-    ("model.shift_place=none", "model.shift_place", "none"), ("target=0.5", "target", 0.5),
-    ("target=null", "target", None),
-    ("optim.clip_norm=20", "optim.clip_norm", 20.0), ("optim.milestones=[20, 40]", "optim.milestones", (20.0, 40.0)),
-    ("optim.milestones=[1e-1, 2]", "optim.milestones", (0.1, 2.0)), ("optim.milestones=[]", "optim.milestones", ()),
-    ("data.flip_pairs=[[1, 2], [3, 4]]", "data.flip_pairs", ((1, 2), (3, 4))),
-    ("data.mean=[0, 0.5, 1]", "data.mean", (0.0, 0.5, 1.0)), ("train.log_every=500", "train.log_every",
-                                                              Span(500, "steps")),
-    ("train.log_every=1 step", "train.log_every", Span(1, "steps")), ("out=runs/x", "out", "runs/x"),
-    ("train.log_every=2 epochs", "train.log_every", Span(2, "epochs")), (" optim.lr = 0.5", "optim.lr", 0.5),
-    ("train.log_every=0.5 epochs", "train.log_every", Span.parse("0.5 epochs"))])
+@pytest.mark.parametrize(
+    "change, key, value",
+    [
+        ("train.batch=8", "train.batch", 8),
+        ("optim.lr=1e-4", "optim.lr", 1e-4),
+        ("optim.lr=1", "optim.lr", 1.0),
+        ("optim.lr=1E+2", "optim.lr", 100.0),
+        ("optim.lr=.5", "optim.lr", 0.5),
+        ("optim.lr='0.25'", "optim.lr", 0.25),
+        ("data.flip=false", "data.flip", False),
+        ("data.flip=off", "data.flip", False),
+        ("data.root=12", "data.root", "12"),
+        ("data.root=a=b", "data.root", "a=b"),
+        ("data.suffix=", "data.suffix", ""),
+        ("model.depth=101", "model.depth", 101),
+        ("model.pretrained=null", "model.pretrained", None),
+        ("model.pretrained=", "model.pretrained", None),
+        ("model.shift_place=none", "model.shift_place", "none"),
+        ("target=0.5", "target", 0.5),
+        ("target=null", "target", None),
+        ("optim.clip_norm=20", "optim.clip_norm", 20.0),
+        ("optim.milestones=[20, 40]", "optim.milestones", (20.0, 40.0)),
+        ("optim.milestones=[1e-1, 2]", "optim.milestones", (0.1, 2.0)),
+        ("optim.milestones=[]", "optim.milestones", ()),
+        ("data.flip_pairs=[[1, 2], [3, 4]]", "data.flip_pairs", ((1, 2), (3, 4))),
+        ("data.mean=[0, 0.5, 1]", "data.mean", (0.0, 0.5, 1.0)),
+        ("train.log_every=500", "train.log_every", Span(500, "steps")),
+        ("train.log_every=1 step", "train.log_every", Span(1, "steps")),
+        ("out=runs/x", "out", "runs/x"),
+        ("train.log_every=2 epochs", "train.log_every", Span(2, "epochs")),
+        (" optim.lr = 0.5", "optim.lr", 0.5),
+        ("train.log_every=0.5 epochs", "train.log_every", Span.parse("0.5 epochs")),
+    ],
+)
 def test_right_values_as_the_declared_type(tmp_path, change, key, value):
     settings, resolved = made(tmp_path, SMALL, change)
     assert resolved[key].value == value and type(resolved[key].value) is type(value)
@@ -207,9 +272,14 @@ def test_a_section_written_as_a_value(tmp_path):
     assert "unknown key" in complaint(made, tmp_path, SMALL + "optim: 3\n")
 
 
-@pytest.mark.parametrize("text, key", [("data: {name: kinetics}\ntrain: {epochs: 1}\n", "model.name"),
-                                       ("model: {name: tsm}\ntrain: {epochs: 1}\n", "data.name"),
-                                       ("model: {name: tsm}\ndata: {name: kinetics}\n", "train.epochs")])
+@pytest.mark.parametrize(
+    "text, key",
+    [
+        ("data: {name: kinetics}\ntrain: {epochs: 1}\n", "model.name"),
+        ("model: {name: tsm}\ntrain: {epochs: 1}\n", "data.name"),
+        ("model: {name: tsm}\ndata: {name: kinetics}\n", "train.epochs"),
+    ],
+)
 def test_keys_that_every_recipe_gives(tmp_path, text, key):
     assert key in complaint(made, tmp_path, text)
 
@@ -229,19 +299,32 @@ def test_file_below_flags_below_overrides(tmp_path):
     def read(*arguments):
         got = cli.read(cli.parse(["-c", path, *arguments]))
         return [got.config.seed, got.config.device, got.config.out, got.config.weights], got
+
     assert read()[0] == [1, "d2", "o2", "w2"]
     assert read("--out", "o3", "--weights", "w3")[0] == [1, "d2", "o3", "w3"]
     values_, got = read("-o", "weights=w4", "--out", "o3", "--weights", "w3", "--amp")
     assert values_ == [1, "d2", "o3", "w4"] and got.config.train.precision == "amp"
     assert [got.resolved[key].origin for key in ("seed", "device", "out", "weights", "train.precision")] == [
-        f"{tmp_path / 'base.yaml'}:7", f"{path}:2", "--out", "-o weights", "--amp"]
+        f"{tmp_path / 'base.yaml'}:7",
+        f"{path}:2",
+        "--out",
+        "-o weights",
+        "--amp",
+    ]
     assert read("--seed", "7", "--framework", "paddle", "--device", "cpu")[1].config.framework == "paddle"
     assert read("--amp", "-o", "train.precision=fp32")[1].config.train.precision == "fp32"
 
 
-@pytest.mark.parametrize("arguments, says", [
-    (["--max-steps", "0", "-c", "x"], "--max-steps"), (["--eval-only", "-c", "x"], "--weights"), ([], "-c"),
-    (["--resume"], "-c"), (["--resume", "/nowhere/at/all"], "/nowhere/at/all")])
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["--max-steps", "0", "-c", "x"], "--max-steps"),
+        (["--eval-only", "-c", "x"], "--weights"),
+        ([], "-c"),
+        (["--resume"], "-c"),
+        (["--resume", "/nowhere/at/all"], "/nowhere/at/all"),
+    ],
+)
 def test_command_lines_that_make_no_sense(arguments, says):
     assert says in complaint(cli.read, cli.parse(arguments))
 
@@ -250,18 +333,29 @@ def test_every_line_of_a_rendered_recipe_tells_its_origin(tmp_path):
     _, resolved = made(tmp_path, SMALL, "optim.lr=0.5")
     lines = loader.render(resolved).splitlines()
     path = str(tmp_path / "r.yaml")
-    for text in (f"name: tsm # {path}:2", f"epochs: 2 # {path}:6", "lr: 0.5 # -o optim.lr", "batch: 16 # default",
-                 "seed: 1 # default", "log_every: 20 steps # default"):
+    for text in (
+        f"name: tsm # {path}:2",
+        f"epochs: 2 # {path}:6",
+        "lr: 0.5 # -o optim.lr",
+        "batch: 16 # default",
+        "seed: 1 # default",
+        "log_every: 20 steps # default",
+    ):
         assert text in [" ".join(line.split()) for line in lines], text
     assert all(" # " in line or line.endswith(":") for line in lines)
 
 
-@pytest.mark.parametrize("changes", [
-    (), ("optim.lr=1e-7", "train.log_every=1 epoch", "train.eval_every=0.3 epochs", "target=0.711", "out='a b: c#d'"),
-    ("data.suffix='#'", "data.root='no'", "device='12'", "data.flip_pairs=[[1, 2]]", "model.pretrained=imagenet"),
-    ("data.root='1e5'", "data.frame_template='{:05d}: \"x\".jpg'", "out='null'", "optim.milestones=[0.5, 1]"),
-    ("out='köln'", "data.names=''", "train.epochs=null", "train.steps=7"),
-    ("train.log_every=0.00001 epochs", "train.save_every=100000000000000000000 steps")])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        ("optim.lr=1e-7", "train.log_every=1 epoch", "train.eval_every=0.3 epochs", "target=0.711", "out='a b: c#d'"),
+        ("data.suffix='#'", "data.root='no'", "device='12'", "data.flip_pairs=[[1, 2]]", "model.pretrained=imagenet"),
+        ("data.root='1e5'", "data.frame_template='{:05d}: \"x\".jpg'", "out='null'", "optim.milestones=[0.5, 1]"),
+        ("out='köln'", "data.names=''", "train.epochs=null", "train.steps=7"),
+        ("train.log_every=0.00001 epochs", "train.save_every=100000000000000000000 steps"),
+    ],
+)
 def test_a_rendered_recipe_gives_the_same_config(tmp_path, changes):
     settings, resolved = made(tmp_path, SMALL, *changes)
     path = write(tmp_path, loader.render(resolved), "again.yaml")
@@ -280,8 +374,11 @@ def test_every_recipe_of_the_zoo_builds_and_renders(tmp_path, path):
 def test_differences_name_old_and_new(tmp_path):
     _, old = made(tmp_path, SMALL)
     _, new = made(tmp_path, SMALL, "seed=2", "optim.milestones=[1]", "train.save_every=2 epochs", "train.batch=16")
-    assert loader.differences(old, new) == ["optim.milestones: [] -> [1.0]", "seed: 1 -> 2",
-                                            "train.save_every: 1 epoch -> 2 epochs"]
+    assert loader.differences(old, new) == [
+        "optim.milestones: [] -> [1.0]",
+        "seed: 1 -> 2",
+        "train.save_every: 1 epoch -> 2 epochs",
+    ]
     assert loader.differences({}, {"seed": loader.Entry(1, "x")}) == ["seed: None -> 1"]
 
 
@@ -289,13 +386,22 @@ def test_the_recipe_of_kinetics():
     """TSM's own numbers: lr 0.02 per 128 clips, a tenth at 20 and 40 of 50 epochs, clipped at 20."""
     settings, _ = loader.build(loader.read(str(ROOT / "configs/tsm_k400.yaml")), FIND)
     optim, train, model, clips = settings.optim, settings.train, settings.model, settings.data
-    assert (optim.lr, optim.base_batch, optim.schedule, optim.milestones, optim.gamma) == (0.02, 128, "step", (20, 40),
-                                                                                           0.1)
+    assert (optim.lr, optim.base_batch, optim.schedule, optim.milestones, optim.gamma) == (
+        0.02,
+        128,
+        "step",
+        (20, 40),
+        0.1,
+    )
     assert (optim.momentum, optim.weight_decay, optim.clip_norm, optim.warmup.value) == (0.9, 1e-4, 20, 0)
     assert (train.epochs, train.batch, train.accumulate, str(train.eval_every)) == (50, 16, 1, "1 epoch")
     assert (model.depth, model.shift_place, model.shift_div, model.dropout) == (50, "blockres", 8, 0.5)
-    assert (model.fc_lr5, model.partial_bn, model.pretrained, model.shift_direction) == (True, False, "imagenet",
-                                                                                         "future")
+    assert (model.fc_lr5, model.partial_bn, model.pretrained, model.shift_direction) == (
+        True,
+        False,
+        "imagenet",
+        "future",
+    )
     assert (clips.segments, clips.size, clips.short_side, clips.scales) == (8, 224, 256, (1.0, 0.875, 0.75, 0.66))
     assert clips.flip and clips.flip_pairs == () and clips.eval_crops == 1 and settings.task.label_smoothing == 0
     assert settings.target == 0.711 and settings.warmup_epochs == 0 and train.precision == "fp32"
@@ -315,55 +421,93 @@ def test_the_demo_recipe_needs_neither_gpu_nor_network():
     assert settings.weights is None and settings.device == "auto" and settings.model.width < 64
 
 
-@pytest.mark.parametrize("kind, given, key", [
-    (Train, dict(), "epochs"), (Train, dict(epochs=1, steps=1), "epochs"), (Train, dict(epochs=0), "epochs"),
-    (Train, dict(steps=-1), "steps"), (Train, dict(epochs=1, batch=0), "batch"),
-    (Train, dict(epochs=1, keep=0), "keep"),
-    (Train, dict(epochs=1, accumulate=0), "accumulate"), (Train, dict(epochs=1, eval_batch=0), "eval_batch"),
-    (Train, dict(epochs=1, max_consecutive_skips=0), "max_consecutive_skips"), (Train, dict(epochs=1, log_every=Span(0, "steps")), "log_every"),
-    (Train, dict(epochs=1, eval_every=Span(0, "epochs")), "eval_every"),
-    (Train, dict(epochs=1, save_every=Span(0, "steps")), "save_every"),
-    (Optim, dict(lr=-0.1), "lr"), (Optim, dict(lr=float("nan")), "lr"), (Optim, dict(lr=float("inf")), "lr"),
-    (Optim, dict(gamma=-1), "gamma"), (Optim, dict(power=-1), "power"), (Optim, dict(warmup_start=-1), "warmup_start"),
-    (Optim, dict(momentum=1), "momentum"), (Optim, dict(momentum=-0.1), "momentum"),
-    (Optim, dict(base_batch=0), "base_batch"),
-    (Optim, dict(weight_decay=-1e-4), "weight_decay"), (Optim, dict(clip_norm=0), "clip_norm"),
-    (Optim, dict(clip_norm=-1), "clip_norm"), (Optim, dict(clip_norm=float("nan")), "clip_norm"),
-    (Optim, dict(milestones=(40, 20)), "milestones"), (Optim, dict(weight_decay=float("nan")), "weight_decay"),
-    (resnet.Arch, dict(width=0), "width"), (resnet.Arch, dict(num_classes=0), "num_classes"),
-    (tsm.Arch, dict(width=0), "width"), (tsm.Arch, dict(num_classes=-1), "num_classes"),
-    (tsm.Arch, dict(shift_div=1), "shift_div"),
-    (tsm.Arch, dict(dropout=1.0), "dropout"), (tsm.Arch, dict(dropout=-0.1), "dropout"),
-    (tsm.Arch, dict(dropout=float("nan")), "dropout"), (tsm.Arch, dict(non_local=True, depth=18), "non_local"),
-    (tsm.Arch, dict(segments=0), "segments"), (tsm.Arch, dict(temporal_pool=True, segments=7), "temporal_pool"),
-    (classify.Settings, dict(label_smoothing=1.0), "label_smoothing"),
-    (classify.Settings, dict(label_smoothing=-1), "label_smoothing"),
-    (kinetics.Settings, dict(workers=-1), "workers"), (kinetics.Settings, dict(threads=0), "threads"),
-    (kinetics.Settings, dict(max_bad=1.5), "max_bad"), (kinetics.Settings, dict(segments=0), "segments"),
-    (kinetics.Settings, dict(size=0), "size"), (kinetics.Settings, dict(size=13), "size"),
-    (kinetics.Settings, dict(min_frames=0), "min_frames"), (kinetics.Settings, dict(scales=()), "scales"),
-    (kinetics.Settings, dict(scales=(1.5,)), "scales"), (kinetics.Settings, dict(scales=(0.0,)), "scales"),
-    (kinetics.Settings, dict(sampling="dense", segments=65), "segments"),
-    (kinetics.Settings, dict(eval_sampling="dense_val", segments=65), "segments"),
-    (kinetics.Settings, dict(eval_size=257), "eval_size"), (kinetics.Settings, dict(eval_size=0), "eval_size"),
-    (kinetics.Settings, dict(frame_template="{}{}"), "frame_template"),
-    (kinetics.Settings, dict(frame_template="{:05d"), "frame_template"),
-    (kinetics.Settings, dict(frame_template="{name}"), "frame_template"),
-    (kinetics.Settings, dict(frame_template="image.jpg"), "frame_template"),
-    (motion.Settings, dict(train_clips=7), "train_clips"), (motion.Settings, dict(val_clips=0), "val_clips"),
-    (motion.Settings, dict(size=0), "size")])
+@pytest.mark.parametrize(
+    "kind, given, key",
+    [
+        (Train, dict(), "epochs"),
+        (Train, dict(epochs=1, steps=1), "epochs"),
+        (Train, dict(epochs=0), "epochs"),
+        (Train, dict(steps=-1), "steps"),
+        (Train, dict(epochs=1, batch=0), "batch"),
+        (Train, dict(epochs=1, keep=0), "keep"),
+        (Train, dict(epochs=1, accumulate=0), "accumulate"),
+        (Train, dict(epochs=1, eval_batch=0), "eval_batch"),
+        (Train, dict(epochs=1, max_consecutive_skips=0), "max_consecutive_skips"),
+        (Train, dict(epochs=1, log_every=Span(0, "steps")), "log_every"),
+        (Train, dict(epochs=1, eval_every=Span(0, "epochs")), "eval_every"),
+        (Train, dict(epochs=1, save_every=Span(0, "steps")), "save_every"),
+        (Optim, dict(lr=-0.1), "lr"),
+        (Optim, dict(lr=float("nan")), "lr"),
+        (Optim, dict(lr=float("inf")), "lr"),
+        (Optim, dict(gamma=-1), "gamma"),
+        (Optim, dict(power=-1), "power"),
+        (Optim, dict(warmup_start=-1), "warmup_start"),
+        (Optim, dict(momentum=1), "momentum"),
+        (Optim, dict(momentum=-0.1), "momentum"),
+        (Optim, dict(base_batch=0), "base_batch"),
+        (Optim, dict(weight_decay=-1e-4), "weight_decay"),
+        (Optim, dict(clip_norm=0), "clip_norm"),
+        (Optim, dict(clip_norm=-1), "clip_norm"),
+        (Optim, dict(clip_norm=float("nan")), "clip_norm"),
+        (Optim, dict(milestones=(40, 20)), "milestones"),
+        (Optim, dict(weight_decay=float("nan")), "weight_decay"),
+        (resnet.Arch, dict(width=0), "width"),
+        (resnet.Arch, dict(num_classes=0), "num_classes"),
+        (tsm.Arch, dict(width=0), "width"),
+        (tsm.Arch, dict(num_classes=-1), "num_classes"),
+        (tsm.Arch, dict(shift_div=1), "shift_div"),
+        (tsm.Arch, dict(dropout=1.0), "dropout"),
+        (tsm.Arch, dict(dropout=-0.1), "dropout"),
+        (tsm.Arch, dict(dropout=float("nan")), "dropout"),
+        (tsm.Arch, dict(non_local=True, depth=18), "non_local"),
+        (tsm.Arch, dict(segments=0), "segments"),
+        (tsm.Arch, dict(temporal_pool=True, segments=7), "temporal_pool"),
+        (classify.Settings, dict(label_smoothing=1.0), "label_smoothing"),
+        (classify.Settings, dict(label_smoothing=-1), "label_smoothing"),
+        (kinetics.Settings, dict(workers=-1), "workers"),
+        (kinetics.Settings, dict(threads=0), "threads"),
+        (kinetics.Settings, dict(max_bad=1.5), "max_bad"),
+        (kinetics.Settings, dict(segments=0), "segments"),
+        (kinetics.Settings, dict(size=0), "size"),
+        (kinetics.Settings, dict(size=13), "size"),
+        (kinetics.Settings, dict(min_frames=0), "min_frames"),
+        (kinetics.Settings, dict(scales=()), "scales"),
+        (kinetics.Settings, dict(scales=(1.5,)), "scales"),
+        (kinetics.Settings, dict(scales=(0.0,)), "scales"),
+        (kinetics.Settings, dict(sampling="dense", segments=65), "segments"),
+        (kinetics.Settings, dict(eval_sampling="dense_val", segments=65), "segments"),
+        (kinetics.Settings, dict(eval_size=257), "eval_size"),
+        (kinetics.Settings, dict(eval_size=0), "eval_size"),
+        (kinetics.Settings, dict(frame_template="{}{}"), "frame_template"),
+        (kinetics.Settings, dict(frame_template="{:05d"), "frame_template"),
+        (kinetics.Settings, dict(frame_template="{name}"), "frame_template"),
+        (kinetics.Settings, dict(frame_template="image.jpg"), "frame_template"),
+        (motion.Settings, dict(train_clips=7), "train_clips"),
+        (motion.Settings, dict(val_clips=0), "val_clips"),
+        (motion.Settings, dict(size=0), "size"),
+    ],
+)
 def test_impossible_values_name_their_key(kind, given, key):
     with pytest.raises(ValueError) as caught:
         kind(**given)
     assert str(caught.value).startswith(f"{key}: ")
 
 
-@pytest.mark.parametrize("change, says", [
-    ("seed=-1", "seed: "), ("target=71.1", "target: "), ("target=0", "target: "),
-    ("warmup_epochs=-1", "warmup_epochs: "),
-    ("optim.momentum=1", "optim.momentum: "), ("model.dropout=1", "model.dropout: "), ("data.size=1", "data.size: "),
-    ("task.label_smoothing=1", "task.label_smoothing: "), ("train.batch=0", "train.batch: "),
-    ("target=.nan", "target: ")])
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        ("seed=-1", "seed: "),
+        ("target=71.1", "target: "),
+        ("target=0", "target: "),
+        ("warmup_epochs=-1", "warmup_epochs: "),
+        ("optim.momentum=1", "optim.momentum: "),
+        ("model.dropout=1", "model.dropout: "),
+        ("data.size=1", "data.size: "),
+        ("task.label_smoothing=1", "task.label_smoothing: "),
+        ("train.batch=0", "train.batch: "),
+        ("target=.nan", "target: "),
+    ],
+)
 def test_impossible_values_name_where_they_come_from(tmp_path, change, says):
     found = complaint(made, tmp_path, SMALL, change)
     assert found.startswith(f"-o {change.split('=')[0]}: ") and says in found
@@ -371,7 +515,8 @@ def test_impossible_values_name_where_they_come_from(tmp_path, change, says):
 
 def test_an_impossible_value_of_a_file_names_its_line(tmp_path):
     assert f"{tmp_path / 'r.yaml'}:8: optim.momentum: must be below 1" in complaint(
-        made, tmp_path, SMALL + "optim:\n  momentum: 2\n")
+        made, tmp_path, SMALL + "optim:\n  momentum: 2\n"
+    )
 
 
 def test_nothing_is_written_anywhere(tmp_path):

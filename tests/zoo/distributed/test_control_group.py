@@ -1,5 +1,5 @@
 """Processes that meet, exchange and fail: real ones, without any framework."""
-from tests.helpers.paths import ROOT
+
 import json
 import os
 import signal
@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 
+from tests.helpers.paths import ROOT
 from zoo.distributed.control_group import _ports, connect
 from zoo.trainer.protocol import Launch
 
@@ -37,9 +38,13 @@ except UserError as error:
 
 def begin(rank, size, body="", job=None, address="127.0.0.1", deadline=20, straggler_timeout=60):
     job = job or f"{os.environ.get('PYTEST_CURRENT_TEST', '')} {os.getpid()}"
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, (rank, size, address, job, deadline, straggler_timeout,
-                                                                       body))],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *map(str, (rank, size, address, job, deadline, straggler_timeout, body))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
 
 
 def ended(process, within=30):
@@ -67,9 +72,11 @@ def test_alone_needs_nobody():
 
 
 def test_gather_and_sum_are_the_same_everywhere():
-    body = ("print(json.dumps(group.all_gather([rank, 'ä' * 70000 * rank == '']))); "
-            "total = group.sum({'f': np.array([0.1 * (rank + 1), 1e300]), 'n': np.array(2**60 + rank)}); "
-            "print(total['f'].tolist(), total['f'].dtype, int(total['n']), total['n'].dtype, total['n'].shape)")
+    body = (
+        "print(json.dumps(group.all_gather([rank, 'ä' * 70000 * rank == '']))); "
+        "total = group.sum({'f': np.array([0.1 * (rank + 1), 1e300]), 'n': np.array(2**60 + rank)}); "
+        "print(total['f'].tolist(), total['f'].dtype, int(total['n']), total['n'].dtype, total['n'].shape)"
+    )
     results = everyone(3, body)
     assert [code for code, _, _ in results] == [0, 0, 0], results
     assert len({out for _, out, _ in results}) == 1
@@ -113,8 +120,10 @@ def test_without_rank_0_the_others_say_where_they_looked():
     assert code == 2 and "rank 1 on" in errors and "cannot reach rank 0 at 127.0.0.1, ports" in errors
 
 
-@pytest.mark.parametrize("ranks, words", [((0, 0), "two processes were started as rank 0"),
-                                          ((0, 1, 1), "two processes were started as rank 1")])
+@pytest.mark.parametrize(
+    "ranks, words",
+    [((0, 0), "two processes were started as rank 0"), ((0, 1, 1), "two processes were started as rank 1")],
+)
 def test_two_of_the_same_rank(ranks, words):
     job = f"double {ranks} {os.getpid()}"
     processes = []
@@ -131,8 +140,13 @@ def test_different_opinions_about_the_number_of_processes():
     assert all(code == 2 and "was told of 3 processes" in errors and "of 2" in errors for code, _, errors in results)
 
 
-@pytest.mark.parametrize("address, words", [("no-such-host.invalid", "says that rank 0 is at 'no-such-host.invalid'"),
-                                            ("203.0.113.7", "is not an address of")])
+@pytest.mark.parametrize(
+    "address, words",
+    [
+        ("no-such-host.invalid", "says that rank 0 is at 'no-such-host.invalid'"),
+        ("203.0.113.7", "is not an address of"),
+    ],
+)
 def test_a_wrong_address(address, words):
     code, _, errors = ended(begin(0, 2, address=address))
     assert code == 2 and words in errors
@@ -217,10 +231,10 @@ def test_many_exchanges_are_quick():
         group = connect(Launch(rank, 4, rank, "test", job=job), 60)
         found[rank] = [group.all_gather(number * 10 + rank) for number in range(200)]
         group.close()
+
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert all(found[rank] == [[number * 10 + each for each in range(4)] for number in range(200)]
-               for rank in range(4))
+    assert all(found[rank] == [[number * 10 + each for each in range(4)] for number in range(200)] for rank in range(4))

@@ -1,4 +1,5 @@
 """Two hosts with two processes each: network namespaces of this machine, where it lets us make them."""
+
 import os
 import shutil
 import subprocess
@@ -6,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.helpers.processes import losses, needs, words
-from tests.tools.test_launch import launch, sets  # noqa: F401 (a fixture)
+from tests.tools.test_launch import launch, sets
 
 IP = shutil.which("ip", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
 HOSTS = ("10.213.7.1", "10.213.7.2")  # a namespace is named by its address
@@ -26,8 +27,11 @@ def hosts():
         if link.returncode:
             pytest.skip(f"hosts cannot be linked here: {link.stderr}")
         for host in HOSTS:
-            for command in (["addr", "add", f"{host}/24", "dev", "wire"], ["link", "set", "wire", "up"],
-                            ["link", "set", "lo", "up"]):
+            for command in (
+                ["addr", "add", f"{host}/24", "dev", "wire"],
+                ["link", "set", "wire", "up"],
+                ["link", "set", "lo", "up"],
+            ):
                 done = ip("-n", host, *command)
                 assert done.returncode == 0, done.stderr
         yield HOSTS
@@ -37,12 +41,22 @@ def hosts():
 
 
 @pytest.mark.parametrize("framework", ("torch", "paddle"))  # MindSpore takes a minute, and was tried by hand
-def test_two_hosts_follow_one_process(hosts, sets, tmp_path, framework):  # noqa: F811
+def test_two_hosts_follow_one_process(hosts, sets, tmp_path, framework):
     needs(framework)
+
     def line(out):
         return words(sets, "tsm", tmp_path / out, framework, "--max-steps", 4)[1:]
-    four = launch("2x2", "--hosts", ",".join(hosts), "--shell", f"{IP} netns exec {{host}}", "--logs",
-                  tmp_path / "logs", *line("four"))
+
+    four = launch(
+        "2x2",
+        "--hosts",
+        ",".join(hosts),
+        "--shell",
+        f"{IP} netns exec {{host}}",
+        "--logs",
+        tmp_path / "logs",
+        *line("four"),
+    )
     assert four.returncode == 0, four.stdout + four.stderr
     assert "4 rank(s) x 1 part(s) x 3 samples = global batch 12" in four.stdout
     one = launch("1x1", "--logs", tmp_path / "logs", *line("one"))

@@ -1,4 +1,5 @@
 """The AI-Rank log as a function of events, and as the file beside a run."""
+
 import itertools
 import os
 from decimal import Decimal
@@ -10,8 +11,14 @@ from zoo.logs.airank import Writer, lines
 from zoo.logs.journal import Journal
 
 T = 1_700_000_000.0
-LOAD = {"event": "load", "time": T + 1.5, "at": T, "checksum": "37724b19b6e5d41f9f147936d60b3c29",
-        "train_samples": 1000, "val_samples": 100}
+LOAD = {
+    "event": "load",
+    "time": T + 1.5,
+    "at": T,
+    "checksum": "37724b19b6e5d41f9f147936d60b3c29",
+    "train_samples": 1000,
+    "val_samples": 100,
+}
 BEGIN = {"event": "begin", "time": T + 2}
 CLOSING = ["no test_finish", "no total_use_time", "no avg_ips"]
 
@@ -25,8 +32,13 @@ def clock(monkeypatch):
 
 def evaluation(epoch, accuracy, seconds=None):
     """An evaluation `seconds` after test_begin, 10 s per epoch if not given."""
-    return {"event": "eval", "time": T + 2 + (10 * epoch if seconds is None else seconds), "step": int(epoch * 100),
-            "epoch": epoch, "accuracy": accuracy}
+    return {
+        "event": "eval",
+        "time": T + 2 + (10 * epoch if seconds is None else seconds),
+        "step": int(epoch * 100),
+        "epoch": epoch,
+        "accuracy": accuracy,
+    }
 
 
 def end(epoch, seconds):
@@ -49,8 +61,9 @@ def kinds(events, target=None, warmup=0):
 
 def check(events, target=None, warmup=0):
     """What check_log --strict finds in the log of these events."""
-    return deviations(parse(lines(events, target, warmup)), None if target is None else Decimal(str(target)), 1000,
-                      warmup)
+    return deviations(
+        parse(lines(events, target, warmup)), None if target is None else Decimal(str(target)), 1000, warmup
+    )
 
 
 def test_exact_text():
@@ -63,12 +76,15 @@ def test_exact_text():
         "AI-Rank-log 1700000032.000000 eval_accuracy:0.66666667, total_epoch_cnt:3",
         "AI-Rank-log 1700000032.250000 test_finish",
         "AI-Rank-log 1700000032.250000 total_use_time:30.250000sec",
-        "AI-Rank-log 1700000032.250000 avg_ips:99.174images/sec"]  # 3000 / 30.25
+        "AI-Rank-log 1700000032.250000 avg_ips:99.174images/sec",
+    ]  # 3000 / 30.25
     assert check(run(0.25, 0.711, 2 / 3), 0.711) == []
 
 
-@pytest.mark.parametrize("accuracies, at", [
-    ((0.8, 0.9, 0.95), 0), ((0.1, 0.2, 0.8), 2), ((0.1, 0.2, 0.79), None), ((0.1, 0.8, 0.1), 1), ((0.8, 0.8, 0.8), 0)])
+@pytest.mark.parametrize(
+    "accuracies, at",
+    [((0.8, 0.9, 0.95), 0), ((0.1, 0.2, 0.8), 2), ((0.1, 0.2, 0.79), None), ((0.1, 0.8, 0.1), 1), ((0.8, 0.8, 0.8), 0)],
+)
 def test_the_target_counts_once_when_it_is_first_reached(accuracies, at):
     log = kinds(run(*accuracies), 0.8)
     assert log.count("target_quality_time") == (at is not None)
@@ -94,12 +110,12 @@ def test_a_run_that_goes_on_keeps_its_log():
     whole = lines(events, 0.8, 0)
     for cut in range(len(events) + 1):
         part = lines(events[:cut], 0.8, 0)
-        assert whole[:len(part)] == part
+        assert whole[: len(part)] == part
 
 
-@pytest.mark.parametrize("cut, missing", [(0, None), (1, ["no test_begin", "no eval_accuracy"]),
-                                          (2, ["no eval_accuracy"]),
-                                          (3, []), (4, [])])
+@pytest.mark.parametrize(
+    "cut, missing", [(0, None), (1, ["no test_begin", "no eval_accuracy"]), (2, ["no eval_accuracy"]), (3, []), (4, [])]
+)
 def test_unfinished_runs_lack_the_closing_lines_alone(cut, missing):
     events = run(0.3, 0.9, 0.5)[:cut]
     if missing is None:
@@ -109,8 +125,12 @@ def test_unfinished_runs_lack_the_closing_lines_alone(cut, missing):
 
 
 def test_other_events_leave_no_line():
-    noise = [{"event": "train", "time": T + 3, "step": 1}, {"event": "bad", "time": T + 3, "name": "x"},
-             {"event": "save", "time": T + 3, "step": 1}, {"event": "resume", "time": T + 3, "step": 0}]
+    noise = [
+        {"event": "train", "time": T + 3, "step": 1},
+        {"event": "bad", "time": T + 3, "name": "x"},
+        {"event": "save", "time": T + 3, "step": 1},
+        {"event": "resume", "time": T + 3, "step": 0},
+    ]
     events = run(0.3, 0.9)
     assert lines(events[:2] + noise + events[2:], 0.8, 0) == lines(events, 0.8, 0)
 
@@ -149,7 +169,10 @@ def test_fractional_epochs():
 
 def test_accuracies_stay_fractions():
     assert [text.split(",")[0] for text in texts(run(0.0, 1.0, 1e-9))[2:5]] == [
-        "eval_accuracy:0.00000000", "eval_accuracy:1.00000000", "eval_accuracy:0.00000000"]
+        "eval_accuracy:0.00000000",
+        "eval_accuracy:1.00000000",
+        "eval_accuracy:0.00000000",
+    ]
 
 
 def journal(folder, target=0.8, warmup=0):
@@ -221,6 +244,7 @@ def test_a_failed_rewrite_leaves_the_old_log(tmp_path, monkeypatch):
 
         def full(*_):
             raise OSError(28, "No space left on device")
+
         monkeypatch.setattr(os, "replace", full)
         with pytest.raises(OSError):
             book.add("eval", step=10, epoch=1.0, accuracy=0.5)

@@ -1,4 +1,5 @@
 """The journal of a run: events in order, across kills and resumes."""
+
 import json
 import time
 
@@ -47,7 +48,7 @@ def test_an_event_is_in_the_file_and_with_the_listeners_at_once(tmp_path):
 
 def test_what_was_written_is_read_back(tmp_path):
     with Journal(str(tmp_path), []) as book:
-        book.add("load", checksum="köln \"1\"\n", train_samples=10)
+        book.add("load", checksum='köln "1"\n', train_samples=10)
         book.add("eval", step=10, epoch=1.0, accuracy=0.123456789012345678)
         events = list(book.events)
     assert history(str(tmp_path)) == events
@@ -70,6 +71,7 @@ def test_a_listener_already_finds_the_event_in_the_file(tmp_path):
     class Reader(Ear):
         def __call__(self, event):
             seen.append(history(str(tmp_path))[-1] == event)
+
     with Journal(str(tmp_path), [Reader()]) as book:
         book.add("begin")
         book.add("eval", step=1, epoch=1.0, accuracy=0.5)
@@ -112,11 +114,31 @@ def test_a_cut_in_the_middle_of_a_letter(tmp_path):
 
 
 def test_a_resume_takes_back_what_came_later(tmp_path):
-    write(tmp_path, line("load"), line("begin"), line("train", step=5), line("eval", step=10, accuracy=0.9),
-          line("save", step=10), line("train", step=15), line("eval", step=20, accuracy=0.95), line("bad", name="x"),
-          line("resume", step=10), line("train", step=15), line("eval", step=20, accuracy=0.7))
-    want = [("load", None), ("begin", None), ("train", 5), ("eval", 10), ("save", 10), ("bad", None), ("resume", 10),
-            ("train", 15), ("eval", 20)]
+    write(
+        tmp_path,
+        line("load"),
+        line("begin"),
+        line("train", step=5),
+        line("eval", step=10, accuracy=0.9),
+        line("save", step=10),
+        line("train", step=15),
+        line("eval", step=20, accuracy=0.95),
+        line("bad", name="x"),
+        line("resume", step=10),
+        line("train", step=15),
+        line("eval", step=20, accuracy=0.7),
+    )
+    want = [
+        ("load", None),
+        ("begin", None),
+        ("train", 5),
+        ("eval", 10),
+        ("save", 10),
+        ("bad", None),
+        ("resume", 10),
+        ("train", 15),
+        ("eval", 20),
+    ]
     assert kinds(history(str(tmp_path))) == want
     with Journal(str(tmp_path), []) as book:
         assert book.best() == 0.9 and book.last("eval")["accuracy"] == 0.7
@@ -140,8 +162,16 @@ def test_a_resume_from_the_start_keeps_load_and_begin():
 
 def test_two_resumes_leave_one_line_of_time():
     events = []
-    for kind, step in (("begin", None), ("eval", 10), ("eval", 20), ("resume", 10), ("eval", 20), ("eval", 30),
-                       ("resume", 20), ("eval", 30)):
+    for kind, step in (
+        ("begin", None),
+        ("eval", 10),
+        ("eval", 20),
+        ("resume", 10),
+        ("eval", 20),
+        ("eval", 30),
+        ("resume", 20),
+        ("eval", 30),
+    ):
         append(events, {"event": kind, **({} if step is None else {"step": step})})
     assert [event["step"] for event in events if event["event"] == "eval"] == [10, 20, 30]
 

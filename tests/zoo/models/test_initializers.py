@@ -1,4 +1,5 @@
 """Initial weights: what is drawn, for whom, and how the nets' parameters are counted."""
+
 import math
 import re
 
@@ -102,12 +103,15 @@ def test_kaiming_goes_by_fan_out():
     assert (initializer.kind, initializer.scale) == ("normal", math.sqrt(2 / (64 * 49)))
     reference = torch.empty(256, 16, 3, 3)
     torch.nn.init.kaiming_normal_(reference, mode="fan_out", nonlinearity="relu")
-    assert initialize(kaiming_normal(reference.shape), 1, "x",
-                reference.shape).std() == pytest.approx(float(reference.std()), rel=0.03)
+    assert initialize(kaiming_normal(reference.shape), 1, "x", reference.shape).std() == pytest.approx(
+        float(reference.std()), rel=0.03
+    )
 
 
 def test_constants_and_scalars():
-    assert (initialize(Initializer("zeros"), 1, "x", (3, 2)) == 0).all() and (initialize(Initializer("ones"), 1, "x", (3, 2)) == 1).all()
+    assert (initialize(Initializer("zeros"), 1, "x", (3, 2)) == 0).all() and (
+        initialize(Initializer("ones"), 1, "x", (3, 2)) == 1
+    ).all()
     for kind in ("zeros", "ones"):
         scalar = initialize(Initializer(kind), 1, "x", ())
         assert scalar.shape == () and scalar.dtype == np.float32 and scalar == (kind == "ones")
@@ -146,8 +150,9 @@ def tsm_law(name, shape, found):
     if ".nl.bn." in name:
         return Initializer("ones") if name.endswith("running_var") else Initializer("zeros")
     if ".nl." in name:
-        return uniform(1 / math.sqrt(found[name.rsplit(".",
-                                                       1)[0] + ".weight"][1]))  # 1x1x1 kernels: fan-in = channels in
+        return uniform(
+            1 / math.sqrt(found[name.rsplit(".", 1)[0] + ".weight"][1])
+        )  # 1x1x1 kernels: fan-in = channels in
     return resnet_law(name, shape)
 
 
@@ -162,12 +167,21 @@ def test_every_law_of_resnet(depth):
     for name, shape in found.items():
         assert same(resnet.initializer(arch, name, shape), resnet_law(name, shape)), name
     last = "bn3" if depth >= 50 else "bn2"
-    zero = {name for name, shape in found.items()
-            if resnet.initializer(resnet.Arch(depth=depth, zero_gamma=True), name, shape) != resnet.initializer(arch, name, shape)}
-    assert zero == {f"layer{stage}.{block}.{last}.weight" for stage in (1, 2, 3, 4)
-                    for block in range(resnet.BLOCKS[depth][stage - 1])}
-    assert all(resnet.initializer(resnet.Arch(depth=depth, zero_gamma=True), name, found[name]).kind == "zeros"
-               for name in zero)
+    zero = {
+        name
+        for name, shape in found.items()
+        if resnet.initializer(resnet.Arch(depth=depth, zero_gamma=True), name, shape)
+        != resnet.initializer(arch, name, shape)
+    }
+    assert zero == {
+        f"layer{stage}.{block}.{last}.weight"
+        for stage in (1, 2, 3, 4)
+        for block in range(resnet.BLOCKS[depth][stage - 1])
+    }
+    assert all(
+        resnet.initializer(resnet.Arch(depth=depth, zero_gamma=True), name, found[name]).kind == "zeros"
+        for name in zero
+    )
     assert sum(resnet.is_norm(name) for name in found) == 4 * sum(name.endswith("running_var") for name in found)
 
 
@@ -185,8 +199,8 @@ def test_a_non_local_block_has_the_scale_of_pytorch():
     default = torch.nn.Conv3d(64, 32, 1)
     for name, tensor in default.named_parameters():
         initializer = tsm.initializer(tsm.Arch(), f"layer2.0.nl.theta.{name}", tuple(tensor.shape))
-        assert initializer == uniform(64 ** -0.5) and float(tensor.detach().abs().max()) <= initializer.scale
+        assert initializer == uniform(64**-0.5) and float(tensor.detach().abs().max()) <= initializer.scale
     back = torch.nn.Conv3d(32, 64, 1)
     for name, tensor in back.named_parameters():
         initializer = tsm.initializer(tsm.Arch(), f"layer2.0.nl.out.{name}", tuple(tensor.shape))
-        assert initializer == uniform(32 ** -0.5) and float(tensor.detach().abs().max()) <= initializer.scale
+        assert initializer == uniform(32**-0.5) and float(tensor.detach().abs().max()) <= initializer.scale

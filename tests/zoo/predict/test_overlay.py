@@ -1,4 +1,5 @@
 """Class maps drawn for a person: legends that can be read at any size, and videos read and written whole."""
+
 from fractions import Fraction
 
 import av
@@ -16,12 +17,20 @@ COLOURS = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255]], np.uint8)
 
 def test_shares_in_words():
     assert [overlay.percent(share) for share in (1, 0.4126, 0.001, 0.0005, 0.0004, 1e-9)] == [
-        "100.0 %", "41.3 %", "0.1 %", "0.1 %", "<0.1 %", "<0.1 %"]
+        "100.0 %",
+        "41.3 %",
+        "0.1 %",
+        "0.1 %",
+        "<0.1 %",
+        "<0.1 %",
+    ]
     assert overlay.largest(np.array([0.2, 0, 0.5, 0.2, 0.1])) == [2, 0, 3, 4]
 
 
-@pytest.mark.parametrize("height, width, count", [(7, 9, 3), (1024, 2048, 19), (40, 1500, 12), (1500, 60, 12),
-                                                  (480, 640, 150), (300, 300, 1), (600, 900, 41)])
+@pytest.mark.parametrize(
+    "height, width, count",
+    [(7, 9, 3), (1024, 2048, 19), (40, 1500, 12), (1500, 60, 12), (480, 640, 150), (300, 300, 1), (600, 900, 41)],
+)
 def test_a_legend_is_beside_the_picture_and_can_be_read(height, width, count):
     names = [f"class number {label}" for label in range(count)]
     legend = overlay.Legend(height, width, names, palette.colours(names), range(count))
@@ -54,8 +63,10 @@ def test_a_class_keeps_its_place_in_a_video():
 def test_the_classes_of_a_picture_stand_in_the_order_given():
     legend = overlay.Legend(300, 500, ["a", "b", "c"], COLOURS, [2, 0, 1])
     whole = legend.attach(np.zeros((300, 500, 3), np.uint8), np.array([0.3, 0.1, 0.6]))
-    assert [(whole[y:y + legend.line, x:x + 2 * legend.line] == colour).all(2).any()
-            for (x, y), colour in zip(legend.places, COLOURS[[2, 0, 1]])] == [True] * 3
+    assert [
+        (whole[y : y + legend.line, x : x + 2 * legend.line] == colour).all(2).any()
+        for (x, y), colour in zip(legend.places, COLOURS[[2, 0, 1]])
+    ] == [True] * 3
 
 
 def test_more_classes_than_places():
@@ -66,7 +77,7 @@ def test_more_classes_than_places():
     seen = [(whole == colour).all(2).sum() > 100 for colour in colours]
     assert np.flatnonzero(seen).tolist() == list(range(60 - overlay.MOST + 1, 60))
     x, y = legend.places[-1]
-    assert (whole[y:y + legend.line, x:] < 128).any()  # where it says how many more
+    assert (whole[y : y + legend.line, x:] < 128).any()  # where it says how many more
 
 
 def test_a_picture_and_its_colours_in_equal_parts():
@@ -101,7 +112,7 @@ def test_videos_are_read_upright(degrees, tmp_path):
         stream.set_display_rotation(degrees)
         container.mux(stream.encode(av.VideoFrame.from_ndarray(stored, format="rgb24")))
         container.mux(stream.encode())
-    (upright, _), = overlay.read_video(path)
+    ((upright, _),) = overlay.read_video(path)
     expected = np.rot90(stored, degrees // 90)
     assert upright.shape == expected.shape and np.abs(upright.astype(int) - expected).mean() < 8
 
@@ -124,7 +135,7 @@ def test_a_cut_video_is_said_to_be_broken(tmp_path):
     rng = np.random.default_rng(0)
     path = tmp_path / "a.mp4"
     encoded.encode(path, rng.integers(0, 256, (20, 64, 64, 3), np.uint8), container_options={"movflags": "faststart"})
-    path.write_bytes(path.read_bytes()[:path.stat().st_size // 2])
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(BadSample, match="cannot be decoded as video"):
         list(overlay.read_video(str(path)))
 

@@ -1,5 +1,5 @@
 """Checkpoints are whole or not there, whatever happens to the process that writes them."""
-from tests.helpers.paths import ROOT
+
 import json
 import os
 import random
@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from data.errors import UserError
+from tests.helpers.paths import ROOT
 from zoo.run.checkpoint import FILES, FOLDER, latest, load_checkpoint, save_checkpoint
 from zoo.weights import files
 
-RECORD = {"classes": ["tango dancing", "köln \"ü\""], "epoch": 1.5, "recipe": "seed: 1\n",
-          "metrics": {"accuracy": 0.5}}
+RECORD = {"classes": ["tango dancing", 'köln "ü"'], "epoch": 1.5, "recipe": "seed: 1\n", "metrics": {"accuracy": 0.5}}
 WRITER = """\
 import sys
 import numpy as np
@@ -35,10 +35,14 @@ while True:
 
 def tensors(value=0.0):
     rng = np.random.default_rng(7)
-    arrays = {"fc.weight": rng.standard_normal((3, 5), dtype=np.float32), "bn1.running_var": np.ones(4, np.float32),
-              "momentum/fc.weight": rng.standard_normal((3, 5), dtype=np.float32),
-              "scaler/scale": np.float32(65536.0).reshape(()), "scaler/good": np.array(17, np.int64),
-              "odd": np.array([np.nan, np.inf, -0.0, 1e-45, np.finfo(np.float32).max], np.float32)}
+    arrays = {
+        "fc.weight": rng.standard_normal((3, 5), dtype=np.float32),
+        "bn1.running_var": np.ones(4, np.float32),
+        "momentum/fc.weight": rng.standard_normal((3, 5), dtype=np.float32),
+        "scaler/scale": np.float32(65536.0).reshape(()),
+        "scaler/good": np.array(17, np.int64),
+        "odd": np.array([np.nan, np.inf, -0.0, 1e-45, np.finfo(np.float32).max], np.float32),
+    }
     arrays["fc.bias"] = np.full(3, value, np.float32)
     return arrays
 
@@ -66,8 +70,9 @@ def test_bits_and_shapes_come_back(tmp_path):
 
 def test_arrays_that_are_views_come_back(tmp_path):
     whole = np.arange(24, dtype=np.float32).reshape(4, 6)
-    path = save_checkpoint(str(tmp_path), 1, {"t": whole.T, "s": whole[::2, 1:3], "momentum/r": whole[::-1]}, RECORD,
-                           False, 1)
+    path = save_checkpoint(
+        str(tmp_path), 1, {"t": whole.T, "s": whole[::2, 1:3], "momentum/r": whole[::-1]}, RECORD, False, 1
+    )
     got, _ = load_checkpoint(path)
     assert np.array_equal(got["t"], whole.T) and np.array_equal(got["s"], whole[::2, 1:3])
     assert np.array_equal(got["momentum/r"], whole[::-1])
@@ -157,14 +162,39 @@ def written(text):
     return lambda path: path.write_text(text, encoding="utf-8")
 
 
-@pytest.mark.parametrize("file, damage", [
-    (FILES[0], cut), (FILES[1], cut), (FILES[0], flip_header), (FILES[0], os.remove), (FILES[1], os.remove),
-    ("checkpoint.json", os.remove), ("checkpoint.json", cut), ("checkpoint.json", written("")),
-    ("checkpoint.json", written("{}")), ("checkpoint.json", written("null")), ("checkpoint.json", written("[]")),
-    ("checkpoint.json", written('{"files": 3}')), ("checkpoint.json", lambda path: path.write_bytes(b"\xff\xfe"))],
-    ids=["cut weights", "cut update", "broken header", "no weights", "no update", "no json", "cut json", "empty json",
-         "{}", "null",
-         "[]", "no files", "no utf-8"])
+@pytest.mark.parametrize(
+    "file, damage",
+    [
+        (FILES[0], cut),
+        (FILES[1], cut),
+        (FILES[0], flip_header),
+        (FILES[0], os.remove),
+        (FILES[1], os.remove),
+        ("checkpoint.json", os.remove),
+        ("checkpoint.json", cut),
+        ("checkpoint.json", written("")),
+        ("checkpoint.json", written("{}")),
+        ("checkpoint.json", written("null")),
+        ("checkpoint.json", written("[]")),
+        ("checkpoint.json", written('{"files": 3}')),
+        ("checkpoint.json", lambda path: path.write_bytes(b"\xff\xfe")),
+    ],
+    ids=[
+        "cut weights",
+        "cut update",
+        "broken header",
+        "no weights",
+        "no update",
+        "no json",
+        "cut json",
+        "empty json",
+        "{}",
+        "null",
+        "[]",
+        "no files",
+        "no utf-8",
+    ],
+)
 def test_a_damaged_checkpoint_is_refused(tmp_path, file, damage):
     path = save(tmp_path, 1)
     damage(Path(path, file))
@@ -183,6 +213,7 @@ def test_a_full_disk_leaves_the_old_checkpoints(tmp_path, monkeypatch):
 
     def full(_):
         raise OSError(28, "No space left on device")
+
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError):
@@ -196,8 +227,9 @@ def test_killed_at_any_moment_the_newest_checkpoint_is_whole(tmp_path):
     """Ten kills of a process that does nothing but save; each one continues what the last one left."""
     rng, steps = random.Random(5), []
     for _ in range(10):
-        process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         try:
             assert process.stdout.readline() == b"ready\n", process.stderr.read().decode()
             time.sleep(rng.uniform(0.01, 0.2))

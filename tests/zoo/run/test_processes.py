@@ -1,4 +1,5 @@
 """Several processes do what one does: every framework, by every launcher that is here; and how they fail."""
+
 import os
 import signal
 import subprocess
@@ -23,13 +24,13 @@ from tests.helpers.processes import (
     run,
     words,
 )
-from zoo.frameworks import FRAMEWORKS
 from zoo.distributed.control_group import free_port
+from zoo.frameworks import FRAMEWORKS
 
 
 @pytest.mark.parametrize("model", [name for name in SETTINGS if name != "arcface"])
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_two_processes_follow_one(alone, pair, framework, model):  # noqa: F811
+def test_two_processes_follow_one(alone, pair, framework, model):
     """The same global batch, batch statistics over both: losses, weights, statistics and the evaluation."""
     expected, found = follows(pair(framework, model), alone(framework, model), SETTINGS[model].get("train.steps", 12))
     assert found["samples"] == 8
@@ -60,9 +61,24 @@ def test_a_metric_does_not_know_the_number_of_processes(sets, alone, tmp_path, f
     lists.write_text("".join(f"{file.relative_to(sets['tsm'])} {names.index(file.parent.name)}\n" for file in files))
     found = []
     for size in (1, 2, 3):  # uncompiled, which starts sooner
-        out = run("mpirun" if size > 1 else "alone", size, tmp_path,
-                  words(sets, "tsm", tmp_path / "none", framework, "--eval-only", "--weights", weights,
-                        data__val_list=lists, train__eval_batch=2, train__global_batch="null", train__compile="false"))
+        out = run(
+            "mpirun" if size > 1 else "alone",
+            size,
+            tmp_path,
+            words(
+                sets,
+                "tsm",
+                tmp_path / "none",
+                framework,
+                "--eval-only",
+                "--weights",
+                weights,
+                data__val_list=lists,
+                train__eval_batch=2,
+                train__global_batch="null",
+                train__compile="false",
+            ),
+        )
         found += [line for line in out.splitlines() if line.startswith("evaluation: ")]
     assert len(found) == 3 and "over 7 samples" in found[0]
     assert len({line.split(" in ")[0] for line in found}) == 1, found
@@ -100,8 +116,14 @@ def test_gradients_travel_as_fp16(sets, alone, tmp_path):
 def test_what_paddle_cannot_sum_is_refused(sets, tmp_path):
     needs("paddle")
     line = words(sets, "tsm", tmp_path / "run", "paddle", train__compress="true")
-    done = subprocess.run([*launcher("mpirun", 2, tmp_path), *line], capture_output=True, text=True, env=environment(),
-                          cwd=ROOT, timeout=100)
+    done = subprocess.run(
+        [*launcher("mpirun", 2, tmp_path), *line],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        cwd=ROOT,
+        timeout=100,
+    )
     assert done.returncode != 0 and "train.fp16_allreduce: Paddle sums fp16 to infinity" in done.stderr + done.stdout
     assert not (tmp_path / "run").exists()
 
@@ -114,8 +136,14 @@ def test_a_killed_rank_ends_all_and_a_resume_repeats(sets, pair, tmp_path, frame
     """
     straight, broken = pair(framework, "tsm"), tmp_path / "broken"
     line = words(sets, "tsm", broken, framework)
-    process = subprocess.Popen([*launcher("mpirun", 2, tmp_path), *line], stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, env=environment(), cwd=ROOT)
+    process = subprocess.Popen(
+        [*launcher("mpirun", 2, tmp_path), *line],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(),
+        cwd=ROOT,
+    )
     until = time.monotonic() + 100
     while not (broken / "checkpoints/step-00000003").exists() and time.monotonic() < until:
         time.sleep(0.02)
@@ -133,17 +161,32 @@ def test_a_killed_rank_ends_all_and_a_resume_repeats(sets, pair, tmp_path, frame
 def test_a_scheduler_whose_rank_0_has_gone_ends_at_once():
     """It has gone while MindSpore was imported: another process is the parent."""
     needs("mindspore")
-    done = subprocess.run([sys.executable, "-m", "zoo.trainer.mindspore.scheduler", "1"], cwd=ROOT, timeout=60,
-                          env={**environment(), "MS_ROLE": "MS_SCHED", "MS_WORKER_NUM": "2", "MS_SCHED_PORT": "1",
-                               "MS_SCHED_HOST": "127.0.0.1"})
+    done = subprocess.run(
+        [sys.executable, "-m", "zoo.trainer.mindspore.scheduler", "1"],
+        cwd=ROOT,
+        timeout=60,
+        env={
+            **environment(),
+            "MS_ROLE": "MS_SCHED",
+            "MS_WORKER_NUM": "2",
+            "MS_SCHED_PORT": "1",
+            "MS_SCHED_HOST": "127.0.0.1",
+        },
+    )
     assert done.returncode == 0
 
 
 def test_sigterm_to_one_rank_stops_all_after_the_same_step(sets, tmp_path):
     out = tmp_path / "run"
     line = words(sets, "tsm", out, "torch", train__epochs=2000, train__save_every="2000 epochs")
-    process = subprocess.Popen([*launcher("mpirun", 2, tmp_path), *line], stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, env=environment(), cwd=ROOT)
+    process = subprocess.Popen(
+        [*launcher("mpirun", 2, tmp_path), *line],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(),
+        cwd=ROOT,
+    )
     until = time.monotonic() + 60
     while time.monotonic() < until and not (out / "events.jsonl").exists() or len(losses(out)) < 3:
         time.sleep(0.05)
@@ -153,18 +196,35 @@ def test_sigterm_to_one_rank_stops_all_after_the_same_step(sets, tmp_path):
     assert (out / "checkpoints/last").exists()
 
 
-@pytest.mark.parametrize("changes, words_of_error", [
-    ({"optim__lr": 0.5}, "the recipe is not the same on all processes:\n  optim.lr: 0.02 on rank 0, 0.5 on rank 1"),
-    ({"train__global_batch": 13}, "train.global_batch")])
+@pytest.mark.parametrize(
+    "changes, words_of_error",
+    [
+        ({"optim__lr": 0.5}, "the recipe is not the same on all processes:\n  optim.lr: 0.02 on rank 0, 0.5 on rank 1"),
+        ({"train__global_batch": 13}, "train.global_batch"),
+    ],
+)
 def test_contradictions_are_errors_on_every_rank(sets, tmp_path, changes, words_of_error):
     port = str(free_port("127.0.0.1"))
     processes = []
     for rank in (0, 1):
         line = words(sets, "tsm", tmp_path / "run", "torch", **(changes if rank or "optim__lr" not in changes else {}))
-        variables = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
-                     "MASTER_PORT": port}
-        processes.append(subprocess.Popen([sys.executable, *line], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                          text=True, env={**environment(), **variables}, cwd=ROOT))
+        variables = {
+            "RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "LOCAL_RANK": str(rank),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+        }
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, *line],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**environment(), **variables},
+                cwd=ROOT,
+            )
+        )
     for process in processes:
         _, errors = process.communicate(timeout=60)
         assert process.returncode in (1, 2) and words_of_error in errors and "Traceback" not in errors

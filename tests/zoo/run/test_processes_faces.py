@@ -1,4 +1,5 @@
 """A net whose class matrix is split over processes, by train.py: as one process does, elastic, and stopped by a NaN."""
+
 import subprocess
 
 import numpy as np
@@ -19,7 +20,7 @@ from zoo.frameworks import FRAMEWORKS
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_two_processes_follow_one(alone, pair, framework):  # noqa: F811
+def test_two_processes_follow_one(alone, pair, framework):
     """The same global batch, batch statistics over both; seven classes: 4 rows and 3.
 
     The last normalisation takes biases before it away, and means behind a normalisation are 0.
@@ -29,7 +30,7 @@ def test_two_processes_follow_one(alone, pair, framework):  # noqa: F811
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_split_head_goes_on_with_another_number_of_processes(sets, alone, pair, tmp_path, framework):  # noqa: F811
+def test_a_split_head_goes_on_with_another_number_of_processes(sets, alone, pair, tmp_path, framework):
     """Seven classes: 3, 2 and 2 rows, then 4 and 3. MindSpore, whose three take minutes here: 4 and 3, then 7."""
     expected, out = losses(alone(framework, "arcface")), tmp_path / "run"
     resume = [str(ROOT / "train.py"), "--resume", str(out), "--global-batch", "keep"]
@@ -44,15 +45,21 @@ def test_a_split_head_goes_on_with_another_number_of_processes(sets, alone, pair
     np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
 
 
-def test_a_nan_in_one_rank_s_rows_stops_all_and_is_named(sets, alone, tmp_path):  # noqa: F811
+def test_a_nan_in_one_rank_s_rows_stops_all_and_is_named(sets, alone, tmp_path):
     """The last row is rank 1's; what rank 0 prints names the tensor."""
     tensors = load_file(alone("torch", "arcface") / "checkpoints/last/model.safetensors")
     tensors["head.weight"][-1, 3] = np.nan
     weights = tmp_path / "weights.safetensors"
     save_file(tensors, weights)
     line = words(sets, "arcface", tmp_path / "run", "torch", "--weights", weights, train__max_stuck=3)
-    done = subprocess.run([*launcher("torchrun", 2, tmp_path), *line], capture_output=True, text=True, timeout=100,
-                          env=environment(), cwd=ROOT)
+    done = subprocess.run(
+        [*launcher("torchrun", 2, tmp_path), *line],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=environment(),
+        cwd=ROOT,
+    )
     text = done.stdout + done.stderr
     assert done.returncode != 0 and "no finite gradient in the last 3 updates, up to step 3" in text
     assert "not finite: weight or statistic head.weight" in text and list(losses(tmp_path / "run")) == [1, 2, 3]

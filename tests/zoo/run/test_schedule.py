@@ -1,4 +1,5 @@
 """When things are due, and the learning rate, against written-out numbers."""
+
 import math
 from fractions import Fraction
 
@@ -38,8 +39,9 @@ def test_every_epoch_is_due_once_and_the_last_step_always(size, epochs):
     assert [watch.epochs_done(EPOCH, done) for done in steps] == list(range(1, epochs + 1))
 
 
-@given(sizes, st.integers(1, 4), st.sampled_from(["0.5 epochs", "0.3 epochs", "2 epochs", "1 step", "3 steps",
-                                                  "7 steps"]))
+@given(
+    sizes, st.integers(1, 4), st.sampled_from(["0.5 epochs", "0.3 epochs", "2 epochs", "1 step", "3 steps", "7 steps"])
+)
 @settings(deadline=None, max_examples=150)
 def test_any_span_is_due_where_its_count_grows(size, epochs, text):
     samples, batch = size
@@ -127,9 +129,9 @@ def test_cosine():
 
 def test_poly():
     got = rates(Train(steps=4, batch=8), 100, lr=2.0, base_batch=8, schedule="poly", power=2.0)
-    assert got == pytest.approx([2, 2 * 0.75 ** 2, 0.5, 2 * 0.25 ** 2])
+    assert got == pytest.approx([2, 2 * 0.75**2, 0.5, 2 * 0.25**2])
     got = rates(Train(steps=10, batch=8), 100, lr=1.0, base_batch=8, schedule="poly")
-    assert got[5] == pytest.approx(0.5 ** 0.9)
+    assert got[5] == pytest.approx(0.5**0.9)
 
 
 def test_poly_towards_a_floor():
@@ -138,7 +140,7 @@ def test_poly_towards_a_floor():
     recipe = dict(lr=0.01, min_lr=1e-4, base_batch=8, schedule="poly", power=0.9)
     got = rates(Train(steps=80_000, batch=8), 2975, **recipe)
     assert got[0] == pytest.approx(0.01) and got[-1] == pytest.approx(1.00383e-4, rel=5e-6)
-    assert got[40_000] == pytest.approx(0.0099 * 0.5 ** 0.9 + 1e-4)
+    assert got[40_000] == pytest.approx(0.0099 * 0.5**0.9 + 1e-4)
     wide = rates(Train(steps=80_000, batch=64), 2975, **recipe)
     assert wide[::7777] == pytest.approx([8 * value for value in got[::7777]])
 
@@ -160,13 +162,20 @@ def test_falling_schedules_begin_at_the_peak_and_would_end_at_nothing(schedule):
 
 
 def test_warm_up_is_linear_up_to_the_schedule():
-    got = rates(Train(steps=8, batch=8), 100, lr=1.0, base_batch=8, schedule="constant",
-                warmup=Span(Fraction(4), "steps"),
-                warmup_start=0.2)
+    got = rates(
+        Train(steps=8, batch=8),
+        100,
+        lr=1.0,
+        base_batch=8,
+        schedule="constant",
+        warmup=Span(Fraction(4), "steps"),
+        warmup_start=0.2,
+    )
     assert got == pytest.approx([0.2, 0.4, 0.6, 0.8, 1, 1, 1, 1])
     plain = rates(Train(steps=6, batch=8), 100, lr=1.0, base_batch=8, schedule="cosine")
-    warm = rates(Train(steps=8, batch=8), 100, lr=1.0, base_batch=8, schedule="cosine",
-                 warmup=Span(Fraction(2), "steps"))
+    warm = rates(
+        Train(steps=8, batch=8), 100, lr=1.0, base_batch=8, schedule="cosine", warmup=Span(Fraction(2), "steps")
+    )
     assert warm[2:] == pytest.approx(plain) and warm[:2] == pytest.approx([0, 0.5])
 
 
@@ -178,13 +187,21 @@ def test_warm_up_in_epochs_scales_with_the_batch():
     assert got == pytest.approx([0, 1] + [2] * 6)
 
 
-@given(st.sampled_from(["constant", "step", "cosine", "poly"]), st.integers(1, 60), st.integers(1, 30),
-       st.integers(0, 8))
+@given(
+    st.sampled_from(["constant", "step", "cosine", "poly"]), st.integers(1, 60), st.integers(1, 30), st.integers(0, 8)
+)
 @settings(deadline=None, max_examples=100)
 def test_no_rate_is_negative_or_above_the_peak(schedule, steps, batch, warmup):
     warmup = min(warmup, steps - 1)
-    got = rates(Train(steps=steps, batch=batch), 97, lr=0.1, base_batch=batch, schedule=schedule, milestones=(3, 9),
-                warmup=Span(Fraction(warmup), "steps"))
+    got = rates(
+        Train(steps=steps, batch=batch),
+        97,
+        lr=0.1,
+        base_batch=batch,
+        schedule=schedule,
+        milestones=(3, 9),
+        warmup=Span(Fraction(warmup), "steps"),
+    )
     assert all(0 <= value <= 0.1 * (1 + 1e-12) for value in got)
 
 
@@ -193,10 +210,17 @@ def test_a_warm_up_as_long_as_the_run_is_refused():
         rates(Train(steps=10), 97, warmup=Span(Fraction(10), "steps"))
 
 
-@pytest.mark.parametrize("text, value, unit", [("2 epochs", 2, "epochs"), ("1 epoch", 1, "epochs"),
-                                               ("0.25 epochs", 0.25, "epochs"),
-                                               ("500 steps", 500, "steps"), (500, 500, "steps"),
-                                               (" 3  step ", 3, "steps")])
+@pytest.mark.parametrize(
+    "text, value, unit",
+    [
+        ("2 epochs", 2, "epochs"),
+        ("1 epoch", 1, "epochs"),
+        ("0.25 epochs", 0.25, "epochs"),
+        ("500 steps", 500, "steps"),
+        (500, 500, "steps"),
+        (" 3  step ", 3, "steps"),
+    ],
+)
 def test_spans(text, value, unit):
     span = Span.parse(text)
     assert span == Span(Fraction(value), unit) and Span.parse(str(span)) == span

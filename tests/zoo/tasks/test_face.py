@@ -1,4 +1,5 @@
 """The task of faces without any framework: its settings, and the verification of pairs against plain loops."""
+
 import json
 import math
 
@@ -34,8 +35,11 @@ class Pairs:
 
 def batch(labels, pairs=None, valid=None):
     labels = np.asarray(labels, np.int64)
-    return {"label": labels, "pair": np.arange(len(labels)) if pairs is None else np.asarray(pairs, np.int64),
-            "valid": np.asarray(np.ones(len(labels)) if valid is None else valid, np.uint8)}
+    return {
+        "label": labels,
+        "pair": np.arange(len(labels)) if pairs is None else np.asarray(pairs, np.int64),
+        "valid": np.asarray(np.ones(len(labels)) if valid is None else valid, np.uint8),
+    }
 
 
 def at(distances):
@@ -63,11 +67,12 @@ def drawn(seed, count, sides=2, width=8, spread=0.8):
 
 # Plain loops, written from the definition.
 
+
 def slow_distances(embeddings):
     found = []
     for i in range(0, len(embeddings), 2):
         ends = []
-        for views in embeddings[i:i + 2]:
+        for views in embeddings[i : i + 2]:
             total = [sum(float(view[k]) for view in views) for k in range(len(views[0]))]
             length = math.sqrt(sum(value * value for value in total))
             ends.append([value / length for value in total])
@@ -85,6 +90,7 @@ def slow_folds(count):
 def slow_accuracy(distances, labels):
     def right(i, step):
         return (distances[i] < step / 100) == (labels[i] == 1)
+
     rates = []
     for test, others in slow_folds(len(labels)):
         best, most = 0, -1
@@ -114,7 +120,7 @@ def slow_tar(distances, labels, far):
     return sum(rates) / len(rates)
 
 
-@given(st.integers(0, 2 ** 32 - 1), st.integers(30, 50), st.integers(1, 2), st.sampled_from([0.3, 0.8, 1.5]))
+@given(st.integers(0, 2**32 - 1), st.integers(30, 50), st.integers(1, 2), st.sampled_from([0.3, 0.8, 1.5]))
 @settings(deadline=None, max_examples=8)
 def test_against_plain_loops(seed, count, sides, spread):
     """Also numbers of pairs that ten does not divide."""
@@ -122,15 +128,28 @@ def test_against_plain_loops(seed, count, sides, spread):
     got, distances = measured(embeddings, labels, far=0.1), slow_distances(embeddings)
     mean, std = slow_accuracy(distances, labels)
     lengths = [math.sqrt(sum(float(value) ** 2 for value in view)) for views in embeddings for view in views]
-    assert got == pytest.approx({"accuracy": mean, "set0": mean, "set0_std": std, "set0_tar": slow_tar(
-        distances, labels, 0.1), "xnorm": sum(lengths) / len(lengths), "samples": count}, abs=1e-9)
+    assert got == pytest.approx(
+        {
+            "accuracy": mean,
+            "set0": mean,
+            "set0_std": std,
+            "set0_tar": slow_tar(distances, labels, 0.1),
+            "xnorm": sum(lengths) / len(lengths),
+            "samples": count,
+        },
+        abs=1e-9,
+    )
 
 
 # insightface at 7fadd420, recognition/arcface_torch/eval/verification.py: mean and np.std of the accuracies that
 # calculate_roc(np.arange(0, 4, 0.01), ...) returns for the unit vectors below; ten contiguous folds stood in for its
 # KFold, which scikit-learn documents as such.
-UPSTREAM = [(600, 0.8, 0.9733333333333333, 0.013333333333333327), (603, 1.2, 0.9303825136612023, 0.02837555017038971),
-            (6000, 1.0, 0.958, 0.008089774066341067), (47, 0.5, 0.9800000000000001, 0.05999999999999999)]
+UPSTREAM = [
+    (600, 0.8, 0.9733333333333333, 0.013333333333333327),
+    (603, 1.2, 0.9303825136612023, 0.02837555017038971),
+    (6000, 1.0, 0.958, 0.008089774066341067),
+    (47, 0.5, 0.9800000000000001, 0.05999999999999999),
+]
 
 
 def test_the_accuracy_is_that_of_insightface():
@@ -140,8 +159,10 @@ def test_the_accuracy_is_that_of_insightface():
         same = rng.integers(0, 2, count) > 0
         second = np.where(same[:, None], first + rng.normal(0, spread, (count, 16)), rng.normal(size=(count, 16)))
         first, second = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (first, second))
-        assert accuracy(((first - second) ** 2).sum(1), same) == (pytest.approx(mean, abs=1e-12),
-                                                                  pytest.approx(std, abs=1e-12))
+        assert accuracy(((first - second) ** 2).sum(1), same) == (
+            pytest.approx(mean, abs=1e-12),
+            pytest.approx(std, abs=1e-12),
+        )
 
 
 def test_several_sets_are_measured_apart():
@@ -149,8 +170,9 @@ def test_several_sets_are_measured_apart():
     together = measured(*(np.concatenate(arrays) for arrays in zip(*parts)), Pairs(43, 60))
     alone = [measured(*part) for part in parts]
     for i, each in enumerate(alone):
-        assert [together[f"set{i}{key}"] for key in ("", "_std", "_tar")] == [each[f"set0{key}"]
-                                                                             for key in ("", "_std", "_tar")]
+        assert [together[f"set{i}{key}"] for key in ("", "_std", "_tar")] == [
+            each[f"set0{key}"] for key in ("", "_std", "_tar")
+        ]
     assert alone[0]["set0"] > alone[1]["set0"]
     assert together["accuracy"] == pytest.approx((alone[0]["accuracy"] + alone[1]["accuracy"]) / 2)
     assert together["samples"] == 103
@@ -158,7 +180,7 @@ def test_several_sets_are_measured_apart():
     assert face.PRIMARY in together
 
 
-@given(st.integers(0, 2 ** 32 - 1), st.integers(1, 4), st.integers(1, 7))
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 7))
 @settings(deadline=None, max_examples=30)
 def test_any_order_and_any_split_over_ranks(seed, ranks, size):
     """Batches of any size, dealt to any rank, in any order, with padding: the same state to the last bit."""
@@ -169,10 +191,11 @@ def test_any_order_and_any_split_over_ranks(seed, ranks, size):
     whole.update(embeddings, batch(labels))
     order, rows = rng.permutation(45), embeddings.reshape(45, 2, 2, -1)
     for start in range(0, 45, size):
-        chosen = order[start:start + size]
+        chosen = order[start : start + size]
         padded = np.concatenate([chosen, chosen[:1]])
-        metrics[rng.integers(ranks)].update(rows[padded].reshape(-1, 2, 8),
-                                            batch(labels[padded], padded, [1] * len(chosen) + [0]))
+        metrics[rng.integers(ranks)].update(
+            rows[padded].reshape(-1, 2, 8), batch(labels[padded], padded, [1] * len(chosen) + [0])
+        )
     summed = {name: sum(metric.state[name] for metric in metrics) for name in whole.state}
     assert all(np.array_equal(summed[name], whole.state[name]) for name in whole.state)
     assert whole.result(summed) == whole.result(whole.state)
@@ -184,8 +207,11 @@ def test_an_example_by_hand():
     distances, labels = np.tile([0.5, 1.5], 10), np.tile([1, 0], 10)
     distances[5], distances[18] = 0.1, 3.0
     got = measured(at(distances), labels)  # two folds get one of two right, eight both
-    assert (got["accuracy"], got["set0_std"], got["xnorm"]) == (pytest.approx(0.9), pytest.approx(0.2),
-                                                                pytest.approx(1))
+    assert (got["accuracy"], got["set0_std"], got["xnorm"]) == (
+        pytest.approx(0.9),
+        pytest.approx(0.2),
+        pytest.approx(1),
+    )
 
 
 def test_std_is_that_of_the_folds():
@@ -193,7 +219,7 @@ def test_std_is_that_of_the_folds():
     distance = np.tile([0.5, 1.5], 10)
     distance[0] = 3.0  # one wrong answer in the first fold
     mean, std = accuracy(distance, np.tile([True, False], 10))
-    assert (mean, std) == (pytest.approx(0.95), pytest.approx(math.sqrt(9 * 0.05 ** 2 / 10 + 0.45 ** 2 / 10)))
+    assert (mean, std) == (pytest.approx(0.95), pytest.approx(math.sqrt(9 * 0.05**2 / 10 + 0.45**2 / 10)))
 
 
 def test_the_lowest_of_the_best_thresholds_and_strictly_below():
@@ -303,11 +329,25 @@ def test_fewer_pairs_than_folds_are_an_error():
         Metric(Pairs(10, 9))
 
 
-@pytest.mark.parametrize("wrong, message", [
-    ({"scale": 0.0}, "scale"), ({"scale": math.inf}, "scale"), ({"m1": 0.9, "threshold": False}, "m1"),
-    ({"m2": -0.1}, "m2"), ({"m2": math.pi}, "m2"), ({"m3": -0.1}, "m3"), ({"m1": 1.35}, "threshold"),
-    ({"interclass": 0.0}, "interclass"), ({"interclass": 1.0}, "interclass"), ({"sample_rate": 0.0}, "sample_rate"),
-    ({"sample_rate": 1.1}, "sample_rate"), ({"far": 0.0}, "far"), ({"m2": math.nan}, "m2"), ({"m1": math.nan}, "m1")])
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"scale": 0.0}, "scale"),
+        ({"scale": math.inf}, "scale"),
+        ({"m1": 0.9, "threshold": False}, "m1"),
+        ({"m2": -0.1}, "m2"),
+        ({"m2": math.pi}, "m2"),
+        ({"m3": -0.1}, "m3"),
+        ({"m1": 1.35}, "threshold"),
+        ({"interclass": 0.0}, "interclass"),
+        ({"interclass": 1.0}, "interclass"),
+        ({"sample_rate": 0.0}, "sample_rate"),
+        ({"sample_rate": 1.1}, "sample_rate"),
+        ({"far": 0.0}, "far"),
+        ({"m2": math.nan}, "m2"),
+        ({"m1": math.nan}, "m1"),
+    ],
+)
 def test_settings_that_cannot_be(wrong, message):
     with pytest.raises(ValueError, match=f"^{message}:"):
         Settings(**wrong)
@@ -315,16 +355,27 @@ def test_settings_that_cannot_be(wrong, message):
 
 def test_what_the_settings_become():
     assert objective(Settings()) == Margin() and output(Settings()) == Embeddings()
-    given_ = Settings(scale=30.0, m1=1.35, m2=0.3, m3=0.2, threshold=False, interclass=0.4, gradient="straight",
-                      sample_rate=0.1, flip=False)
+    given_ = Settings(
+        scale=30.0,
+        m1=1.35,
+        m2=0.3,
+        m3=0.2,
+        threshold=False,
+        interclass=0.4,
+        gradient="straight",
+        sample_rate=0.1,
+        flip=False,
+    )
     assert objective(given_) == Margin(30.0, 1.35, 0.3, 0.2, False, 0.4, True, 0.1)
     assert output(given_) == Embeddings(False)
 
 
 def test_the_threshold_rule_of_arcface():
     """The published numbers for a margin of 0.5; together they keep the target's logit falling with the angle."""
-    assert (face.turning_point(0.5), face.fall(0.5)) == (pytest.approx(-0.87758, abs=1e-5),
-                                                         pytest.approx(0.23971, abs=1e-5))
+    assert (face.turning_point(0.5), face.fall(0.5)) == (
+        pytest.approx(-0.87758, abs=1e-5),
+        pytest.approx(0.23971, abs=1e-5),
+    )
     angles = np.linspace(0, math.pi, 1001)
     cosines = np.cos(angles)
     logits = np.where(cosines > face.turning_point(0.5), np.cos(angles + 0.5), cosines - face.fall(0.5))

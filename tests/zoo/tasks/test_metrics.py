@@ -1,4 +1,5 @@
 """Top-1, top-5 and loss of zoo/tasks/classify.py against plain loops in float64."""
+
 import math
 from types import SimpleNamespace
 
@@ -25,8 +26,11 @@ def measured(scores, labels, valid=None, views=1):
 
 def is_top(row, label, k):
     """Whether fewer than k of the other classes are as good as the label's, so that a tie counts against it."""
-    return label >= 0 and not math.isnan(row[label]) and sum(
-        not row[other] < row[label] for other in range(len(row)) if other != label) < k
+    return (
+        label >= 0
+        and not math.isnan(row[label])
+        and sum(not row[other] < row[label] for other in range(len(row)) if other != label) < k
+    )
 
 
 def brute(scores, labels, valid=None, views=1):
@@ -36,16 +40,22 @@ def brute(scores, labels, valid=None, views=1):
         if valid is None or valid[i]:
             rows.append((mean, labels[i]))
     losses = [math.log(sum(math.exp(value - row[label]) for value in row)) for row, label in rows if label >= 0]
-    return {"top1": sum(is_top(row, label, 1) for row, label in rows) / len(rows),
-            "top5": sum(is_top(row, label, 5) for row, label in rows) / len(rows),
-            "loss": sum(losses) / max(len(losses), 1), "samples": len(rows)}
+    return {
+        "top1": sum(is_top(row, label, 1) for row, label in rows) / len(rows),
+        "top5": sum(is_top(row, label, 5) for row, label in rows) / len(rows),
+        "loss": sum(losses) / max(len(losses), 1),
+        "samples": len(rows),
+    }
 
 
 @st.composite
 def cases(draw):
     classes, samples, views = draw(st.integers(1, 9)), draw(st.integers(1, 7)), draw(st.integers(1, 3))
-    scores = draw(st.lists(st.lists(numbers, min_size=classes, max_size=classes), min_size=samples * views,
-                           max_size=samples * views))
+    scores = draw(
+        st.lists(
+            st.lists(numbers, min_size=classes, max_size=classes), min_size=samples * views, max_size=samples * views
+        )
+    )
     labels = draw(st.lists(st.integers(-1, classes - 1), min_size=samples, max_size=samples))
     valid = draw(st.lists(st.integers(0, 1), min_size=samples, max_size=samples).filter(any))
     return scores, labels, valid, views
@@ -69,7 +79,7 @@ def test_the_state_adds_up_over_any_split(case, data):
     whole.update(scores, batch(labels, valid))
     for part, other in ((slice(0, cut), first), (slice(cut, None), second)):
         if len(labels[part]):
-            rows = scores[(part.start or 0) * views:(len(labels) if part.stop is None else part.stop) * views]
+            rows = scores[(part.start or 0) * views : (len(labels) if part.stop is None else part.stop) * views]
             one.update(rows, batch(labels[part], valid[part]))
             other.update(rows, batch(labels[part], valid[part]))
     summed = {name: first.state[name] + second.state[name] for name in first.state}

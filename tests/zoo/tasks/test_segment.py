@@ -1,4 +1,5 @@
 """The task of segmentation without any framework: windows, and the confusion matrix and what is read off it."""
+
 import importlib
 from types import SimpleNamespace
 
@@ -23,8 +24,13 @@ def measured(predicted, labels, classes=("a", "b", "c"), valid=None):
 def test_an_example_by_hand():
     """a: 2 of 3 found, 1 more claimed; b: 1 of 2 found, 1 more claimed; c: nowhere; one ignored pixel."""
     got = measured([[[0, 0, 1], [1, 0, 2]]], [[[0, 0, 0], [1, 1, 255]]])
-    assert got == {"miou": (2 / 4 + 1 / 3) / 2, "macc": (2 / 3 + 1 / 2) / 2, "aacc": 3 / 5, "samples": 1,
-                   "iou": {"a": 2 / 4, "b": 1 / 3}}
+    assert got == {
+        "miou": (2 / 4 + 1 / 3) / 2,
+        "macc": (2 / 3 + 1 / 2) / 2,
+        "aacc": 3 / 5,
+        "samples": 1,
+        "iou": {"a": 2 / 4, "b": 1 / 3},
+    }
 
 
 def test_a_class_that_is_only_predicted_counts_as_zero():
@@ -47,7 +53,7 @@ def test_nothing_to_measure_is_an_error():
         measured([[[0]]], [[[255]]])
 
 
-@given(st.integers(0, 2 ** 32 - 1), st.integers(1, 4))
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4))
 @settings(deadline=None, max_examples=50)
 def test_the_state_adds_up_over_any_split(seed, cut):
     rng = np.random.default_rng(seed)
@@ -84,8 +90,10 @@ def test_the_mean_iou_is_that_of_cityscapes_own_script(tmp_path, monkeypatch):
             Image.fromarray(ids).save(path)
         script.evaluatePair(*paths, confusion, {}, {}, script.args)
         metric.update(predicted[None], {"label": to_train[truth][None], "valid": np.ones(1)})
-    scores = {label: script.getIouScoreForLabel(script.name2label[label].id, confusion, script.args)
-              for label in TRAIN_CLASSES}
+    scores = {
+        label: script.getIouScoreForLabel(script.name2label[label].id, confusion, script.args)
+        for label in TRAIN_CLASSES
+    }
     got = metric.result(metric.state)
     assert got["iou"] == {name: value for name, value in scores.items() if value == value}
     assert got["miou"] == script.getScoreAverage(scores, script.args)
@@ -95,8 +103,9 @@ def test_the_mean_iou_is_that_of_cityscapes_own_script(tmp_path, monkeypatch):
 def test_windows_of_the_769_recipe():
     """Two rows and four columns over 1025 x 2049, the last ones shifted back inside."""
     found = windows((1025, 2049), ClassMap((769, 769), (513, 513)))
-    assert [(top, left) for top, _, left, _ in found] == [(top, left) for top in (0, 256)
-                                                           for left in (0, 513, 1026, 1280)]
+    assert [(top, left) for top, _, left, _ in found] == [
+        (top, left) for top in (0, 256) for left in (0, 513, 1026, 1280)
+    ]
     assert all((bottom - top, right - left) == (769, 769) for top, bottom, left, right in found)
     assert windows((1025, 2049), ClassMap((769, 769))) == found  # two thirds, rounded up
 
@@ -117,10 +126,18 @@ def test_one_window_over_all_is_the_whole_picture():
     assert windows((30, 40), ClassMap((30, 40), (10, 10))) == windows((30, 40), ClassMap()) == [(0, 30, 0, 40)]
 
 
-@pytest.mark.parametrize("wrong, message", [
-    ({"aux_weight": -1}, "aux_weight"), ({"ohem_kept": 0}, "ohem_kept"), ({"ohem_threshold": 0.7}, "ohem_threshold"),
-    ({"ohem_kept": 5, "ohem_threshold": 1.5}, "ohem_threshold"), ({"window": (0, 5)}, "window"),
-    ({"stride": (5, 5)}, "stride"), ({"window": (5, 5), "stride": (6, 5)}, "stride")])
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"aux_weight": -1}, "aux_weight"),
+        ({"ohem_kept": 0}, "ohem_kept"),
+        ({"ohem_threshold": 0.7}, "ohem_threshold"),
+        ({"ohem_kept": 5, "ohem_threshold": 1.5}, "ohem_threshold"),
+        ({"window": (0, 5)}, "window"),
+        ({"stride": (5, 5)}, "stride"),
+        ({"window": (5, 5), "stride": (6, 5)}, "stride"),
+    ],
+)
 def test_impossible_settings(wrong, message):
     with pytest.raises(ValueError, match=f"^{message}:"):
         Settings(**wrong)

@@ -1,20 +1,20 @@
 """What one framework computes for tests/zoo/models/arcface/test_spec.py, in a process of its own: its arrays go into a file.
 
-    python -m tests.zoo.trainer.arcface_worker FRAMEWORK FILE
+python -m tests.zoo.trainer.arcface_worker FRAMEWORK FILE
 """
+
 import importlib
 import math
 import sys
-from typing import Dict
 
 import numpy as np
 
-from zoo.models import load_model_class
-from zoo.trainer import load_backend
 from data.batch import Field
 from tests.zoo.models.arcface.golden import SIDE, drawn, pictures
+from zoo.models import load_model_class
 from zoo.models.arcface import spec
 from zoo.tasks.classify import CrossEntropy
+from zoo.trainer import load_backend
 from zoo.trainer.protocol import Launch, Mode, Plan
 
 ROWS, RATE, DECAY = 4, 0.01, 1e-3
@@ -42,23 +42,34 @@ class Worker:
         def param_group(name):
             factor, decay = spec.lr_and_decay_scale(arch, name)
             return factor, DECAY * decay
-        plan = Plan(fields, tuple(source.name for source in noise), param_group,
-                    self.world.resolve_mode(Mode("fp32", None, None, compiled)), sync_bn=sync)
-        trainer = self.backend.Trainer(load_model_class("arcface", self.framework), arch, CrossEntropy(0.0), plan,
-                                       self.world)
-        trainer.load_state_dict({name: drawn(name, shape) for name, shape in spec.shapes(arch).items() if name != spec.HEAD})
+
+        plan = Plan(
+            fields,
+            tuple(source.name for source in noise),
+            param_group,
+            self.world.resolve_mode(Mode("fp32", None, None, compiled)),
+            sync_bn=sync,
+        )
+        trainer = self.backend.Trainer(
+            load_model_class("arcface", self.framework), arch, CrossEntropy(0.0), plan, self.world
+        )
+        trainer.load_state_dict(
+            {name: drawn(name, shape) for name, shape in spec.shapes(arch).items() if name != spec.HEAD}
+        )
         return trainer
 
     def small(self, name: str, compiled: bool = False, sync: bool = False):
         """A trainer of NETS, and a batch for it."""
         arch, rng = NETS[name], np.random.default_rng(3)
         image = Field("image", (arch.size, arch.size, 3), "uint8", (0.5,) * 3, (0.5,) * 3)
-        batch = {"image": rng.integers(0, 256, (ROWS, *image.shape), np.uint8),
-                 "label": rng.integers(0, arch.embedding, ROWS),
-                 **{source.name: np.stack([source.draw(rng) for _ in range(ROWS)]) for source in spec.dropout_masks(arch)}}
+        batch = {
+            "image": rng.integers(0, 256, (ROWS, *image.shape), np.uint8),
+            "label": rng.integers(0, arch.embedding, ROWS),
+            **{source.name: np.stack([source.draw(rng) for _ in range(ROWS)]) for source in spec.dropout_masks(arch)},
+        }
         return self.trainer(arch, image, compiled, sync), batch
 
-    def both_modes(self, trainer, evaluated: Dict[str, np.ndarray], trained: Dict[str, np.ndarray]):
+    def both_modes(self, trainer, evaluated: dict[str, np.ndarray], trained: dict[str, np.ndarray]):
         """Embeddings of an evaluation, then those of training and the running statistics after it."""
         found = {"eval": trainer.predict(trainer.to_device(evaluated))}
         device_batch = trainer.to_device(trained)
@@ -73,7 +84,7 @@ class Worker:
         found.update((name, value) for name, value in trainer.state_dict().items() if ".running_" in name)
         return found
 
-    def nets(self) -> Dict[str, np.ndarray]:
+    def nets(self) -> dict[str, np.ndarray]:
         found = {}
         for name in NETS:
             trainer, batch = self.small(name)
@@ -82,25 +93,36 @@ class Worker:
             found.update((f"{name}/{key}", value) for key, value in result.items())
         return found
 
-    def golden(self) -> Dict[str, np.ndarray]:
+    def golden(self) -> dict[str, np.ndarray]:
         """What tests/zoo/models/arcface/golden.py has a record of, for the case r18."""
         trainer = self.trainer(spec.Arch(depth=18), Field("image", (3, SIDE, SIDE), "float32"))
         found = self.both_modes(trainer, {"image": pictures()[:2]}, {"image": pictures()})
         return {f"golden/{key}": value for key, value in found.items()}
 
-    def parameters(self) -> Dict[str, np.ndarray]:
+    def parameters(self) -> dict[str, np.ndarray]:
         names = importlib.import_module(f"zoo.trainer.{self.framework}.names")
         Model = load_model_class("arcface", self.framework)
-        return {f"parameters/{variant}": np.array(sum(
-            math.prod(tensor.shape) for name, tensor in names.tensors(Model(spec.Arch(variant=variant))).items()
-            if ".running_" not in name)) for variant in spec.PARAMETERS}
+        return {
+            f"parameters/{variant}": np.array(
+                sum(
+                    math.prod(tensor.shape)
+                    for name, tensor in names.tensors(Model(spec.Arch(variant=variant))).items()
+                    if ".running_" not in name
+                )
+            )
+            for variant in spec.PARAMETERS
+        }
 
-    def update(self, case: str) -> Dict[str, np.ndarray]:
+    def update(self, case: str) -> dict[str, np.ndarray]:
         """Numbers and all tensors of one update; MindSpore compiles one of them, which takes it longest."""
         name, kind = case.split("/")
         trainer, batch = self.small(name, self.framework == "mindspore" and name == "plsc", kind == "synchronised")
         numbers = trainer.read(trainer.step([trainer.to_device(batch)], RATE))
-        found = {**trainer.state_dict(), "loss": np.asarray(numbers["loss"]), "grad_norm": np.asarray(numbers["grad_norm"])}
+        found = {
+            **trainer.state_dict(),
+            "loss": np.asarray(numbers["loss"]),
+            "grad_norm": np.asarray(numbers["grad_norm"]),
+        }
         return {f"update/{case}/{key}": value for key, value in found.items()}
 
 

@@ -1,4 +1,5 @@
 """The margin objective of zoo/tasks/face.py in numpy, float64, from its definition: for the tests of all frameworks."""
+
 import numpy as np
 
 
@@ -38,6 +39,8 @@ def loss_and_gradients(x, weight, labels, settings):
     by_cosine = (share - own) * settings.scale * through
     by_cosine = np.where(own & ~np.isfinite(by_cosine), 0, by_cosine)  # no slope at an angle of 0 or pi
     by_unit, by_row = by_cosine @ row, by_cosine.T @ unit
-    return (losses.sum(),
-            (by_unit - unit * (unit * by_unit).sum(1, keepdims=True)) / np.linalg.norm(x, axis=1, keepdims=True),
-            (by_row - row * (row * by_row).sum(1, keepdims=True)) / np.linalg.norm(weight, axis=1, keepdims=True))
+    return (
+        losses.sum(),
+        (by_unit - unit * (unit * by_unit).sum(1, keepdims=True)) / np.linalg.norm(x, axis=1, keepdims=True),
+        (by_row - row * (row * by_row).sum(1, keepdims=True)) / np.linalg.norm(weight, axis=1, keepdims=True),
+    )

@@ -1,25 +1,24 @@
 """What one framework computes for tests/zoo/trainer/test_parity.py: run in a process of its own, it leaves its arrays in a folder.
 
-    python -m tests.zoo.trainer.parity_worker FRAMEWORK FOLDER [FOLDER OF THE FRAMEWORK BEFORE]
-    python -m tests.zoo.trainer.parity_worker FRAMEWORK FOLDER --reload FOLDER
+python -m tests.zoo.trainer.parity_worker FRAMEWORK FOLDER [FOLDER OF THE FRAMEWORK BEFORE]
+python -m tests.zoo.trainer.parity_worker FRAMEWORK FOLDER --reload FOLDER
 """
+
 import importlib
 import os
 import sys
 import time
 from pathlib import Path
-from typing import Dict, NamedTuple, Optional
+from typing import NamedTuple
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from zoo.models import load_spec
-from zoo.models import load_model_class
-from zoo.trainer import load_backend
 from data.batch import Field
 from tests.zoo.models.tsm import golden
-from zoo.models import initializers
+from zoo.models import initializers, load_model_class, load_spec
 from zoo.tasks.classify import CrossEntropy
+from zoo.trainer import load_backend
 from zoo.trainer.protocol import Launch, Mode, Plan
 
 CLASSES, DECAY, RATE, STEPS = 7, 1e-2, 0.05, 6
@@ -29,7 +28,7 @@ RECORD = "recorded.npz"  # weights and images of a recorded net, put into the fo
 
 class Case(NamedTuple):
     model: str
-    options: Dict
+    options: dict
     shape: tuple  # of the input, with the batch in front
     weights: tuple = ("drawn",)
     seed: int = 0  # of the batches; another where an activation lies so near to 0 that the processor decides its side
@@ -59,7 +58,7 @@ UPDATES = {
     "nonlocal": (Case("tsm", dict(depth=50, width=8, non_local=True, dropout=0.0), SHORT), 0.0),
 }
 COMPILED = ("tsm",)  # where the framework prefers that; the others run operator by operator, which starts sooner
-RELAY = "tsm"        # the case that is handed from framework to framework
+RELAY = "tsm"  # the case that is handed from framework to framework
 HANDOVER = {"torch": 2, "paddle": 4, "mindspore": 6}  # the last update each does of the common run
 FULL = {"resnet": dict(depth=50, num_classes=1000), "tsm": dict(depth=50, num_classes=400, segments=8)}
 
@@ -79,13 +78,20 @@ class Worker:
         def param_group(name):
             factor, share = spec.lr_and_decay_scale(arch, name)
             return factor, share * DECAY
+
         # The layout of a non-local net has a test of its own.
         layout = False if self.framework == "torch" and case.options.get("non_local") else None
         mode = self.world.resolve_mode(Mode("fp32", None, layout, compiled and self.framework == "mindspore"))
-        plan = Plan(fields + tuple(source.field for source in noise), tuple(source.name for source in noise), param_group,
-                    mode, clip_norm=CLIP)
-        return self.backend.Trainer(load_model_class(case.model, self.framework), arch, CrossEntropy(smoothing), plan,
-                                    self.world)
+        plan = Plan(
+            fields + tuple(source.field for source in noise),
+            tuple(source.name for source in noise),
+            param_group,
+            mode,
+            clip_norm=CLIP,
+        )
+        return self.backend.Trainer(
+            load_model_class(case.model, self.framework), arch, CrossEntropy(smoothing), plan, self.world
+        )
 
     def train_forward(self, trainer, device_batch) -> np.ndarray:
         """Logits of the net in training mode, by the trainer's own net; updates the running statistics."""
@@ -104,29 +110,34 @@ def complete(case: Case):
     return spec, spec.Arch(num_classes=CLASSES, **options)
 
 
-def tensors(case: Case, weights: str, folder: str = "") -> Dict[str, np.ndarray]:
+def tensors(case: Case, weights: str, folder: str = "") -> dict[str, np.ndarray]:
     """What a net starts from, by canonical name."""
     spec, arch = complete(case)
     if weights == "recorded":
         with np.load(os.path.join(folder, RECORD)) as arrays:
             return {name: array for name, array in arrays.items() if name != "input"}
     if weights == "init":
-        return {name: initializers.initialize(spec.initializer(arch, name, shape), 1, name, shape)
-                for name, shape in spec.shapes(arch).items()}
+        return {
+            name: initializers.initialize(spec.initializer(arch, name, shape), 1, name, shape)
+            for name, shape in spec.shapes(arch).items()
+        }
     return {name: golden.drawn(name, shape) for name, shape in spec.shapes(arch).items()}
 
 
-def batch(case: Case, seed: int = 0) -> Dict[str, np.ndarray]:
+def batch(case: Case, seed: int = 0) -> dict[str, np.ndarray]:
     spec, arch = complete(case)
     rng = np.random.default_rng(case.seed + seed)
-    made = {"input": rng.standard_normal(case.shape, dtype=np.float32),
-            "label": rng.integers(0, CLASSES, case.shape[0])}
-    made.update((source.name, np.stack([source.draw(rng) for _ in range(case.shape[0])]))
-                for source in spec.dropout_masks(arch))
+    made = {
+        "input": rng.standard_normal(case.shape, dtype=np.float32),
+        "label": rng.integers(0, CLASSES, case.shape[0]),
+    }
+    made.update(
+        (source.name, np.stack([source.draw(rng) for _ in range(case.shape[0])])) for source in spec.dropout_masks(arch)
+    )
     return made
 
 
-def forwards(worker: Worker, folder: str) -> Dict[str, np.ndarray]:
+def forwards(worker: Worker, folder: str) -> dict[str, np.ndarray]:
     """Logits in both modes, and the running statistics after the one training forward."""
     found = {}
     for name, case in FORWARDS.items():
@@ -144,8 +155,11 @@ def forwards(worker: Worker, folder: str) -> Dict[str, np.ndarray]:
                 assert all(after[key].tobytes() == value.tobytes() for key, value in start.items()), name
             found[f"{name}/{weights}/eval"] = trainer.predict(device_batch)
             found[f"{name}/{weights}/train"] = worker.train_forward(trainer, device_batch)
-            found.update((f"{name}/{weights}/after/{key}", value) for key, value in trainer.state_dict().items()
-                         if ".running_" in key)
+            found.update(
+                (f"{name}/{weights}/after/{key}", value)
+                for key, value in trainer.state_dict().items()
+                if ".running_" in key
+            )
     return found
 
 
@@ -159,7 +173,7 @@ def go(trainer, case: Case, first: int, last: int) -> np.ndarray:
     return np.array(rows)
 
 
-def updates(worker: Worker, folder: str, before: Optional[str]) -> Dict[str, np.ndarray]:
+def updates(worker: Worker, folder: str, before: str | None) -> dict[str, np.ndarray]:
     """One update, three more; for one case a longer run, and a share of the run all frameworks do together."""
     found = {}
     for name, (case, smoothing) in UPDATES.items():
@@ -187,13 +201,13 @@ def updates(worker: Worker, folder: str, before: Optional[str]) -> Dict[str, np.
     return found
 
 
-def passed_on(trainer, path: str) -> Dict[str, np.ndarray]:
+def passed_on(trainer, path: str) -> dict[str, np.ndarray]:
     """Take over another framework's tensors and dump them again."""
     trainer.load_state_dict(load_file(path))
     return trainer.state_dict()
 
 
-def save_arrays(arrays: Dict[str, np.ndarray], folder: str, name: str) -> None:
+def save_arrays(arrays: dict[str, np.ndarray], folder: str, name: str) -> None:
     """Write a file that is whole as soon as it is there."""
     save_file(arrays, os.path.join(folder, "writing"))
     os.rename(os.path.join(folder, "writing"), os.path.join(folder, name))
@@ -207,7 +221,7 @@ def awaited(folder: str, name: str) -> str:
     return path
 
 
-def facts(worker: Worker) -> Dict[str, np.ndarray]:
+def facts(worker: Worker) -> dict[str, np.ndarray]:
     """The full-sized nets: the names and shapes of their parameters."""
     found = {}
     names = importlib.import_module(f"zoo.trainer.{worker.framework}.names")
@@ -222,11 +236,18 @@ def main(framework: str, folder: str, *rest: str) -> None:
     worker = Worker(framework)
     if rest[:1] == ("--reload",):
         case, smoothing = UPDATES[RELAY]
-        save_arrays(passed_on(worker.trainer(case, smoothing), os.path.join(rest[1], "passed.safetensors")), folder,
-              "reloaded.safetensors")
+        save_arrays(
+            passed_on(worker.trainer(case, smoothing), os.path.join(rest[1], "passed.safetensors")),
+            folder,
+            "reloaded.safetensors",
+        )
         return
-    np.savez(os.path.join(folder, "arrays.npz"), **updates(worker, folder, rest[0] if rest else None),
-             **forwards(worker, folder), **facts(worker))
+    np.savez(
+        os.path.join(folder, "arrays.npz"),
+        **updates(worker, folder, rest[0] if rest else None),
+        **forwards(worker, folder),
+        **facts(worker),
+    )
 
 
 if __name__ == "__main__":

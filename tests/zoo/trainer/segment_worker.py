@@ -1,18 +1,17 @@
 """What one framework computes for tests/zoo/trainer/test_segment_parity.py, in a process of its own: its arrays go into a file.
 
-    python -m tests.zoo.trainer.segment_worker FRAMEWORK FILE
+python -m tests.zoo.trainer.segment_worker FRAMEWORK FILE
 """
+
 import sys
-from typing import Dict
 
 import numpy as np
 
-from zoo.models import load_spec
-from zoo.models import load_model_class
-from zoo.trainer import load_backend
 from data.batch import Field
 from tests.zoo.models.tsm.golden import drawn
+from zoo.models import load_model_class, load_spec
 from zoo.tasks import segment
+from zoo.trainer import load_backend
 from zoo.trainer.protocol import Launch, Mode, Plan
 
 CLASSES, RATE = 5, 0.005
@@ -49,7 +48,7 @@ def logits(seed: int, size=SIZE) -> np.ndarray:
 
 def labels(kind: str, size=SIZE) -> np.ndarray:
     made = np.random.default_rng(5).integers(0, CLASSES, (2, *size)).astype(np.uint8)
-    made[:, :size[0] // 3, : size[1] // 2] = segment.IGNORE
+    made[:, : size[0] // 3, : size[1] // 2] = segment.IGNORE
     return np.full_like(made, segment.IGNORE) if kind == "ignored" else made
 
 
@@ -72,21 +71,31 @@ class Worker:
         spec = load_spec("deeplabv3plus")
         arch = spec.Arch(crop=(height, width), **{**SMALL, **options})
         noise = spec.dropout_masks(arch)
-        fields = (Field("image", (height, width, 3), "uint8", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-                  Field("label", (height, width), "uint8", missing=255))
+        fields = (
+            Field("image", (height, width, 3), "uint8", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+            Field("label", (height, width), "uint8", missing=255),
+        )
         mode = self.world.resolve_mode(Mode("fp32", None, None, compiled))
-        plan = Plan(fields + tuple(source.field for source in noise), tuple(source.name for source in noise),
-                    lambda name: (1.0, 1e-3), mode, output=segment.output(settings))
-        trainer = self.backend.Trainer(load_model_class("deeplabv3plus", self.framework), arch,
-                                       segment.objective(settings), plan, self.world)
+        plan = Plan(
+            fields + tuple(source.field for source in noise),
+            tuple(source.name for source in noise),
+            lambda name: (1.0, 1e-3),
+            mode,
+            output=segment.output(settings),
+        )
+        trainer = self.backend.Trainer(
+            load_model_class("deeplabv3plus", self.framework), arch, segment.objective(settings), plan, self.world
+        )
         trainer.load_state_dict({name: drawn(name, shape) for name, shape in spec.shapes(arch).items()})
         rng = np.random.default_rng(3)
-        batch = {"image": rng.integers(0, 256, (2, height, width, 3), np.uint8),
-                 "label": labels("mixed", (height, width)),
-                 **{source.name: np.stack([source.draw(rng) for _ in range(2)]) for source in noise}}
+        batch = {
+            "image": rng.integers(0, 256, (2, height, width, 3), np.uint8),
+            "label": labels("mixed", (height, width)),
+            **{source.name: np.stack([source.draw(rng) for _ in range(2)]) for source in noise},
+        }
         return trainer, batch
 
-    def both_modes(self, name: str) -> Dict[str, np.ndarray]:
+    def both_modes(self, name: str) -> dict[str, np.ndarray]:
         """Logits of an evaluation, then those of training and the running statistics after it."""
         trainer, batch = self.trainer(name)
         device_batch = trainer.to_device(batch)
@@ -108,13 +117,14 @@ class Worker:
         found.update((f"after/{key}", value) for key, value in trainer.state_dict().items() if ".running_" in key)
         return {f"{name}/{key}": value for key, value in found.items()}
 
-    def objective(self, name: str, kind: str) -> Dict[str, np.ndarray]:
+    def objective(self, name: str, kind: str) -> dict[str, np.ndarray]:
         """Total, count and the gradient of the total by both logits."""
         objectives = __import__(f"zoo.trainer.{self.framework}.objectives", fromlist=["build"])
         made = objectives.build(segment.objective(OBJECTIVES[name]))
         first, second, label = logits(2), logits(3), labels(kind)
         if self.framework == "torch":
             import torch
+
             a, b = (torch.from_numpy(x).requires_grad_() for x in (first, second))
             batch = {"label": torch.from_numpy(label)}
             total = made.total((a, b), batch)
@@ -122,6 +132,7 @@ class Worker:
             found = float(total), float(made.count(batch)), a.grad.numpy(), b.grad.numpy()
         elif self.framework == "paddle":
             import paddle
+
             a, b = (paddle.to_tensor(x, stop_gradient=False) for x in (first, second))
             batch = {"label": paddle.to_tensor(label)}
             total = made.total((a, b), batch)
@@ -129,21 +140,27 @@ class Worker:
             found = float(total), float(made.count(batch)), a.grad.numpy(), b.grad.numpy()
         else:
             from mindspore import Tensor, value_and_grad
+
             label = Tensor(label)
             total, grads = value_and_grad(lambda a, b: made((a, b), label), (0, 1))(Tensor(first), Tensor(second))
             found = float(total), float(made.count({"label": label})), grads[0].asnumpy(), grads[1].asnumpy()
-        return {f"{name}/{kind}/{key}": np.asarray(value)
-                for key, value in zip(("total", "count", "by_first", "by_second"), found)}
+        return {
+            f"{name}/{kind}/{key}": np.asarray(value)
+            for key, value in zip(("total", "count", "by_first", "by_second"), found)
+        }
 
-    def maps(self) -> Dict[str, np.ndarray]:
+    def maps(self) -> dict[str, np.ndarray]:
         """Class maps of a net that is one fixed function of the pixels, at one scale, two, and another size."""
         trainer, _ = self.trainer("mmseg")
         outputs = __import__(f"zoo.trainer.{self.framework}.outputs", fromlist=["build"])
         found = {}
         for name, settings in OUTPUTS.items():
             made = outputs.build(segment.output(settings), trainer_arch())
-            for case, images, size in (("one", [pictures()], SIZE), ("two", [pictures(), scaled()], SIZE),
-                                       ("larger", [pictures()], (55, 80))):
+            for case, images, size in (
+                ("one", [pictures()], SIZE),
+                ("two", [pictures(), scaled()], SIZE),
+                ("larger", [pictures()], (55, 80)),
+            ):
                 device_batch = trainer.to_device({str(i): image for i, image in enumerate(images)})
                 values = made(self.stand_in, list(device_batch.values()), size)
                 found[f"{name}/{case}"] = values.numpy() if self.framework != "mindspore" else values.asnumpy()
@@ -157,14 +174,17 @@ class Worker:
     def tensor(self, array: np.ndarray):
         if self.framework == "torch":
             import torch
+
             return torch.from_numpy(array)
         if self.framework == "paddle":
             import paddle
+
             return paddle.to_tensor(array)
         from mindspore import Tensor
+
         return Tensor(array)
 
-    def update(self) -> Dict[str, np.ndarray]:
+    def update(self) -> dict[str, np.ndarray]:
         """One update of the whole trainer, on a batch with ignored pixels and on one that has nothing else."""
         found = {}
         for kind in LABELS:
@@ -186,8 +206,13 @@ def fixed_net(pixels: np.ndarray) -> np.ndarray:
     height, width = pixels.shape[1:3]
     row, column = np.mgrid[:height, :width].astype(np.float32)
     x = pixels.astype(np.float32) / 64
-    rows = [x[..., 0], x[..., 1] + 0.02 * row, x[..., 2] - 0.01 * column + 0.3, (x[..., 0] + x[..., 1]) / 2 + 0.5,
-            0.1 * column - x[..., 2] + 1]
+    rows = [
+        x[..., 0],
+        x[..., 1] + 0.02 * row,
+        x[..., 2] - 0.01 * column + 0.3,
+        (x[..., 0] + x[..., 1]) / 2 + 0.5,
+        0.1 * column - x[..., 2] + 1,
+    ]
     return np.ascontiguousarray(np.stack([np.broadcast_to(row, x.shape[:3]) for row in rows], 1), dtype=np.float32)
 
 

@@ -2,20 +2,20 @@
 
 A linear net under the margin objective, whose class matrix is split over the ranks; rank 0 leaves the arrays.
 """
+
 import importlib
 import os
 import sys
 from types import SimpleNamespace
-from typing import Dict, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from zoo.trainer import load_backend
 from data.batch import LABEL, Field
 from zoo.distributed import control_group, environment, launchers
 from zoo.models import initializers
 from zoo.tasks import face
-from zoo.trainer import sharding
+from zoo.trainer import load_backend, sharding
 from zoo.trainer.protocol import Mode, Plan
 
 CLASSES, WIDTH, INPUTS, BATCH, STEPS, RATE, DECAY = 11, 6, 5, 24, 10, 0.3, 1e-2
@@ -23,8 +23,8 @@ WEIGHT, MOMENTUM = face.WEIGHT, f"momentum/{face.WEIGHT}"
 
 
 class Case(NamedTuple):
-    task: Dict = {}
-    plan: Dict = {}
+    task: dict = {}
+    plan: dict = {}
     classes: int = CLASSES
 
 
@@ -69,6 +69,7 @@ def net_of(framework: str) -> type:
 
             def construct(self, x):
                 return self.fc(x)
+
     return Model
 
 
@@ -82,43 +83,60 @@ class Run:
 
     def __init__(self, backend, framework, world, joined, case: Case):
         settings = face.Settings(**{"scale": 8.0, **case.task})
-        plan = Plan((Field("x", (INPUTS,), "float32"), LABEL), (), lambda _: (1.0, DECAY),
-                    world.resolve_mode(Mode("fp32")), seed=3, **case.plan)
+        plan = Plan(
+            (Field("x", (INPUTS,), "float32"), LABEL),
+            (),
+            lambda _: (1.0, DECAY),
+            world.resolve_mode(Mode("fp32")),
+            seed=3,
+            **case.plan,
+        )
         arch = SimpleNamespace(num_classes=case.classes, embedding=WIDTH)
         self.group, self.classes, self.accumulate = joined, case.classes, plan.accumulate
         self.trainer = backend.Trainer(net_of(framework), arch, face.objective(settings), plan, world)
-        self.trainer.load_state_dict({param.name: initializers.initialize(initializers.normal(0.5), 1, param.name, param.shape, param.rows)
-                           for param in self.trainer.params})
+        self.trainer.load_state_dict(
+            {
+                param.name: initializers.initialize(initializers.normal(0.5), 1, param.name, param.shape, param.rows)
+                for param in self.trainer.params
+            }
+        )
 
-    def step(self, number: int) -> Dict[str, float]:
+    def step(self, number: int) -> dict[str, float]:
         """One update; the numbers, with the loss of all ranks."""
         images, labels = batch_of(number, self.classes)
         each = BATCH // self.group.size // self.accumulate
         parts = []
         for part in range(self.accumulate):
             rows = slice((part * self.group.size + self.group.rank) * each, None)
-            parts.append(self.trainer.to_device({"x": images[rows][:each], "label": labels[rows][:each],
-                                           "valid": np.ones(each, np.uint8)}))
+            parts.append(
+                self.trainer.to_device(
+                    {"x": images[rows][:each], "label": labels[rows][:each], "valid": np.ones(each, np.uint8)}
+                )
+            )
         found = self.trainer.read(self.trainer.step(parts, RATE, number))
         return {**found, "loss": sum(self.group.all_gather(found["loss"]))}
 
-    def whole(self) -> Dict[str, np.ndarray]:
+    def whole(self) -> dict[str, np.ndarray]:
         """What all ranks dump, put together."""
         mine = {name: np.array(array) for name, array in self.trainer.state_dict().items()}
         for name in (WEIGHT, MOMENTUM):
-            mine[name] = np.concatenate([np.array(rows, np.float32).reshape(-1, WIDTH)
-                                         for rows in self.group.all_gather(mine[name].tolist())])
+            mine[name] = np.concatenate(
+                [np.array(rows, np.float32).reshape(-1, WIDTH) for rows in self.group.all_gather(mine[name].tolist())]
+            )
         return mine
 
 
-def follow(run: Run) -> Dict[str, np.ndarray]:
+def follow(run: Run) -> dict[str, np.ndarray]:
     """Ten updates."""
     numbers = [run.step(number) for number in range(STEPS)]
-    return {"losses": np.array([each["loss"] for each in numbers]),
-            "norms": np.array([each["grad_norm"] for each in numbers]), **run.whole()}
+    return {
+        "losses": np.array([each["loss"] for each in numbers]),
+        "norms": np.array([each["grad_norm"] for each in numbers]),
+        **run.whole(),
+    }
 
 
-def upset(run: Run) -> Dict[str, np.ndarray]:
+def upset(run: Run) -> dict[str, np.ndarray]:
     """A row of the last rank becomes infinite for one update. What every rank says of it, and of the next."""
     run.step(0)
     before = {name: np.array(array) for name, array in run.trainer.state_dict().items()}
@@ -132,12 +150,21 @@ def upset(run: Run) -> Dict[str, np.ndarray]:
     after = run.trainer.state_dict()
     unchanged = all(np.array_equal(after[name], before[name]) for name in before if not name.startswith("scaler/"))
     again = run.step(1)
-    rows = run.group.all_gather([skipped["skipped"], skipped["consecutive_skips"], unchanged, again["skipped"], again["consecutive_skips"],
-                             bool(np.isfinite(again["loss"])), "statistic head.weight" in told])
+    rows = run.group.all_gather(
+        [
+            skipped["skipped"],
+            skipped["consecutive_skips"],
+            unchanged,
+            again["skipped"],
+            again["consecutive_skips"],
+            bool(np.isfinite(again["loss"])),
+            "statistic head.weight" in told,
+        ]
+    )
     return {"ranks": np.array(rows, np.float64)}
 
 
-def sampled(run: Run) -> Dict[str, np.ndarray]:
+def sampled(run: Run) -> dict[str, np.ndarray]:
     """Partial FC: which rows each of three updates changed on this rank, and which it should have; twice the same."""
     held = sharding.rows(run.classes, run.group.rank, run.group.size)
     count = sharding.used(held[1] - held[0], 0.25, BATCH)
@@ -158,7 +185,9 @@ def sampled(run: Run) -> Dict[str, np.ndarray]:
 def main(framework: str, folder: str) -> None:
     joined = control_group.connect(launchers.detect(os.environ), 100)
     environment.prepare(joined)
-    port = joined.all_gather(control_group.free_port(joined.launch.address) if joined.size > 1 and joined.rank == 0 else 0)[0]
+    port = joined.all_gather(
+        control_group.free_port(joined.launch.address) if joined.size > 1 and joined.rank == 0 else 0
+    )[0]
     backend = load_backend(framework)
     world = backend.start(joined.launch, "cpu", port)
     cases = CASES if joined.size <= 2 else {"plain": CASES["plain"]}
@@ -169,8 +198,9 @@ def main(framework: str, folder: str) -> None:
     results["drawn"] = follow(run)
     if joined.rank == 0:
         for name, arrays in results.items():
-            np.savez(os.path.join(folder, f"{name}.npz"),
-                     **{key.replace("/", "|"): each for key, each in arrays.items()})
+            np.savez(
+                os.path.join(folder, f"{name}.npz"), **{key.replace("/", "|"): each for key, each in arrays.items()}
+            )
     world.close()
     joined.close()
     world.exit_process(0)

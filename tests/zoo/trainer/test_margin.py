@@ -1,4 +1,5 @@
 """The margin objective in PyTorch against its definition in float64: values, gradients, and the awkward angles."""
+
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,12 +9,17 @@ from tests.zoo.trainer.margin_reference import loss_and_gradients, target_logit
 from zoo.tasks import face
 
 torch = pytest.importorskip("torch")
-from zoo.trainer.torch.margin import Margin, margin  # noqa: E402 (after torch is known to be there)
+from zoo.trainer.torch.margin import Margin, margin
 
-KINDS = {"arcface": {}, "no threshold": {"threshold": False}, "cosface": {"m2": 0.0, "m3": 0.4},
-         "sphereface": {"m1": 1.35, "m2": 0.0, "threshold": False},
-         "combined": {"m1": 1.1, "m2": 0.2, "m3": 0.15, "threshold": False}, "filter": {"interclass": 0.2},
-         "straight": {"gradient": "straight"}}
+KINDS = {
+    "arcface": {},
+    "no threshold": {"threshold": False},
+    "cosface": {"m2": 0.0, "m3": 0.4},
+    "sphereface": {"m1": 1.35, "m2": 0.0, "threshold": False},
+    "combined": {"m1": 1.1, "m2": 0.2, "m3": 0.15, "threshold": False},
+    "filter": {"interclass": 0.2},
+    "straight": {"gradient": "straight"},
+}
 
 
 def settings(**changes):
@@ -27,7 +33,7 @@ def run(x, weight, labels, chosen):
     objective = Margin(chosen, arch, SimpleNamespace(seed=1), world)
     objective.shard.values.data.copy_(torch.from_numpy(weight))
     output = torch.from_numpy(x).requires_grad_()
-    part, = objective.begin([{"label": torch.from_numpy(labels)}], 0)
+    (part,) = objective.begin([{"label": torch.from_numpy(labels)}], 0)
     loss = objective.total(output, part)
     loss.backward()
     return float(loss.detach()), output.grad.numpy(), objective.shard.values.grad.numpy()

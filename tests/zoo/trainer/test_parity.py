@@ -1,4 +1,5 @@
 """The three frameworks compute the same: logits, statistics, updates, and what they hand to each other."""
+
 import importlib.util
 import os
 import re
@@ -29,20 +30,27 @@ TIES = 1e-3
 CHAOTIC = {"nonlocal": 5e-4}  # attention amplifies rounding: momenta after the first update, and no further ones
 VANISHING = re.compile(r"\.nl\.(phi|g|out)\.bias$")  # gradients that are 0 but for rounding: a mean or a softmax takes
 
-pytestmark = pytest.mark.skipif(not all(importlib.util.find_spec(name) for name in FRAMEWORKS),
-                                reason="compares all three frameworks")
+pytestmark = pytest.mark.skipif(
+    not all(importlib.util.find_spec(name) for name in FRAMEWORKS), reason="compares all three frameworks"
+)
 
 
 def child(*words):
-    return subprocess.Popen([sys.executable, "-m", "tests.zoo.trainer.parity_worker", *map(str, words)], cwd=ROOT, text=True,
-                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT})
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.zoo.trainer.parity_worker", *map(str, words)],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT},
+    )
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """Framework -> the folder of what it computed. All at once; each waits for what the one before hands over."""
     from tests.zoo.weights import test_origins
+
     made = {name: tmp_path_factory.mktemp("parity") / name for name in FRAMEWORKS}
     record = layouts.to_canonical(test_origins.theirs(RECORDED), "paddleclas")
     processes = []
@@ -71,14 +79,15 @@ def found(folders):
 
 
 def below(arrays, prefix):
-    return {key[len(prefix):]: value for key, value in arrays.items() if key.startswith(prefix)}
+    return {key[len(prefix) :]: value for key, value in arrays.items() if key.startswith(prefix)}
 
 
 def worst(ours, theirs):
     """The largest difference of any tensor, relative to its largest value, and its name."""
     assert ours.keys() == theirs.keys() and ours
-    return max((float(np.abs(ours[name] - theirs[name]).max() / max(np.abs(theirs[name]).max(), 1e-30)), name)
-               for name in ours)
+    return max(
+        (float(np.abs(ours[name] - theirs[name]).max() / max(np.abs(theirs[name]).max(), 1e-30)), name) for name in ours
+    )
 
 
 @pytest.mark.parametrize("framework", OTHERS)
@@ -102,8 +111,9 @@ def test_recorded_logits(found, framework):
 
 def test_the_options_are_told_apart(found):
     """Otherwise agreement would say nothing about them."""
-    logits = {name: found["torch"][f"{name}/drawn/train"] for name in ("blockres", "block", "none", "pool", "past",
-                                                                       "dropout")}
+    logits = {
+        name: found["torch"][f"{name}/drawn/train"] for name in ("blockres", "block", "none", "pool", "past", "dropout")
+    }
     for name, values in logits.items():
         assert all(relative(values, other) > 1e-2 for key, other in logits.items() if key != name), name
 
@@ -125,8 +135,9 @@ def test_one_update_and_three_more(found, framework, case):
         spread = {name: np.linalg.norm(a[name] - b[name]) / np.linalg.norm(b[name]) for name in momentum if name in b}
         assert np.median(list(spread.values())) <= CHAOTIC.get(case, TRAINED if step == "1" else TIES)
         assert max(spread.values()) <= 10 * TIES, max(spread, key=spread.get)
-        difference, name = worst(*({key: value for key, value in arrays.items() if key not in momentum}
-                                   for arrays in (a, b)))
+        difference, name = worst(
+            *({key: value for key, value in arrays.items() if key not in momentum} for arrays in (a, b))
+        )
         assert difference <= tolerance, f"{name} after update {step}"
     np.testing.assert_allclose(ours[f"{case}/rows"][:1], theirs[f"{case}/rows"][:1], rtol=TRAINED)
     if case not in CHAOTIC:
@@ -153,10 +164,17 @@ def test_what_decays_in_a_resnet_50(found, framework):
     """By an explicit list of the classifier's weight and 53 convolutions; the biases and normalisations go without."""
     names = set(found[framework]["resnet/names"])
     blocks = [f"layer{layer}.{block}" for layer, count in enumerate((3, 4, 6, 3), 1) for block in range(count)]
-    decayed = {"conv1.weight", "fc.weight", *(f"{block}.conv{k}.weight" for block in blocks for k in (1, 2, 3)),
-               *(f"layer{layer}.0.downsample.0.weight" for layer in (1, 2, 3, 4))}
-    norms = ["bn1", *(f"{block}.bn{k}" for block in blocks for k in (1, 2, 3)),
-             *(f"layer{layer}.0.downsample.1" for layer in (1, 2, 3, 4))]
+    decayed = {
+        "conv1.weight",
+        "fc.weight",
+        *(f"{block}.conv{k}.weight" for block in blocks for k in (1, 2, 3)),
+        *(f"layer{layer}.0.downsample.0.weight" for layer in (1, 2, 3, 4)),
+    }
+    norms = [
+        "bn1",
+        *(f"{block}.bn{k}" for block in blocks for k in (1, 2, 3)),
+        *(f"layer{layer}.0.downsample.1" for layer in (1, 2, 3, 4)),
+    ]
     plain = {"fc.bias", *(f"{norm}.{part}" for norm in norms for part in ("weight", "bias"))}
     assert (len(decayed), len(plain)) == (54, 107) and names == decayed | plain
     arch = resnet.Arch(**worker.FULL["resnet"])
@@ -183,8 +201,11 @@ def test_tensors_go_round_unchanged(folders, tmp_path):
     assert back.returncode == 0, errors
     first = load_file(folders["torch"] / "passed.safetensors")
     assert {"momentum/fc.weight", "scaler/scale", "bn1.running_var"} <= first.keys() and any(first["momentum/fc.bias"])
-    for path in (folders["paddle"] / "passed.safetensors", folders["mindspore"] / "passed.safetensors",
-                 tmp_path / "reloaded.safetensors"):
+    for path in (
+        folders["paddle"] / "passed.safetensors",
+        folders["mindspore"] / "passed.safetensors",
+        tmp_path / "reloaded.safetensors",
+    ):
         other = load_file(path)
         assert other.keys() == first.keys()
         for name, value in first.items():
@@ -202,15 +223,23 @@ def test_a_run_may_change_its_framework(found, framework):
 
 def test_a_non_local_net_trains_in_torchs_own_layout():
     """Which is channels last, and which tensors of three dimensions and a batch do not have."""
-    code = ("from tests.zoo.trainer.parity_worker import *\n"
-            "w = Worker('torch')\n"
-            "case, _ = UPDATES['nonlocal']\n"
-            "spec, arch = complete(case)\n"
-            "plan = Plan((Field('input', case.shape[1:], 'float32'), Field('label', (), 'int64')), (),\n"
-            "            lambda name: spec.lr_and_decay_scale(arch, name), w.world.resolve_mode(Mode('fp32')))\n"
-            "trainer = w.backend.Trainer(load_model_class('tsm', 'torch'), arch, CrossEntropy(), plan, w.world)\n"
-            "trainer.load_state_dict(tensors(case, 'drawn'))\n"
-            "print(trainer.mode.channels_last, trainer.read(trainer.step([trainer.to_device(batch(case))], 0.05))['loss'])")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120,
-                          env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT})
+    code = (
+        "from tests.zoo.trainer.parity_worker import *\n"
+        "w = Worker('torch')\n"
+        "case, _ = UPDATES['nonlocal']\n"
+        "spec, arch = complete(case)\n"
+        "plan = Plan((Field('input', case.shape[1:], 'float32'), Field('label', (), 'int64')), (),\n"
+        "            lambda name: spec.lr_and_decay_scale(arch, name), w.world.resolve_mode(Mode('fp32')))\n"
+        "trainer = w.backend.Trainer(load_model_class('tsm', 'torch'), arch, CrossEntropy(), plan, w.world)\n"
+        "trainer.load_state_dict(tensors(case, 'drawn'))\n"
+        "print(trainer.mode.channels_last, trainer.read(trainer.step([trainer.to_device(batch(case))], 0.05))['loss'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT},
+    )
     assert done.returncode == 0 and re.match(r"True \d+\.\d+", done.stdout), done.stderr

@@ -1,4 +1,5 @@
 """Segmentation is the same in every framework: nets, losses, class maps and one update."""
+
 import importlib.util
 import os
 import subprocess
@@ -17,7 +18,7 @@ INSTALLED = [name for name in FRAMEWORKS if importlib.util.find_spec(name)]
 OTHERS = [name for name in INSTALLED if name != "torch"]
 EXACT = 1e-5
 STATISTICS = 1e-4  # batch statistics of few pixels amplify rounding
-TIES = 1e-2        # the gradient of a tensor, where rounding decides whether an activation passes a ReLU
+TIES = 1e-2  # the gradient of a tensor, where rounding decides whether an activation passes a ReLU
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +26,17 @@ def found(tmp_path_factory):
     """Framework -> its arrays."""
     folder = tmp_path_factory.mktemp("segment")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT}
-    processes = {name: subprocess.Popen([sys.executable, "-m", "tests.zoo.trainer.segment_worker", name, folder / f"{name}.npz"],
-                                        cwd=ROOT, env=environment, text=True, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.PIPE) for name in INSTALLED}
+    processes = {
+        name: subprocess.Popen(
+            [sys.executable, "-m", "tests.zoo.trainer.segment_worker", name, folder / f"{name}.npz"],
+            cwd=ROOT,
+            env=environment,
+            text=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        for name in INSTALLED
+    }
     arrays = {}
     try:
         for name, process in processes.items():
@@ -42,7 +51,7 @@ def found(tmp_path_factory):
 
 
 def below(arrays, prefix):
-    return {key[len(prefix):]: value for key, value in arrays.items() if key.startswith(prefix)}
+    return {key[len(prefix) :]: value for key, value in arrays.items() if key.startswith(prefix)}
 
 
 @pytest.mark.parametrize("framework", OTHERS)
@@ -123,7 +132,7 @@ def mapped(settings, images, size) -> np.ndarray:
     """The scores behind a class map (N, K, H, W), by the definition in zoo/tasks/segment.py."""
     output, total, passes = segment.output(settings), 0, len(images) * (1 + settings.flip)
     for image in images:
-        for mirrored in (False, True)[:1 + settings.flip]:
+        for mirrored in (False, True)[: 1 + settings.flip]:
             view = image[:, :, ::-1] if mirrored else image
             shape = (len(view), worker.CLASSES, *view.shape[1:3])
             scores, seen = np.zeros(shape), np.zeros(view.shape[1:3])
@@ -140,9 +149,11 @@ def mapped(settings, images, size) -> np.ndarray:
 @pytest.mark.parametrize("name", worker.OUTPUTS)
 def test_class_maps_are_what_they_are_defined_as(found, framework, name):
     settings = worker.OUTPUTS[name]
-    for case, images, size in (("one", [worker.pictures()], worker.SIZE),
-                               ("two", [worker.pictures(), worker.scaled()], worker.SIZE),
-                               ("larger", [worker.pictures()], (55, 80))):
+    for case, images, size in (
+        ("one", [worker.pictures()], worker.SIZE),
+        ("two", [worker.pictures(), worker.scaled()], worker.SIZE),
+        ("larger", [worker.pictures()], (55, 80)),
+    ):
         scores, ours = mapped(settings, images, size), found[framework][f"{name}/{case}"]
         assert ours.dtype == np.uint8 and ours.shape == (2, *size)
         best = np.sort(scores, 1)
@@ -177,8 +188,11 @@ def test_a_batch_without_a_label_changes_nothing_but_statistics(found, framework
     after = below(found[framework], "update/ignored/")
     assert after["loss"] == 0 and after["grad_norm"] == 0 and after["scaler/skipped"] == 0
     assert all(np.isfinite(value).all() for value in after.values())
-    start = {name: worker.drawn(name, value.shape) for name, value in after.items()
-             if not name.startswith(("momentum/", "scaler/")) and name not in ("loss", "grad_norm")}
+    start = {
+        name: worker.drawn(name, value.shape)
+        for name, value in after.items()
+        if not name.startswith(("momentum/", "scaler/")) and name not in ("loss", "grad_norm")
+    }
     for name, value in start.items():
         if ".running_" not in name:
             np.testing.assert_allclose(after[name], value * (1 - worker.RATE * 1e-3), rtol=1e-6, atol=1e-9)

@@ -1,7 +1,8 @@
 """A class matrix that is split over 2, 3 and 4 ranks does what one rank does, in every framework."""
+
 import os
 import subprocess
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -17,17 +18,25 @@ SIZES = (2, 3, 4)
 @pytest.fixture(scope="module")
 def computed(tmp_path_factory):
     """(framework, ranks) -> the arrays of every case, made when first asked for."""
-    @lru_cache(maxsize=None)
+
+    @cache
     def make(framework, size):
         needs(framework)
         folder = tmp_path_factory.mktemp(f"{framework}{size}")
         by = launcher("alone" if size == 1 else "mpirun", size, None)
         if by[0] is None:
             pytest.skip("mpirun is not installed")
-        done = subprocess.run([*by, "-m", "tests.zoo.trainer.sharded_worker", framework, str(folder)], cwd=ROOT, text=True,
-                              env={**environment(), "PYTHONPATH": str(ROOT)}, capture_output=True, timeout=300)
+        done = subprocess.run(
+            [*by, "-m", "tests.zoo.trainer.sharded_worker", framework, str(folder)],
+            cwd=ROOT,
+            text=True,
+            env={**environment(), "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            timeout=300,
+        )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
         return {name[:-4]: dict(np.load(os.path.join(folder, name))) for name in os.listdir(folder)}
+
     return make
 
 
@@ -95,8 +104,10 @@ def test_rows_of_partial_fc():
     assert (counts[positives] == 3000).all()
     others = np.delete(counts, positives)
     assert np.abs(others - 3000 * 2 / 8).max() < 5 * np.sqrt(3000 * 0.25 * 0.75)
-    again = [sharding.sample(positives, 1000, 100, seed, rank, number).tolist()
-             for seed, rank, number in ((1, 0, 5), (1, 0, 5), (2, 0, 5), (1, 1, 5), (1, 0, 6))]
+    again = [
+        sharding.sample(positives, 1000, 100, seed, rank, number).tolist()
+        for seed, rank, number in ((1, 0, 5), (1, 0, 5), (2, 0, 5), (1, 1, 5), (1, 0, 6))
+    ]
     assert again[0] == again[1] and all(again[0] != other for other in again[2:])
     assert sharding.sample(np.arange(12), 12, 12, 1, 0, 0).tolist() == list(range(12))
 

@@ -1,4 +1,5 @@
 """MindSpore's files: what MindSpore itself wrote is read, without MindSpore, and a damaged file is refused."""
+
 import zlib
 
 import numpy as np
@@ -49,8 +50,14 @@ def test_a_training_run_of_mindspore():
     rng = np.random.default_rng(zlib.crc32(b"bn1.moving_mean"))
     assert np.array_equal(tensors["bn1.moving_mean"], (0.1 * rng.standard_normal(3)).astype(np.float32))
     assert {name: array.shape for name, array in layouts.to_canonical(tensors, "mindspore").items()} == {
-        "conv1.weight": (3, 2, 3, 3), "bn1.weight": (3,), "bn1.bias": (3,), "bn1.running_mean": (3,),
-        "bn1.running_var": (3,), "fc.weight": (4, 3), "fc.bias": (4,)}
+        "conv1.weight": (3, 2, 3, 3),
+        "bn1.weight": (3,),
+        "bn1.bias": (3,),
+        "bn1.running_mean": (3,),
+        "bn1.running_var": (3,),
+        "fc.weight": (4, 3),
+        "fc.bias": (4,),
+    }
 
 
 def test_the_types_of_mindspore():
@@ -67,8 +74,10 @@ def test_a_tensor_in_pieces(tmp_path):
     array = np.arange(70_000, dtype=np.float32).reshape(7, 10_000)
     pieces = [array[:3].tobytes(), array[3:].tobytes()]
     between = value("b", (1,), "Float32", bytes(4), packed=True)
-    found = read(tmp_path, value("a", array.shape, "Float32", pieces[0]) + between
-                 + value("a", array.shape, "Float32", pieces[1]))
+    found = read(
+        tmp_path,
+        value("a", array.shape, "Float32", pieces[0]) + between + value("a", array.shape, "Float32", pieces[1]),
+    )
     assert np.array_equal(found["a"], array) and found["b"].tolist() == [0]
 
 
@@ -96,29 +105,33 @@ def test_every_cut_is_noticed_or_leaves_whole_tensors(tmp_path):
 def test_a_damaged_byte_is_noticed_with_a_checksum(tmp_path):
     whole = (GOLDEN / "mindspore_kinds.ckpt").read_bytes()
     at = whole.index(b"\x00\x00\x00\x3f")  # of the scalar 0.5
-    assert "checksum" in refused(tmp_path, whole[:at] + b"\x01" + whole[at + 1:])
+    assert "checksum" in refused(tmp_path, whole[:at] + b"\x01" + whole[at + 1 :])
 
 
-@pytest.mark.parametrize("content, says", [
-    (b"", "no tensors"),
-    (b"not a checkpoint", "no whole checkpoint"),
-    (b"\xff" * 30, "cut"),
-    (field(1, field(2, b"")), "without name"),
-    (field(1, field(1, b"a")), "a is no tensor"),
-    (field(1, field(1, b"a") + field(3, b"")), "a is no tensor"),
-    (field(2, b""), "a field 2"),
-    (field(1, 3), "a field 1"),
-    (value("a", (2,), "Float32", bytes(4)), "1 numbers for a tensor of shape (2,)"),
-    (value("a", (1,), "Float32", bytes(3)), "no whole checkpoint"),
-    (value("a", (1,), "Complex64", bytes(8)), "Complex64"),
-    (value("a", (1,), "Int4", bytes(1)), "Int4"),
-    (value("a", (2,), "Float32", bytes(4)) + value("a", (1,), "Float32", bytes(4)), "differ in shape"),
-    (value("a", (2,), "Float32", bytes(4)) + value("a", (2,), "Int32", bytes(4)), "differ in shape or type"),
-    (field(1, field(1, b"\xff") + field(2, b"")), "no whole checkpoint"),
-    (value("a", ((1 << 64) - 1,), "Float32", bytes(4)), "no whole checkpoint"),
-    (value("a", (1 << 63, 1 << 63, 4), "Float32", b""), "no whole checkpoint"),
-    (value("a", (0, (1 << 64) - 1), "Float32", b""), "no whole checkpoint"),
-], ids=range(18))
+@pytest.mark.parametrize(
+    "content, says",
+    [
+        (b"", "no tensors"),
+        (b"not a checkpoint", "no whole checkpoint"),
+        (b"\xff" * 30, "cut"),
+        (field(1, field(2, b"")), "without name"),
+        (field(1, field(1, b"a")), "a is no tensor"),
+        (field(1, field(1, b"a") + field(3, b"")), "a is no tensor"),
+        (field(2, b""), "a field 2"),
+        (field(1, 3), "a field 1"),
+        (value("a", (2,), "Float32", bytes(4)), "1 numbers for a tensor of shape (2,)"),
+        (value("a", (1,), "Float32", bytes(3)), "no whole checkpoint"),
+        (value("a", (1,), "Complex64", bytes(8)), "Complex64"),
+        (value("a", (1,), "Int4", bytes(1)), "Int4"),
+        (value("a", (2,), "Float32", bytes(4)) + value("a", (1,), "Float32", bytes(4)), "differ in shape"),
+        (value("a", (2,), "Float32", bytes(4)) + value("a", (2,), "Int32", bytes(4)), "differ in shape or type"),
+        (field(1, field(1, b"\xff") + field(2, b"")), "no whole checkpoint"),
+        (value("a", ((1 << 64) - 1,), "Float32", bytes(4)), "no whole checkpoint"),
+        (value("a", (1 << 63, 1 << 63, 4), "Float32", b""), "no whole checkpoint"),
+        (value("a", (0, (1 << 64) - 1), "Float32", b""), "no whole checkpoint"),
+    ],
+    ids=range(18),
+)
 def test_what_is_no_checkpoint(tmp_path, content, says):
     assert says in refused(tmp_path, content)
 

@@ -1,4 +1,5 @@
 """Reordered channels turn a shift that looks one way into one that looks the other: proved on whole nets."""
+
 import numpy as np
 import pytest
 import torch
@@ -11,10 +12,13 @@ from zoo.weights import direction, names
 
 SEGMENTS, SIDE = 4, 32
 NETS = {
-    "r18": dict(depth=18, width=8), "r18_block": dict(depth=18, width=8, shift_place="block"),
-    "r18_uneven": dict(depth=18, width=8, shift_div=3), "r50": dict(depth=50, width=8),
+    "r18": dict(depth=18, width=8),
+    "r18_block": dict(depth=18, width=8, shift_place="block"),
+    "r18_uneven": dict(depth=18, width=8, shift_div=3),
+    "r50": dict(depth=50, width=8),
     "r50_block": dict(depth=50, width=8, shift_place="block", shift_div=4),
-    "r50_nonlocal": dict(depth=50, width=8, non_local=True), "r50_tpool": dict(depth=50, width=8, temporal_pool=True),
+    "r50_nonlocal": dict(depth=50, width=8, non_local=True),
+    "r50_tpool": dict(depth=50, width=8, temporal_pool=True),
 }
 
 
@@ -82,8 +86,9 @@ def test_twice_is_the_identity(case):
 def test_what_touches_no_stream_stays():
     before = weights("r50")
     after = direction.reverse(before, 8)
-    assert all(after[name] is before[name] for name in before
-               if ".conv2." in name or ".bn1." in name or ".bn2." in name)
+    assert all(
+        after[name] is before[name] for name in before if ".conv2." in name or ".bn1." in name or ".bn2." in name
+    )
     assert after["fc.bias"] is before["fc.bias"]
     assert np.array_equal(after["layer1.1.conv1.weight"][:, :4], before["layer1.1.conv1.weight"][:, 4:8])
 

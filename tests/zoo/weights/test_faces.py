@@ -1,5 +1,6 @@
 """ArcFace from elsewhere: names map completely, class matrices are joined, corrections keep the function, what does not
 fit is refused."""
+
 import json
 import os
 import pickle
@@ -29,8 +30,8 @@ from zoo.weights.match import match
 SMALL = spec.Arch(depth=18, width=2, embedding=6, size=20)
 PLSC = replace(SMALL, variant="plsc")
 # Written by the save operator of paddlepaddle 3.3.1: a whole file, and all of another but its 64 * 3 * 3 * 3 numbers.
-SAVED = bytes.fromhex("000000000000000000000000" "00000000" "04000000" "08051001" "d1c7ab3e")
-SAVED_HEAD = bytes.fromhex("000000000000000000000000" "00000000" "0a000000" "08051040" "100310031003")
+SAVED = bytes.fromhex("000000000000000000000000000000000400000008051001d1c7ab3e")
+SAVED_HEAD = bytes.fromhex("000000000000000000000000000000000a00000008051040100310031003")
 TYPES = {"float32": 5, "float16": 4, "int64": 3}
 
 
@@ -58,8 +59,11 @@ def matrix(classes, embedding=6):
 
 def as_insightface(ours):
     state = {name: torch.from_numpy(tensor) for name, tensor in ours.items()}
-    counters = {name.replace("running_var", "num_batches_tracked"): torch.tensor(5) for name in ours
-                if name.endswith("running_var")}
+    counters = {
+        name.replace("running_var", "num_batches_tracked"): torch.tensor(5)
+        for name in ours
+        if name.endswith("running_var")
+    }
     return {**state, **counters}
 
 
@@ -119,16 +123,27 @@ def listed(which):
     return {name: () if shape == "scalar" else tuple(map(int, shape.split("x"))) for name, shape in rows}
 
 
-@pytest.mark.parametrize("which, origin, variant", [("insightface_r50", "insightface", "insightface"),
-                                                    ("plsc_r50", "plsc", "plsc"),
-                                                    ("plsc2_r50", "plsc2", "insightface")])
+@pytest.mark.parametrize(
+    "which, origin, variant",
+    [
+        ("insightface_r50", "insightface", "insightface"),
+        ("plsc_r50", "plsc", "plsc"),
+        ("plsc2_r50", "plsc2", "insightface"),
+    ],
+)
 def test_names_map_completely(which, origin, variant):
     theirs = {name: np.broadcast_to(np.float32(k), shape) for k, (name, shape) in enumerate(listed(which).items())}
     assert names.detect(theirs) == origin
     ours = layouts.to_canonical(theirs, origin)
     fields = infer.embedder(ours)
-    assert fields == {"variant": variant, "depth": 50, "width": 64, "embedding": 512, "size": 112,
-                      **({"num_classes": 7} if origin == "plsc2" else {})}
+    assert fields == {
+        "variant": variant,
+        "depth": 50,
+        "width": 64,
+        "embedding": 512,
+        "size": 112,
+        **({"num_classes": 7} if origin == "plsc2" else {}),
+    }
     shapes = spec.shapes(spec.Arch(**fields))
     if origin != "plsc2":
         del shapes[spec.HEAD]
@@ -136,13 +151,23 @@ def test_names_map_completely(which, origin, variant):
     assert report.complete, str(report)
 
 
-@pytest.mark.parametrize("old, new", [
-    ("conv2d_0.w_0", "conv1.weight"), ("prelu_0.w_0", "prelu.weight"), ("batch_norm_0.w_2", "bn1.running_var"),
-    ("batch_norm_1.b_0", "layer1.0.bn1.bias"), ("conv2d_3.w_0", "layer1.0.downsample.0.weight"),
-    ("batch_norm_4.w_1", "layer1.0.downsample.1.running_mean"), ("conv2d_4.w_0", "layer1.1.conv1.weight"),
-    ("prelu_24.w_0", "layer4.2.prelu.weight"), ("conv2d_52.w_0", "layer4.2.conv2.weight"),
-    ("batch_norm_77.w_0", "bn2.weight"), ("fc_0.b_0", "fc.bias"), ("batch_norm_78.w_0", "features.weight"),
-])
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("conv2d_0.w_0", "conv1.weight"),
+        ("prelu_0.w_0", "prelu.weight"),
+        ("batch_norm_0.w_2", "bn1.running_var"),
+        ("batch_norm_1.b_0", "layer1.0.bn1.bias"),
+        ("conv2d_3.w_0", "layer1.0.downsample.0.weight"),
+        ("batch_norm_4.w_1", "layer1.0.downsample.1.running_mean"),
+        ("conv2d_4.w_0", "layer1.1.conv1.weight"),
+        ("prelu_24.w_0", "layer4.2.prelu.weight"),
+        ("conv2d_52.w_0", "layer4.2.conv2.weight"),
+        ("batch_norm_77.w_0", "bn2.weight"),
+        ("fc_0.b_0", "fc.bias"),
+        ("batch_norm_78.w_0", "features.weight"),
+    ],
+)
 def test_single_names_of_plsc(old, new):
     """By the order that is recorded: tests/golden/arcface_names_plsc_r50.txt."""
     assert names.canonical_name(old, "plsc", 24) == new
@@ -169,9 +194,17 @@ def shared_out(folder, classes, ranks):
     """checkpoint_gpu_<rank>.pt of a run, as save_all_states has them."""
     for rank, part in enumerate(np.array_split(matrix(classes), ranks)):
         optimizer = {"state": {0: {"momentum_buffer": torch.zeros(2)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
-        torch.save({"epoch": 3, "global_step": 70, "state_dict_backbone": as_insightface(tensors(SMALL)),
-                    "state_dict_softmax_fc": {"weight": torch.from_numpy(part.copy())}, "state_optimizer": optimizer,
-                    "state_lr_scheduler": {"base_lrs": [0.1], "last_epoch": 70}}, folder / f"checkpoint_gpu_{rank}.pt")
+        torch.save(
+            {
+                "epoch": 3,
+                "global_step": 70,
+                "state_dict_backbone": as_insightface(tensors(SMALL)),
+                "state_dict_softmax_fc": {"weight": torch.from_numpy(part.copy())},
+                "state_optimizer": optimizer,
+                "state_lr_scheduler": {"base_lrs": [0.1], "last_epoch": 70},
+            },
+            folder / f"checkpoint_gpu_{rank}.pt",
+        )
 
 
 @pytest.mark.parametrize("rank", [0, 10])
@@ -212,13 +245,21 @@ def test_a_missing_rank_of_insightface(tmp_path, capsys):
     assert "head.weight: (17, 6), the net wants (25, 6)" in text
 
 
-@pytest.mark.parametrize("content, says", [
-    ({"state_dict_backbone": {}}, "holds no state_dict_backbone with tensors"),
-    ({"epoch": 3}, "holds no state_dict_backbone with tensors"),
-    ({"state_dict_backbone": as_insightface(tensors(SMALL))}, "holds no state_dict_softmax_fc with tensors"),
-    ({"state_dict_backbone": as_insightface(tensors(SMALL)), "state_dict_softmax_fc": {"weight": torch.zeros(3)}},
-     "holds no rows of a class matrix"),
-])
+@pytest.mark.parametrize(
+    "content, says",
+    [
+        ({"state_dict_backbone": {}}, "holds no state_dict_backbone with tensors"),
+        ({"epoch": 3}, "holds no state_dict_backbone with tensors"),
+        ({"state_dict_backbone": as_insightface(tensors(SMALL))}, "holds no state_dict_softmax_fc with tensors"),
+        (
+            {
+                "state_dict_backbone": as_insightface(tensors(SMALL)),
+                "state_dict_softmax_fc": {"weight": torch.zeros(3)},
+            },
+            "holds no rows of a class matrix",
+        ),
+    ],
+)
 def test_a_checkpoint_of_something_else(tmp_path, capsys, content, says):
     torch.save(content, tmp_path / "checkpoint_gpu_0.pt")
     assert says in refused(capsys, tmp_path, tmp_path / "checkpoint_gpu_0.pt", "--head")
@@ -233,11 +274,12 @@ def test_a_net_alone_has_no_classes(tmp_path, capsys):
 def test_a_variable_of_paddle():
     slope = drawn("prelu.weight", (1,))
     assert variable(slope) == SAVED
-    assert variable(drawn("conv1.weight", (64, 3, 3, 3)))[:len(SAVED_HEAD)] == SAVED_HEAD
+    assert variable(drawn("conv1.weight", (64, 3, 3, 3)))[: len(SAVED_HEAD)] == SAVED_HEAD
 
 
-@pytest.mark.parametrize("array", [np.float32([[1, 2, 3], [4, 5, 6]]), np.int64([7]), np.float16([0.5, -2]),
-                                   np.zeros((200, 2), np.float32)])
+@pytest.mark.parametrize(
+    "array", [np.float32([[1, 2, 3], [4, 5, 6]]), np.int64([7]), np.float16([0.5, -2]), np.zeros((200, 2), np.float32)]
+)
 def test_variables_are_read(tmp_path, array):
     (tmp_path / "x").write_bytes(variable(array))
     found = fluid.read(str(tmp_path / "x"))
@@ -252,12 +294,23 @@ def test_a_variable_with_levels_of_detail(tmp_path):
     np.testing.assert_array_equal(fluid.read(str(tmp_path / "x")), [1, 2])
 
 
-@pytest.mark.parametrize("content, says", [
-    (SAVED[:-1], "buffer size must be"), (SAVED[:-4], "0 numbers for a tensor of shape"), (SAVED[:22], "it is cut"),
-    (SAVED[:9], "unpack"), (b"", "unpack"), (b"\1" + SAVED[1:], "version 1"), (SAVED + bytes(4), "2 numbers"),
-    (SAVED.replace(b"\x08\x05", b"\x08\x07"), "tensors of type 7"), (b"\x80\x02cos\nsystem\n" + bytes(40), "version"),
-    (SAVED[:4] + b"\1" + bytes(7) + b"\xff" * 8 + SAVED[12:], ""), (SAVED[:12] + b"\2" + SAVED[13:], "version 2"),
-], ids=range(11))
+@pytest.mark.parametrize(
+    "content, says",
+    [
+        (SAVED[:-1], "buffer size must be"),
+        (SAVED[:-4], "0 numbers for a tensor of shape"),
+        (SAVED[:22], "it is cut"),
+        (SAVED[:9], "unpack"),
+        (b"", "unpack"),
+        (b"\1" + SAVED[1:], "version 1"),
+        (SAVED + bytes(4), "2 numbers"),
+        (SAVED.replace(b"\x08\x05", b"\x08\x07"), "tensors of type 7"),
+        (b"\x80\x02cos\nsystem\n" + bytes(40), "version"),
+        (SAVED[:4] + b"\1" + bytes(7) + b"\xff" * 8 + SAVED[12:], ""),
+        (SAVED[:12] + b"\2" + SAVED[13:], "version 2"),
+    ],
+    ids=range(11),
+)
 def test_files_that_are_no_variables(tmp_path, content, says):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(UserError, match=f"x is no whole variable of Paddle .*{says}"):
@@ -272,7 +325,7 @@ META = {"pretrain_nranks": 3, "emb_dim": 6, "num_classes": 10}
 def columns(classes, ranks):
     """As PLSC shares classes out: as many on every rank but the last."""
     each = -(-classes // ranks)
-    return [np.ascontiguousarray(matrix(classes)[k * each:(k + 1) * each].T) for k in range(ranks)]
+    return [np.ascontiguousarray(matrix(classes)[k * each : (k + 1) * each].T) for k in range(ranks)]
 
 
 def test_a_folder_of_plsc(tmp_path, capsys):
@@ -297,20 +350,27 @@ def test_the_classes_of_one_gpu(tmp_path):
     same(converted(tmp_path, tmp_path / "19", "--head")[0], {**ours, spec.HEAD: matrix(4)})
 
 
-@pytest.mark.parametrize("change, says", [
-    (lambda folder: os.remove(folder / "dist@arcface@rank@00001.w_0"), "the file of rank 1 is missing"),
-    (lambda folder: os.remove(folder / "dist@arcface@rank@00002.w_0"), "tells of 3 ranks, but there are the"),
-    (lambda folder: (folder / "meta.json").write_text(json.dumps({**META, "num_classes": 11})),
-     "tells of 11 classes, the files hold 10"),
-    (lambda folder: (folder / "meta.json").write_text("{}"), "meta.json is not as PLSC writes it"),
-    (lambda folder: (folder / "dist@arcface@rank@00001.b_0").write_bytes(SAVED), "classes with biases"),
-    (lambda folder: (folder / "dist@arcface@rank@00001.w_0").write_bytes(variable(np.zeros((5, 4), np.float32))),
-     "their shapes are (4, 5), (4, 6)"),
-    (lambda folder: (folder / "batch_norm_3.w_1").write_bytes(SAVED[:20]), "batch_norm_3.w_1 is no whole variable"),
-    (lambda folder: os.remove(folder / "batch_norm_3.w_1"), "missing:\n    layer1.0.bn3.running_mean"),
-    (lambda folder: (folder / "fc_1.w_0").write_bytes(SAVED), "unexpected:\n    fc_1.w_0"),
-    (lambda folder: os.remove(folder / "conv2d_0.w_0"), "holds no variables of PLSC"),
-])
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        (lambda folder: os.remove(folder / "dist@arcface@rank@00001.w_0"), "the file of rank 1 is missing"),
+        (lambda folder: os.remove(folder / "dist@arcface@rank@00002.w_0"), "tells of 3 ranks, but there are the"),
+        (
+            lambda folder: (folder / "meta.json").write_text(json.dumps({**META, "num_classes": 11})),
+            "tells of 11 classes, the files hold 10",
+        ),
+        (lambda folder: (folder / "meta.json").write_text("{}"), "meta.json is not as PLSC writes it"),
+        (lambda folder: (folder / "dist@arcface@rank@00001.b_0").write_bytes(SAVED), "classes with biases"),
+        (
+            lambda folder: (folder / "dist@arcface@rank@00001.w_0").write_bytes(variable(np.zeros((5, 4), np.float32))),
+            "their shapes are (4, 5), (4, 6)",
+        ),
+        (lambda folder: (folder / "batch_norm_3.w_1").write_bytes(SAVED[:20]), "batch_norm_3.w_1 is no whole variable"),
+        (lambda folder: os.remove(folder / "batch_norm_3.w_1"), "missing:\n    layer1.0.bn3.running_mean"),
+        (lambda folder: (folder / "fc_1.w_0").write_bytes(SAVED), "unexpected:\n    fc_1.w_0"),
+        (lambda folder: os.remove(folder / "conv2d_0.w_0"), "holds no variables of PLSC"),
+    ],
+)
 def test_damaged_folders_of_plsc(tmp_path, capsys, change, says):
     as_plsc(tmp_path / "19", tensors(PLSC), columns(10, 3), META)
     change(tmp_path / "19")
@@ -389,12 +449,19 @@ def test_a_canonical_file_keeps_its_classes(tmp_path, arch):
     assert metadata["origin"] == "canonical" and metadata["classes"] == "[]"
 
 
-@pytest.mark.parametrize("more, says", [
-    (("-o", "depth=34"), "does not fill the net"), (("-o", "variant=plsc"), "prelu.weight: (2,), the net wants (1,)"),
-    (("-o", "embedding=7"), "of another shape"), (("-o", "size=64"), "fc.weight: (6, 64), the net wants (6, 256)"),
-    (("-o", "depth=51"), "expected one of 18, 34, 50, 100, 101, 152, 200"), (("-o", "crop=1"), "for a arcface give"),
-    (("--to", "torchvision"), "--to torchvision"), (("--model", "resnet"), "does not fill the net"),
-])
+@pytest.mark.parametrize(
+    "more, says",
+    [
+        (("-o", "depth=34"), "does not fill the net"),
+        (("-o", "variant=plsc"), "prelu.weight: (2,), the net wants (1,)"),
+        (("-o", "embedding=7"), "of another shape"),
+        (("-o", "size=64"), "fc.weight: (6, 64), the net wants (6, 256)"),
+        (("-o", "depth=51"), "expected one of 18, 34, 50, 100, 101, 152, 200"),
+        (("-o", "crop=1"), "for a arcface give"),
+        (("--to", "torchvision"), "--to torchvision"),
+        (("--model", "resnet"), "does not fill the net"),
+    ],
+)
 def test_what_the_user_states_must_hold(tmp_path, capsys, more, says):
     torch.save(as_insightface(tensors(SMALL)), tmp_path / "in.pth")
     assert says in refused(capsys, tmp_path, tmp_path / "in.pth", *more)

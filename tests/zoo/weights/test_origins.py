@@ -1,4 +1,5 @@
 """Weights of other projects compute here what they compute there: logits recorded from their own nets."""
+
 import functools
 import json
 import pickle
@@ -20,11 +21,16 @@ from zoo.weights.match import match
 
 CLASSES, SIDE, TOLERANCE = 7, 64, 1e-5
 LISTS = {  # list of names -> origin, depth
-    "torchvision": ("torchvision", 50), "torchvision_resnet18": ("torchvision", 18),
-    "paddle_vision_resnet50": ("paddle_vision", 50), "paddle_vision_resnet18": ("paddle_vision", 18),
-    "paddleclas_resnet50": ("paddleclas", 50), "paddlevideo_resnet50": ("paddlevideo", 50),
-    "mindspore_resnet50": ("mindspore", 50), "mindspore_resnet18": ("mindspore", 18),
-    "mindcv_resnet50": ("mindcv", 50), "mindcv_resnet18": ("mindcv", 18),
+    "torchvision": ("torchvision", 50),
+    "torchvision_resnet18": ("torchvision", 18),
+    "paddle_vision_resnet50": ("paddle_vision", 50),
+    "paddle_vision_resnet18": ("paddle_vision", 18),
+    "paddleclas_resnet50": ("paddleclas", 50),
+    "paddlevideo_resnet50": ("paddlevideo", 50),
+    "mindspore_resnet50": ("mindspore", 50),
+    "mindspore_resnet18": ("mindspore", 18),
+    "mindcv_resnet50": ("mindcv", 50),
+    "mindcv_resnet18": ("mindcv", 18),
 }
 
 
@@ -42,7 +48,7 @@ def drawn(name, shape):
     if len(shape) == 1:
         return (0.1 * rng.standard_normal(shape)).astype(np.float32)
     fan_in = np.prod(shape[1:]) if len(shape) == 4 else max(shape)
-    return rng.standard_normal(shape, dtype=np.float32) * np.float32(fan_in ** -0.5)
+    return rng.standard_normal(shape, dtype=np.float32) * np.float32(fan_in**-0.5)
 
 
 @functools.lru_cache(maxsize=1)
@@ -98,8 +104,9 @@ def test_names_map_completely(which, expected):
     assert report.complete, str(report)
 
 
-@pytest.mark.parametrize("which", ["torchvision_resnet18", "paddle_vision_resnet50", "paddleclas_resnet50",
-                                   "mindspore_resnet18"])
+@pytest.mark.parametrize(
+    "which", ["torchvision_resnet18", "paddle_vision_resnet50", "paddleclas_resnet50", "mindspore_resnet18"]
+)
 def test_same_logits(which, golden):
     origin, depth = LISTS[which]
     ours = image_logits(depth, layouts.to_canonical(theirs(which), origin))
@@ -142,37 +149,44 @@ def test_the_recorded_logits_differ(golden):
     assert min(different) > 1e-2
 
 
-@pytest.mark.parametrize("old, origin, blocks, new", [
-    ("blocks.0.conv0.conv.weight", "paddleclas", 16, "layer1.0.conv1.weight"),
-    ("blocks.3.short.bn._mean", "paddleclas", 16, "layer2.0.downsample.1.running_mean"),
-    ("blocks.13.conv2.bn._variance", "paddleclas", 16, "layer4.0.bn3.running_var"),
-    ("blocks.29.conv1.conv.weight", "paddleclas", 33, "layer3.22.conv2.weight"),
-    ("blocks.49.conv1.bn.bias", "paddleclas", 50, "layer4.2.bn2.bias"),
-    ("blocks.2.conv1.bn.bias", "paddleclas", 8, "layer2.0.bn2.bias"),
-    ("backbone.res2c.conv0._conv.weight", "paddlevideo", 0, "layer1.2.conv1.weight"),
-    ("backbone.res4a.short._batch_norm._mean", "paddlevideo", 0, "layer3.0.downsample.1.running_mean"),
-    ("backbone.res4b1.conv2._conv.weight", "paddlevideo", 0, "layer3.1.conv3.weight"),
-    ("backbone.res4b22.conv1._batch_norm.bias", "paddlevideo", 0, "layer3.22.bn2.bias"),
-    ("head.fc.weight", "paddlevideo", 0, "fc.weight"),
-    ("layer3.1.bn2d.gamma", "mindspore", 0, "layer3.1.bn2.weight"),
-    ("layer3.0.down_sample_layer.1.moving_variance", "mindspore", 0, "layer3.0.downsample.1.running_var"),
-    ("end_point.bias", "mindspore", 0, "fc.bias"),
-    ("layer3.0.down_sample.1.beta", "mindcv", 0, "layer3.0.downsample.1.bias"),
-])
+@pytest.mark.parametrize(
+    "old, origin, blocks, new",
+    [
+        ("blocks.0.conv0.conv.weight", "paddleclas", 16, "layer1.0.conv1.weight"),
+        ("blocks.3.short.bn._mean", "paddleclas", 16, "layer2.0.downsample.1.running_mean"),
+        ("blocks.13.conv2.bn._variance", "paddleclas", 16, "layer4.0.bn3.running_var"),
+        ("blocks.29.conv1.conv.weight", "paddleclas", 33, "layer3.22.conv2.weight"),
+        ("blocks.49.conv1.bn.bias", "paddleclas", 50, "layer4.2.bn2.bias"),
+        ("blocks.2.conv1.bn.bias", "paddleclas", 8, "layer2.0.bn2.bias"),
+        ("backbone.res2c.conv0._conv.weight", "paddlevideo", 0, "layer1.2.conv1.weight"),
+        ("backbone.res4a.short._batch_norm._mean", "paddlevideo", 0, "layer3.0.downsample.1.running_mean"),
+        ("backbone.res4b1.conv2._conv.weight", "paddlevideo", 0, "layer3.1.conv3.weight"),
+        ("backbone.res4b22.conv1._batch_norm.bias", "paddlevideo", 0, "layer3.22.bn2.bias"),
+        ("head.fc.weight", "paddlevideo", 0, "fc.weight"),
+        ("layer3.1.bn2d.gamma", "mindspore", 0, "layer3.1.bn2.weight"),
+        ("layer3.0.down_sample_layer.1.moving_variance", "mindspore", 0, "layer3.0.downsample.1.running_var"),
+        ("end_point.bias", "mindspore", 0, "fc.bias"),
+        ("layer3.0.down_sample.1.beta", "mindcv", 0, "layer3.0.downsample.1.bias"),
+    ],
+)
 def test_single_names(old, origin, blocks, new):
     assert names.canonical_name(old, origin, blocks) == new
 
 
 def small(classes=3, width=2, depth=18):
     rng = np.random.default_rng(5)
-    return {name: rng.uniform(0.1, 1, shape).astype(np.float32)
-            for name, shape in resnet.shapes(resnet.Arch(depth, classes, width)).items()}
+    return {
+        name: rng.uniform(0.1, 1, shape).astype(np.float32)
+        for name, shape in resnet.shapes(resnet.Arch(depth, classes, width)).items()
+    }
 
 
 def as_paddle(tensors):
     ending = {"running_mean": "_mean", "running_var": "_variance"}
-    return {".".join(ending.get(part, part) for part in name.split(".")): tensor.T if name == "fc.weight" else tensor
-            for name, tensor in tensors.items()}
+    return {
+        ".".join(ending.get(part, part) for part in name.split(".")): tensor.T if name == "fc.weight" else tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def test_a_square_classifier_is_transposed_too():
@@ -189,7 +203,8 @@ def test_there_and_back_to_paddle(tmp_path):
     assert convert.main([str(tmp_path / "ours.safetensors"), there, "--to", "paddle"]) == 0
     written, _ = files.read(there)
     assert {name: array.shape for name, array in written.items()} == {
-        name: array.shape for name, array in as_paddle(tensors).items()}
+        name: array.shape for name, array in as_paddle(tensors).items()
+    }
     assert convert.main([there, back]) == 0
     read, _ = files.read(back)
     assert read.keys() == tensors.keys() and all(np.array_equal(read[name], tensors[name]) for name in tensors)
@@ -217,8 +232,10 @@ def as_mindspore(tensors, classifier="end_point", shortcut="down_sample_layer"):
 
 def test_the_state_of_a_training_run_is_left_out():
     tensors = as_mindspore(small())
-    state = {**{f"moments.{name}": array for name, array in tensors.items() if "moving" not in name},
-             **{name: np.zeros((), np.float32) for name in ("learning_rate", "momentum", "global_step", "epoch_num")}}
+    state = {
+        **{f"moments.{name}": array for name, array in tensors.items() if "moving" not in name},
+        **{name: np.zeros((), np.float32) for name in ("learning_rate", "momentum", "global_step", "epoch_num")},
+    }
     assert names.detect({**state, **tensors}) == "mindspore"
     assert layouts.to_canonical({**state, **tensors}, "mindspore").keys() == small().keys()
 
@@ -277,12 +294,16 @@ def test_a_file_of_paddlevideo(tmp_path, capsys):
     for key, more in {"turned": (), "div": ("--shift-div", "16"), "kept": ("--keep-direction",)}.items():
         assert convert.main([source, str(tmp_path / f"{key}.safetensors"), *more]) == 0
         outputs[key] = (*files.read(str(tmp_path / f"{key}.safetensors")), capsys.readouterr().out)
-    for key, expected in {"turned": direction.reverse(tensors, 8), "div": direction.reverse(tensors, 16),
-                          "kept": tensors}.items():
+    for key, expected in {
+        "turned": direction.reverse(tensors, 8),
+        "div": direction.reverse(tensors, 16),
+        "kept": tensors,
+    }.items():
         ours, metadata, text = outputs[key]
         assert all(np.array_equal(ours[name], expected[name]) for name in tensors)
         assert metadata["model"] == "tsm" and json.loads(metadata["arch"])["shift_direction"] == (
-            "past" if key == "kept" else "future")
+            "past" if key == "kept" else "future"
+        )
         assert ("model.shift_div=16" in text) == (key == "div") and "note: PaddleVideo's shift" in text
 
 
@@ -295,12 +316,15 @@ def test_imagenet_weights_of_paddlevideo_stay_in_order(tmp_path, capsys):
     assert "note" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("origin, more, says", [
-    ("paddlevideo", ("--shift-div", "0"), "--shift-div 0"),
-    ("paddlevideo", ("--shift-div", "10"), "differ in size"),
-    ("paddle_vision", ("--shift-div", "8"), "a resnet of paddle_vision"),
-    ("paddle_vision", ("--keep-direction",), "a resnet of paddle_vision"),
-])
+@pytest.mark.parametrize(
+    "origin, more, says",
+    [
+        ("paddlevideo", ("--shift-div", "0"), "--shift-div 0"),
+        ("paddlevideo", ("--shift-div", "10"), "differ in size"),
+        ("paddle_vision", ("--shift-div", "8"), "a resnet of paddle_vision"),
+        ("paddle_vision", ("--keep-direction",), "a resnet of paddle_vision"),
+    ],
+)
 def test_refused_options(tmp_path, capsys, origin, more, says):
     tensors = small(depth=50, width=16)
     files.write(str(tmp_path / "in.safetensors"), (as_paddlevideo if origin == "paddlevideo" else as_paddle)(tensors))

@@ -1,4 +1,5 @@
 """Paddle's files: what Paddle itself wrote is read, and nothing that a file asks for is ever run."""
+
 import collections
 import os
 import pickle
@@ -11,8 +12,15 @@ from data.errors import UserError
 from tests.helpers.paths import GOLDEN
 from zoo.weights import files, pickled
 
-SHAPES = {"conv1.weight": (3, 2, 3, 3), "bn1.weight": (3,), "bn1.bias": (3,), "bn1._mean": (3,), "bn1._variance": (3,),
-          "fc.weight": (3, 4), "fc.bias": (4,)}
+SHAPES = {
+    "conv1.weight": (3, 2, 3, 3),
+    "bn1.weight": (3,),
+    "bn1.bias": (3,),
+    "bn1._mean": (3,),
+    "bn1._variance": (3,),
+    "fc.weight": (3, 4),
+    "fc.bias": (4,),
+}
 TRACE = "executed"
 
 
@@ -63,9 +71,15 @@ def test_16_bit_floats_of_paddle():
     assert {array.dtype for array in tensors.values()} == {np.dtype(np.float32)}
 
 
-ARRAYS = {"rows": np.arange(6, dtype=np.float32).reshape(2, 3), "columns": np.asfortranarray(np.eye(3, 2)),
-          "whole": np.arange(3), "flags": np.array([True, False]), "scalar": np.array(2, np.float32),
-          "big": np.arange(3, dtype=">f4"), "empty": np.zeros((0, 2), np.float32)}
+ARRAYS = {
+    "rows": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "columns": np.asfortranarray(np.eye(3, 2)),
+    "whole": np.arange(3),
+    "flags": np.array([True, False]),
+    "scalar": np.array(2, np.float32),
+    "big": np.arange(3, dtype=">f4"),
+    "empty": np.zeros((0, 2), np.float32),
+}
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4])
@@ -85,12 +99,18 @@ def test_arrays_of_every_protocol_and_numpy(tmp_path, protocol, numpy):
         assert tensors[name].dtype == array.dtype.newbyteorder("=")
 
 
-@pytest.mark.parametrize("wrap", [
-    lambda tensors: tensors, lambda tensors: {"epoch": 3, "state_dict": tensors}, lambda tensors: {"model": tensors},
-    collections.OrderedDict, lambda tensors: {"state_dict": collections.OrderedDict(tensors)},
-    lambda tensors: {name: (f"linear_0.{name}", array) for name, array in tensors.items()},
-    lambda tensors: {**tensors, "StructuredToParameterName@@": {"a": "linear_0.w_0"}},
-])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda tensors: tensors,
+        lambda tensors: {"epoch": 3, "state_dict": tensors},
+        lambda tensors: {"model": tensors},
+        collections.OrderedDict,
+        lambda tensors: {"state_dict": collections.OrderedDict(tensors)},
+        lambda tensors: {name: (f"linear_0.{name}", array) for name, array in tensors.items()},
+        lambda tensors: {**tensors, "StructuredToParameterName@@": {"a": "linear_0.w_0"}},
+    ],
+)
 def test_the_forms_of_a_state_dict(tmp_path, wrap):
     tensors = {"a": np.ones(2, np.float32), "b": np.zeros((), np.float32)}
     found = read(tmp_path, wrap(tensors))
@@ -105,6 +125,7 @@ def test_what_is_no_state_dict(tmp_path, content):
 def dangerous():
     def attack(function, *arguments):
         return pickle.dumps({"a": np.ones(2, np.float32), "b": Calls(function, *arguments)}, protocol=4)
+
     write = f"open({TRACE!r}, 'w').close()"
     yield "os.system", attack(os.system, f"echo > {TRACE}")
     yield "open", attack(open, TRACE, "w")
@@ -147,9 +168,11 @@ class Sub(np.ndarray):
 
 def state(shape, kind, content, fortran=False):
     """A pickle of an array with this state, whatever it is."""
+
     class Stated:
         def __reduce__(self):
             return np.core.multiarray._reconstruct, (np.ndarray, (0,), b"b"), (1, shape, kind, fortran, content)
+
     return pickle.dumps({"a": Stated()}, protocol=4)
 
 
@@ -162,24 +185,40 @@ def stated_known(module, name, values):
 F4 = np.dtype("f4")
 
 
-@pytest.mark.parametrize("content", [
-    pickle.dumps({"a": np.array([print, None], object)}, protocol=4),
-    pickle.dumps({"a": np.zeros(2, [("x", "f4"), ("y", "O")])}, protocol=4),
-    pickle.dumps({"a": np.array(["text"])}, protocol=4),
-    pickle.dumps({"a": np.array(["2020"], "M8[D]")}, protocol=4),
-    pickle.dumps({"a": np.ones(2).view(Sub)}, protocol=4),
-    pickle.dumps({"a": np.ones(2, np.complex64)}, protocol=4),
-    state((2,), F4, bytes(4)), state((-1,), F4, bytes(4)), state((1,), F4, bytes(3)), state(3, F4, bytes(4)),
-    state((1,), "f4", bytes(4)), state((1,), F4, [0.0]), state(("1",), F4, bytes(4)), state((True,), F4, bytes(4)),
-    state((1 << 62, 4), F4, bytes(4)),
-    stated_known("collections", "OrderedDict", b"\x8c\x01aNs"),
-    stated_known("numpy", "ndarray", b"\x8c\x0c__setstate__Ns"),
-    raw("numpy", "ndarray", "a"), raw("numpy", "dtype", "O"), raw("numpy", "dtype", "V8"),
-    raw("numpy.core.multiarray", "_reconstruct", "a", "b", "c"),
-    b"", b"not a pickle", b"\x80\x04.", b"\x80\x09N.", pickle.dumps({"a": np.ones(9)}, protocol=4)[:-20],
-    b"\x80\x04\x96" + (1 << 60).to_bytes(8, "little") + b".",
-    b"\x80\x02c__builtin__\nbytes\nK\x04\x85R.",
-], ids=range(28))
+@pytest.mark.parametrize(
+    "content",
+    [
+        pickle.dumps({"a": np.array([print, None], object)}, protocol=4),
+        pickle.dumps({"a": np.zeros(2, [("x", "f4"), ("y", "O")])}, protocol=4),
+        pickle.dumps({"a": np.array(["text"])}, protocol=4),
+        pickle.dumps({"a": np.array(["2020"], "M8[D]")}, protocol=4),
+        pickle.dumps({"a": np.ones(2).view(Sub)}, protocol=4),
+        pickle.dumps({"a": np.ones(2, np.complex64)}, protocol=4),
+        state((2,), F4, bytes(4)),
+        state((-1,), F4, bytes(4)),
+        state((1,), F4, bytes(3)),
+        state(3, F4, bytes(4)),
+        state((1,), "f4", bytes(4)),
+        state((1,), F4, [0.0]),
+        state(("1",), F4, bytes(4)),
+        state((True,), F4, bytes(4)),
+        state((1 << 62, 4), F4, bytes(4)),
+        stated_known("collections", "OrderedDict", b"\x8c\x01aNs"),
+        stated_known("numpy", "ndarray", b"\x8c\x0c__setstate__Ns"),
+        raw("numpy", "ndarray", "a"),
+        raw("numpy", "dtype", "O"),
+        raw("numpy", "dtype", "V8"),
+        raw("numpy.core.multiarray", "_reconstruct", "a", "b", "c"),
+        b"",
+        b"not a pickle",
+        b"\x80\x04.",
+        b"\x80\x09N.",
+        pickle.dumps({"a": np.ones(9)}, protocol=4)[:-20],
+        b"\x80\x04\x96" + (1 << 60).to_bytes(8, "little") + b".",
+        b"\x80\x02c__builtin__\nbytes\nK\x04\x85R.",
+    ],
+    ids=range(28),
+)
 def test_what_is_no_plain_array_is_refused(tmp_path, content):
     known = dict(pickled.KNOWN)
     refused(tmp_path, content)
@@ -190,6 +229,7 @@ def test_an_array_without_content_is_refused(tmp_path):
     class Bare:
         def __reduce__(self):
             return np.core.multiarray._reconstruct, (np.ndarray, (0,), b"b")
+
     assert "'a' is no array" in refused(tmp_path, pickle.dumps({"a": Bare()}, protocol=4))
 
 

@@ -1,5 +1,6 @@
 """DeepLabV3+ from elsewhere: names map completely, files of other projects compute the same, what does not fit is
 refused."""
+
 import json
 import os
 import pickle
@@ -40,19 +41,31 @@ SMALL = dict(depth=18, num_classes=3, width=4, head_width=8, low_width=2, aux_wi
 NAMES = [f"class {i}" for i in range(3)]
 COLOURS = [[i, 0, 9] for i in range(3)]
 HALVES = (("depthwise.", "depthwise_conv."), ("pointwise.", "pointwise_conv."))
-AS_MMSEG = (("head.image_pool.", "decode_head.image_pool.1."), ("head.aspp.", "decode_head.aspp_modules."),
-            ("head.bottleneck.", "decode_head.bottleneck."), ("head.low.", "decode_head.c1_bottleneck."),
-            ("head.fuse.", "decode_head.sep_bottleneck."), ("head.classifier.", "decode_head.conv_seg."),
-            ("aux.project.", "auxiliary_head.convs.0."), ("aux.classifier.", "auxiliary_head.conv_seg."), *HALVES,
-            *((f"backbone.{kind}{i + 1}.", f"backbone.stem.{3 * i + k}.") for i in range(3)
-              for k, kind in enumerate(("conv", "bn"))))
+AS_MMSEG = (
+    ("head.image_pool.", "decode_head.image_pool.1."),
+    ("head.aspp.", "decode_head.aspp_modules."),
+    ("head.bottleneck.", "decode_head.bottleneck."),
+    ("head.low.", "decode_head.c1_bottleneck."),
+    ("head.fuse.", "decode_head.sep_bottleneck."),
+    ("head.classifier.", "decode_head.conv_seg."),
+    ("aux.project.", "auxiliary_head.convs.0."),
+    ("aux.classifier.", "auxiliary_head.conv_seg."),
+    *HALVES,
+    *(
+        (f"backbone.{kind}{i + 1}.", f"backbone.stem.{3 * i + k}.")
+        for i in range(3)
+        for k, kind in enumerate(("conv", "bn"))
+    ),
+)
 
 
 def small(**more):
     """Canonical tensors of a small net."""
     rng = np.random.default_rng(7)
-    return {name: rng.uniform(0.1, 1, shape).astype(np.float32)
-            for name, shape in spec.shapes(spec.Arch(**{**SMALL, **more})).items()}
+    return {
+        name: rng.uniform(0.1, 1, shape).astype(np.float32)
+        for name, shape in spec.shapes(spec.Arch(**{**SMALL, **more})).items()
+    }
 
 
 def as_mmseg(tensors):
@@ -100,25 +113,28 @@ def test_names_map_completely(which, expected):
     assert names.detect(ours) == "canonical"
 
 
-@pytest.mark.parametrize("old, origin, new", [
-    ("backbone.stem.3.weight", "mmseg", "backbone.conv2.weight"),
-    ("backbone.stem.7.running_var", "mmseg", "backbone.bn3.running_var"),
-    ("backbone.layer3.0.downsample.1.bias", "mmseg", "backbone.layer3.0.downsample.1.bias"),
-    ("backbone.bn1.bias", "mmseg", "backbone.bn1.bias"),
-    ("module.decode_head.aspp_modules.3.pointwise_conv.bn.bias", "mmseg", "head.aspp.3.pointwise.bn.bias"),
-    ("decode_head.sep_bottleneck.0.depthwise_conv.conv.weight", "mmseg", "head.fuse.0.depthwise.conv.weight"),
-    ("auxiliary_head.conv_seg.bias", "mmseg", "aux.classifier.bias"),
-    ("backbone.conv1_3._batch_norm._mean", "paddleseg", "backbone.bn3.running_mean"),
-    ("backbone.bb_2_5.conv0._conv.weight", "paddleseg", "backbone.layer3.5.conv1.weight"),
-    ("backbone.bb_1_0.short._batch_norm._variance", "paddleseg", "backbone.layer2.0.downsample.1.running_var"),
-    ("backbone.bb_1_0.short._conv.weight", "paddleseg", "backbone.layer2.0.downsample.0.weight"),
-    ("head.aspp.aspp_blocks.2.piontwise_conv._conv.bias", "paddleseg", "head.aspp.2.pointwise.conv.bias"),
-    ("head.aspp.global_avg_pool.1._conv.weight", "paddleseg", "head.image_pool.conv.weight"),
-    ("head.aspp.conv_bn_relu._conv.bias", "paddleseg", "head.bottleneck.conv.bias"),
-    ("head.decoder.conv_bn_relu3.depthwise_conv._batch_norm.bias", "paddleseg", "head.fuse.1.depthwise.bn.bias"),
-    ("head.decoder.conv_bn_relu1._conv.weight", "paddleseg", "head.low.conv.weight"),
-    ("head.decoder.conv.weight", "paddleseg", "head.classifier.weight"),
-])
+@pytest.mark.parametrize(
+    "old, origin, new",
+    [
+        ("backbone.stem.3.weight", "mmseg", "backbone.conv2.weight"),
+        ("backbone.stem.7.running_var", "mmseg", "backbone.bn3.running_var"),
+        ("backbone.layer3.0.downsample.1.bias", "mmseg", "backbone.layer3.0.downsample.1.bias"),
+        ("backbone.bn1.bias", "mmseg", "backbone.bn1.bias"),
+        ("module.decode_head.aspp_modules.3.pointwise_conv.bn.bias", "mmseg", "head.aspp.3.pointwise.bn.bias"),
+        ("decode_head.sep_bottleneck.0.depthwise_conv.conv.weight", "mmseg", "head.fuse.0.depthwise.conv.weight"),
+        ("auxiliary_head.conv_seg.bias", "mmseg", "aux.classifier.bias"),
+        ("backbone.conv1_3._batch_norm._mean", "paddleseg", "backbone.bn3.running_mean"),
+        ("backbone.bb_2_5.conv0._conv.weight", "paddleseg", "backbone.layer3.5.conv1.weight"),
+        ("backbone.bb_1_0.short._batch_norm._variance", "paddleseg", "backbone.layer2.0.downsample.1.running_var"),
+        ("backbone.bb_1_0.short._conv.weight", "paddleseg", "backbone.layer2.0.downsample.0.weight"),
+        ("head.aspp.aspp_blocks.2.piontwise_conv._conv.bias", "paddleseg", "head.aspp.2.pointwise.conv.bias"),
+        ("head.aspp.global_avg_pool.1._conv.weight", "paddleseg", "head.image_pool.conv.weight"),
+        ("head.aspp.conv_bn_relu._conv.bias", "paddleseg", "head.bottleneck.conv.bias"),
+        ("head.decoder.conv_bn_relu3.depthwise_conv._batch_norm.bias", "paddleseg", "head.fuse.1.depthwise.bn.bias"),
+        ("head.decoder.conv_bn_relu1._conv.weight", "paddleseg", "head.low.conv.weight"),
+        ("head.decoder.conv.weight", "paddleseg", "head.classifier.weight"),
+    ],
+)
 def test_single_names(old, origin, new):
     assert names.canonical_name(old, origin) == new
 
@@ -154,10 +170,13 @@ def test_a_file_of_paddleseg_computes_the_same(tmp_path, capsys):
     assert "note: PaddleSeg's nets want pixels with another mean" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("meta", [
-    dict(CLASSES=tuple(NAMES), PALETTE=COLOURS, epoch=3, config="text"),            # mmsegmentation 0.x
-    dict(dataset_meta=dict(classes=tuple(NAMES), palette=COLOURS), seed=1, cfg="text"),  # and 1.x
-])
+@pytest.mark.parametrize(
+    "meta",
+    [
+        dict(CLASSES=tuple(NAMES), PALETTE=COLOURS, epoch=3, config="text"),  # mmsegmentation 0.x
+        dict(dataset_meta=dict(classes=tuple(NAMES), palette=COLOURS), seed=1, cfg="text"),  # and 1.x
+    ],
+)
 def test_class_names_and_colours_come_along(tmp_path, meta):
     ours = small()
     tensors, metadata = converted(tmp_path, {"meta": meta, "state_dict": as_mmseg(ours), "optimizer": {}})
@@ -165,9 +184,15 @@ def test_class_names_and_colours_come_along(tmp_path, meta):
     assert json.loads(metadata["classes"]) == NAMES and json.loads(metadata["palette"]) == COLOURS
 
 
-@pytest.mark.parametrize("wrap", [lambda state: state, lambda state: {"state_dict": state},
-                                  lambda state: {"state_dict": state, "meta": {"CLASSES": None, "PALETTE": 3}},
-                                  lambda state: {"state_dict": state, "meta": [1]}])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda state: state,
+        lambda state: {"state_dict": state},
+        lambda state: {"state_dict": state, "meta": {"CLASSES": None, "PALETTE": 3}},
+        lambda state: {"state_dict": state, "meta": [1]},
+    ],
+)
 def test_files_without_class_names(tmp_path, wrap):
     tensors, metadata = converted(tmp_path, wrap(as_mmseg(small())))
     assert tensors.keys() == small().keys() and "classes" not in metadata and "palette" not in metadata
@@ -235,49 +260,71 @@ def test_a_deployed_net_must_be_named_as_such(tmp_path, capsys):
 def test_what_no_tensor_shows_is_kept_where_it_is_told(tmp_path, capsys):
     told = ("-o", "output_stride=16", "-o", "multi_grid=[1,2]", "-o", "rates=[6,12,18]")
     _, metadata = converted(tmp_path, as_mmseg(small()), *told)
-    assert json.loads(metadata["arch"]) == {"variant": "mmseg", "stem": "deep", **SMALL, "output_stride": 16,
-                                            "multi_grid": [1, 2], "rates": [6, 12, 18]}
+    assert json.loads(metadata["arch"]) == {
+        "variant": "mmseg",
+        "stem": "deep",
+        **SMALL,
+        "output_stride": 16,
+        "multi_grid": [1, 2],
+        "rates": [6, 12, 18],
+    }
     assert "note: no tensor shows align_corners:" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("more, says", [
-    (("-o", "depth=50"), "does not fill the net"),
-    (("-o", "head_width=9"), "head.image_pool.conv.weight: (8, 32, 1, 1), the net wants (9, 32, 1, 1)"),
-    (("-o", "low_width=3"), "of another shape"),
-    (("-o", "aux_width=6"), "of another shape"),
-    (("-o", "num_classes=4"), "of another shape"),
-    (("-o", "stem=plain"), "backbone.conv2.weight"),
-    (("-o", "variant=paddleseg"), "of another shape"),
-    (("-o", "auxiliary=false"), "unexpected:\n    aux.project.conv.weight"),
-    (("-o", "output_stride=12"), "-o output_stride=12: expected one of 8, 16"),
-    (("-o", "rates=[6,12]"), "expected 3 values"),
-    (("-o", "multi_grid=[1,2,4]"), "multi_grid: one dilation for each of the 2 blocks"),
-    (("-o", "align_corners=1"), "expected true or false"),
-    (("-o", "non_local=true"), "for a deeplabv3plus give one of variant"),
-    (("--to", "torchvision"), "--to torchvision"),
-    (("--to", "paddle"), "--to paddle"),
-    (("--model", "tsm"), "no ResNet known here"),
-])
+@pytest.mark.parametrize(
+    "more, says",
+    [
+        (("-o", "depth=50"), "does not fill the net"),
+        (("-o", "head_width=9"), "head.image_pool.conv.weight: (8, 32, 1, 1), the net wants (9, 32, 1, 1)"),
+        (("-o", "low_width=3"), "of another shape"),
+        (("-o", "aux_width=6"), "of another shape"),
+        (("-o", "num_classes=4"), "of another shape"),
+        (("-o", "stem=plain"), "backbone.conv2.weight"),
+        (("-o", "variant=paddleseg"), "of another shape"),
+        (("-o", "auxiliary=false"), "unexpected:\n    aux.project.conv.weight"),
+        (("-o", "output_stride=12"), "-o output_stride=12: expected one of 8, 16"),
+        (("-o", "rates=[6,12]"), "expected 3 values"),
+        (("-o", "multi_grid=[1,2,4]"), "multi_grid: one dilation for each of the 2 blocks"),
+        (("-o", "align_corners=1"), "expected true or false"),
+        (("-o", "non_local=true"), "for a deeplabv3plus give one of variant"),
+        (("--to", "torchvision"), "--to torchvision"),
+        (("--to", "paddle"), "--to paddle"),
+        (("--model", "tsm"), "no ResNet known here"),
+    ],
+)
 def test_what_the_user_states_must_hold(tmp_path, capsys, more, says):
     assert says in refused(capsys, tmp_path, as_mmseg(small()), *more)
 
 
-@pytest.mark.parametrize("change, says", [
-    ({"decode_head.c1_bottleneck.conv.weight": None}, "no head.low.conv.weight of 4 dimensions"),
-    ({"decode_head.bottleneck.bn.bias": None}, "1 missing:\n    head.bottleneck.bn.bias"),
-    ({"decode_head.bottleneck.conv.weight": torch.zeros(8, 40, 1, 1)}, "(8, 40, 1, 1), the net wants (8, 40, 3, 3)"),
-    ({"decode_head.loss.weight": torch.zeros(3)}, "1 unexpected:\n    decode_head.loss.weight"),
-    ({"decode_head.conv_seg.bias": torch.zeros(3, dtype=torch.float64)}, "head.classifier.bias is float64"),
-    ({"backbone.layer2.1.conv1.weight": None}, "missing:\n    backbone.layer2.1.conv1.weight"),
-])
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        ({"decode_head.c1_bottleneck.conv.weight": None}, "no head.low.conv.weight of 4 dimensions"),
+        ({"decode_head.bottleneck.bn.bias": None}, "1 missing:\n    head.bottleneck.bn.bias"),
+        (
+            {"decode_head.bottleneck.conv.weight": torch.zeros(8, 40, 1, 1)},
+            "(8, 40, 1, 1), the net wants (8, 40, 3, 3)",
+        ),
+        ({"decode_head.loss.weight": torch.zeros(3)}, "1 unexpected:\n    decode_head.loss.weight"),
+        ({"decode_head.conv_seg.bias": torch.zeros(3, dtype=torch.float64)}, "head.classifier.bias is float64"),
+        ({"backbone.layer2.1.conv1.weight": None}, "missing:\n    backbone.layer2.1.conv1.weight"),
+    ],
+)
 def test_other_nets_are_refused(tmp_path, capsys, change, says):
     state = {**as_mmseg(small()), **change}
     assert says in refused(capsys, tmp_path, {name: tensor for name, tensor in state.items() if tensor is not None})
 
 
-@pytest.mark.parametrize("options", [dict(depth=50), dict(stem="plain"), dict(width=6),
-                                     dict(variant="paddleseg", auxiliary=False),
-                                     dict(variant="paddleseg", head_width=None, auxiliary=True)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(depth=50),
+        dict(stem="plain"),
+        dict(width=6),
+        dict(variant="paddleseg", auxiliary=False),
+        dict(variant="paddleseg", head_width=None, auxiliary=True),
+    ],
+)
 def test_a_canonical_file_stays_as_it_is(tmp_path, options):
     ours = small(**options)
     files.write(str(tmp_path / "in.safetensors"), ours)
@@ -301,8 +348,11 @@ def test_a_run_compares_what_was_told(tmp_path):
     weights, options = str(tmp_path / "out.safetensors"), dict(SMALL, rates=(6, 12, 18))
     found, _ = initial(spec.Arch(multi_grid=(1, 2), **options), weights=weights)
     assert all(np.array_equal(found[name], ours[name]) for name in ours)
-    with pytest.raises(UserError, match=r"is for model.multi_grid=\[1,2\], the recipe says \[\]; give "
-                                        r"-o model.multi_grid=\[1,2\]"):
+    with pytest.raises(
+        UserError,
+        match=r"is for model.multi_grid=\[1,2\], the recipe says \[\]; give "
+        r"-o model.multi_grid=\[1,2\]",
+    ):
         initial(spec.Arch(**options), weights=weights)
     with pytest.raises(UserError, match="is for model.head_width=8, the recipe says 16"):
         initial(spec.Arch(**{**options, "multi_grid": (1, 2), "head_width": 16}), weights=weights)

@@ -1,4 +1,5 @@
 """The ImageNet weights that DeepLabV3+ starts from, with small made-up files in place of the published ones."""
+
 import hashlib
 import io
 import os
@@ -20,7 +21,7 @@ from zoo.weights.match import match
 
 def backbone():
     """A small ResNet-18 with a deep stem by canonical names."""
-    return {name[len("backbone."):]: tensor for name, tensor in small().items() if name.startswith("backbone.")}
+    return {name[len("backbone.") :]: tensor for name, tensor in small().items() if name.startswith("backbone.")}
 
 
 def as_vd(tensors):
@@ -57,8 +58,9 @@ def published(kind):
     if kind == "vd":
         tensors = {**as_vd(backbone()), "out.weight": np.zeros((32, 1000), np.float32)}
         return packed({"resnet18/model.pdparams": pickle.dumps(tensors, 4)}), "resnet18_vd_ssld.tar.gz"
-    state = {name[len("backbone."):]: tensor for name, tensor in as_mmseg(small()).items()
-             if name.startswith("backbone.")}
+    state = {
+        name[len("backbone.") :]: tensor for name, tensor in as_mmseg(small()).items() if name.startswith("backbone.")
+    }
     buffer = io.BytesIO()
     torch.save({**state, "fc.weight": torch.zeros(1000, 32), "fc.bias": torch.zeros(1000)}, buffer)
     return buffer.getvalue(), f"resnet18_v1c-{hashlib.sha256(buffer.getvalue()).hexdigest()[:8]}.pth"
@@ -101,12 +103,24 @@ def test_a_file_is_fetched(offer, monkeypatch):
     urls = []
     monkeypatch.setattr(imagenet, "download", lambda url, path: (urls.append(url), Path(path).write_bytes(content)))
     imagenet.find(18, str(folder), kind)
-    assert urls == [{"deep": "https://download.openmmlab.com/pretrain/third_party/",
-                     "vd": "https://bj.bcebos.com/paddleseg/dygraph/"}[kind] + name]
+    assert urls == [
+        {
+            "deep": "https://download.openmmlab.com/pretrain/third_party/",
+            "vd": "https://bj.bcebos.com/paddleseg/dygraph/",
+        }[kind]
+        + name
+    ]
 
 
-@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content[:len(content) // 2],
-                                    lambda content: content[:-6] + bytes(3) + content[-3:], lambda content: b""])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:-1],
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:-6] + bytes(3) + content[-3:],
+        lambda content: b"",
+    ],
+)
 def test_a_damaged_file_is_named(offer, damage):
     kind, content, name, folder = offer
     (folder / name).write_bytes(damage(content))
@@ -115,10 +129,14 @@ def test_a_damaged_file_is_named(offer, damage):
     assert os.listdir(folder) == [name]
 
 
-@pytest.mark.parametrize("contents, says", [
-    ({"readme.txt": b"x"}, "holds 0 files"), ({"a.pdparams": b"", "b.pdparams": b""}, "holds 2 files"),
-    ({"a.pdparams": b"x"}, "a.pdparams in .*a.tar.gz is not read"),
-])
+@pytest.mark.parametrize(
+    "contents, says",
+    [
+        ({"readme.txt": b"x"}, "holds 0 files"),
+        ({"a.pdparams": b"", "b.pdparams": b""}, "holds 2 files"),
+        ({"a.pdparams": b"x"}, "a.pdparams in .*a.tar.gz is not read"),
+    ],
+)
 def test_archives_of_something_else(tmp_path, monkeypatch, contents, says):
     monkeypatch.setitem(imagenet.FILES, "vd", {18: "a.tar.gz"})
     (tmp_path / "a.tar.gz").write_bytes(packed(contents))
@@ -129,10 +147,16 @@ def test_archives_of_something_else(tmp_path, monkeypatch, contents, says):
 
 def test_a_plain_stem_takes_torchvisions_weights(tmp_path):
     tensors = {name: tensor for name, tensor in backbone().items() if not name.startswith(("conv", "bn"))}
-    stem = {name[len("backbone."):]: tensor for name, tensor in small(stem="plain").items()
-            if name.startswith(("backbone.conv", "backbone.bn"))}
-    files.write(str(tmp_path / "resnet18_imagenet.safetensors"),
-                {**tensors, **stem, "fc.weight": np.zeros((1000, 32), np.float32)}, {"origin": "a test"})
+    stem = {
+        name[len("backbone.") :]: tensor
+        for name, tensor in small(stem="plain").items()
+        if name.startswith(("backbone.conv", "backbone.bn"))
+    }
+    files.write(
+        str(tmp_path / "resnet18_imagenet.safetensors"),
+        {**tensors, **stem, "fc.weight": np.zeros((1000, 32), np.float32)},
+        {"origin": "a test"},
+    )
     arch = spec.Arch(stem="plain", pretrained="imagenet", **SMALL)
     found, origin = initial(arch, weights_dir=str(tmp_path))
     assert origin.startswith("a test") and np.array_equal(found["backbone.conv1.weight"], stem["conv1.weight"])
@@ -144,11 +168,14 @@ def test_a_plain_stem_takes_torchvisions_weights(tmp_path):
 @pytest.mark.parametrize("kind, names_of", [("deep", "mmseg_r50"), ("vd", "paddleseg_r50vd")])
 def test_names_of_full_backbones_map_completely(kind, names_of):
     origin = imagenet.SOURCES[kind].names
-    shapes = {name[len("backbone."):]: shape for name, shape in listed(names_of).items()
-              if name.startswith("backbone.")}
+    shapes = {
+        name[len("backbone.") :]: shape for name, shape in listed(names_of).items() if name.startswith("backbone.")
+    }
     ours = layouts.to_canonical({name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes.items()}, origin)
     net = spec.shapes(spec.Arch(variant="paddleseg" if kind == "vd" else "mmseg", num_classes=19))
-    report = match(imagenet.named(ours, net), {name: shape for name, shape in net.items() if not spec.not_pretrained(name)})
+    report = match(
+        imagenet.named(ours, net), {name: shape for name, shape in net.items() if not spec.not_pretrained(name)}
+    )
     assert report.complete, str(report)
 
 

@@ -1,5 +1,4 @@
 """IResNet in MindSpore. Names, options and arithmetic are those of spec.py."""
-from typing import Optional
 
 from mindspore import Tensor, nn
 
@@ -49,7 +48,7 @@ class Model(nn.Cell):
         self.fc = nn.Dense(arch.features, arch.embedding)
         self.features = norm(arch, arch.embedding)
 
-    def construct(self, image: Tensor, dropout: Optional[Tensor] = None) -> Tensor:
+    def construct(self, image: Tensor, dropout: Tensor | None = None) -> Tensor:
         x = self.prelu(self.bn1(self.conv1(image)))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         x = self.bn2(x).flatten(start_dim=1)

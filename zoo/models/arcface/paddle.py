@@ -1,5 +1,4 @@
 """IResNet in PaddlePaddle. Names, options and arithmetic are those of spec.py."""
-from typing import Optional
 
 import paddle
 from paddle import nn
@@ -50,7 +49,7 @@ class Model(nn.Layer):
         self.fc = nn.Linear(arch.features, arch.embedding)
         self.features = norm(arch, arch.embedding)
 
-    def forward(self, image: paddle.Tensor, dropout: Optional[paddle.Tensor] = None) -> paddle.Tensor:
+    def forward(self, image: paddle.Tensor, dropout: paddle.Tensor | None = None) -> paddle.Tensor:
         x = self.prelu(self.bn1(self.conv1(image)))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         x = self.bn2(x).flatten(1)

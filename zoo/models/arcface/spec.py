@@ -4,24 +4,33 @@ Canonical names are insightface's: conv1, bn1, prelu, bn2, fc, features and, in 
 prelu, conv2, bn3, downsample.{0,1}. Beside them stands head.weight, a row per class, which the objective holds and not
 the net.
 """
-from dataclasses import dataclass, replace
-from typing import Dict, Literal, Optional, Sequence, Tuple
 
-from data.batch import Field, DropoutMask
-from zoo.models.initializers import constant, kaiming_normal, Initializer, normal, uniform
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from data.batch import DropoutMask, Field
+from zoo.models.initializers import Initializer, constant, kaiming_normal, normal, uniform
 from zoo.models.resnet import spec as resnet
 
 TASK = "face"
 BLOCKS = {  # 101 and 152 are PLSC's, the others insightface's, 50 that of both; every block has two convolutions
-    18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 14, 3), 100: (3, 13, 30, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3),
-    200: (6, 26, 60, 6)}
+    18: (2, 2, 2, 2),
+    34: (3, 4, 6, 3),
+    50: (3, 4, 14, 3),
+    100: (3, 13, 30, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+    200: (6, 26, 60, 6),
+}
 PARAMETERS = {  # without the class matrix
     "insightface": {18: 24_025_600, 34: 34_139_328, 50: 43_590_848, 100: 65_156_160, 200: 118_833_920},
-    "plsc": {50: 43_584_985, 101: 54_215_650, 152: 70_753_779}}
-SIZE = 112                       # of the aligned pictures that published nets are trained with
-HEAD = "head.weight"             # the class matrix
-SHARDS = {HEAD: 0}               # parameter -> the axis that is split over ranks
-KEEP_FP32 = ("fc", "features")   # modules that compute in 32 bits whatever the others do
+    "plsc": {50: 43_584_985, 101: 54_215_650, 152: 70_753_779},
+}
+SIZE = 112  # of the aligned pictures that published nets are trained with
+HEAD = "head.weight"  # the class matrix
+SHARDS = {HEAD: 0}  # parameter -> the axis that is split over ranks
+KEEP_FP32 = ("fc", "features")  # modules that compute in 32 bits whatever the others do
 NORM = ("weight", "bias", "running_mean", "running_var")
 
 
@@ -29,11 +38,11 @@ NORM = ("weight", "bias", "running_mean", "running_var")
 class Arch:
     depth: Literal[18, 34, 50, 100, 101, 152, 200] = 50
     variant: Literal["insightface", "plsc"] = "insightface"  # whose slopes, epsilon, dropout and initial weights
-    num_classes: Optional[int] = None   # None: as many as the data has
+    num_classes: int | None = None  # None: as many as the data has
     embedding: int = 512
-    width: int = 64                     # channels of the stem; the published nets have 64
-    size: Optional[int] = None          # side of the pictures in pixels; None: as the data has it, else 112
-    dropout: Optional[float] = None     # in front of fc; None: 0.4 for plsc, else 0
+    width: int = 64  # channels of the stem; the published nets have 64
+    size: int | None = None  # side of the pictures in pixels; None: as the data has it, else 112
+    dropout: float | None = None  # in front of fc; None: 0.4 for plsc, else 0
     decay: Literal["weights", "all"] = "all"  # weights: no decay on biases, normalisations and PReLUs
 
     def __post_init__(self):
@@ -63,7 +72,7 @@ class Arch:
         return 8 * self.width * (-(-(self.size or SIZE) // 16)) ** 2
 
 
-def stages(arch: Arch) -> Tuple[Tuple[int, int], ...]:
+def stages(arch: Arch) -> tuple[tuple[int, int], ...]:
     """(blocks, width) of layer1..layer4; the first block of each has stride 2."""
     return tuple((blocks, arch.width << number) for number, blocks in enumerate(BLOCKS[arch.depth]))
 
@@ -73,9 +82,9 @@ def slopes(arch: Arch, channels: int) -> int:
     return 1 if arch.is_plsc else channels
 
 
-def shapes(arch: Arch) -> Dict[str, Tuple[int, ...]]:
+def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
     """Every parameter and running statistic, by canonical name; num_classes must be known."""
-    found: Dict[str, Tuple[int, ...]] = {}
+    found: dict[str, tuple[int, ...]] = {}
 
     def conv(name: str, inputs: int, outputs: int, kernel: int) -> None:
         found[f"{name}.weight"] = (outputs, inputs, kernel, kernel)
@@ -113,8 +122,10 @@ def resolve(arch: Arch, fields: Sequence[Field], classes: int) -> Arch:
     """The architecture completed by what the data says. Raises ValueError naming the key."""
     height, width, _ = fields[0].shape
     if height != width or arch.size not in (None, height):
-        raise ValueError(f"size: the net wants square pictures{f' of {arch.size} pixels' if arch.size else ''}, the "
-                         f"data gives {height} x {width}")
+        raise ValueError(
+            f"size: the net wants square pictures{f' of {arch.size} pixels' if arch.size else ''}, the "
+            f"data gives {height} x {width}"
+        )
     return replace(arch, num_classes=arch.num_classes or classes, size=height)
 
 
@@ -123,7 +134,7 @@ def min_batch_size(arch: Arch) -> int:
     return 2
 
 
-def dropout_masks(arch: Arch) -> Tuple[DropoutMask, ...]:
+def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
     """The dropout mask in front of fc."""
     return (DropoutMask("dropout", (arch.features,), arch.rate),) if arch.rate else ()
 
@@ -139,10 +150,10 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
         return Initializer("ones") if name.endswith((".weight", ".running_var")) else Initializer("zeros")
     if arch.is_plsc:
         return Initializer("zeros") if name.endswith(".bias") else kaiming_normal(shape)
-    return uniform(arch.features ** -0.5) if name.startswith("fc.") else normal(0.1)
+    return uniform(arch.features**-0.5) if name.startswith("fc.") else normal(0.1)
 
 
-def lr_and_decay_scale(arch: Arch, name: str) -> Tuple[float, float]:
+def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
     """(learning-rate factor, weight-decay factor) of a parameter; a factor of 0 freezes it.
 
     insightface freezes the scale of the last normalisation at 1; its shift trains, and it uses batch statistics.

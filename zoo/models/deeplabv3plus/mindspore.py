@@ -1,5 +1,6 @@
 """DeepLabV3+ in MindSpore. Names, options and arithmetic are those of spec.py."""
-from typing import Optional, Sequence, Tuple
+
+from collections.abc import Sequence
 
 from mindspore import Tensor, nn, ops
 
@@ -18,8 +19,7 @@ class Model(nn.Cell):
         self.aux = AuxiliaryHead(arch) if arch.has_auxiliary else None
         self.align_corners = arch.align_corners
 
-    def construct(self, image: Tensor, dropout: Optional[Tensor] = None,
-                aux_dropout: Optional[Tensor] = None):
+    def construct(self, image: Tensor, dropout: Tensor | None = None, aux_dropout: Tensor | None = None):
         size = image.shape[2:]
         low, middle, high = self.backbone(image)
         logits = resize(self.head(low, high, dropout), size, self.align_corners)
@@ -53,7 +53,7 @@ class Backbone(nn.Cell):
             layers.append(nn.SequentialCell(*layer))
         self.layer1, self.layer2, self.layer3, self.layer4 = layers
 
-    def construct(self, x: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    def construct(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = ops.relu(self.bn1(self.conv1(x)))
         if self.is_deep:
             x = ops.relu(self.bn2(self.conv2(x)))
@@ -82,15 +82,18 @@ class Head(nn.Cell):
         self.is_mmseg, self.rate, self.align_corners = arch.variant == "mmseg", arch.dropout, arch.align_corners
         channels, wide, bias = arch.backbone.features, arch.head_channels, not self.is_mmseg
         self.image_pool = Unit(channels, wide, 1)
-        self.aspp = nn.CellList([Unit(channels, wide, 1, bias=bias)] + [
-            Separable(channels, wide, rate, self.is_mmseg) for rate in arch.rates])
+        self.aspp = nn.CellList(
+            [Unit(channels, wide, 1, bias=bias)]
+            + [Separable(channels, wide, rate, self.is_mmseg) for rate in arch.rates]
+        )
         self.bottleneck = Unit(5 * wide, wide, 3 if self.is_mmseg else 1, bias=bias)
         self.low = Unit(channels // 8, arch.low_width, 1, bias=bias)
-        self.fuse = nn.SequentialCell(Separable(wide + arch.low_width, wide, 1, self.is_mmseg),
-                                  Separable(wide, wide, 1, self.is_mmseg))
+        self.fuse = nn.SequentialCell(
+            Separable(wide + arch.low_width, wide, 1, self.is_mmseg), Separable(wide, wide, 1, self.is_mmseg)
+        )
         self.classifier = nn.Conv2d(wide, arch.num_classes, 1, 1, "pad", 0, has_bias=True)
 
-    def construct(self, low: Tensor, high: Tensor, dropout: Optional[Tensor]) -> Tensor:
+    def construct(self, low: Tensor, high: Tensor, dropout: Tensor | None) -> Tensor:
         pooled = self.image_pool(high.mean((2, 3), keep_dims=True)).broadcast_to((-1, -1) + high.shape[2:])
         branches = ()
         for branch in self.aspp:
@@ -115,18 +118,27 @@ class AuxiliaryHead(nn.Cell):
         self.project = Unit(arch.backbone.features // 2, arch.aux_width, 3)
         self.classifier = nn.Conv2d(arch.aux_width, arch.num_classes, 1, 1, "pad", 0, has_bias=True)
 
-    def construct(self, middle: Tensor, dropout: Optional[Tensor]) -> Tensor:
+    def construct(self, middle: Tensor, dropout: Tensor | None) -> Tensor:
         return self.classifier(drop(self.project(middle), dropout, self.rate))
 
 
 class Unit(nn.Cell):
     """Convolution of the same size, batch normalisation and, if wanted, ReLU."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, groups: int = 1, bias: bool = False,
-                 relu: bool = True):
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        dilation: int = 1,
+        groups: int = 1,
+        bias: bool = False,
+        relu: bool = True,
+    ):
         super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, kernel, 1, "pad", kernel // 2 * dilation, dilation, groups,
-                              has_bias=bias)
+        self.conv = nn.Conv2d(
+            inputs, outputs, kernel, 1, "pad", kernel // 2 * dilation, dilation, groups, has_bias=bias
+        )
         self.bn = nn.BatchNorm2d(outputs)
         self.relu = relu
 
@@ -152,7 +164,7 @@ def resize(x: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
     return ops.interpolate(x, tuple(size), mode="bilinear", align_corners=align_corners)
 
 
-def drop(x: Tensor, mask: Optional[Tensor], rate: float) -> Tensor:
+def drop(x: Tensor, mask: Tensor | None, rate: float) -> Tensor:
     """Dropout by a mask (N, C) of channels or (N, C, h, w) of elements; none in an evaluation."""
     if mask is None:
         return x

@@ -1,5 +1,6 @@
 """DeepLabV3+ in PaddlePaddle. Names, options and arithmetic are those of spec.py."""
-from typing import Optional, Sequence, Tuple
+
+from collections.abc import Sequence
 
 import paddle
 import paddle.nn.functional as F
@@ -20,8 +21,9 @@ class Model(nn.Layer):
         self.aux = AuxiliaryHead(arch) if arch.has_auxiliary else None
         self.align_corners = arch.align_corners
 
-    def forward(self, image: paddle.Tensor, dropout: Optional[paddle.Tensor] = None,
-                aux_dropout: Optional[paddle.Tensor] = None):
+    def forward(
+        self, image: paddle.Tensor, dropout: paddle.Tensor | None = None, aux_dropout: paddle.Tensor | None = None
+    ):
         size = image.shape[2:]
         low, middle, high = self.backbone(image)
         logits = resize(self.head(low, high, dropout), size, self.align_corners)
@@ -54,7 +56,7 @@ class Backbone(nn.Layer):
             layers.append(nn.Sequential(*layer))
         self.layer1, self.layer2, self.layer3, self.layer4 = layers
 
-    def forward(self, x: paddle.Tensor) -> Tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]:
+    def forward(self, x: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]:
         x = F.relu(self.bn1(self.conv1(x)))
         if self.is_deep:
             x = F.relu(self.bn2(self.conv2(x)))
@@ -83,15 +85,18 @@ class Head(nn.Layer):
         self.is_mmseg, self.rate, self.align_corners = arch.variant == "mmseg", arch.dropout, arch.align_corners
         channels, wide, bias = arch.backbone.features, arch.head_channels, not self.is_mmseg
         self.image_pool = Unit(channels, wide, 1)
-        self.aspp = nn.LayerList([Unit(channels, wide, 1, bias=bias)] + [
-            Separable(channels, wide, rate, self.is_mmseg) for rate in arch.rates])
+        self.aspp = nn.LayerList(
+            [Unit(channels, wide, 1, bias=bias)]
+            + [Separable(channels, wide, rate, self.is_mmseg) for rate in arch.rates]
+        )
         self.bottleneck = Unit(5 * wide, wide, 3 if self.is_mmseg else 1, bias=bias)
         self.low = Unit(channels // 8, arch.low_width, 1, bias=bias)
-        self.fuse = nn.Sequential(Separable(wide + arch.low_width, wide, 1, self.is_mmseg),
-                                  Separable(wide, wide, 1, self.is_mmseg))
+        self.fuse = nn.Sequential(
+            Separable(wide + arch.low_width, wide, 1, self.is_mmseg), Separable(wide, wide, 1, self.is_mmseg)
+        )
         self.classifier = nn.Conv2D(wide, arch.num_classes, 1)
 
-    def forward(self, low: paddle.Tensor, high: paddle.Tensor, dropout: Optional[paddle.Tensor]) -> paddle.Tensor:
+    def forward(self, low: paddle.Tensor, high: paddle.Tensor, dropout: paddle.Tensor | None) -> paddle.Tensor:
         pooled = self.image_pool(high.mean((2, 3), keepdim=True)).expand([-1, -1, *high.shape[2:]])
         branches = [branch(high) for branch in self.aspp]
         branches = [pooled] + branches if self.is_mmseg else branches + [pooled]
@@ -114,18 +119,27 @@ class AuxiliaryHead(nn.Layer):
         self.project = Unit(arch.backbone.features // 2, arch.aux_width, 3)
         self.classifier = nn.Conv2D(arch.aux_width, arch.num_classes, 1)
 
-    def forward(self, middle: paddle.Tensor, dropout: Optional[paddle.Tensor]) -> paddle.Tensor:
+    def forward(self, middle: paddle.Tensor, dropout: paddle.Tensor | None) -> paddle.Tensor:
         return self.classifier(drop(self.project(middle), dropout, self.rate))
 
 
 class Unit(nn.Layer):
     """Convolution of the same size, batch normalisation and, if wanted, ReLU."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, groups: int = 1, bias: bool = False,
-                 relu: bool = True):
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        dilation: int = 1,
+        groups: int = 1,
+        bias: bool = False,
+        relu: bool = True,
+    ):
         super().__init__()
-        self.conv = nn.Conv2D(inputs, outputs, kernel, 1, kernel // 2 * dilation, dilation, groups,
-                              bias_attr=None if bias else False)
+        self.conv = nn.Conv2D(
+            inputs, outputs, kernel, 1, kernel // 2 * dilation, dilation, groups, bias_attr=None if bias else False
+        )
         self.bn = nn.BatchNorm2D(outputs)
         self.relu = relu
 
@@ -151,7 +165,7 @@ def resize(x: paddle.Tensor, size: Sequence[int], align_corners: bool) -> paddle
     return F.interpolate(x, tuple(size), mode="bilinear", align_corners=align_corners)
 
 
-def drop(x: paddle.Tensor, mask: Optional[paddle.Tensor], rate: float) -> paddle.Tensor:
+def drop(x: paddle.Tensor, mask: paddle.Tensor | None, rate: float) -> paddle.Tensor:
     """Dropout by a mask (N, C) of channels or (N, C, h, w) of elements; none in an evaluation."""
     if mask is None:
         return x

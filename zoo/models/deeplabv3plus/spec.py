@@ -8,11 +8,13 @@ Canonical names: backbone.{conv1,bn1, ... layer1..4} as in the ResNet (a deep st
 head.{image_pool,aspp.0,bottleneck,low}.{conv,bn}; head.{aspp.1..3,fuse.0..1}.{depthwise,pointwise}.{conv,bn};
 head.classifier; aux.project.{conv,bn}, aux.classifier.
 """
-from dataclasses import dataclass, replace
-from typing import Dict, List, Literal, NamedTuple, Optional, Sequence, Tuple
 
-from data.batch import Field, DropoutMask
-from zoo.models.initializers import kaiming_normal, Initializer, normal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from data.batch import DropoutMask, Field
+from zoo.models.initializers import Initializer, kaiming_normal, normal
 from zoo.models.resnet import spec as resnet
 
 TASK = "segment"
@@ -25,22 +27,22 @@ NORM = ("weight", "bias", "running_mean", "running_var")
 class Arch:
     variant: Literal["mmseg", "paddleseg"] = "mmseg"
     depth: Literal[18, 50, 101] = 50
-    num_classes: Optional[int] = None    # None: as many as the data has
-    width: int = 64                      # channels behind the stem; the papers' nets have 64
+    num_classes: int | None = None  # None: as many as the data has
+    width: int = 64  # channels behind the stem; the papers' nets have 64
     stem: Literal["deep", "plain"] = "deep"  # deep: three 3x3 convolutions; plain: torchvision's 7x7
     output_stride: Literal[8, 16] = 8
-    multi_grid: Tuple[int, ...] = ()     # dilation of each block of layer4; (): as the variant has it
-    rates: Tuple[int, int, int] = (12, 24, 36)  # dilations of the pyramid
-    head_width: Optional[int] = None     # None: 512 (mmseg) or 256 (paddleseg)
-    low_width: int = 48                  # channels that the head takes from layer1
+    multi_grid: tuple[int, ...] = ()  # dilation of each block of layer4; (): as the variant has it
+    rates: tuple[int, int, int] = (12, 24, 36)  # dilations of the pyramid
+    head_width: int | None = None  # None: 512 (mmseg) or 256 (paddleseg)
+    low_width: int = 48  # channels that the head takes from layer1
     aux_width: int = 256
-    auxiliary: Optional[bool] = None     # a second, smaller head on layer3 while training; None: as the variant has it
-    dropout: float = 0.1                 # mmseg: of channels in front of the classifiers; paddleseg: of elements
-    align_corners: bool = False          # of every resize; true fits inputs of 8k + 1 pixels
+    auxiliary: bool | None = None  # a second, smaller head on layer3 while training; None: as the variant has it
+    dropout: float = 0.1  # mmseg: of channels in front of the classifiers; paddleseg: of elements
+    align_corners: bool = False  # of every resize; true fits inputs of 8k + 1 pixels
     decay: Literal["weights", "all"] = "all"  # all: weight decay on biases and normalisations too
-    zero_gamma: bool = True              # without pretrained weights: start each block as its shortcut
-    crop: Optional[Tuple[int, int]] = None  # height and width in training; None: as the data has it
-    pretrained: Optional[Literal["imagenet"]] = None
+    zero_gamma: bool = True  # without pretrained weights: start each block as its shortcut
+    crop: tuple[int, int] | None = None  # height and width in training; None: as the data has it
+    pretrained: Literal["imagenet"] | None = None
 
     def __post_init__(self):
         resnet.Arch(self.depth, self.num_classes, self.width)
@@ -77,7 +79,7 @@ class Arch:
         return self.variant == "paddleseg"
 
     @property
-    def stem_convolutions(self) -> Tuple[Tuple[int, int, int, int], ...]:
+    def stem_convolutions(self) -> tuple[tuple[int, int, int, int], ...]:
         """(inputs, outputs, kernel, stride) of the convolutions in front of the max pooling."""
         if self.stem == "plain":
             return ((3, self.width, 7, 2),)
@@ -87,16 +89,17 @@ class Arch:
 
 class Stage(NamedTuple):
     """One of layer1..layer4."""
-    width: int                  # of its 3x3 convolutions
-    stride: int                 # of its first block
-    dilations: Tuple[int, ...]  # of the blocks
+
+    width: int  # of its 3x3 convolutions
+    stride: int  # of its first block
+    dilations: tuple[int, ...]  # of the blocks
 
 
-def stages(arch: Arch) -> Tuple[Stage, ...]:
+def stages(arch: Arch) -> tuple[Stage, ...]:
     """mmseg lets the first block of a dilated layer keep half of its dilation; PaddleSeg does not, and multiplies the
     dilations of layer4 by 1, 2, 4."""
     full = {8: (1, 1, 2, 4), 16: (1, 1, 1, 2)}[arch.output_stride]
-    rows: List[Stage] = []
+    rows: list[Stage] = []
     for number, (blocks, dilation) in enumerate(zip(resnet.BLOCKS[arch.depth], full)):
         stride = 2 if number > 0 and dilation == 1 else 1
         dilations = (dilation,) * blocks
@@ -117,9 +120,9 @@ def features(arch: Arch, side: int) -> int:
     return side
 
 
-def shapes(arch: Arch) -> Dict[str, Tuple[int, ...]]:
+def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
     """Every parameter and running statistic, by canonical name; num_classes must be known."""
-    found: Dict[str, Tuple[int, ...]] = {}
+    found: dict[str, tuple[int, ...]] = {}
     bias = arch.variant == "paddleseg"  # in front of the head's normalisations
 
     def norm(name: str, channels: int) -> None:
@@ -144,8 +147,9 @@ def shapes(arch: Arch) -> Dict[str, Tuple[int, ...]]:
     for number, (inputs, outputs, kernel, _) in enumerate(arch.stem_convolutions, 1):
         found[f"backbone.conv{number}.weight"] = (outputs, inputs, kernel, kernel)
         norm(f"backbone.bn{number}", outputs)
-    found.update((f"backbone.{name}", shape) for name, shape in resnet.shapes(arch.backbone).items()
-                 if name.startswith("layer"))
+    found.update(
+        (f"backbone.{name}", shape) for name, shape in resnet.shapes(arch.backbone).items() if name.startswith("layer")
+    )
     channels, wide = arch.backbone.features, arch.head_channels
     unit("head.image_pool", channels, wide, 1, False)
     unit("head.aspp.0", channels, wide, 1)
@@ -173,7 +177,7 @@ def min_batch_size(arch: Arch) -> int:
     return 2
 
 
-def dropout_masks(arch: Arch) -> Tuple[DropoutMask, ...]:
+def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
     if arch.dropout == 0:
         return ()
     if arch.variant == "paddleseg":
@@ -192,15 +196,18 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
     if arch.zero_gamma and resnet.ends_block(arch.backbone, name):
         return Initializer("zeros")
     if len(shape) < 4:
-        return Initializer("ones") if name.endswith("running_var") or is_norm(name) and name.endswith(".weight") \
+        return (
+            Initializer("ones")
+            if name.endswith("running_var") or is_norm(name) and name.endswith(".weight")
             else Initializer("zeros")
+        )
     if arch.variant == "paddleseg":
         inputs = shape[0] if ".depthwise." in name else shape[1]
         return normal((2 / (inputs * shape[2] * shape[3])) ** 0.5)
     return normal(0.01) if is_head(name) else kaiming_normal(shape)
 
 
-def lr_and_decay_scale(arch: Arch, name: str) -> Tuple[float, float]:
+def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
     """(learning-rate factor, weight-decay factor) of a parameter."""
     return 1.0, 0.0 if arch.decay == "weights" and (is_norm(name) or name.endswith(".bias")) else 1.0
 

@@ -1,5 +1,6 @@
 """DeepLabV3+ in PyTorch. Names, options and arithmetic are those of spec.py."""
-from typing import Optional, Sequence, Tuple
+
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +21,9 @@ class Model(nn.Module):
         self.aux = AuxiliaryHead(arch) if arch.has_auxiliary else None
         self.align_corners = arch.align_corners
 
-    def forward(self, image: torch.Tensor, dropout: Optional[torch.Tensor] = None,
-                aux_dropout: Optional[torch.Tensor] = None):
+    def forward(
+        self, image: torch.Tensor, dropout: torch.Tensor | None = None, aux_dropout: torch.Tensor | None = None
+    ):
         size = image.shape[2:]
         low, middle, high = self.backbone(image)
         logits = resize(self.head(low, high, dropout), size, self.align_corners)
@@ -54,7 +56,7 @@ class Backbone(nn.Module):
             layers.append(nn.Sequential(*layer))
         self.layer1, self.layer2, self.layer3, self.layer4 = layers
 
-    def forward(self, x: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         x = F.relu(self.bn1(self.conv1(x)), inplace=True)
         if self.is_deep:
             x = F.relu(self.bn2(self.conv2(x)), inplace=True)
@@ -83,15 +85,18 @@ class Head(nn.Module):
         self.is_mmseg, self.rate, self.align_corners = arch.variant == "mmseg", arch.dropout, arch.align_corners
         channels, wide, bias = arch.backbone.features, arch.head_channels, not self.is_mmseg
         self.image_pool = Unit(channels, wide, 1)
-        self.aspp = nn.ModuleList([Unit(channels, wide, 1, bias=bias)] + [
-            Separable(channels, wide, rate, self.is_mmseg) for rate in arch.rates])
+        self.aspp = nn.ModuleList(
+            [Unit(channels, wide, 1, bias=bias)]
+            + [Separable(channels, wide, rate, self.is_mmseg) for rate in arch.rates]
+        )
         self.bottleneck = Unit(5 * wide, wide, 3 if self.is_mmseg else 1, bias=bias)
         self.low = Unit(channels // 8, arch.low_width, 1, bias=bias)
-        self.fuse = nn.Sequential(Separable(wide + arch.low_width, wide, 1, self.is_mmseg),
-                                  Separable(wide, wide, 1, self.is_mmseg))
+        self.fuse = nn.Sequential(
+            Separable(wide + arch.low_width, wide, 1, self.is_mmseg), Separable(wide, wide, 1, self.is_mmseg)
+        )
         self.classifier = nn.Conv2d(wide, arch.num_classes, 1)
 
-    def forward(self, low: torch.Tensor, high: torch.Tensor, dropout: Optional[torch.Tensor]) -> torch.Tensor:
+    def forward(self, low: torch.Tensor, high: torch.Tensor, dropout: torch.Tensor | None) -> torch.Tensor:
         pooled = self.image_pool(high.mean((2, 3), keepdim=True)).expand(-1, -1, *high.shape[2:])
         branches = [branch(high) for branch in self.aspp]
         branches = [pooled] + branches if self.is_mmseg else branches + [pooled]
@@ -114,15 +119,23 @@ class AuxiliaryHead(nn.Module):
         self.project = Unit(arch.backbone.features // 2, arch.aux_width, 3)
         self.classifier = nn.Conv2d(arch.aux_width, arch.num_classes, 1)
 
-    def forward(self, middle: torch.Tensor, dropout: Optional[torch.Tensor]) -> torch.Tensor:
+    def forward(self, middle: torch.Tensor, dropout: torch.Tensor | None) -> torch.Tensor:
         return self.classifier(drop(self.project(middle), dropout, self.rate))
 
 
 class Unit(nn.Module):
     """Convolution of the same size, batch normalisation and, if wanted, ReLU."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, groups: int = 1, bias: bool = False,
-                 relu: bool = True):
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        dilation: int = 1,
+        groups: int = 1,
+        bias: bool = False,
+        relu: bool = True,
+    ):
         super().__init__()
         self.conv = nn.Conv2d(inputs, outputs, kernel, 1, kernel // 2 * dilation, dilation, groups, bias)
         self.bn = nn.BatchNorm2d(outputs)
@@ -150,7 +163,7 @@ def resize(x: torch.Tensor, size: Sequence[int], align_corners: bool) -> torch.T
     return F.interpolate(x, tuple(size), mode="bilinear", align_corners=align_corners)
 
 
-def drop(x: torch.Tensor, mask: Optional[torch.Tensor], rate: float) -> torch.Tensor:
+def drop(x: torch.Tensor, mask: torch.Tensor | None, rate: float) -> torch.Tensor:
     """Dropout by a mask (N, C) of channels or (N, C, h, w) of elements; none in an evaluation."""
     if mask is None:
         return x

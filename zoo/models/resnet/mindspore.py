@@ -1,4 +1,5 @@
 """ResNet v1.5 in MindSpore. Names, options and arithmetic are those of spec.py."""
+
 from mindspore import Tensor, nn, ops
 
 from zoo.models.resnet.spec import Arch, stages
@@ -6,6 +7,7 @@ from zoo.models.resnet.spec import Arch, stages
 
 class BasicBlock(nn.Cell):
     """Two 3x3 convolutions (ResNet-18 and -34), the first with the stride and the dilation."""
+
     expansion = 1
 
     def __init__(self, inputs: int, width: int, stride: int, dilation: int):
@@ -26,6 +28,7 @@ class BasicBlock(nn.Cell):
 
 class Bottleneck(nn.Cell):
     """1x1 down, 3x3 with the stride (v1.5), 1x1 up to four times the width."""
+
     expansion = 4
 
     def __init__(self, inputs: int, width: int, stride: int, dilation: int):

@@ -1,4 +1,5 @@
 """ResNet v1.5 in PaddlePaddle. Names, options and arithmetic are those of spec.py."""
+
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
@@ -8,6 +9,7 @@ from zoo.models.resnet.spec import Arch, stages
 
 class BasicBlock(nn.Layer):
     """Two 3x3 convolutions (ResNet-18 and -34), the first with the stride and the dilation."""
+
     expansion = 1
 
     def __init__(self, inputs: int, width: int, stride: int, dilation: int):
@@ -28,6 +30,7 @@ class BasicBlock(nn.Layer):
 
 class Bottleneck(nn.Layer):
     """1x1 down, 3x3 with the stride (v1.5), 1x1 up to four times the width."""
+
     expansion = 4
 
     def __init__(self, inputs: int, width: int, stride: int, dilation: int):

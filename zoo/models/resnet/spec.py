@@ -2,11 +2,13 @@
 
 Canonical names are torchvision's: conv1, bn1, layer{1..4}.{block}.conv{1..3} / .bn{1..3} / .downsample.{0,1}, fc.
 """
-from dataclasses import dataclass, replace
-from typing import Dict, Literal, Optional, Sequence, Tuple
 
-from data.batch import Field, DropoutMask
-from zoo.models.initializers import kaiming_normal, Initializer, uniform
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from data.batch import DropoutMask, Field
+from zoo.models.initializers import Initializer, kaiming_normal, uniform
 
 TASK = "classify"
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
@@ -16,12 +18,12 @@ PARAMETERS = {18: 11_689_512, 34: 21_797_672, 50: 25_557_032, 101: 44_549_160, 1
 @dataclass(frozen=True)
 class Arch:
     depth: Literal[18, 34, 50, 101, 152] = 50
-    num_classes: Optional[int] = None   # None: as many as the data has
-    width: int = 64                     # channels of the stem; the paper's nets have 64
-    dilate: Tuple[bool, bool, bool] = (False, False, False)  # layer2..4: dilation in place of the stride
+    num_classes: int | None = None  # None: as many as the data has
+    width: int = 64  # channels of the stem; the paper's nets have 64
+    dilate: tuple[bool, bool, bool] = (False, False, False)  # layer2..4: dilation in place of the stride
     decay: Literal["weights", "all"] = "weights"  # all: weight decay on biases and normalisations too, as torchvision
-    zero_gamma: bool = False            # start each block as its shortcut: the scale of its last normalisation is 0
-    pretrained: Optional[Literal["imagenet"]] = None
+    zero_gamma: bool = False  # start each block as its shortcut: the scale of its last normalisation is 0
+    pretrained: Literal["imagenet"] | None = None
 
     def __post_init__(self):
         if self.width < 1:
@@ -39,7 +41,7 @@ class Arch:
         return 8 * self.width * self.expansion
 
 
-def stages(arch: Arch) -> Tuple[Tuple[int, int, int, int, int], ...]:
+def stages(arch: Arch) -> tuple[tuple[int, int, int, int, int], ...]:
     """(blocks, width, stride, dilation of the first block, dilation of the others) of layer1..layer4."""
     rows, dilation = [], 1
     for stage, blocks in enumerate(BLOCKS[arch.depth]):
@@ -50,9 +52,9 @@ def stages(arch: Arch) -> Tuple[Tuple[int, int, int, int, int], ...]:
     return tuple(rows)
 
 
-def shapes(arch: Arch) -> Dict[str, Tuple[int, ...]]:
+def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
     """Every parameter and running statistic, by canonical name; num_classes must be known."""
-    found: Dict[str, Tuple[int, ...]] = {}
+    found: dict[str, tuple[int, ...]] = {}
 
     def layer(conv: str, norm: str, inputs: int, outputs: int, kernel: int) -> None:
         found[f"{conv}.weight"] = (outputs, inputs, kernel, kernel)
@@ -84,7 +86,7 @@ def min_batch_size(arch: Arch) -> int:
     return 1
 
 
-def dropout_masks(arch: Arch) -> Tuple[DropoutMask, ...]:
+def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
     return ()
 
 
@@ -101,7 +103,7 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
     return Initializer("zeros")
 
 
-def lr_and_decay_scale(arch: Arch, name: str) -> Tuple[float, float]:
+def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
     """(learning-rate factor, weight-decay factor) of a parameter; a factor of 0 freezes it."""
     return 1.0, 0.0 if arch.decay == "weights" and (is_norm(name) or name.endswith(".bias")) else 1.0
 

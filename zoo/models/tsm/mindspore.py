@@ -1,10 +1,9 @@
 """Temporal Shift Module on ResNet in MindSpore. Names, options and arithmetic are those of spec.py."""
-from typing import Optional
 
 from mindspore import Tensor, nn, ops
 
 from zoo.models.resnet import mindspore as resnet
-from zoo.models.tsm.spec import Arch, NON_LOCAL_BLOCKS, shifts
+from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, Arch, shifts
 
 
 def temporal_shift(x: Tensor, segments: int, div: int = 8, direction: str = "future") -> Tensor:
@@ -26,8 +25,8 @@ def temporal_shift(x: Tensor, segments: int, div: int = 8, direction: str = "fut
 def _shifted(x, segments, fold, future_first):
     if fold == 0:
         return x
-    clips = x.reshape((-1, segments) + x.shape[1:])                              # (N, T, C, H, W)
-    a, b, rest = clips[:, :, :fold], clips[:, :, fold:2 * fold], clips[:, :, 2 * fold:]
+    clips = x.reshape((-1, segments) + x.shape[1:])  # (N, T, C, H, W)
+    a, b, rest = clips[:, :, :fold], clips[:, :, fold : 2 * fold], clips[:, :, 2 * fold :]
     moved = (_from_next(a), _from_last(b)) if future_first else (_from_last(a), _from_next(b))
     if 2 * fold < x.shape[1]:  # an empty part is an error here
         moved = moved + (rest,)
@@ -69,11 +68,11 @@ class NonLocal(nn.Cell):
         self.max_pool = nn.MaxPool2d(2, 2)  # space alone: a frame at a time
 
     def construct(self, x: Tensor, segments: int) -> Tensor:
-        clips = x.reshape((-1, segments) + x.shape[1:]).swapaxes(1, 2)           # (N, C, T, H, W)
+        clips = x.reshape((-1, segments) + x.shape[1:]).swapaxes(1, 2)  # (N, C, T, H, W)
         query = self.theta(clips).reshape(clips.shape[0], clips.shape[1] // 2, -1).swapaxes(1, 2)  # (N, THW, C/2)
-        key = self.pooled(self.phi(clips))                                       # (N, C/2, THW/4)
+        key = self.pooled(self.phi(clips))  # (N, C/2, THW/4)
         value = self.pooled(self.g(clips)).swapaxes(1, 2)
-        mixed = ops.matmul(ops.softmax(ops.matmul(query, key), -1), value)       # (N, THW, C/2)
+        mixed = ops.matmul(ops.softmax(ops.matmul(query, key), -1), value)  # (N, THW, C/2)
         mixed = mixed.swapaxes(1, 2).reshape((clips.shape[0], -1) + clips.shape[2:])
         return (self.bn(self.out(mixed)) + clips).swapaxes(1, 2).reshape(x.shape)
 
@@ -95,7 +94,7 @@ class Model(resnet.Model):
                     stage = getattr(self, f"layer{layer}")
                     stage[block].nl = NonLocal(arch.backbone.width * 2 ** (layer - 1) * arch.backbone.expansion)
 
-    def construct(self, video: Tensor, dropout: Optional[Tensor] = None) -> Tensor:
+    def construct(self, video: Tensor, dropout: Tensor | None = None) -> Tensor:
         segments = video.shape[1]
         x = self.stem(video.reshape((-1,) + video.shape[2:]))
         for number, layer in enumerate((self.layer1, self.layer2, self.layer3, self.layer4)):
@@ -103,7 +102,7 @@ class Model(resnet.Model):
                 x, segments = temporal_pool(x, segments), segments // 2
             for block, shifted in zip(layer, self.shifts[number]):
                 x = self.block(block, x, segments, shifted)
-        x = x.mean((2, 3)).reshape(-1, segments, self.fc.in_channels)            # (N, T', features)
+        x = x.mean((2, 3)).reshape(-1, segments, self.fc.in_channels)  # (N, T', features)
         if dropout is not None:
             x = x * (dropout / (1 - self.arch.dropout))
         return self.fc(x).mean(1)

@@ -1,12 +1,11 @@
 """Temporal Shift Module on ResNet in PaddlePaddle. Names, options and arithmetic are those of spec.py."""
-from typing import Optional
 
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
 from zoo.models.resnet import paddle as resnet
-from zoo.models.tsm.spec import Arch, NON_LOCAL_BLOCKS, shifts
+from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, Arch, shifts
 
 
 def temporal_shift(x: paddle.Tensor, segments: int, div: int = 8, direction: str = "future") -> paddle.Tensor:
@@ -47,15 +46,15 @@ class _Shift(paddle.autograd.PyLayer):
 def _shifted(x, segments, fold, future_first):
     if fold == 0:
         return x.clone()
-    clips = x.reshape((-1, segments, *x.shape[1:]))                              # (N, T, C, H, W)
+    clips = x.reshape((-1, segments, *x.shape[1:]))  # (N, T, C, H, W)
     # A frame of zeros at either end: so no slice is ever empty, which Paddle does not take everywhere.
-    edge = paddle.zeros_like(clips[:, :1, :2 * fold])
-    padded = paddle.concat([edge, clips[:, :, :2 * fold], edge], 1)              # (N, T+2, 2f, H, W)
+    edge = paddle.zeros_like(clips[:, :1, : 2 * fold])
+    padded = paddle.concat([edge, clips[:, :, : 2 * fold], edge], 1)  # (N, T+2, 2f, H, W)
     following, previous = slice(2, None), slice(None, -2)
     first, second = (following, previous) if future_first else (previous, following)
     parts = [padded[:, first, :fold], padded[:, second, fold:]]
     if 2 * fold < x.shape[1]:
-        parts.append(clips[:, :, 2 * fold:])
+        parts.append(clips[:, :, 2 * fold :])
     return paddle.concat(parts, 2).reshape(x.shape)
 
 
@@ -81,10 +80,10 @@ class NonLocal(nn.Layer):
 
     def forward(self, x: paddle.Tensor, segments: int) -> paddle.Tensor:
         clips = x.reshape((-1, segments, *x.shape[1:])).transpose((0, 2, 1, 3, 4))  # (N, C, T, H, W)
-        query = self.theta(clips).flatten(2).transpose((0, 2, 1))                # (N, THW, C/2)
-        key = F.max_pool3d(self.phi(clips), (1, 2, 2)).flatten(2)                # (N, C/2, THW/4)
+        query = self.theta(clips).flatten(2).transpose((0, 2, 1))  # (N, THW, C/2)
+        key = F.max_pool3d(self.phi(clips), (1, 2, 2)).flatten(2)  # (N, C/2, THW/4)
         value = F.max_pool3d(self.g(clips), (1, 2, 2)).flatten(2).transpose((0, 2, 1))
-        mixed = F.softmax(query @ key, -1) @ value                               # (N, THW, C/2)
+        mixed = F.softmax(query @ key, -1) @ value  # (N, THW, C/2)
         mixed = mixed.transpose((0, 2, 1)).reshape((clips.shape[0], -1, *clips.shape[2:]))
         return (self.bn(self.out(mixed)) + clips).transpose((0, 2, 1, 3, 4)).flatten(0, 1)
 
@@ -102,7 +101,7 @@ class Model(resnet.Model):
                     stage = getattr(self, f"layer{layer}")
                     stage[block].nl = NonLocal(arch.backbone.width * 2 ** (layer - 1) * arch.backbone.expansion)
 
-    def forward(self, video: paddle.Tensor, dropout: Optional[paddle.Tensor] = None) -> paddle.Tensor:
+    def forward(self, video: paddle.Tensor, dropout: paddle.Tensor | None = None) -> paddle.Tensor:
         segments = video.shape[1]
         x = self.stem(video.flatten(0, 1))
         for number, layer in enumerate((self.layer1, self.layer2, self.layer3, self.layer4)):
@@ -110,7 +109,7 @@ class Model(resnet.Model):
                 x, segments = temporal_pool(x, segments), segments // 2
             for block, shifted in zip(layer, self.shifts[number]):
                 x = self.block(block, x, segments, shifted)
-        x = x.mean((2, 3)).reshape((-1, segments, x.shape[1]))                   # (N, T', features)
+        x = x.mean((2, 3)).reshape((-1, segments, x.shape[1]))  # (N, T', features)
         if dropout is not None:
             x = x * (dropout.astype(x.dtype) / (1 - self.arch.dropout))
         return self.fc(x).mean(1)

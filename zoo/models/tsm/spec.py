@@ -3,15 +3,17 @@
 Canonical names are those of the ResNet; a non-local block adds layer{2,3}.{block}.nl.{theta,phi,g,out,bn}.
 Where upstreams differ, mit-han-lab/temporal-shift-module is followed.
 """
-from dataclasses import dataclass, replace
-from typing import Dict, Literal, Optional, Sequence, Tuple
 
-from data.batch import Field, DropoutMask
-from zoo.models.resnet import spec as resnet
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from data.batch import DropoutMask, Field
 from zoo.models.initializers import Initializer, normal, uniform
+from zoo.models.resnet import spec as resnet
 
 TASK = "classify"
-PARAMETERS = {50: 24_327_632}      # 400 classes
+PARAMETERS = {50: 24_327_632}  # 400 classes
 PARAMETERS_NON_LOCAL = {50: 31_686_096}
 NON_LOCAL_BLOCKS = {2: (0, 2), 3: (0, 2, 4)}  # layer -> blocks that end in a non-local block
 
@@ -19,18 +21,18 @@ NON_LOCAL_BLOCKS = {2: (0, 2), 3: (0, 2, 4)}  # layer -> blocks that end in a no
 @dataclass(frozen=True)
 class Arch:
     depth: Literal[18, 34, 50, 101, 152] = 50
-    num_classes: Optional[int] = None   # None: as many as the data has
-    segments: Optional[int] = None      # T, frames per clip; None: as many as the data has
+    num_classes: int | None = None  # None: as many as the data has
+    segments: int | None = None  # T, frames per clip; None: as many as the data has
     shift_place: Literal["blockres", "block", "none"] = "blockres"
-    shift_div: int = 8                  # 1 / shift_div of the channels moves each way
+    shift_div: int = 8  # 1 / shift_div of the channels moves each way
     shift_direction: Literal["future", "past"] = "future"  # where the first fold looks; PaddleVideo's nets: past
-    temporal_pool: bool = False         # halve T in front of layer2
+    temporal_pool: bool = False  # halve T in front of layer2
     non_local: bool = False
     dropout: float = 0.5
-    partial_bn: bool = False            # freeze every 2-D batch normalisation but the first
-    fc_lr5: bool = True                 # the classifier learns 5 (bias: 10) times faster
-    width: int = 64                     # channels of the stem; the paper's nets have 64
-    pretrained: Optional[Literal["imagenet"]] = None
+    partial_bn: bool = False  # freeze every 2-D batch normalisation but the first
+    fc_lr5: bool = True  # the classifier learns 5 (bias: 10) times faster
+    width: int = 64  # channels of the stem; the paper's nets have 64
+    pretrained: Literal["imagenet"] | None = None
 
     def __post_init__(self):
         resnet.Arch(self.depth, self.num_classes, self.width)
@@ -54,7 +56,7 @@ class Arch:
         return self.backbone.features
 
 
-def shifts(arch: Arch) -> Tuple[Tuple[bool, ...], ...]:
+def shifts(arch: Arch) -> tuple[tuple[bool, ...], ...]:
     """Whether a block of layer1..layer4 shifts: all of them, but every second one where layer3 has 23 blocks or more.
 
     The rule of the second block holds for `blockres` alone.
@@ -64,7 +66,7 @@ def shifts(arch: Arch) -> Tuple[Tuple[bool, ...], ...]:
     return tuple(tuple(arch.shift_place != "none" and i % every == 0 for i in range(count)) for count in blocks)
 
 
-def shapes(arch: Arch) -> Dict[str, Tuple[int, ...]]:
+def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
     """Every parameter and running statistic, by canonical name; num_classes must be known."""
     found = resnet.shapes(arch.backbone)
     for layer, blocks in NON_LOCAL_BLOCKS.items() if arch.non_local else ():
@@ -74,8 +76,9 @@ def shapes(arch: Arch) -> Dict[str, Tuple[int, ...]]:
             for part in ("theta", "phi", "g"):
                 found.update({f"{name}.{part}.weight": (half, channels, 1, 1, 1), f"{name}.{part}.bias": (half,)})
             found.update({f"{name}.out.weight": (channels, half, 1, 1, 1), f"{name}.out.bias": (channels,)})
-            found.update((f"{name}.bn.{part}", (channels,))
-                         for part in ("weight", "bias", "running_mean", "running_var"))
+            found.update(
+                (f"{name}.bn.{part}", (channels,)) for part in ("weight", "bias", "running_mean", "running_var")
+            )
     return found
 
 
@@ -92,7 +95,7 @@ def min_batch_size(arch: Arch) -> int:
     return 1
 
 
-def dropout_masks(arch: Arch) -> Tuple[DropoutMask, ...]:
+def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
     """The dropout mask of the head: one per frame, after the temporal pool."""
     if arch.dropout == 0:
         return ()
@@ -110,7 +113,7 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
         fan_in = shape[1] if len(shape) > 1 else 2 * shape[0]
         if name.endswith("out.bias"):
             fan_in = shape[0] // 2
-        return uniform(fan_in ** -0.5)
+        return uniform(fan_in**-0.5)
     return resnet.initializer(arch.backbone, name, shape)
 
 
@@ -124,7 +127,7 @@ def not_pretrained(name: str) -> bool:
     return is_head(name) or ".nl." in name
 
 
-def lr_and_decay_scale(arch: Arch, name: str) -> Tuple[float, float]:
+def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
     """(learning-rate factor, weight-decay factor) of a parameter; a factor of 0 freezes it."""
     if resnet.is_norm(name):
         first_or_3d = name.startswith("bn1.") or ".nl." in name

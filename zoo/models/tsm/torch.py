@@ -1,12 +1,11 @@
 """Temporal Shift Module on ResNet in PyTorch. Names, options and arithmetic are those of spec.py."""
-from typing import Optional
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from zoo.models.resnet import torch as resnet
-from zoo.models.tsm.spec import Arch, NON_LOCAL_BLOCKS, shifts
+from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, Arch, shifts
 
 
 def temporal_shift(x: torch.Tensor, segments: int, div: int = 8, direction: str = "future") -> torch.Tensor:
@@ -54,7 +53,7 @@ def _shifted(x, segments, fold, future_first):
     moved[:, -1, from_next] = 0
     moved[:, 1:, from_last] = clips[:, :-1, from_last]
     moved[:, 0, from_last] = 0
-    moved[:, :, 2 * fold:] = clips[:, :, 2 * fold:]
+    moved[:, :, 2 * fold :] = clips[:, :, 2 * fold :]
     return out
 
 
@@ -79,11 +78,11 @@ class NonLocal(nn.Module):
         self.bn = nn.BatchNorm3d(channels)
 
     def forward(self, x: torch.Tensor, segments: int) -> torch.Tensor:
-        clips = x.unflatten(0, (-1, segments)).transpose(1, 2)                   # (N, C, T, H, W)
-        query = self.theta(clips).flatten(2).transpose(1, 2)                     # (N, THW, C/2)
-        key = F.max_pool3d(self.phi(clips), (1, 2, 2)).flatten(2)                # (N, C/2, THW/4)
+        clips = x.unflatten(0, (-1, segments)).transpose(1, 2)  # (N, C, T, H, W)
+        query = self.theta(clips).flatten(2).transpose(1, 2)  # (N, THW, C/2)
+        key = F.max_pool3d(self.phi(clips), (1, 2, 2)).flatten(2)  # (N, C/2, THW/4)
         value = F.max_pool3d(self.g(clips), (1, 2, 2)).flatten(2).transpose(1, 2)
-        mixed = (query @ key).softmax(-1) @ value                                # (N, THW, C/2)
+        mixed = (query @ key).softmax(-1) @ value  # (N, THW, C/2)
         mixed = mixed.transpose(1, 2).reshape(clips.shape[0], -1, *clips.shape[2:])
         return (self.bn(self.out(mixed)) + clips).transpose(1, 2).flatten(0, 1)
 
@@ -101,7 +100,7 @@ class Model(resnet.Model):
                     stage = getattr(self, f"layer{layer}")
                     stage[block].nl = NonLocal(arch.backbone.width * 2 ** (layer - 1) * arch.backbone.expansion)
 
-    def forward(self, video: torch.Tensor, dropout: Optional[torch.Tensor] = None) -> torch.Tensor:
+    def forward(self, video: torch.Tensor, dropout: torch.Tensor | None = None) -> torch.Tensor:
         segments = video.shape[1]
         x = self.stem(video.flatten(0, 1))
         for number, layer in enumerate((self.layer1, self.layer2, self.layer3, self.layer4)):
@@ -109,7 +108,7 @@ class Model(resnet.Model):
                 x, segments = temporal_pool(x, segments), segments // 2
             for block, shifted in zip(layer, self.shifts[number]):
                 x = self.block(block, x, segments, shifted)
-        x = x.mean((2, 3)).unflatten(0, (-1, segments))                          # (N, T', features)
+        x = x.mean((2, 3)).unflatten(0, (-1, segments))  # (N, T', features)
         if dropout is not None:
             x = x * (dropout / (1 - self.arch.dropout))
         return self.fc(x).mean(1)

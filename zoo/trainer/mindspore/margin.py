@@ -3,7 +3,8 @@
 No rank ever holds the whole class matrix or its logits. The backward pass is written out: the exact transpose of the
 forward one, which it follows at once, so that no matrix of logits is kept for it. All in fp32.
 """
-from typing import Dict, List, Sequence, Tuple
+
+from collections.abc import Sequence
 
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
@@ -17,6 +18,7 @@ EPS = 1e-12  # of a vector's length
 
 class Margin(nn.Cell):
     """Objective: embeddings (N, d), `label` (N,). Owns the class matrix, of which each rank holds some rows."""
+
     even = True
 
     def __init__(self, settings: face.Margin, arch, plan, world):
@@ -28,16 +30,16 @@ class Margin(nn.Cell):
         self.targets = ("row",) if settings.sample_rate == 1 else ("row", "index")
         self.by_transpose, self.transpose_by = ops.MatMul(transpose_b=True), ops.MatMul(transpose_a=True)
 
-    def count(self, batch: Dict[str, Tensor]) -> int:
+    def count(self, batch: dict[str, Tensor]) -> int:
         return len(batch["label"])
 
-    def begin(self, parts: Sequence[Dict[str, Tensor]], number: int) -> List[Dict[str, Tensor]]:
+    def begin(self, parts: Sequence[dict[str, Tensor]], number: int) -> list[dict[str, Tensor]]:
         """Fix the rows that update `number` uses; the parts with `row`: where the classes of all ranks' samples lie."""
         found = self.split.choose(ops.stack([gather(part["label"], self.ranks) for part in parts]), number)
         rows = found.pop("row")
         return [{**part, **found, "row": rows[i]} for i, part in enumerate(parts)]
 
-    def construct(self, x: Tensor, row: Tensor, index=None) -> Tuple[Tensor, Tensor, Tensor]:
+    def construct(self, x: Tensor, row: Tensor, index=None) -> tuple[Tensor, Tensor, Tensor]:
         """The sum of the losses of this rank's samples, its gradient by x, and that of all ranks' sum by the rows used.
 
         x: embeddings (N, d). row: (M,) of all ranks' M samples, where a sample's class lies among the K rows used
@@ -84,10 +86,10 @@ class Margin(nn.Cell):
 
     def local_rows(self, x: Tensor, count: int) -> Tensor:
         """This rank's `count` rows of those of all ranks."""
-        return x[self.rank * count:(self.rank + 1) * count]
+        return x[self.rank * count : (self.rank + 1) * count]
 
 
-def margin(cosine: Tensor, settings: face.Margin) -> Tuple[Tensor, Tensor]:
+def margin(cosine: Tensor, settings: face.Margin) -> tuple[Tensor, Tensor]:
     """The target's cosine with its margin, and its derivative, which stays finite where that of the angle is not."""
     m1, m2, m3 = settings.m1, settings.m2, settings.m3
     value, slope = cosine, ops.ones_like(cosine)

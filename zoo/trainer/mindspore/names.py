@@ -1,13 +1,17 @@
 """Canonical names to MindSpore parameters."""
-from typing import Dict
 
 from mindspore import Parameter, nn
 
-RENAMED = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var",
-           "w": "weight"}  # of a PReLU
+RENAMED = {
+    "gamma": "weight",
+    "beta": "bias",
+    "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+    "w": "weight",
+}  # of a PReLU
 
 
-def tensors(net: nn.Cell) -> Dict[str, Parameter]:
+def tensors(net: nn.Cell) -> dict[str, Parameter]:
     """Every parameter, then every running statistic, by canonical name; the tensors themselves, not copies."""
     named = {_canonical(name): parameter for name, parameter in net.parameters_and_names()}
     return dict(sorted(named.items(), key=lambda item: is_statistic(item[0])))  # stable

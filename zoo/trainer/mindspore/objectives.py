@@ -4,7 +4,6 @@ One that has a parameter of its own, split over ranks, names it in `shards`, and
 update before it. It writes out its gradients itself: `construct` gives the total and its gradients by the net's output
 and by the rows used.
 """
-from typing import Dict, Union
 
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
@@ -15,6 +14,7 @@ from zoo.trainer.mindspore.margin import Margin
 
 class CrossEntropy(nn.Cell):
     """zoo.tasks.classify.CrossEntropy: logits (N, K), `label` (N,)."""
+
     targets = ("label",)
     even = True
 
@@ -22,7 +22,7 @@ class CrossEntropy(nn.Cell):
         super().__init__()
         self.smoothing = settings.smoothing
 
-    def count(self, batch: Dict[str, Tensor]) -> int:
+    def count(self, batch: dict[str, Tensor]) -> int:
         return len(batch["label"])
 
     def construct(self, logits: Tensor, label: Tensor) -> Tensor:
@@ -36,6 +36,7 @@ class CrossEntropy(nn.Cell):
 
 class PixelCrossEntropy(nn.Cell):
     """zoo.tasks.segment.PixelCrossEntropy: several logits (N, K, H, W), `label` uint8 (N, H, W)."""
+
     targets = ("label",)
 
     def __init__(self, settings: segment.PixelCrossEntropy):
@@ -43,7 +44,7 @@ class PixelCrossEntropy(nn.Cell):
         self.even, self.aux_weight = settings.average == "all", settings.aux_weight
         self.kept, self.threshold = settings.kept, settings.threshold
 
-    def count(self, batch: Dict[str, Tensor]) -> Union[int, Tensor]:
+    def count(self, batch: dict[str, Tensor]) -> int | Tensor:
         return batch["label"].size if self.even else (batch["label"] != segment.IGNORE).astype(mstype.float32).sum()
 
     def construct(self, outputs, label: Tensor) -> Tensor:
@@ -79,7 +80,7 @@ class PixelCrossEntropy(nn.Cell):
         return ops.logical_and(valid, own < edge)
 
 
-def build(objective, arch=None, plan=None, world=None) -> Union[CrossEntropy, PixelCrossEntropy, Margin]:
+def build(objective, arch=None, plan=None, world=None) -> CrossEntropy | PixelCrossEntropy | Margin:
     """The implementation of a task's objective. arch, plan, world: for one that has parameters of its own."""
     if isinstance(objective, face.Margin):
         return Margin(objective, arch, plan, world)

@@ -2,7 +2,8 @@
 
 net: pixels as they travel -> the net's output in fp32. images: the batch's pixels, at each scale of an evaluation.
 """
-from typing import Callable, Optional, Sequence, Tuple, Union
+
+from collections.abc import Callable, Sequence
 
 from mindspore import Tensor, ops
 from mindspore import dtype as mstype
@@ -15,7 +16,7 @@ Forward = Callable[[Tensor], Tensor]
 class Scores:
     """zoo.tasks.classify.Scores."""
 
-    def __call__(self, net: Forward, images: Sequence[Tensor], size: Optional[Tuple[int, int]]) -> Tensor:
+    def __call__(self, net: Forward, images: Sequence[Tensor], size: tuple[int, int] | None) -> Tensor:
         return net(images[0])
 
 
@@ -25,8 +26,8 @@ class ClassMap:
     def __init__(self, settings: segment.ClassMap, arch):
         self.settings, self.align_corners = settings, arch.align_corners
 
-    def __call__(self, net: Forward, images: Sequence[Tensor], size: Optional[Tuple[int, int]]) -> Tensor:
-        passes = [(image, mirrored) for image in images for mirrored in (False, True)[:1 + self.settings.flip]]
+    def __call__(self, net: Forward, images: Sequence[Tensor], size: tuple[int, int] | None) -> Tensor:
+        passes = [(image, mirrored) for image in images for mirrored in (False, True)[: 1 + self.settings.flip]]
         total = 0
         for image, mirrored in passes:
             scores = self._scores(net, ops.flip(image, (2,)) if mirrored else image, size)
@@ -34,7 +35,7 @@ class ClassMap:
             total = scores if len(passes) == 1 else total + ops.softmax(scores, 1)
         return total.argmax(1).astype(mstype.uint8)
 
-    def _scores(self, net: Forward, image: Tensor, size: Optional[Tuple[int, int]]) -> Tensor:
+    def _scores(self, net: Forward, image: Tensor, size: tuple[int, int] | None) -> Tensor:
         """Logits (N, K, *size) of one pass, the mean of those of its windows."""
         parts = segment.windows(image.shape[1:3], self.settings)
         if len(parts) == 1:
@@ -58,12 +59,12 @@ class Embeddings:
     def __init__(self, settings: face.Embeddings):
         self.flip = settings.flip
 
-    def __call__(self, net: Forward, images: Sequence[Tensor], size: Optional[Tuple[int, int]]) -> Tensor:
+    def __call__(self, net: Forward, images: Sequence[Tensor], size: tuple[int, int] | None) -> Tensor:
         passes = (images[0], ops.flip(images[0], (2,))) if self.flip else (images[0],)
         return ops.stack([net(image) for image in passes], 1)
 
 
-def build(output, arch) -> Union[Scores, ClassMap, Embeddings]:
+def build(output, arch) -> Scores | ClassMap | Embeddings:
     """The implementation of a task's output for a net of this architecture."""
     if isinstance(output, face.Embeddings):
         return Embeddings(output)

@@ -1,5 +1,6 @@
 """Several processes in MindSpore: gradients, batch statistics and running statistics over all ranks, in the graph."""
-from typing import Sequence
+
+from collections.abc import Sequence
 
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
@@ -28,7 +29,7 @@ class Mean(nn.Cell):
         return self.map(ops.partial(self.cut, row), tensors, self.starts, self.lengths)
 
     def cut(self, row, like, start, length):
-        return row[start:start + length].reshape(like.shape)
+        return row[start : start + length].reshape(like.shape)
 
 
 def flat(tensor: Tensor) -> Tensor:
@@ -46,7 +47,7 @@ def average(tensors: Sequence[Parameter], size: int) -> None:
     flat = ops.AllReduce()(Tensor(flat)).asnumpy() / np.float32(size)
     start = 0
     for tensor in tensors:
-        ops.assign(tensor, Tensor(flat[start:start + tensor.size].reshape(tensor.shape)))
+        ops.assign(tensor, Tensor(flat[start : start + tensor.size].reshape(tensor.shape)))
         start += tensor.size
 
 

@@ -1,4 +1,5 @@
 """The process by which MindSpore's workers find each other: scheduler PARENT. Ends with the process that started it."""
+
 import ctypes
 import os
 import signal

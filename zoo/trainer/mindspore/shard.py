@@ -1,9 +1,7 @@
 """This rank's rows of a parameter that is split over ranks, and those of them that an update uses."""
-from typing import Dict, Optional
 
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
-from mindspore import dtype as mstype
 from mindspore.common.initializer import initializer
 
 from zoo.trainer import sharding
@@ -27,7 +25,7 @@ class Shard(nn.Cell):
         (self.factor, self.decay), self.friction = plan.param_group(name), plan.momentum
         self.apply_momentum = ops.ApplyMomentum()
 
-    def choose(self, classes: Tensor, number: int) -> Dict[str, Tensor]:
+    def choose(self, classes: Tensor, number: int) -> dict[str, Tensor]:
         """The rows of update `number`. classes: int32, any shape, those of the update's samples on all ranks.
 
         row: where each class lies among the rows used here, -1 if it is another rank's; index, if not all are used.
@@ -44,7 +42,7 @@ class Shard(nn.Cell):
         row = np.where(local >= 0, np.searchsorted(chosen, local), -1)
         return {"row": Tensor(row.astype(np.int32)), "index": Tensor(chosen.astype(np.int32))}
 
-    def used(self, index: Optional[Tensor]) -> Tensor:
+    def used(self, index: Tensor | None) -> Tensor:
         return self.values if index is None else ops.gather(self.values, index, 0)
 
     def construct(self, lr, gradient, multiplier, index=None):

@@ -1,5 +1,6 @@
 """One update in MindSpore, as zoo/trainer/protocol.py states it."""
-from typing import Dict, Mapping, Optional, Sequence, Tuple
+
+from collections.abc import Mapping, Sequence
 
 import mindspore
 import numpy as np
@@ -17,7 +18,7 @@ from zoo.trainer.mindspore.world import World
 from zoo.trainer.protocol import Param, Plan
 
 DTYPES = {"fp16": mstype.float16, "bf16": mstype.bfloat16}
-DeviceBatch = Dict[str, Tensor]
+DeviceBatch = dict[str, Tensor]
 
 
 class Trainer:
@@ -32,11 +33,13 @@ class Trainer:
             parameter.name = name
             parameter.requires_grad = not is_statistic(name) and plan.param_group(name)[0] != 0
         self.trained = {name: tensor for name, tensor in self.named.items() if tensor.requires_grad}
-        self.velocities = {name: Parameter(initializer("zeros", tensor.shape), f"momentum/{name}", requires_grad=False)
-                           for name, tensor in self.trained.items()}
+        self.velocities = {
+            name: Parameter(initializer("zeros", tensor.shape), f"momentum/{name}", requires_grad=False)
+            for name, tensor in self.trained.items()
+        }
         self.scaler = Scaler(self.mode.compute == "fp16", plan.loss_scale)
         self.objective, self.output = build(objective, arch, plan, world), outputs.build(plan.output, arch)
-        self.shards: Dict[str, Shard] = getattr(self.objective, "shards", {})
+        self.shards: dict[str, Shard] = getattr(self.objective, "shards", {})
         self.named.update((name, shard.values) for name, shard in self.shards.items())
         self.params = tuple(self._param(name, tensor) for name, tensor in self.named.items())
         self.inputs = (plan.fields[0].name,) + plan.dropout_masks
@@ -51,19 +54,30 @@ class Trainer:
         mean = None
         if world.size > 1:
             mean = parallel.Mean(world.size, [tensor.shape for tensor in self.trained.values()], plan.fp16_allreduce)
-        self.gradient = Gradient(training, self.objective, len(self.inputs), self.prepare, self.scaler, weights,
-                                 world.size)
-        self.update = Update(weights, ParameterTuple(self.velocities.values()),
-                             [plan.param_group(name) for name in self.trained], plan.momentum, plan.clip_norm, self.scaler,
-                             mean, next(iter(self.shards.values()), None), plan.clip_sharded, world.size)
+        self.gradient = Gradient(
+            training, self.objective, len(self.inputs), self.prepare, self.scaler, weights, world.size
+        )
+        self.update = Update(
+            weights,
+            ParameterTuple(self.velocities.values()),
+            [plan.param_group(name) for name in self.trained],
+            plan.momentum,
+            plan.clip_norm,
+            self.scaler,
+            mean,
+            next(iter(self.shards.values()), None),
+            plan.clip_sharded,
+            world.size,
+        )
         self.single, self.add = Step(self.gradient, self.update), Add()
         self.predictor = Predictor(self.prepare, self.net)
 
     def to_device(self, batch: Batch) -> DeviceBatch:
-        return {name: Tensor(array.astype(np.int32) if array.dtype == np.int64 else array)
-                for name, array in batch.items()}
+        return {
+            name: Tensor(array.astype(np.int32) if array.dtype == np.int64 else array) for name, array in batch.items()
+        }
 
-    def step(self, parts: Sequence[DeviceBatch], lr: float, number: int = 0) -> Dict[str, Tensor]:
+    def step(self, parts: Sequence[DeviceBatch], lr: float, number: int = 0) -> dict[str, Tensor]:
         if self.shards:
             parts = self.objective.begin(parts, number)
         count = self._count(parts)
@@ -79,17 +93,17 @@ class Trainer:
             numbers = self.update(rate, parts[0].get("index"), loss, *gradient)
         return dict(zip(("loss", "grad_norm", "scale", "skipped", "consecutive_skips"), numbers))
 
-    def read(self, output: Mapping[str, Tensor]) -> Dict[str, float]:
+    def read(self, output: Mapping[str, Tensor]) -> dict[str, float]:
         return {name: float(value.asnumpy()) for name, value in output.items()}
 
-    def predict(self, device_batch: DeviceBatch, size: Optional[Tuple[int, int]] = None) -> np.ndarray:
+    def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
         return self.output(self.predictor, list(device_batch.values()), size).asnumpy()
 
     def sync_batch_stats(self) -> None:
         if self.size > 1:
             parallel.average([tensor for name, tensor in self.named.items() if is_statistic(name)], self.size)
 
-    def state_dict(self) -> Dict[str, np.ndarray]:
+    def state_dict(self) -> dict[str, np.ndarray]:
         split = {key for name in self.shards for key in (name, f"momentum/{name}")}
         arrays = {name: tensor.asnumpy() for name, tensor in self._state().items()}
         return {name: array if name in split else array.copy() for name, array in arrays.items()}
@@ -104,8 +118,11 @@ class Trainer:
                 ops.assign(state[name], given)
 
     def nonfinite_report(self) -> str:
-        found = [f"weight or statistic {name}" for name, tensor in self.named.items()
-                 if not np.isfinite(tensor.asnumpy()).all()]
+        found = [
+            f"weight or statistic {name}"
+            for name, tensor in self.named.items()
+            if not np.isfinite(tensor.asnumpy()).all()
+        ]
         return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
 
     def _count(self, parts: Sequence[DeviceBatch]) -> Tensor:
@@ -115,13 +132,13 @@ class Trainer:
             return scalar(self.size * count)
         return ops.maximum(parallel.total(count, self.size), scalar(1.0))
 
-    def _state(self) -> Dict[str, Parameter]:
+    def _state(self) -> dict[str, Parameter]:
         state = {**self.named, **{f"momentum/{name}": tensor for name, tensor in self.velocities.items()}}
         state.update((f"momentum/{name}", shard.momentum) for name, shard in self.shards.items())
         state.update((f"scaler/{name}", getattr(self.scaler, name)) for name in ("scale", "good", "skipped"))
         return state
 
-    def _fields(self, part: DeviceBatch) -> Tuple[Tensor, ...]:
+    def _fields(self, part: DeviceBatch) -> tuple[Tensor, ...]:
         return tuple(part[name] for name in self.inputs + self.objective.targets)
 
     def _share(self, net: nn.Cell) -> nn.Cell:

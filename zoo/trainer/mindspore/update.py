@@ -1,5 +1,6 @@
 """The update as MindSpore compiles it: cells for the gradient, for the step along it, and for both at once."""
-from typing import Callable, Optional, Sequence, Tuple
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
@@ -27,7 +28,7 @@ class Scaler(nn.Cell):
         self.skipped = Parameter(scalar(0.0), "scaler/skipped", requires_grad=False)
         self.consecutive_skips = Parameter(scalar(0.0), "scaler/consecutive_skips", requires_grad=False)
 
-    def construct(self, finite: Tensor) -> Tuple[Tensor, Tensor]:
+    def construct(self, finite: Tensor) -> tuple[Tensor, Tensor]:
         """Take note of one step; finite: 0-d bool. The new values of skipped and consecutive_skips."""
         bad = 1 - finite.astype(mstype.float32)
         skipped = self.skipped + bad
@@ -46,8 +47,16 @@ class Gradient(nn.Cell):
     """(count, fields) -> this part's share of the loss, and its gradient, a tensor per weight, times the loss scale and
     the number of ranks: the mean over ranks is then the sum of their shares. Last that of the objective's own rows."""
 
-    def __init__(self, forward: nn.Cell, objective: nn.Cell, inputs: int, prepare: Callable, scaler: Scaler,
-                 weights: ParameterTuple, ranks: int = 1):
+    def __init__(
+        self,
+        forward: nn.Cell,
+        objective: nn.Cell,
+        inputs: int,
+        prepare: Callable,
+        scaler: Scaler,
+        weights: ParameterTuple,
+        ranks: int = 1,
+    ):
         super().__init__()
         self.ranks = ranks
         self.forward, self.objective, self.inputs, self.prepare = forward, objective, inputs, prepare
@@ -58,8 +67,8 @@ class Gradient(nn.Cell):
     def share(self, count, fields):
         """fields: the net's inputs, then the objective's targets."""
         image = self.prepare(fields[0])
-        output = self.forward(image, *fields[1:self.inputs])
-        targets = fields[self.inputs:]
+        output = self.forward(image, *fields[1 : self.inputs])
+        targets = fields[self.inputs :]
         if not self.writes_out:
             share = self.objective(output, *targets) / count
             return share * self.scale * self.ranks, (share, ())
@@ -83,9 +92,19 @@ class Update(nn.Cell):
     gradient too, and theirs.
     """
 
-    def __init__(self, weights: ParameterTuple, velocities: ParameterTuple, param_groups: Sequence[Tuple[float, float]],
-                 momentum: float, clip_norm, scaler: Scaler, mean: Optional[nn.Cell] = None,
-                 shard: Optional[Shard] = None, clip_sharded: bool = True, ranks: int = 1):
+    def __init__(
+        self,
+        weights: ParameterTuple,
+        velocities: ParameterTuple,
+        param_groups: Sequence[tuple[float, float]],
+        momentum: float,
+        clip_norm,
+        scaler: Scaler,
+        mean: nn.Cell | None = None,
+        shard: Shard | None = None,
+        clip_sharded: bool = True,
+        ranks: int = 1,
+    ):
         super().__init__()
         self.mean = mean  # over ranks
         self.split, self.clip_sharded, self.ranks = shard, clip_sharded, ranks
@@ -115,8 +134,9 @@ class Update(nn.Cell):
         if self.clip_norm is not None:
             clipped = clipped / ops.maximum((norm if self.clip_sharded else whole) / self.clip_norm, scalar(1.0))
         if finite:
-            self.map(ops.partial(self.move, lr, clipped),
-                     self.weights, self.velocities, gradient, self.factors, self.decays)
+            self.map(
+                ops.partial(self.move, lr, clipped), self.weights, self.velocities, gradient, self.factors, self.decays
+            )
             if self.split is not None:
                 self.split(lr, own, clipped if self.clip_sharded else multiplier, index)
         skipped, consecutive_skips = self.scaler(finite)

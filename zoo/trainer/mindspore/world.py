@@ -1,4 +1,5 @@
 """This process's device, and the processes beside it."""
+
 import os
 import socket
 import subprocess
@@ -6,7 +7,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
 
 import mindspore
 import numpy as np
@@ -23,11 +23,12 @@ START = 60.0  # seconds that the scheduler may take
 @dataclass(frozen=True)
 class World:
     """This process among those of the run; their collectives go through MindSpore's own cluster."""
+
     rank: int
     size: int
-    kind: str    # cpu, cuda, npu
+    kind: str  # cpu, cuda, npu
     number: int
-    scheduler: Optional[subprocess.Popen] = None  # of MindSpore's cluster, which rank 0 has started
+    scheduler: subprocess.Popen | None = None  # of MindSpore's cluster, which rank 0 has started
 
     @property
     def device(self) -> str:
@@ -72,22 +73,27 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
     if launch.size > 1 and kind != "cpu" and _count(kind) > 1:  # else the launcher shows each its own device alone
         number = str(launch.local_rank)
     if kind != "cpu" and int(number or 0) >= _count(kind):
-        raise UserError(f"device: there is no {device} here ({TARGETS[kind]} devices that this MindSpore finds: "
-                        f"{_count(kind)}); use --device cpu")
+        raise UserError(
+            f"device: there is no {device} here ({TARGETS[kind]} devices that this MindSpore finds: "
+            f"{_count(kind)}); use --device cpu"
+        )
     mindspore.set_device(TARGETS[kind], int(number or 0))
     scheduler = _join(launch, port) if launch.size > 1 else None
     return World(launch.rank, launch.size, kind, int(number or 0), scheduler)
 
 
-def _join(launch: Launch, port: int) -> Optional[subprocess.Popen]:
+def _join(launch: Launch, port: int) -> subprocess.Popen | None:
     """Join MindSpore's cluster, whose scheduler rank 0 starts beside itself."""
     for name in [name for name in os.environ if name.startswith(("OMPI_", "PMIX_", "PRTE_", "PMI_"))]:
         del os.environ[name]  # else MindSpore looks for MPI's own libraries
     os.environ.update(MS_WORKER_NUM=str(launch.size), MS_SCHED_HOST=launch.address, MS_SCHED_PORT=str(port))
     scheduler = None
     if launch.rank == 0:
-        scheduler = subprocess.Popen([sys.executable, "-m", "zoo.trainer.mindspore.scheduler", str(os.getpid())],
-                                     cwd=ROOT, env={**os.environ, "MS_ROLE": "MS_SCHED"})
+        scheduler = subprocess.Popen(
+            [sys.executable, "-m", "zoo.trainer.mindspore.scheduler", str(os.getpid())],
+            cwd=ROOT,
+            env={**os.environ, "MS_ROLE": "MS_SCHED"},
+        )
     os.environ.update(MS_ROLE="MS_WORKER", MS_NODE_ID=str(launch.rank), MS_WORKER_IP=launch.here)
     _await_scheduler(launch.address, port)
     communication.init()

@@ -1,4 +1,5 @@
 """The common trainer interface in PaddlePaddle."""
+
 import contextlib
 import io
 import os

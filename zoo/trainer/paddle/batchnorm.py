@@ -3,6 +3,7 @@
 All three normalise by the biased variance of a batch, but the running variance of the others takes in the unbiased
 one. Paddle's does so in cuDNN alone; on a CPU it takes in the biased one.
 """
+
 import warnings
 
 import paddle
@@ -32,8 +33,16 @@ class _Unbiased:
         count = x.size // x.shape[1]
         mends = self.training and count > 1
         variance = self._variance * ((count - 1) / count) if mends else self._variance
-        x = F.batch_norm(x, self._mean, variance, self.weight, self.bias, training=self.training,
-                         momentum=self._momentum, epsilon=self._epsilon)
+        x = F.batch_norm(
+            x,
+            self._mean,
+            variance,
+            self.weight,
+            self.bias,
+            training=self.training,
+            momentum=self._momentum,
+            epsilon=self._epsilon,
+        )
         if mends:
             paddle.assign(variance * (count / (count - 1)), self._variance)
         return x

@@ -1,5 +1,6 @@
 """Layers that compute in fp32 while the others compute in 16 bits."""
-from typing import Sequence
+
+from collections.abc import Sequence
 
 import paddle
 from paddle import nn

@@ -4,7 +4,9 @@ No rank ever holds the whole class matrix or its logits. The backward pass is wr
 forward one, with a single matrix of logits' size, which all is done to in place, and no copy of the weights. All in
 fp32.
 """
-from typing import Any, Dict, List, Sequence, Tuple
+
+from collections.abc import Sequence
+from typing import Any
 
 import paddle
 import paddle.distributed as dist
@@ -20,6 +22,7 @@ CHUNK = 1 << 12  # rows of the weights, where a copy is needed
 
 class Margin:
     """Objective: embeddings (N, d), `label` (N,). Owns the class matrix, of which each rank holds some rows."""
+
     even = True
 
     def __init__(self, settings: face.Margin, arch, plan, world):
@@ -27,15 +30,15 @@ class Margin:
         self.shard = Shard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world)
         self.shards = {face.WEIGHT: self.shard}
 
-    def count(self, batch: Dict[str, paddle.Tensor]) -> int:
+    def count(self, batch: dict[str, paddle.Tensor]) -> int:
         return len(batch["label"])
 
-    def begin(self, parts: Sequence[Dict[str, paddle.Tensor]], number: int) -> List[Dict[str, paddle.Tensor]]:
+    def begin(self, parts: Sequence[dict[str, paddle.Tensor]], number: int) -> list[dict[str, paddle.Tensor]]:
         """Fix the rows that update `number` uses; the parts with `row`: where the classes of all ranks' samples lie."""
         rows = self.shard.choose(paddle.stack([gather(part["label"]) for part in parts]), number)
         return [{**part, "row": row} for part, row in zip(parts, rows)]
 
-    def total(self, output: paddle.Tensor, batch: Dict[str, paddle.Tensor]) -> paddle.Tensor:
+    def total(self, output: paddle.Tensor, batch: dict[str, paddle.Tensor]) -> paddle.Tensor:
         return _Loss.apply(output.astype("float32"), self.shard.used, batch["row"], self.settings)
 
 
@@ -83,7 +86,7 @@ class _Loss(PyLayer):
         to_units = _local_rows(reduce(paddle.matmul(each, weight)), len(x))
         to_weight = paddle.matmul(each, units, transpose_x=True)
         for first in range(0, len(weight), CHUNK):
-            part, rows, less = (tensor[first:first + CHUNK] for tensor in (to_weight, weight, inverse))  # views
+            part, rows, less = (tensor[first : first + CHUNK] for tensor in (to_weight, weight, inverse))  # views
             along = (part * rows).sum(1) * less * less
             part.subtract_(rows * along.unsqueeze(1))
         mine = _local_rows(units, len(x))
@@ -91,7 +94,7 @@ class _Loss(PyLayer):
         return to_x, to_weight, None
 
 
-def margin(cosine: paddle.Tensor, settings: face.Margin) -> Tuple[paddle.Tensor, paddle.Tensor]:
+def margin(cosine: paddle.Tensor, settings: face.Margin) -> tuple[paddle.Tensor, paddle.Tensor]:
     """The target's cosine with its margin, and its derivative, which stays finite where that of the angle is not."""
     m1, m2, m3 = settings.m1, settings.m2, settings.m3
     value, slope = cosine, paddle.ones_like(cosine)
@@ -127,4 +130,4 @@ def _row_sums(matrix: paddle.Tensor) -> paddle.Tensor:
 def _local_rows(x: paddle.Tensor, count: int) -> paddle.Tensor:
     """This rank's `count` rows of those of all ranks."""
     rank = dist.get_rank()
-    return x[rank * count:(rank + 1) * count]
+    return x[rank * count : (rank + 1) * count]

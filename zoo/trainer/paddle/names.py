@@ -3,7 +3,6 @@
 Paddle calls the running statistics _mean and _variance and counts them among the parameters, calls the weight of a
 PReLU _weight, and keeps that of a Linear as (features, classes).
 """
-from typing import Dict, Set
 
 import numpy as np
 import paddle
@@ -18,7 +17,7 @@ def canonical(native: str) -> str:
     return f"{module}.{RENAMED[last]}" if last in RENAMED else native
 
 
-def tensors(net: nn.Layer) -> Dict[str, paddle.Tensor]:
+def tensors(net: nn.Layer) -> dict[str, paddle.Tensor]:
     """Every parameter, then every running statistic, by canonical name; the tensors themselves, not copies."""
     named = {canonical(native): tensor for native, tensor in net.named_parameters()}
     return dict(sorted(named.items(), key=lambda item: is_statistic(item[0])))  # stable: else the order of the net
@@ -28,7 +27,7 @@ def is_statistic(name: str) -> bool:
     return name.endswith(tuple(STATISTICS.values()))
 
 
-def transposed(net: nn.Layer) -> Set[str]:
+def transposed(net: nn.Layer) -> set[str]:
     """The names of the tensors whose canonical layout is the transpose of Paddle's."""
     return {f"{name}.weight" for name, layer in net.named_sublayers() if isinstance(layer, nn.Linear)}
 

@@ -5,7 +5,8 @@ losses. The trainer divides one by the other's sum over all parts and ranks, so 
 says that every rank counts as many, so that nobody need ask. One that has parameters of its own, split over ranks,
 names them in `shards`, and `begin` is called with all parts of an update before it.
 """
-from typing import Dict, Sequence, Union
+
+from collections.abc import Sequence
 
 import paddle
 import paddle.nn.functional as F
@@ -16,17 +17,19 @@ from zoo.trainer.paddle.margin import Margin
 
 class CrossEntropy:
     """zoo.tasks.classify.CrossEntropy: logits (N, K), `label` (N,)."""
+
     even = True
 
     def __init__(self, settings: classify.CrossEntropy):
         self.smoothing = settings.smoothing
 
-    def count(self, batch: Dict[str, paddle.Tensor]) -> int:
+    def count(self, batch: dict[str, paddle.Tensor]) -> int:
         return len(batch["label"])
 
-    def total(self, logits: paddle.Tensor, batch: Dict[str, paddle.Tensor]) -> paddle.Tensor:
-        return F.cross_entropy(logits.astype("float32"), batch["label"], reduction="sum",
-                               label_smoothing=self.smoothing)
+    def total(self, logits: paddle.Tensor, batch: dict[str, paddle.Tensor]) -> paddle.Tensor:
+        return F.cross_entropy(
+            logits.astype("float32"), batch["label"], reduction="sum", label_smoothing=self.smoothing
+        )
 
 
 class PixelCrossEntropy:
@@ -35,10 +38,10 @@ class PixelCrossEntropy:
     def __init__(self, settings: segment.PixelCrossEntropy):
         self.settings, self.even = settings, settings.average == "all"
 
-    def count(self, batch: Dict[str, paddle.Tensor]) -> Union[int, paddle.Tensor]:
+    def count(self, batch: dict[str, paddle.Tensor]) -> int | paddle.Tensor:
         return batch["label"].size if self.even else (batch["label"] != segment.IGNORE).sum()
 
-    def total(self, outputs: Sequence[paddle.Tensor], batch: Dict[str, paddle.Tensor]) -> paddle.Tensor:
+    def total(self, outputs: Sequence[paddle.Tensor], batch: dict[str, paddle.Tensor]) -> paddle.Tensor:
         labels, (first, *others) = batch["label"].astype("int64"), outputs
         losses = self._losses(first, labels)
         if self.settings.kept is not None:
@@ -49,8 +52,9 @@ class PixelCrossEntropy:
         return total
 
     def _losses(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-        losses = F.cross_entropy(logits.astype("float32"), labels.unsqueeze(1), ignore_index=segment.IGNORE,
-                                 reduction="none", axis=1)
+        losses = F.cross_entropy(
+            logits.astype("float32"), labels.unsqueeze(1), ignore_index=segment.IGNORE, reduction="none", axis=1
+        )
         return losses.squeeze(1)
 
     def _hard(self, losses: paddle.Tensor, valid: paddle.Tensor) -> paddle.Tensor:
@@ -65,7 +69,7 @@ class PixelCrossEntropy:
         return valid & (own < edge.clip(min=threshold))
 
 
-def build(objective, arch=None, plan=None, world=None) -> Union[CrossEntropy, PixelCrossEntropy, Margin]:
+def build(objective, arch=None, plan=None, world=None) -> CrossEntropy | PixelCrossEntropy | Margin:
     """The implementation of a task's objective. arch, plan, world: for one that has parameters of its own."""
     if isinstance(objective, face.Margin):
         return Margin(objective, arch, plan, world)

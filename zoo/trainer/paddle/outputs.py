@@ -2,7 +2,8 @@
 
 net: pixels as they travel -> the net's output in fp32. images: the batch's pixels, at each scale of an evaluation.
 """
-from typing import Callable, Optional, Sequence, Tuple, Union
+
+from collections.abc import Callable, Sequence
 
 import paddle
 import paddle.nn.functional as F
@@ -15,7 +16,7 @@ Forward = Callable[[paddle.Tensor], paddle.Tensor]
 class Scores:
     """zoo.tasks.classify.Scores."""
 
-    def __call__(self, net: Forward, images: Sequence[paddle.Tensor], size: Optional[Tuple[int, int]]) -> paddle.Tensor:
+    def __call__(self, net: Forward, images: Sequence[paddle.Tensor], size: tuple[int, int] | None) -> paddle.Tensor:
         return net(images[0])
 
 
@@ -25,8 +26,8 @@ class ClassMap:
     def __init__(self, settings: segment.ClassMap, arch):
         self.settings, self.align_corners = settings, arch.align_corners
 
-    def __call__(self, net: Forward, images: Sequence[paddle.Tensor], size: Optional[Tuple[int, int]]) -> paddle.Tensor:
-        passes = [(image, mirrored) for image in images for mirrored in (False, True)[:1 + self.settings.flip]]
+    def __call__(self, net: Forward, images: Sequence[paddle.Tensor], size: tuple[int, int] | None) -> paddle.Tensor:
+        passes = [(image, mirrored) for image in images for mirrored in (False, True)[: 1 + self.settings.flip]]
         total = 0  # Paddle mirrors no bytes on a CPU, hence the integers
         for image, mirrored in passes:
             scores = self._scores(net, paddle.flip(image.astype("int32"), 2) if mirrored else image, size)
@@ -34,7 +35,7 @@ class ClassMap:
             total = scores if len(passes) == 1 else total + F.softmax(scores, 1)
         return total.argmax(1).astype("uint8")
 
-    def _scores(self, net: Forward, image: paddle.Tensor, size: Optional[Tuple[int, int]]) -> paddle.Tensor:
+    def _scores(self, net: Forward, image: paddle.Tensor, size: tuple[int, int] | None) -> paddle.Tensor:
         """Logits (N, K, *size) of one pass, the mean of those of its windows."""
         parts = segment.windows(image.shape[1:3], self.settings)
         if len(parts) == 1:
@@ -58,14 +59,14 @@ class Embeddings:
     def __init__(self, settings: face.Embeddings):
         self.flip = settings.flip
 
-    def __call__(self, net: Forward, images: Sequence[paddle.Tensor], size: Optional[Tuple[int, int]]) -> paddle.Tensor:
+    def __call__(self, net: Forward, images: Sequence[paddle.Tensor], size: tuple[int, int] | None) -> paddle.Tensor:
         found = [net(images[0])]
         if self.flip:  # Paddle mirrors no bytes on a CPU, hence the integers
             found.append(net(paddle.flip(images[0].astype("int32"), 2)))
         return paddle.stack(found, 1)
 
 
-def build(output, arch) -> Union[Scores, ClassMap, Embeddings]:
+def build(output, arch) -> Scores | ClassMap | Embeddings:
     """The implementation of a task's output for a net of this architecture."""
     if isinstance(output, face.Embeddings):
         return Embeddings(output)

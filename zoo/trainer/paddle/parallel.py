@@ -1,5 +1,6 @@
 """Several processes in PaddlePaddle: gradients and running statistics over all ranks."""
-from typing import Callable, List
+
+from collections.abc import Callable
 
 import paddle
 import paddle.distributed as dist
@@ -18,7 +19,7 @@ class ForwardModule(nn.Layer):
 
 
 @paddle.no_grad()
-def average(tensors: List[paddle.Tensor]) -> None:
+def average(tensors: list[paddle.Tensor]) -> None:
     """Give every rank the mean over ranks, in place."""
     flat = paddle.concat([tensor.flatten() for tensor in tensors])
     dist.all_reduce(flat)
@@ -26,14 +27,14 @@ def average(tensors: List[paddle.Tensor]) -> None:
 
 
 @paddle.no_grad()
-def average_as_fp16(gradients: List[paddle.Tensor]) -> None:
+def average_as_fp16(gradients: list[paddle.Tensor]) -> None:
     """The mean over ranks in place, by way of fp16, after the backward pass."""
     flat = (paddle.concat([gradient.flatten() for gradient in gradients]) / dist.get_world_size()).astype("float16")
     dist.all_reduce(flat)
     _put_back(gradients, flat.astype("float32"))
 
 
-def _put_back(tensors: List[paddle.Tensor], flat: paddle.Tensor) -> None:
+def _put_back(tensors: list[paddle.Tensor], flat: paddle.Tensor) -> None:
     for tensor, part in zip(tensors, paddle.split(flat, [tensor.size for tensor in tensors])):
         paddle.assign(part.reshape(tensor.shape), tensor)
 

@@ -1,5 +1,4 @@
 """Dynamic loss scale. It lives on the host, where the decision to skip an update is taken."""
-from typing import Dict
 
 import numpy as np
 
@@ -26,7 +25,7 @@ class Scaler:
         elif self.good >= PATIENCE:
             self.scale, self.good = self.scale * GROWTH, 0.0
 
-    def state(self) -> Dict[str, np.ndarray]:
+    def state(self) -> dict[str, np.ndarray]:
         return {f"scaler/{name}": np.array(getattr(self, name), np.float32) for name in ("scale", "good", "skipped")}
 
     def load(self, name: str, value: np.ndarray) -> None:

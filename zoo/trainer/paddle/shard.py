@@ -1,5 +1,4 @@
 """This rank's rows of a parameter that is split over ranks, and those of them that an update uses."""
-from typing import List, Optional
 
 import numpy as np
 import paddle
@@ -20,7 +19,7 @@ class Shard:
         self.values = paddle.zeros((self.last - self.first, width))
         self.values.stop_gradient = rate < 1
         self.momentum = paddle.zeros_like(self.values)
-        self.index: Optional[paddle.Tensor] = None
+        self.index: paddle.Tensor | None = None
         self.used = self.values
 
     def choose(self, classes: paddle.Tensor, number: int) -> paddle.Tensor:
@@ -55,7 +54,7 @@ def gather(x: paddle.Tensor) -> paddle.Tensor:
     """The rows of all ranks, one rank's after the other's: (n, ...) -> (ranks * n, ...)."""
     if dist.get_world_size() == 1:
         return x
-    parts: List[paddle.Tensor] = []
+    parts: list[paddle.Tensor] = []
     dist.all_gather(parts, x)
     return paddle.concat(parts)
 

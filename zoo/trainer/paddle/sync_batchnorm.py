@@ -3,7 +3,8 @@
 There sums over samples are taken in float64 and all else is elementwise, so that the result does not depend on how the
 samples are spread over ranks. As in Paddle's own, the input is all that is kept for the backward pass.
 """
-from typing import Callable
+
+from collections.abc import Callable
 
 import paddle
 import paddle.distributed as dist
@@ -43,6 +44,7 @@ class Normalise(PyLayer):
 
         def normalised(part: paddle.Tensor) -> paddle.Tensor:
             return (part - _along(mean, x)) * _along(scale, x)
+
         by_bias = _sums(lambda part: part, gradient)
         by_weight = _sums(lambda slope, part: normalised(part) * slope, gradient, x)
         shift, tilt = (_along((total(each) / ctx.count).astype("float32"), x) for each in (by_bias, by_weight))
@@ -56,8 +58,10 @@ class Normalise(PyLayer):
 def _sums(function: Callable[..., paddle.Tensor], *tensors: paddle.Tensor) -> paddle.Tensor:
     """function(tensors), summed over all axes but the channels: float64 (C,)."""
     axes = [axis for axis in range(tensors[0].ndim) if axis != 1]
-    return sum(function(*(tensor[block] for tensor in tensors)).astype("float64").sum(axes)
-               for block in blocks(tensors[0].shape, CHUNK))
+    return sum(
+        function(*(tensor[block] for tensor in tensors)).astype("float64").sum(axes)
+        for block in blocks(tensors[0].shape, CHUNK)
+    )
 
 
 def _along(values: paddle.Tensor, x: paddle.Tensor) -> paddle.Tensor:

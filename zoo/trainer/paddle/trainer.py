@@ -1,7 +1,9 @@
 """One update in PaddlePaddle, as zoo/trainer/protocol.py states it."""
+
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any
 
 import numpy as np
 import paddle
@@ -9,7 +11,7 @@ from paddle import nn
 
 from data.batch import Batch, Field
 from data.errors import UserError
-from zoo.trainer.paddle import fp32, names, outputs, parallel, batchnorm, sync_batchnorm
+from zoo.trainer.paddle import batchnorm, fp32, names, outputs, parallel, sync_batchnorm
 from zoo.trainer.paddle.objectives import build
 from zoo.trainer.paddle.scaler import Scaler
 from zoo.trainer.paddle.shard import Shard
@@ -18,7 +20,7 @@ from zoo.trainer.paddle.world import World
 from zoo.trainer.protocol import Param, Plan
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
-DeviceBatch = Dict[str, paddle.Tensor]
+DeviceBatch = dict[str, paddle.Tensor]
 
 
 class Trainer:
@@ -27,7 +29,9 @@ class Trainer:
     def __init__(self, Model: type, arch, objective, plan: Plan, world: World):
         self.plan, self.mode, self.place, self.size = plan, plan.mode, world.place, world.size
         if plan.fp16_allreduce and world.size > 1 and world.name == "cpu":
-            raise UserError("train.fp16_allreduce: Paddle sums fp16 to infinity between processes on a CPU; leave it out")
+            raise UserError(
+                "train.fp16_allreduce: Paddle sums fp16 to infinity between processes on a CPU; leave it out"
+            )
         if plan.sync_bn and self.mode.compile and world.name == "cpu":
             raise UserError("train.sync_bn: to_static cannot compile it on a CPU; leave it or train.compile out")
         self.net = Model(arch)
@@ -44,7 +48,7 @@ class Trainer:
         self._constants = self._normalisation(plan.fields[0])
         self.named, self.transposed = names.tensors(self.net), names.transposed(self.net)
         self._freeze()
-        self.shards: Dict[str, Shard] = getattr(self.objective, "shards", {})
+        self.shards: dict[str, Shard] = getattr(self.objective, "shards", {})
         self.named.update((name, shard.values) for name, shard in self.shards.items())
         self.params = tuple(self._param(name, tensor) for name, tensor in self.named.items())
         if world.size > 1 and not plan.fp16_allreduce:  # after freezing: it looks at what is trained
@@ -56,7 +60,7 @@ class Trainer:
     def to_device(self, batch: Batch) -> DeviceBatch:
         return {name: paddle.to_tensor(array, place=self.place) for name, array in batch.items()}
 
-    def step(self, parts: Sequence[DeviceBatch], lr: float, number: int = 0) -> Dict[str, Any]:
+    def step(self, parts: Sequence[DeviceBatch], lr: float, number: int = 0) -> dict[str, Any]:
         self._train_mode()
         self.net.clear_gradients(set_to_zero=False)
         if self.shards:
@@ -66,7 +70,9 @@ class Trainer:
         for number, part in enumerate(parts, 1):
             with self._sums_over_ranks(number == len(parts)):
                 with self._autocast():
-                    output = self._outputs([self._prepare(part[self.input]), *(part[name] for name in self.plan.dropout_masks)])
+                    output = self._outputs(
+                        [self._prepare(part[self.input]), *(part[name] for name in self.plan.dropout_masks)]
+                    )
                 share = self.objective.total(output, part) / count
                 (share * (self.scaler.scale * self.size)).backward()  # the mean taken over ranks is their sum
             shares.append(share.detach())
@@ -74,20 +80,21 @@ class Trainer:
             parallel.average_as_fp16([tensor.grad for tensor in self.trained.values()])
         return {"loss": paddle.add_n(shares), **self._update(lr)}
 
-    def read(self, output: Mapping[str, Any]) -> Dict[str, float]:
+    def read(self, output: Mapping[str, Any]) -> dict[str, float]:
         return {name: float(value) for name, value in output.items()}
 
     @paddle.no_grad()
-    def predict(self, device_batch: DeviceBatch, size: Optional[Tuple[int, int]] = None) -> np.ndarray:
+    def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
         self.net.eval()
-        return self.output(lambda x: self.evaluate([self._prepare(x)]).astype("float32"), list(device_batch.values()),
-                           size).numpy()
+        return self.output(
+            lambda x: self.evaluate([self._prepare(x)]).astype("float32"), list(device_batch.values()), size
+        ).numpy()
 
     def sync_batch_stats(self) -> None:
         if self.size > 1:
             parallel.average([tensor for name, tensor in self.named.items() if names.is_statistic(name)])
 
-    def state_dict(self) -> Dict[str, np.ndarray]:
+    def state_dict(self) -> dict[str, np.ndarray]:
         state = {name: self._array(name, tensor) for name, tensor in self.named.items()}
         state.update(self.scaler.state())
         state.update((f"momentum/{name}", self._array(name, tensor)) for name, tensor in self.velocity.items())
@@ -111,10 +118,10 @@ class Trainer:
         found = [what for what, tensor in state if not paddle.isfinite(tensor).all()]
         return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
 
-    def _outputs(self, inputs: List[paddle.Tensor]) -> paddle.Tensor:
+    def _outputs(self, inputs: list[paddle.Tensor]) -> paddle.Tensor:
         return self.parallel(*inputs) if self.size > 1 and not self.plan.fp16_allreduce else self.forward(inputs)
 
-    def _count(self, parts: Sequence[DeviceBatch]) -> Union[int, paddle.Tensor]:
+    def _count(self, parts: Sequence[DeviceBatch]) -> int | paddle.Tensor:
         """The items that the update's mean loss is taken over, on all ranks."""
         counts = [self.objective.count(part) for part in parts]
         if self.objective.even:
@@ -127,7 +134,7 @@ class Trainer:
         return self.parallel.no_sync() if waits else nullcontext()
 
     @paddle.no_grad()
-    def _update(self, lr: float) -> Dict[str, float]:
+    def _update(self, lr: float) -> dict[str, float]:
         """Unscale, clip and update, unless the gradient is not finite."""
         scale = self.scaler.scale
         gradients = [tensor.grad for tensor in self.trained.values() if tensor.grad is not None]
@@ -142,10 +149,19 @@ class Trainer:
             self.optimizer.step(lr, clip / scale)
             for name, shard in self.shards.items():
                 factor, decay = self.plan.param_group(name)
-                shard.step(lr * factor, decay, self.plan.momentum,
-                           (clip if self.plan.clip_sharded else 1.0) / (scale * self.size))
+                shard.step(
+                    lr * factor,
+                    decay,
+                    self.plan.momentum,
+                    (clip if self.plan.clip_sharded else 1.0) / (scale * self.size),
+                )
         self.scaler.update(finite)
-        return {"grad_norm": norm, "scale": scale, "skipped": self.scaler.skipped, "consecutive_skips": self.scaler.consecutive_skips}
+        return {
+            "grad_norm": norm,
+            "scale": scale,
+            "skipped": self.scaler.skipped,
+            "consecutive_skips": self.scaler.consecutive_skips,
+        }
 
     def _split_norm(self) -> float:
         """The norm of the shards' gradients over all ranks. They are sums over ranks already, and no mean was taken."""
@@ -157,10 +173,11 @@ class Trainer:
             return nullcontext()
         # Level O2 usually goes with decorated, 16-bit parameters. Ours stay fp32 and are cast where they are used: so
         # they are their own master weights, and evaluation and checkpoints know of no 16 bits.
-        return paddle.amp.auto_cast(level=self.mode.level, dtype=DTYPES[self.mode.compute],
-                                    custom_white_list={"conv3d"})  # which Paddle's list of convolutions lacks
+        return paddle.amp.auto_cast(
+            level=self.mode.level, dtype=DTYPES[self.mode.compute], custom_white_list={"conv3d"}
+        )  # which Paddle's list of convolutions lacks
 
-    def _forwards(self) -> Tuple[Callable, Callable]:
+    def _forwards(self) -> tuple[Callable, Callable]:
         """The net for training and for evaluation, as functions of a list of tensors."""
         net = self.net
 
@@ -169,6 +186,7 @@ class Trainer:
 
         def evaluate(inputs):
             return net(*inputs)
+
         if not self.mode.compile:
             return train, evaluate
         warnings.filterwarnings("ignore", "Tensor do not have 'place' interface")  # said of Paddle's own code
@@ -183,7 +201,7 @@ class Trainer:
             x = paddle.moveaxis(x, -1, -3)
         return x
 
-    def _normalisation(self, field: Field) -> Optional[Tuple[paddle.Tensor, paddle.Tensor]]:
+    def _normalisation(self, field: Field) -> tuple[paddle.Tensor, paddle.Tensor] | None:
         if field.mean is None:
             return None
         mean, std = (np.array(values, np.float64) for values in (field.mean, field.std))

@@ -1,5 +1,6 @@
 """Gradient descent with momentum, for all parameters in one call."""
-from typing import Callable, Dict, List, Tuple
+
+from collections.abc import Callable
 
 import paddle
 from paddle import _C_ops
@@ -12,7 +13,9 @@ class Momentum:
     come after a load.
     """
 
-    def __init__(self, trained: Dict[str, paddle.Tensor], param_group: Callable[[str], Tuple[float, float]], momentum: float):
+    def __init__(
+        self, trained: dict[str, paddle.Tensor], param_group: Callable[[str], tuple[float, float]], momentum: float
+    ):
         self.parameters, self.momentum = trained, momentum
         self.velocity = {name: paddle.zeros_like(tensor) for name, tensor in trained.items()}
         self.param_groups = {name: param_group(name) for name in trained}
@@ -23,18 +26,41 @@ class Momentum:
         gradients = [self.parameters[name].grad for name in names]
         if rescale != 1:  # the kernel has an argument for this, which it ignores on a CPU
             gradients = [gradient * rescale for gradient in gradients]
-        descend([self.parameters[name] for name in names], gradients, [self.velocity[name] for name in names],
-                [lr * self.param_groups[name][0] for name in names], [self.param_groups[name][1] for name in names], self.momentum)
+        descend(
+            [self.parameters[name] for name in names],
+            gradients,
+            [self.velocity[name] for name in names],
+            [lr * self.param_groups[name][0] for name in names],
+            [self.param_groups[name][1] for name in names],
+            self.momentum,
+        )
 
 
-def total_norm(gradients: List[paddle.Tensor]) -> paddle.Tensor:
+def total_norm(gradients: list[paddle.Tensor]) -> paddle.Tensor:
     """Of all elements, (1,). paddle.linalg.norm adds one to the other on a CPU, and of millions loses some percent."""
     return paddle.add_n([_C_ops.squared_l2_norm(gradient) for gradient in gradients]).sqrt()
 
 
-def descend(parameters: List[paddle.Tensor], gradients: List[paddle.Tensor], velocities: List[paddle.Tensor],
-            rates: List[float], decays: List[float], momentum: float) -> None:
+def descend(
+    parameters: list[paddle.Tensor],
+    gradients: list[paddle.Tensor],
+    velocities: list[paddle.Tensor],
+    rates: list[float],
+    decays: list[float],
+    momentum: float,
+) -> None:
     """velocity = momentum * velocity + (gradient + decay * p); p -= rate * velocity: in place, for all at once."""
     made = {rate: paddle.full((1,), rate) for rate in set(rates)}
-    _C_ops.merged_momentum_(parameters, gradients, velocities, [made[rate] for rate in rates], None, momentum, False,
-                            ["l2_decay"] * len(parameters), decays, False, 1.0)
+    _C_ops.merged_momentum_(
+        parameters,
+        gradients,
+        velocities,
+        [made[rate] for rate in rates],
+        None,
+        momentum,
+        False,
+        ["l2_decay"] * len(parameters),
+        decays,
+        False,
+        1.0,
+    )

@@ -1,4 +1,5 @@
 """This process's device, and the processes beside it."""
+
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,10 @@ from zoo.trainer.protocol import Launch, Mode
 @dataclass(frozen=True)
 class World:
     """This process among those of the run; their collectives go through paddle.distributed."""
+
     rank: int
     size: int
-    name: str   # Paddle's name of the device: cpu, gpu:0, npu:0
+    name: str  # Paddle's name of the device: cpu, gpu:0, npu:0
     place: Any
 
     @property
@@ -39,8 +41,10 @@ class World:
         if compute == "fp32":
             return Mode(compute, None, False, bool(wish.compile))
         if self.name == "cpu":
-            raise UserError(f"train.precision: Paddle has no 16-bit kernels for a CPU and would silently compute in "
-                            f"fp32 instead of {wish.compute}; leave --amp out or use --framework torch")
+            raise UserError(
+                f"train.precision: Paddle has no 16-bit kernels for a CPU and would silently compute in "
+                f"fp32 instead of {wish.compute}; leave --amp out or use --framework torch"
+            )
         if not self.has(compute):
             other = "fp16" if self.has("fp16") else "fp32"
             raise UserError(f"train.precision: {self.device} has no {compute}; use {other}")
@@ -70,8 +74,10 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
     if launch.size > 1 and kind != "cpu" and found(kind) > 1:  # else the launcher shows each its own device alone
         number = str(launch.local_rank)
     if kind != "cpu" and int(number or 0) >= found(kind):
-        raise UserError(f"device: there is no {device} here ({kind.upper()} devices that this Paddle finds: "
-                        f"{found(kind)}); use --device cpu")
+        raise UserError(
+            f"device: there is no {device} here ({kind.upper()} devices that this Paddle finds: "
+            f"{found(kind)}); use --device cpu"
+        )
     name = "cpu" if kind == "cpu" else f"{'gpu' if kind == 'cuda' else kind}:{number or 0}"
     place = paddle.set_device(name)
     if launch.size > 1:
@@ -86,12 +92,20 @@ def _join(launch: Launch, name: str, port: int) -> None:
     """
     kind, _, number = name.partition(":")
     ends = [f"{launch.address}:{port + rank}" for rank in range(launch.size)]  # names of the ranks
-    os.environ.update({
-        "PADDLE_TRAINER_ID": str(launch.rank), "PADDLE_TRAINERS_NUM": str(launch.size), "PADDLE_MASTER": ends[0],
-        "PADDLE_TRAINER_ENDPOINTS": ",".join(ends), "PADDLE_CURRENT_ENDPOINT": ends[launch.rank],
-        "PADDLE_RANK_IN_NODE": str(launch.local_rank), "PADDLE_LOCAL_RANK": str(launch.local_rank),
-        "PADDLE_DISTRI_BACKEND": {"cpu": "gloo", "gpu": "nccl"}.get(kind, "xccl"),
-        "MASTER_ADDR": launch.address, "MASTER_PORT": str(port)})
+    os.environ.update(
+        {
+            "PADDLE_TRAINER_ID": str(launch.rank),
+            "PADDLE_TRAINERS_NUM": str(launch.size),
+            "PADDLE_MASTER": ends[0],
+            "PADDLE_TRAINER_ENDPOINTS": ",".join(ends),
+            "PADDLE_CURRENT_ENDPOINT": ends[launch.rank],
+            "PADDLE_RANK_IN_NODE": str(launch.local_rank),
+            "PADDLE_LOCAL_RANK": str(launch.local_rank),
+            "PADDLE_DISTRI_BACKEND": {"cpu": "gloo", "gpu": "nccl"}.get(kind, "xccl"),
+            "MASTER_ADDR": launch.address,
+            "MASTER_PORT": str(port),
+        }
+    )
     if kind != "cpu":
         os.environ[f"FLAGS_selected_{kind}s"] = number
     paddle.distributed.init_parallel_env()

@@ -1,4 +1,5 @@
 """The common trainer interface in PyTorch."""
+
 from zoo.trainer.torch.trainer import Trainer
 from zoo.trainer.torch.world import start
 

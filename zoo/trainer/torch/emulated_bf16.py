@@ -4,6 +4,7 @@ There PyTorch falls back to plain loops, ten times slower than fp32. A product o
 bf16 hardware sums in fp32 too; so rounding the operands, convolving in fp32 and rounding the result is the same
 arithmetic at the speed of fp32.
 """
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -35,8 +36,18 @@ class _Convolution(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         stride, padding, dilation, groups = ctx.geometry
         gradients = torch.ops.aten.convolution_backward(
-            gradient.float(), x.float(), weight.float(), [len(weight)],
-            stride, padding, dilation, False, (0, 0), groups, ctx.needs_input_grad[:3])
+            gradient.float(),
+            x.float(),
+            weight.float(),
+            [len(weight)],
+            stride,
+            padding,
+            dilation,
+            False,
+            (0, 0),
+            groups,
+            ctx.needs_input_grad[:3],
+        )
         return (*(None if each is None else each.bfloat16() for each in gradients), None)
 
 

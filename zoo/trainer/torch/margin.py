@@ -4,7 +4,9 @@ No rank ever holds the whole class matrix or its logits. The backward pass is wr
 forward one, with a single matrix of logits' size, which all is done to in place, and no copy of the weights. All in
 fp32.
 """
-from typing import Any, Dict, List, Sequence, Tuple
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,6 +20,7 @@ EPS = 1e-12  # of a vector's length
 
 class Margin:
     """Objective: embeddings (N, d), `label` (N,). Owns the class matrix, of which each rank holds some rows."""
+
     even = True
 
     def __init__(self, settings: face.Margin, arch, plan, world):
@@ -25,15 +28,15 @@ class Margin:
         self.shard = Shard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world)
         self.shards = {face.WEIGHT: self.shard}
 
-    def count(self, batch: Dict[str, torch.Tensor]) -> int:
+    def count(self, batch: dict[str, torch.Tensor]) -> int:
         return len(batch["label"])
 
-    def begin(self, parts: Sequence[Dict[str, torch.Tensor]], number: int) -> List[Dict[str, torch.Tensor]]:
+    def begin(self, parts: Sequence[dict[str, torch.Tensor]], number: int) -> list[dict[str, torch.Tensor]]:
         """Fix the rows that update `number` uses; the parts with `row`: where the classes of all ranks' samples lie."""
         rows = self.shard.choose(torch.stack([gather(part["label"]) for part in parts]), number)
         return [{**part, "row": row} for part, row in zip(parts, rows)]
 
-    def total(self, output: torch.Tensor, batch: Dict[str, torch.Tensor]) -> torch.Tensor:
+    def total(self, output: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         with torch.autocast(output.device.type, enabled=False):
             return _Loss.apply(output.float(), self.shard.used, batch["row"], self.settings)
 
@@ -86,7 +89,7 @@ class _Loss(torch.autograd.Function):
         return to_x, to_weight, None, None
 
 
-def margin(cosine: torch.Tensor, settings: face.Margin) -> Tuple[torch.Tensor, torch.Tensor]:
+def margin(cosine: torch.Tensor, settings: face.Margin) -> tuple[torch.Tensor, torch.Tensor]:
     """The target's cosine with its margin, and its derivative, which stays finite where that of the angle is not."""
     m1, m2, m3 = settings.m1, settings.m2, settings.m3
     value, slope = cosine, torch.ones_like(cosine)
@@ -114,4 +117,4 @@ def _scatter_targets(matrix: torch.Tensor, row: torch.Tensor, values: torch.Tens
 def _local_rows(x: torch.Tensor, count: int) -> torch.Tensor:
     """This rank's `count` rows of those of all ranks."""
     rank = dist.get_rank() if dist.is_initialized() else 0
-    return x[rank * count:(rank + 1) * count]
+    return x[rank * count : (rank + 1) * count]

@@ -1,11 +1,10 @@
 """Canonical names to PyTorch tensors. They are the module names themselves, without PyTorch's batch counters."""
-from typing import Dict
 
 import torch
 from torch import nn
 
 
-def tensors(net: nn.Module) -> Dict[str, torch.Tensor]:
+def tensors(net: nn.Module) -> dict[str, torch.Tensor]:
     """Every parameter, then every running statistic, by canonical name; the tensors themselves, not copies."""
     named = dict(net.named_parameters())
     named.update((name, buffer) for name, buffer in net.named_buffers() if not name.endswith("num_batches_tracked"))

@@ -5,7 +5,8 @@ losses. The trainer divides one by the other's sum over all parts and ranks, so 
 says that every rank counts as many, so that nobody need ask. One that has parameters of its own, split over ranks,
 names them in `shards`, and `begin` is called with all parts of an update before it.
 """
-from typing import Dict, Sequence, Union
+
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -16,15 +17,16 @@ from zoo.trainer.torch.margin import Margin
 
 class CrossEntropy:
     """zoo.tasks.classify.CrossEntropy: logits (N, K), `label` (N,)."""
+
     even = True
 
     def __init__(self, settings: classify.CrossEntropy):
         self.smoothing = settings.smoothing
 
-    def count(self, batch: Dict[str, torch.Tensor]) -> int:
+    def count(self, batch: dict[str, torch.Tensor]) -> int:
         return len(batch["label"])
 
-    def total(self, logits: torch.Tensor, batch: Dict[str, torch.Tensor]) -> torch.Tensor:
+    def total(self, logits: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         return F.cross_entropy(logits.float(), batch["label"], reduction="sum", label_smoothing=self.smoothing)
 
 
@@ -34,10 +36,10 @@ class PixelCrossEntropy:
     def __init__(self, settings: segment.PixelCrossEntropy):
         self.settings, self.even = settings, settings.average == "all"
 
-    def count(self, batch: Dict[str, torch.Tensor]) -> Union[int, torch.Tensor]:
+    def count(self, batch: dict[str, torch.Tensor]) -> int | torch.Tensor:
         return batch["label"].numel() if self.even else (batch["label"] != segment.IGNORE).sum()
 
-    def total(self, outputs: Sequence[torch.Tensor], batch: Dict[str, torch.Tensor]) -> torch.Tensor:
+    def total(self, outputs: Sequence[torch.Tensor], batch: dict[str, torch.Tensor]) -> torch.Tensor:
         labels, (first, *others) = batch["label"].long(), outputs
         if self.settings.kept is None:
             total = self._losses(first, labels, "sum")
@@ -61,7 +63,7 @@ class PixelCrossEntropy:
         return valid & (own < edge.clamp(min=threshold))
 
 
-def build(objective, arch=None, plan=None, world=None) -> Union[CrossEntropy, PixelCrossEntropy, Margin]:
+def build(objective, arch=None, plan=None, world=None) -> CrossEntropy | PixelCrossEntropy | Margin:
     """The implementation of a task's objective. arch, plan, world: for one that has parameters of its own."""
     if isinstance(objective, face.Margin):
         return Margin(objective, arch, plan, world)

@@ -2,7 +2,8 @@
 
 net: pixels as they travel -> the net's output in fp32. images: the batch's pixels, at each scale of an evaluation.
 """
-from typing import Callable, Optional, Sequence, Tuple, Union
+
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,7 @@ Forward = Callable[[torch.Tensor], torch.Tensor]
 class Scores:
     """zoo.tasks.classify.Scores."""
 
-    def __call__(self, net: Forward, images: Sequence[torch.Tensor], size: Optional[Tuple[int, int]]) -> torch.Tensor:
+    def __call__(self, net: Forward, images: Sequence[torch.Tensor], size: tuple[int, int] | None) -> torch.Tensor:
         return net(images[0])
 
 
@@ -25,8 +26,8 @@ class ClassMap:
     def __init__(self, settings: segment.ClassMap, arch):
         self.settings, self.align_corners = settings, arch.align_corners
 
-    def __call__(self, net: Forward, images: Sequence[torch.Tensor], size: Optional[Tuple[int, int]]) -> torch.Tensor:
-        passes = [(image, mirrored) for image in images for mirrored in (False, True)[:1 + self.settings.flip]]
+    def __call__(self, net: Forward, images: Sequence[torch.Tensor], size: tuple[int, int] | None) -> torch.Tensor:
+        passes = [(image, mirrored) for image in images for mirrored in (False, True)[: 1 + self.settings.flip]]
         total = 0
         for image, mirrored in passes:
             scores = self._scores(net, image.flip(2) if mirrored else image, size)
@@ -34,7 +35,7 @@ class ClassMap:
             total = scores if len(passes) == 1 else total + scores.softmax(1)
         return total.argmax(1).to(torch.uint8)
 
-    def _scores(self, net: Forward, image: torch.Tensor, size: Optional[Tuple[int, int]]) -> torch.Tensor:
+    def _scores(self, net: Forward, image: torch.Tensor, size: tuple[int, int] | None) -> torch.Tensor:
         """Logits (N, K, *size) of one pass, the mean of those of its windows."""
         parts = segment.windows(image.shape[1:3], self.settings)
         if len(parts) == 1:
@@ -58,12 +59,12 @@ class Embeddings:
     def __init__(self, settings: face.Embeddings):
         self.flip = settings.flip
 
-    def __call__(self, net: Forward, images: Sequence[torch.Tensor], size: Optional[Tuple[int, int]]) -> torch.Tensor:
-        found = [net(image) for image in (images[0], images[0].flip(2))[:1 + self.flip]]
+    def __call__(self, net: Forward, images: Sequence[torch.Tensor], size: tuple[int, int] | None) -> torch.Tensor:
+        found = [net(image) for image in (images[0], images[0].flip(2))[: 1 + self.flip]]
         return torch.stack(found, 1)
 
 
-def build(output, arch) -> Union[Scores, ClassMap, Embeddings]:
+def build(output, arch) -> Scores | ClassMap | Embeddings:
     """The implementation of a task's output for a net of this architecture."""
     if isinstance(output, face.Embeddings):
         return Embeddings(output)

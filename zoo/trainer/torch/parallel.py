@@ -1,5 +1,4 @@
 """Several processes in PyTorch: gradients and running statistics over all ranks."""
-from typing import List
 
 import torch
 import torch.distributed as dist
@@ -28,7 +27,7 @@ def total(x: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def average(tensors: List[torch.Tensor]) -> None:
+def average(tensors: list[torch.Tensor]) -> None:
     """Give every rank the mean over ranks, in place."""
     flat = torch.cat([tensor.flatten() for tensor in tensors])
     dist.all_reduce(flat)

@@ -1,5 +1,4 @@
 """Dynamic loss scale that lives on the device, so that an overflow is noticed and answered without waiting for it."""
-from typing import Dict
 
 import torch
 
@@ -27,7 +26,7 @@ class Scaler:
             self.good = torch.where(self.good >= PATIENCE, torch.zeros_like(self.good), self.good)
             self.scale = torch.where(finite, grown, self.scale * BACKOFF)
 
-    def state(self) -> Dict[str, torch.Tensor]:
+    def state(self) -> dict[str, torch.Tensor]:
         return {"scaler/scale": self.scale, "scaler/good": self.good, "scaler/skipped": self.skipped}
 
     def load(self, name: str, value: torch.Tensor) -> None:

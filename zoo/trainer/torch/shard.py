@@ -1,5 +1,4 @@
 """This rank's rows of a parameter that is split over ranks, and those of them that an update uses."""
-from typing import Optional
 
 import numpy as np
 import torch
@@ -18,10 +17,11 @@ class Shard:
     def __init__(self, count: int, width: int, rate: float, seed: int, world):
         self.count, self.seed, self.rate, self.rank = count, seed, rate, world.rank
         self.first, self.last = sharding.rows(count, world.rank, world.size)
-        self.values = nn.Parameter(torch.zeros(self.last - self.first, width, device=world.torch_device),
-                                   requires_grad=rate == 1)
+        self.values = nn.Parameter(
+            torch.zeros(self.last - self.first, width, device=world.torch_device), requires_grad=rate == 1
+        )
         self.momentum = None if rate == 1 else torch.zeros_like(self.values)
-        self.index: Optional[torch.Tensor] = None
+        self.index: torch.Tensor | None = None
         self.used = self.values
 
     def choose(self, classes: torch.Tensor, number: int) -> torch.Tensor:

@@ -3,7 +3,8 @@
 There sums over samples are taken in float64 and all else is elementwise, so that the result does not depend on how the
 samples are spread over ranks. As in PyTorch's own, the input is all that is kept for the backward pass.
 """
-from typing import Callable
+
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -43,6 +44,7 @@ class Normalise(torch.autograd.Function):
 
         def normalised(part: torch.Tensor) -> torch.Tensor:
             return (part - _along(mean, x)).mul_(scale)
+
         by_bias = _sums(lambda part: part, gradient)
         by_weight = _sums(lambda slope, part: normalised(part).mul_(slope), gradient, x)
         shift, tilt = (_along((total(each) / ctx.count).float(), x) for each in (by_bias, by_weight))
@@ -55,8 +57,10 @@ class Normalise(torch.autograd.Function):
 def _sums(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
     """function(tensors in float32), summed over all axes but the channels: float64 (C,)."""
     axes = [axis for axis in range(tensors[0].dim()) if axis != 1]
-    return sum(function(*(tensor[block].float() for tensor in tensors)).double().sum(axes)
-               for block in blocks(tensors[0].shape, CHUNK))
+    return sum(
+        function(*(tensor[block].float() for tensor in tensors)).double().sum(axes)
+        for block in blocks(tensors[0].shape, CHUNK)
+    )
 
 
 def _along(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

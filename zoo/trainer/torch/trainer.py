@@ -1,6 +1,7 @@
 """One update in PyTorch, as zoo/trainer/protocol.py states it."""
+
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
@@ -8,7 +9,7 @@ from torch import nn
 
 from data.batch import Batch, Field
 from zoo.trainer.protocol import Param, Plan
-from zoo.trainer.torch import outputs, parallel, emulated_bf16, sync_batchnorm
+from zoo.trainer.torch import emulated_bf16, outputs, parallel, sync_batchnorm
 from zoo.trainer.torch.names import tensors
 from zoo.trainer.torch.objectives import build
 from zoo.trainer.torch.scaler import Scaler
@@ -16,7 +17,7 @@ from zoo.trainer.torch.shard import Shard, reduce, squares
 from zoo.trainer.torch.world import World
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-DeviceBatch = Dict[str, torch.Tensor]
+DeviceBatch = dict[str, torch.Tensor]
 
 
 class Trainer:
@@ -43,7 +44,7 @@ class Trainer:
         self.forward = self.evaluate
         if self.ddp:
             self.forward = torch.compile(self.ddp) if self.mode.compile else self.ddp
-        self.shards: Dict[str, Shard] = getattr(self.objective, "shards", {})
+        self.shards: dict[str, Shard] = getattr(self.objective, "shards", {})
         self.named = {**tensors(self.net), **{name: shard.values for name, shard in self.shards.items()}}
         self.trained = {name: tensor for name, tensor in self.named.items() if tensor.requires_grad}
         self.params = tuple(self._param(name, tensor) for name, tensor in self.named.items())
@@ -56,7 +57,7 @@ class Trainer:
             return device_batch
         return {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in device_batch.items()}
 
-    def step(self, parts: Sequence[DeviceBatch], lr: float, number: int = 0) -> Dict[str, torch.Tensor]:
+    def step(self, parts: Sequence[DeviceBatch], lr: float, number: int = 0) -> dict[str, torch.Tensor]:
         self._train_mode()
         self.optimizer.zero_grad(set_to_none=True)
         if self.shards:
@@ -66,27 +67,33 @@ class Trainer:
         for number, part in enumerate(parts, 1):
             with self._sums_over_ranks(number == len(parts)):
                 with torch.autocast(self.device.type, DTYPES[self.mode.compute], enabled=self.mode.compute != "fp32"):
-                    output = self.forward(self._prepare(part[self.input]), *(part[name] for name in self.plan.dropout_masks))
+                    output = self.forward(
+                        self._prepare(part[self.input]), *(part[name] for name in self.plan.dropout_masks)
+                    )
                     share = self.objective.total(output, part) / count
                 (share * (self.scaler.scale * self.size)).backward()  # the mean that is taken over ranks is their sum
             loss += share.detach()
         return {"loss": loss, **self._update(lr)}
 
-    def read(self, output: Mapping[str, torch.Tensor]) -> Dict[str, float]:
+    def read(self, output: Mapping[str, torch.Tensor]) -> dict[str, float]:
         values = torch.stack([value.float() for value in output.values()]).tolist()
         return dict(zip(output, values))
 
     @torch.no_grad()
-    def predict(self, device_batch: DeviceBatch, size: Optional[Tuple[int, int]] = None) -> np.ndarray:
+    def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
         self.net.eval()
-        return self.output(lambda x: self.evaluate(self._prepare(x)).float(), list(device_batch.values()), size).cpu().numpy()
+        return (
+            self.output(lambda x: self.evaluate(self._prepare(x)).float(), list(device_batch.values()), size)
+            .cpu()
+            .numpy()
+        )
 
     @torch.no_grad()
     def sync_batch_stats(self) -> None:
         if self.size > 1:
             parallel.average([tensor for tensor in self.named.values() if not isinstance(tensor, nn.Parameter)])
 
-    def state_dict(self) -> Dict[str, np.ndarray]:
+    def state_dict(self) -> dict[str, np.ndarray]:
         state = {**self.named, **self.scaler.state()}
         state.update((f"momentum/{name}", self._momentum(name)) for name in {**self.trained, **self.shards})
         split = {key for name in self.shards for key in (name, f"momentum/{name}")}
@@ -113,7 +120,7 @@ class Trainer:
         found = [what for what, tensor in state if not torch.isfinite(tensor).all()]
         return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
 
-    def _count(self, parts: Sequence[DeviceBatch]) -> Union[int, torch.Tensor]:
+    def _count(self, parts: Sequence[DeviceBatch]) -> int | torch.Tensor:
         """The items that the update's mean loss is taken over, on all ranks."""
         count = sum(self.objective.count(part) for part in parts)
         if self.objective.even:
@@ -125,11 +132,12 @@ class Trainer:
         waits = self.size > 1 and not last
         return self.ddp.no_sync() if waits else nullcontext()
 
-    def _update(self, lr: float) -> Dict[str, torch.Tensor]:
+    def _update(self, lr: float) -> dict[str, torch.Tensor]:
         """Unscale, clip, and let the fused kernel skip the update on the device if the gradient is not finite."""
         scale = self.scaler.scale
-        gradients = [tensor.grad for name, tensor in self.trained.items()
-                     if tensor.grad is not None and name not in self.shards]
+        gradients = [
+            tensor.grad for name, tensor in self.trained.items() if tensor.grad is not None and name not in self.shards
+        ]
         split = [shard.used.grad.div_(self.size) for shard in self.shards.values()]  # a sum already: no mean was taken
         whole = torch.nn.utils.get_total_norm(gradients) / scale
         norm = whole
@@ -152,7 +160,12 @@ class Trainer:
                 factor, decay = self.plan.param_group(name)
                 shard.step(lr * factor, decay, self.plan.momentum, divisor, finite)
         self.scaler.update(finite)
-        return {"grad_norm": norm, "scale": scale, "skipped": self.scaler.skipped, "consecutive_skips": self.scaler.consecutive_skips}
+        return {
+            "grad_norm": norm,
+            "scale": scale,
+            "skipped": self.scaler.skipped,
+            "consecutive_skips": self.scaler.consecutive_skips,
+        }
 
     def _prepare(self, x: torch.Tensor) -> torch.Tensor:
         """The net's input: pixels normalised, channels first."""
@@ -162,7 +175,7 @@ class Trainer:
             x = x.float().mul_(factor).add_(offset).movedim(-1, -3)
         return x if self.mode.channels_last else x.contiguous()
 
-    def _normalisation(self, field: Field) -> Optional[Tuple[torch.Tensor, torch.Tensor]]:
+    def _normalisation(self, field: Field) -> tuple[torch.Tensor, torch.Tensor] | None:
         if field.mean is None:
             return None
         mean, std = (torch.tensor(values, dtype=torch.float64) for values in (field.mean, field.std))
@@ -171,10 +184,12 @@ class Trainer:
     def _freeze(self) -> None:
         for name, parameter in self.net.named_parameters():
             parameter.requires_grad_(self.plan.param_group(name)[0] != 0)
-        self.frozen: List[nn.Module] = [
-            module for module in self.net.modules()
+        self.frozen: list[nn.Module] = [
+            module
+            for module in self.net.modules()
             if isinstance(module, nn.modules.batchnorm._BatchNorm)
-            and not (module.weight.requires_grad or module.bias.requires_grad)]
+            and not (module.weight.requires_grad or module.bias.requires_grad)
+        ]
 
     def _train_mode(self) -> None:
         if not self.net.training:
@@ -183,13 +198,18 @@ class Trainer:
                 module.eval()
 
     def _sgd(self) -> torch.optim.Optimizer:
-        groups: Dict[Tuple[float, float], List[torch.Tensor]] = {}
+        groups: dict[tuple[float, float], list[torch.Tensor]] = {}
         for name, tensor in self.trained.items():
             groups.setdefault(self.plan.param_group(name), []).append(tensor)
         optimizer = torch.optim.SGD(
-            [{"params": members, "factor": factor, "weight_decay": decay}
-             for (factor, decay), members in groups.items()],
-            lr=0.0, momentum=self.plan.momentum, fused=True)
+            [
+                {"params": members, "factor": factor, "weight_decay": decay}
+                for (factor, decay), members in groups.items()
+            ],
+            lr=0.0,
+            momentum=self.plan.momentum,
+            fused=True,
+        )
         # From the start, not at the first step: that one may be skipped.
         for tensor in self.trained.values():
             optimizer.state[tensor]["momentum_buffer"] = torch.zeros_like(tensor)
@@ -213,4 +233,5 @@ def _keep_fp32(module: nn.Module) -> None:
     def wide(x: torch.Tensor) -> torch.Tensor:
         with torch.autocast(x.device.type, enabled=False):
             return forward(x.float())
+
     module.forward = wide

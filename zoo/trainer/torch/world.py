@@ -1,4 +1,5 @@
 """This process's device, and the processes beside it."""
+
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -12,6 +13,7 @@ from zoo.trainer.protocol import Launch, Mode
 @dataclass(frozen=True)
 class World:
     """This process among those of the run; their collectives go through torch.distributed."""
+
     rank: int
     size: int
     torch_device: torch.device
@@ -63,14 +65,20 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
         if launch.size > 1 and torch.cuda.device_count() > 1:  # else the launcher shows each process its own GPU alone
             number = str(launch.local_rank)
         if int(number or 0) >= torch.cuda.device_count():
-            raise UserError(f"device: there is no {device} here (CUDA devices found: {torch.cuda.device_count()}); "
-                            "use --device cpu")
+            raise UserError(
+                f"device: there is no {device} here (CUDA devices found: {torch.cuda.device_count()}); use --device cpu"
+            )
         device = f"cuda:{number or 0}"
         torch.cuda.set_device(device)
     if launch.size > 1:
         # A store of our own: under torchrun, a tcp:// address would mean the launcher's.
         store = dist.TCPStore(launch.address, port, launch.size, launch.rank == 0)
-        dist.init_process_group("nccl" if kind == "cuda" else "gloo", store=store, rank=launch.rank,
-                                world_size=launch.size, timeout=timedelta(minutes=30))
+        dist.init_process_group(
+            "nccl" if kind == "cuda" else "gloo",
+            store=store,
+            rank=launch.rank,
+            world_size=launch.size,
+            timeout=timedelta(minutes=30),
+        )
         dist.all_reduce(torch.ones(1, device=device))  # the first one makes the connections
     return World(launch.rank, launch.size, torch.device(device))

@@ -1,4 +1,5 @@
 """Samples of pictures with masks: upstream's recorded results for upstream's draws, and every kind of file."""
+
 import dataclasses
 import math
 import pickle
@@ -73,6 +74,7 @@ def read(root, pair):
 
 # Against upstream
 
+
 def test_sizes_of_scaled_pictures_are_upstreams(golden):
     for height, width, base_height, base_width, ratio, *want in golden["sizes"]:
         found = scenes.fit((int(height), int(width)), (int(base_height), int(base_width)), ratio)
@@ -128,6 +130,7 @@ def test_pictures_of_an_evaluation_are_upstreams(golden):
 
 # What a training sample is
 
+
 def test_picture_and_label_stay_on_each_other(tmp_path):
     pairs = [made(tmp_path, number=number) for number in range(3)]
     data, mirrored = split(tmp_path, pairs, scale=(1.0, 1.0), photometric=False), 0
@@ -136,8 +139,9 @@ def test_picture_and_label_stay_on_each_other(tmp_path):
         assert np.array_equal(sample["image"][..., 0], 60 * sample["label"])
         image, _ = read(tmp_path, pairs[seed % 3])
         parts = np.lib.stride_tricks.sliding_window_view(image[..., 0], (12, 18)).reshape(-1, 12, 18)
-        straight, turned = ((parts == view).all((1, 2)).any() for view in (sample["image"][..., 0],
-                                                                           sample["image"][:, ::-1, 0]))
+        straight, turned = (
+            (parts == view).all((1, 2)).any() for view in (sample["image"][..., 0], sample["image"][:, ::-1, 0])
+        )
         assert straight or turned
         mirrored += turned and not straight
     assert 8 <= mirrored <= 22
@@ -195,8 +199,9 @@ def test_options_of_a_recipe_reach_the_samples(tmp_path):
     assert np.array_equal(plain["image"], image) and np.array_equal(plain["label"], label)
     for change in (dict(flip=True), dict(photometric=True), dict(scale=(0.5, 0.6)), dict(crop=(8, 8))):
         data = split(tmp_path, [pair], **{**PLAIN, **change})
-        assert any(not np.array_equal(data.sample(0, np.random.default_rng(seed))["image"], image)
-                   for seed in range(8)), change
+        assert any(
+            not np.array_equal(data.sample(0, np.random.default_rng(seed))["image"], image) for seed in range(8)
+        ), change
 
 
 def test_a_sample_is_a_function_of_index_and_generator_alone(tmp_path):
@@ -211,14 +216,17 @@ def test_a_sample_is_a_function_of_index_and_generator_alone(tmp_path):
 
 # Splits
 
+
 def test_a_training_split(tmp_path):
     pairs = [made(tmp_path, number=number) for number in range(3)]
     data = split(tmp_path, pairs, mean=(0.1, 0.2, 0.3))
-    assert data.fields == (Field("image", (12, 18, 3), "uint8", (0.1, 0.2, 0.3), IMAGENET_STD),
-                           Field("label", (12, 18), "uint8", missing=255))
+    assert data.fields == (
+        Field("image", (12, 18, 3), "uint8", (0.1, 0.2, 0.3), IMAGENET_STD),
+        Field("label", (12, 18), "uint8", missing=255),
+    )
     assert (len(data), data.views, data.classes, data.notes) == (3, 1, CLASSES, ())
     assert [data.name(index) for index in range(3)] == [pair[0] for pair in pairs]
-    (batch, bad), = open_training(data, 1, 2, 0, 1)
+    ((batch, bad),) = open_training(data, 1, 2, 0, 1)
     assert batch["image"].shape == (2, 12, 18, 3) and batch["label"].shape == (2, 12, 18) and bad == []
 
 
@@ -226,8 +234,11 @@ def test_an_evaluation_split_shows_whole_pictures_at_all_scales(tmp_path):
     pairs = [made(tmp_path), made(tmp_path, size=(40, 25), number=1)]
     data = split(tmp_path, pairs, False, base_size=(30, 60), eval_scales=(1.0, 0.5, 1.75))
     assert [(field.name, field.shape, field.missing) for field in data.fields] == [
-        ("image", (30, 45, 3), 0), ("image_0.5", (15, 23, 3), 0), ("image_1.75", (52, 78, 3), 0),
-        ("label", (20, 30), 255)]
+        ("image", (30, 45, 3), 0),
+        ("image_0.5", (15, 23, 3), 0),
+        ("image_1.75", (52, 78, 3), 0),
+        ("label", (20, 30), 255),
+    ]
     assert all(field.mean and field.std for field in data.fields[:-1])
     sample = data.sample(0, None)
     assert list(sample) == ["image", "image_0.5", "image_1.75", "label"]
@@ -273,10 +284,13 @@ def test_files_are_described_by_their_paths_and_sizes(tmp_path):
     (tmp_path / pairs[1][1]).unlink()
     sizes = [(tmp_path / path).stat().st_size for path in (*pairs[0], pairs[1][0])]
     assert split(tmp_path, pairs).describe_files() == [
-        f"images/000.png masks/000.png {sizes[0]} {sizes[1]}", f"images/001.png masks/001.png {sizes[2]} -1"]
+        f"images/000.png masks/000.png {sizes[0]} {sizes[1]}",
+        f"images/001.png masks/001.png {sizes[2]} -1",
+    ]
 
 
 # Files
+
 
 def test_every_kind_of_picture_comes_out_as_8_bit_rgb(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
@@ -285,15 +299,21 @@ def test_every_kind_of_picture_comes_out_as_8_bit_rgb(tmp_path):
     palette, alpha = image.quantize(40), image.copy()
     alpha.putalpha(7)
     deep = Image.fromarray((pixels[..., 0].astype(np.uint16) << 8) + 3)
-    kinds = [("a.png", image, pixels), ("b.png", image.convert("L"), grey), ("c.png", alpha, pixels),
-             ("d.png", palette, np.asarray(palette.convert("RGB"))), ("e.bmp", image, pixels),
-             ("f.png", deep, np.repeat(pixels[..., :1], 3, -1)), ("g.tif", image, pixels)]
+    kinds = [
+        ("a.png", image, pixels),
+        ("b.png", image.convert("L"), grey),
+        ("c.png", alpha, pixels),
+        ("d.png", palette, np.asarray(palette.convert("RGB"))),
+        ("e.bmp", image, pixels),
+        ("f.png", deep, np.repeat(pixels[..., :1], 3, -1)),
+        ("g.tif", image, pixels),
+    ]
     for number, (name, stored, want) in enumerate(kinds):
         pair = made(tmp_path, number=number, name=name, image=stored)
         found = split(tmp_path, [pair], False).sample(0, None)["image"]
         assert found.dtype == np.uint8 and np.array_equal(found, want), name
     cmyk = made(tmp_path, number=9, name="h.jpg", image=Image.new("CMYK", (30, 20), (0, 255, 255, 0)), quality=95)
-    assert np.abs(split(tmp_path, [cmyk], False).sample(0, None)["image"] - np.array([255., 0, 0])).max() < 6
+    assert np.abs(split(tmp_path, [cmyk], False).sample(0, None)["image"] - np.array([255.0, 0, 0])).max() < 6
 
 
 @pytest.mark.parametrize("orientation", [1, 3, 6, 8])
@@ -315,7 +335,7 @@ def test_damaged_files_are_bad_samples(which, damage, tmp_path):
     pair = made(tmp_path, image=noise)
     path, data = tmp_path / pair[which], split(tmp_path, [pair])
     content = path.read_bytes()
-    path.write_bytes({"empty": b"", "cut": content[:len(content) * 2 // 3]}.get(damage, b"text" * 50))
+    path.write_bytes({"empty": b"", "cut": content[: len(content) * 2 // 3]}.get(damage, b"text" * 50))
     if damage == "missing":
         path.unlink()
     with pytest.raises(BadSample) as caught:
@@ -337,14 +357,30 @@ def test_sizes_that_differ_and_labels_of_no_class_are_bad_samples(tmp_path):
         assert data.sample(2, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("keys, key", [
-    (dict(eval_bad="wrong"), "eval_bad"), (dict(crop=(0, 5)), "crop"), (dict(crop=(5, -1)), "crop"),
-    (dict(base_size=(0, 7)), "base_size"), (dict(scale=(0.0, 1.0)), "scale"), (dict(scale=(2.0, 0.5)), "scale"),
-    (dict(scale=(0.5, math.inf)), "scale"), (dict(scale=(math.nan, 1.0)), "scale"), (dict(max_share=0.0), "max_share"),
-    (dict(max_share=1.1), "max_share"), (dict(max_share=math.nan), "max_share"), (dict(eval_scales=()), "eval_scales"),
-    (dict(eval_scales=(1.0, 0.0)), "eval_scales"), (dict(eval_scales=(1.0, math.inf)), "eval_scales"),
-    (dict(eval_scales=(1.0, 0.5, 0.5)), "eval_scales"), (dict(eval_scales=(1.0, 1.0)), "eval_scales"),
-    (dict(std=(0.2, 0.0, 0.2)), "std"), (dict(checked_masks=0), "checked_masks"), (dict(workers=-1), "workers")])
+@pytest.mark.parametrize(
+    "keys, key",
+    [
+        (dict(eval_bad="wrong"), "eval_bad"),
+        (dict(crop=(0, 5)), "crop"),
+        (dict(crop=(5, -1)), "crop"),
+        (dict(base_size=(0, 7)), "base_size"),
+        (dict(scale=(0.0, 1.0)), "scale"),
+        (dict(scale=(2.0, 0.5)), "scale"),
+        (dict(scale=(0.5, math.inf)), "scale"),
+        (dict(scale=(math.nan, 1.0)), "scale"),
+        (dict(max_share=0.0), "max_share"),
+        (dict(max_share=1.1), "max_share"),
+        (dict(max_share=math.nan), "max_share"),
+        (dict(eval_scales=()), "eval_scales"),
+        (dict(eval_scales=(1.0, 0.0)), "eval_scales"),
+        (dict(eval_scales=(1.0, math.inf)), "eval_scales"),
+        (dict(eval_scales=(1.0, 0.5, 0.5)), "eval_scales"),
+        (dict(eval_scales=(1.0, 1.0)), "eval_scales"),
+        (dict(std=(0.2, 0.0, 0.2)), "std"),
+        (dict(checked_masks=0), "checked_masks"),
+        (dict(workers=-1), "workers"),
+    ],
+)
 def test_impossible_settings(keys, key):
     with pytest.raises(ValueError, match=f"^{key}: "):
         settings(**keys)

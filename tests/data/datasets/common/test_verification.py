@@ -1,4 +1,5 @@
 """Verification sets: .bin files of every protocol and none that runs code, lists of pairs, and pairs that are drawn."""
+
 import os
 import pickle
 import struct
@@ -79,7 +80,7 @@ class Shaped:
 
     def __reduce__(self):
         make, arguments, state = np.zeros(3, np.uint8).__reduce__()
-        return make, arguments, (state[0], (10 ** 9, 1)) + state[2:]
+        return make, arguments, (state[0], (10**9, 1)) + state[2:]
 
 
 def trace(tmp_path):
@@ -88,9 +89,17 @@ def trace(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])
-@pytest.mark.parametrize("function, named", [(eval, "in__.eval"), (exec, "in__.exec"), (os.system, "posix.system"),
-                                             (getattr, "in__.getattr"), (np.load, "load"),
-                                             (np.ndarray.tofile, "getattr")])
+@pytest.mark.parametrize(
+    "function, named",
+    [
+        (eval, "in__.eval"),
+        (exec, "in__.exec"),
+        (os.system, "posix.system"),
+        (getattr, "in__.getattr"),
+        (np.load, "load"),
+        (np.ndarray.tofile, "getattr"),
+    ],
+)
 def test_a_file_that_calls_something_is_refused_and_nothing_runs(tmp_path, protocol, function, named):
     content = pickle.dumps((PICTURES, [Calls(function, trace(tmp_path))] * 10), protocol)
     found = refused(tmp_path, content)
@@ -109,28 +118,45 @@ def known(module, name, *rest):
     return b"\x80\x02c" + f"{module}\n{name}\n".encode() + b"".join(rest) + b"."
 
 
-@pytest.mark.parametrize("content, says", [
-    (known("numpy.core.multiarray", "_reconstruct", b"}U\x0b__globals__K\x01sb"), "cannot be given a state"),
-    (known("_codecs", "encode", b"N}U\x0c__defaults__Ns\x86b"), "cannot be given a state"),
-    (known("numpy", "ndarray", b"(J\xff\xff\xff\x7ftR"), "only _reconstruct"),
-    (known("_codecs", "encode", b"(X\x01\x00\x00\x00aX\x05\x00\x00\x00utf-8tR"), "'utf-8'"),
-    (known("os", "system"), "os.system"), (known("data.face_bin", "read_bin"), "data.face_bin.read_bin"),
-    (b"\x80\x04r\xff\xff\xff\xff.", "memo of"), (b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.", "bytes8"),
-    (b"\x80\x02p99999999999\n.", "memo of"),
-    (b"", "broken"), (b"\xff\xd8\xff\xe0", "broken"), (pickle.dumps((PICTURES, SAME))[:-50], "broken")])
+@pytest.mark.parametrize(
+    "content, says",
+    [
+        (known("numpy.core.multiarray", "_reconstruct", b"}U\x0b__globals__K\x01sb"), "cannot be given a state"),
+        (known("_codecs", "encode", b"N}U\x0c__defaults__Ns\x86b"), "cannot be given a state"),
+        (known("numpy", "ndarray", b"(J\xff\xff\xff\x7ftR"), "only _reconstruct"),
+        (known("_codecs", "encode", b"(X\x01\x00\x00\x00aX\x05\x00\x00\x00utf-8tR"), "'utf-8'"),
+        (known("os", "system"), "os.system"),
+        (known("data.face_bin", "read_bin"), "data.face_bin.read_bin"),
+        (b"\x80\x04r\xff\xff\xff\xff.", "memo of"),
+        (b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.", "bytes8"),
+        (b"\x80\x02p99999999999\n.", "memo of"),
+        (b"", "broken"),
+        (b"\xff\xd8\xff\xe0", "broken"),
+        (pickle.dumps((PICTURES, SAME))[:-50], "broken"),
+    ],
+)
 def test_what_else_a_file_could_try(tmp_path, content, says):
     assert says in refused(tmp_path, content)
 
 
-@pytest.mark.parametrize("content, says", [
-    ([1], "no verification set"), ((PICTURES, SAME, SAME), "no verification set"), (7, "no verification set"),
-    ((PICTURES, tuple(SAME)), "no verification set"), ((PICTURES[:19], SAME), "19 pictures for 10 pairs"),
-    (([], []), "0 pictures for 0 pairs"), ((PICTURES, SAME[:9] + [2]), "answer of pair 9"),
-    ((PICTURES, SAME[:9] + [None]), "answer of pair 9"), ((PICTURES, SAME[:9] + [1.0]), "answer of pair 9"),
-    ((PICTURES[:13] + ["text"] + PICTURES[14:], SAME), "picture 13 (of pair 6)"),
-    ((PICTURES[:13] + [b""] + PICTURES[14:], SAME), "picture 13 (of pair 6)"),
-    ((PICTURES[:19] + [np.zeros(4, np.float32)], SAME), "other numbers than bytes"),
-    ((PICTURES[:19] + [Shaped()], SAME), "an array of shape (1000000000, 1)")])
+@pytest.mark.parametrize(
+    "content, says",
+    [
+        ([1], "no verification set"),
+        ((PICTURES, SAME, SAME), "no verification set"),
+        (7, "no verification set"),
+        ((PICTURES, tuple(SAME)), "no verification set"),
+        ((PICTURES[:19], SAME), "19 pictures for 10 pairs"),
+        (([], []), "0 pictures for 0 pairs"),
+        ((PICTURES, SAME[:9] + [2]), "answer of pair 9"),
+        ((PICTURES, SAME[:9] + [None]), "answer of pair 9"),
+        ((PICTURES, SAME[:9] + [1.0]), "answer of pair 9"),
+        ((PICTURES[:13] + ["text"] + PICTURES[14:], SAME), "picture 13 (of pair 6)"),
+        ((PICTURES[:13] + [b""] + PICTURES[14:], SAME), "picture 13 (of pair 6)"),
+        ((PICTURES[:19] + [np.zeros(4, np.float32)], SAME), "other numbers than bytes"),
+        ((PICTURES[:19] + [Shaped()], SAME), "an array of shape (1000000000, 1)"),
+    ],
+)
 def test_what_is_no_verification_set(tmp_path, content, says):
     assert says in refused(tmp_path, pickle.dumps(content, 4))
 
@@ -155,10 +181,11 @@ def complaint(tmp_path, *entries):
 
 def test_pictures_of_a_bin_by_number(tmp_path):
     write(tmp_path, pickle.dumps((PICTURES, SAME)), "agedb_30.bin")
-    one, = opened(tmp_path, "agedb_30")  # the ending may be left out
+    (one,) = opened(tmp_path, "agedb_30")  # the ending may be left out
     assert one.name == "agedb_30" and one.same.tolist() == [int(same) for same in SAME]
     assert [[one.source.picture(which) for which in pair] for pair in one.pairs] == [
-        [PICTURES[2 * number], PICTURES[2 * number + 1]] for number in range(10)]
+        [PICTURES[2 * number], PICTURES[2 * number + 1]] for number in range(10)
+    ]
     assert one.source.name(13) == "agedb_30.bin picture 13" and len(one.source) == 20
     before = one.source.describe()
     write(tmp_path, pickle.dumps((PICTURES[::-1], SAME)), "agedb_30.bin")
@@ -200,12 +227,15 @@ def test_pairs_of_lfw(tmp_path):
 def test_pairs_of_paths(tmp_path):
     lay(tmp_path, "own/a b.png", "own/c.png")
     (tmp_path / "own/mine.txt").write_text("a b.png\tc.png\t0\nc.png\tc.png\t1\n" * 5)
-    one, = opened(tmp_path, "own/mine.txt")
+    (one,) = opened(tmp_path, "own/mine.txt")
     assert one.name == "mine" and shown(one) == [("a b.png", "c.png", 0), ("c.png", "c.png", 1)] * 5
     (tmp_path / "own/mine.txt").write_text("c.png c.png 1\n" * 9)
     assert "mine.txt: 9 pairs, but an accuracy of 10 folds" in complaint(tmp_path, "own/mine.txt")
-    for line, says in (("c.png c.png 2", "expected `path path 1`"), ("c.png 1", "expected"),
-                       ("c.png d.png 0", "there is no picture")):
+    for line, says in (
+        ("c.png c.png 2", "expected `path path 1`"),
+        ("c.png 1", "expected"),
+        ("c.png d.png 0", "there is no picture"),
+    ):
         (tmp_path / "own/mine.txt").write_text(f"c.png c.png 1\n{line}\n")
         found = complaint(tmp_path, "own/mine.txt")
         assert "mine.txt:2: " in found and says in found
@@ -244,8 +274,14 @@ def test_drawn_pairs_are_different_and_tell_the_truth():
 def test_as_many_pairs_as_there_are():
     one = drawn([0, 0, 0, 1, 1, 1], 1000)  # 3 + 3 of one person, 9 of two
     assert one.same.tolist() == [1, 0] * 6
-    assert {tuple(pair) for pair in one.pairs[::2].tolist()} == {(100, 101), (100, 102), (101, 102), (103, 104),
-                                                                 (103, 105), (104, 105)}
+    assert {tuple(pair) for pair in one.pairs[::2].tolist()} == {
+        (100, 101),
+        (100, 102),
+        (101, 102),
+        (103, 104),
+        (103, 105),
+        (104, 105),
+    }
     for labels in ([0, 1, 2, 3], [0] * 9, [0, 0, 0, 1, 2]):  # no two of one person, one person, 3 pairs of one person
         with pytest.raises(UserError, match="held out.*val_fraction"):
             drawn(labels, 1000)

@@ -1,4 +1,5 @@
 """Our IResNet against numbers recorded from insightface's and PLSC's networks (tests/golden/README.txt says how)."""
+
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,7 @@ from zoo.models.arcface.torch import Model
 
 class Larger(Arch):
     """With ten times the epsilon."""
+
     epsilon = property(lambda self: 10 * super().epsilon)
 
 
@@ -69,9 +71,10 @@ def test_the_recorded_cases_differ():
             assert all(relative(one, other) > 1e-2 for other in values[:i])
 
 
-@pytest.mark.parametrize("variant, depth, count",
-                         [(variant, depth, count) for variant, counts in PARAMETERS.items()
-                          for depth, count in counts.items()])
+@pytest.mark.parametrize(
+    "variant, depth, count",
+    [(variant, depth, count) for variant, counts in PARAMETERS.items() for depth, count in counts.items()],
+)
 def test_parameter_counts(variant, depth, count):
     """Recorded from upstream's classes."""
     with torch.device("meta"):

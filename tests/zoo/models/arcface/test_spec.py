@@ -1,4 +1,5 @@
 """ArcFace's nets: what the spec tells, and that they are the same in every framework."""
+
 import importlib.util
 import math
 import os
@@ -10,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.models import resolve_arch
 from data.batch import Field
 from data.errors import UserError
 from tests.helpers.paths import ROOT
@@ -22,6 +22,7 @@ from tests.zoo.models.arcface.golden import (
 )
 from tests.zoo.trainer import arcface_worker as worker
 from zoo.frameworks import FRAMEWORKS
+from zoo.models import resolve_arch
 from zoo.models.arcface import spec
 from zoo.models.arcface.torch import Model
 from zoo.models.initializers import Initializer, constant, initialize, normal, uniform
@@ -38,9 +39,17 @@ def found(tmp_path_factory):
     """Framework -> its arrays."""
     folder = tmp_path_factory.mktemp("arcface")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT}
-    processes = {name: subprocess.Popen([sys.executable, "-m", "tests.zoo.trainer.arcface_worker", name, folder / f"{name}.npz"],
-                                        cwd=ROOT, env=environment, text=True, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.PIPE) for name in INSTALLED}
+    processes = {
+        name: subprocess.Popen(
+            [sys.executable, "-m", "tests.zoo.trainer.arcface_worker", name, folder / f"{name}.npz"],
+            cwd=ROOT,
+            env=environment,
+            text=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        for name in INSTALLED
+    }
     arrays = {}
     try:
         for name, process in processes.items():
@@ -55,7 +64,7 @@ def found(tmp_path_factory):
 
 
 def below(arrays, prefix):
-    return {key[len(prefix):]: value for key, value in arrays.items() if key.startswith(prefix)}
+    return {key[len(prefix) :]: value for key, value in arrays.items() if key.startswith(prefix)}
 
 
 @pytest.mark.parametrize("framework", INSTALLED)
@@ -125,7 +134,9 @@ def test_the_last_scale_alone_is_frozen(found, framework, case):
     still = {key for key in before if key in after and np.array_equal(before[key], after[key])}
     frozen = set() if name == "plsc" else {"features.weight"}
     assert still == frozen and {key for key in before if f"momentum/{key}" not in after} == frozen | {
-        "head.weight", *(key for key in before if ".running_" in key)}
+        "head.weight",
+        *(key for key in before if ".running_" in key),
+    }
     # The mean over samples of what the loss derives from the embeddings: that of a softmax adds up to nothing.
     slope = after["momentum/features.bias"] - worker.DECAY * before["features.bias"]
     assert np.abs(slope).max() > 1e-2 and abs(slope.sum()) <= 1e-6
@@ -177,9 +188,17 @@ def test_data_complete_the_architecture():
     assert spec.Arch().features == 512 * 49  # without data, as published
 
 
-@pytest.mark.parametrize("options, key", [(dict(width=0), "width"), (dict(embedding=0), "embedding"),
-                                          (dict(size=0), "size"), (dict(num_classes=0), "num_classes"),
-                                          (dict(dropout=1.0), "dropout"), (dict(dropout=-0.1), "dropout")])
+@pytest.mark.parametrize(
+    "options, key",
+    [
+        (dict(width=0), "width"),
+        (dict(embedding=0), "embedding"),
+        (dict(size=0), "size"),
+        (dict(num_classes=0), "num_classes"),
+        (dict(dropout=1.0), "dropout"),
+        (dict(dropout=-0.1), "dropout"),
+    ],
+)
 def test_impossible_options(options, key):
     with pytest.raises(ValueError, match=f"^{key}: "):
         spec.Arch(**options)
@@ -188,7 +207,8 @@ def test_impossible_options(options, key):
 def test_noise():
     assert spec.dropout_masks(spec.Arch()) == () and spec.dropout_masks(spec.Arch(variant="plsc", dropout=0.0)) == ()
     assert [(noise.name, noise.shape, noise.rate) for noise in spec.dropout_masks(spec.Arch(variant="plsc"))] == [
-        ("dropout", (25088,), 0.4)]
+        ("dropout", (25088,), 0.4)
+    ]
     assert spec.dropout_masks(replace(TINY, dropout=0.25))[0].shape == (256,)
 
 
@@ -243,8 +263,11 @@ def test_rules():
     """Decay on everything, as all upstreams have it; `weights` spares what no convolution or matrix is."""
     shapes = spec.shapes(TINY)
     for arch in (TINY, replace(TINY, variant="plsc")):
-        assert {name: spec.lr_and_decay_scale(arch, name) for name in shapes if spec.lr_and_decay_scale(arch, name) != (1.0, 1.0)} == (
-            {} if arch.variant == "plsc" else {"features.weight": (0.0, 1.0)})
+        assert {
+            name: spec.lr_and_decay_scale(arch, name)
+            for name in shapes
+            if spec.lr_and_decay_scale(arch, name) != (1.0, 1.0)
+        } == ({} if arch.variant == "plsc" else {"features.weight": (0.0, 1.0)})
     sparing = replace(TINY, decay="weights")
     decayed = {name for name in shapes if ".running_" not in name and spec.lr_and_decay_scale(sparing, name)[1]}
     assert decayed == {name for name, shape in shapes.items() if len(shape) > 1}
@@ -259,5 +282,9 @@ def test_what_is_split_and_what_stays_wide():
     assert [type(net.get_submodule(name)).__name__ for name in spec.KEEP_FP32] == ["Linear", "BatchNorm2d"]
     assert spec.min_batch_size(TINY) == 2
     norms = {name for name in shapes if spec.is_norm(name)}
-    assert norms == {f"{name[:-len('running_var')]}{part}" for name in shapes if name.endswith("running_var")
-                     for part in ("weight", "bias", "running_mean", "running_var")}
+    assert norms == {
+        f"{name[: -len('running_var')]}{part}"
+        for name in shapes
+        if name.endswith("running_var")
+        for part in ("weight", "bias", "running_mean", "running_var")
+    }

@@ -1,6 +1,8 @@
 """The recorded cases of tests/golden/deeplab.npz and what they were recorded from, without any framework."""
+
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Dict, Iterator, NamedTuple, Tuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +17,8 @@ D16 = dict(depth=101, output_stride=16, multi_grid=(1, 2, 4), rates=(6, 12, 18))
 
 
 class Case(NamedTuple):
-    options: Dict          # of zoo.models.deeplabv3plus.spec.Arch, beside num_classes and dropout
-    size: Tuple[int, int]  # of the pictures; on fewer than 289 pixels the dilation 36 meets nothing but padding
+    options: dict  # of zoo.models.deeplabv3plus.spec.Arch, beside num_classes and dropout
+    size: tuple[int, int]  # of the pictures; on fewer than 289 pixels the dilation 36 meets nothing but padding
 
 
 CASES = {
@@ -30,20 +32,27 @@ CASES = {
     "vd50": Case(dict(variant="paddleseg", depth=50), (64, 128)),
 }
 LOSSES = {  # recorded for every case; those of mined pixels for MINED alone
-    "valid": PixelCrossEntropy("valid"), "all": PixelCrossEntropy("all"),
+    "valid": PixelCrossEntropy("valid"),
+    "all": PixelCrossEntropy("all"),
     "ohem_probability": PixelCrossEntropy("all", kept=100, threshold=0.7),  # here the threshold decides,
-    "ohem_both": PixelCrossEntropy("all", kept=6000, threshold=0.05),       # here the number to keep,
-    "ohem_count": PixelCrossEntropy("all", kept=1500),                      # and here there is no threshold
+    "ohem_both": PixelCrossEntropy("all", kept=6000, threshold=0.05),  # here the number to keep,
+    "ohem_count": PixelCrossEntropy("all", kept=1500),  # and here there is no threshold
 }
 MINED = "r18"
 # every n-th channel's running statistics after one training forward
-WATCHED = {"backbone.bn1": 4, "backbone.layer4.1.bn1": 32, "head.image_pool.bn": 16, "head.aspp.3.depthwise.bn": 64,
-           "head.fuse.1.pointwise.bn": 16, "aux.project.bn": 16}
+WATCHED = {
+    "backbone.bn1": 4,
+    "backbone.layer4.1.bn1": 32,
+    "head.image_pool.bn": 16,
+    "head.aspp.3.depthwise.bn": 64,
+    "head.fuse.1.pointwise.bn": 16,
+    "aux.project.bn": 16,
+}
 STEPS = {"eval": 31, "train": 31, "aux": 31, "resized": 397, "feature": 499}  # every n-th value is recorded
 TOLERANCE = 1e-5  # of float32 against what was recorded in float64
 
 
-def drawn(name: str, shape: Tuple[int, ...]) -> np.ndarray:
+def drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Weights that hide nothing, a function of the canonical name and the shape alone, float32.
 
     Normalisations shift upwards, so that ReLUs cut less: each that cuts one half makes float32's rounding a fifth
@@ -73,17 +82,17 @@ def labels(case: str) -> np.ndarray:
     return np.where(rng.random(found.shape) < np.float64([0.1, 0.3])[:, None, None], np.uint8(IGNORE), found)
 
 
-def recorded() -> Dict[str, np.ndarray]:
+def recorded() -> dict[str, np.ndarray]:
     with np.load(GOLDEN / "deeplab.npz") as arrays:
         return dict(arrays)
 
 
 def thinned(kind: str, array: np.ndarray) -> np.ndarray:
     """What of an array is recorded."""
-    return array.reshape(-1)[::STEPS[kind]]
+    return array.reshape(-1)[:: STEPS[kind]]
 
 
-def differences(case: str, found: Dict[str, np.ndarray], state: Dict[str, np.ndarray]) -> Dict[str, float]:
+def differences(case: str, found: dict[str, np.ndarray], state: dict[str, np.ndarray]) -> dict[str, float]:
     """What a net makes of pictures() against the record.
 
     found: `eval`, `train` and `aux`, the logits of the heads before they are resized, and `resized`, an evaluation's
@@ -98,7 +107,7 @@ def differences(case: str, found: Dict[str, np.ndarray], state: Dict[str, np.nda
     return result
 
 
-def losses(case: str) -> Iterator[Tuple[str, PixelCrossEntropy, float]]:
+def losses(case: str) -> Iterator[tuple[str, PixelCrossEntropy, float]]:
     """(name, objective, its recorded value) of the training forward: of the head alone, then with the auxiliary one."""
     golden = recorded()
     for name, objective in LOSSES.items():

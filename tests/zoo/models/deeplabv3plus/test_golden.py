@@ -1,5 +1,6 @@
 """Our DeepLabV3+ against numbers recorded from mmsegmentation's, PaddleSeg's and torchvision's own networks
 (tests/golden/README.txt says how)."""
+
 import functools
 
 import numpy as np
@@ -61,7 +62,8 @@ def before_resizing(net):
     for name in ("head", "aux"):
         if getattr(net, name) is not None:
             getattr(net, name).register_forward_hook(
-                lambda module, inputs, output, name=name: heads.__setitem__(name, output.numpy()))
+                lambda module, inputs, output, name=name: heads.__setitem__(name, output.numpy())
+            )
     return heads
 
 
@@ -83,15 +85,18 @@ def test_equals_upstream(case):
     assert len(measured) >= 4 and max(measured.values()) <= TOLERANCE, measured
 
 
-@pytest.mark.parametrize("case, change", [
-    ("r18", dict(rates=(12, 24, 37))),
-    ("r18", dict(multi_grid=(4, 4))),
-    ("r18", dict(align_corners=True)),
-    ("r18", dict(output_stride=16)),
-    ("r101_d16", dict(multi_grid=())),
-    ("vd50", dict(multi_grid=(4, 4, 4))),
-    ("vd50", dict(rates=(6, 12, 18))),
-])
+@pytest.mark.parametrize(
+    "case, change",
+    [
+        ("r18", dict(rates=(12, 24, 37))),
+        ("r18", dict(multi_grid=(4, 4))),
+        ("r18", dict(align_corners=True)),
+        ("r18", dict(output_stride=16)),
+        ("r101_d16", dict(multi_grid=())),
+        ("vd50", dict(multi_grid=(4, 4, 4))),
+        ("vd50", dict(rates=(6, 12, 18))),
+    ],
+)
 def test_the_record_notices_options_that_change_no_tensor(case, change):
     with torch.no_grad():
         found = filled(case, **change).eval()(torch.from_numpy(pictures(case))).numpy()
@@ -100,8 +105,13 @@ def test_the_record_notices_options_that_change_no_tensor(case, change):
 
 def test_the_recorded_cases_differ():
     golden = recorded()
-    for one, other in (("r50", "r50b"), ("r50", "r101"), ("r50", "r101_d16"), ("r50_odd", "r50_aligned"),
-                       ("r50", "vd50")):
+    for one, other in (
+        ("r50", "r50b"),
+        ("r50", "r101"),
+        ("r50", "r101_d16"),
+        ("r50_odd", "r50_aligned"),
+        ("r50", "vd50"),
+    ):
         assert relative(golden[f"{one}/resized"], golden[f"{other}/resized"]) > 1e-2
     values = [tuple(golden[key]) for key in golden if "/loss_" in key]
     assert len(set(values)) == len(values) == 2 * 7 + 1 + 3
@@ -111,12 +121,14 @@ def test_the_plain_backbone_is_torchvisions_dilated_resnet():
     backbone, found = filled("r50b").eval().backbone, {}
     for name in ("layer1", "layer2", "layer3", "layer4"):
         getattr(backbone, name).register_forward_hook(
-            lambda module, inputs, output, name=name: found.__setitem__(name, output.numpy()))
+            lambda module, inputs, output, name=name: found.__setitem__(name, output.numpy())
+        )
     with torch.no_grad():
         backbone(torch.from_numpy(pictures("r50b")))
     golden = recorded()
-    measured = {name: relative(thinned("feature", array), golden[f"torchvision/{name}"])
-                for name, array in found.items()}
+    measured = {
+        name: relative(thinned("feature", array), golden[f"torchvision/{name}"]) for name, array in found.items()
+    }
     assert len(measured) == 4 and max(measured.values()) <= TOLERANCE, measured
 
 

@@ -1,6 +1,6 @@
 """The recorded cases of tests/golden/tsm.npz and what they were recorded from, without any framework."""
+
 import zlib
-from typing import Dict
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def video():
     return rng.standard_normal((VIDEOS, SEGMENTS, 3, SIDE, SIDE), dtype=np.float32)
 
 
-def recorded() -> Dict[str, np.ndarray]:
+def recorded() -> dict[str, np.ndarray]:
     with np.load(GOLDEN / "tsm.npz") as arrays:
         return dict(arrays)
 
@@ -51,8 +51,9 @@ def relative(ours, theirs):
     return np.abs(ours - theirs).max() / np.abs(theirs).max()
 
 
-def differences(case: str, evaluated: np.ndarray, trained: np.ndarray, state: Dict[str, np.ndarray]
-                ) -> Dict[str, float]:
+def differences(
+    case: str, evaluated: np.ndarray, trained: np.ndarray, state: dict[str, np.ndarray]
+) -> dict[str, float]:
     """What a net makes of video() against the record: logits of evaluation, then of training, then the statistics."""
     golden = recorded()
     found = {"eval": relative(evaluated, golden[f"{case}/eval"]), "train": relative(trained, golden[f"{case}/train"])}

@@ -1,4 +1,5 @@
 """Our TSM against numbers recorded from mit-han-lab's own network (tests/golden/README.txt says how)."""
+
 import pytest
 import torch
 

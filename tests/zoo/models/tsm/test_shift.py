@@ -1,4 +1,5 @@
 """The temporal shift and the temporal pool in PyTorch, against values written by hand and a reference in loops."""
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +10,16 @@ from hypothesis import strategies as st
 from zoo.models.tsm.spec import Arch, shifts
 from zoo.models.tsm.torch import Model, temporal_pool, temporal_shift
 
-SIZES = dict(n=st.integers(1, 3), t=st.integers(1, 5), c=st.integers(1, 12), h=st.integers(1, 3), w=st.integers(1, 3),
-             div=st.integers(2, 9), direction=st.sampled_from(["future", "past"]), seed=st.integers(0, 999))
+SIZES = dict(
+    n=st.integers(1, 3),
+    t=st.integers(1, 5),
+    c=st.integers(1, 12),
+    h=st.integers(1, 3),
+    w=st.integers(1, 3),
+    div=st.integers(2, 9),
+    direction=st.sampled_from(["future", "past"]),
+    seed=st.integers(0, 999),
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,8 +46,8 @@ def reference_shift(x, segments, div, direction):
 def reference_pool(x, segments):
     rows = []
     for start in range(0, x.shape[0], segments):
-        clip = x[start:start + segments]
-        rows += [clip[max(t - 1, 0):t + 2].max(0) for t in range(0, segments, 2)]
+        clip = x[start : start + segments]
+        rows += [clip[max(t - 1, 0) : t + 2].max(0) for t in range(0, segments, 2)]
     return np.stack(rows)
 
 
@@ -53,12 +62,36 @@ def column(values):
 
 def test_values_written_by_hand():
     # Two clips of three frames and four channels; a digit each for clip, frame, channel.
-    x = column([[110, 111, 112, 113], [120, 121, 122, 123], [130, 131, 132, 133],
-                [210, 211, 212, 213], [220, 221, 222, 223], [230, 231, 232, 233]])
-    future = column([[120, 0, 112, 113], [130, 111, 122, 123], [0, 121, 132, 133],
-                     [220, 0, 212, 213], [230, 211, 222, 223], [0, 221, 232, 233]])
-    past = column([[0, 121, 112, 113], [110, 131, 122, 123], [120, 0, 132, 133],
-                   [0, 221, 212, 213], [210, 231, 222, 223], [220, 0, 232, 233]])
+    x = column(
+        [
+            [110, 111, 112, 113],
+            [120, 121, 122, 123],
+            [130, 131, 132, 133],
+            [210, 211, 212, 213],
+            [220, 221, 222, 223],
+            [230, 231, 232, 233],
+        ]
+    )
+    future = column(
+        [
+            [120, 0, 112, 113],
+            [130, 111, 122, 123],
+            [0, 121, 132, 133],
+            [220, 0, 212, 213],
+            [230, 211, 222, 223],
+            [0, 221, 232, 233],
+        ]
+    )
+    past = column(
+        [
+            [0, 121, 112, 113],
+            [110, 131, 122, 123],
+            [120, 0, 132, 133],
+            [0, 221, 212, 213],
+            [210, 231, 222, 223],
+            [220, 0, 232, 233],
+        ]
+    )
     assert torch.equal(temporal_shift(x, 3, 4), future)
     assert torch.equal(temporal_shift(x, 3, 4, "future"), future)
     assert torch.equal(temporal_shift(x, 3, 4, "past"), past)
@@ -155,9 +188,18 @@ def test_channels_last_stays_channels_last(needs_gradient):
         assert torch.equal(x.grad, temporal_shift(gradient, 3, 4, "past"))
 
 
-@pytest.mark.parametrize("view", [lambda x: x[::2], lambda x: x[:, ::2], lambda x: x.transpose(2, 3),
-                                  lambda x: x.transpose(0, 1), lambda x: x[:, :1].expand(-1, 8, -1, -1),
-                                  lambda x: x[:1].expand(12, -1, -1, -1), lambda x: x[:, :, 1:, :-1]])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[::2],
+        lambda x: x[:, ::2],
+        lambda x: x.transpose(2, 3),
+        lambda x: x.transpose(0, 1),
+        lambda x: x[:, :1].expand(-1, 8, -1, -1),
+        lambda x: x[:1].expand(12, -1, -1, -1),
+        lambda x: x[:, :, 1:, :-1],
+    ],
+)
 def test_inputs_that_are_not_contiguous(view):
     x = view(torch.from_numpy(random(12, 12, 4, 4)))
     want = reference_shift(x.numpy(), 3, 4, "future")
@@ -222,6 +264,7 @@ def test_is_linear_and_mirrored_in_time(n, t, c, h, w, div, direction, seed):
 
     def reverse(x):
         return x.unflatten(0, (n, t)).flip(1).flatten(0, 1)
+
     assert torch.equal(shift(2 * x - y), 2 * shift(x) - shift(y))
     other = "past" if direction == "future" else "future"
     assert torch.equal(reverse(shift(reverse(x))), shift(x, other))
@@ -270,7 +313,7 @@ def places(**arch):
 def test_which_blocks_shift():
     assert places(depth=50) == [3, 4, 6, 3]
     assert places(depth=18) == [2, 2, 2, 2] and places(depth=34) == [3, 4, 6, 3]
-    assert places(depth=101) == [2, 2, 12, 2]   # every second one, from the first
+    assert places(depth=101) == [2, 2, 12, 2]  # every second one, from the first
     assert places(depth=152) == [2, 4, 18, 2]
     assert [i for i, on in enumerate(shifts(Arch(depth=101))[2]) if on] == list(range(0, 23, 2))
     assert places(depth=101, shift_place="block") == [3, 4, 23, 3]
@@ -278,8 +321,9 @@ def test_which_blocks_shift():
         assert places(depth=depth, shift_place="none") == [0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("depth, place, count", [(50, "blockres", 16), (101, "blockres", 18), (101, "block", 33),
-                                                 (50, "none", 0)])
+@pytest.mark.parametrize(
+    "depth, place, count", [(50, "blockres", 16), (101, "blockres", 18), (101, "block", 33), (50, "none", 0)]
+)
 def test_the_net_shifts_as_often_as_the_spec_says(depth, place, count, monkeypatch):
     calls = []
     original = Model.shift
@@ -319,8 +363,16 @@ def test_gradient_of_a_block_with_its_shortcut():
     assert torch.autograd.gradcheck(lambda x: net.block(net.layer1[1], x, 4, True), x, fast_mode=True)
 
 
-@pytest.mark.parametrize("arch", [{}, {"temporal_pool": True}, {"non_local": True},
-                                  {"temporal_pool": True, "non_local": True}, {"shift_place": "block"}])
+@pytest.mark.parametrize(
+    "arch",
+    [
+        {},
+        {"temporal_pool": True},
+        {"non_local": True},
+        {"temporal_pool": True, "non_local": True},
+        {"shift_place": "block"},
+    ],
+)
 def test_a_clip_does_not_see_the_others_of_its_batch(arch):
     net = small_net(**arch).eval()
     video = torch.from_numpy(random(3, 4, 3, 32, 32))

@@ -1,4 +1,5 @@
 """Cases of the MindSpore trainer; tests/zoo/trainer/mindspore/test_trainer.py runs them in a process of their own."""
+
 import functools
 import socket
 import threading
@@ -30,24 +31,51 @@ GRAPH = dict(clip_norm=1.0, dropout=0.5, smoothing=0.1)  # what all cases of com
 TINY = dict(depth=10, width=8, num_classes=5, segments=2)
 
 
-def make(decay=1e-2, smoothing=0.0, compute="fp32", level=None, compiled=False, dropout=0.0, partial_bn=False,
-         frozen=False, depth=TINY["depth"], **plan):
+def make(
+    decay=1e-2,
+    smoothing=0.0,
+    compute="fp32",
+    level=None,
+    compiled=False,
+    dropout=0.0,
+    partial_bn=False,
+    frozen=False,
+    depth=TINY["depth"],
+    **plan,
+):
     """A new trainer. frozen: every normalisation uses its running statistics."""
     arch = spec.Arch(dropout=dropout, partial_bn=partial_bn, **{**TINY, "depth": depth})
 
     def param_group(name):
         factor, share = spec.lr_and_decay_scale(arch, name)
         return (0.0 if frozen and resnet_spec.is_norm(name) else factor), share * decay
+
     noise = spec.dropout_masks(arch)
-    trainer = Trainer(Model, arch, CrossEntropy(smoothing),
-                      Plan(FIELDS + tuple(source.field for source in noise), tuple(source.name for source in noise),
-                           param_group, Mode(compute, level, False, compiled), **plan), WORLD)
-    trainer.load_state_dict({param.name: initializers.initialize(spec.initializer(arch, param.name, param.shape), 1, param.name, param.shape)
-                  for param in trainer.params})
+    trainer = Trainer(
+        Model,
+        arch,
+        CrossEntropy(smoothing),
+        Plan(
+            FIELDS + tuple(source.field for source in noise),
+            tuple(source.name for source in noise),
+            param_group,
+            Mode(compute, level, False, compiled),
+            **plan,
+        ),
+        WORLD,
+    )
+    trainer.load_state_dict(
+        {
+            param.name: initializers.initialize(
+                spec.initializer(arch, param.name, param.shape), 1, param.name, param.shape
+            )
+            for param in trainer.params
+        }
+    )
     return trainer
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def compiled_once(**options):
     trainer = make(compiled=True, **options)
     return trainer, trainer.state_dict()
@@ -72,8 +100,13 @@ def set_mode(graph):
 
 def batch(rows=4, seed=0, **more):
     rng = np.random.default_rng(seed)
-    return {"video": rng.integers(0, 256, (rows, 2, 16, 16, 3), dtype=np.uint8), "label": rng.integers(0, 5, rows),
-            "dropout": rng.integers(0, 2, (rows, 2, 64), dtype=np.uint8), "valid": np.ones(rows, np.uint8), **more}
+    return {
+        "video": rng.integers(0, 256, (rows, 2, 16, 16, 3), dtype=np.uint8),
+        "label": rng.integers(0, 5, rows),
+        "dropout": rng.integers(0, 2, (rows, 2, 64), dtype=np.uint8),
+        "valid": np.ones(rows, np.uint8),
+        **more,
+    }
 
 
 def go(trainer, lr=0.05, seed=0, **more):
@@ -131,7 +164,7 @@ def case_the_first_updates_are_the_formula():
         trainer.load_state_dict(before)  # the gradient moved the running statistics
         numbers = trainer.read(trainer.step([device_batch], lr))
         after = trainer.state_dict()
-        norm = np.sqrt(sum((gradient ** 2).sum() for gradient in gradients.values()))
+        norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
         assert numbers["grad_norm"] == pytest.approx(norm, rel=1e-5) and norm > 0.5
         assert numbers["loss"] == pytest.approx(float(loss.asnumpy()), rel=1e-6)
         for name, gradient in gradients.items():
@@ -141,7 +174,11 @@ def case_the_first_updates_are_the_formula():
             np.testing.assert_allclose(after[name], expected, rtol=1e-5, atol=1e-7, err_msg=name)
             np.testing.assert_allclose(after[f"momentum/{name}"], velocity[name], rtol=1e-4, atol=1e-7, err_msg=name)
     assert {trainer.plan.param_group(name) for name in trainer.trained} == {
-        (1.0, 0.01), (1.0, 0.0), (5.0, 0.01), (10.0, 0.0)}  # else a factor or a decay was not tried
+        (1.0, 0.01),
+        (1.0, 0.0),
+        (5.0, 0.01),
+        (10.0, 0.0),
+    }  # else a factor or a decay was not tried
 
 
 def case_two_parts_are_one_batch():
@@ -166,7 +203,10 @@ def case_a_step_without_finite_gradient_changes_nothing():
             trainer.load_state_dict({"scaler/scale": np.array(np.inf, np.float32)})
             for consecutive_skips in (1, 2):
                 numbers = go(trainer, seed=seed)
-                assert numbers["consecutive_skips"] == consecutive_skips and numbers["skipped"] == before["scaler/skipped"] + consecutive_skips
+                assert (
+                    numbers["consecutive_skips"] == consecutive_skips
+                    and numbers["skipped"] == before["scaler/skipped"] + consecutive_skips
+                )
                 assert not np.isfinite(numbers["grad_norm"])
             after = trainer.state_dict()
             for name in trainer.trained:
@@ -242,8 +282,13 @@ class Probe(nn.Cell):
 def case_levels_are_what_the_protocol_says():
     for compute, level, code in (("fp32", None, 0), ("fp16", "O1", 1), ("fp16", "O2", 7), ("fp16", "O3", 7)):
         for graph in (False, True):
-            trainer = Trainer(Probe, None, CrossEntropy(0.0),
-                              Plan(FIELDS, (), lambda name: (1.0, 0.0), Mode(compute, level, False, graph)), WORLD)
+            trainer = Trainer(
+                Probe,
+                None,
+                CrossEntropy(0.0),
+                Plan(FIELDS, (), lambda name: (1.0, 0.0), Mode(compute, level, False, graph)),
+                WORLD,
+            )
             found = trainer.gradient.forward(trainer.prepare(trainer.to_device(batch())["video"]))
             assert flat(found) == [code] * 8, level
 
@@ -284,8 +329,11 @@ def case_partial_bn_freezes_all_but_the_first():
     go(trainer, 0.5)
     trainer.predict(trainer.to_device(batch()))  # evaluation must not unfreeze
     go(trainer, 0.5)
-    changed = {name for name, value in trainer.state_dict().items() if name in before and "/" not in name
-               and not np.array_equal(value, before[name])}
+    changed = {
+        name
+        for name, value in trainer.state_dict().items()
+        if name in before and "/" not in name and not np.array_equal(value, before[name])
+    }
     norms = {param.name for param in trainer.params if resnet_spec.is_norm(param.name)}
     assert changed & norms == {f"bn1.{part}" for part in ("weight", "bias", "running_mean", "running_var")}
     assert {param.name for param in trainer.params} - norms <= changed
@@ -295,8 +343,9 @@ def case_dropout_follows_the_mask_and_stays_out_of_evaluation():
     trainer, one = make(dropout=0.5), batch()
     x, bias = trainer.prepare(trainer.to_device(one)["video"]), trainer.net.fc.bias
     plain = (trainer.net(x) - bias).asnumpy()
-    doubled, nothing = ((trainer.net(x, Tensor(np.full((4, 2, 64), value, np.uint8))) - bias).asnumpy()
-                        for value in (1, 0))
+    doubled, nothing = (
+        (trainer.net(x, Tensor(np.full((4, 2, 64), value, np.uint8))) - bias).asnumpy() for value in (1, 0)
+    )
     np.testing.assert_allclose(doubled, 2 * plain, rtol=1e-5, atol=1e-6)
     assert (nothing == 0).all()
     np.testing.assert_allclose(trainer.predict(trainer.to_device(one)), plain + bias.asnumpy(), atol=1e-6)
@@ -322,14 +371,20 @@ def case_a_dump_is_what_every_framework_dumps():
     trainer = make(partial_bn=True)
     arch = spec.Arch(partial_bn=True, **TINY)
     expected = spec.shapes(arch)
-    expected.update({f"momentum/{name}": shape for name, shape in spec.shapes(arch).items()
-                     if "running_" not in name and spec.lr_and_decay_scale(arch, name)[0]})
+    expected.update(
+        {
+            f"momentum/{name}": shape
+            for name, shape in spec.shapes(arch).items()
+            if "running_" not in name and spec.lr_and_decay_scale(arch, name)[0]
+        }
+    )
     expected.update({f"scaler/{name}": () for name in ("scale", "good", "skipped")})
     dumped, rng = trainer.state_dict(), np.random.default_rng(3)
     assert {name: value.shape for name, value in dumped.items()} == expected
     assert all(type(value) is np.ndarray and value.dtype == np.float32 for value in dumped.values())
     assert [param.name for param in trainer.params if param.statistic] == [
-        name for name in spec.shapes(arch) if "running_" in name]
+        name for name in spec.shapes(arch) if "running_" in name
+    ]
     made = {name: rng.standard_normal(value.shape, dtype=np.float32) for name, value in dumped.items()}
     made.update({name: np.array(value) for name, value in made.items() if not np.shape(value)})
     trainer.load_state_dict(made)

@@ -1,4 +1,5 @@
 """Cases of the face objective and its class matrix in MindSpore; see tests/zoo/trainer/mindspore/test_trainer.py."""
+
 from types import SimpleNamespace
 
 import mindspore  # after the trainer, which chooses how much MindSpore says
@@ -18,10 +19,15 @@ from zoo.trainer.protocol import Launch, Mode, Plan
 
 WORLD = start(Launch(), "cpu")  # the device must be set before the first computation
 CLASSES, WIDTH, INPUTS, LR, DECAY = 60, 6, 5, 0.3, 1e-2
-KINDS = {"arcface": {}, "no threshold": {"threshold": False}, "cosface": {"m2": 0.0, "m3": 0.4},
-         "sphereface": {"m1": 1.35, "m2": 0.0, "threshold": False},
-         "combined": {"m1": 1.1, "m2": 0.2, "m3": 0.15, "threshold": False}, "filter": {"interclass": 0.2},
-         "straight": {"gradient": "straight"}}
+KINDS = {
+    "arcface": {},
+    "no threshold": {"threshold": False},
+    "cosface": {"m2": 0.0, "m3": 0.4},
+    "sphereface": {"m1": 1.35, "m2": 0.0, "threshold": False},
+    "combined": {"m1": 1.1, "m2": 0.2, "m3": 0.15, "threshold": False},
+    "filter": {"interclass": 0.2},
+    "straight": {"gradient": "straight"},
+}
 
 
 class Linear(nn.Cell):
@@ -60,19 +66,41 @@ def use(graph):
 def make(Model=Linear, classes=CLASSES, compiled=True, compute="fp32", level=None, kind=None, **plan):
     """A new trainer of a small net and a class matrix."""
     arch = SimpleNamespace(num_classes=classes, embedding=WIDTH)
-    trainer = Trainer(Model, arch, settings(**(kind or {})), Plan((Field("x", (INPUTS,), "float32"), LABEL), (), param_group,
-                      Mode(compute, level, False, compiled), seed=3, **plan), WORLD)
+    trainer = Trainer(
+        Model,
+        arch,
+        settings(**(kind or {})),
+        Plan(
+            (Field("x", (INPUTS,), "float32"), LABEL),
+            (),
+            param_group,
+            Mode(compute, level, False, compiled),
+            seed=3,
+            **plan,
+        ),
+        WORLD,
+    )
     laws = {name: initializers.normal(0.5) for name in (face.WEIGHT, "fc.weight", "first.weight")}
     laws["features.weight"] = initializers.Initializer("ones")
-    trainer.load_state_dict({param.name: initializers.initialize(laws.get(param.name, initializers.Initializer("zeros")), 1, param.name, param.shape)
-                  for param in trainer.params if not param.statistic})
+    trainer.load_state_dict(
+        {
+            param.name: initializers.initialize(
+                laws.get(param.name, initializers.Initializer("zeros")), 1, param.name, param.shape
+            )
+            for param in trainer.params
+            if not param.statistic
+        }
+    )
     return trainer
 
 
 def batch(rows=8, seed=0):
     rng = np.random.default_rng(seed)
-    return {"x": rng.standard_normal((rows, INPUTS), np.float32), "label": rng.integers(0, CLASSES, rows),
-            "valid": np.ones(rows, np.uint8)}
+    return {
+        "x": rng.standard_normal((rows, INPUTS), np.float32),
+        "label": rng.integers(0, CLASSES, rows),
+        "valid": np.ones(rows, np.uint8),
+    }
 
 
 def go(trainer, number=0, lr=LR, parts=None):
@@ -91,7 +119,7 @@ def true(state, one, chosen, rows=slice(None), labels=None):
 
 
 def norm(*arrays):
-    return np.sqrt(sum((array ** 2).sum() for array in arrays))
+    return np.sqrt(sum((array**2).sum() for array in arrays))
 
 
 def close(found, expected, name=""):
@@ -100,10 +128,14 @@ def close(found, expected, name=""):
 
 def run(x, weight, labels, chosen):
     """Loss and gradients by our objective."""
-    objective = Margin(chosen, SimpleNamespace(num_classes=len(weight), embedding=weight.shape[1]),
-                       SimpleNamespace(seed=1, param_group=param_group, momentum=0.9), WORLD)
+    objective = Margin(
+        chosen,
+        SimpleNamespace(num_classes=len(weight), embedding=weight.shape[1]),
+        SimpleNamespace(seed=1, param_group=param_group, momentum=0.9),
+        WORLD,
+    )
     objective.split.values.set_data(Tensor(weight))
-    part, = objective.begin([{"label": Tensor(labels.astype(np.int32))}], 0)
+    (part,) = objective.begin([{"label": Tensor(labels.astype(np.int32))}], 0)
     return [found.asnumpy() for found in objective(Tensor(x), *(part[name] for name in objective.targets))]
 
 
@@ -186,7 +218,9 @@ def case_an_update_touches_the_rows_it_draws_alone():
                 np.testing.assert_array_equal(after[name][others], before[name][others])
             velocity[rows] = 0.9 * velocity[rows] + to_rows + param_group(face.WEIGHT)[1] * before[face.WEIGHT][rows]
             close(after[f"momentum/{face.WEIGHT}"], velocity)
-            close(after[face.WEIGHT][rows], before[face.WEIGHT][rows] - LR * param_group(face.WEIGHT)[0] * velocity[rows])
+            close(
+                after[face.WEIGHT][rows], before[face.WEIGHT][rows] - LR * param_group(face.WEIGHT)[0] * velocity[rows]
+            )
             before = after
         trainer.load_state_dict({"scaler/scale": np.array(np.inf, np.float32)})
         assert go(trainer, 9)["skipped"] == 1
@@ -249,7 +283,10 @@ def case_modules_keep_32_bits_at_every_level():
 
 def case_a_rank_holds_its_rows_and_draws_among_them():
     use(graph=False)
-    plan, classes = SimpleNamespace(seed=5, param_group=param_group, momentum=0.9), np.array([[0, 21, 39], [40, 59, 21]])
+    plan, classes = (
+        SimpleNamespace(seed=5, param_group=param_group, momentum=0.9),
+        np.array([[0, 21, 39], [40, 59, 21]]),
+    )
     for rate in (1.0, 0.5):
         shard = Shard(face.WEIGHT, CLASSES, WIDTH, rate, plan, SimpleNamespace(rank=1, size=3))
         assert (shard.first, shard.last) == (20, 40) == sharding.rows(CLASSES, 1, 3)
@@ -267,8 +304,10 @@ def case_a_rank_holds_its_rows_and_draws_among_them():
 def case_dump_and_load_hold_the_matrix():
     trainer = make()
     assert {param.name: (param.shape, param.rows) for param in trainer.params} == {
-        "fc.weight": ((WIDTH, INPUTS), None), "fc.bias": ((WIDTH,), None),
-        face.WEIGHT: ((CLASSES, WIDTH), (0, CLASSES))}
+        "fc.weight": ((WIDTH, INPUTS), None),
+        "fc.bias": ((WIDTH,), None),
+        face.WEIGHT: ((CLASSES, WIDTH), (0, CLASSES)),
+    }
     go(trainer, 0)
     state = {name: value.copy() for name, value in trainer.state_dict().items()}
     assert state[f"momentum/{face.WEIGHT}"].any()
@@ -290,6 +329,7 @@ def case_embeddings_of_a_picture_and_of_its_mirror_image():
 
     def net(x):  # the first column's first channel
         return x[:, :, 0, 0].astype(mindspore.float32)
+
     for flip, columns in ((True, (0, 3)), (False, (0,))):
         found = outputs.build(face.Embeddings(flip), None)(net, [image], None).asnumpy()
         np.testing.assert_array_equal(found, np.stack([image.asnumpy()[:, :, column, 0] for column in columns], 1))

@@ -1,4 +1,5 @@
 """Cases of the MindSpore nets; tests/zoo/trainer/mindspore/test_trainer.py runs them in a process of their own."""
+
 import mindspore  # after the trainer, which chooses how much MindSpore says
 import numpy as np
 import pytest
@@ -55,8 +56,12 @@ def case_equals_upstream_101():
 
 def case_every_tensor_is_the_specs():
     """Names and shapes; parameters come before statistics."""
-    for its, kind, options in ((spec, Model, dict(depth=18, segments=2)), (spec, Model, dict(depth=50, non_local=True)),
-                               (resnet_spec, ResNet, dict(depth=34)), (resnet_spec, ResNet, dict(depth=50))):
+    for its, kind, options in (
+        (spec, Model, dict(depth=18, segments=2)),
+        (spec, Model, dict(depth=50, non_local=True)),
+        (resnet_spec, ResNet, dict(depth=34)),
+        (resnet_spec, ResNet, dict(depth=50)),
+    ):
         arch = its.Arch(num_classes=5, width=8, **options)
         found = {name: tuple(tensor.shape) for name, tensor in names.tensors(kind(arch)).items()}
         assert found == its.shapes(arch)
@@ -75,15 +80,22 @@ def shifted(x, segments, fold, future):
     out = clips.copy()
     a, b = slice(0, fold), slice(fold, 2 * fold)
     following, previous = (a, b) if future else (b, a)
-    out[:, :, :2 * fold] = 0
+    out[:, :, : 2 * fold] = 0
     out[:, :-1, following], out[:, 1:, previous] = clips[:, 1:, following], clips[:, :-1, previous]
     return out.reshape(x.shape)
 
 
 def case_shift_and_its_gradient():
     rng = np.random.default_rng(0)
-    for segments, channels, div in ((1, 8, 2), (2, 8, 2), (3, 7, 2), (8, 9, 3), (8, 8, 8), (2, 3, 8),
-                                    *((2, 19, div) for div in range(4, 10))):
+    for segments, channels, div in (
+        (1, 8, 2),
+        (2, 8, 2),
+        (3, 7, 2),
+        (8, 9, 3),
+        (8, 8, 8),
+        (2, 3, 8),
+        *((2, 19, div) for div in range(4, 10)),
+    ):
         for direction, future in (("future", True), ("past", False)):
             source = rng.standard_normal((2 * segments, channels, 2, 3)).astype(np.float32)
             weight = rng.standard_normal(source.shape).astype(np.float32)
@@ -92,6 +104,7 @@ def case_shift_and_its_gradient():
             def weighed(x):
                 y = temporal_shift(x, segments, div, direction)
                 return (y * Tensor(weight)).sum(), y
+
             (_, y), gradient = mindspore.value_and_grad(weighed, has_aux=True)(x)
             np.testing.assert_array_equal(y.asnumpy(), shifted(source, segments, fold, future))
             np.testing.assert_array_equal(gradient.asnumpy(), shifted(weight, segments, fold, not future))
@@ -128,8 +141,11 @@ def case_nonlocal_begins_as_the_identity():
 
 def case_running_variance_is_unbiased():
     rng = np.random.default_rng(0)
-    for kind, shape in ((nn.BatchNorm2d, (3, 4, 2, 2)), (nn.BatchNorm2d, (2, 4, 1, 1)),
-                        (nn.BatchNorm3d, (2, 4, 3, 1, 2))):
+    for kind, shape in (
+        (nn.BatchNorm2d, (3, 4, 2, 2)),
+        (nn.BatchNorm2d, (2, 4, 1, 1)),
+        (nn.BatchNorm3d, (2, 4, 3, 1, 2)),
+    ):
         net = nn.SequentialCell(kind(4)).set_train(True)
         mean, variance, axes = np.zeros(4), np.ones(4), (0, *range(2, len(shape)))
         for _ in range(2):

@@ -1,4 +1,5 @@
 """The MindSpore nets and trainer: the cases of tests/in_mindspore*.py, run without PyTorch beside them."""
+
 import pytest
 
 from tests.helpers import frameworks

@@ -1,4 +1,5 @@
 """Cases of the Paddle nets and their trainer; tests/zoo/trainer/paddle/test_trainer.py runs them in a process of their own."""
+
 import os
 
 import numpy as np
@@ -22,7 +23,7 @@ from zoo.models.resnet.paddle import Model as ResNet
 from zoo.models.tsm import spec
 from zoo.models.tsm.paddle import Model, NonLocal, temporal_pool, temporal_shift
 from zoo.tasks.classify import CrossEntropy
-from zoo.trainer.paddle import Trainer, names, objectives, start, batchnorm
+from zoo.trainer.paddle import Trainer, batchnorm, names, objectives, start
 from zoo.trainer.paddle.world import World
 from zoo.trainer.protocol import Launch, Mode, Plan
 
@@ -37,19 +38,40 @@ def make(decay=1e-2, smoothing=0.0, compute="fp32", compiled=False, dropout=0.0,
     def param_group(name):
         factor, share = spec.lr_and_decay_scale(arch, name)
         return factor, share * decay
+
     noise = spec.dropout_masks(arch)
-    trainer = Trainer(Model, arch, CrossEntropy(smoothing),
-                      Plan(FIELDS + tuple(source.field for source in noise), tuple(source.name for source in noise),
-                           param_group, Mode(compute, None, False, compiled), **plan), start(Launch(), "cpu"))
-    trainer.load_state_dict({param.name: initializers.initialize(spec.initializer(arch, param.name, param.shape), 1, param.name, param.shape)
-                  for param in trainer.params})
+    trainer = Trainer(
+        Model,
+        arch,
+        CrossEntropy(smoothing),
+        Plan(
+            FIELDS + tuple(source.field for source in noise),
+            tuple(source.name for source in noise),
+            param_group,
+            Mode(compute, None, False, compiled),
+            **plan,
+        ),
+        start(Launch(), "cpu"),
+    )
+    trainer.load_state_dict(
+        {
+            param.name: initializers.initialize(
+                spec.initializer(arch, param.name, param.shape), 1, param.name, param.shape
+            )
+            for param in trainer.params
+        }
+    )
     return trainer
 
 
 def batch(rows=4, seed=0, **more):
     rng = np.random.default_rng(seed)
-    return {"video": rng.integers(0, 256, (rows, 2, 16, 16, 3), dtype=np.uint8), "label": rng.integers(0, 5, rows),
-            "valid": np.ones(rows, np.uint8), **more}
+    return {
+        "video": rng.integers(0, 256, (rows, 2, 16, 16, 3), dtype=np.uint8),
+        "label": rng.integers(0, 5, rows),
+        "valid": np.ones(rows, np.uint8),
+        **more,
+    }
 
 
 def go(trainer, lr=0.05, seed=0, **more):
@@ -101,12 +123,18 @@ def case_equals_upstream_101():
 
 def case_every_tensor_is_the_specs():
     """Names and canonical shapes; parameters come before statistics."""
-    for its, kind, options in ((spec, Model, dict(depth=18, segments=2)), (spec, Model, dict(depth=50, non_local=True)),
-                               (resnet_spec, ResNet, dict(depth=34)), (resnet_spec, ResNet, dict(depth=50))):
+    for its, kind, options in (
+        (spec, Model, dict(depth=18, segments=2)),
+        (spec, Model, dict(depth=50, non_local=True)),
+        (resnet_spec, ResNet, dict(depth=34)),
+        (resnet_spec, ResNet, dict(depth=50)),
+    ):
         arch = its.Arch(num_classes=5, width=8, **options)
         net = kind(arch)
-        found = {name: tuple(tensor.shape[::-1] if name in names.transposed(net) else tensor.shape)
-                 for name, tensor in names.tensors(net).items()}
+        found = {
+            name: tuple(tensor.shape[::-1] if name in names.transposed(net) else tensor.shape)
+            for name, tensor in names.tensors(net).items()
+        }
         assert found == its.shapes(arch)
         kinds = [names.is_statistic(name) for name in found]
         assert kinds == sorted(kinds) and any(kinds)
@@ -124,7 +152,7 @@ def shifted(x, segments, fold, future):
     out = clips.copy()
     a, b = slice(0, fold), slice(fold, 2 * fold)
     following, previous = (a, b) if future else (b, a)
-    out[:, :, :2 * fold] = 0
+    out[:, :, : 2 * fold] = 0
     out[:, :-1, following], out[:, 1:, previous] = clips[:, 1:, following], clips[:, :-1, previous]
     return out.reshape(x.shape)
 
@@ -185,9 +213,11 @@ def case_the_first_updates_are_the_formula():
         before = trainer.state_dict()
         numbers = go(trainer, lr, seed)
         after = trainer.state_dict()
-        gradients = {name: names.to_numpy(tensor.grad, name in trainer.transposed).astype(np.float64)
-                     for name, tensor in trainer.trained.items()}
-        norm = np.sqrt(sum((gradient ** 2).sum() for gradient in gradients.values()))
+        gradients = {
+            name: names.to_numpy(tensor.grad, name in trainer.transposed).astype(np.float64)
+            for name, tensor in trainer.trained.items()
+        }
+        norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
         assert numbers["grad_norm"] == pytest.approx(norm, rel=1e-5) and norm > 0.5
         for name, gradient in gradients.items():
             factor, decay = trainer.plan.param_group(name)
@@ -241,7 +271,10 @@ def case_the_loss_scale_halves_and_doubles():
     assert go(trainer)["consecutive_skips"] == 0
     assert trainer.scaler.scale == 8.0 and trainer.scaler.good == 0
     assert {name: float(value) for name, value in trainer.state_dict().items() if name.startswith("scaler/")} == {
-        "scaler/scale": 8.0, "scaler/good": 0.0, "scaler/skipped": 1.0}
+        "scaler/scale": 8.0,
+        "scaler/good": 0.0,
+        "scaler/skipped": 1.0,
+    }
     assert trainer.nonfinite_report() == "all finite"
 
 
@@ -259,8 +292,11 @@ def case_partial_bn_freezes_all_but_the_first():
     go(trainer, 0.5)
     trainer.predict(trainer.to_device(batch()))  # evaluation must not unfreeze
     go(trainer, 0.5)
-    changed = {name for name, value in trainer.state_dict().items() if name in before and "/" not in name
-               and not np.array_equal(value, before[name])}
+    changed = {
+        name
+        for name, value in trainer.state_dict().items()
+        if name in before and "/" not in name and not np.array_equal(value, before[name])
+    }
     norms = {param.name for param in trainer.params if spec.resnet.is_norm(param.name)}
     assert changed & norms == {f"bn1.{part}" for part in ("weight", "bias", "running_mean", "running_var")}
     assert {param.name for param in trainer.params} - norms <= changed
@@ -327,8 +363,11 @@ def case_compiled_steps_are_the_same_steps():
 
 def case_running_variance_is_unbiased():
     rng = np.random.default_rng(0)
-    for kind, shape in ((paddle.nn.BatchNorm2D, (3, 4, 2, 2)), (paddle.nn.BatchNorm2D, (2, 4, 1, 1)),
-                        (paddle.nn.BatchNorm3D, (2, 4, 3, 1, 2))):
+    for kind, shape in (
+        (paddle.nn.BatchNorm2D, (3, 4, 2, 2)),
+        (paddle.nn.BatchNorm2D, (2, 4, 1, 1)),
+        (paddle.nn.BatchNorm3D, (2, 4, 3, 1, 2)),
+    ):
         net = paddle.nn.Sequential(kind(4))
         if batchnorm.is_biased(paddle.CPUPlace()):
             batchnorm.convert_batchnorm(net)
@@ -362,8 +401,12 @@ def case_the_world_says_what_it_will_do():
     assert (world.rank, world.size, world.device) == (0, 1, f"cpu ({os.environ['OMP_NUM_THREADS']} threads)")
     assert world.resolve_mode(Mode("fp32")) == Mode("fp32", None, False, False)
     assert world.resolve_mode(Mode("fp32", "O2", False, True)) == Mode("fp32", None, False, True)
-    for wish, word in ((Mode("amp"), "--framework torch"), (Mode("fp16"), "no 16-bit"), (Mode("bf16"), "silently"),
-                       (Mode("fp32", None, True), "channels_last")):
+    for wish, word in (
+        (Mode("amp"), "--framework torch"),
+        (Mode("fp16"), "no 16-bit"),
+        (Mode("bf16"), "silently"),
+        (Mode("fp32", None, True), "channels_last"),
+    ):
         with pytest.raises(UserError, match=word):
             world.resolve_mode(wish)
     for device in ("gpu", "cpu:0", "cuda:x", "npu:99", "cuda:99"):

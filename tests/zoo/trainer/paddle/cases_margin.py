@@ -1,4 +1,5 @@
 """Cases of Paddle's margin objective and of its class matrix; tests/zoo/trainer/paddle/test_margin.py runs them."""
+
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,10 +18,15 @@ from zoo.trainer.paddle.shard import Shard
 from zoo.trainer.paddle.update import total_norm
 from zoo.trainer.protocol import Launch, Mode, Param, Plan
 
-KINDS = {"arcface": {}, "no threshold": {"threshold": False}, "cosface": {"m2": 0.0, "m3": 0.4},
-         "sphereface": {"m1": 1.35, "m2": 0.0, "threshold": False},
-         "combined": {"m1": 1.1, "m2": 0.2, "m3": 0.15, "threshold": False}, "filter": {"interclass": 0.2},
-         "straight": {"gradient": "straight"}}
+KINDS = {
+    "arcface": {},
+    "no threshold": {"threshold": False},
+    "cosface": {"m2": 0.0, "m3": 0.4},
+    "sphereface": {"m1": 1.35, "m2": 0.0, "threshold": False},
+    "combined": {"m1": 1.1, "m2": 0.2, "m3": 0.15, "threshold": False},
+    "filter": {"interclass": 0.2},
+    "straight": {"gradient": "straight"},
+}
 INPUTS, WIDTH, CLASSES, DECAY, MOMENTUM = 5, 6, 11, 1e-2, "momentum/head.weight"
 
 
@@ -43,16 +49,27 @@ def run(x, weight, labels, chosen):
     objective = Margin(chosen, arch, Plan((), (), lambda name: (1.0, 0.0)), start(Launch(), "cpu"))
     objective.shard.values.set_value(weight)
     output = paddle.to_tensor(x, stop_gradient=False)
-    part, = objective.begin([{"label": paddle.to_tensor(labels)}], 0)
+    (part,) = objective.begin([{"label": paddle.to_tensor(labels)}], 0)
     loss = objective.total(output, part)
     loss.backward()
     return float(loss), output.grad.numpy(), objective.shard.values.grad.numpy()
 
 
 def make(task=None, classes=CLASSES, width=WIDTH, compiled=False, decay=DECAY, **plan):
-    trainer = Trainer(Linear, SimpleNamespace(num_classes=classes, embedding=width), settings(**(task or {})),
-                      Plan((Field("x", (INPUTS,), "float32"), LABEL), (), lambda name: (1.0, decay),
-                           Mode("fp32", None, False, compiled), seed=3, **plan), start(Launch(), "cpu"))
+    trainer = Trainer(
+        Linear,
+        SimpleNamespace(num_classes=classes, embedding=width),
+        settings(**(task or {})),
+        Plan(
+            (Field("x", (INPUTS,), "float32"), LABEL),
+            (),
+            lambda name: (1.0, decay),
+            Mode("fp32", None, False, compiled),
+            seed=3,
+            **plan,
+        ),
+        start(Launch(), "cpu"),
+    )
     rng = np.random.default_rng(1)
     trainer.load_state_dict({param.name: rng.standard_normal(param.shape, np.float32) for param in trainer.params})
     return trainer
@@ -60,8 +77,11 @@ def make(task=None, classes=CLASSES, width=WIDTH, compiled=False, decay=DECAY, *
 
 def batch(rows=12, seed=0, classes=CLASSES):
     rng = np.random.default_rng(seed)
-    return {"x": rng.standard_normal((rows, INPUTS), np.float32), "label": rng.integers(0, classes, rows),
-            "valid": np.ones(rows, np.uint8)}
+    return {
+        "x": rng.standard_normal((rows, INPUTS), np.float32),
+        "label": rng.integers(0, classes, rows),
+        "valid": np.ones(rows, np.uint8),
+    }
 
 
 def go(trainer, *batches, lr=0.1, number=0):
@@ -85,8 +105,10 @@ def case_loss_and_gradients():
 def case_more_rows_than_are_taken_at_once():
     rng = np.random.default_rng(4)
     x, weight = rng.standard_normal((3, 4), np.float32), rng.standard_normal((9000, 4), np.float32)
-    for mine, true in zip(run(x, weight, np.array([8999, 4096, 0]), settings()),
-                          loss_and_gradients(x, weight, np.array([8999, 4096, 0]), settings())):
+    for mine, true in zip(
+        run(x, weight, np.array([8999, 4096, 0]), settings()),
+        loss_and_gradients(x, weight, np.array([8999, 4096, 0]), settings()),
+    ):
         np.testing.assert_allclose(mine, true, rtol=2e-5, atol=2e-6 * np.abs(true).max())
 
 
@@ -135,11 +157,17 @@ def case_updates_are_the_formula():
             before, one = dumped(trainer), batch(seed=number)
             found = go(trainer, one, lr=lr, number=number)
             loss, by_output, by_head = loss_and_gradients(
-                one["x"].astype(np.float64) @ before["fc.weight"].T + before["fc.bias"], before["head.weight"],
-                one["label"], settings())
-            gradients = {"fc.weight": by_output.T @ one["x"] / 12, "fc.bias": by_output.sum(0) / 12,
-                         "head.weight": by_head / 12}
-            squares = {name: (gradient ** 2).sum() for name, gradient in gradients.items()}
+                one["x"].astype(np.float64) @ before["fc.weight"].T + before["fc.bias"],
+                before["head.weight"],
+                one["label"],
+                settings(),
+            )
+            gradients = {
+                "fc.weight": by_output.T @ one["x"] / 12,
+                "fc.bias": by_output.sum(0) / 12,
+                "head.weight": by_head / 12,
+            }
+            squares = {name: (gradient**2).sum() for name, gradient in gradients.items()}
             norm = np.sqrt(sum(squares.values()))
             assert found["loss"] == pytest.approx(loss / 12, rel=1e-5)
             assert found["grad_norm"] == pytest.approx(norm, rel=1e-5)
@@ -184,12 +212,16 @@ def case_partial_fc_updates_the_drawn_rows_alone():
         for name in ("head.weight", MOMENTUM):
             np.testing.assert_array_equal(after[name][others], before[name][others])
         _, _, gradient = loss_and_gradients(
-            one["x"] @ before["fc.weight"].T + before["fc.bias"], before["head.weight"][drawn],
-            np.searchsorted(drawn, one["label"]), settings())
+            one["x"] @ before["fc.weight"].T + before["fc.bias"],
+            before["head.weight"][drawn],
+            np.searchsorted(drawn, one["label"]),
+            settings(),
+        )
         velocity = 0.9 * before[MOMENTUM][drawn] + gradient / 12 + 0.1 * before["head.weight"][drawn]
         np.testing.assert_allclose(after[MOMENTUM][drawn], velocity, rtol=1e-4, atol=1e-6)
-        np.testing.assert_allclose(after["head.weight"][drawn], before["head.weight"][drawn] - 0.1 * velocity,
-                                   rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            after["head.weight"][drawn], before["head.weight"][drawn] - 0.1 * velocity, rtol=1e-5, atol=1e-6
+        )
 
 
 def case_a_skipped_update_touches_nothing():
@@ -255,7 +287,7 @@ def case_sums_over_millions():
     """Which Paddle's own lose much of."""
     values = np.random.default_rng(0).random((2, 1 << 22), np.float32)
     tensor, wide = paddle.to_tensor(values), values.astype(np.float64)
-    assert float(total_norm([tensor, tensor])) == pytest.approx(np.sqrt(2 * (wide ** 2).sum()), rel=1e-6)
+    assert float(total_norm([tensor, tensor])) == pytest.approx(np.sqrt(2 * (wide**2).sum()), rel=1e-6)
     weight = np.zeros((1 << 21, 2), np.float32)
     weight[:, 0], weight[:, 1] = np.cos(values[0, ::2]), np.sin(values[0, ::2])
     x, labels, chosen = np.ones((1, 2), np.float32), np.array([5]), settings(scale=4.0)
@@ -265,6 +297,7 @@ def case_sums_over_millions():
 
 def case_named_layers_keep_fp32():
     """As the compiled net shows, where a CPU, too, has automatic casts."""
+
     class Mixed(nn.Layer):
         def __init__(self):
             super().__init__()
@@ -280,15 +313,22 @@ def case_named_layers_keep_fp32():
         def cast(x):
             with paddle.amp.auto_cast(level=level, dtype="bfloat16"):
                 return net(x)
+
         program = paddle.jit.to_static(cast, full_graph=True).get_concrete_program(x)[0].main_program
-        return [(op.name(), str(op.results()[0].dtype).rpartition(".")[2]) for op in program.global_block().ops
-                if op.name() in ("pd_op.matmul", "pd_op.batch_norm_")]
+        return [
+            (op.name(), str(op.results()[0].dtype).rpartition(".")[2])
+            for op in program.global_block().ops
+            if op.name() in ("pd_op.matmul", "pd_op.batch_norm_")
+        ]
 
     x = paddle.rand((3, 4))
     for level in ("O1", "O2"):
         assert [kind for _, kind in products(level, ())][:2] == ["bfloat16", "bfloat16"]
         assert products(level, ("fc", "features")) == [
-            ("pd_op.matmul", "bfloat16"), ("pd_op.matmul", "float32"), ("pd_op.batch_norm_", "float32")]
+            ("pd_op.matmul", "bfloat16"),
+            ("pd_op.matmul", "float32"),
+            ("pd_op.batch_norm_", "float32"),
+        ]
     plain, kept = Mixed(), Mixed()
     kept.set_state_dict(plain.state_dict())
     fp32.keep(kept, ("fc", "features"))
@@ -303,6 +343,7 @@ def case_embeddings_of_pictures_and_their_mirror_images():
 
     def net(x):
         return x.astype("float32").flatten(1)
+
     for flip in (False, True):
         found = outputs.build(face.Embeddings(flip), None)(net, [paddle.to_tensor(images)], None).numpy()
         assert found.shape == (2, 1 + flip, 36) and found.dtype == np.float32

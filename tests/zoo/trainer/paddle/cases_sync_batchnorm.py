@@ -1,4 +1,5 @@
 """Cases of Paddle's batch normalisation over all ranks, with one; tests/zoo/trainer/paddle/test_synchronised.py runs them."""
+
 import numpy as np
 import paddle
 import pytest
@@ -18,7 +19,11 @@ def drawn(shape):
     layer.weight.set_value(channel[0].astype(np.float32))
     layer.bias.set_value(channel[1].astype(np.float32))
     x, slope = 3 + 2 * rng.standard_normal(shape), rng.standard_normal(shape)
-    return sync_batchnorm.convert_sync_batchnorm(nn.Sequential(layer), True)[0], x.astype(np.float32), slope.astype(np.float32)
+    return (
+        sync_batchnorm.convert_sync_batchnorm(nn.Sequential(layer), True)[0],
+        x.astype(np.float32),
+        slope.astype(np.float32),
+    )
 
 
 def truth(layer, x, slope):

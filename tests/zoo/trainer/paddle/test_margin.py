@@ -1,4 +1,5 @@
 """The margin objective in Paddle: the cases of tests/zoo/trainer/paddle/cases_margin.py, run without PyTorch beside them."""
+
 import pytest
 
 from tests.helpers import frameworks

@@ -1,4 +1,5 @@
 """Batch normalisation over all ranks in Paddle: the cases of tests/zoo/trainer/paddle/cases_synchronised.py."""
+
 import pytest
 
 from tests.helpers import frameworks

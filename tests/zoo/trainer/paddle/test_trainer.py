@@ -1,4 +1,5 @@
 """The Paddle nets and trainer: the cases of tests/zoo/trainer/paddle/cases.py, run without PyTorch beside them."""
+
 import pytest
 
 from tests.helpers import frameworks

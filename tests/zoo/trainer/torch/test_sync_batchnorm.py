@@ -1,4 +1,5 @@
 """Our own batch normalisation over all ranks against PyTorch's, with one rank; test_processes.py has several."""
+
 import pytest
 import torch
 from torch import nn
@@ -36,9 +37,14 @@ def test_output_gradients_and_statistics(monkeypatch, shape, layout, at_once):
     a, b = ours(x), own(wide)
     a.backward(slope)
     b.backward(slope.double())
-    for mine, true in ((a, b), (x.grad, wide.grad), (ours.weight.grad, own.weight.grad),
-                       (ours.bias.grad, own.bias.grad), (ours.running_mean, own.running_mean),
-                       (ours.running_var, own.running_var)):
+    for mine, true in (
+        (a, b),
+        (x.grad, wide.grad),
+        (ours.weight.grad, own.weight.grad),
+        (ours.bias.grad, own.bias.grad),
+        (ours.running_mean, own.running_mean),
+        (ours.running_var, own.running_var),
+    ):
         torch.testing.assert_close(mine.double(), true, rtol=1e-5, atol=2e-6 * room)
     assert ours.num_batches_tracked == 1
 
@@ -52,7 +58,7 @@ def test_how_rows_are_split_hardly_matters():
         sync_batchnorm.CHUNK, before = at_once, sync_batchnorm.CHUNK
         try:
             y = ours(x.requires_grad_())
-            gradient, = torch.autograd.grad(y, x, slope)
+            (gradient,) = torch.autograd.grad(y, x, slope)
         finally:
             sync_batchnorm.CHUNK = before
         found.append((y.detach(), gradient))

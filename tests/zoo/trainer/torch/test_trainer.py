@@ -1,4 +1,5 @@
 """The PyTorch trainer's one update, against plain PyTorch and numpy."""
+
 import copy
 
 import numpy as np
@@ -24,19 +25,40 @@ def make(decay=1e-2, smoothing=0.0, arch=None, compute="fp32", channels_last=Tru
     def param_group(name):
         factor, share = spec.lr_and_decay_scale(arch, name)
         return factor, share * decay
+
     noise = spec.dropout_masks(arch)
-    trainer = Trainer(Model, arch, CrossEntropy(smoothing),
-                      Plan(FIELDS + tuple(source.field for source in noise), tuple(source.name for source in noise),
-                           param_group, Mode(compute, None, channels_last, False), **plan), start(Launch(), "cpu"))
-    trainer.load_state_dict({param.name: initializers.initialize(spec.initializer(arch, param.name, param.shape), 1, param.name, param.shape)
-                  for param in trainer.params})
+    trainer = Trainer(
+        Model,
+        arch,
+        CrossEntropy(smoothing),
+        Plan(
+            FIELDS + tuple(source.field for source in noise),
+            tuple(source.name for source in noise),
+            param_group,
+            Mode(compute, None, channels_last, False),
+            **plan,
+        ),
+        start(Launch(), "cpu"),
+    )
+    trainer.load_state_dict(
+        {
+            param.name: initializers.initialize(
+                spec.initializer(arch, param.name, param.shape), 1, param.name, param.shape
+            )
+            for param in trainer.params
+        }
+    )
     return trainer
 
 
 def batch(rows=4, seed=0, **more):
     rng = np.random.default_rng(seed)
-    return {"video": rng.integers(0, 256, (rows, 2, 16, 16, 3), dtype=np.uint8), "label": rng.integers(0, 5, rows),
-            "valid": np.ones(rows, np.uint8), **more}
+    return {
+        "video": rng.integers(0, 256, (rows, 2, 16, 16, 3), dtype=np.uint8),
+        "label": rng.integers(0, 5, rows),
+        "valid": np.ones(rows, np.uint8),
+        **more,
+    }
 
 
 def normalised(video):
@@ -47,16 +69,25 @@ def normalised(video):
 def reference_steps(trainer, batches, lrs, clip, smoothing=0.0, momentum=0.9):
     """Plain PyTorch: the same updates, written with its own optimizer and clipping, in NCHW."""
     net = copy.deepcopy(trainer.net).to(memory_format=torch.contiguous_format).train()
-    groups = [{"params": [parameter], "factor": trainer.plan.param_group(name)[0], "weight_decay": trainer.plan.param_group(name)[1]}
-              for name, parameter in net.named_parameters()]
+    groups = [
+        {
+            "params": [parameter],
+            "factor": trainer.plan.param_group(name)[0],
+            "weight_decay": trainer.plan.param_group(name)[1],
+        }
+        for name, parameter in net.named_parameters()
+    ]
     optimizer = torch.optim.SGD(groups, lr=0.1, momentum=momentum, foreach=False)
     seen = []
     for one, lr in zip(batches, lrs):
         optimizer.zero_grad()
         loss = F.cross_entropy(net(normalised(one["video"])), torch.from_numpy(one["label"]), label_smoothing=smoothing)
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), clip) if clip else torch.nn.utils.get_total_norm(
-            [parameter.grad for parameter in net.parameters()])
+        norm = (
+            torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
+            if clip
+            else torch.nn.utils.get_total_norm([parameter.grad for parameter in net.parameters()])
+        )
         for group in optimizer.param_groups:
             group["lr"] = lr * group["factor"]
         optimizer.step()
@@ -89,7 +120,7 @@ def test_the_first_update_is_the_formula():
     before = trainer.state_dict()
     output = trainer.read(trainer.step([trainer.to_device(batch())], 0.05))
     after = trainer.state_dict()
-    norm = np.sqrt(sum((gradient ** 2).sum() for gradient in gradients.values()))
+    norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
     assert output["grad_norm"] == pytest.approx(norm, rel=1e-5)
     for name, gradient in gradients.items():
         factor, decay = trainer.plan.param_group(name)
@@ -181,8 +212,11 @@ def test_partial_bn_freezes_all_but_the_first():
     trainer.step([trainer.to_device(batch())], 0.5)
     trainer.predict(trainer.to_device(batch()))  # evaluation must not unfreeze
     trainer.step([trainer.to_device(batch())], 0.5)
-    changed = {name for name, value in trainer.state_dict().items() if name in before and "/" not in name
-               and not np.array_equal(value, before[name])}
+    changed = {
+        name
+        for name, value in trainer.state_dict().items()
+        if name in before and "/" not in name and not np.array_equal(value, before[name])
+    }
     norms = {param.name for param in trainer.params if spec.resnet.is_norm(param.name)}
     assert changed & norms == {f"bn1.{part}" for part in ("weight", "bias", "running_mean", "running_var")}
     assert {param.name for param in trainer.params} - norms <= changed
@@ -223,4 +257,5 @@ def test_parameters_and_statistics_are_told_apart():
     statistics = {param.name for param in trainer.params if param.statistic}
     assert statistics == {param.name for param in trainer.params if "running_" in param.name} and statistics
     assert sum(param.size for param in trainer.params if not param.statistic) == sum(
-        parameter.numel() for parameter in trainer.net.parameters())
+        parameter.numel() for parameter in trainer.net.parameters()
+    )
