@@ -100,7 +100,7 @@ def estimate(request: cli.Request, size: int) -> tuple[list[Row], list[Row], str
     spec = load_spec(request.resolved["model.name"].value)
     task = tasks.find(spec.TASK)
     arch = resolve_arch(spec, cfg.model, train_set.fields, len(train_set.classes))
-    split = {name: spec.shapes(arch)[name] for name in getattr(spec, "SHARDS", {})}
+    split = {name: spec.shapes(arch)[name] for name in spec.SHARDED_PARAMETERS}
     whole = {name: shape for name, shape in spec.shapes(arch).items() if name not in split}
     trained = [
         name

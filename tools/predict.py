@@ -233,7 +233,7 @@ def album_of(kind: Kind, folder: str | None, top: int | None) -> list[str]:
 def build(path: str, record: dict[str, Any], cfg: Config, name: str, fields: tuple[Field, ...]) -> LoadedModel:
     """The net as zoo/run/job.py builds it, but without data, with a checkpoint's weights. Raises UserError."""
     spec, classes = load_spec(name), record["classes"]
-    options, split, rows = cfg.model, getattr(spec, "SHARDS", ()), {}
+    options, split, rows = cfg.model, spec.SHARDED_PARAMETERS, {}
     if split:  # what is a row per class may be larger than the memory, and no output depends on it: read one row
         options, classes = replace(options, num_classes=1), ()
         rows = {key: (tensor.shape[0], 0, 1) for key, tensor in files.shapes(model_file(path)).items() if key in split}

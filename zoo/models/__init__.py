@@ -22,6 +22,8 @@ SPEC_NAMES = (
     "lr_and_decay_scale",
     "is_head",
     "not_pretrained",
+    "SHARDED_PARAMETERS",
+    "FP32_MODULES",
 )
 
 

@@ -80,7 +80,7 @@ def assemble(request: Request, joined: control_group.Group) -> Job:
             + ("" if cfg.train.sync_bn else " or share statistics over processes with train.sync_bn=true")
         )
 
-    few = [name for name in getattr(spec, "SHARDS", ()) if spec.shapes(arch)[name][0] < joined.size]
+    few = [name for name in spec.SHARDED_PARAMETERS if spec.shapes(arch)[name][0] < joined.size]
     if few:
         raise UserError(
             f"{few[0]} has {spec.shapes(arch)[few[0]][0]} rows, fewer than there are processes "
@@ -112,7 +112,7 @@ def assemble(request: Request, joined: control_group.Group) -> Job:
         fp16_allreduce=train.fp16_allreduce,
         output=task.output(cfg.task),
         clip_sharded=cfg.optim.clip_sharded,
-        keep_fp32=getattr(spec, "KEEP_FP32", ()),
+        fp32_modules=spec.FP32_MODULES,
         seed=cfg.seed,
     )
     trainer = backend.Trainer(Model, arch, task.objective(cfg.task), plan, world)

@@ -95,7 +95,7 @@ class Plan:
     sync_bn: bool = False  # statistics of a batch over all ranks; else each rank its own
     fp16_allreduce: bool = False  # gradients travel between ranks as fp16
     clip_sharded: bool = True  # clip by the gradient of parameters split over ranks too, and clip theirs
-    keep_fp32: tuple[str, ...] = ()  # names of the net's modules that compute in fp32 whatever the mode
+    fp32_modules: tuple[str, ...] = ()  # names of the net's modules that compute in fp32 whatever the mode
     seed: int = 0  # of what a step draws, together with its number
     output: Any = classify.Scores()  # of the task: what predict makes of the net's output
 

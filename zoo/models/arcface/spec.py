@@ -29,8 +29,8 @@ PARAMETERS = {  # without the class matrix
 }
 SIZE = 112  # of the aligned pictures that published nets are trained with
 HEAD = "head.weight"  # the class matrix
-SHARDS = {HEAD: 0}  # parameter -> the axis that is split over ranks
-KEEP_FP32 = ("fc", "features")  # modules that compute in 32 bits whatever the others do
+SHARDED_PARAMETERS = (HEAD,)  # split over ranks by rows
+FP32_MODULES = ("fc", "features")  # compute in fp32 whatever the mode
 NORM = ("weight", "bias", "running_mean", "running_var")
 
 

@@ -18,6 +18,8 @@ from zoo.models.initializers import Initializer, kaiming_normal, normal
 from zoo.models.resnet import spec as resnet
 
 TASK = "segment"
+SHARDED_PARAMETERS: tuple[str, ...] = ()  # split over ranks by rows
+FP32_MODULES: tuple[str, ...] = ()  # compute in fp32 whatever the mode
 PARAMETERS = {50: 43_589_878, 101: 62_582_006}  # mmseg, 19 classes, with the auxiliary head
 PADDLESEG_PARAMETERS = {50: 26_723_395, 101: 45_715_523}
 NORM = ("weight", "bias", "running_mean", "running_var")

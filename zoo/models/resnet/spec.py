@@ -11,6 +11,8 @@ from data.batch import DropoutMask, Field
 from zoo.models.initializers import Initializer, kaiming_normal, uniform
 
 TASK = "classify"
+SHARDED_PARAMETERS: tuple[str, ...] = ()  # split over ranks by rows
+FP32_MODULES: tuple[str, ...] = ()  # compute in fp32 whatever the mode
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 PARAMETERS = {18: 11_689_512, 34: 21_797_672, 50: 25_557_032, 101: 44_549_160, 152: 60_192_808}  # 1000 classes
 

@@ -13,6 +13,8 @@ from zoo.models.initializers import Initializer, normal, uniform
 from zoo.models.resnet import spec as resnet
 
 TASK = "classify"
+SHARDED_PARAMETERS: tuple[str, ...] = ()  # split over ranks by rows
+FP32_MODULES: tuple[str, ...] = ()  # compute in fp32 whatever the mode
 PARAMETERS = {50: 24_327_632}  # 400 classes
 PARAMETERS_NON_LOCAL = {50: 31_686_096}
 NON_LOCAL_BLOCKS = {2: (0, 2), 3: (0, 2, 4)}  # layer -> blocks that end in a non-local block

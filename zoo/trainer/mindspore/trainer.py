@@ -155,7 +155,7 @@ class Trainer:
             return net
         # MindSpore's own O1 rewrites source code and misses methods; `auto` goes by operator, as autocast does.
         level = {"O1": "auto"}.get(self.mode.level, self.mode.level)
-        kept = [cell for name, cell in net.cells_and_names() if name in self.plan.keep_fp32]
+        kept = [cell for name, cell in net.cells_and_names() if name in self.plan.fp32_modules]
         net = amp.auto_mixed_precision(net, level, DTYPES[self.mode.compute])
         for cell in kept:
             cell.to_float(mstype.float32)  # its own operators; those around it in pynative O2 and O3 still round to 16

@@ -41,7 +41,7 @@ class Trainer:
         if batchnorm.is_biased(self.place):
             batchnorm.convert_batchnorm(self.net)
         if self.mode.compute != "fp32":
-            fp32.keep(self.net, plan.keep_fp32)
+            fp32.keep(self.net, plan.fp32_modules)
         self.forward, self.evaluate = self._forwards()
         self.objective, self.output = build(objective, arch, plan, world), outputs.build(plan.output, arch)
         self.input = plan.fields[0].name

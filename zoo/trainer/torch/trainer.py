@@ -31,7 +31,7 @@ class Trainer:
                 parameter.data = parameter.data.to(memory_format=torch.channels_last)
         if self.mode.compute == "bf16" and not world.has_bf16:
             emulated_bf16.convert_convolutions(self.net)
-        for name in plan.keep_fp32 if self.mode.compute != "fp32" else ():
+        for name in plan.fp32_modules if self.mode.compute != "fp32" else ():
             _keep_fp32(self.net.get_submodule(name))
         if plan.sync_bn and (world.size > 1 or self.device.type == "cpu"):
             self.net = sync_batchnorm.convert_sync_batchnorm(self.net, self.device)

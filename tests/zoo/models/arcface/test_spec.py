@@ -275,11 +275,11 @@ def test_rules():
 
 def test_what_is_split_and_what_stays_wide():
     shapes = spec.shapes(TINY)
-    assert spec.SHARDS == {"head.weight": 0} and shapes["head.weight"] == (7, 16)
+    assert spec.SHARDED_PARAMETERS == ("head.weight",) and shapes["head.weight"] == (7, 16)
     assert [name for name in shapes if spec.is_head(name) or spec.not_pretrained(name)] == ["head.weight"]
     net = Model(TINY)
     assert "head.weight" not in dict(net.named_parameters())
-    assert [type(net.get_submodule(name)).__name__ for name in spec.KEEP_FP32] == ["Linear", "BatchNorm2d"]
+    assert [type(net.get_submodule(name)).__name__ for name in spec.FP32_MODULES] == ["Linear", "BatchNorm2d"]
     assert spec.min_batch_size(TINY) == 2
     norms = {name for name in shapes if spec.is_norm(name)}
     assert norms == {

@@ -270,7 +270,7 @@ def case_modules_keep_32_bits_at_every_level():
     for level, compiled in (("O1", True), ("O1", False), ("O2", True), ("O3", True)):
         errors = []
         for keep in ((), ("fc", "features")):
-            trainer = make(Tower, compute="fp16", level=level, compiled=compiled, keep_fp32=keep)
+            trainer = make(Tower, compute="fp16", level=level, compiled=compiled, fp32_modules=keep)
             net, x = trainer.gradient.forward, trainer.to_device(batch(rows=64))["x"]
             net.set_train(False)  # statistics are 0 and 1: the output is that of fc, all but epsilon
             first, fc = (trainer.state_dict()[f"{name}.weight"] for name in ("first", "fc"))
