@@ -245,7 +245,7 @@ def test_syntax_of_python_3_9(name):
             new += [
                 f"{word.arg}= in line {node.lineno}"
                 for word in node.keywords
-                if word.arg in ("kw_only", "slots") or word.arg == "strict" and getattr(node.func, "id", "") == "zip"
+                if word.arg in ("kw_only", "slots") or (word.arg == "strict" and getattr(node.func, "id", "") == "zip")
             ]
         for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
             if annotation is not None:  # X | Y is evaluated, and fails, on 3.9
@@ -290,7 +290,7 @@ def test_nothing_is_ever_executed_from_a_file(name):
                 found.append((called, node.lineno))
             if called.split(".")[0] in ("pickle", "marshal", "shelve", "dill", "joblib"):
                 found.append((called, node.lineno))
-            if called == "torch.load" and given.get("weights_only") != "True" or given.get("allow_pickle") == "True":
+            if (called == "torch.load" and given.get("weights_only") != "True") or given.get("allow_pickle") == "True":
                 found.append((called, node.lineno))
             if given.get("shell") == "True":
                 found.append((called, node.lineno))

@@ -16,64 +16,21 @@ from safetensors.numpy import load_file
 
 from data.demo import motion
 from tests.helpers.paths import ROOT
-
-TRAIN, DEMO, K400, CHECK_DATA, CHECK_LOG = (
-    os.path.join(ROOT, name)
-    for name in (
-        "train.py",
-        "configs/tsm_demo.yaml",
-        "configs/tsm_k400.yaml",
-        "tools/check_data.py",
-        "tools/check_log.py",
-    )
+from tests.helpers.training import (
+    CHECK_DATA,
+    CHECK_LOG,
+    DEMO,
+    K400,
+    SMALL,
+    TINY,
+    TRAIN,
+    command,
+    events,
+    lines,
+    run,
+    same,
+    weights,
 )
-SMALL = ["-o", "data.train_clips=16", "-o", "data.val_clips=8"]
-TINY = {
-    "model.width": 8,
-    "data.size": 16,
-    "data.segments": 2,
-    "data.workers": 0,
-    "data.train_clips": 16,
-    "data.val_clips": 8,
-    "train.epochs": 6,
-    "train.batch": 4,
-    "train.eval_batch": 8,
-    "train.log_every": 1,
-    "train.save_every": "1 steps",
-    "model.dropout": 0.5,
-}
-
-
-@pytest.fixture(scope="module")
-def clips(tmp_path_factory):
-    root = str(tmp_path_factory.mktemp("set") / "motion")
-    motion.make(root, 16, 8)
-    return root
-
-
-def command(clips, *words, **changes):
-    settings = {**TINY, "data.root": clips, **{key.replace("__", "."): value for key, value in changes.items()}}
-    pairs = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
-    return [sys.executable, TRAIN, "-c", DEMO, *pairs, *map(str, words)]
-
-
-def run(words, cwd=None):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=cwd or ROOT, env=environment)
-
-
-def weights(folder, step):
-    path = os.path.join(folder, "checkpoints", f"step-{step:08d}")
-    return {**load_file(os.path.join(path, "model.safetensors")), **load_file(os.path.join(path, "update.safetensors"))}
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
-
-
-def events(folder):
-    with open(os.path.join(folder, "events.jsonl")) as file:
-        return [json.loads(line) for line in file]
 
 
 @pytest.fixture(scope="module")
@@ -165,14 +122,6 @@ def test_killed_at_random_and_resumed_ends_bit_identical(clips, straight, tmp_pa
     assert [event["step"] for event in counted] == list(range(1, 25))
     undisturbed = {event["step"]: event["loss"] for event in events(straight[0]) if event["event"] == "train"}
     assert {event["step"]: event["loss"] for event in counted} == undisturbed
-
-
-def lines(folder):
-    try:
-        with open(os.path.join(folder, "events.jsonl")) as file:
-            return file.readlines()
-    except FileNotFoundError:
-        return []
 
 
 def _history(folder):

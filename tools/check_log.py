@@ -83,7 +83,7 @@ def parse(lines: Iterable[str]) -> Log:
         for piece in pieces:
             stamp = STAMP.match(piece)
             text = piece[stamp.end() :] if stamp else ""
-            inference |= bool(INFERENCE.match(text)) or piece.startswith("AI-Rank-Log") and before.strip().endswith("[")
+            inference |= bool(INFERENCE.match(text)) or (piece.startswith("AI-Rank-Log") and before.strip().endswith("["))
             event, rest = _event(text, Decimal(stamp["time"]), number) if stamp else (None, "")
             events += [event] if event else []
             differs = {

@@ -50,7 +50,7 @@ class Settings(Loading):
             raise ValueError("scales: every scale of the multi-scale crop lies in (0, 1]")
         if "dense" in self.sampling + self.eval_sampling and self.segments > frame_sampling.DENSE_SPAN:
             raise ValueError(f"segments: dense sampling spreads at most {frame_sampling.DENSE_SPAN} frames")
-        if not 16 <= self.short_side:
+        if not self.short_side >= 16:
             raise ValueError("size: must be at least 14 pixels")
         if self.eval_size is not None and not 1 <= self.eval_size <= self.short_side:
             raise ValueError(f"eval_size: at most {self.short_side}, to which the shorter side is resized first")

@@ -66,7 +66,7 @@ class Records:
             held = [self.label(index) for index in range(cut, len(self))]
         except BadSample as error:
             raise UserError(f"{error}; name verification sets with -o data.verification=[lfw.bin]") from None
-        if held != sorted(held) or held and held[0] < label:
+        if held != sorted(held) or (held and held[0] < label):
             raise UserError(
                 f"{self.pack.path}: the pictures are not in the order of their identities, so none can be "
                 "held out; name verification sets with -o data.verification=[lfw.bin]"

@@ -157,7 +157,7 @@ def _json_names(path: str) -> tuple[Any, ...]:
         not isinstance(found, list)
         or not found
         or not all(
-            isinstance(entry, str) or isinstance(entry, list) and list(map(type, entry)) == [str, str]
+            isinstance(entry, str) or (isinstance(entry, list) and list(map(type, entry)) == [str, str])
             for entry in found
         )
     ):

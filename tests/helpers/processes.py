@@ -6,14 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from data.demo import motion, portraits, shapes, streets
 from tests.helpers.paths import ROOT
 from zoo.distributed.control_group import free_port
 
@@ -189,53 +187,3 @@ def follows(two, one, steps, least=0.0):
     assert expected.keys() == found.keys()
     assert found["accuracy"] == pytest.approx(expected["accuracy"], abs=1e-3)
     return expected, found
-
-
-@pytest.fixture(scope="module")
-def sets(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sets")
-    made = {
-        "tsm": str(folder / "motion"),
-        "resnet50": str(folder / "shapes"),
-        "deeplabv3plus": str(folder / "streets"),
-        "arcface": str(folder / "portraits"),
-    }
-    motion.make(made["tsm"], 24, 8)
-    shapes.make(made["resnet50"], 24, 8)
-    streets.make(made["deeplabv3plus"], 24, 8)
-    sizes = {key[5:]: value for key, value in SETTINGS["arcface"].items() if key.startswith("data.")}
-    portraits.make(portraits.Settings(root=made["arcface"], **sizes))
-    return made
-
-
-@pytest.fixture(scope="module")
-def alone(sets, tmp_path_factory):
-    """(framework, model) -> the folder of one process's run, made when first asked for."""
-
-    @cache
-    def make(framework, model):
-        needs(framework)
-        out = tmp_path_factory.mktemp("alone") / "run"
-        run("alone", 1, None, words(sets, model, out, framework))
-        return out
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def pair(sets, tmp_path_factory):
-    """(framework, model) -> the folder of the same run by two processes: ResNet natively started, others by mpirun."""
-
-    @cache
-    def make(framework, model):
-        needs(framework)
-        folder = tmp_path_factory.mktemp("pair")
-        run(
-            NATIVE[framework] if model == "resnet50" else "mpirun",
-            2,
-            folder / "logs",
-            words(sets, model, folder / "run", framework),
-        )
-        return folder / "run"
-
-    return make

@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from tests.test_train import DEMO, ROOT, TINY, clips
+from tests.helpers.paths import ROOT
+from tests.helpers.training import DEMO, TINY
 from tools import bench
 from tools.bare import torch as bare
 from zoo.run import cli, restore

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from data.errors import UserError
-from tests.test_train import DEMO, ROOT, TINY, clips
+from tests.helpers.paths import ROOT
+from tests.helpers.training import DEMO, TINY
 from tools import compare
 
 COMPARE = os.path.join(ROOT, "tools/compare.py")

@@ -15,15 +15,6 @@ from tests.helpers.processes import BIN, environment, losses, words
 TOOL = [sys.executable, str(ROOT / "tools/launch.py")]
 
 
-@pytest.fixture(scope="module")
-def sets(tmp_path_factory):
-    from data.demo import motion
-
-    root = str(tmp_path_factory.mktemp("sets") / "motion")
-    motion.make(root, 24, 8)
-    return {"tsm": root}
-
-
 def launch(*arguments):
     return subprocess.run(
         [*TOOL, *map(str, arguments)], capture_output=True, text=True, env=environment(), cwd=ROOT, timeout=200

@@ -243,10 +243,10 @@ def convert(value: Any, kind: Any) -> Any:
     if kind is str and isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     if (
-        kind is bool
-        and not isinstance(value, bool)
-        or kind is int
-        and (not isinstance(value, int) or isinstance(value, bool))
+        (kind is bool
+        and not isinstance(value, bool))
+        or (kind is int
+        and (not isinstance(value, int) or isinstance(value, bool)))
     ):
         raise ValueError(f"expected {'true or false' if kind is bool else 'a whole number'}, got {value!r}")
     if not isinstance(value, kind):

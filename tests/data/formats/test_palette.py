@@ -78,7 +78,7 @@ def test_the_table_takes_ids_to_train_ids():
 
 def test_the_19_classes_in_the_order_of_their_train_ids():
     names = {train_id: name for _, name, train_id, _ in official() if train_id is not None}
-    assert palette.TRAIN_CLASSES == tuple(names[train_id] for train_id in range(19))
+    assert tuple(names[train_id] for train_id in range(19)) == palette.TRAIN_CLASSES
 
 
 def test_official_colours_for_official_names_anywhere():

@@ -85,7 +85,7 @@ def test_snapping_holds_for_every_scale():
 @given(width=st.integers(1, 700), height=st.integers(1, 700), size=st.integers(14, 320), seed=st.integers(0, 999))
 def test_the_box_lies_in_the_frame_and_is_not_empty(width, height, size, seed):
     left, top, w, h = clips.multi_scale_box(width, height, size, SCALES, rng(seed))
-    assert 0 <= left and left + w <= width and 0 <= top and top + h <= height
+    assert left >= 0 and left + w <= width and top >= 0 and top + h <= height
     assert w >= 1 and h >= 1
 
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.helpers.processes import losses, needs, words
-from tests.tools.test_launch import launch, sets
+from tests.tools.test_launch import launch
 
 IP = shutil.which("ip", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
 HOSTS = ("10.213.7.1", "10.213.7.2")  # a namespace is named by its address

@@ -10,10 +10,9 @@ import time
 import pytest
 
 from data.demo import shapes
-from tests.test_train import (
-    ROOT,
+from tests.helpers.paths import ROOT
+from tests.helpers.training import (
     TRAIN,
-    clips,
     command,
     events,
     lines,

@@ -186,10 +186,9 @@ def test_best_last_and_has(tmp_path):
 
 def test_listeners_are_closed_when_the_run_falls(tmp_path):
     ear = Ear()
-    with pytest.raises(RuntimeError):
-        with Journal(str(tmp_path), [ear]) as book:
-            book.add("begin")
-            raise RuntimeError
+    with pytest.raises(RuntimeError), Journal(str(tmp_path), [ear]) as book:
+        book.add("begin")
+        raise RuntimeError
     assert ear.closed and kinds(history(str(tmp_path))) == [("begin", None)]
 
 

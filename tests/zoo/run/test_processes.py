@@ -188,7 +188,7 @@ def test_sigterm_to_one_rank_stops_all_after_the_same_step(sets, tmp_path):
         cwd=ROOT,
     )
     until = time.monotonic() + 60
-    while time.monotonic() < until and not (out / "events.jsonl").exists() or len(losses(out)) < 3:
+    while (time.monotonic() < until and not (out / "events.jsonl").exists()) or len(losses(out)) < 3:
         time.sleep(0.05)
     os.kill(ranks_of(str(out))[1], signal.SIGTERM)
     text, _ = process.communicate(timeout=30)

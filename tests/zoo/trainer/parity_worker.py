@@ -195,7 +195,7 @@ def updates(worker: Worker, folder: str, before: str | None) -> dict[str, np.nda
             found["relay"] = go(trainer, case, done, HANDOVER[worker.framework])
             save_arrays(trainer.state_dict(), folder, "handover.safetensors")
             # Its tensors themselves go round too, changed by nobody: from torch to paddle to mindspore to torch.
-            passed = before and passed_on(trainer, awaited(before, "passed.safetensors")) or trainer.state_dict()
+            passed = (before and passed_on(trainer, awaited(before, "passed.safetensors"))) or trainer.state_dict()
             save_arrays(passed, folder, "passed.safetensors")
         found[f"{name}/rows"] = np.concatenate(rows)
     return found

@@ -43,7 +43,7 @@ def listed(which):
 def drawn(name, shape):
     """A weight from its project's own name and shape alone, so that a confused name shows in the logits."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
-    if name.endswith(("running_var", "variance")) or len(shape) == 1 and name.endswith(("weight", "gamma")):
+    if name.endswith(("running_var", "variance")) or (len(shape) == 1 and name.endswith(("weight", "gamma"))):
         return rng.uniform(0.5, 1.5, shape).astype(np.float32)
     if len(shape) == 1:
         return (0.1 * rng.standard_normal(shape)).astype(np.float32)

@@ -222,7 +222,7 @@ F4 = np.dtype("f4")
 def test_what_is_no_plain_array_is_refused(tmp_path, content):
     known = dict(pickled.KNOWN)
     refused(tmp_path, content)
-    assert pickled.KNOWN == known and not hasattr(collections.OrderedDict, "a")
+    assert known == pickled.KNOWN and not hasattr(collections.OrderedDict, "a")
 
 
 def test_an_array_without_content_is_refused(tmp_path):

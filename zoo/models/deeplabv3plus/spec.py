@@ -200,7 +200,7 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
     if len(shape) < 4:
         return (
             Initializer("ones")
-            if name.endswith("running_var") or is_norm(name) and name.endswith(".weight")
+            if name.endswith("running_var") or (is_norm(name) and name.endswith(".weight"))
             else Initializer("zeros")
         )
     if arch.variant == "paddleseg":

@@ -98,7 +98,7 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
         return Initializer("zeros")
     if name.startswith("fc."):
         return uniform(shape[1] ** -0.5) if name.endswith("weight") else Initializer("zeros")
-    if name.endswith((".running_var",)) or is_norm(name) and name.endswith(".weight"):
+    if name.endswith((".running_var",)) or (is_norm(name) and name.endswith(".weight")):
         return Initializer("ones")
     if len(shape) >= 4:
         return kaiming_normal(shape)

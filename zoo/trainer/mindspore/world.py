@@ -68,7 +68,7 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
     if device == "auto":
         device = next((kind for kind in ("cuda", "npu") if _count(kind)), "cpu")
     kind, _, number = device.partition(":")
-    if kind not in TARGETS or number and not (number.isdigit() and kind != "cpu"):
+    if kind not in TARGETS or (number and not (number.isdigit() and kind != "cpu")):
         raise UserError(f"device: expected auto, cpu, cuda, cuda:N, npu or npu:N, got {device!r}")
     if launch.size > 1 and kind != "cpu" and _count(kind) > 1:  # else the launcher shows each its own device alone
         number = str(launch.local_rank)

@@ -69,7 +69,7 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
     if device == "auto":
         device = next((kind for kind in ("cuda", "npu") if found(kind)), "cpu")
     kind, _, number = device.partition(":")
-    if kind not in ("cpu", "cuda", "npu") or number and (kind == "cpu" or not number.isdigit()):
+    if kind not in ("cpu", "cuda", "npu") or (number and (kind == "cpu" or not number.isdigit())):
         raise UserError(f"device: expected auto, cpu, cuda, cuda:N, npu or npu:N, got {device!r}")
     if launch.size > 1 and kind != "cpu" and found(kind) > 1:  # else the launcher shows each its own device alone
         number = str(launch.local_rank)

@@ -59,7 +59,7 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     kind, _, number = device.partition(":")
-    if kind not in ("cpu", "cuda") or number and not number.isdigit():
+    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
         raise UserError(f"device: expected auto, cpu, cuda or cuda:N, got {device!r}")
     if kind == "cuda":
         if launch.size > 1 and torch.cuda.device_count() > 1:  # else the launcher shows each process its own GPU alone

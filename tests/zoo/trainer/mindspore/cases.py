@@ -156,7 +156,7 @@ def case_a_batch_on_the_device_is_a_copy():
 def case_the_first_updates_are_the_formula():
     """v = mu * v + (c * g + decay * p), p -= lr * factor * v: in numpy, from the gradients themselves."""
     trainer = make(clip_norm=0.5)
-    velocity = {name: 0.0 for name in trainer.trained}
+    velocity = dict.fromkeys(trainer.trained, 0.0)
     for seed, lr in enumerate((0.05, 0.02)):
         before, device_batch = trainer.state_dict(), trainer.to_device(batch(seed=seed))
         loss, found = trainer.gradient(scalar(4), *trainer._fields(device_batch))

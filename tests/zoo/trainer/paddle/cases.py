@@ -208,7 +208,7 @@ def case_pixels_are_normalised_as_the_field_says():
 def case_the_first_updates_are_the_formula():
     """v = mu * v + (c * g + decay * p), p -= lr * factor * v: in numpy, from the gradients themselves."""
     trainer = make(clip_norm=0.5)
-    velocity = {name: 0.0 for name in trainer.trained}
+    velocity = dict.fromkeys(trainer.trained, 0.0)
     for seed, lr in enumerate((0.05, 0.02)):
         before = trainer.state_dict()
         numbers = go(trainer, lr, seed)

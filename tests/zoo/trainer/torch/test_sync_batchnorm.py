@@ -25,7 +25,7 @@ def norms(shape, dtype=torch.float32):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_output_gradients_and_statistics(monkeypatch, shape, layout, at_once):
     """Against float64, for a mean far from 0 too; rows at once or one by one."""
-    monkeypatch.setattr(synchronised, "CHUNK", at_once)
+    monkeypatch.setattr(sync_batchnorm, "CHUNK", at_once)
     own, ours = norms(shape)
     x = 3 + 2 * torch.randn(shape)
     x = x.contiguous(memory_format=layout) if x.dim() == 4 else x
