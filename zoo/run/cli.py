@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import data
@@ -15,7 +16,8 @@ from zoo.models import load_spec
 from zoo.run import directory, schedule
 from zoo.run.checkpoint import latest, load_record
 
-HERE = "newest"  # --resume without a folder
+NEWEST = "newest"  # --resume without a folder
+RECIPE_FLAGS = ("amp", "framework", "device")
 
 # Whose settings fill the sections of a recipe, and which key names the owner.
 FIND = {
@@ -48,15 +50,24 @@ class Request(NamedTuple):
     changed: list[str]
 
 
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="train.py",
-        description="Train or evaluate a model of the zoo.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_recipe_arguments(
+    parser: argparse.ArgumentParser, flags: Sequence[str] = RECIPE_FLAGS, *, required: bool = True
+) -> None:
+    """Add the options that select a recipe and change it: -c, -o and those of `flags`.
+
+    Args:
+        parser: receives the options; request() takes their values.
+        flags: any of RECIPE_FLAGS.
+        required: whether -c must be given.
+    """
     add = parser.add_argument
-    add("-c", "--config", metavar="FILE", help="recipe, such as configs/tsm_k400.yaml; not needed with --resume DIR")
+    add(
+        "-c",
+        "--config",
+        metavar="FILE",
+        required=required,
+        help="recipe, such as configs/tsm_k400.yaml" + ("" if required else "; not needed with --resume DIR"),
+    )
     add(
         "-o",
         "--override",
@@ -65,25 +76,39 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         default=[],
         help="change one key of the recipe, such as -o optim.lr=0.01; repeatable, the last one counts",
     )
-    add(
-        "--amp",
-        action="store_true",
-        help="mixed precision (train.precision=amp): fp16 with loss scaling on a GPU; on a CPU bf16 with PyTorch, fp16 "
-        "with MindSpore, an error with Paddle",
+    if "amp" in flags:
+        add(
+            "--amp",
+            action="store_true",
+            help="mixed precision (train.precision=amp): fp16 with loss scaling on a GPU; on a CPU bf16 with PyTorch, "
+            "fp16 with MindSpore, an error with Paddle",
+        )
+    if "framework" in flags:
+        add("--framework", choices=FRAMEWORKS, help="default torch")
+    if "device" in flags:
+        add(
+            "--device",
+            metavar="NAME",
+            help="auto, cpu, cuda, cuda:N, npu or npu:N; default auto: a GPU or NPU if there is one",
+        )
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="train.py",
+        description="Train or evaluate a model of the zoo.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add("--framework", choices=FRAMEWORKS, help="default torch")
-    add(
-        "--device",
-        metavar="NAME",
-        help="auto, cpu, cuda, cuda:N, npu or npu:N; default auto: a GPU or NPU if there is one",
-    )
+    add = parser.add_argument
+    add_recipe_arguments(parser, required=False)
     add("--seed", type=int, metavar="N", help="of weights, order, augmentation and dropout; default 1")
     add("--out", metavar="DIR", help="folder of the run; default runs/<recipe>, or the next free number behind it")
     add(
         "--resume",
         metavar="DIR",
         nargs="?",
-        const=HERE,
+        const=NEWEST,
         help="continue the run in DIR (started there if -c is given and DIR is not there yet); without DIR: "
         "the one in --out, likewise, or the newest of runs/<recipe>",
     )
@@ -102,31 +127,79 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def read(arguments: argparse.Namespace) -> Request:
-    """The recipe with all changes applied. Raises UserError."""
+    """Resolve the command line of train.py.
+
+    Raises:
+        UserError: a flag or a key of the recipe is wrong.
+    """
     if arguments.max_steps is not None and arguments.max_steps < 1:
         raise UserError("--max-steps: must be at least 1")
     if arguments.eval_only and not (arguments.weights or arguments.resume):
         raise UserError("--eval-only: name what to evaluate with --weights FILE or --resume DIR")
-    path = arguments.config
+    return request(
+        arguments.config,
+        arguments.override,
+        amp=arguments.amp,
+        framework=arguments.framework,
+        device=arguments.device,
+        seed=arguments.seed,
+        out=arguments.out,
+        weights=arguments.weights,
+        resume=arguments.resume,
+        global_batch=arguments.global_batch,
+    )
+
+
+def request(
+    config: str | None,
+    overrides: Sequence[str] = (),
+    *,
+    amp: bool = False,
+    framework: str | None = None,
+    device: str | None = None,
+    seed: int | None = None,
+    out: str | None = None,
+    weights: str | None = None,
+    resume: str | None = None,
+    global_batch: str | None = None,
+) -> Request:
+    """Resolve a recipe and the changes to it, as train.py and the tools take them from their command lines.
+
+    Args:
+        config: path of the recipe; None for the recipe of the run to resume.
+        overrides: `key=value` pairs; they take precedence over the keyword arguments.
+        amp: whether train.precision is amp.
+        framework, device, seed, out, weights: values of these keys; None keeps that of the recipe.
+        resume: folder of the run to continue, or NEWEST for the newest run of the recipe.
+        global_batch: a number of samples, or `keep`.
+
+    Raises:
+        UserError: a value or a key of the recipe is wrong; the message names its place.
+    """
+    path = config
     if path is None:
-        if arguments.resume in (None, HERE):
+        if resume is None or resume == NEWEST:
             raise UserError("no recipe: name one with -c, for example -c configs/tsm_demo.yaml")
-        path = os.path.join(directory.existing(arguments.resume, ""), directory.RECIPE)
-    entries = {**loader.read(path), **_flags(arguments), **loader.overrides(arguments.override)}
+        path = os.path.join(directory.existing(resume, ""), directory.RECIPE)
+    flags = {"framework": framework, "device": device, "seed": seed, "out": out, "weights": weights}
+    entries = {
+        **loader.read(path),
+        **{key: loader.Entry(value, f"--{key}") for key, value in flags.items() if value is not None},
+        **({"train.precision": loader.Entry("amp", "--amp")} if amp else {}),
+        **loader.overrides(overrides),
+    }
     recipe = os.path.splitext(os.path.basename(path))[0]
-    resume = _resumed(arguments, entries, recipe)
-    if resume:
-        entries["out"] = loader.Entry(resume, "--resume")
-    if arguments.global_batch is not None:
-        entries["train.global_batch"] = loader.Entry(
-            _global_batch(arguments.global_batch, entries, resume), "--global-batch"
-        )
+    run = _run_to_resume(resume, config, out, entries, recipe)
+    if run:
+        entries["out"] = loader.Entry(run, "--resume")
+    if global_batch is not None:
+        entries["train.global_batch"] = loader.Entry(_global_batch(global_batch, entries, run), "--global-batch")
     settings, resolved = loader.build(entries, FIND)
     changed: list[str] = []
-    if resume and os.path.exists(os.path.join(resume, directory.RECIPE)):
-        _, before = loader.build(loader.read(os.path.join(resume, directory.RECIPE)), FIND)
+    if run and os.path.exists(os.path.join(run, directory.RECIPE)):
+        _, before = loader.build(loader.read(os.path.join(run, directory.RECIPE)), FIND)
         changed = directory.check_same(before, resolved)
-    return Request(settings, resolved, recipe, resume, changed)
+    return Request(settings, resolved, recipe, run, changed)
 
 
 def plan(request: Request, world: str) -> str:
@@ -152,28 +225,20 @@ def _global_batch(wish: str, entries: loader.Entries, resume: str | None) -> int
     return settings.optim.base_batch
 
 
-def _flags(arguments: argparse.Namespace) -> loader.Entries:
-    entries = {
-        key: loader.Entry(getattr(arguments, key), f"--{key}")
-        for key in ("framework", "device", "seed", "out", "weights")
-        if getattr(arguments, key) is not None
-    }
-    if arguments.amp:
-        entries["train.precision"] = loader.Entry("amp", "--amp")
-    return entries
-
-
-def _resumed(arguments: argparse.Namespace, entries: loader.Entries, recipe: str) -> str | None:
-    if arguments.resume is None:
+def _run_to_resume(
+    resume: str | None, config: str | None, out: str | None, entries: loader.Entries, recipe: str
+) -> str | None:
+    """Return the folder of the run to continue, None to start a new one; may set the folder of a new run in entries."""
+    if resume is None:
         return None
-    out = entries["out"].value if "out" in entries else None
-    if arguments.resume != HERE:
-        if arguments.out and os.path.realpath(arguments.out) != os.path.realpath(arguments.resume):
+    folder = entries["out"].value if "out" in entries else None
+    if resume != NEWEST:
+        if out and os.path.realpath(out) != os.path.realpath(resume):
             raise UserError("--resume DIR continues in DIR; leave out --out")
-        if arguments.config and not os.path.exists(arguments.resume):
-            entries["out"] = loader.Entry(arguments.resume, "--resume")  # killed before it made its folder: start there
+        if config and not os.path.exists(resume):
+            entries["out"] = loader.Entry(resume, "--resume")  # killed before it made its folder: start there
             return None
-        return directory.existing(arguments.resume, recipe)
-    if out:
-        return out if directory.is_run(out) else None
+        return directory.existing(resume, recipe)
+    if folder:
+        return folder if directory.is_run(folder) else None
     return directory.existing(None, recipe)

@@ -6,9 +6,10 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import data
-from data.batch import DropoutMask
+from data.batch import DropoutMask, Field
 from data.errors import UserError
 from zoo import tasks
+from zoo.config.schema import Config
 from zoo.distributed import consistency, control_group, environment, launchers
 from zoo.models import load_model_class, load_spec, resolve_arch
 from zoo.run import schedule
@@ -87,40 +88,16 @@ def assemble(request: Request, joined: control_group.Group) -> Job:
             f"({joined.size}); start fewer"
         )
 
-    backend, Model = load_backend(cfg.framework), load_model_class(model, cfg.framework)
+    backend = load_backend(cfg.framework)
+    load_model_class(model, cfg.framework)  # a model that this framework lacks is reported before the processes join
     address = joined.launch.address
     port = joined.all_gather(control_group.free_port(address) if joined.size > 1 and joined.rank == 0 else 0)[0]
     with joined.limit(control_group.DEADLINE, f"joining the processes of {cfg.framework} and a first all-reduce"):
         world = backend.start(joined.launch, cfg.device, port)
-    clock, noise = schedule.clock(cfg.train, len(train_set), world.size), spec.dropout_masks(arch)
-
-    def param_group(name: str) -> tuple[float, float]:
-        factor, decay = spec.lr_and_decay_scale(arch, name)
-        return factor, decay * cfg.optim.weight_decay
-
+    clock = schedule.clock(cfg.train, len(train_set), world.size)
     train = cfg.train
-    mode = world.resolve_mode(Mode(train.precision, train.amp_level, train.channels_last, train.compile))
-    plan = Plan(
-        fields=train_set.fields + tuple(source.field for source in noise),
-        dropout_masks=tuple(source.name for source in noise),
-        param_group=param_group,
-        mode=mode,
-        momentum=cfg.optim.momentum,
-        clip_norm=cfg.optim.clip_norm,
-        accumulate=batch_plan.accumulate,
-        sync_bn=train.sync_bn,
-        fp16_allreduce=train.fp16_allreduce,
-        output=task.output(cfg.task),
-        clip_sharded=cfg.optim.clip_sharded,
-        fp32_modules=spec.FP32_MODULES,
-        seed=cfg.seed,
-    )
-    trainer = backend.Trainer(Model, arch, task.objective(cfg.task), plan, world)
-    report = match({param.name: param for param in trainer.params}, spec.shapes(arch))
-    if not report.complete:
-        raise UserError(
-            f"zoo/{model}/{cfg.framework}.py does not hold the tensors that zoo/{model}/spec.py tells:\n{report}"
-        )
+    mode = Mode(train.precision, train.amp_level, train.channels_last, train.compile)
+    plan, trainer = build_trainer(cfg, model, arch, train_set.fields, world, mode, batch_plan.accumulate)
     return Job(
         cfg.framework,
         spec,
@@ -130,7 +107,7 @@ def assemble(request: Request, joined: control_group.Group) -> Job:
         checksum,
         loaded_at,
         arch,
-        noise,
+        spec.dropout_masks(arch),
         batch_plan,
         clock,
         schedule.rate(cfg.optim, cfg.train, clock),
@@ -139,3 +116,53 @@ def assemble(request: Request, joined: control_group.Group) -> Job:
         world,
         trainer,
     )
+
+
+def build_trainer(
+    cfg: Config, model: str, arch: Any, fields: tuple[Field, ...], world: World, mode: Mode, accumulate: int = 1
+) -> tuple[Plan, Trainer]:
+    """Build the trainer of a model, to train or to predict; its weights are not loaded yet.
+
+    Args:
+        cfg: the recipe.
+        model: name of the model.
+        arch: its complete architecture.
+        fields: of a training sample of the data set; the model's input comes first.
+        world: of the framework cfg.framework.
+        mode: as requested; the plan has it resolved.
+        accumulate: micro-batches per update.
+
+    Raises:
+        UserError: the mode is impossible here, or the model's file does not hold the tensors of its spec.
+    """
+    spec = load_spec(model)
+    task, dropout_masks = tasks.find(spec.TASK), spec.dropout_masks(arch)
+
+    def param_group(name: str) -> tuple[float, float]:
+        lr_scale, decay_scale = spec.lr_and_decay_scale(arch, name)
+        return lr_scale, decay_scale * cfg.optim.weight_decay
+
+    plan = Plan(
+        fields=fields + tuple(mask.field for mask in dropout_masks),
+        dropout_masks=tuple(mask.name for mask in dropout_masks),
+        param_group=param_group,
+        mode=world.resolve_mode(mode),
+        momentum=cfg.optim.momentum,
+        clip_norm=cfg.optim.clip_norm,
+        accumulate=accumulate,
+        sync_bn=cfg.train.sync_bn,
+        fp16_allreduce=cfg.train.fp16_allreduce,
+        output=task.output(cfg.task),
+        clip_sharded=cfg.optim.clip_sharded,
+        fp32_modules=spec.FP32_MODULES,
+        seed=cfg.seed,
+    )
+    Model = load_model_class(model, cfg.framework)
+    trainer = load_backend(cfg.framework).Trainer(Model, arch, task.objective(cfg.task), plan, world)
+    report = match({param.name: param for param in trainer.params}, spec.shapes(arch))
+    if not report.complete:
+        raise UserError(
+            f"zoo/models/{model}/{cfg.framework}.py does not define the tensors that zoo/models/{model}/spec.py "
+            f"lists:\n{report}"
+        )
+    return plan, trainer
