@@ -1,7 +1,8 @@
-"""Data sets as numpy batches. Nothing in here imports zoo or a framework.
+"""Data sets as numpy batches. Nothing in this package imports zoo or a framework.
 
 A data set is a module `data/datasets/<name>.py` or `data/demo/<name>.py` with `Settings` (the `data:` section of a
-recipe), `load(settings)` -> (training split, validation split) and `checksum(train, val)`.
+recipe), `load(settings)` -> (training split, validation split) and `checksum(train, val)`. Helper modules that several
+data sets share are in the `common` folders.
 """
 
 import importlib
@@ -14,19 +15,19 @@ FOLDERS = ("datasets", "demo")
 
 
 def find(name: str) -> ModuleType:
-    """Return the module of a data set.
+    """Import the module of a data set.
 
     Raises:
-        UserError: there is no data set of this name; the message lists those that exist.
+        UserError: There is no data set of this name; the message lists all names.
     """
     folder = next((folder for folder in FOLDERS if name in _modules(folder)), None)
     if folder is None:
-        raise UserError(f"there is no data set {name!r}; there are: {', '.join(names())}")
+        raise UserError(f"there is no data set {name!r}; choose one of {', '.join(names())}")
     return importlib.import_module(f"data.{folder}.{name}")
 
 
 def names() -> list[str]:
-    """List the names of all data sets."""
+    """Return the sorted names of all data sets."""
     return sorted(name for folder in FOLDERS for name in _modules(folder))
 
 

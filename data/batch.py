@@ -1,4 +1,4 @@
-"""What travels from the data to a trainer: named arrays, described beforehand by fields."""
+"""Batches, the interface between data and trainers: named arrays, described in advance by fields."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,16 +9,19 @@ from data.errors import UserError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of RGB in [0, 1]
 
-Batch = dict[str, np.ndarray]  # every array has the batch as its first axis
+Batch = dict[str, np.ndarray]  # the first axis of every array is the batch
 
 
 @dataclass(frozen=True)
 class Field:
     """One named array of a batch.
 
-    shape is that of one row, without the batch axis. A field with mean and std holds uint8 pixels, channels last
-    (..., H, W, 3); the trainer scales them to [0, 1], normalises them and puts channels first, on the device, so that
-    only bytes travel. `missing` stands for a target that cannot be read.
+    A field with mean and std holds uint8 pixels, channels last: (..., H, W, 3). The trainer scales them to [0, 1],
+    normalizes them and moves channels first on the device, so that only bytes are copied there.
+
+    Attributes:
+        shape: Shape of one sample, without the batch axis.
+        missing: Fill value of a sample that cannot be read.
     """
 
     name: str
@@ -29,15 +32,20 @@ class Field:
     missing: int = 0
 
 
-LABEL = Field("label", (), "int64", missing=-1)  # of one class; -1 is none, so an unreadable sample counts as wrong
+LABEL = Field("label", (), "int64", missing=-1)  # a class; -1 is none of them, so an unreadable sample counts as wrong
+PAIR = Field("pair", (), "int64", missing=-1)  # index of a verification pair in its split
 
 
 @dataclass(frozen=True)
 class DropoutMask:
-    """Random bits a net needs while it trains: a dropout mask, drawn with the sample and not inside a framework.
+    """A dropout mask, drawn together with the sample and not inside a framework.
 
-    Being a function of (seed, position), the mask is the same in every framework, for every number of ranks and after
-    every resume. rate is the probability of a zero; the net divides by 1 - rate.
+    It is a function of (seed, position). So it is the same in every framework, for every world size and after every
+    resume.
+
+    Attributes:
+        shape: Shape of one sample's mask, without the batch axis.
+        rate: Probability of a zero; the model divides by 1 - rate.
     """
 
     name: str
@@ -49,22 +57,27 @@ class DropoutMask:
         return Field(self.name, self.shape, "uint8")
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw the mask of one sample: uint8, 1 where a value is kept."""
         return (rng.random(self.shape, dtype=np.float32) >= self.rate).astype(np.uint8)
 
 
-def collate(rows: Sequence[dict[str, np.ndarray]], size: int) -> Batch:
-    """Stack rows into arrays of `size` rows; missing rows repeat the last one and are marked 0 in `valid` (uint8).
+def collate(samples: Sequence[dict[str, np.ndarray]], batch_size: int) -> Batch:
+    """Stack samples into a batch of `batch_size`, padded with copies of the last sample.
 
-    Raises UserError for rows of different shapes.
+    Returns:
+        The arrays of the samples, and `valid` uint8 (batch_size,): 1 for samples, 0 for padding.
+
+    Raises:
+        UserError: Samples have different shapes.
     """
-    padded: list[dict[str, np.ndarray]] = list(rows) + [rows[-1]] * (size - len(rows))
-    for name, array in rows[0].items():
-        other = next((row[name].shape for row in rows if row[name].shape != array.shape), None)
-        if other:
+    padded = list(samples) + [samples[-1]] * (batch_size - len(samples))
+    for name, first in samples[0].items():
+        different = next((sample[name].shape for sample in samples if sample[name].shape != first.shape), None)
+        if different:
             raise UserError(
-                f"samples whose {name} is of different sizes, {array.shape} and {other}, cannot share a "
-                "batch; give train.eval_batch=1, or pictures of one size"
+                f"{name}: arrays of shape {first.shape} and {different} cannot share a batch; "
+                "set train.eval_batch=1, or use images of one size"
             )
-    batch = {name: np.stack([row[name] for row in padded]) for name in rows[0]}
-    batch["valid"] = (np.arange(size) < len(rows)).astype(np.uint8)
+    batch = {name: np.stack([sample[name] for sample in padded]) for name in samples[0]}
+    batch["valid"] = (np.arange(batch_size) < len(samples)).astype(np.uint8)
     return batch

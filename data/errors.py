@@ -1,9 +1,15 @@
-"""The two errors that are about the user's input and not about our code."""
+"""The two errors that are caused by the user's input rather than by this code."""
 
 
 class UserError(Exception):
-    """Something the user can mend: the message names file/key/sample and the remedy. Exit code 2, no traceback."""
+    """An error that the user can fix.
+
+    The message names the file, key or sample and the remedy. Programs print it without a traceback and exit with 2.
+    """
 
 
 class BadSample(Exception):
-    """One sample cannot be read (corrupt, truncated, too short ...). The stream decides what becomes of it."""
+    """One sample cannot be read: it is corrupt, truncated, too short or of a wrong size.
+
+    The stream catches it: training takes another sample instead, an evaluation stops or counts the sample as wrong.
+    """

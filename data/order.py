@@ -1,8 +1,8 @@
-"""Which sample comes when, and with what random numbers: pure functions of (seed, position).
+"""Sample order and random numbers of a run: pure functions of (seed, position).
 
-A position counts the training samples of the whole run, over all epochs and ranks: sample `position % size` of epoch
-`position // size`. Nothing here knows batches, ranks or what was read before, so a resume is a slice, and one rank or
-eight see the same sequence.
+A position counts the training samples of the whole run, over all epochs and ranks: position p is sample `p % size` of
+epoch `p // size`. Nothing here depends on batches, ranks or what was read before. So a resumed run starts at any
+position without a replay, and one rank or eight read the same sequence.
 """
 
 import zlib
@@ -11,18 +11,18 @@ from functools import lru_cache
 import numpy as np
 
 
-@lru_cache(maxsize=4)  # a stream crosses at most one epoch border at a time, train and bench side by side
+@lru_cache(maxsize=4)  # a stream needs two epochs at most, and a benchmark reads a second stream
 def permutation(seed: int, epoch: int, size: int) -> np.ndarray:
-    """The order of one epoch: int64 (size,), every index once."""
+    """Return the sample order of one epoch: int64 (size,), every index once."""
     return generator(seed, "order", epoch).permutation(size)
 
 
 def locate(seed: int, size: int, position: int) -> tuple[int, int]:
-    """(epoch from 0, sample index) at a position of the run."""
+    """Return the epoch (from 0) and the sample index at a position of the run."""
     epoch, offset = divmod(position, size)
     return epoch, int(permutation(seed, epoch, size)[offset])
 
 
 def generator(seed: int, purpose: str, number: int) -> np.random.Generator:
-    """An independent generator for each (seed, purpose, number)."""
+    """Return an independent random generator for each (seed, purpose, number)."""
     return np.random.default_rng((seed, zlib.crc32(purpose.encode()), number))

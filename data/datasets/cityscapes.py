@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from data.datasets import imagenet
-from data.datasets.common.scenes import Scenes, SceneSettings
+from data.datasets.common.segmentation import SegmentationSplit, SegmentationSettings
 from data.errors import UserError
 from data.formats import images, masks, palette
 from data.formats.lists import read_names
@@ -23,7 +23,7 @@ checksum = imagenet.checksum
 
 
 @dataclass(frozen=True)
-class Settings(SceneSettings):
+class Settings(SegmentationSettings):
     """The `data:` section of a recipe on Cityscapes or on own pictures with masks."""
 
     root: str = "datasets/cityscapes"
@@ -34,13 +34,13 @@ class Settings(SceneSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.num_classes is not None and not 2 <= self.num_classes <= palette.IGNORED:
-            raise ValueError(f"num_classes: 2 to {palette.IGNORED}, the background counted too")
+        if self.num_classes is not None and not 2 <= self.num_classes <= palette.IGNORE_INDEX:
+            raise ValueError(f"num_classes: 2 to {palette.IGNORE_INDEX}, the background counted too")
         if not 0 < self.val_fraction <= 0.5:
             raise ValueError("val_fraction: a share above 0, and at most 0.5")
 
 
-def load(settings: Settings) -> tuple[Scenes, Scenes]:
+def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
     """The training and the validation split, some masks of both looked at. Raises UserError naming file and remedy."""
     root = settings.root
     if not os.path.isdir(root):
@@ -54,13 +54,13 @@ def load(settings: Settings) -> tuple[Scenes, Scenes]:
     looks = masks.scan(root, splits, settings.checked_masks, settings.void_masks)
     if official:
         classes = palette.TRAIN_CLASSES
-        code = masks.label_ids() if settings.labels == "labelIds" else masks.plain(len(classes))
+        code = masks.cityscapes_ids() if settings.labels == "labelIds" else masks.class_indices(len(classes))
     else:
         classes = _own_classes(settings, looks)
-        code = masks.plain(len(classes))
+        code = masks.class_indices(len(classes))
     notes += masks.describe(classes, looks, [masks.validate(split, code, len(classes)) for split in looks])
     train, val = splits
-    return Scenes(settings, train, classes, code, True, notes), Scenes(settings, val, classes, code, False)
+    return SegmentationSplit(settings, train, classes, code, True, notes), SegmentationSplit(settings, val, classes, code, False)
 
 
 def _official(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]]:
@@ -117,7 +117,7 @@ def _own_classes(settings: Settings, looks: Sequence[Sequence[masks.MaskStats]])
         path = usual
     if path is None:
         if settings.num_classes is None:
-            values = [value for value in masks.values_of(looks) if value != palette.IGNORED]
+            values = [value for value in masks.unique_values(looks) if value != palette.IGNORE_INDEX]
             raise UserError(
                 f"{settings.root}: how many classes are there? The masks looked at hold the values "
                 f"{', '.join(map(str, values))}; write the class names into {usual}, one per line from "
@@ -125,8 +125,8 @@ def _own_classes(settings: Settings, looks: Sequence[Sequence[masks.MaskStats]])
             )
         return tuple(f"class {label}" for label in range(settings.num_classes))
     names = read_names(path)
-    if not 2 <= len(names) <= palette.IGNORED:
-        raise UserError(f"{path}: {len(names)} class names, but masks of bytes hold 2 to {palette.IGNORED} classes")
+    if not 2 <= len(names) <= palette.IGNORE_INDEX:
+        raise UserError(f"{path}: {len(names)} class names, but masks of bytes hold 2 to {palette.IGNORE_INDEX} classes")
     if settings.num_classes not in (None, len(names)):
         raise UserError(f"data.num_classes: is {settings.num_classes}, but {path} names {len(names)}; leave it out")
     return names

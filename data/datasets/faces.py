@@ -13,9 +13,9 @@ from data.datasets.common import verification
 from data.datasets.common.verification import PairSet
 from data.errors import BadSample, UserError
 from data.formats import face_files, face_packs
-from data.formats.face_files import Files
-from data.formats.face_packs import Records
-from data.stream import Loading
+from data.formats.face_files import FaceFiles
+from data.formats.face_packs import FacePack
+from data.stream import LoaderSettings
 
 DEFAULT_FILES = {"rec": "train.rec", "list": "label.txt"}
 LOOKED_AT = 20  # pictures of every source that are tried before a run; one that can be used is enough
@@ -25,7 +25,7 @@ PAIR = Field("pair", (), "int64", missing=-1)  # number of a pair in the validat
 
 
 @dataclass(frozen=True)
-class Settings(Loading):
+class Settings(LoaderSettings):
     """The `data:` section of a recipe on faces."""
 
     root: str = "datasets/ms1m"
@@ -56,7 +56,7 @@ class Settings(Loading):
         return STD[self.normalisation]
 
 
-class Faces:
+class FaceSplit:
     """The training split: `rows` of a source. Stateless between samples, so threads and processes may share it.
 
     fields: `image` uint8 (size, size, 3) RGB, `label` int64 ().
@@ -67,7 +67,7 @@ class Faces:
     def __init__(
         self,
         settings: Settings,
-        source: Files | Records,
+        source: FaceFiles | FacePack,
         rows: Sequence[int],
         classes: Sequence,
         notes: tuple[str, ...],
@@ -83,7 +83,7 @@ class Faces:
 
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Decode one picture and mirror half of them. Raises BadSample."""
-        encoded, label = self.source.labelled(self.rows[index])
+        encoded, label = self.source.encoded_and_label(self.rows[index])
         if label >= len(self.classes):
             raise BadSample(f"label {label} of {len(self.classes)} identities, which count from 0")
         image = face_files.decode(encoded, self.settings.size, self.settings.resize)
@@ -92,7 +92,7 @@ class Faces:
         return {"image": image, "label": np.asarray(label, np.int64)}
 
 
-class Pairs:
+class VerificationPairs:
     """The validation split: the pairs of all verification sets, one set behind the other, `sets`: (name, first, count).
 
     fields: `image` uint8 (2, size, size, 3) RGB, `label` int64 (): 1 one person, 0 two; `pair` int64 (): its number.
@@ -127,7 +127,7 @@ class Pairs:
 
     def _image(self, one: PairSet, which: int) -> np.ndarray:
         try:
-            return face_files.decode(one.source.picture(which), self.settings.size, self.settings.resize)
+            return face_files.decode(one.source.encoded(which), self.settings.size, self.settings.resize)
         except BadSample as error:
             raise BadSample(f"{one.source.name(which)}: {error}") from None
 
@@ -136,7 +136,7 @@ class Pairs:
         return self.pair_sets[which], index - int(self.ends[which])
 
 
-def load(settings: Settings) -> tuple[Faces, Pairs]:
+def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:
     """The training split and the pairs. Raises UserError naming the folder, file or line and the remedy."""
     root = settings.root
     if not os.path.isdir(root):
@@ -161,7 +161,7 @@ def load(settings: Settings) -> tuple[Faces, Pairs]:
                 f"{root}: of {len(classes)} identities none can be held out for validation; name "
                 "verification sets with -o data.verification=[lfw.bin]"
             )
-        rows, held = source.beyond(keep)
+        rows, held = source.split_by_label(keep)
         labels = np.array([source.label(index) for index in held])
         pair_sets = (verification.draw(source, held, labels, settings.val_pairs),)
         notes = (
@@ -172,10 +172,10 @@ def load(settings: Settings) -> tuple[Faces, Pairs]:
     if settings.eval_bad == "error":
         for one in pair_sets:
             _look_at_all(one, settings)
-    return Faces(settings, source, rows, classes, notes), Pairs(settings, pair_sets, classes)
+    return FaceSplit(settings, source, rows, classes, notes), VerificationPairs(settings, pair_sets, classes)
 
 
-def checksum(train: Faces, val: Pairs) -> str:
+def checksum(train: FaceSplit, val: VerificationPairs) -> str:
     """md5 over what the training source and the verification sets say of themselves, and over the pairs."""
     lines = train.source.describe() + [f"{len(train)} {len(train.classes)}"]
     for one in val.pair_sets:
@@ -184,7 +184,7 @@ def checksum(train: Faces, val: Pairs) -> str:
     return hashlib.md5("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
-def _source(settings: Settings) -> tuple[Files | Records, Sequence]:
+def _source(settings: Settings) -> tuple[FaceFiles | FacePack, Sequence]:
     """Where the training pictures lie, and their identities: names, or a range where they are numbers."""
     kind, name = _kind(settings)
     path = os.path.join(settings.root, name)
@@ -202,16 +202,16 @@ def _source(settings: Settings) -> tuple[Files | Records, Sequence]:
                 f"{count}; labels count from 0"
             )
         return source, range(count)
-    records = Records(path)
+    records = FacePack(path)
     count = settings.num_classes or face_packs.read_property(path) or records.identities
     if not count:
         raise UserError(
             f"{path}: neither a file `property` beside it nor the pack itself tells how many identities "
             "there are; say so with -o data.num_classes=N"
         )
-    if count > face_packs.EXACT and not records.exact():
+    if count > face_packs.MAX_FLOAT32_LABEL and not records.has_exact_labels():
         raise UserError(
-            f"{path}: its labels are 32-bit floats, which cannot tell more than {face_packs.EXACT} "
+            f"{path}: its labels are 32-bit floats, which cannot tell more than {face_packs.MAX_FLOAT32_LABEL} "
             f"identities apart, but there are {count}; write labels of 64 bits, or use a list"
         )
     return records, range(count)
@@ -234,12 +234,12 @@ def _kind(settings: Settings) -> tuple[str, str]:
     return kind, name
 
 
-def _look(source: Files | Records, settings: Settings) -> None:
+def _look(source: FaceFiles | FacePack, settings: Settings) -> None:
     """Raises UserError if none of the first pictures can be used: a wrong root or size shows before a run starts."""
     reasons = []
     for index in range(min(LOOKED_AT, len(source))):
         try:
-            with face_files.open_face(source.picture(index), settings.size, settings.resize):
+            with face_files.open_face(source.encoded(index), settings.size, settings.resize):
                 return
         except BadSample as error:
             reasons.append(f"{source.name(index)}: {error}")
@@ -253,7 +253,7 @@ def _look_at_all(one: PairSet, settings: Settings) -> None:
     """Raises UserError naming the first picture of a verification set whose header cannot be read."""
     for which in np.unique(one.pairs):
         try:
-            with face_files.open_face(one.source.picture(which), settings.size, settings.resize):
+            with face_files.open_face(one.source.encoded(which), settings.size, settings.resize):
                 pass
         except BadSample as error:
             raise UserError(

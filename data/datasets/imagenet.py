@@ -12,15 +12,15 @@ from data.errors import UserError
 from data.formats import images
 from data.formats.lists import (
     WNID,
-    Classes,
-    Clip,
+    ClassNames,
+    LabeledPath,
     class_folders,
-    names_of_folders,
+    class_names_from_folders,
     read_classes,
     read_folders,
     read_list,
 )
-from data.stream import Loading
+from data.stream import LoaderSettings
 from data.transforms.crops import random_box
 
 LISTS = ("{}_list.txt", "{}.txt", "{}.list")  # where they are looked for in the root: PaddleClas's, Caffe's, ours
@@ -28,7 +28,7 @@ NAMES = ("classes.txt", "synset_words.txt", "imagenet_class_index.json")
 
 
 @dataclass(frozen=True)
-class Settings(Loading):
+class Settings(LoaderSettings):
     """The `data:` section of a recipe on ImageNet or a set shaped like it."""
 
     root: str = "datasets/imagenet"
@@ -70,7 +70,7 @@ class Settings(Loading):
         return self.eval_resize or self.crop * 256 // 224
 
 
-class Pictures:
+class ImageSplit:
     """One split. Stateless between samples, so threads and processes may share or copy it.
 
     fields: `image` uint8 (size, size, 3), `label` int64 ().
@@ -79,7 +79,7 @@ class Pictures:
     views = 1
     notes = ()
 
-    def __init__(self, settings: Settings, clips: Sequence[Clip], classes: tuple[str, ...], training: bool):
+    def __init__(self, settings: Settings, clips: Sequence[LabeledPath], classes: tuple[str, ...], training: bool):
         self.settings, self.classes, self.training = settings, classes, training
         # Arrays: every reader process gets a copy, and a million small objects travel slowly.
         self.paths = np.array([os.fsencode(clip.path) for clip in clips])
@@ -102,7 +102,7 @@ class Pictures:
             if s.flip and rng.random() < 0.5:
                 image = np.ascontiguousarray(image[:, ::-1])
         else:
-            image = images.center(path, s.short_side, s.crop)
+            image = images.decode_center(path, s.short_side, s.crop)
         return {"image": image, "label": np.asarray(self.labels[index])}
 
     def describe_files(self) -> list[str]:
@@ -118,7 +118,7 @@ class Pictures:
         return lines
 
 
-def load(settings: Settings) -> tuple[Pictures, Pictures]:
+def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:
     """The training and the validation split. Raises UserError naming the folder, list or line and the remedy."""
     root = settings.root
     if not os.path.isdir(root):
@@ -135,14 +135,14 @@ def load(settings: Settings) -> tuple[Pictures, Pictures]:
         split: _listed(settings, split, path) if path else _tree(settings, split, order)
         for split, path in lists.items()
     }
-    names = known.names if known else order or names_of_folders(splits["train"] + splits["val"])
+    names = known.names if known else order or class_names_from_folders(splits["train"] + splits["val"])
     for split, path in lists.items():
         if path:
             _check_labels(path, splits[split], names, order)
-    return Pictures(settings, splits["train"], names, True), Pictures(settings, splits["val"], names, False)
+    return ImageSplit(settings, splits["train"], names, True), ImageSplit(settings, splits["val"], names, False)
 
 
-def checksum(train: Pictures, val: Pictures) -> str:
+def checksum(train: ImageSplit, val: ImageSplit) -> str:
     """md5 over path, label and size of every sample of both splits: changes when any file is replaced or missing."""
     digest = hashlib.md5()
     for split in (train, val):
@@ -158,7 +158,7 @@ def _first_there(root: str, names: Sequence[str]) -> str | None:
     return next((path for path in (os.path.join(root, name) for name in names) if os.path.isfile(path)), None)
 
 
-def _classes(settings: Settings, trees: Sequence[str]) -> tuple[Classes | None, tuple[str, ...]]:
+def _classes(settings: Settings, trees: Sequence[str]) -> tuple[ClassNames | None, tuple[str, ...]]:
     """What the file of names says, if there is one, and the folder of every label (() if nothing tells)."""
     folders = sorted({folder for split in trees for folder in class_folders(settings.root, split)})
     path = settings.names or _first_there(settings.root, NAMES)
@@ -177,7 +177,7 @@ def _classes(settings: Settings, trees: Sequence[str]) -> tuple[Classes | None, 
     return known, known.folders
 
 
-def _tree(settings: Settings, split: str, order: tuple[str, ...]) -> list[Clip]:
+def _tree(settings: Settings, split: str, order: tuple[str, ...]) -> list[LabeledPath]:
     folders = class_folders(settings.root, split)
     if not folders:
         raise UserError(_no_folders(settings.root, split))
@@ -211,19 +211,19 @@ def _no_folders(root: str, split: str) -> str:
     return f"{folder}: there is no class folder in here; {remedy} or make {split}/<class>/ folders"
 
 
-def _listed(settings: Settings, split: str, path: str) -> list[Clip]:
+def _listed(settings: Settings, split: str, path: str) -> list[LabeledPath]:
     clips = read_list(path, folders=False)
     head = [clip.path for clip in clips[:20]]
     for below in ("", split):  # Caffe's val.txt counts from val/
         if any(os.path.isfile(os.path.join(settings.root, below, name)) for name in head):
-            return [Clip(os.path.join(below, clip.path), clip.label) for clip in clips] if below else clips
+            return [LabeledPath(os.path.join(below, clip.path), clip.label) for clip in clips] if below else clips
     raise UserError(
         f"{path}: not one of its first {len(head)} paths exists, for example "
         f"{os.path.join(settings.root, head[0])}; paths are relative to data.root or to its {split}/"
     )
 
 
-def _check_labels(path: str, clips: Sequence[Clip], names: Sequence[str], order: Sequence[str]) -> None:
+def _check_labels(path: str, clips: Sequence[LabeledPath], names: Sequence[str], order: Sequence[str]) -> None:
     by_folder = {folder: label for label, folder in enumerate(order)}
     for clip in clips:
         if clip.label >= len(names):

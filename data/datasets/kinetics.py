@@ -10,13 +10,13 @@ import numpy as np
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from data.errors import UserError
 from data.formats import video
-from data.formats.lists import Clip, class_folders, names_of_folders, read_folders, read_list, read_names
-from data.stream import Loading
+from data.formats.lists import LabeledPath, class_folders, class_names_from_folders, read_folders, read_list, read_names
+from data.stream import LoaderSettings
 from data.transforms import clips, frame_sampling
 
 
 @dataclass(frozen=True)
-class Settings(Loading):
+class Settings(LoaderSettings):
     """The `data:` section of a recipe on Kinetics-400 or a set shaped like it."""
 
     root: str = "datasets/k400"
@@ -66,7 +66,7 @@ class Settings(Loading):
         return self.size * 256 // 224
 
 
-class Clips:
+class ClipSplit:
     """One split. Stateless between samples, so threads and processes may share or copy it.
 
     fields: `video` uint8 (T, size, size, 3) or, for `views` > 1 test views, (views, T, eval_size, eval_size, 3);
@@ -75,7 +75,7 @@ class Clips:
 
     notes = ()
 
-    def __init__(self, settings: Settings, clips: list[Clip], classes: tuple[str, ...], training: bool):
+    def __init__(self, settings: Settings, clips: list[LabeledPath], classes: tuple[str, ...], training: bool):
         self.settings, self.clips, self.classes, self.training = settings, clips, classes, training
         clips_per_sample = {"twice": 2, "dense": frame_sampling.DENSE_CLIPS}.get(settings.eval_sampling, 1)
         self.views = 1 if training else clips_per_sample * settings.eval_crops
@@ -108,7 +108,7 @@ class Clips:
             lines.append(f"{clip.path} {clip.label} {size}")
         return lines
 
-    def _train(self, clip: Clip, rng: np.random.Generator):
+    def _train(self, clip: LabeledPath, rng: np.random.Generator):
         s = self.settings
         pick = frame_sampling.dense_train if s.sampling == "dense" else frame_sampling.uniform_train
         frames = self._read(clip, lambda n: pick(n, s.segments, rng))
@@ -122,7 +122,7 @@ class Clips:
                     label = a + b - clip.label
         return frames, label
 
-    def _eval(self, clip: Clip, rng: np.random.Generator):
+    def _eval(self, clip: LabeledPath, rng: np.random.Generator):
         s = self.settings
         pick = {
             "val": frame_sampling.uniform_val,
@@ -137,16 +137,16 @@ class Clips:
         stacked = np.concatenate(views)
         return (stacked if self.views > 1 else stacked[0]), clip.label
 
-    def _read(self, clip: Clip, pick: video.Pick) -> np.ndarray:
+    def _read(self, clip: LabeledPath, pick: video.FrameSampler) -> np.ndarray:
         path = os.path.join(self.settings.root, clip.path)
         if clip.frames is None:
             return video.video_frames(path, pick, self.settings.min_frames)
-        return video.picture_frames(
+        return video.image_frames(
             path, self.settings.frame_template, self.settings.first_frame, clip.frames, pick, self.settings.min_frames
         )
 
 
-def load(settings: Settings) -> tuple[Clips, Clips]:
+def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:
     """The training and the validation split. Raises UserError naming the folder or list and the remedy."""
     root = settings.root
     if not os.path.isdir(root):
@@ -164,7 +164,7 @@ def load(settings: Settings) -> tuple[Clips, Clips]:
         classes = tuple(sorted(set(class_folders(root, "train")) | set(class_folders(root, "val"))))
     splits = {split: _clips(settings, split, classes) for split in ("train", "val")}
     if not classes:
-        classes = names_of_folders(splits["train"] + splits["val"])
+        classes = class_names_from_folders(splits["train"] + splits["val"])
     for split, listed in splits.items():
         for clip in listed:
             if clip.label >= len(classes):
@@ -175,10 +175,10 @@ def load(settings: Settings) -> tuple[Clips, Clips]:
     for a, b in settings.flip_pairs:
         if max(a, b) >= len(classes):
             raise UserError(f"data.flip_pairs: ({a}, {b}) is outside the {len(classes)} classes of {root}")
-    return Clips(settings, splits["train"], classes, True), Clips(settings, splits["val"], classes, False)
+    return ClipSplit(settings, splits["train"], classes, True), ClipSplit(settings, splits["val"], classes, False)
 
 
-def checksum(train: Clips, val: Clips) -> str:
+def checksum(train: ClipSplit, val: ClipSplit) -> str:
     """md5 over path, label and size of every sample of both splits: changes when any file is replaced or missing."""
     digest = hashlib.md5()
     for split in (train, val):
@@ -194,7 +194,7 @@ def _if_there(path: str) -> str | None:
     return path if os.path.isfile(path) else None
 
 
-def _clips(settings: Settings, split: str, classes: tuple[str, ...]) -> list[Clip]:
+def _clips(settings: Settings, split: str, classes: tuple[str, ...]) -> list[LabeledPath]:
     path = _list_of(settings, split)
     if path is None:
         clips = read_folders(settings.root, split, classes)
@@ -208,7 +208,7 @@ def _clips(settings: Settings, split: str, classes: tuple[str, ...]) -> list[Cli
     head = [os.path.join(settings.root, clip.path) for clip in clips[:20]]
     # A three-column list of paths that are files is a video list that also tells the lengths.
     if clips[0].frames is not None and any(os.path.isfile(file) for file in head):
-        clips = [Clip(clip.path, clip.label) for clip in clips]
+        clips = [LabeledPath(clip.path, clip.label) for clip in clips]
     if not any(os.path.exists(file) for file in head):
         raise UserError(
             f"{path}: not one of its first {len(head)} paths exists, for example {head[0]}; "

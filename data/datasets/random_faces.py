@@ -1,4 +1,4 @@
-"""RandomFaces in place of faces, with random labels: measures speed with any number of identities and no file at all.
+"""RandomFaceSplit in place of faces, with random labels: measures speed with any number of identities and no file at all.
 
 The inputs of the net are as N(0, 1), in steps of 1/32 and between -4 and 4, since pictures travel as bytes. Picture and
 label are functions of the seed and the position alone.
@@ -11,14 +11,14 @@ import numpy as np
 
 from data.batch import LABEL, Field
 from data.datasets.faces import PAIR
-from data.stream import Loading
+from data.stream import LoaderSettings
 
 STEPS = 32  # of a byte in a standard deviation
 MIDDLE = 127.5
 
 
 @dataclass(frozen=True)
-class Settings(Loading):
+class Settings(LoaderSettings):
     """The `data:` section of a recipe on noise."""
 
     num_classes: int = 85742  # of MS1MV2, as the number of its pictures
@@ -33,7 +33,7 @@ class Settings(Loading):
                 raise ValueError(f"{key}: must be at least {least}")
 
 
-class RandomFaces:
+class RandomFaceSplit:
     """One split. Stateless between samples.
 
     fields of training: `image` uint8 (size, size, 3), `label` int64 (); of validation, where every other pair is called
@@ -66,12 +66,12 @@ class RandomFaces:
         return {"image": image, "label": np.asarray(1 - index % 2, np.int64), "pair": np.asarray(index, np.int64)}
 
 
-def load(settings: Settings) -> tuple[RandomFaces, RandomFaces]:
+def load(settings: Settings) -> tuple[RandomFaceSplit, RandomFaceSplit]:
     """The training split and the pairs; takes neither time nor memory, however many identities there are."""
-    return RandomFaces(settings, True), RandomFaces(settings, False)
+    return RandomFaceSplit(settings, True), RandomFaceSplit(settings, False)
 
 
-def checksum(train: RandomFaces, val: RandomFaces) -> str:
+def checksum(train: RandomFaceSplit, val: RandomFaceSplit) -> str:
     """md5 over the settings that the noise depends on; the seed is the run's."""
     s = train.settings
     return hashlib.md5(f"noise {s.num_classes} {s.train_images} {s.val_pairs} {s.size}".encode()).hexdigest()

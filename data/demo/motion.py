@@ -41,7 +41,7 @@ class Settings(kinetics.Settings):
                 raise ValueError(f"{key}: must be a multiple of {len(CLASSES)}, the number of classes")
 
 
-def load(settings: Settings) -> tuple[kinetics.Clips, kinetics.Clips]:
+def load(settings: Settings) -> tuple[kinetics.ClipSplit, kinetics.ClipSplit]:
     """Make the set if it is not there, then load it like Kinetics."""
     if not os.path.isdir(settings.root):
         make(settings.root, settings.train_clips, settings.val_clips)

@@ -50,7 +50,7 @@ class Settings(faces.Settings):
             )
 
 
-def load(settings: Settings) -> tuple[faces.Faces, faces.Pairs]:
+def load(settings: Settings) -> tuple[faces.FaceSplit, faces.VerificationPairs]:
     """Make the set if it is not there, then load it like any folder of faces."""
     if not os.path.isdir(settings.root):
         make(settings)

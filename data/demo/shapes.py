@@ -38,7 +38,7 @@ class Settings(imagenet.Settings):
                 raise ValueError(f"{key}: must be a multiple of {len(CLASSES)}, the number of classes")
 
 
-def load(settings: Settings) -> tuple[imagenet.Pictures, imagenet.Pictures]:
+def load(settings: Settings) -> tuple[imagenet.ImageSplit, imagenet.ImageSplit]:
     """Make the set if it is not there, then load it like ImageNet."""
     if not os.path.isdir(settings.root):
         make(settings.root, settings.train_images, settings.val_images)

@@ -14,7 +14,7 @@ import numpy as np
 
 from data import order
 from data.datasets import cityscapes
-from data.datasets.common.scenes import Scenes
+from data.datasets.common.segmentation import SegmentationSplit
 from data.demo.common import cache
 from data.demo.common import street_scene as scene
 
@@ -48,7 +48,7 @@ class Settings(cityscapes.Settings):
                 raise ValueError(f"{key}: must be at least {len(CITIES[split])}, the number of cities")
 
 
-def load(settings: Settings) -> tuple[Scenes, Scenes]:
+def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
     """Make the set if it is not there, then load it like Cityscapes."""
     if not os.path.isdir(settings.root):
         make(settings.root, settings.train_images, settings.val_images)

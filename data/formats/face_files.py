@@ -75,7 +75,7 @@ def open_face(encoded: Encoded, size: int, resize: bool) -> Iterator[Any]:
 def decode(encoded: Encoded, size: int, resize: bool) -> np.ndarray:
     """A picture as uint8 RGB (size, size, 3), a mark of rotation not obeyed. Raises BadSample."""
     with open_face(encoded, size, resize) as image:
-        pixels = np.asarray(images.rgb(image))
+        pixels = np.asarray(images.to_rgb(image))
     if pixels.shape[:2] == (size, size):
         return pixels
     shrinks = min(pixels.shape[:2]) > size  # where pixels would be skipped otherwise

@@ -168,7 +168,7 @@ def _json_names(path: str) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def names_of_folders(clips: Sequence[Clip]) -> tuple[str, ...]:
+def class_names_from_folders(clips: Sequence[Clip]) -> tuple[str, ...]:
     """Names from the class folders of a list where every label has a folder of its own, else `class 7`."""
     folders: dict[int, set] = {}
     for clip in clips:

@@ -10,12 +10,12 @@ import numpy as np
 
 from data.errors import BadSample, UserError
 from data.formats import images
-from data.formats.palette import IGNORED, LABELS, TRAIN_IDS
+from data.formats.palette import IGNORE_INDEX, LABELS, TRAIN_IDS
 
 Pair = tuple[str, str]  # paths of a picture and its mask, relative to the root
 
 READABLE = ("L", "I;16B", "P", "P;1", "P;2", "P;4")  # Pillow's names of PNG kinds: grey of 8 and 16 bits, palettes
-BLACK_AND_WHITE = [0, IGNORED]
+BLACK_AND_WHITE = [0, IGNORE_INDEX]
 READERS = 4  # threads that look at masks
 COLUMNS = 100  # width of the table of classes
 
@@ -41,13 +41,13 @@ class MaskStats(NamedTuple):
 
 def plain(classes: int) -> LabelMap:
     """Masks that hold classes: 0 to K - 1, and 255."""
-    table = np.full(256, IGNORED, np.uint8)
+    table = np.full(256, IGNORE_INDEX, np.uint8)
     table[:classes] = np.arange(classes)
-    legal = (np.arange(256) < classes) | (np.arange(256) == IGNORED)
+    legal = (np.arange(256) < classes) | (np.arange(256) == IGNORE_INDEX)
     return LabelMap(
         table,
         legal.astype(np.uint8),
-        f"0 to {classes - 1} for the {classes} classes and {IGNORED} for pixels that do not count",
+        f"0 to {classes - 1} for the {classes} classes and {IGNORE_INDEX} for pixels that do not count",
     )
 
 
@@ -144,7 +144,7 @@ def validate(looks: Sequence[MaskStats], code: LabelMap, classes: int) -> np.nda
         except InvalidMask as error:
             raise UserError(f"{look.path}: {error}") from None
         np.add.at(total, code.table, look.counts)
-    return np.append(total[:classes], total[IGNORED])
+    return np.append(total[:classes], total[IGNORE_INDEX])
 
 
 def values_of(splits: Sequence[Sequence[MaskStats]]) -> list[int]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-IGNORED = 255  # in a label: this pixel is of no class and does not count
+IGNORE_INDEX = 255  # in a label: this pixel is of no class and does not count
 LEVELS = 9  # of red, green and blue in the colours made up for other classes
 
 
@@ -58,7 +58,7 @@ LABELS = (
 EVALUATED = tuple(label for label in LABELS if label.train_id is not None)  # in the order of their train ids
 TRAIN_CLASSES = tuple(label.name for label in EVALUATED)
 
-TRAIN_IDS = np.full(256, IGNORED, np.uint8)  # id -> train id
+TRAIN_IDS = np.full(256, IGNORE_INDEX, np.uint8)  # id -> train id
 TRAIN_IDS[[label.id for label in EVALUATED]] = [label.train_id for label in EVALUATED]
 
 

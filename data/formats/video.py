@@ -52,7 +52,7 @@ def video_frames(path: str, pick: Pick, min_frames: int = 1) -> np.ndarray:
     return _decord(path, pick, min_frames)
 
 
-def picture_frames(folder: str, template: str, first: int, count: int, pick: Pick, min_frames: int = 1) -> np.ndarray:
+def image_frames(folder: str, template: str, first: int, count: int, pick: Pick, min_frames: int = 1) -> np.ndarray:
     """The picked frames of a folder of numbered pictures.
 
     count is what the list claims; where a picture is missing, the pictures that exist are counted and picked from.

@@ -13,9 +13,9 @@ import pytest
 from data.batch import DropoutMask, Field
 from data.errors import BadSample, UserError
 from data.stream import (
-    NEIGHBOURS,
-    Bad,
-    Loading,
+    MAX_REPLACEMENTS,
+    UnreadableSample,
+    LoaderSettings,
     find_bad,
     open_evaluation,
     open_training,
@@ -30,7 +30,7 @@ class Numbers:
 
     size: int = 23
     bad: tuple[int, ...] = ()
-    settings: Loading = field(default_factory=lambda: Loading(workers=0, threads=2))
+    settings: LoaderSettings = field(default_factory=lambda: LoaderSettings(workers=0, threads=2))
     classes: tuple[str, ...] = ("even", "odd")
     views: int = 1
     fields: tuple[Field, ...] = (
@@ -120,7 +120,7 @@ def test_threads_and_processes_read_the_same():
     bad = (3, 4, 17)
 
     def read(workers, threads):
-        dataset = Numbers(23, bad, Loading(workers=workers, threads=threads))
+        dataset = Numbers(23, bad, LoaderSettings(workers=workers, threads=threads))
         return list(open_training(dataset, 3, 4, 2, 10, dropout_masks=NOISE)), list(open_evaluation(dataset, 0, 4))
 
     want = read(0, 1)
@@ -129,7 +129,7 @@ def test_threads_and_processes_read_the_same():
             assert same([batch for batch, _ in one], [batch for batch, _ in other]), (workers, threads)
             assert [reports for _, reports in one] == [reports for _, reports in other]
     with pytest.raises(UserError, match="in a row"):  # an error of a worker keeps its type and text
-        list(open_training(Numbers(9, tuple(range(9)), Loading(workers=1)), 0, 2, 0, 1))
+        list(open_training(Numbers(9, tuple(range(9)), LoaderSettings(workers=1)), 0, 2, 0, 1))
 
 
 def test_noise_is_a_function_of_the_position_alone():
@@ -170,7 +170,7 @@ def test_a_bad_sample_is_replaced_by_the_next_readable_one_and_reported():
         for at, index in enumerate(planned):
             epoch = (number * 4 + at) // 23
             want += [
-                Bad(epoch, f"sample {i}", f"broken {i}", f"sample {stands_in[index]}")
+                UnreadableSample(epoch, f"sample {i}", f"broken {i}", f"sample {stands_in[index]}")
                 for i in {5: (5, 6), 6: (6,), 22: (22,)}.get(index, ())
             ]
         assert reports == want
@@ -190,10 +190,10 @@ def test_nothing_but_bad_samples_stops_the_run():
 
 
 def test_the_search_for_a_neighbour_ends():
-    last_but_one = tuple(range(1, NEIGHBOURS))  # one run of bad samples that can just be bridged
+    last_but_one = tuple(range(1, MAX_REPLACEMENTS))  # one run of bad samples that can just be bridged
     batches(Numbers(100, bad=last_but_one), batch=10, last=10)
-    with pytest.raises(UserError, match=f"{NEIGHBOURS} samples in a row"):
-        batches(Numbers(100, bad=last_but_one + (NEIGHBOURS,)), batch=10, last=10)
+    with pytest.raises(UserError, match=f"{MAX_REPLACEMENTS} samples in a row"):
+        batches(Numbers(100, bad=last_but_one + (MAX_REPLACEMENTS,)), batch=10, last=10)
 
 
 def evaluated(dataset, batch, ranks):
@@ -246,8 +246,8 @@ def test_a_bad_sample_of_an_evaluation_has_an_impossible_label_and_still_counts(
     labels = np.concatenate([rows["label"][rows["valid"] == 1] for rows, _ in stream])
     assert labels.tolist() == [-1, 1, 0, 1, 0, 1, -1, 1, 0, 1]
     assert [reports for _, reports in stream] == [
-        [Bad(0, "sample 0", "broken 0", None)],
-        [Bad(0, "sample 6", "broken 6", None)],
+        [UnreadableSample(0, "sample 0", "broken 0", None)],
+        [UnreadableSample(0, "sample 6", "broken 6", None)],
         [],
     ]
     assert all(rows["drawn"].dtype == np.float64 for rows, _ in stream)
@@ -270,15 +270,15 @@ def test_find_bad():
 @pytest.mark.parametrize("keys", [{"workers": -1}, {"threads": 0}, {"max_bad": 2}])
 def test_settings_that_make_no_sense(keys):
     with pytest.raises(ValueError, match=next(iter(keys))):
-        Loading(**keys)
+        LoaderSettings(**keys)
 
 
 READER = """
 import sys, time
-from data.stream import Loading, open_training
+from data.stream import LoaderSettings, open_training
 from tests.data.test_stream import Numbers
 if __name__ == "__main__":
-    stream = open_training(Numbers(23, (), Loading(workers=2)), 0, 4, 0, 10**6)
+    stream = open_training(Numbers(23, (), LoaderSettings(workers=2)), 0, 4, 0, 10**6)
     next(stream)
     print("ready", flush=True)
     time.sleep(120)

@@ -11,8 +11,8 @@ import numpy as np
 from data.errors import UserError
 from data.formats import images
 from data.formats.face_bin import read_bin
-from data.formats.face_files import Files
-from data.formats.face_packs import Records
+from data.formats.face_files import FaceFiles
+from data.formats.face_packs import FacePack
 
 FOLDS = 10  # of the usual protocol, so fewer pairs are no set
 SEED = 2026  # of drawn pairs
@@ -35,7 +35,7 @@ class Packed:
     def name(self, index: int) -> str:
         return f"{self.file} picture {index}"
 
-    def picture(self, index: int) -> bytes:
+    def encoded(self, index: int) -> bytes:
         return self.content[self.ends[index] : self.ends[index + 1]].tobytes()
 
     def describe(self) -> list[str]:
@@ -47,7 +47,7 @@ class PairSet(NamedTuple):
     """Pairs of pictures of one source, in the order of their folds."""
 
     name: str
-    source: Packed | Files | Records
+    source: Packed | FaceFiles | FacePack
     pairs: np.ndarray  # int64 (P, 2), numbers of pictures
     same: np.ndarray  # int64 (P,), 1 where both show one person
 
@@ -77,7 +77,7 @@ def open_sets(root: str, entries: Sequence[str]) -> tuple[PairSet, ...]:
     return tuple(sets.values())
 
 
-def draw(source: Files | Records, rows: np.ndarray, labels: np.ndarray, count: int) -> PairSet:
+def draw(source: FaceFiles | FacePack, rows: np.ndarray, labels: np.ndarray, count: int) -> PairSet:
     """About `count` different pairs, same and different persons in turn, of the pictures `rows` of a source.
 
     Identities are drawn uniformly, then their pictures; always the same for the same pictures. Raises UserError if
@@ -155,7 +155,7 @@ def _listed(path: str) -> PairSet:
         except ValueError as error:
             raise UserError(f"{path}:{number}: {error}, got {' '.join(words)!r}") from None
         same.append(answer)
-    source = Files(root, [os.fsencode(name) for name in names], np.full(len(names), -1))
+    source = FaceFiles(root, [os.fsencode(name) for name in names], np.full(len(names), -1))
     stem = os.path.splitext(os.path.basename(path))[0]
     name = os.path.basename(os.path.dirname(os.path.abspath(path))) if stem == "pairs" else stem
     return PairSet(name, source, _two_by_two(len(same)), np.array(same, np.int64))

@@ -313,9 +313,9 @@ def test_settings_that_cannot_be(keys, key):
 def test_the_sizes_of_an_evaluation(keys, short, crop):
     settings = imagenet.Settings(**keys)
     assert (settings.short_side, settings.crop) == (short, crop)
-    val = imagenet.Pictures(settings, (), (), False)
+    val = imagenet.ImageSplit(settings, (), (), False)
     assert val.fields[0].shape == (crop, crop, 3) and val.views == 1
-    assert imagenet.Pictures(settings, (), (), True).fields[0].shape == (settings.size,) * 2 + (3,)
+    assert imagenet.ImageSplit(settings, (), (), True).fields[0].shape == (settings.size,) * 2 + (3,)
 
 
 def test_a_training_sample_is_a_function_of_its_generator(tmp_path):

@@ -201,7 +201,7 @@ def test_most_pairs_that_there_are(tmp_path):
 
 def test_loads_as_faces(root):
     train, val = portraits.load(settings(root))
-    assert isinstance(train, faces.Faces) and isinstance(val, faces.Pairs)
+    assert isinstance(train, faces.FaceSplit) and isinstance(val, faces.VerificationPairs)
     assert (len(train), len(train.classes), len(val)) == (6, 3, 20) and val.sets == (("unseen", 0, 20),)
     labels = [int(train.sample(index, rng())["label"]) for index in range(6)]
     assert labels == [0, 0, 1, 1, 2, 2]

@@ -150,7 +150,7 @@ def test_classes_are_balanced_and_splits_share_no_picture(root):
     assert len(contents) == len(set(contents)) == 3 * COUNT
     for index in range(len(val)):
         assert val.name(index).split(os.sep)[1] == val.classes[val.labels[index]]
-        assert images.center(os.path.join(root, val.name(index)), 36, 32).shape == (32, 32, 3)
+        assert images.decode_center(os.path.join(root, val.name(index)), 36, 32).shape == (32, 32, 3)
 
 
 def test_streams(root):

@@ -133,7 +133,7 @@ def test_every_class_has_its_share(drawn):
         found = drawn[1] == OFFICIAL[name]
         assert found.mean() > 0.005, name
         assert found.any((1, 2)).mean() > 0.9, name
-    ignored = palette.TRAIN_IDS[drawn[1]] == palette.IGNORED
+    ignored = palette.TRAIN_IDS[drawn[1]] == palette.IGNORE_INDEX
     assert 0.02 < ignored.mean() < 0.1
 
 

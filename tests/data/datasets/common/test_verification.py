@@ -10,7 +10,7 @@ import pytest
 from data.datasets.common import verification
 from data.errors import UserError
 from data.formats import face_bin
-from data.formats.face_files import Files
+from data.formats.face_files import FaceFiles
 from tests.helpers import packs
 
 TRACE = "executed"
@@ -183,7 +183,7 @@ def test_pictures_of_a_bin_by_number(tmp_path):
     write(tmp_path, pickle.dumps((PICTURES, SAME)), "agedb_30.bin")
     (one,) = opened(tmp_path, "agedb_30")  # the ending may be left out
     assert one.name == "agedb_30" and one.same.tolist() == [int(same) for same in SAME]
-    assert [[one.source.picture(which) for which in pair] for pair in one.pairs] == [
+    assert [[one.source.encoded(which) for which in pair] for pair in one.pairs] == [
         [PICTURES[2 * number], PICTURES[2 * number + 1]] for number in range(10)
     ]
     assert one.source.name(13) == "agedb_30.bin picture 13" and len(one.source) == 20
@@ -215,7 +215,7 @@ def test_pairs_of_lfw(tmp_path):
     assert shown(one)[0] == ("Ann_Lee/Ann_Lee_0001.jpg", "Ann_Lee/Ann_Lee_0002.jpg", 1)
     assert shown(one)[9] == ("Bo/Bo_0001.jpg", "Cy/Cy_0012.png", 0)
     assert one.same.tolist() == [1] * 5 + [0] * 5
-    assert one.source.picture(0) == str(tmp_path / "lfw/Ann_Lee/Ann_Lee_0001.jpg")
+    assert one.source.encoded(0) == str(tmp_path / "lfw/Ann_Lee/Ann_Lee_0001.jpg")
     (tmp_path / "lfw/pairs.txt").write_text("1\t5\n" + "".join(same + other[:4]))
     assert "pairs.txt: 9 pairs, but line 1 tells of 10" in complaint(tmp_path, "lfw/pairs.txt")
     (tmp_path / "lfw/pairs.txt").write_text("5\n" + "".join(same + other[:4]) + "Bo\t1\tDee\t1\n")
@@ -254,7 +254,7 @@ def test_sets_that_are_not_there_or_share_a_name(tmp_path):
 def drawn(labels, count):
     labels = np.array(labels)
     rows = np.arange(len(labels)) + 100  # numbers in a larger source
-    source = Files("", [b""] * (100 + len(labels)), np.zeros(100 + len(labels)))
+    source = FaceFiles("", [b""] * (100 + len(labels)), np.zeros(100 + len(labels)))
     return verification.draw(source, rows, labels, count)
 
 

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
-from data.datasets.common import scenes
-from data.datasets.common.scenes import Scenes, SceneSettings
+from data.datasets.common import segmentation
+from data.datasets.common.segmentation import SegmentationSplit, SegmentationSettings
 from data.errors import BadSample, UserError
 from data.formats import masks
 from data.stream import open_evaluation, open_training
@@ -49,7 +49,7 @@ class Given:
 
 
 def settings(**keys):
-    return SceneSettings(**{"workers": 0, "crop": (12, 18), **keys})
+    return SegmentationSettings(**{"workers": 0, "crop": (12, 18), **keys})
 
 
 def made(root, size=(20, 30), number=0, name=None, image=None, **keys):
@@ -65,7 +65,7 @@ def made(root, size=(20, 30), number=0, name=None, image=None, **keys):
 
 
 def split(root, pairs, training=True, **keys):
-    return Scenes(settings(root=str(root), **keys), pairs, CLASSES, masks.plain(4), training)
+    return SegmentationSplit(settings(root=str(root), **keys), pairs, CLASSES, masks.class_indices(4), training)
 
 
 def read(root, pair):
@@ -77,7 +77,7 @@ def read(root, pair):
 
 def test_sizes_of_scaled_pictures_are_upstreams(golden):
     for height, width, base_height, base_width, ratio, *want in golden["sizes"]:
-        found = scenes.fit((int(height), int(width)), (int(base_height), int(base_width)), ratio)
+        found = segmentation.fit((int(height), int(width)), (int(base_height), int(base_width)), ratio)
         assert found == tuple(want), (height, width, base_height, base_width, ratio)
     assert len(golden["sizes"]) == 40
 
@@ -87,11 +87,11 @@ def test_crops_and_redraws_are_upstreams(golden):
     for number, (draws, want) in enumerate(zip(golden["crop/draws"], golden["crop/corners"])):
         rng = Given(*draws)
         label = golden["crop/labels"][number // 2]
-        assert scenes.corner(label, (6, 8), 0.75, rng) == tuple(want)
+        assert segmentation.corner(label, (6, 8), 0.75, rng) == tuple(want)
         used = 11 - len(rng.draws)
         assert np.all(draws[:used] >= 0) and np.all(draws[used:] == -1)  # as many draws as upstream made
         left.append(used)
-        kept.append(scenes.corner(label, (6, 8), 1.0, Given(*draws)) == tuple(draws[0]))
+        kept.append(segmentation.corner(label, (6, 8), 1.0, Given(*draws)) == tuple(draws[0]))
     assert {1, 2, 11} <= set(left) and all(kept)  # max_share 1: the first draw is kept
 
 
@@ -104,7 +104,7 @@ def test_training_samples_are_upstreams(golden):
         for value in (brightness, contrast, saturation, hue):
             steps += [0.9] if math.isnan(value) else [0.1, value]
         rng = Given(ratio, *corners, 0.1 if flip else 0.9, *steps, 0.1 if first else 0.9)
-        image, label = scenes.augment(golden["sample/image"], golden["sample/label"], settings(base_size=(16, 24)), rng)
+        image, label = segmentation.augment(golden["sample/image"], golden["sample/label"], settings(base_size=(16, 24)), rng)
         want = golden[f"sample/{number}/image"]
         height, width = want.shape[:2]
         assert rng.draws == [] and np.array_equal(image[:height, :width], want)
@@ -124,7 +124,7 @@ def test_training_samples_are_upstreams(golden):
 def test_pictures_of_an_evaluation_are_upstreams(golden):
     for number in range(2):
         base = tuple(int(side) for side in golden[f"eval/{number}/base"])
-        found = scenes.fitted(golden["sample/image"][:13, :21], base, 1.0)
+        found = segmentation.fitted(golden["sample/image"][:13, :21], base, 1.0)
         assert np.array_equal(found, golden[f"eval/{number}"]) and found.shape[:2] not in (base, (13, 21))
 
 
@@ -149,10 +149,10 @@ def test_picture_and_label_stay_on_each_other(tmp_path):
 
 def test_labels_are_never_mixed_when_they_are_scaled(tmp_path):
     pair, seen = made(tmp_path), set()
-    label = masks.labels(str(tmp_path / pair[1]), masks.plain(4))
+    label = masks.read_labels(str(tmp_path / pair[1]), masks.class_indices(4))
     label[label == 1], label[label == 2] = 3, 255
     for seed in range(20):
-        _, found = scenes.augment(np.zeros((20, 30, 3), np.uint8), label, settings(), np.random.default_rng(seed))
+        _, found = segmentation.augment(np.zeros((20, 30, 3), np.uint8), label, settings(), np.random.default_rng(seed))
         seen |= set(np.unique(found))
     assert seen == {0, 3, 255}
 
@@ -162,34 +162,34 @@ def test_scales_are_uniform_and_count_from_the_base_size():
     label[:, ::2] = 1
     s = settings(crop=(1000, 1000), photometric=False, scale=(0.5, 2.0))
     for seed in range(200):
-        _, found = scenes.augment(np.zeros((100, 200, 3), np.uint8), label, s, np.random.default_rng(seed))
+        _, found = segmentation.augment(np.zeros((100, 200, 3), np.uint8), label, s, np.random.default_rng(seed))
         sizes.append(((found != 255).any(1).sum(), (found != 255).any(0).sum()))
     heights, widths = np.array(sizes).T
     assert np.abs(widths - 2 * heights).max() <= 2
     assert np.allclose(np.quantile(heights, [0, 0.25, 0.5, 0.75, 1]), [50, 87.5, 125, 162.5, 200], atol=12)
     s = dataclasses.replace(s, base_size=(30, 80), **PLAIN)
-    _, found = scenes.augment(np.zeros((100, 200, 3), np.uint8), label, s, np.random.default_rng(0))
+    _, found = segmentation.augment(np.zeros((100, 200, 3), np.uint8), label, s, np.random.default_rng(0))
     assert ((found != 255).any(1).sum(), (found != 255).any(0).sum()) == (30, 60)
 
 
 def test_every_corner_is_drawn_and_equally_often():
     rng = np.random.default_rng(0)
-    corners = [scenes.corner(np.zeros((8, 9), np.uint8), (6, 6), 1.0, rng) for _ in range(2400)]
+    corners = [segmentation.corner(np.zeros((8, 9), np.uint8), (6, 6), 1.0, rng) for _ in range(2400)]
     counts = np.zeros((3, 4))
     for corner in corners:
         counts[corner] += 1
     assert counts.min() > 150
-    assert scenes.corner(np.zeros((3, 9), np.uint8), (6, 9), 0.75, rng) == (0, 0)
+    assert segmentation.corner(np.zeros((3, 9), np.uint8), (6, 9), 0.75, rng) == (0, 0)
 
 
 def test_ignored_pixels_are_no_class_and_count_for_no_share():
     label = np.full((8, 16), 255, np.uint8)
     label[0, 0], label[0, 1] = 1, 2  # two classes, half each, amid nothing
     rng = Given((0, 0))
-    assert scenes.corner(label, (8, 8), 0.75, rng) == (0, 0) and rng.draws == []
+    assert segmentation.corner(label, (8, 8), 0.75, rng) == (0, 0) and rng.draws == []
     label[0, 1] = 1
     rng = Given((0, 0), *[(0, 8)] * 9, (0, 3))
-    assert scenes.corner(label, (8, 8), 0.75, rng) == (0, 3) and rng.draws == []
+    assert segmentation.corner(label, (8, 8), 0.75, rng) == (0, 3) and rng.draws == []
 
 
 def test_options_of_a_recipe_reach_the_samples(tmp_path):

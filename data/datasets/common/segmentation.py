@@ -15,8 +15,8 @@ import numpy as np
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
 from data.errors import BadSample, UserError
 from data.formats import images, masks
-from data.formats.palette import IGNORED
-from data.stream import Loading
+from data.formats.palette import IGNORE_INDEX
+from data.stream import LoaderSettings
 from data.transforms import photometric
 
 REDRAWS = 10  # of a crop that one class fills; the last one is taken as it is
@@ -25,7 +25,7 @@ cv2.setNumThreads(1)  # one sample per thread: the stream brings the parallelism
 
 
 @dataclass(frozen=True)
-class SceneSettings(Loading):
+class SegmentationSettings(LoaderSettings):
     """What the `data:` sections of recipes on pictures with masks have in common. Sizes are (height, width)."""
 
     root: str = "datasets/scenes"
@@ -67,7 +67,7 @@ class SceneSettings(Loading):
         return ("image",) + tuple(f"image_{ratio:g}" for ratio in self.eval_scales[1:])
 
 
-class Scenes:
+class SegmentationSplit:
     """One split. Stateless between samples, so threads and processes may share or copy it.
 
     Training fields: `image` uint8 (*crop, 3), `label` uint8 crop, 255 where no class is. Evaluation fields: one picture
@@ -79,7 +79,7 @@ class Scenes:
 
     def __init__(
         self,
-        settings: SceneSettings,
+        settings: SegmentationSettings,
         pairs: Sequence[masks.Pair],
         classes: tuple[str, ...],
         code: masks.LabelMap,
@@ -100,8 +100,8 @@ class Scenes:
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Read one picture and its mask, and scale and (in training) augment them. Raises BadSample."""
         picture, mask = self._paths(index)
-        image, label = read_picture(picture), masks.labels(mask, self.code)
-        masks.same_size(image.shape[1::-1], label.shape[::-1])
+        image, label = read_picture(picture), masks.read_labels(mask, self.code)
+        masks.check_sizes(image.shape[1::-1], label.shape[::-1])
         if self.training:
             image, label = augment(image, label, self.settings, rng)
             return {"image": image, "label": label}
@@ -125,7 +125,7 @@ class Scenes:
 
     def _training_fields(self) -> tuple[Field, ...]:
         s = self.settings
-        return (Field("image", s.crop + (3,), "uint8", s.mean, s.std), Field("label", s.crop, "uint8", missing=IGNORED))
+        return (Field("image", s.crop + (3,), "uint8", s.mean, s.std), Field("label", s.crop, "uint8", missing=IGNORE_INDEX))
 
     def _evaluation_fields(self) -> tuple[Field, ...]:
         s, path = self.settings, self._paths(0)[0]
@@ -136,7 +136,7 @@ class Scenes:
             raise UserError(f"{path}: {error}; an evaluation needs every picture, mend or remove it") from None
         sizes = [fit(own, s.base_size, ratio) for ratio in s.eval_scales]
         return tuple(Field(name, size + (3,), "uint8", s.mean, s.std) for name, size in zip(s.eval_images, sizes)) + (
-            Field("label", own, "uint8", missing=IGNORED),
+            Field("label", own, "uint8", missing=IGNORE_INDEX),
         )
 
 
@@ -146,7 +146,7 @@ def read_picture(path: str) -> np.ndarray:
     A mark of rotation is not obeyed: masks carry none, so obeying it would turn the picture against its mask.
     """
     with images.open_image(path) as image:
-        return np.asarray(images.rgb(image))
+        return np.asarray(images.to_rgb(image))
 
 
 def fit(size: tuple[int, int], base: tuple[int, int] | None, ratio: float) -> tuple[int, int]:
@@ -167,7 +167,7 @@ def fitted(image: np.ndarray, base: tuple[int, int] | None, ratio: float) -> np.
 
 
 def augment(
-    image: np.ndarray, label: np.ndarray, s: SceneSettings, rng: np.random.Generator
+    image: np.ndarray, label: np.ndarray, s: SegmentationSettings, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """A picture and its label, both (H, W), as a training sample of size `crop`."""
     size = fit(label.shape, s.base_size, rng.uniform(*s.scale))
@@ -177,9 +177,9 @@ def augment(
     if s.flip and rng.random() < 0.5:
         image, label = cv2.flip(image, 1), cv2.flip(label, 1)
     if s.photometric:
-        image = photometric.distort(image, photometric.draw(rng))
+        image = photometric.distort(image, photometric.draw_params(rng))
     # Upstream pads with 0 after the normalisation. Pixels travel as bytes, so it is the byte nearest to the mean.
-    return _padded(image, s.crop, [round(255 * mean) for mean in s.mean]), _padded(label, s.crop, [IGNORED])
+    return _padded(image, s.crop, [round(255 * mean) for mean in s.mean]), _padded(label, s.crop, [IGNORE_INDEX])
 
 
 def corner(label: np.ndarray, crop: tuple[int, int], max_share: float, rng: np.random.Generator) -> tuple[int, int]:
@@ -188,7 +188,7 @@ def corner(label: np.ndarray, crop: tuple[int, int], max_share: float, rng: np.r
     top, left = rng.integers(room)
     for _ in range(REDRAWS if max_share < 1 else 0):
         part = label[top : top + crop[0], left : left + crop[1]]
-        pixels = np.bincount(part.ravel(), minlength=256)[:IGNORED]
+        pixels = np.bincount(part.ravel(), minlength=256)[:IGNORE_INDEX]
         if pixels.max() < max_share * pixels.sum():
             break
         top, left = rng.integers(room)
