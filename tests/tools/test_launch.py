@@ -24,12 +24,12 @@ def launch(*arguments):
 @pytest.mark.parametrize(
     "arguments, expected",
     [
-        (["1x1"], ["localhost: {python} {tool} --one {logs} -c configs/tsm_k400.yaml"]),
+        (["1x1"], ["localhost: {python} {tool} --exec-rank {logs} -c configs/tsm_k400.yaml"]),
         (
             ["1x8"],
             [
                 "localhost: {python} -m torch.distributed.run --nnodes=1 --nproc-per-node=8 --node-rank=0 "
-                "--master-addr=127.0.0.1 --master-port=7000 {tool} --one {logs} -c configs/tsm_k400.yaml"
+                "--master-addr=127.0.0.1 --master-port=7000 {tool} --exec-rank {logs} -c configs/tsm_k400.yaml"
             ],
         ),
         (
@@ -56,7 +56,7 @@ def test_commands(tmp_path, arguments, expected):
     done = launch(*arguments, "--port", 7000, "--logs", tmp_path, "--dry-run", "-c", "configs/tsm_k400.yaml")
     assert done.returncode == 0, done.stderr
     logs = shlex.split(done.stdout.splitlines()[0])
-    logs = logs[logs.index("--one") + 1]
+    logs = logs[logs.index("--exec-rank") + 1]
     assert done.stdout.splitlines() == [
         line.format(python=sys.executable, tool=ROOT / "tools/launch.py", logs=logs, bin=BIN) for line in expected
     ]

@@ -1,4 +1,4 @@
-"""That all processes of a run do the same: what must be equal on every rank, and who they are."""
+"""Checks that all ranks of a run agree, and reports gathered from all of them."""
 
 import hashlib
 import json
@@ -12,33 +12,47 @@ from zoo.distributed.control_group import Group
 from zoo.trainer.protocol import Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
-OWN = ("device", "out")  # keys of a recipe that may differ from rank to rank
+RANK_SPECIFIC_KEYS = ("device", "out")  # of a recipe; all others must be the same on all ranks
 
 
-def assert_same(group: Group, what: str, value: Any) -> None:
-    """Raises UserError on every rank, naming the ranks whose value is not that of rank 0."""
-    values = group.all_gather([value, socket.gethostname()])
-    others = [f"rank {rank} ({host}): {other}" for rank, (other, host) in enumerate(values) if other != values[0][0]]
-    if others:
-        raise UserError(
-            f"{what} is not the same on all processes.\n  rank 0 ({values[0][1]}): {values[0][0]}\n  "
-            + "\n  ".join(others)
-        )
+def assert_same(group: Group, name: str, value: Any) -> None:
+    """Check that all ranks have the same value of something.
+
+    Args:
+        group: Process group; a collective call.
+        name: Name of the value for the message, such as "the data set (its checksum)".
+        value: Anything that JSON can represent.
+
+    Raises:
+        UserError: On every rank, listing the ranks whose value is not that of rank 0.
+    """
+    gathered = group.all_gather([value, socket.gethostname()])
+    root_value, root_host = gathered[0]
+    deviating = [
+        f"rank {rank} ({host}): {rank_value}"
+        for rank, (rank_value, host) in enumerate(gathered)
+        if rank_value != root_value
+    ]
+    if deviating:
+        lines = [f"rank 0 ({root_host}): {root_value}", *deviating]
+        raise UserError(f"{name} is not the same on all processes.\n  " + "\n  ".join(lines))
 
 
 def assert_same_recipe(group: Group, resolved: loader.Entries) -> None:
-    """Raises UserError naming the keys that differ."""
-    mine = {key: str(entry.value) for key, entry in resolved.items() if key not in OWN}
-    recipes = group.all_gather(mine)
-    for rank, other in enumerate(recipes):
-        differing = sorted(key for key in {*recipes[0], *other} if recipes[0].get(key) != other.get(key))
+    """Check that all ranks have the same recipe. Raises UserError listing the keys that differ. A collective call."""
+    recipes = group.all_gather(
+        {key: str(entry.value) for key, entry in resolved.items() if key not in RANK_SPECIFIC_KEYS}
+    )
+    root = recipes[0]
+    for rank, recipe in enumerate(recipes):
+        differing = sorted(key for key in {*root, *recipe} if root.get(key) != recipe.get(key))
         if differing:
-            lines = [f"{key}: {recipes[0].get(key)} on rank 0, {other.get(key)} on rank {rank}" for key in differing]
+            lines = [f"{key}: {root.get(key)} on rank 0, {recipe.get(key)} on rank {rank}" for key in differing]
             raise UserError("the recipe is not the same on all processes:\n  " + "\n  ".join(lines))
 
 
 def code_version() -> str:
-    """A digest over the sources, to tell two copies of this project apart."""
+    """Return a digest of the sources, which differs between two versions of this project."""
     digest = hashlib.md5()
     for path in sorted([ROOT / "train.py", *(ROOT / "zoo").rglob("*.py"), *(ROOT / "data").rglob("*.py")]):
         digest.update(json.dumps([path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")]).encode())
@@ -46,11 +60,11 @@ def code_version() -> str:
 
 
 def describe_ranks(group: Group, device: str, framework: str) -> list[dict[str, str]]:
-    """host, device and framework of every rank."""
+    """Return host, device and framework of every rank. A collective call."""
     return group.all_gather({"host": socket.gethostname(), "device": device, "framework": framework})
 
 
 def nonfinite_report(group: Group, trainer: Trainer) -> str:
-    """What is not finite on any rank, for a person."""
-    found = sorted(set(group.all_gather(trainer.nonfinite_report())))
-    return "; ".join(text for text in found if text != "all finite") or "all finite"
+    """Return the non-finite tensors of all ranks as one line for a message. A collective call."""
+    reports = sorted(set(group.all_gather(trainer.nonfinite_report())))
+    return "; ".join(report for report in reports if report != "all finite") or "all finite"

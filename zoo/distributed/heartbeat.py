@@ -1,7 +1,8 @@
-"""That every process of a run is alive and moves on: a thread beside each.
+"""Heartbeats between the processes of a run: a thread in each process that detects failed and straggling ranks.
 
-A process that ends closes its connection, so rank 0 hears of it at once, tells the others, and all end. A machine that
-is gone closes nothing, but its signs of life stop; a process that hangs gives signs of life, but stays behind.
+A process that ends closes its connection, so rank 0 notices at once and broadcasts the failure; every process then
+exits. A machine that crashes closes nothing, but its heartbeats stop. A process that hangs still sends heartbeats, but
+its status does not change while the others wait for it.
 """
 
 import json
@@ -12,22 +13,41 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from zoo.distributed.wire import ConnectionLost, receive, send
 
-EVERY, SILENCE = 1.0, 60.0  # seconds between signs of life, and without one until a process counts as gone
+HEARTBEAT_INTERVAL = 1.0  # seconds
+HEARTBEAT_TIMEOUT = 60.0  # seconds without a heartbeat after which a process counts as dead
 
 
-class _Seen(NamedTuple):
-    count: int  # of things begun
-    doing: str
-    since: float  # when this was first heard
-    heard: float  # last sign of life
+class PeerState(NamedTuple):
+    """Last known state of a process; times are those of this process's monotonic clock, in seconds."""
+
+    changes: int  # status changes so far
+    status: str
+    status_since: float
+    last_heartbeat: float
+
+
+class Deadline(NamedTuple):
+    """Time limit of an operation that all ranks take part in."""
+
+    at: float  # monotonic clock, seconds
+    seconds: float
+    operation: str
 
 
 class Heartbeat(threading.Thread):
-    """Ends this process with exit code 1 and a message when another one ends, falls silent, or stays behind."""
+    """Thread that exits this process with code 1 and a message when another one ends, stops responding or straggles.
+
+    Args:
+        rank: Rank of this process.
+        peers: Connections by rank; rank 0 is connected to all others, the others to rank 0.
+        names: Names for messages, by rank: those of the peers and of this process.
+        straggler_timeout: Seconds after which a process that stays behind the others is given up (checked by rank 0).
+    """
 
     def __init__(
         self, rank: int, peers: Mapping[int, socket.socket], names: Mapping[int, str], straggler_timeout: float
@@ -35,97 +55,101 @@ class Heartbeat(threading.Thread):
         super().__init__(daemon=True)
         now = time.monotonic()
         self.rank, self.peers, self.names, self.straggler_timeout = rank, dict(peers), names, straggler_timeout
-        self._count, self._doing, self._since = 0, "starting", now
-        self._seen: dict[int, _Seen] = {peer: _Seen(0, "starting", now, now) for peer in peers}
-        self._limit: tuple[float, float, str] | None = None  # until when, seconds, for what
+        self._changes, self._status, self._status_since = 0, "starting", now
+        self._states = {peer: PeerState(0, "starting", now, now) for peer in peers}
+        self._deadline: Deadline | None = None
         self._stopped = threading.Event()
-        self._sending = threading.Lock()
+        self._send_lock = threading.Lock()
         self.start()
 
-    def set_status(self, what: str) -> None:
-        self._count, self._doing, self._since = self._count + 1, what, time.monotonic()
+    def set_status(self, status: str) -> None:
+        """Set the operation that this process is about to start, for messages such as "reading step 7"."""
+        self._changes, self._status, self._status_since = self._changes + 1, status, time.monotonic()
 
-    def limit(self, seconds: float | None, what: str) -> None:
-        """From now on, end after so many seconds; None: no more."""
-        self.set_status(what)
-        self._limit = None if seconds is None else (time.monotonic() + seconds, seconds, what)
+    def set_deadline(self, seconds: float | None, operation: str) -> None:
+        """Exit the process if `operation` takes more than `seconds` from now; None removes the deadline."""
+        self.set_status(operation)
+        self._deadline = None if seconds is None else Deadline(time.monotonic() + seconds, seconds, operation)
 
     def fail(self, reason: str) -> None:
-        self._stopped.set()  # first, because what is told comes back
+        """Broadcast why this process ends; the other processes exit with the same message."""
+        self._stopped.set()  # first, because rank 0 sends the message back
         self._broadcast({"failed": f"{self.names[self.rank]}: {reason}"})
 
     def stop(self) -> None:
-        """Leave in peace."""
+        """Sign off, so that the end of this process is not a failure."""
         self._stopped.set()
-        self._broadcast({"bye": True})  # the connections stay open until the process ends, which may be at once
+        self._broadcast({"closing": True})  # the connections stay open until the process ends, which may be at once
 
     def run(self) -> None:
         while not self._stopped.is_set():
-            self._broadcast({"count": self._count, "doing": self._doing})
-            self._listen(time.monotonic() + EVERY)
+            self._broadcast({"changes": self._changes, "status": self._status})
+            self._listen(time.monotonic() + HEARTBEAT_INTERVAL)
             if not self._stopped.is_set():
                 self._check_peers()
 
-    def _broadcast(self, message) -> None:
-        text = json.dumps(message).encode()
-        with self._sending:
-            for link in list(self.peers.values()):
-                try:
-                    send(link, text)
-                except ConnectionLost:
-                    pass  # _listen will notice
+    def _broadcast(self, message: Mapping[str, Any]) -> None:
+        payload = json.dumps(message).encode()
+        with self._send_lock:
+            for connection in list(self.peers.values()):
+                with suppress(ConnectionLost):  # _listen will notice
+                    send(connection, payload)
 
     def _listen(self, until: float) -> None:
         while not self._stopped.is_set() and time.monotonic() < until:
-            links = {link: peer for peer, link in self.peers.items()}
-            ready, _, _ = select.select(list(links), [], [], max(until - time.monotonic(), 0))
-            for link in ready:
-                self._hear(links[link], link)
+            ranks = {connection: rank for rank, connection in self.peers.items()}
+            ready, _, _ = select.select(list(ranks), [], [], max(until - time.monotonic(), 0))
+            for connection in ready:
+                self._process_message(ranks[connection], connection)
 
-    def _hear(self, peer: int, link: socket.socket) -> None:
+    def _process_message(self, rank: int, connection: socket.socket) -> None:
+        """Read and process one message of a peer."""
         try:
-            message = json.loads(receive(link))
+            message = json.loads(receive(connection))
         except (ConnectionLost, ValueError):
             if not self._stopped.is_set():
-                self._end(f"{self.names[peer]} ended without a word: killed, or see its own output")
+                self._exit(f"{self.names[rank]} ended without an error message: it was killed, or see its own output")
             return
         if "failed" in message:
             if not self._stopped.is_set():
-                self._end(message["failed"])
-        elif "bye" in message:
-            del self.peers[peer], self._seen[peer]
+                self._exit(message["failed"])
+        elif "closing" in message:
+            del self.peers[rank], self._states[rank]
         else:
-            now, old = time.monotonic(), self._seen[peer]
-            since = old.since if message["count"] == old.count else now
-            self._seen[peer] = _Seen(message["count"], message["doing"], since, now)
+            now, previous = time.monotonic(), self._states[rank]
+            since = previous.status_since if message["changes"] == previous.changes else now
+            self._states[rank] = PeerState(message["changes"], message["status"], since, now)
 
     def _check_peers(self) -> None:
-        now, limit = time.monotonic(), self._limit
-        if limit and now > limit[0]:
-            self._late(*limit[1:])
-        for peer, seen in self._seen.items():
-            if now - seen.heard > SILENCE:
-                self._end(f"no sign of life from {self.names[peer]} for {SILENCE:.0f} s")
-        if self.rank:
-            return
-        everyone = {**self._seen, 0: _Seen(self._count, self._doing, self._since, now)}
-        ahead = max(seen.count for seen in everyone.values())
-        for peer, seen in everyone.items():
-            if seen.count < ahead and now - seen.since > self.straggler_timeout:
-                self._end(
-                    f"{self.names[peer]} has been {seen.doing} for {now - seen.since:.0f} s while others wait "
-                    "for it (train.straggler_timeout)"
+        """Exit if a deadline has passed, a peer has sent no heartbeat for too long, or (on rank 0) a rank straggles."""
+        now, deadline = time.monotonic(), self._deadline
+        if deadline and now > deadline.at:
+            self._exit_late(deadline)
+        for peer, state in self._states.items():
+            if now - state.last_heartbeat > HEARTBEAT_TIMEOUT:
+                self._exit(f"no heartbeat from {self.names[peer]} for {HEARTBEAT_TIMEOUT:.0f} s")
+        if self.rank == 0:
+            self._check_stragglers(now)
+
+    def _check_stragglers(self, now: float) -> None:
+        states = {**self._states, 0: PeerState(self._changes, self._status, self._status_since, now)}
+        max_changes = max(state.changes for state in states.values())
+        for rank, state in states.items():
+            if state.changes < max_changes and now - state.status_since > self.straggler_timeout:
+                self._exit(
+                    f"{self.names[rank]} has been {state.status} for {now - state.status_since:.0f} s while the other "
+                    "processes wait for it (train.straggler_timeout)"
                 )
 
-    def _late(self, seconds: float, what: str) -> None:
-        """Rank 0 names those who have not come so far; the others leave it the first word."""
+    def _exit_late(self, deadline: Deadline) -> None:
+        """Exit because of a deadline. Rank 0 lists the missing ranks; the others wait for its message first."""
         if self.rank:
-            time.sleep(2 * EVERY)
-        behind = [self.names[peer] for peer, seen in sorted(self._seen.items()) if seen.count < self._count]
-        whose = f": {', '.join(behind)} did not come so far" if self.rank == 0 and behind else ""
-        self._end(f"{what} took more than {seconds:.0f} s{whose}")
+            time.sleep(2 * HEARTBEAT_INTERVAL)
+        missing = [self.names[rank] for rank, state in sorted(self._states.items()) if state.changes < self._changes]
+        suffix = f": {', '.join(missing)} did not get this far" if self.rank == 0 and missing else ""
+        self._exit(f"{deadline.operation} took more than {deadline.seconds:.0f} s{suffix}")
 
-    def _end(self, reason: str) -> None:
+    def _exit(self, reason: str) -> None:
         if self.rank == 0:
             self._broadcast({"failed": reason})
         sys.stderr.write(f"error: {reason}\n")

@@ -1,7 +1,7 @@
-"""Who started this process, and as which rank: the environment of any launcher as one Launch.
+"""Detection of the launcher that started this process, from its environment variables.
 
-A launcher only counts processes here. What the frameworks need to find each other is made by rank 0 and told through
-zoo/distributed/control_group.py, so every launcher can start every framework.
+A launcher gives rank, world size and the address of rank 0, nothing else. Rank 0 chooses the port of the framework's
+own process group and broadcasts it (zoo/distributed/control_group.py), so every launcher can start every framework.
 """
 
 import re
@@ -14,7 +14,10 @@ from zoo.trainer.protocol import Launch
 
 
 class Launcher(NamedTuple):
-    """The variables of one launcher. address: of rank 0, as a host or host:port; job: what tells two starts apart."""
+    """Environment variables of one launcher; where several are listed, the first that is set counts.
+
+    address: host or host:port of rank 0; job: all variables that distinguish one start from another.
+    """
 
     name: str
     size: str
@@ -24,8 +27,8 @@ class Launcher(NamedTuple):
     job: tuple[str, ...]
 
 
-# Launchers of one framework come before the general ones that may have started them, one per machine.
-INNER = (
+# A general launcher may start one launcher of a framework per machine; then the latter's variables count.
+FRAMEWORK_LAUNCHERS = (
     Launcher(
         "torchrun",
         "WORLD_SIZE",
@@ -44,7 +47,7 @@ INNER = (
     ),
     Launcher("msrun", "MS_WORKER_NUM", "RANK_ID", ("DEVICE_ID",), ("MS_SCHED_HOST",), ("MS_SCHED_PORT",)),
 )
-OUTER = (
+GENERAL_LAUNCHERS = (
     Launcher(
         "Open MPI",
         "OMPI_COMM_WORLD_SIZE",
@@ -63,71 +66,72 @@ OUTER = (
         ("MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID"),
     ),
 )
-LOCAL_SIZES = {"Open MPI": "OMPI_COMM_WORLD_LOCAL_SIZE", "MPICH": "MPI_LOCALNRANKS"}
+LOCAL_SIZE_VARIABLES = {"Open MPI": "OMPI_COMM_WORLD_LOCAL_SIZE", "MPICH": "MPI_LOCALNRANKS"}
 
 
 def detect(environ: Mapping[str, str]) -> Launch:
-    """The launch that the environment describes; without any launcher, one process alone.
+    """Return the launch that the environment describes; without any launcher, that of a single process.
 
-    Raises UserError for an environment that contradicts itself, or does not say where rank 0 is.
+    Raises:
+        UserError: The environment contradicts itself, or lacks the address of rank 0.
     """
     if environ.get("MS_ROLE") == "MS_SCHED":
-        sys.exit(0)  # msrun starts one process more, as MindSpore's scheduler; rank 0 starts that itself
-    inner, outer = _present(INNER, environ), _present(OUTER, environ)
-    if inner and outer and _number(inner.size, environ) == 1 < _number(outer.size, environ):
+        sys.exit(0)  # msrun starts one process more as MindSpore's scheduler, but here rank 0 starts the scheduler
+    inner, outer = _find(FRAMEWORK_LAUNCHERS, environ), _find(GENERAL_LAUNCHERS, environ)
+    if inner and outer and _integer(inner.size, environ) == 1 < _integer(outer.size, environ):
         raise UserError(
-            f"{outer.name} started {environ[outer.size]} processes ({outer.size}), but {inner.size}=1 "
-            f"tells each that it is alone; unset {inner.size}"
+            f"{outer.name} started {environ[outer.size]} processes ({outer.size}), but {inner.size}=1 makes each of "
+            f"them a run of its own; unset {inner.size}"
         )
     launcher = inner or outer
-    if launcher is None or _number(launcher.size, environ) == 1:
+    if launcher is None or _integer(launcher.size, environ) == 1:
         return Launch()
-    size, rank = _number(launcher.size, environ), _number(launcher.rank, environ)
+    size, rank = _integer(launcher.size, environ), _integer(launcher.rank, environ)
     if not 0 <= rank < size:
         raise UserError(
             f"{launcher.rank}={rank} is not a rank of {size} processes ({launcher.size}); "
             f"ranks count from 0 to {size - 1}"
         )
-    local = next((name for name in launcher.local_rank if environ.get(name)), None)
+    local_rank = next((variable for variable in launcher.local_rank if environ.get(variable)), None)
     return Launch(
         rank,
         size,
-        rank if local is None else _number(local, environ),
+        rank if local_rank is None else _integer(local_rank, environ),
         launcher.name,
-        address=_address(launcher, size, environ),
-        job=" ".join(environ[name] for name in launcher.job if environ.get(name)),
+        address=_root_address(launcher, size, environ),
+        job=" ".join(environ[variable] for variable in launcher.job if environ.get(variable)),
     )
 
 
-def _present(launchers: tuple[Launcher, ...], environ: Mapping[str, str]) -> Launcher | None:
-    """The launcher whose number of processes is told; one of several rather than one that tells of one process."""
-    found = [launcher for launcher in launchers if environ.get(launcher.size)]
-    return next((launcher for launcher in found if environ[launcher.size] != "1"), found[0] if found else None)
+def _find(launchers: tuple[Launcher, ...], environ: Mapping[str, str]) -> Launcher | None:
+    """Return the launcher whose world size is set, preferring one with a world size above 1."""
+    present = [launcher for launcher in launchers if environ.get(launcher.size)]
+    return next((launcher for launcher in present if environ[launcher.size] != "1"), present[0] if present else None)
 
 
-def _number(variable: str, environ: Mapping[str, str]) -> int:
+def _integer(variable: str, environ: Mapping[str, str]) -> int:
     text = environ.get(variable)
     if text is None:
         raise UserError(
-            f"the environment tells of several processes, but {variable} is not set; start them with a "
-            "launcher such as torchrun or mpirun, or unset what is left of one"
+            f"the environment describes several processes, but {variable} is not set; start them with a launcher "
+            "such as torchrun or mpirun, or unset the variables that one has left behind"
         )
     if not text.isdigit():
         raise UserError(f"{variable}={text}: expected a number")
     return int(text)
 
 
-def _address(launcher: Launcher, size: int, environ: Mapping[str, str]) -> str:
-    """Host of rank 0."""
+def _root_address(launcher: Launcher, size: int, environ: Mapping[str, str]) -> str:
+    """Return the host of rank 0."""
     for variable in launcher.address:
         text = environ.get(variable, "")
         if text:
             first = re.sub(r"\[(\d+)[-,\d]*\]", r"\1", text, count=1)  # gpu[03-07,09],login: gpu03
             host = first.split(",")[0].split("://")[-1]
             return host.rpartition(":")[0] if host.count(":") == 1 else host  # more colons: an IPv6 address
-    if environ.get(LOCAL_SIZES.get(launcher.name, ""), "") == str(size):
+    if environ.get(LOCAL_SIZE_VARIABLES.get(launcher.name, ""), "") == str(size):
         return "127.0.0.1"
     raise UserError(
-        f"{launcher.name} does not say where rank 0 is; export {launcher.address[0]}=HOST to all processes "
+        f"{launcher.name} does not give the address of rank 0; export {launcher.address[0]}=HOST to all processes "
         "(mpirun: -x MASTER_ADDR=HOST)"
     )

@@ -1,4 +1,8 @@
-"""The processes of one start: each launcher under a keeper, which leaves nobody behind whatever ends first."""
+"""Processes of one start of tools/launch.py: each launcher under a runner, so that no process is left behind.
+
+tools/launch.py starts one runner per launcher (`run_launcher`, on each host) and supervises them. The launchers start
+the ranks, each of which redirects its output to a file before it becomes train.py (`exec_rank`).
+"""
 
 import ctypes
 import os
@@ -12,141 +16,162 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 
 from zoo.distributed import launchers
 
-ROOT = Path(__file__).resolve().parents[2]
-DEADLINE = 60.0  # seconds until every process must have begun to write
-GRACE = 5.0  # seconds between asking to end and killing
+TRAIN = Path(__file__).resolve().parents[2] / "train.py"  # beside the package zoo, in a checkout and when installed
+START_TIMEOUT = 60.0  # seconds until every process must have opened its log file
+GRACE_PERIOD = 5.0  # seconds between asking processes to end and killing them
+POLL_INTERVAL = 0.2  # seconds
+TAIL_LINES = 15
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux's prctl
-STOP = b"stop\n"  # asks a keeper to let the processes save and end; when its input ends, it ends them
+STOP = b"stop\n"  # asks a runner to let the ranks save and end; at the end of its input, it kills them
 
 
-def supervise(keepers: Sequence[subprocess.Popen], logs: Path, size: int) -> int:
-    """Show what rank 0 writes until all keepers have ended, or one has failed: its exit code.
+def supervise(runners: Sequence[subprocess.Popen[bytes]], logs: Path, size: int) -> int:
+    """Print the output of rank 0 until all runners have ended or one has failed.
 
-    The first SIGTERM or SIGINT lets the run save and end, the second does not.
+    The first SIGTERM or SIGINT lets the run save and end, the second ends it at once.
+
+    Args:
+        runners: Processes of `run_launcher`, with a pipe as standard input.
+        logs: Folder of the log files of the ranks.
+        size: World size.
+
+    Returns:
+        Exit code: 0, that of a runner that failed, or 128 + signal.
     """
-    told: list[int] = []
+    signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: told.append(number))
-    until, shown, passed = time.monotonic() + DEADLINE, 0, False
+        signal.signal(number, lambda number, _: signals.append(number))
+    start_deadline: float | None = time.monotonic() + START_TIMEOUT
+    printed, stop_sent = 0, False
     while True:
-        codes = [keeper.poll() for keeper in keepers]
-        shown = _show(logs / "rank-0000.log", shown)
-        if told and not passed:
-            passed = True
-            for keeper in keepers:
-                with suppress(BrokenPipeError):
-                    keeper.stdin.write(STOP)
+        codes = [runner.poll() for runner in runners]
+        printed = _print_from(_log_file(logs, 0), printed)
+        if signals and not stop_sent:
+            stop_sent = True
+            _send_stop(runners)
         failed = [code for code in codes if code]
-        if failed or None not in codes or len(told) > 1:
-            return 128 + told[0] if told else failed[0] if failed else 0
-        if until and time.monotonic() > until:
-            missing = [rank for rank in range(size) if not _log(logs, rank).exists()]
+        if failed or None not in codes or len(signals) > 1:
+            return 128 + signals[0] if signals else failed[0] if failed else 0
+        if start_deadline and time.monotonic() > start_deadline:
+            missing = [rank for rank in range(size) if not _log_file(logs, rank).exists()]
             if missing:
-                print(
-                    f"error: rank {', '.join(map(str, missing))} of {size} did not start within {DEADLINE:.0f} s",
-                    file=sys.stderr,
-                )
+                ranks = ", ".join(map(str, missing))
+                print(f"error: rank {ranks} of {size} did not start within {START_TIMEOUT:.0f} s", file=sys.stderr)
                 return 1
-            until = None
-        time.sleep(0.2)
+            start_deadline = None
+        time.sleep(POLL_INTERVAL)
 
 
-def end(keepers: Sequence[subprocess.Popen]) -> None:
-    """Let the keepers end what is left, and wait for those of them that are here."""
-    for keeper in keepers:
-        keeper.stdin.close()
-    for keeper in keepers:
+def terminate(runners: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Let the runners end what is left of the run, and wait for those on this host."""
+    for runner in runners:
+        if runner.stdin:
+            runner.stdin.close()
+    for runner in runners:
         try:
-            keeper.wait(2 * GRACE)
+            runner.wait(2 * GRACE_PERIOD)
         except subprocess.TimeoutExpired:
-            keeper.kill()
+            runner.kill()
 
 
-def explain(logs: Path) -> None:
-    """The end of the output of the process that failed first, last."""
+def print_first_failure(logs: Path) -> None:
+    """Print the last lines of the process that failed first."""
+    rank_files = sorted(logs.glob("rank-*.log"), key=lambda path: path.stat().st_mtime)
     tails = {
-        path: path.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
-        for path in sorted(logs.glob("rank-*.log"), key=lambda path: path.stat().st_mtime)
-        or sorted(logs.glob("launcher-*.log"))
+        path: path.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+        for path in rank_files or sorted(logs.glob("launcher-*.log"))
     }
-    hearsay = {path: [line for line in lines if re.match(r"error: rank \d+ \(", line)] for path, lines in tails.items()}
-    first = next((path for path in tails if not hearsay[path]), next(iter(tails), None))
+    # A process that only reports the failure of another rank did not fail first.
+    reports = {path: [line for line in lines if re.match(r"error: rank \d+ \(", line)] for path, lines in tails.items()}
+    first = next((path for path in tails if not reports[path]), next(iter(tails), None))
     if first is None:
         return
     print(f"\nthe end of {first}, which failed first:", *(f"  {line}" for line in tails[first]), sep="\n")
-    if not any("rror: " in line for line in tails[first]):  # killed: the others know
-        print(*next(filter(None, hearsay.values()), [])[-1:], sep="\n")
+    if not any("rror: " in line for line in tails[first]):  # it was killed: only the reports of the others say so
+        print(*next(filter(None, reports.values()), [])[-1:], sep="\n")
 
 
-def keep(words: list[str]) -> int:
-    """Run a launcher on this machine until it ends or the one who attends to it is gone."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a launcher leaves behind becomes ours
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which gives it to everyone
-    process, ending = subprocess.Popen(words, stdin=subprocess.DEVNULL), False
-    while process.poll() is None and not ending:
-        if select.select([sys.stdin], [], [], 0.2)[0]:
-            ending = not os.read(0, len(STOP))
-            if not ending:
-                _send(signal.SIGTERM, [child for child in _below() if _trains(child)])
-    _gone, alive = psutil.wait_procs(_below(), 0 if ending else GRACE)
+def run_launcher(command: list[str]) -> int:
+    """Run a launcher until it ends, or until the standard input is closed: then end all its processes.
+
+    Returns:
+        Exit code of the launcher, 1 if it was killed.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans of the launcher become children of this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; tools/launch.py handles it
+    process, aborted = subprocess.Popen(command, stdin=subprocess.DEVNULL), False
+    while process.poll() is None and not aborted:
+        if select.select([sys.stdin], [], [], POLL_INTERVAL)[0]:
+            aborted = not os.read(0, len(STOP))
+            if not aborted:
+                _send_signal(signal.SIGTERM, [child for child in _descendants() if _is_training(child)])
+    _, alive = psutil.wait_procs(_descendants(), 0 if aborted else GRACE_PERIOD)
     for number in (signal.SIGTERM, signal.SIGKILL):
-        _send(number, alive)
-        _gone, alive = psutil.wait_procs(alive, GRACE / 2)
-    return 1 if ending or process.returncode < 0 else process.returncode
+        _send_signal(number, alive)
+        _, alive = psutil.wait_procs(alive, GRACE_PERIOD / 2)
+    return 1 if aborted or process.returncode < 0 else process.returncode
 
 
-def one(logs: Path, words: list[str]) -> int:
-    """Become one process of the run: its output in a file of its own, its memory at its processors."""
-    me = launchers.detect(os.environ)
-    file = os.open(_log(logs, me.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+def exec_rank(logs: Path, arguments: list[str]) -> NoReturn:
+    """Replace this process by train.py, with its output in a file of its own and its memory near its cores."""
+    launch = launchers.detect(os.environ)
+    file = os.open(_log_file(logs, launch.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.environ["PYTHONUNBUFFERED"] = "1"
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # a launcher that is gone leaves nobody behind
-    command = [*_binding(me.local_rank), sys.executable, str(ROOT / "train.py"), *words]
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # a launcher that dies takes its ranks with it
+    command = [*_numa_binding(launch.local_rank), sys.executable, str(TRAIN), *arguments]
     os.execvp(command[0], command)
 
 
-def _binding(local_rank: int) -> list[str]:
-    """numactl, if it is there and the machine has several nodes: processes in turn."""
+def _numa_binding(local_rank: int) -> list[str]:
+    """Return the numactl command that binds a rank to a NUMA node, round robin; empty without numactl or nodes."""
     nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
     if nodes < 2 or not shutil.which("numactl"):
         return []
     return ["numactl", f"--cpunodebind={local_rank % nodes}", f"--membind={local_rank % nodes}"]
 
 
-def _below() -> list[psutil.Process]:
+def _descendants() -> list[psutil.Process]:
     return psutil.Process().children(recursive=True)
 
 
-def _trains(process: psutil.Process) -> bool:
+def _is_training(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
-        return str(ROOT / "train.py") in process.cmdline()
+        return str(TRAIN) in process.cmdline()
     return False
 
 
-def _send(number: int, processes: Sequence[psutil.Process]) -> None:
+def _send_stop(runners: Sequence[subprocess.Popen[bytes]]) -> None:
+    for runner in runners:
+        with suppress(BrokenPipeError):
+            if runner.stdin:
+                runner.stdin.write(STOP)
+
+
+def _send_signal(number: int, processes: Sequence[psutil.Process]) -> None:
     for process in processes:
         with suppress(psutil.Error):
             process.send_signal(number)
 
 
-def _log(logs: Path, rank: int) -> Path:
+def _log_file(logs: Path, rank: int) -> Path:
     return logs / f"rank-{rank:04d}.log"
 
 
-def _show(path: Path, start: int) -> int:
-    """Print what a file holds beyond `start`; where it ends now."""
+def _print_from(path: Path, offset: int) -> int:
+    """Print a file from a byte offset on, and return the offset of its end."""
     if not path.exists():
-        return start
+        return offset
     with open(path, "rb") as file:
-        file.seek(start)
-        text = file.read()
-    sys.stdout.write(text.decode("utf-8", "replace"))
+        file.seek(offset)
+        content = file.read()
+    sys.stdout.write(content.decode("utf-8", "replace"))
     sys.stdout.flush()
-    return start + len(text)
+    return offset + len(content)

@@ -1,53 +1,63 @@
-"""Messages over a socket: four bytes of length, then as many bytes."""
+"""Length-prefixed messages over a TCP socket: a 4-byte big-endian length, then the payload."""
 
 import socket
 import struct
 from collections.abc import Sequence
 
-LIMIT = 1 << 30  # bytes; what is longer is no message of ours
+MAX_MESSAGE_SIZE = 1 << 30  # bytes; a larger length means that the peer speaks another protocol
 
 
 class ConnectionLost(Exception):
-    """The other side is gone, silent for too long, or speaks another language."""
+    """The peer closed the connection, timed out, or sent something that is not a message."""
 
 
-def send(link: socket.socket, message: bytes) -> None:
+def send(connection: socket.socket, message: bytes) -> None:
+    """Send one message.
+
+    Raises:
+        ConnectionLost: The peer is gone.
+    """
     try:
-        link.sendall(struct.pack("!I", len(message)) + message)
+        connection.sendall(struct.pack("!I", len(message)) + message)
     except OSError as error:
         raise ConnectionLost(str(error)) from None
 
 
-def receive(link: socket.socket) -> bytes:
-    """The next message. Waits."""
-    (length,) = struct.unpack("!I", _exactly(link, 4))
-    if length > LIMIT:
+def receive(connection: socket.socket) -> bytes:
+    """Wait for the next message and return it.
+
+    Raises:
+        ConnectionLost: The peer is gone, or the bytes are not a message.
+    """
+    (length,) = struct.unpack("!I", _receive_exactly(connection, 4))
+    if length > MAX_MESSAGE_SIZE:
         raise ConnectionLost("not a message")
-    return _exactly(link, length)
+    return _receive_exactly(connection, length)
 
 
-def pack(parts: Sequence[bytes]) -> bytes:
-    """Several messages as one."""
-    return b"".join(struct.pack("!I", len(part)) + part for part in parts)
+def pack(messages: Sequence[bytes]) -> bytes:
+    """Join several messages into one."""
+    return b"".join(struct.pack("!I", len(message)) + message for message in messages)
 
 
-def unpack(message: bytes) -> list[bytes]:
-    parts, start = [], 0
-    while start < len(message):
-        (length,) = struct.unpack_from("!I", message, start)
-        parts.append(message[start + 4 : start + 4 + length])
+def unpack(packed: bytes) -> list[bytes]:
+    """Split the result of `pack` into its messages."""
+    messages, start = [], 0
+    while start < len(packed):
+        (length,) = struct.unpack_from("!I", packed, start)
+        messages.append(packed[start + 4 : start + 4 + length])
         start += 4 + length
-    return parts
+    return messages
 
 
-def _exactly(link: socket.socket, count: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < count:
+def _receive_exactly(connection: socket.socket, count: int) -> bytes:
+    buffer = bytearray()
+    while len(buffer) < count:
         try:
-            part = link.recv(count - len(parts))
+            chunk = connection.recv(count - len(buffer))
         except OSError as error:
             raise ConnectionLost(str(error)) from None
-        if not part:
+        if not chunk:
             raise ConnectionLost("closed")
-        parts += part
-    return bytes(parts)
+        buffer += chunk
+    return bytes(buffer)

@@ -1,4 +1,4 @@
-"""The environments of all launchers, recorded from real starts, and environments that make no sense."""
+"""Detection of all launchers from recorded environments, and environments that contradict themselves."""
 
 import pytest
 
@@ -79,28 +79,28 @@ SLURM = {
         ),
     ],
 )
-def test_what_a_launcher_says(environ, expected):
+def test_detection(environ, expected):
     assert detect(environ) == expected
 
 
 @pytest.mark.parametrize(
-    "environ, words",
+    "environ, message",
     [
         ({"WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "RANK is not set"),
         ({**TORCHRUN, "RANK": "4"}, "RANK=4 is not a rank of 4 processes"),
         ({**TORCHRUN, "RANK": "-1"}, "RANK=-1: expected a number"),
         ({**TORCHRUN, "WORLD_SIZE": "two"}, "WORLD_SIZE=two: expected a number"),
         ({**OPENMPI, "WORLD_SIZE": "1", "RANK": "0"}, "Open MPI started 2 processes .* unset WORLD_SIZE"),
-        ({**OPENMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "does not say where rank 0 is; export MASTER_ADDR"),
-        ({"WORLD_SIZE": "2", "RANK": "0"}, "does not say where rank 0 is"),
+        ({**OPENMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "does not give the address of rank 0; export MASTER_ADDR"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "does not give the address of rank 0"),
     ],
 )
-def test_an_environment_that_contradicts_itself(environ, words):
-    with pytest.raises(UserError, match=words):
+def test_an_environment_that_contradicts_itself(environ, message):
+    with pytest.raises(UserError, match=message):
         detect(environ)
 
 
 def test_the_process_that_msrun_starts_as_scheduler_ends_at_once():
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         detect({**MSRUN, "MS_ROLE": "MS_SCHED"})
-    assert ended.value.code == 0
+    assert exit_info.value.code == 0
