@@ -1,4 +1,4 @@
-"""A multi-framework vision model zoo. Importing it imports no framework."""
+"""A multi-framework vision model zoo. Importing this package imports no framework."""
 
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import list_models

@@ -1,4 +1,4 @@
-"""The frameworks and how their files are imported: by name, and only when one is needed."""
+"""The supported frameworks, and the import of the modules that need one of them."""
 
 import importlib
 from collections.abc import Sequence
@@ -6,23 +6,25 @@ from types import ModuleType
 
 from data.errors import UserError
 
-FRAMEWORKS = ("torch", "paddle", "mindspore")  # the names of their Python packages
+FRAMEWORKS = ("torch", "paddle", "mindspore")  # names of their Python packages
 
 
-def import_for(framework: str, module: str, available: Sequence[str], what: str) -> ModuleType:
-    """Import a module of ours that imports a framework.
+def import_for(framework: str, module: str, available: Sequence[str], subject: str) -> ModuleType:
+    """Import one of the project's modules that depend on a framework.
 
     Args:
         framework: one of FRAMEWORKS.
         module: dotted name of the module.
-        available: the frameworks that `what` is written for.
-        what: the subject of the error message, such as "the model resnet".
+        available: the frameworks that `subject` is implemented for.
+        subject: subject of the error message, such as "the model resnet".
 
     Raises:
-        UserError: it is not written for this framework, or the framework is not installed.
+        UserError: there is no implementation for this framework, or the framework is not installed.
     """
     if framework not in available:
-        raise UserError(f"framework: {what} is not written for {framework!r}; it is for: {', '.join(available)}")
+        raise UserError(
+            f"framework: {subject} has no implementation for {framework!r}; choose one of: {', '.join(available)}"
+        )
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -1,39 +1,91 @@
-"""Models: a folder zoo/models/<name>/ each, with a neutral spec.py and one file per framework."""
+"""Models: a folder zoo/models/<name>/ each, with a framework-neutral spec.py and one implementation per framework.
+
+spec.py provides the names of the protocol `Spec`. torch.py, paddle.py and mindspore.py each define a class
+`Model(arch)`, a module of that framework. The attribute names of its submodules are the canonical tensor names, so they
+are the same in the three files and in all checkpoints. docs/extending.md describes how to add a model.
+"""
 
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, Protocol, cast
 
-from data.batch import Field
+from data.batch import DropoutMask, Field
 from data.errors import UserError
 from zoo.frameworks import FRAMEWORKS, import_for
+from zoo.models.initializers import Initializer
 
 FOLDER = Path(__file__).parent
-SPEC_NAMES = (
-    "TASK",
-    "Arch",
-    "shapes",
-    "resolve",
-    "min_batch_size",
-    "dropout_masks",
-    "initializer",
-    "lr_and_decay_scale",
-    "is_head",
-    "not_pretrained",
-    "SHARDED_PARAMETERS",
-    "FP32_MODULES",
-)
+
+
+class Spec(Protocol):
+    """Framework-neutral specification of a model: the contract of each module zoo/models/<name>/spec.py.
+
+    `arch` is always an instance of the module's own Arch. Tensors go by their canonical names; a parameter is trained,
+    a running statistic is not.
+
+    Attributes:
+        TASK: name of the task, a module of zoo/tasks.
+        Arch: frozen dataclass of the architecture. Its fields are the keys of a recipe's `model:` section; __post_init__
+            raises a ValueError that begins with the name of the offending key.
+        SHARDED_PARAMETERS: parameters whose rows are split over the ranks. They belong to the objective and are not
+            part of the Model.
+        FP32_MODULES: names of modules that compute in fp32 in every precision mode.
+    """
+
+    TASK: str
+    Arch: type[Any]
+    SHARDED_PARAMETERS: tuple[str, ...]
+    FP32_MODULES: tuple[str, ...]
+
+    def shapes(self, arch: Any) -> dict[str, tuple[int, ...]]:
+        """Return the shape of every parameter and running statistic by canonical name, for a resolved arch."""
+
+    def resolve(self, arch: Any, fields: Sequence[Field], num_classes: int) -> Any:
+        """Return the arch with every field that is None set to the value that the data implies.
+
+        Args:
+            arch: the architecture as configured.
+            fields: the fields of a batch; the first one is the model's input.
+            num_classes: number of classes of the data set.
+
+        Raises:
+            ValueError: the architecture contradicts the data; the message begins with the name of the key.
+        """
+
+    def min_batch_size(self, arch: Any) -> int:
+        """Return how many samples the batch statistics of one update need at least."""
+
+    def dropout_masks(self, arch: Any) -> tuple[DropoutMask, ...]:
+        """Return the dropout masks that the model takes in training, in the order of its arguments."""
+
+    def initializer(self, arch: Any, name: str, shape: Sequence[int]) -> Initializer:
+        """Return the distribution of the initial values of a parameter or running statistic."""
+
+    def lr_and_decay_scale(self, arch: Any, name: str) -> tuple[float, float]:
+        """Return (learning-rate factor, weight-decay factor) of a parameter.
+
+        They multiply the learning rate and the weight decay of the recipe. A learning-rate factor of 0 freezes the
+        parameter.
+        """
+
+    def is_head(self, name: str) -> bool:
+        """Return whether the shape of a tensor depends on the number of classes; fine-tuning may draw it anew."""
+
+    def not_pretrained(self, name: str) -> bool:
+        """Return whether published pretrained weights lack a tensor, so that it keeps its initial values."""
+
+
+SPEC_NAMES = tuple(name for name in (*Spec.__annotations__, *vars(Spec)) if not name.startswith("_"))
 
 
 def list_models() -> list[str]:
-    """List the names of all models."""
+    """Return the names of all models."""
     return sorted(path.parent.name for path in FOLDER.glob("*/spec.py"))
 
 
-def load_spec(model: str) -> ModuleType:
-    """Return the module zoo/models/<model>/spec.py.
+def load_spec(model: str) -> Spec:
+    """Import and return the module zoo/models/<model>/spec.py.
 
     Raises:
         UserError: there is no such model, or its spec lacks a name of SPEC_NAMES.
@@ -43,18 +95,21 @@ def load_spec(model: str) -> ModuleType:
     spec = importlib.import_module(f"zoo.models.{model}.spec")
     missing = [name for name in SPEC_NAMES if not hasattr(spec, name)]
     if missing:
-        raise UserError(f"zoo/models/{model}/spec.py lacks {', '.join(missing)}; see docs/extending.md")
-    return spec
+        raise UserError(
+            f"zoo/models/{model}/spec.py lacks {', '.join(missing)}; define the names of zoo.models.Spec, see "
+            "docs/extending.md"
+        )
+    return cast(Spec, spec)
 
 
-def resolve_arch(spec: ModuleType, arch: Any, fields: Sequence[Field], num_classes: int) -> Any:
-    """Complete an architecture by what the data says: the number of classes, frames, the image size.
+def resolve_arch(spec: Spec, arch: Any, fields: Sequence[Field], num_classes: int) -> Any:
+    """Complete an architecture with what the data implies: the number of classes or frames, the image size.
 
     Args:
         spec: the model's spec module.
-        arch: a spec.Arch whose fields may be None.
-        fields: the fields of a batch of the data set; the first is the model's input.
-        num_classes: classes of the data set.
+        arch: a spec.Arch, some of whose fields may be None.
+        fields: the fields of a batch of the data set; the first one is the model's input.
+        num_classes: number of classes of the data set.
 
     Raises:
         UserError: the architecture contradicts the data; the message names the config key.
@@ -70,11 +125,11 @@ def resolve_arch(spec: ModuleType, arch: Any, fields: Sequence[Field], num_class
         raise UserError(f"model.{error}") from None
 
 
-def load_model_class(model: str, framework: str) -> type:
+def load_model_class(model: str, framework: str) -> type[Any]:
     """Return the class Model(arch) of a model; imports the framework.
 
     Raises:
-        UserError: the model is not written for this framework, or the framework is not installed.
+        UserError: the model has no implementation for this framework, or the framework is not installed.
     """
     available = [name for name in FRAMEWORKS if (FOLDER / model / f"{name}.py").exists()]
     module = import_for(framework, f"zoo.models.{model}.{framework}", available, f"the model {model}")

@@ -1,4 +1,4 @@
-"""Initial weights: a pure function of (seed, name, shape), the same in every framework and on every rank."""
+"""Initial weights: a pure function of (seed, tensor name, shape), equal in every framework and on every rank."""
 
 import math
 import zlib
@@ -7,51 +7,79 @@ from dataclasses import dataclass
 
 import numpy as np
 
-ROWS = 4096  # rows per independently seeded block, so that a rank can draw its own rows of a sharded matrix alone
+ROWS_PER_BLOCK = 4096  # each block of rows has its own seed, so that a rank can draw its rows of a sharded matrix alone
 
 
 @dataclass(frozen=True)
 class Initializer:
-    """zeros, ones, constant (= scale), normal (scale = standard deviation) or uniform on [-scale, scale]."""
+    """Distribution that the initial values of a tensor are drawn from.
 
-    kind: str
+    Attributes:
+        distribution: zeros, ones, constant, normal (mean 0) or uniform (on [-scale, scale]).
+        scale: the value of a constant, the standard deviation of normal, the bound of uniform.
+    """
+
+    distribution: str
     scale: float = 0.0
 
 
 def constant(value: float) -> Initializer:
+    """Return an initializer that fills a tensor with `value`."""
     return Initializer("constant", value)
 
 
 def normal(std: float) -> Initializer:
+    """Return a normal distribution with mean 0 and standard deviation `std`."""
     return Initializer("normal", std)
 
 
 def uniform(bound: float) -> Initializer:
+    """Return a uniform distribution on [-bound, bound]."""
     return Initializer("uniform", bound)
 
 
 def kaiming_normal(shape: Sequence[int]) -> Initializer:
-    """He et al. (arXiv:1502.01852) for a ReLU, by fan-out of a (out, in, *kernel) convolution."""
-    return Initializer("normal", math.sqrt(2.0 / (shape[0] * math.prod(shape[2:]))))
+    """Return He initialization for a convolution followed by ReLU: N(0, 2 / fan-out).
+
+    As torch.nn.init.kaiming_normal_(mode="fan_out", nonlinearity="relu"), which torchvision's ResNet uses; see He et
+    al., "Delving Deep into Rectifiers" (arXiv:1502.01852). The fan-out is the number of output channels times the
+    kernel size; groups are not taken into account.
+
+    Args:
+        shape: (out, in, *kernel).
+    """
+    fan_out = shape[0] * math.prod(shape[2:])
+    return Initializer("normal", math.sqrt(2.0 / fan_out))
 
 
 def initialize(
     initializer: Initializer, seed: int, name: str, shape: Sequence[int], rows: tuple[int, int] | None = None
 ) -> np.ndarray:
-    """The tensor `name` (or only its rows [first, last)) as float32."""
+    """Draw the initial values of a tensor.
+
+    Args:
+        initializer: the distribution.
+        seed: seed of the run.
+        name: canonical name of the tensor; it selects the random stream.
+        shape: shape of the whole tensor.
+        rows: draw only these rows, [first, last). Ranks that draw disjoint rows get the rows of one and the same tensor.
+
+    Returns:
+        float32 of `shape`, or (last - first, *shape[1:]).
+    """
     first, last = rows or (0, shape[0] if shape else 1)
-    fixed = {"zeros": 0.0, "ones": 1.0, "constant": initializer.scale}
-    if initializer.kind in fixed:
-        return np.full((last - first, *shape[1:]) if shape else (), fixed[initializer.kind], np.float32)
-    drawn = np.empty((last - first, *shape[1:]), np.float32)
-    for block in range(first // ROWS, -(-last // ROWS)):
-        low, high = block * ROWS, min((block + 1) * ROWS, shape[0])
+    fill_values = {"zeros": 0.0, "ones": 1.0, "constant": initializer.scale}
+    if initializer.distribution in fill_values:
+        return np.full((last - first, *shape[1:]) if shape else (), fill_values[initializer.distribution], np.float32)
+    values = np.empty((last - first, *shape[1:]), np.float32)
+    for block in range(first // ROWS_PER_BLOCK, -(-last // ROWS_PER_BLOCK)):
+        block_first, block_last = block * ROWS_PER_BLOCK, min((block + 1) * ROWS_PER_BLOCK, shape[0])
         rng = np.random.default_rng((seed, zlib.crc32(b"init"), zlib.crc32(name.encode()), block))
-        size = (high - low, *shape[1:])
-        if initializer.kind == "normal":
-            values = rng.standard_normal(size, dtype=np.float32) * np.float32(initializer.scale)
+        block_shape = (block_last - block_first, *shape[1:])
+        if initializer.distribution == "normal":
+            block_values = rng.standard_normal(block_shape, dtype=np.float32) * np.float32(initializer.scale)
         else:
-            values = (rng.random(size, dtype=np.float32) * 2 - 1) * np.float32(initializer.scale)
-        start = max(low, first)
-        drawn[start - first : high - first] = values[start - low : last - low]
-    return drawn
+            block_values = (rng.random(block_shape, dtype=np.float32) * 2 - 1) * np.float32(initializer.scale)
+        start, stop = max(block_first, first), min(block_last, last)
+        values[start - first : stop - first] = block_values[start - block_first : stop - block_first]
+    return values

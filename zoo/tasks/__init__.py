@@ -7,7 +7,7 @@ from types import ModuleType
 from data.errors import UserError
 
 
-def find(name: str) -> ModuleType:
+def load_task(name: str) -> ModuleType:
     """The module of a task. Raises UserError with the tasks there are."""
     names = sorted(
         file[:-3] for file in os.listdir(os.path.dirname(__file__)) if file.endswith(".py") and file != "__init__.py"

@@ -11,8 +11,8 @@ from data.batch import Batch
 from data.errors import UserError
 
 PRIMARY = "accuracy"  # the metric that targets and `best` go by
-WEIGHT = "head.weight"  # the class matrix, which belongs to the objective and not to the net
-LEAST_SINE = 1e-3  # of an angle, where the margin's derivative divides by it
+HEAD_WEIGHT = "head.weight"  # the classifier weight, a parameter of the objective and not of the model
+MIN_SINE = 1e-3  # of an angle, where the margin's derivative divides by it
 FOLDS = 10
 STEPS = 400  # thresholds of the squared distance, 0.00 to 3.99
 FINE_STEPS = 4000  # those of the false accept rate, 0.000 to 3.999
@@ -66,7 +66,7 @@ class Margin:
     m3: float = 0.0
     threshold: bool = True
     interclass: float | None = None
-    straight: bool = False
+    straight_through: bool = False
     sample_rate: float = 1.0
 
 
@@ -87,12 +87,12 @@ def output(settings: Settings) -> Embeddings:
     return Embeddings(settings.flip)
 
 
-def turning_point(m2: float) -> float:
+def threshold_cosine(m2: float) -> float:
     """The cosine of the angle at which angle + m2 is pi: cos(angle + m2) would rise again behind it."""
     return math.cos(math.pi - m2)
 
 
-def fall(m2: float) -> float:
+def threshold_offset(m2: float) -> float:
     """What is taken off the cosine behind the turning point."""
     return m2 * math.sin(math.pi - m2)
 
@@ -157,7 +157,7 @@ class Metric:
                 if not wanted[seen].any():
                     raise UserError(f"the verification set {name} has no readable pair of {kind}; it needs both kinds")
             found[name], found[f"{name}_std"] = accuracy(np.where(seen, distance, np.nan), same)
-            found[f"{name}_tar"] = accept_rate(distance[seen], same[seen], self.far)
+            found[f"{name}_tar"] = true_accept_rate(distance[seen], same[seen], self.far)
         mean = sum(found[name] for name, _, _ in self.sets) / len(self.sets)
         return {
             "accuracy": mean,
@@ -181,7 +181,7 @@ def accuracy(distance: np.ndarray, same: np.ndarray) -> tuple[float, float]:
     return float(np.mean(rates)), float(np.std(rates))
 
 
-def accept_rate(distance: np.ndarray, same: np.ndarray, far: float) -> float:
+def true_accept_rate(distance: np.ndarray, same: np.ndarray, far: float) -> float:
     """The share of one person's pairs that are accepted where a share `far` of the others is; (P,) and bool (P,).
 
     The mean over ten contiguous folds, each at the threshold of the nine others: their false accept rates are counted

@@ -10,7 +10,7 @@ from data.batch import Batch
 from data.errors import UserError
 
 PRIMARY = "miou"  # the metric that targets and `best` go by
-IGNORE = 255  # the label of pixels that count for nothing
+IGNORE_INDEX = 255  # the label of pixels that count for nothing
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Metric:
         """classes: uint8 (N, H, W), as the labels. Rows that are not valid and pixels without a label are left out."""
         valid, count = batch["valid"] > 0, len(self.classes)
         predicted, labels = classes[valid], batch["label"][valid]
-        known = labels != IGNORE
+        known = labels != IGNORE_INDEX
         pairs = labels[known].astype(np.int64) * (count + 1) + np.minimum(predicted[known], count)
         found = np.bincount(pairs, minlength=count * (count + 1)).reshape(count, count + 1)
         self.state = {"confusion": self.state["confusion"] + found, "samples": self.state["samples"] + valid.sum()}

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.models.initializers import ROWS, Initializer, initialize, kaiming_normal, normal, uniform
+from zoo.models.initializers import ROWS_PER_BLOCK, Initializer, initialize, kaiming_normal, normal, uniform
 from zoo.models.resnet import spec as resnet
 from zoo.models.resnet.torch import Model as ResNet
 from zoo.models.tsm import spec as tsm
@@ -17,7 +17,7 @@ from zoo.models.tsm.torch import Model as TSM
 from zoo.trainer.torch.names import tensors
 
 LAWS = [normal(0.5), uniform(0.5), Initializer("zeros"), Initializer("ones")]
-LONG = 2 * ROWS + 700
+LONG = 2 * ROWS_PER_BLOCK + 700
 RECORDED_NORMAL = [-1.079200029373169, -0.48589545488357544, 1.095096230506897, 0.9042432308197021]
 RECORDED_UNIFORM = [0.2047058343887329, 0.20880186557769775, 0.2017683982849121, 0.5195763111114502]
 
@@ -41,8 +41,8 @@ def trained(found):
     return sum(math.prod(shape) for name, shape in found.items() if ".running_" not in name)
 
 
-@pytest.mark.parametrize("initializer", LAWS, ids=lambda initializer: initializer.kind)
-@pytest.mark.parametrize("shape", [(7,), (5, 3), (4, 3, 2, 2), (ROWS + 1, 2)])
+@pytest.mark.parametrize("initializer", LAWS, ids=lambda initializer: initializer.distribution)
+@pytest.mark.parametrize("shape", [(7,), (5, 3), (4, 3, 2, 2), (ROWS_PER_BLOCK + 1, 2)])
 def test_draw_is_a_pure_function(initializer, shape):
     first = initialize(initializer, 3, "layer1.0.conv1.weight", shape)
     np.random.default_rng(0).random(10), np.random.seed(1), np.random.rand(3)
@@ -57,7 +57,7 @@ def test_recorded_numbers_never_change():
     assert initialize(uniform(1.0), 1, "fc.weight", (2, 2)).ravel().tolist() == RECORDED_UNIFORM
 
 
-@pytest.mark.parametrize("initializer", LAWS[:2], ids=lambda initializer: initializer.kind)
+@pytest.mark.parametrize("initializer", LAWS[:2], ids=lambda initializer: initializer.distribution)
 def test_other_names_and_seeds_draw_other_numbers(initializer):
     names = ["fc.weight", "fc.bias", "conv1.weight", "layer1.0.conv1.weight", "layer1.1.conv1.weight"]
     drawn = [initialize(initializer, seed, name, (100,)) for name in names for seed in (0, 1, 2)]
@@ -66,8 +66,8 @@ def test_other_names_and_seeds_draw_other_numbers(initializer):
 
 
 def test_blocks_of_rows_are_unrelated():
-    array = initialize(normal(1.0), 0, "fc.weight", (2 * ROWS, 3))
-    assert abs(np.corrcoef(array[:ROWS].ravel(), array[ROWS:].ravel())[0, 1]) < 0.05
+    array = initialize(normal(1.0), 0, "fc.weight", (2 * ROWS_PER_BLOCK, 3))
+    assert abs(np.corrcoef(array[:ROWS_PER_BLOCK].ravel(), array[ROWS_PER_BLOCK:].ravel())[0, 1]) < 0.05
 
 
 @given(st.sets(st.integers(1, LONG - 1), max_size=6), st.sampled_from(LAWS))
@@ -100,7 +100,7 @@ def test_uniform():
 
 def test_kaiming_goes_by_fan_out():
     initializer = kaiming_normal((64, 3, 7, 7))
-    assert (initializer.kind, initializer.scale) == ("normal", math.sqrt(2 / (64 * 49)))
+    assert (initializer.distribution, initializer.scale) == ("normal", math.sqrt(2 / (64 * 49)))
     reference = torch.empty(256, 16, 3, 3)
     torch.nn.init.kaiming_normal_(reference, mode="fan_out", nonlinearity="relu")
     assert initialize(kaiming_normal(reference.shape), 1, "x", reference.shape).std() == pytest.approx(
@@ -117,17 +117,17 @@ def test_constants_and_scalars():
         assert scalar.shape == () and scalar.dtype == np.float32 and scalar == (kind == "ones")
 
 
-@pytest.mark.parametrize("depth, count", resnet.PARAMETERS.items())
+@pytest.mark.parametrize("depth, count", resnet.NUM_PARAMETERS.items())
 def test_parameters_of_resnet(depth, count):
     assert trained(shapes(ResNet, resnet.Arch(depth=depth, num_classes=1000))) == count
 
 
 def test_parameters_of_tsm():
-    for depth, count in tsm.PARAMETERS.items():
+    for depth, count in tsm.NUM_PARAMETERS.items():
         assert trained(shapes(TSM, tsm.Arch(depth=depth, num_classes=400, segments=8))) == count
-    for depth, count in tsm.PARAMETERS_NON_LOCAL.items():
+    for depth, count in tsm.NUM_PARAMETERS_NON_LOCAL.items():
         assert trained(shapes(TSM, tsm.Arch(depth=depth, num_classes=400, segments=8, non_local=True))) == count
-    assert tsm.PARAMETERS[50] == resnet.PARAMETERS[50] - (1000 - 400) * 2049  # the shift has no parameters
+    assert tsm.NUM_PARAMETERS[50] == resnet.NUM_PARAMETERS[50] - (1000 - 400) * 2049  # the shift has no parameters
 
 
 def resnet_law(name, shape):
@@ -157,7 +157,7 @@ def tsm_law(name, shape, found):
 
 
 def same(one, other):
-    return one.kind == other.kind and one.scale == pytest.approx(other.scale, rel=1e-12)
+    return one.distribution == other.distribution and one.scale == pytest.approx(other.scale, rel=1e-12)
 
 
 @pytest.mark.parametrize("depth", [18, 34, 50, 101, 152])
@@ -179,7 +179,7 @@ def test_every_law_of_resnet(depth):
         for block in range(resnet.BLOCKS[depth][stage - 1])
     }
     assert all(
-        resnet.initializer(resnet.Arch(depth=depth, zero_gamma=True), name, found[name]).kind == "zeros"
+        resnet.initializer(resnet.Arch(depth=depth, zero_gamma=True), name, found[name]).distribution == "zeros"
         for name in zero
     )
     assert sum(resnet.is_norm(name) for name in found) == 4 * sum(name.endswith("running_var") for name in found)

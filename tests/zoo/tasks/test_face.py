@@ -15,7 +15,7 @@ from zoo.tasks.face import (
     Margin,
     Metric,
     Settings,
-    accept_rate,
+    true_accept_rate,
     accuracy,
     objective,
     output,
@@ -243,8 +243,8 @@ def test_true_accept_rate_by_hand():
     same = np.arange(200) % 2 > 0
     others = np.repeat(np.arange(10) % 3 + 0.5, 20)
     for mine, rate in ((0.4, 1.0), (0.5, 1.0), (0.501, 0.0), (np.where(np.arange(200) < 50, 0.4, 0.6), 0.25)):
-        assert accept_rate(np.where(same, mine, others), same, 0.1) == pytest.approx(rate)
-    assert accept_rate(np.where(same, 0.6, others), same, 0.5) == 1.0  # half of them is reached at 1.5 alone
+        assert true_accept_rate(np.where(same, mine, others), same, 0.1) == pytest.approx(rate)
+    assert true_accept_rate(np.where(same, 0.6, others), same, 0.5) == 1.0  # half of them is reached at 1.5 alone
 
 
 def test_the_threshold_between_two_steps():
@@ -263,12 +263,12 @@ def test_rates_that_stand_still():
     assert measured(embeddings, labels)["set0_tar"] == 1
     assert measured(at(np.tile([2.0, 0.1], 10)), labels)["set0_tar"] == 0
     never = np.tile([0.0, 4.0], 10)  # 4 lies above every threshold, so it is 0, and nothing lies strictly below
-    assert accept_rate(never, labels > 0, 1e-3) == 0
+    assert true_accept_rate(never, labels > 0, 1e-3) == 0
 
 
 def test_a_fold_without_a_pair_of_one_person_has_no_true_accept_rate():
     same = np.array([True] * 10 + [False] * 90)
-    assert accept_rate(np.where(same, 0.1, 2.0), same, 1e-3) == 1.0
+    assert true_accept_rate(np.where(same, 0.1, 2.0), same, 1e-3) == 1.0
 
 
 def test_an_unreadable_pair_is_wrong_and_has_no_place():
@@ -372,11 +372,11 @@ def test_what_the_settings_become():
 
 def test_the_threshold_rule_of_arcface():
     """The published numbers for a margin of 0.5; together they keep the target's logit falling with the angle."""
-    assert (face.turning_point(0.5), face.fall(0.5)) == (
+    assert (face.threshold_cosine(0.5), face.threshold_offset(0.5)) == (
         pytest.approx(-0.87758, abs=1e-5),
         pytest.approx(0.23971, abs=1e-5),
     )
     angles = np.linspace(0, math.pi, 1001)
     cosines = np.cos(angles)
-    logits = np.where(cosines > face.turning_point(0.5), np.cos(angles + 0.5), cosines - face.fall(0.5))
+    logits = np.where(cosines > face.threshold_cosine(0.5), np.cos(angles + 0.5), cosines - face.threshold_offset(0.5))
     assert (np.diff(logits) < 0).all() and (np.diff(np.cos(angles + 0.5)) > 0).any()

@@ -1,8 +1,8 @@
-"""ArcFace's IResNet (arXiv:1801.07698): what is the same in every framework.
+"""Specification of IResNet, the backbone of ArcFace (arXiv:1801.07698).
 
 Canonical names are insightface's: conv1, bn1, prelu, bn2, fc, features and, in layer{1..4}.{block}, bn1, conv1, bn2,
-prelu, conv2, bn3, downsample.{0,1}. Beside them stands head.weight, a row per class, which the objective holds and not
-the net.
+prelu, conv2, bn3, downsample.{0,1}. The classifier weight head.weight, a row per class, is a parameter of the objective
+and not of the model.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from zoo.models.initializers import Initializer, constant, kaiming_normal, norma
 from zoo.models.resnet import spec as resnet
 
 TASK = "face"
-BLOCKS = {  # 101 and 152 are PLSC's, the others insightface's, 50 that of both; every block has two convolutions
+BLOCKS = {  # 101 and 152 are PLSC's, 50 is in both, the others are insightface's; each block has two convolutions
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),
     50: (3, 4, 14, 3),
@@ -23,126 +23,145 @@ BLOCKS = {  # 101 and 152 are PLSC's, the others insightface's, 50 that of both;
     152: (3, 8, 36, 3),
     200: (6, 26, 60, 6),
 }
-PARAMETERS = {  # without the class matrix
+NUM_PARAMETERS = {  # without the classifier weight
     "insightface": {18: 24_025_600, 34: 34_139_328, 50: 43_590_848, 100: 65_156_160, 200: 118_833_920},
     "plsc": {50: 43_584_985, 101: 54_215_650, 152: 70_753_779},
 }
-SIZE = 112  # of the aligned pictures that published nets are trained with
-HEAD = "head.weight"  # the class matrix
-SHARDED_PARAMETERS = (HEAD,)  # split over ranks by rows
-FP32_MODULES = ("fc", "features")  # compute in fp32 whatever the mode
-NORM = ("weight", "bias", "running_mean", "running_var")
+IMAGE_SIZE = 112  # side of the aligned images that published models are trained with
+HEAD_WEIGHT = "head.weight"
+SHARDED_PARAMETERS: tuple[str, ...] = (HEAD_WEIGHT,)
+FP32_MODULES: tuple[str, ...] = ("fc", "features")
 
 
 @dataclass(frozen=True)
 class Arch:
+    """Architecture of an IResNet."""
+
     depth: Literal[18, 34, 50, 100, 101, 152, 200] = 50
-    variant: Literal["insightface", "plsc"] = "insightface"  # whose slopes, epsilon, dropout and initial weights
-    num_classes: int | None = None  # None: as many as the data has
+    variant: Literal["insightface", "plsc"] = "insightface"  # PReLU slopes, epsilon, dropout and initialisation
+    num_classes: int | None = None  # None: that of the data
     embedding: int = 512
-    width: int = 64  # channels of the stem; the published nets have 64
-    size: int | None = None  # side of the pictures in pixels; None: as the data has it, else 112
+    width: int = 64  # channels of the stem, 64 in the published models
+    size: int | None = None  # side of the square images in pixels; None: that of the data, else 112
     dropout: float | None = None  # in front of fc; None: 0.4 for plsc, else 0
-    decay: Literal["weights", "all"] = "all"  # weights: no decay on biases, normalisations and PReLUs
+    decay: Literal["weights", "all"] = "all"  # weights: no weight decay on biases, normalisations and PReLUs
 
     def __post_init__(self):
         for key in ("embedding", "width", "size", "num_classes"):
             if getattr(self, key) is not None and getattr(self, key) < 1:
                 raise ValueError(f"{key}: must be at least 1")
-        if not 0 <= self.rate < 1:
+        if not 0 <= self.dropout_rate < 1:
             raise ValueError("dropout: must lie in [0, 1)")
 
     @property
+    def outputs(self) -> int:
+        """Number of rows of the classifier weight.
+
+        Raises:
+            ValueError: num_classes is None, so the architecture has not been resolved.
+        """
+        if self.num_classes is None:
+            raise ValueError("num_classes: not known yet; set it, or resolve the architecture with a data set")
+        return self.num_classes
+
+    @property
     def is_plsc(self) -> bool:
+        """Whether this is PLSC's variant."""
         return self.variant == "plsc"
 
     @property
-    def rate(self) -> float:
-        """Of the dropout."""
+    def dropout_rate(self) -> float:
+        """Probability of a zero in the dropout mask in front of fc."""
         return self.dropout if self.dropout is not None else 0.4 if self.is_plsc else 0.0
 
     @property
     def epsilon(self) -> float:
-        """Of every batch normalisation."""
+        """Epsilon of every batch normalisation."""
         return 2e-5 if self.is_plsc else 1e-5
 
     @property
     def features(self) -> int:
-        """Inputs of fc: 8 * width channels of a map that was halved four times, rounding up."""
-        return 8 * self.width * (-(-(self.size or SIZE) // 16)) ** 2
+        """Inputs of fc: the 8 * width channels of a feature map that was halved four times, rounding up."""
+        return 8 * self.width * (-(-(self.size or IMAGE_SIZE) // 16)) ** 2
 
 
 def stages(arch: Arch) -> tuple[tuple[int, int], ...]:
-    """(blocks, width) of layer1..layer4; the first block of each has stride 2."""
+    """Return (blocks, width) of layer1..layer4; the first block of each has stride 2."""
     return tuple((blocks, arch.width << number) for number, blocks in enumerate(BLOCKS[arch.depth]))
 
 
-def slopes(arch: Arch, channels: int) -> int:
-    """Parameters of a PReLU: PLSC's have one for all channels."""
+def prelu_slopes(arch: Arch, channels: int) -> int:
+    """Return the number of parameters of a PReLU: one per channel, but a single one in PLSC's variant."""
     return 1 if arch.is_plsc else channels
 
 
 def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
-    """Every parameter and running statistic, by canonical name; num_classes must be known."""
-    found: dict[str, tuple[int, ...]] = {}
+    """Return the shape of every parameter and running statistic by canonical name."""
+    shape_of: dict[str, tuple[int, ...]] = {}
 
-    def conv(name: str, inputs: int, outputs: int, kernel: int) -> None:
-        found[f"{name}.weight"] = (outputs, inputs, kernel, kernel)
+    def add_conv(name: str, inputs: int, outputs: int, kernel: int) -> None:
+        shape_of[f"{name}.weight"] = (outputs, inputs, kernel, kernel)
 
-    def norm(name: str, channels: int) -> None:
-        found.update((f"{name}.{part}", (channels,)) for part in NORM)
+    def add_norm(name: str, channels: int) -> None:
+        shape_of.update((f"{name}.{tensor}", (channels,)) for tensor in resnet.BATCH_NORM_TENSORS)
 
-    def prelu(name: str, channels: int) -> None:
-        found[f"{name}.weight"] = (slopes(arch, channels),)
+    def add_prelu(name: str, channels: int) -> None:
+        shape_of[f"{name}.weight"] = (prelu_slopes(arch, channels),)
 
-    conv("conv1", 3, arch.width, 3)
-    norm("bn1", arch.width)
-    prelu("prelu", arch.width)
+    add_conv("conv1", 3, arch.width, 3)
+    add_norm("bn1", arch.width)
+    add_prelu("prelu", arch.width)
     inputs = arch.width
     for number, (blocks, width) in enumerate(stages(arch), 1):
         for i in range(blocks):
             block = f"layer{number}.{i}"
-            norm(f"{block}.bn1", inputs)
-            conv(f"{block}.conv1", inputs, width, 3)
-            norm(f"{block}.bn2", width)
-            prelu(f"{block}.prelu", width)
-            conv(f"{block}.conv2", width, width, 3)
-            norm(f"{block}.bn3", width)
+            add_norm(f"{block}.bn1", inputs)
+            add_conv(f"{block}.conv1", inputs, width, 3)
+            add_norm(f"{block}.bn2", width)
+            add_prelu(f"{block}.prelu", width)
+            add_conv(f"{block}.conv2", width, width, 3)
+            add_norm(f"{block}.bn3", width)
             if i == 0:
-                conv(f"{block}.downsample.0", inputs, width, 1)
-                norm(f"{block}.downsample.1", width)
+                add_conv(f"{block}.downsample.0", inputs, width, 1)
+                add_norm(f"{block}.downsample.1", width)
             inputs = width
-    norm("bn2", inputs)
-    found.update({"fc.weight": (arch.embedding, arch.features), "fc.bias": (arch.embedding,)})
-    norm("features", arch.embedding)
-    return {**found, HEAD: (arch.num_classes, arch.embedding)}
+    add_norm("bn2", inputs)
+    shape_of.update({"fc.weight": (arch.embedding, arch.features), "fc.bias": (arch.embedding,)})
+    add_norm("features", arch.embedding)
+    return {**shape_of, HEAD_WEIGHT: (arch.outputs, arch.embedding)}
 
 
-def resolve(arch: Arch, fields: Sequence[Field], classes: int) -> Arch:
-    """The architecture completed by what the data says. Raises ValueError naming the key."""
+def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
+    """Complete the architecture with the number of classes and the image size."""
     height, width, _ = fields[0].shape
-    if height != width or arch.size not in (None, height):
+    if height != width:
+        raise ValueError(f"size: the model takes square images, but the data gives {height} x {width}; set data.size")
+    if arch.size not in (None, height):
         raise ValueError(
-            f"size: the net wants square pictures{f' of {arch.size} pixels' if arch.size else ''}, the "
-            f"data gives {height} x {width}"
+            f"size: the model takes images of {arch.size} x {arch.size}, but the data gives {height} x {width}; make "
+            "them equal, or leave this key out"
         )
-    return replace(arch, num_classes=arch.num_classes or classes, size=height)
+    return replace(arch, num_classes=arch.num_classes or num_classes, size=height)
 
 
 def min_batch_size(arch: Arch) -> int:
-    """Samples that the batch statistics of a step need: `features` sees one value of each."""
+    """Return 2: the normalisation `features` sees a single value of each sample and channel."""
     return 2
 
 
 def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
-    """The dropout mask in front of fc."""
-    return (DropoutMask("dropout", (arch.features,), arch.rate),) if arch.rate else ()
+    """Return the dropout mask in front of fc: (features,)."""
+    return (DropoutMask("dropout", (arch.features,), arch.dropout_rate),) if arch.dropout_rate else ()
 
 
 def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
-    """insightface: N(0, 0.1) for convolutions, PyTorch's default for fc, N(0, 0.01) for the classes. PLSC: normal by
-    fan-out for convolutions and fc, by the mean of both fans for the classes. Slopes are 0.25."""
-    if name == HEAD:
+    """Return the initialisation of the variant; PReLU slopes start at 0.25 in both.
+
+    insightface: N(0, 0.1) for convolutions, PyTorch's default (uniform within 1/sqrt(fan-in)) for fc, N(0, 0.01) for
+    the classifier weight. PLSC: normal by fan-out for convolutions and fc, by the mean of fan-in and fan-out (Glorot)
+    for the classifier weight.
+    """
+    if name == HEAD_WEIGHT:
         return normal((2 / (shape[0] + shape[1])) ** 0.5 if arch.is_plsc else 0.01)
     if name.endswith("prelu.weight"):
         return constant(0.25)
@@ -154,25 +173,25 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
 
 
 def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
-    """(learning-rate factor, weight-decay factor) of a parameter; a factor of 0 freezes it.
+    """Return (learning-rate factor, weight-decay factor) of a parameter.
 
-    insightface freezes the scale of the last normalisation at 1; its shift trains, and it uses batch statistics.
+    insightface freezes the weight of the last normalisation at 1. Its bias is trained, and it uses batch statistics.
     """
-    factor = 0.0 if name == "features.weight" and not arch.is_plsc else 1.0
-    spared = is_norm(name) or name.endswith((".bias", "prelu.weight"))
-    return factor, 0.0 if arch.decay == "weights" and spared else 1.0
+    lr_factor = 0.0 if name == "features.weight" and not arch.is_plsc else 1.0
+    is_scale_or_bias = is_norm(name) or name.endswith((".bias", "prelu.weight"))
+    return lr_factor, 0.0 if arch.decay == "weights" and is_scale_or_bias else 1.0
 
 
 def is_head(name: str) -> bool:
-    """Whether a name hangs on the classes."""
-    return name == HEAD
+    """Return whether a tensor is the classifier weight."""
+    return name == HEAD_WEIGHT
 
 
 def not_pretrained(name: str) -> bool:
-    """Whether a net that starts from published weights, which have no classes, draws this tensor by itself."""
+    """Return whether published weights, which have no classifier weight, are not used for a tensor."""
     return is_head(name)
 
 
 def is_norm(name: str) -> bool:
-    """Whether a name belongs to a batch normalisation."""
+    """Return whether a tensor belongs to a batch normalisation."""
     return resnet.is_norm(name) or name.startswith("features.")

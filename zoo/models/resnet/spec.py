@@ -1,30 +1,33 @@
-"""ResNet v1.5 (arXiv:1512.03385; stride on the 3x3 convolution): what is the same in every framework.
+"""Specification of ResNet v1.5 (arXiv:1512.03385, with the stride on the 3x3 convolution of a bottleneck).
 
 Canonical names are torchvision's: conv1, bn1, layer{1..4}.{block}.conv{1..3} / .bn{1..3} / .downsample.{0,1}, fc.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from data.batch import DropoutMask, Field
 from zoo.models.initializers import Initializer, kaiming_normal, uniform
 
 TASK = "classify"
-SHARDED_PARAMETERS: tuple[str, ...] = ()  # split over ranks by rows
-FP32_MODULES: tuple[str, ...] = ()  # compute in fp32 whatever the mode
+SHARDED_PARAMETERS: tuple[str, ...] = ()
+FP32_MODULES: tuple[str, ...] = ()
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
-PARAMETERS = {18: 11_689_512, 34: 21_797_672, 50: 25_557_032, 101: 44_549_160, 152: 60_192_808}  # 1000 classes
+NUM_PARAMETERS = {18: 11_689_512, 34: 21_797_672, 50: 25_557_032, 101: 44_549_160, 152: 60_192_808}  # 1000 classes
+BATCH_NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 
 @dataclass(frozen=True)
 class Arch:
+    """Architecture of a ResNet."""
+
     depth: Literal[18, 34, 50, 101, 152] = 50
-    num_classes: int | None = None  # None: as many as the data has
-    width: int = 64  # channels of the stem; the paper's nets have 64
-    dilate: tuple[bool, bool, bool] = (False, False, False)  # layer2..4: dilation in place of the stride
+    num_classes: int | None = None  # None: that of the data
+    width: int = 64  # channels of the stem, 64 in the paper
+    dilate: tuple[bool, bool, bool] = (False, False, False)  # dilation instead of the stride in layer2, layer3, layer4
     decay: Literal["weights", "all"] = "weights"  # all: weight decay on biases and normalisations too, as torchvision
-    zero_gamma: bool = False  # start each block as its shortcut: the scale of its last normalisation is 0
+    zero_gamma: bool = False  # initialise the last normalisation of each block to 0: the block starts as its shortcut
     pretrained: Literal["imagenet"] | None = None
 
     def __post_init__(self):
@@ -34,71 +37,98 @@ class Arch:
             raise ValueError("num_classes: must be at least 1")
 
     @property
+    def outputs(self) -> int:
+        """Number of outputs of the classifier.
+
+        Raises:
+            ValueError: num_classes is None, so the architecture has not been resolved.
+        """
+        if self.num_classes is None:
+            raise ValueError("num_classes: not known yet; set it, or resolve the architecture with a data set")
+        return self.num_classes
+
+    @property
     def expansion(self) -> int:
+        """Output channels of a block as a multiple of its width: 4 for bottlenecks, 1 for basic blocks."""
         return 4 if self.depth >= 50 else 1
 
     @property
     def features(self) -> int:
-        """Channels in front of the classifier."""
+        """Input channels of the classifier."""
         return 8 * self.width * self.expansion
 
 
-def stages(arch: Arch) -> tuple[tuple[int, int, int, int, int], ...]:
-    """(blocks, width, stride, dilation of the first block, dilation of the others) of layer1..layer4."""
-    rows, dilation = [], 1
-    for stage, blocks in enumerate(BLOCKS[arch.depth]):
-        stride, first = (1 if stage == 0 else 2), dilation
-        if stage > 0 and arch.dilate[stage - 1]:
+class Stage(NamedTuple):
+    """One of layer1..layer4."""
+
+    blocks: int
+    width: int  # channels of the 3x3 convolutions
+    stride: int  # of the first block
+    first_dilation: int  # of the first block
+    dilation: int  # of the other blocks
+
+
+def stages(arch: Arch) -> tuple[Stage, ...]:
+    """Return layer1..layer4. The first block of a dilated layer keeps the dilation of the layer before it."""
+    layers: list[Stage] = []
+    dilation = 1
+    for number, blocks in enumerate(BLOCKS[arch.depth]):
+        stride, first_dilation = (1 if number == 0 else 2), dilation
+        if number > 0 and arch.dilate[number - 1]:
             stride, dilation = 1, dilation * 2
-        rows.append((blocks, arch.width << stage, stride, first, dilation))
-    return tuple(rows)
+        layers.append(Stage(blocks, arch.width << number, stride, first_dilation, dilation))
+    return tuple(layers)
 
 
 def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
-    """Every parameter and running statistic, by canonical name; num_classes must be known."""
-    found: dict[str, tuple[int, ...]] = {}
+    """Return the shape of every parameter and running statistic by canonical name."""
+    shape_of: dict[str, tuple[int, ...]] = {}
 
-    def layer(conv: str, norm: str, inputs: int, outputs: int, kernel: int) -> None:
-        found[f"{conv}.weight"] = (outputs, inputs, kernel, kernel)
-        found.update((f"{norm}.{part}", (outputs,)) for part in ("weight", "bias", "running_mean", "running_var"))
+    def add_conv_bn(conv: str, norm: str, inputs: int, outputs: int, kernel: int) -> None:
+        shape_of[f"{conv}.weight"] = (outputs, inputs, kernel, kernel)
+        shape_of.update((f"{norm}.{tensor}", (outputs,)) for tensor in BATCH_NORM_TENSORS)
 
-    layer("conv1", "bn1", 3, arch.width, 7)
+    add_conv_bn("conv1", "bn1", 3, arch.width, 7)
     inputs = arch.width
-    for number, (blocks, width, _, _, _) in enumerate(stages(arch), 1):
-        for i in range(blocks):
-            block, outputs = f"layer{number}.{i}", width * arch.expansion
-            kernels = ((1, width), (3, width), (1, outputs)) if arch.expansion == 4 else ((3, width), (3, width))
-            before = inputs
-            for k, (kernel, channels) in enumerate(kernels, 1):
-                layer(f"{block}.conv{k}", f"{block}.bn{k}", before, channels, kernel)
-                before = channels
+    for number, stage in enumerate(stages(arch), 1):
+        width, outputs = stage.width, stage.width * arch.expansion
+        kernels = ((1, width), (3, width), (1, outputs)) if arch.expansion == 4 else ((3, width), (3, width))
+        for i in range(stage.blocks):
+            block, conv_inputs = f"layer{number}.{i}", inputs
+            for k, (kernel, conv_outputs) in enumerate(kernels, 1):
+                add_conv_bn(f"{block}.conv{k}", f"{block}.bn{k}", conv_inputs, conv_outputs, kernel)
+                conv_inputs = conv_outputs
             if i == 0 and (inputs != outputs or number > 1):
-                layer(f"{block}.downsample.0", f"{block}.downsample.1", inputs, outputs, 1)
+                add_conv_bn(f"{block}.downsample.0", f"{block}.downsample.1", inputs, outputs, 1)
             inputs = outputs
-    return {**found, "fc.weight": (arch.num_classes, arch.features), "fc.bias": (arch.num_classes,)}
+    return {**shape_of, "fc.weight": (arch.outputs, arch.features), "fc.bias": (arch.outputs,)}
 
 
-def resolve(arch: Arch, fields: Sequence[Field], classes: int) -> Arch:
-    """The architecture completed by what the data says."""
-    return replace(arch, num_classes=arch.num_classes or classes)
+def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
+    """Complete the architecture with the number of classes."""
+    return replace(arch, num_classes=arch.num_classes or num_classes)
 
 
 def min_batch_size(arch: Arch) -> int:
-    """Samples that the batch statistics of a step need."""
+    """Return 1: every normalisation sees many pixels of each sample."""
     return 1
 
 
 def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
+    """Return (): the model has no dropout."""
     return ()
 
 
 def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
-    """torchvision's laws: He normal by fan-out for convolutions, 1/sqrt(fan_in) uniform for the classifier."""
-    if arch.zero_gamma and ends_block(arch, name):
+    """Return torchvision's initialisation.
+
+    He normal by fan-out for convolutions, uniform within 1/sqrt(fan-in) for the classifier, whose bias starts at 0.
+    """
+    if arch.zero_gamma and is_last_bn_weight(arch, name):
         return Initializer("zeros")
     if name.startswith("fc."):
         return uniform(shape[1] ** -0.5) if name.endswith("weight") else Initializer("zeros")
-    if name.endswith((".running_var",)) or (is_norm(name) and name.endswith(".weight")):
+    if name.endswith(".running_var") or (is_norm(name) and name.endswith(".weight")):
         return Initializer("ones")
     if len(shape) >= 4:
         return kaiming_normal(shape)
@@ -106,26 +136,26 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
 
 
 def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
-    """(learning-rate factor, weight-decay factor) of a parameter; a factor of 0 freezes it."""
+    """Return (learning-rate factor, weight-decay factor) of a parameter."""
     return 1.0, 0.0 if arch.decay == "weights" and (is_norm(name) or name.endswith(".bias")) else 1.0
 
 
 def is_head(name: str) -> bool:
-    """Whether a name hangs on the classes."""
+    """Return whether a tensor belongs to the classifier."""
     return name.startswith("fc.")
 
 
 def not_pretrained(name: str) -> bool:
-    """Whether a net that starts from ImageNet weights draws this tensor by itself."""
+    """Return whether weights pretrained on ImageNet are not used for a tensor."""
     return is_head(name)
 
 
-def ends_block(arch: Arch, name: str) -> bool:
-    """Whether a name is the scale of a block's last normalisation."""
+def is_last_bn_weight(arch: Arch, name: str) -> bool:
+    """Return whether a tensor is the weight of the last batch normalisation of a block."""
     return "layer" in name and name.endswith(f".bn{3 if arch.expansion == 4 else 2}.weight")
 
 
 def is_norm(name: str) -> bool:
-    """Whether a name belongs to a batch normalisation."""
+    """Return whether a tensor belongs to a batch normalisation."""
     module = name.rsplit(".", 1)[0]
     return module.rsplit(".", 1)[-1].startswith("bn") or module.endswith("downsample.1")

@@ -1,7 +1,7 @@
-"""Temporal Shift Module on a 2-D ResNet (arXiv:1811.08383): what is the same in every framework.
+"""Specification of the Temporal Shift Module (arXiv:1811.08383) on a 2-D ResNet.
 
 Canonical names are those of the ResNet; a non-local block adds layer{2,3}.{block}.nl.{theta,phi,g,out,bn}.
-Where upstreams differ, mit-han-lab/temporal-shift-module is followed.
+Where implementations differ, mit-han-lab/temporal-shift-module is followed.
 """
 
 from collections.abc import Sequence
@@ -13,27 +13,29 @@ from zoo.models.initializers import Initializer, normal, uniform
 from zoo.models.resnet import spec as resnet
 
 TASK = "classify"
-SHARDED_PARAMETERS: tuple[str, ...] = ()  # split over ranks by rows
-FP32_MODULES: tuple[str, ...] = ()  # compute in fp32 whatever the mode
-PARAMETERS = {50: 24_327_632}  # 400 classes
-PARAMETERS_NON_LOCAL = {50: 31_686_096}
+SHARDED_PARAMETERS: tuple[str, ...] = ()
+FP32_MODULES: tuple[str, ...] = ()
+NUM_PARAMETERS = {50: 24_327_632}  # 400 classes
+NUM_PARAMETERS_NON_LOCAL = {50: 31_686_096}
 NON_LOCAL_BLOCKS = {2: (0, 2), 3: (0, 2, 4)}  # layer -> blocks that end in a non-local block
 
 
 @dataclass(frozen=True)
 class Arch:
+    """Architecture of a TSM."""
+
     depth: Literal[18, 34, 50, 101, 152] = 50
-    num_classes: int | None = None  # None: as many as the data has
-    segments: int | None = None  # T, frames per clip; None: as many as the data has
-    shift_place: Literal["blockres", "block", "none"] = "blockres"
+    num_classes: int | None = None  # None: that of the data
+    segments: int | None = None  # T, frames per clip; None: that of the data
+    shift_place: Literal["blockres", "block", "none"] = "blockres"  # shift in front of the residual branch or the block
     shift_div: int = 8  # 1 / shift_div of the channels moves each way
-    shift_direction: Literal["future", "past"] = "future"  # where the first fold looks; PaddleVideo's nets: past
+    shift_direction: Literal["future", "past"] = "future"  # source of the first fold of channels; PaddleVideo: past
     temporal_pool: bool = False  # halve T in front of layer2
     non_local: bool = False
     dropout: float = 0.5
     partial_bn: bool = False  # freeze every 2-D batch normalisation but the first
-    fc_lr5: bool = True  # the classifier learns 5 (bias: 10) times faster
-    width: int = 64  # channels of the stem; the paper's nets have 64
+    fc_lr5: bool = True  # 5 times the learning rate for the classifier's weight, 10 times for its bias
+    width: int = 64  # channels of the stem, 64 in the paper
     pretrained: Literal["imagenet"] | None = None
 
     def __post_init__(self):
@@ -43,7 +45,7 @@ class Arch:
         if not 0 <= self.dropout < 1:
             raise ValueError("dropout: must lie in [0, 1)")
         if self.non_local and self.depth < 34:
-            raise ValueError("non_local: sits in layer3 block 4, which needs a depth of 34 or more")
+            raise ValueError("non_local: the last non-local block follows layer3.4, which needs a depth of 34 or more")
         if self.segments is not None and self.segments < 1:
             raise ValueError("segments: must be at least 1")
         if self.temporal_pool and self.segments is not None and self.segments % 2:
@@ -51,17 +53,19 @@ class Arch:
 
     @property
     def backbone(self) -> resnet.Arch:
+        """The ResNet."""
         return resnet.Arch(self.depth, self.num_classes, self.width)
 
     @property
     def features(self) -> int:
+        """Input channels of the classifier."""
         return self.backbone.features
 
 
 def shifts(arch: Arch) -> tuple[tuple[bool, ...], ...]:
-    """Whether a block of layer1..layer4 shifts: all of them, but every second one where layer3 has 23 blocks or more.
+    """Return, for each block of layer1..layer4, whether it shifts.
 
-    The rule of the second block holds for `blockres` alone.
+    All blocks do, except that `blockres` shifts in every second block where layer3 has 23 blocks or more.
     """
     blocks = resnet.BLOCKS[arch.depth]
     every = 2 if arch.shift_place == "blockres" and blocks[2] >= 23 else 1
@@ -69,49 +73,57 @@ def shifts(arch: Arch) -> tuple[tuple[bool, ...], ...]:
 
 
 def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
-    """Every parameter and running statistic, by canonical name; num_classes must be known."""
-    found = resnet.shapes(arch.backbone)
+    """Return the shape of every parameter and running statistic by canonical name."""
+    shape_of = resnet.shapes(arch.backbone)
     for layer, blocks in NON_LOCAL_BLOCKS.items() if arch.non_local else ():
         channels = arch.width * 2 ** (layer - 1) * arch.backbone.expansion
         for block in blocks:
             name, half = f"layer{layer}.{block}.nl", channels // 2
-            for part in ("theta", "phi", "g"):
-                found.update({f"{name}.{part}.weight": (half, channels, 1, 1, 1), f"{name}.{part}.bias": (half,)})
-            found.update({f"{name}.out.weight": (channels, half, 1, 1, 1), f"{name}.out.bias": (channels,)})
-            found.update(
-                (f"{name}.bn.{part}", (channels,)) for part in ("weight", "bias", "running_mean", "running_var")
-            )
-    return found
+            for conv in ("theta", "phi", "g"):
+                shape_of.update({f"{name}.{conv}.weight": (half, channels, 1, 1, 1), f"{name}.{conv}.bias": (half,)})
+            shape_of.update({f"{name}.out.weight": (channels, half, 1, 1, 1), f"{name}.out.bias": (channels,)})
+            shape_of.update((f"{name}.bn.{tensor}", (channels,)) for tensor in resnet.BATCH_NORM_TENSORS)
+    return shape_of
 
 
-def resolve(arch: Arch, fields: Sequence[Field], classes: int) -> Arch:
-    """The architecture completed by what the data says. Raises ValueError naming the key."""
+def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
+    """Complete the architecture with the number of classes and of frames per clip."""
     segments = fields[0].shape[0]
     if arch.segments not in (None, segments):
-        raise ValueError(f"segments: the net wants {arch.segments} frames, data.segments gives {segments}")
-    return replace(arch, num_classes=arch.num_classes or classes, segments=segments)
+        raise ValueError(
+            f"segments: the model takes {arch.segments} frames, but data.segments gives {segments}; make them equal, "
+            "or leave this key out"
+        )
+    return replace(arch, num_classes=arch.num_classes or num_classes, segments=segments)
 
 
 def min_batch_size(arch: Arch) -> int:
-    """Samples that the batch statistics of a step need."""
+    """Return 1: every normalisation sees many pixels of each sample."""
     return 1
 
 
 def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
-    """The dropout mask of the head: one per frame, after the temporal pool."""
+    """Return the dropout mask in front of the classifier: (frames after the temporal pool, features)."""
     if arch.dropout == 0:
         return ()
+    if arch.segments is None:
+        raise ValueError("segments: not known yet; set it, or resolve the architecture with a data set")
     frames = arch.segments // 2 if arch.temporal_pool else arch.segments
     return (DropoutMask("dropout", (frames, arch.features), arch.dropout),)
 
 
 def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
-    """As ResNet, but a classifier of N(0, 0.001) and a non-local block that begins as the identity."""
+    """Return ResNet's initialisation, but N(0, 0.001) for the classifier's weight and PyTorch's default for non-local
+    convolutions: uniform within 1/sqrt(fan-in).
+
+    The normalisation at the end of a non-local block has weight and bias 0, so the block starts as the identity.
+    """
     if name == "fc.weight":
         return normal(0.001)
     if ".nl." in name:
-        if ".bn." in name:  # weight and bias 0: the block adds nothing at first
+        if ".bn." in name:
             return Initializer("ones") if name.endswith("running_var") else Initializer("zeros")
+        # A bias has the fan-in of its convolution: theta, phi and g halve the channels, out doubles them.
         fan_in = shape[1] if len(shape) > 1 else 2 * shape[0]
         if name.endswith("out.bias"):
             fan_in = shape[0] // 2
@@ -119,21 +131,24 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
     return resnet.initializer(arch.backbone, name, shape)
 
 
-def is_head(name: str) -> bool:
-    """Whether a name hangs on the classes."""
-    return resnet.is_head(name)
-
-
-def not_pretrained(name: str) -> bool:
-    """Whether a net that starts from ImageNet weights draws this tensor by itself."""
-    return is_head(name) or ".nl." in name
-
-
 def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
-    """(learning-rate factor, weight-decay factor) of a parameter; a factor of 0 freezes it."""
+    """Return (learning-rate factor, weight-decay factor) of a parameter: upstream's parameter groups.
+
+    Biases have twice the learning rate and no weight decay, normalisations no weight decay.
+    """
     if resnet.is_norm(name):
         first_or_3d = name.startswith("bn1.") or ".nl." in name
         return (0.0 if arch.partial_bn and not first_or_3d else 1.0), 0.0
     if name.startswith("fc.") and arch.fc_lr5:
         return (5.0, 1.0) if name.endswith("weight") else (10.0, 0.0)
     return (2.0, 0.0) if name.endswith(".bias") else (1.0, 1.0)
+
+
+def is_head(name: str) -> bool:
+    """Return whether a tensor belongs to the classifier."""
+    return resnet.is_head(name)
+
+
+def not_pretrained(name: str) -> bool:
+    """Return whether weights pretrained on ImageNet are not used for a tensor."""
+    return is_head(name) or ".nl." in name

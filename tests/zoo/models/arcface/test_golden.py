@@ -15,7 +15,7 @@ from tests.zoo.models.arcface.golden import (
     recorded,
     relative,
 )
-from zoo.models.arcface.spec import PARAMETERS, Arch
+from zoo.models.arcface.spec import NUM_PARAMETERS, Arch
 from zoo.models.arcface.torch import Model
 
 
@@ -73,7 +73,7 @@ def test_the_recorded_cases_differ():
 
 @pytest.mark.parametrize(
     "variant, depth, count",
-    [(variant, depth, count) for variant, counts in PARAMETERS.items() for depth, count in counts.items()],
+    [(variant, depth, count) for variant, counts in NUM_PARAMETERS.items() for depth, count in counts.items()],
 )
 def test_parameter_counts(variant, depth, count):
     """Recorded from upstream's classes."""

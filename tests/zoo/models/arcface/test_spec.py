@@ -250,7 +250,7 @@ def test_every_law(variant):
     arch = spec.Arch(variant=variant, num_classes=1000)
     for name, shape in spec.shapes(arch).items():
         found, expected = spec.initializer(arch, name, shape), law(arch, name, shape)
-        assert found.kind == expected.kind and found.scale == pytest.approx(expected.scale, rel=1e-12), name
+        assert found.distribution == expected.distribution and found.scale == pytest.approx(expected.scale, rel=1e-12), name
 
 
 def test_slopes_are_drawn():

@@ -9,7 +9,7 @@ import numpy as np
 from tests.helpers.paths import GOLDEN
 from tests.zoo.models.tsm import golden
 from tests.zoo.models.tsm.golden import relative
-from zoo.tasks.segment import IGNORE, PixelCrossEntropy
+from zoo.tasks.segment import IGNORE_INDEX, PixelCrossEntropy
 
 CLASSES, PICTURES = 19, 2
 R18 = dict(depth=18, head_width=128, low_width=12, aux_width=64)
@@ -79,7 +79,7 @@ def labels(case: str) -> np.ndarray:
     rng = np.random.default_rng(2016)
     height, width = CASES[case].size
     found = rng.integers(0, CLASSES, (PICTURES, height, width), dtype=np.uint8)
-    return np.where(rng.random(found.shape) < np.float64([0.1, 0.3])[:, None, None], np.uint8(IGNORE), found)
+    return np.where(rng.random(found.shape) < np.float64([0.1, 0.3])[:, None, None], np.uint8(IGNORE_INDEX), found)
 
 
 def recorded() -> dict[str, np.ndarray]:
