@@ -40,29 +40,29 @@ class Console:
     def describe(self, facts: Mapping[str, Any], changed: Sequence[str], notes: Sequence[str]) -> None:
         """What is about to run, in a few lines; notes are about the data."""
         for line in changed:
-            self.say(f"changed since the run began: {line}")
-        self.say(
+            self.print(f"changed since the run began: {line}")
+        self.print(
             f"data: {facts['train_samples']} training and {facts['val_samples']} validation samples, "
             f"{facts['classes']} classes, checksum {facts['checksum']}"
         )
         for line in notes:
-            self.say(line)
-        self.say(
+            self.print(line)
+        self.print(
             f"net: {facts['parameters']:,} parameters, the head has {facts['outputs']} outputs "
             f"({facts['classes']} classes in the data); weights: {facts['weights']}"
         )
-        self.say(f"plan: {facts['plan']}, {facts['steps']} steps")
+        self.print(f"plan: {facts['plan']}, {facts['steps']} steps")
         level = f" ({facts['level']})" if facts["level"] else ""
         way = ", compiled" if facts["compile"] else ""
-        self.say(f"computing in {facts['compute']}{level} with {facts['framework']}{way} on {facts['device']}")
+        self.print(f"computing in {facts['compute']}{level} with {facts['framework']}{way} on {facts['device']}")
 
-    def roll(self, launcher: str, rows: Sequence[Mapping[str, str]]) -> None:
+    def print_ranks(self, launcher: str, rows: Sequence[Mapping[str, str]]) -> None:
         """Who takes part."""
-        self.say(f"{len(rows)} processes, started by {launcher}:")
+        self.print(f"{len(rows)} processes, started by {launcher}:")
         for rank, row in enumerate(rows):
-            self.say(f"  rank {rank:<4} {row['host']:<20} {row['device']:<30} {row['framework']}")
+            self.print(f"  rank {rank:<4} {row['host']:<20} {row['device']:<30} {row['framework']}")
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         self.rich.print(text, markup=False)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Console:
         self.bar.update(self.task, rate=rate)
         skipped = f"  skipped {event['skipped']:.0f}" if event["skipped"] else ""
         scale = f"  scale {event['scale']:g}" if event["scale"] != 1 else ""
-        self.say(
+        self.print(
             f"step {event['step']}/{self.steps}  epoch {event['epoch']:.2f}  loss {event['loss']:.4f}  "
             f"lr {event['lr']:.6g}  grad {event['grad_norm']:.3g}{scale}{skipped}  {rate}"
         )
@@ -90,19 +90,22 @@ class Console:
             if isinstance(event[name], float) and name not in ("time", "epoch", "seconds", "accuracy")
         )
         after = f" after epoch {event['epoch']:g}" if "epoch" in event else ""
-        self.say(f"evaluation{after}: {numbers}  over {event['samples']} samples in {event['seconds']:.1f} s{bad}")
+        self.print(f"evaluation{after}: {numbers}  over {event['samples']} samples in {event['seconds']:.1f} s{bad}")
         if "iou" in event:
-            self.say("IoU by class: " + ", ".join(f"{name} {value:.3f}" for name, value in event["iou"].items()))
+            self.print("IoU by class: " + ", ".join(f"{name} {value:.3f}" for name, value in event["iou"].items()))
 
     def _bad(self, event: Mapping[str, Any]) -> None:
         instead = f"; {event['replaced_by']} takes its place" if event["replaced_by"] else "; counted as wrong"
-        self.say(f"unreadable sample: {event['name']}: {event['reason']}{instead}")
+        self.print(f"unreadable sample: {event['name']}: {event['reason']}{instead}")
 
     def _save(self, event: Mapping[str, Any]) -> None:
-        self.say(f"saved {event['path']}{' (best)' if event['best'] else ''}")
+        self.print(f"saved {event['path']}")
+
+    def _best(self, event: Mapping[str, Any]) -> None:
+        self.print(f"best so far: {event['path']}")
 
     def _resume(self, event: Mapping[str, Any]) -> None:
-        self.say(f"resuming from step {event['step']} ({event['path'] or 'no checkpoint was written yet'})")
+        self.print(f"resuming from step {event['step']} ({event['path'] or 'no checkpoint was written yet'})")
 
     def _eta(self, event: Mapping[str, Any]) -> str:
         """From the steps of this process, evaluations and all; unknown at its first line."""

@@ -3,8 +3,9 @@
     load     at, checksum, train_samples                        begin   the facts of the run; starts the clock
     train    step, epoch, lr, loss, grad_norm, scale, skipped, samples_per_s, data_wait_fraction
     eval     step, epoch, accuracy (the main metric), the metrics, seconds
-    bad      epoch, name, reason, replaced_by                   save    step, path, best
-    resume   step                                               end     step, epoch, reason
+    bad      epoch, name, reason, replaced_by                   save    step, path
+    best     step, path                                         resume  step
+    end      step, epoch
 
 events.jsonl is the truth, only ever appended to. Console, TensorBoard and airank.log are made from it.
 """
@@ -62,7 +63,7 @@ class Journal:
             listener.close()
 
 
-class Silent:
+class NullJournal:
     """The journal of every rank but the first: notes nothing, knows nothing."""
 
     def add(self, event: str, **values: Any) -> None:
@@ -77,7 +78,7 @@ class Silent:
     def best(self) -> float | None:
         return None
 
-    def __enter__(self) -> "Silent":
+    def __enter__(self) -> "NullJournal":
         return self
 
     def __exit__(self, *_: Any) -> None:

@@ -1,8 +1,9 @@
-"""Checkpoints that are whole or not there: a folder of safetensors and JSON, written aside, synced and renamed.
+"""Atomic checkpoints: a folder of safetensors and JSON, written under a temporary name, synced and renamed.
 
 <run>/checkpoints/step-00000500/model.safetensors   weights and running statistics, by canonical name
-                                update.safetensors  momentum and loss scale
-                                checkpoint.json     step, class names, metrics, recipe, and the size of each file
+                                update.safetensors  optimizer state and loss scale
+                                checkpoint.json     step, class names, recipe, and the size of each file
+                                evaluation.json     the metrics, if this step was evaluated
 <run>/checkpoints/last, best                        links to such folders
 """
 
@@ -20,96 +21,130 @@ from zoo.weights import files
 
 FOLDER = "checkpoints"
 FILES = ("model.safetensors", "update.safetensors")
-Tensors = Mapping[str, np.ndarray | files.Blocks]
+RECORD, EVALUATION = "checkpoint.json", "evaluation.json"
+Tensors = Mapping[str, np.ndarray | files.StreamedTensor]
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
 def path_of(run: str, step: int) -> str:
+    """Return the folder of a step's checkpoint."""
     return os.path.join(run, FOLDER, f"step-{step:08d}")
 
 
-def save_checkpoint(run: str, step: int, tensors: Tensors, record: Mapping[str, Any], best: bool, keep: int) -> str:
-    """Write the checkpoint of a step, then drop all but the last `keep` and the best. The folder's path."""
+def save_checkpoint(run: str, step: int, tensors: Tensors, record: Mapping[str, Any], keep: int) -> str:
+    """Write the checkpoint of a step, link `last` to it and remove old ones.
+
+    Args:
+        run: the run's folder.
+        step: updates done.
+        tensors: by canonical name; names with a slash are the state of the optimizer and the loss scale.
+        record: facts for checkpoint.json; `classes` holds the class names.
+        keep: newest checkpoints to keep, beside the best.
+
+    Returns:
+        The folder of the checkpoint.
+    """
     folder, path = os.path.join(run, FOLDER), path_of(run, step)
-    if not os.path.isdir(path):  # a step's tensors never differ, so an existing one is the same
-        aside = os.path.join(folder, f".writing-{step:08d}")
-        shutil.rmtree(aside, ignore_errors=True)
-        os.makedirs(aside)
+    if not os.path.isdir(path):  # a step's tensors never differ, so an existing checkpoint is the same
+        temporary = os.path.join(folder, f".writing-{step:08d}")
+        shutil.rmtree(temporary, ignore_errors=True)
+        os.makedirs(temporary)
         try:
-            _write(aside, step, tensors, record)
+            _write(temporary, step, tensors, record)
         except OSError:
-            shutil.rmtree(aside, ignore_errors=True)  # on a full disk, the log needs the room
+            shutil.rmtree(temporary, ignore_errors=True)  # on a full disk, the log needs the room
             raise
-        os.rename(aside, path)
+        os.rename(temporary, path)
         _sync_folder(folder)
     _link(folder, "last", path)
-    if best:
-        _link(folder, "best", path)
-    _drop_old(folder, keep)
+    _remove_old(folder, keep)
     return path
 
 
-def in_files(tensors: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The names in each of FILES, in order."""
-    ordered = files.in_file(tensors)
+def save_evaluation(run: str, step: int, metrics: Mapping[str, Any], best: bool) -> None:
+    """Write an evaluation's metrics beside the checkpoint of its step; link `best` to it if it is the best so far."""
+    path = path_of(run, step)
+    temporary = os.path.join(path, f".{EVALUATION}")
+    write_synced(temporary, json.dumps({"step": step, **metrics}, indent=1).encode())
+    os.replace(temporary, os.path.join(path, EVALUATION))
+    if best:
+        _link(os.path.join(run, FOLDER), "best", path)
+
+
+def names_by_file(tensors: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the tensor names of each of FILES, in the order in which the files hold them."""
+    ordered = files.storage_order(tensors)
     return [name for name in ordered if "/" not in name], [name for name in ordered if "/" in name]
 
 
-def _write(folder: str, step: int, tensors: Tensors, record: Mapping[str, Any]) -> None:
-    metadata = {"classes": json.dumps(record["classes"])}  # they travel with the weights
-    sizes = {
-        file: files.stream(os.path.join(folder, file), {name: tensors[name] for name in names}, metadata)
-        for file, names in zip(FILES, in_files(tensors))
-    }
-    text = json.dumps({**record, "step": step, "files": sizes}, indent=1)
-    write_synced(os.path.join(folder, "checkpoint.json"), text.encode())
-
-
 def latest(run: str) -> str | None:
-    """The newest checkpoint folder of a run, None if there is none."""
+    """Return the newest checkpoint folder of a run, None if there is none."""
     paths = _all(os.path.join(run, FOLDER))
     return paths[-1] if paths else None
 
 
 def load_checkpoint(
-    path: str, rows: Mapping[str, files.Rows] | None = None
+    path: str, rows: Mapping[str, files.RowRange] | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """All tensors (rows: of some only those, as files.read says) and the record of a checkpoint folder.
+    """Read a checkpoint folder.
 
-    Raises UserError if a file is missing or was cut.
+    Args:
+        path: the folder.
+        rows: for some tensors, the rows to read, as files.read takes them; all other tensors are read whole.
+
+    Returns:
+        The tensors by name, and the record of checkpoint.json.
+
+    Raises:
+        UserError: a file is missing, unreadable or of another size than recorded.
     """
-    record, tensors = load_record(path), {}  # type: Dict[str, Any], Dict[str, np.ndarray]
+    record = load_record(path)
+    tensors: dict[str, np.ndarray] = {}
     try:
         for name, size in record["files"].items():
             if os.path.getsize(os.path.join(path, name)) != size:
                 raise UserError(f"{path}: {name} is not {size} bytes long any more; resume from another checkpoint")
             tensors.update(files.read(os.path.join(path, name), rows)[0])
     except UNREADABLE as error:
-        raise _not_readable(path, error) from None
+        raise _unreadable(path, error) from None
     return tensors, record
 
 
 def load_record(path: str) -> dict[str, Any]:
-    """What a checkpoint folder says about itself. Raises UserError."""
+    """Read the checkpoint.json of a checkpoint folder.
+
+    Raises:
+        UserError: it is missing or not readable.
+    """
     try:
-        with open(os.path.join(path, "checkpoint.json"), encoding="utf-8") as file:
+        with open(os.path.join(path, RECORD), encoding="utf-8") as file:
             record = json.load(file)
         return {**record, "step": int(record["step"]), "files": dict(record["files"])}
     except UNREADABLE as error:
-        raise _not_readable(path, error) from None
-
-
-def _not_readable(path: str, error: Exception) -> UserError:
-    return UserError(f"{path}: not a readable checkpoint ({type(error).__name__}: {error})")
+        raise _unreadable(path, error) from None
 
 
 def write_synced(path: str, content: bytes) -> int:
-    """Write a file and wait until it is on the disk. Its size in bytes."""
+    """Write a file, wait until it is on the disk, and return its size in bytes."""
     with open(path, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     return len(content)
+
+
+def _write(folder: str, step: int, tensors: Tensors, record: Mapping[str, Any]) -> None:
+    metadata = {"classes": json.dumps(record["classes"])}  # the class names travel with the weights
+    sizes = {
+        file: files.write_streamed(os.path.join(folder, file), {name: tensors[name] for name in names}, metadata)
+        for file, names in zip(FILES, names_by_file(tensors))
+    }
+    text = json.dumps({**record, "step": step, "files": sizes}, indent=1)
+    write_synced(os.path.join(folder, RECORD), text.encode())
+
+
+def _unreadable(path: str, error: Exception) -> UserError:
+    return UserError(f"{path}: not a readable checkpoint ({type(error).__name__}: {error})")
 
 
 def _all(folder: str) -> list[str]:
@@ -119,26 +154,26 @@ def _all(folder: str) -> list[str]:
 
 
 def _link(folder: str, name: str, target: str) -> None:
-    """Point folder/name at a checkpoint in one rename: the link is never missing."""
-    aside = os.path.join(folder, f".{name}")
-    if os.path.lexists(aside):
-        os.remove(aside)
-    os.symlink(os.path.basename(target), aside)
-    os.replace(aside, os.path.join(folder, name))
+    """Point folder/name at a checkpoint by one rename, so that the link is never missing."""
+    temporary = os.path.join(folder, f".{name}")
+    if os.path.lexists(temporary):
+        os.remove(temporary)
+    os.symlink(os.path.basename(target), temporary)
+    os.replace(temporary, os.path.join(folder, name))
 
 
-def _drop_old(folder: str, keep: int) -> None:
+def _remove_old(folder: str, keep: int) -> None:
     for name in os.listdir(folder):
-        if name.startswith(".dropping-"):  # a kill came in between
+        if name.startswith(".dropping-"):  # left by a kill
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
     best = os.path.realpath(os.path.join(folder, "best"))
     for path in _all(folder)[:-keep]:
         if os.path.realpath(path) != best:
-            # Renamed first: a kill in between leaves rubbish under a name that nobody loads.
-            aside = os.path.join(folder, f".dropping-{os.path.basename(path)}")
-            shutil.rmtree(aside, ignore_errors=True)
-            os.rename(path, aside)
-            shutil.rmtree(aside, ignore_errors=True)
+            # Renamed first: after a kill in between, what is left has a name that is never loaded.
+            temporary = os.path.join(folder, f".dropping-{os.path.basename(path)}")
+            shutil.rmtree(temporary, ignore_errors=True)
+            os.rename(path, temporary)
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _sync_folder(folder: str) -> None:

@@ -23,7 +23,7 @@ RECIPE_FLAGS = ("amp", "framework", "device")
 FIND = {
     "model": ("model.name", lambda name: load_spec(name).Arch),
     "data": ("data.name", lambda name: data.find(name).Settings),
-    "task": ("model.name", lambda name: tasks.find(load_spec(name).TASK).Settings),
+    "task": ("model.name", lambda name: tasks.load_task(load_spec(name).TASK).Settings),
 }
 
 EPILOG = """\
@@ -41,13 +41,15 @@ Exit codes: 0 done, 2 something to mend on your side, 130 and 143 stopped by Ctr
 
 
 class Request(NamedTuple):
-    """What the user asked for. resume: the run to continue, None for a new one."""
+    """A resolved recipe and what to do with it."""
 
     config: Config
-    resolved: loader.Entries
-    recipe: str
-    resume: str | None
-    changed: list[str]
+    resolved: loader.Entries  # value and origin of every key
+    recipe: str  # name of the recipe
+    resume: str | None  # folder of the run to continue, None for a new run
+    changed: list[str]  # what differs from the recipe that the run to continue began with
+    max_steps: int | None = None  # stop after this many updates
+    eval_only: bool = False
 
 
 def add_recipe_arguments(
@@ -147,7 +149,7 @@ def read(arguments: argparse.Namespace) -> Request:
         weights=arguments.weights,
         resume=arguments.resume,
         global_batch=arguments.global_batch,
-    )
+    )._replace(max_steps=arguments.max_steps, eval_only=arguments.eval_only)
 
 
 def request(

@@ -1,70 +1,97 @@
 """The folder of a run: which one, whether it is continued, and what may have changed since."""
 
 import os
+from collections.abc import Iterator
 
 from data.errors import UserError
 from zoo.config import loader
 from zoo.run.checkpoint import write_synced
 
 RECIPE = "config.yaml"
-FIXED = ("model.", "data.name", "data.segments", "data.size", "seed")  # a run with another one is another run
+FIXED_KEYS = ("model.", "data.name", "data.segments", "data.size", "seed")  # prefixes of keys that a resume must keep
 
 
-def new(wanted: str | None, recipe: str) -> str:
-    """An unused folder: the wanted one, or runs/<recipe>, runs/<recipe>-2 ... Raises UserError if it holds a run."""
-    if wanted:
-        if is_run(wanted):
+def new(requested: str | None, recipe: str) -> str:
+    """Return an unused folder: the requested one, or runs/<recipe>, runs/<recipe>-2 ...
+
+    Raises:
+        UserError: the requested folder holds a run.
+    """
+    if requested:
+        if is_run(requested):
             raise UserError(
-                f"out: {wanted} holds a run already; continue it with --resume {wanted}, "
+                f"out: {requested} holds a run already; continue it with --resume {requested}, "
                 "or choose another folder with --out DIR"
             )
-        return wanted
+        return requested
     return next(path for path in _numbered(recipe) if not os.path.exists(path))
 
 
-def existing(wanted: str | None, recipe: str) -> str:
-    """The run to resume: the wanted one, or the newest of runs/<recipe>*. Raises UserError if there is none."""
-    if wanted:
-        if not os.path.isdir(wanted):
-            raise UserError(f"--resume: there is no folder {wanted}")
-        return wanted
-    found: list[str] = []
+def existing(requested: str | None, recipe: str) -> str:
+    """Return the folder of the run to resume: the requested one, or the newest of runs/<recipe>*.
+
+    Raises:
+        UserError: there is none.
+    """
+    if requested:
+        if not os.path.isdir(requested):
+            raise UserError(f"--resume: there is no folder {requested}")
+        return requested
+    newest = None
     for path in _numbered(recipe):
         if not os.path.exists(path):
             break
-        found.append(path)
-    if not found:
+        newest = path
+    if newest is None:
         raise UserError(f"--resume: there is no run runs/{recipe} to continue; name its folder: --resume DIR")
-    return found[-1]
+    return newest
 
 
 def is_run(folder: str) -> bool:
+    """Return whether a folder exists and is not empty."""
     return os.path.isdir(folder) and bool(os.listdir(folder))
 
 
-def check_same(old: loader.Entries, new_entries: loader.Entries) -> list[str]:
-    """What differs between a run's recipe and the one to resume it with. Raises UserError for what must not."""
-    changed = loader.differences(old, new_entries)
-    broken = [line for line in changed if line.startswith(FIXED)]
-    if broken:
-        raise UserError("--resume: this is not the same run any more:\n  " + "\n  ".join(broken))
+def check_same(recorded: loader.Entries, current: loader.Entries) -> list[str]:
+    """Compare the recipe of a run with the one to resume it with.
+
+    Returns:
+        A line for every key whose value differs.
+
+    Raises:
+        UserError: a key differs that must not.
+    """
+    changed = loader.differences(recorded, current)
+    forbidden = [line for line in changed if line.startswith(FIXED_KEYS)]
+    if forbidden:
+        raise UserError("--resume: this is not the same run any more:\n  " + "\n  ".join(forbidden))
     return [line for line in changed if not line.startswith("out:")]
 
 
-def open_folder(resume: str | None, wanted: str | None, recipe: str, text: str) -> str:
-    """Make the folder of a run, or take that of the one to resume, and keep the resolved recipe in it."""
-    folder = resume or new(wanted, recipe)
+def open_folder(resume: str | None, requested: str | None, recipe: str, text: str) -> str:
+    """Create the folder of a new run, or take that of the run to resume, and write the resolved recipe to it.
+
+    Args:
+        resume: folder of the run to continue, None for a new run.
+        requested: folder of a new run, None for runs/<recipe>.
+        recipe: name of the recipe.
+        text: the resolved recipe as YAML.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    folder = resume or new(requested, recipe)
     try:
         os.makedirs(folder, exist_ok=True)
-        aside = os.path.join(folder, RECIPE + ".writing")
-        write_synced(aside, text.encode())
-        os.replace(aside, os.path.join(folder, RECIPE))
+        temporary = os.path.join(folder, RECIPE + ".writing")
+        write_synced(temporary, text.encode())
+        os.replace(temporary, os.path.join(folder, RECIPE))
     except OSError as error:
         raise UserError(f"out: cannot write to {folder}: {error.strerror}") from None
     return folder
 
 
-def _numbered(recipe: str):
+def _numbered(recipe: str) -> Iterator[str]:
     yield os.path.join("runs", recipe)
     number = 2
     while True:

@@ -1,40 +1,61 @@
-"""A metric over a whole split: every sample counted once, whatever the batch and the number of ranks."""
+"""A metric over a whole split: every sample counted once, whatever the batch size and the number of ranks."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from data.batch import Batch
 from data.errors import UserError
-from data.stream import Bad, Dataset, Loaded
+from data.stream import Dataset, LoadedBatch, UnreadableSample
 from zoo.distributed.control_group import Group
 from zoo.trainer.protocol import Trainer
 
 
 def evaluate(
-    trainer: Trainer, stream: Iterator[Loaded], dataset: Dataset, metric, group: Group, report: Callable[[Bad], None]
-) -> dict[str, float]:
-    """Run the net over this rank's stream; the result of the metric over all ranks, and `bad`, the unreadable samples.
+    trainer: Trainer,
+    stream: Iterator[LoadedBatch],
+    dataset: Dataset,
+    metric: Any,
+    group: Group,
+    report: Callable[[UnreadableSample], None],
+) -> dict[str, Any]:
+    """Run the model over this rank's share of a split; called by all ranks.
 
-    Raises UserError at the first unreadable sample, unless data.eval_bad is `wrong`.
+    Args:
+        trainer: predicts.
+        stream: evaluation batches of this rank.
+        dataset: the split.
+        metric: the task's metric; its state is summed over ranks.
+        group: all ranks.
+        report: called for every unreadable sample of all ranks.
+
+    Returns:
+        The metrics over all ranks, and `bad`, the number of unreadable samples.
+
+    Raises:
+        UserError: a sample is unreadable and data.eval_bad is not `wrong`.
     """
-    bad: list[Bad] = []
-    for batch, failures in stream:
+    local: list[UnreadableSample] = []
+    for batch, unreadable in stream:
         group.set_status("evaluating")
-        for failure in failures:
-            if dataset.settings.eval_bad == "error":
-                raise UserError(
-                    f"evaluation: {failure.name}: {failure.reason}; mend or remove it, or count it as "
-                    "wrong with -o data.eval_bad=wrong"
-                )
-        bad += failures
+        if unreadable and dataset.settings.eval_bad == "error":
+            sample = unreadable[0]
+            raise UserError(
+                f"evaluation: {sample.name}: {sample.reason}; repair or remove it, or count it as wrong with "
+                "-o data.eval_bad=wrong"
+            )
+        local += unreadable
         device_batch = trainer.to_device(_inputs(batch, dataset))
-        metric.update(trainer.predict(device_batch, batch["label"].shape[1:] or None), batch)
-    everywhere = [Bad(**each) for found in group.all_gather([vars(failure) for failure in bad]) for each in found]
-    for failure in everywhere:
-        report(failure)
+        label_shape = batch["label"].shape[1:]
+        size = (label_shape[0], label_shape[1]) if label_shape else None  # of a label per pixel
+        metric.update(trainer.predict(device_batch, size), batch)
+    gathered = group.all_gather([vars(sample) for sample in local])
+    everywhere = [UnreadableSample(**values) for of_rank in gathered for values in of_rank]
+    for sample in everywhere:
+        report(sample)
     return {**metric.result(group.sum(metric.state)), "bad": len(everywhere)}
 
 
 def _inputs(batch: Batch, dataset: Dataset) -> Batch:
-    """The pictures alone; views of a sample become rows: (B, V, ...) -> (B * V, ...)."""
-    arrays = {field.name: batch[field.name] for field in dataset.fields if field.mean}
-    return {name: array.reshape(-1, *array.shape[2:]) if dataset.views > 1 else array for name, array in arrays.items()}
+    """Return the images alone; views of a sample become rows: (B, V, ...) -> (B * V, ...)."""
+    images = {field.name: batch[field.name] for field in dataset.fields if field.mean}
+    return {name: array.reshape(-1, *array.shape[2:]) if dataset.views > 1 else array for name, array in images.items()}

@@ -1,4 +1,4 @@
-"""A recipe made real: data, schedule and trainer, assembled once for train.py and the tools alike."""
+"""Assembly of a recipe: data, schedule and trainer, for train.py and the tools alike."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -10,112 +10,130 @@ from data.batch import DropoutMask, Field
 from data.errors import UserError
 from zoo import tasks
 from zoo.config.schema import Config
-from zoo.distributed import consistency, control_group, environment, launchers
-from zoo.models import load_model_class, load_spec, resolve_arch
+from zoo.distributed import addresses, consistency, environment, launchers, rendezvous
+from zoo.distributed.control_group import Group
+from zoo.models import Spec, load_model_class, load_spec, resolve_arch
 from zoo.run import schedule
 from zoo.run.cli import Request
 from zoo.trainer import load_backend
 from zoo.trainer.protocol import Mode, Plan, Trainer, World
-from zoo.weights.match import match
+from zoo.weights.match import match_state_dict
 
 
 class Job(NamedTuple):
-    """What a run works with; arch and plan are complete, and nothing of it changes any more."""
+    """Everything a run works with; complete, and never changed afterwards."""
 
     framework: str
-    spec: ModuleType
+    spec: Spec
     task: ModuleType
     train_set: Any
     val_set: Any
-    checksum: str
+    checksum: str  # of the data set
     loaded_at: float  # Unix seconds
     arch: Any
     dropout_masks: tuple[DropoutMask, ...]
     batch_plan: schedule.BatchPlan
     clock: schedule.Clock
-    lr: Callable[[int], float]
+    lr: Callable[[int], float]  # of a step, counted from 0
     plan: Plan
-    group: control_group.Group
+    group: Group
     world: World
     trainer: Trainer
 
     @property
     def class_names(self) -> list[str]:
-        """What a checkpoint tells of the classes; nothing where they are only numbers."""
+        """Class names for checkpoints; empty where the classes are only numbers."""
         return [] if isinstance(self.val_set.classes, range) else list(self.val_set.classes)
 
 
-def join(request: Request, variables: Mapping[str, str]) -> control_group.Group:
-    """Meet the other processes of the run, all with the same recipe and code. Raises UserError."""
-    launched, cfg = launchers.detect(variables), request.config
-    if launched.size > 1 and ":" in cfg.device:
+def join(request: Request, variables: Mapping[str, str]) -> Group:
+    """Connect the processes of the run and check that all have the same recipe and code.
+
+    Args:
+        request: the recipe.
+        variables: the environment, which tells the launcher.
+
+    Raises:
+        UserError: a process is missing, or the processes contradict each other.
+    """
+    launch, cfg = launchers.detect(variables), request.config
+    if launch.size > 1 and ":" in cfg.device:
         raise UserError(
-            f"device: {cfg.device} is one for all {launched.size} processes; leave the number out, "
-            "each takes the one of its local rank"
+            f"device: {cfg.device} is a single device for {launch.size} processes; leave the number out, "
+            "each process takes the device of its local rank"
         )
-    joined = control_group.connect(launched, cfg.train.straggler_timeout)
-    consistency.assert_same_recipe(joined, request.resolved)
-    environment.prepare(joined)
-    consistency.assert_same(
-        joined, "the code (a digest of train.py, zoo and data)", consistency.code_version() if joined.size > 1 else ""
-    )
-    return joined
+    group = rendezvous.connect(launch, cfg.train.straggler_timeout)
+    consistency.assert_same_recipe(group, request.resolved)
+    environment.prepare(group)
+    version = consistency.code_version() if group.size > 1 else ""
+    consistency.assert_same(group, "the code (a digest of train.py, zoo and data)", version)
+    return group
 
 
-def assemble(request: Request, joined: control_group.Group) -> Job:
-    """Load the data, then the framework, then build the trainer. Raises UserError, the cheap reasons first."""
-    cfg = request.config
-    batch_plan = schedule.batch_plan(cfg.train, joined.size)
+def assemble(request: Request, group: Group) -> Job:
+    """Load the data, then the framework, then build the trainer.
+
+    Raises:
+        UserError: the recipe contradicts the data, the model or the number of processes; cheap checks come first.
+    """
+    cfg, train = request.config, request.config.train
+    batch_plan = schedule.batch_plan(train, group.size)
     model, dataset = request.resolved["model.name"].value, data.find(request.resolved["data.name"].value)
     spec = load_spec(model)
-    task = tasks.find(spec.TASK)
     train_set, val_set = dataset.load(cfg.data)
     checksum, loaded_at = dataset.checksum(train_set, val_set), time.time()
-    consistency.assert_same(joined, "the data set (its checksum)", checksum)
+    consistency.assert_same(group, "the data set (its checksum)", checksum)
     arch = resolve_arch(spec, cfg.model, train_set.fields, len(train_set.classes))
-    seen, least = batch_plan.batch * (joined.size if cfg.train.sync_bn else 1), spec.min_batch_size(arch)
-    if seen < least:
-        raise UserError(
-            f"train.batch: a normalisation of {model} sees one value per sample and channel, and needs "
-            f"{least} samples at least, not {seen}; make train.batch larger"
-            + ("" if cfg.train.sync_bn else " or share statistics over processes with train.sync_bn=true")
-        )
-
-    few = [name for name in spec.SHARDED_PARAMETERS if spec.shapes(arch)[name][0] < joined.size]
-    if few:
-        raise UserError(
-            f"{few[0]} has {spec.shapes(arch)[few[0]][0]} rows, fewer than there are processes "
-            f"({joined.size}); start fewer"
-        )
-
-    backend = load_backend(cfg.framework)
-    load_model_class(model, cfg.framework)  # a model that this framework lacks is reported before the processes join
-    address = joined.launch.address
-    port = joined.all_gather(control_group.free_port(address) if joined.size > 1 and joined.rank == 0 else 0)[0]
-    with joined.limit(control_group.DEADLINE, f"joining the processes of {cfg.framework} and a first all-reduce"):
-        world = backend.start(joined.launch, cfg.device, port)
-    clock = schedule.clock(cfg.train, len(train_set), world.size)
-    train = cfg.train
+    _check_batch_norm(cfg, spec, arch, model, batch_plan.batch, group.size)
+    _check_sharding(spec, arch, group.size)
+    world = _start_backend(cfg, model, group)
+    clock = schedule.clock(train, len(train_set), world.size)
     mode = Mode(train.precision, train.amp_level, train.channels_last, train.compile)
     plan, trainer = build_trainer(cfg, model, arch, train_set.fields, world, mode, batch_plan.accumulate)
     return Job(
-        cfg.framework,
-        spec,
-        task,
-        train_set,
-        val_set,
-        checksum,
-        loaded_at,
-        arch,
-        spec.dropout_masks(arch),
-        batch_plan,
-        clock,
-        schedule.rate(cfg.optim, cfg.train, clock),
-        plan,
-        joined,
-        world,
-        trainer,
+        framework=cfg.framework,
+        spec=spec,
+        task=tasks.load_task(spec.TASK),
+        train_set=train_set,
+        val_set=val_set,
+        checksum=checksum,
+        loaded_at=loaded_at,
+        arch=arch,
+        dropout_masks=spec.dropout_masks(arch),
+        batch_plan=batch_plan,
+        clock=clock,
+        lr=schedule.lr_schedule(cfg.optim, train, clock),
+        plan=plan,
+        group=group,
+        world=world,
+        trainer=trainer,
     )
+
+
+def _check_batch_norm(cfg: Config, spec: Spec, arch: Any, model: str, batch: int, world_size: int) -> None:
+    samples, required = batch * (world_size if cfg.train.sync_bn else 1), spec.min_batch_size(arch)
+    if samples < required:
+        raise UserError(
+            f"train.batch: a batch normalisation of {model} sees one value per sample and channel, and needs "
+            f"{required} samples at least, not {samples}; make train.batch larger"
+            + ("" if cfg.train.sync_bn else " or share statistics over processes with train.sync_bn=true")
+        )
+
+
+def _check_sharding(spec: Spec, arch: Any, world_size: int) -> None:
+    for name in spec.SHARDED_PARAMETERS:
+        rows = spec.shapes(arch)[name][0]
+        if rows < world_size:
+            raise UserError(f"{name} has {rows} rows, fewer than there are processes ({world_size}); start fewer")
+
+
+def _start_backend(cfg: Config, model: str, group: Group) -> World:
+    backend = load_backend(cfg.framework)
+    load_model_class(model, cfg.framework)  # a model that this framework lacks is reported before the processes join
+    address = group.launch.address
+    port = group.all_gather(addresses.free_port(address) if group.size > 1 and group.rank == 0 else 0)[0]
+    with group.time_limit(rendezvous.TIMEOUT, f"joining the processes of {cfg.framework} and a first all-reduce"):
+        return backend.start(group.launch, cfg.device, port)
 
 
 def build_trainer(
@@ -136,7 +154,7 @@ def build_trainer(
         UserError: the mode is impossible here, or the model's file does not hold the tensors of its spec.
     """
     spec = load_spec(model)
-    task, dropout_masks = tasks.find(spec.TASK), spec.dropout_masks(arch)
+    task, dropout_masks = tasks.load_task(spec.TASK), spec.dropout_masks(arch)
 
     def param_group(name: str) -> tuple[float, float]:
         lr_scale, decay_scale = spec.lr_and_decay_scale(arch, name)
@@ -159,7 +177,7 @@ def build_trainer(
     )
     Model = load_model_class(model, cfg.framework)
     trainer = load_backend(cfg.framework).Trainer(Model, arch, task.objective(cfg.task), plan, world)
-    report = match({param.name: param for param in trainer.params}, spec.shapes(arch))
+    report = match_state_dict({param.name: param for param in trainer.params}, spec.shapes(arch))
     if not report.complete:
         raise UserError(
             f"zoo/models/{model}/{cfg.framework}.py does not define the tensors that zoo/models/{model}/spec.py "

@@ -1,73 +1,67 @@
-"""The tensors a run starts from: drawn, published ImageNet weights, or a checkpoint of the zoo."""
+"""The tensors a run starts from: initial values, ImageNet weights, a weights file, or a checkpoint of the run."""
 
 import json
 import os
-from collections.abc import Callable, Sequence
-from types import ModuleType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from data.errors import UserError
 from zoo.config.schema import Config
-from zoo.models import initializers
+from zoo.models import Spec, initializers
 from zoo.run.checkpoint import latest, load_checkpoint
 from zoo.run.job import Job
 from zoo.trainer.protocol import Param
 from zoo.weights import files, imagenet
-from zoo.weights.match import match
+from zoo.weights.match import match_state_dict
+
+Print = Callable[[str], None]
 
 
-def restore(cfg: Config, job: Job, resume: str | None, say: Callable[[str], None]) -> tuple[int, str]:
-    """Fill the trainer: from the last checkpoint of the run to resume, else with its initial weights.
+def restore(cfg: Config, job: Job, resume: str | None, print_line: Print) -> tuple[int, str]:
+    """Load the tensors of the last checkpoint of the run to resume, or else the initial ones; called by all ranks.
 
-    The updates done so far, and in words where the weights once came from. One process per machine goes first: it may
-    have to fetch a file. Raises UserError with a report if a file does not hold exactly what the net needs.
+    One process per machine goes first, because it may have to download a file.
+
+    Args:
+        cfg: the recipe.
+        job: its trainer receives the tensors.
+        resume: folder of the run to continue, None for a new run.
+        print_line: receives lines for the console.
+
+    Returns:
+        The updates done so far, and the origin of the weights, in words.
+
+    Raises:
+        UserError: a file does not hold exactly the tensors of the model; the message lists the differences.
     """
     goes_first = job.group.launch.local_rank == 0
-    found = _restore(cfg, job, resume, say) if goes_first else None
+    restored = _restore(cfg, job, resume, print_line) if goes_first else None
     job.group.all_gather(None)
-    return found or _restore(cfg, job, resume, say)
-
-
-def _restore(cfg: Config, job: Job, resume: str | None, say: Callable[[str], None]) -> tuple[int, str]:
-    path = latest(resume) if resume else None
-    if path is None:
-        tensors, origin = initial(cfg, job.spec, job.arch, job.trainer.params, job.val_set.classes, say)
-        job.trainer.load_state_dict(tensors)
-        return 0, origin
-    split = {param.name: param for param in job.trainer.params if param.rows}
-    held = job.trainer.state_dict()
-    owners = {name: split.get(name.rpartition("/")[2]) for name in held}
-    tensors, record = load_checkpoint(path, {name: _rows(param) for name, param in owners.items() if param})
-    report = match(tensors, {name: array.shape for name, array in held.items()})
-    if not report.complete:
-        raise UserError(f"{path} does not fit this net:\n{report}")
-    if record["global_batch"] != job.clock.global_batch:
-        raise UserError(
-            f"--resume: {path} was written with a global batch of {record['global_batch']}, now it "
-            f"is {job.clock.global_batch}: the samples would not go on where they stopped; set "
-            "train.batch and train.accumulate so that batch x accumulate x processes is the same, or say "
-            "--global-batch keep"
-        )
-    _compare_classes(record["classes"], job.val_set.classes, path, say)
-    job.trainer.load_state_dict(tensors)
-    return record["step"], record["weights"]
+    return restored or _restore(cfg, job, resume, print_line)
 
 
 def initial(
-    cfg: Config,
-    spec: ModuleType,
-    arch: Any,
-    params: Sequence[Param],
-    classes: Sequence[str],
-    say: Callable[[str], None],
+    cfg: Config, spec: Spec, arch: Any, params: Sequence[Param], classes: Sequence[str], print_line: Print
 ) -> tuple[dict[str, np.ndarray], str]:
-    """Every parameter and running statistic by canonical name, and where they come from, in words.
+    """Return the tensors that a new run starts from.
 
-    Raises UserError with a report if a file does not hold exactly what the net needs.
+    Args:
+        cfg: `weights`, `fresh_head`, `seed` and the model's `pretrained` select them.
+        spec: of the model.
+        arch: its complete architecture.
+        params: the trainer's parameters and running statistics; of a sharded one, only its rows are returned.
+        classes: names of the data's classes.
+        print_line: receives lines for the console.
+
+    Returns:
+        Every parameter and running statistic by canonical name, and the origin of the weights, in words.
+
+    Raises:
+        UserError: a file does not hold exactly the tensors of the model; the message lists the differences.
     """
-    drawn = {
+    initialized = {
         param.name: initializers.initialize(
             spec.initializer(arch, param.name, param.shape), cfg.seed, param.name, param.shape, param.rows
         )
@@ -75,61 +69,87 @@ def initial(
     }
     if cfg.weights:
         path = model_file(cfg.weights)
-        tensors, metadata = files.read(path, {param.name: _rows(param) for param in params if param.rows})
-        _compare_arch(json.loads(metadata.get("arch", "{}")), cfg.model, path)
+        sharded = {param.name: (param.shape[0], *param.rows) for param in params if param.rows}
+        tensors, metadata = files.read(path, sharded)
+        _check_arch(json.loads(metadata.get("arch", "{}")), cfg.model, path)
         if "classes" in metadata and not cfg.fresh_head:
-            _compare_classes(json.loads(metadata["classes"]), classes, path, say)
-        merged = _merge(drawn, tensors, lambda name: cfg.fresh_head and spec.is_head(name), path, say)
+            _warn_of_other_classes(json.loads(metadata["classes"]), classes, path, print_line)
+        merged = _merge(initialized, tensors, lambda name: cfg.fresh_head and spec.is_head(name), path, print_line)
         return merged, f"{path}, sha256 {files.sha256(path)}"
     if getattr(cfg.model, "pretrained", None) == "imagenet":
-        path, origin = imagenet.find(cfg.model.depth, cfg.weights_dir, imagenet.kind(cfg.model))
-        tensors = imagenet.named(files.read(path)[0], drawn)
-        return _merge(drawn, tensors, spec.not_pretrained, path, say), f"{origin}, {path}"
-    return drawn, f"drawn from seed {cfg.seed}"
-
-
-def _rows(param: Param) -> files.Rows:
-    return (param.shape[0], *param.rows)
+        path, origin = imagenet.find_weights(cfg.model.depth, cfg.weights_dir, imagenet.variant_of(cfg.model))
+        tensors = imagenet.add_backbone_prefix(files.read(path)[0], initialized)
+        return _merge(initialized, tensors, spec.not_pretrained, path, print_line), f"{origin}, {path}"
+    return initialized, f"initialized from seed {cfg.seed}"
 
 
 def model_file(path: str) -> str:
-    """The weights of a checkpoint folder, or the file itself."""
+    """Return the weights file of a checkpoint folder, or the path itself if it is no folder."""
     return os.path.join(path, "model.safetensors") if os.path.isdir(path) else path
 
 
-def _compare_arch(stated: dict[str, Any], arch: Any, path: str) -> None:
-    """Refuse weights that were converted for another option, which no shape would tell (the direction of a shift)."""
-    for key, value in stated.items():
-        mine = getattr(arch, key, value)
-        mine = list(mine) if isinstance(mine, tuple) else mine  # as JSON has it
-        if key != "num_classes" and mine != value:
-            given = str(value).replace(" ", "")
-            raise UserError(f"{path} is for model.{key}={given}, the recipe says {mine}; give -o model.{key}={given}")
+def _restore(cfg: Config, job: Job, resume: str | None, print_line: Print) -> tuple[int, str]:
+    path = latest(resume) if resume else None
+    if path is None:
+        tensors, origin = initial(cfg, job.spec, job.arch, job.trainer.params, job.val_set.classes, print_line)
+        job.trainer.load_state_dict(tensors)
+        return 0, origin
+    sharded = {param.name: (param.shape[0], *param.rows) for param in job.trainer.params if param.rows}
+    shapes = {name: array.shape for name, array in job.trainer.state_dict().items()}
+    rows = {}
+    for name in shapes:
+        parameter = name.rpartition("/")[2]  # momentum/<parameter> has its rows
+        if parameter in sharded:
+            rows[name] = sharded[parameter]
+    tensors, record = load_checkpoint(path, rows)
+    report = match_state_dict(tensors, shapes)
+    if not report.complete:
+        raise UserError(f"{path} does not match this model:\n{report}")
+    if record["global_batch"] != job.clock.global_batch:
+        raise UserError(
+            f"--resume: {path} was written with a global batch of {record['global_batch']}, now it "
+            f"is {job.clock.global_batch}: the samples would not continue where they stopped; set "
+            "train.batch and train.accumulate so that batch x accumulate x processes is the same, or give "
+            "--global-batch keep"
+        )
+    _warn_of_other_classes(record["classes"], job.val_set.classes, path, print_line)
+    job.trainer.load_state_dict(tensors)
+    return record["step"], record["weights"]
 
 
-def _compare_classes(old: Sequence[str], new: Sequence[str], path: str, say: Callable[[str], None]) -> None:
-    """Warn when a label no longer means what it meant when the weights were trained."""
-    for label, (before, now) in enumerate(zip(old, new)):
+def _check_arch(recorded: Mapping[str, Any], arch: Any, path: str) -> None:
+    """Refuse weights that were converted for another option that changes no shape, such as a shift's direction."""
+    for key, value in recorded.items():
+        current = getattr(arch, key, value)
+        current = list(current) if isinstance(current, tuple) else current  # JSON has lists only
+        if key != "num_classes" and current != value:
+            option = f"model.{key}={str(value).replace(' ', '')}"
+            raise UserError(f"{path} is for {option}, the recipe has {current}; give -o {option}")
+
+
+def _warn_of_other_classes(recorded: Sequence[str], current: Sequence[str], path: str, print_line: Print) -> None:
+    """Warn when a label means another class than when the weights were trained."""
+    for label, (before, now) in enumerate(zip(recorded, current)):
         if before != now:
-            say(f"warning: class {label} is {now!r} in the data but was {before!r} when {path} was trained")
+            print_line(f"warning: class {label} is {now!r} in the data but was {before!r} when {path} was trained")
             return
 
 
 def _merge(
-    drawn: dict[str, np.ndarray],
-    tensors: dict[str, np.ndarray],
-    fresh: Callable[[str], bool],
+    initialized: dict[str, np.ndarray],
+    tensors: Mapping[str, np.ndarray],
+    is_fresh: Callable[[str], bool],
     path: str,
-    say: Callable[[str], None],
+    print_line: Print,
 ) -> dict[str, np.ndarray]:
-    """The file's tensors, strictly; names that are to be fresh stay as drawn."""
-    wanted = {name: array.shape for name, array in drawn.items() if not fresh(name)}
-    kept = {name: array for name, array in tensors.items() if not fresh(name)}
-    report = match(kept, wanted)
+    """Replace the initial tensors by those of a file, strictly, except for names that shall stay fresh."""
+    expected = {name: array.shape for name, array in initialized.items() if not is_fresh(name)}
+    loaded = {name: array for name, array in tensors.items() if not is_fresh(name)}
+    report = match_state_dict(loaded, expected)
     if not report.complete:
         raise UserError(
-            f"{path} does not fit this net:\n{report}\n  another number of classes? "
+            f"{path} does not match this model:\n{report}\n  another number of classes? "
             "-o fresh_head=true starts with a new classifier"
         )
-    say(f"weights: {len(wanted)} tensors from {path}, {len(drawn) - len(wanted)} drawn anew")
-    return {**drawn, **kept}
+    print_line(f"weights: {len(expected)} tensors from {path}, {len(initialized) - len(expected)} newly initialized")
+    return {**initialized, **loaded}

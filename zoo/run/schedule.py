@@ -1,4 +1,4 @@
-"""When things are due and how fast to learn: pure functions of the step."""
+"""When things are due and the learning rate: pure functions of the step."""
 
 import math
 from collections.abc import Callable
@@ -7,32 +7,37 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from data.errors import UserError
-from zoo.config.schema import Optim, Span, Train
+from zoo.config.schema import Duration, Optim, Train
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Steps against epochs. An epoch is `samples` samples of the endless shuffled sequence, whole steps or not."""
+    """Conversion between steps and epochs.
 
-    samples: int
-    global_batch: int
+    An epoch is `samples` samples of the endless shuffled sequence; it need not end with a step.
+    """
+
+    samples: int  # of the training split
+    global_batch: int  # samples per step, over all ranks
     steps: int  # of the whole run
 
     def epochs(self, done: int) -> Fraction:
-        """Epochs seen after `done` updates."""
+        """Return the epochs seen after `done` steps."""
         return Fraction(done * self.global_batch, self.samples)
 
-    def count(self, every: Span, done: int) -> int:
-        """How many whole spans lie within the first `done` updates."""
+    def count(self, every: Duration, done: int) -> int:
+        """Return how many whole intervals lie within the first `done` steps."""
         return math.floor((self.epochs(done) if every.unit == "epochs" else done) / every.value)
 
-    def due(self, every: Span, done: int) -> bool:
-        """Whether a span ended with update number `done` (from 1), or the run did."""
+    def due(self, every: Duration, done: int) -> bool:
+        """Return whether an interval, or the whole run, ended with step number `done`, counted from 1."""
         return done == self.steps or self.count(every, done) > self.count(every, done - 1)
 
-    def epochs_done(self, every: Span, done: int) -> Fraction:
-        """Epochs to report: whole spans where `every` counts epochs, so that a batch that reaches into the next epoch
-        does not blur the number."""
+    def epochs_done(self, every: Duration, done: int) -> Fraction:
+        """Return the epochs to report: whole intervals where `every` counts epochs.
+
+        A batch that reaches into the next epoch so does not make 1.0016 of epoch 1.
+        """
         whole = self.count(every, done) * every.value
         if every.unit == "epochs" and (self.epochs(done) - whole) * self.samples < self.global_batch:
             return whole
@@ -40,84 +45,99 @@ class Clock:
 
 
 class BatchPlan(NamedTuple):
-    """What an update's samples are divided into."""
+    """Division of a global batch."""
 
     ranks: int
-    accumulate: int  # parts, one after the other
-    batch: int  # samples per rank and part
+    accumulate: int  # micro-batches per rank, one after the other
+    batch: int  # samples per micro-batch
 
     @property
     def total(self) -> int:
+        """Samples per update over all ranks."""
         return self.ranks * self.accumulate * self.batch
 
 
-def batch_plan(train: Train, size: int) -> BatchPlan:
-    """How `size` ranks share an update. With a global batch: parts as large as train.batch allows.
+def batch_plan(train: Train, world_size: int) -> BatchPlan:
+    """Divide the global batch over ranks; where train.global_batch is given, into micro-batches as large as allowed.
 
-    Raises UserError for a global batch that cannot be divided so.
+    Raises:
+        UserError: train.global_batch cannot be divided by the number of ranks.
     """
     if train.global_batch is None:
-        return BatchPlan(size, train.accumulate, train.batch)
-    each, rest = divmod(train.global_batch, size)
-    if rest or not each:
-        near = {size * max(each, 1), size * (each + 1)}
+        return BatchPlan(world_size, train.accumulate, train.batch)
+    per_rank, remainder = divmod(train.global_batch, world_size)
+    if remainder or not per_rank:
+        possible = {world_size * max(per_rank, 1), world_size * (per_rank + 1)}
         raise UserError(
-            f"train.global_batch: {train.global_batch} samples cannot be shared evenly by {size} "
-            f"processes: {' or '.join(map(str, sorted(near)))} could"
+            f"train.global_batch: {train.global_batch} samples cannot be shared evenly by {world_size} "
+            f"processes: {' or '.join(map(str, sorted(possible)))} could"
         )
-    batch = next(size for size in range(min(train.batch, each), 0, -1) if each % size == 0)
-    return BatchPlan(size, each // batch, batch)
+    batch = next(size for size in range(min(train.batch, per_rank), 0, -1) if per_rank % size == 0)
+    return BatchPlan(world_size, per_rank // batch, batch)
 
 
-def clock(train: Train, samples: int, size: int) -> Clock:
-    """The clock of a run on `size` ranks."""
-    global_batch = batch_plan(train, size).total
-    steps = train.steps or math.ceil(Fraction(train.epochs * samples, global_batch))
+def clock(train: Train, samples: int, world_size: int) -> Clock:
+    """Return the clock of a run.
+
+    Args:
+        train: the length of the run and its batch.
+        samples: of the training split.
+        world_size: number of ranks.
+    """
+    global_batch = batch_plan(train, world_size).total
+    if train.steps is not None:
+        steps = train.steps
+    else:
+        assert train.epochs is not None  # Train checks that one of the two is given
+        steps = math.ceil(Fraction(train.epochs * samples, global_batch))
     return Clock(samples, global_batch, steps)
 
 
-def peak(optim: Optim, global_batch: int) -> float:
-    """The learning rate by which a schedule goes: linear in the global batch."""
+def base_lr(optim: Optim, global_batch: int) -> float:
+    """Return the learning rate that a schedule scales: linear in the global batch."""
     return optim.lr * global_batch / optim.base_batch
 
 
-def describe(batch_plan: BatchPlan, optim: Optim) -> str:
-    """Batch and learning rate in one line."""
-    warm = f" after {optim.warmup} of warm-up" if optim.warmup.value else ""
+def describe(plan: BatchPlan, optim: Optim) -> str:
+    """Return batch and learning rate as a line."""
+    warmup = f" after {optim.warmup} of warm-up" if optim.warmup.value else ""
     return (
-        f"{batch_plan.ranks} rank(s) x {batch_plan.accumulate} part(s) x {batch_plan.batch} samples = global batch "
-        f"{batch_plan.total}, learning rate {peak(optim, batch_plan.total):.6g}{warm}"
+        f"{plan.ranks} rank(s) x {plan.accumulate} micro-batch(es) x {plan.batch} samples = global batch "
+        f"{plan.total}, learning rate {base_lr(optim, plan.total):.6g}{warmup}"
     )
 
 
-def rate(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
-    """Learning rate by step (from 0): scaled with the global batch, warmed up linearly, then by schedule.
+def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
+    """Return the learning rate as a function of the step, counted from 0.
 
-    Milestones count from the start of the run, cosine and poly from the end of the warm-up. Raises UserError for a
-    warm-up as long as the run.
+    It is scaled with the global batch, warmed up linearly, then follows the schedule. Milestones count from the start
+    of the run; cosine and poly from the end of the warm-up.
+
+    Raises:
+        UserError: the warm-up is as long as the run.
     """
-    top = peak(optim, clock.global_batch)
-    warmup = math.ceil(
-        optim.warmup.value * (Fraction(clock.samples, clock.global_batch) if optim.warmup.unit == "epochs" else 1)
-    )
+    peak = base_lr(optim, clock.global_batch)
+    steps_per_unit = Fraction(clock.samples, clock.global_batch) if optim.warmup.unit == "epochs" else 1
+    warmup = math.ceil(optim.warmup.value * steps_per_unit)
     if warmup >= clock.steps:
         raise UserError(f"optim.warmup: {optim.warmup} are {warmup} steps, but the run has only {clock.steps}")
 
     def factor(step: int) -> float:
         if optim.schedule == "step":
-            passed = clock.epochs(step) if train.epochs else step
-            return optim.gamma ** sum(passed >= milestone for milestone in optim.milestones)
-        done, low = (step - warmup) / (clock.steps - warmup), optim.min_lr / optim.lr if optim.min_lr else 0.0
+            position = clock.epochs(step) if train.epochs else step
+            return optim.gamma ** sum(position >= milestone for milestone in optim.milestones)
+        progress = (step - warmup) / (clock.steps - warmup)
+        final = optim.min_lr / optim.lr if optim.min_lr else 0.0
         if optim.schedule == "cosine":
-            return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * done))
+            return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
         if optim.schedule == "poly":
-            return low + (1 - low) * (1 - done) ** optim.power
+            return final + (1 - final) * (1 - progress) ** optim.power
         return 1.0
 
     def lr(step: int) -> float:
         if step < warmup:
-            start = optim.warmup_start * top
-            return start + (top * factor(warmup) - start) * step / warmup
-        return top * factor(step)
+            start = optim.warmup_start * peak
+            return start + (peak * factor(warmup) - start) * step / warmup
+        return peak * factor(step)
 
     return lr

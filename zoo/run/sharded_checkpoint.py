@@ -1,4 +1,4 @@
-"""Checkpoints of parameters that are split over ranks: rank 0 writes, the others send their rows meanwhile."""
+"""Checkpoints of parameters that are split over ranks: rank 0 writes, the other ranks send their rows."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -12,50 +12,62 @@ from zoo.trainer import sharding
 from zoo.trainer.protocol import Param, Trainer
 from zoo.weights import files
 
-MESSAGE = 1 << 23  # bytes that travel at once when a checkpoint is written; rank 0 holds three times as many for it
+MESSAGE_BYTES = 1 << 23  # rank 0 holds three messages at once while it writes
 
 
 def save_checkpoint(
-    group: Group, trainer: Trainer, run: str | None, step: int, record: Mapping[str, Any], best: bool, keep: int
+    group: Group, trainer: Trainer, run: str | None, step: int, record: Mapping[str, Any], keep: int
 ) -> str | None:
-    """Rank 0 writes the checkpoint of a step, all ranks give their rows; its path on rank 0. Called by all."""
-    split = {param.name: param for param in trainer.params if param.rows}
-    if group.rank and not split:
+    """Save the checkpoint of a step; called by all ranks.
+
+    Args:
+        run: the run's folder on rank 0, None on the other ranks.
+        step, record, keep: as checkpoint.save_checkpoint takes them.
+
+    Returns:
+        The folder of the checkpoint on rank 0, None on the other ranks.
+    """
+    sharded = {param.name: param for param in trainer.params if param.rows}
+    if group.rank and not sharded:
         return None
-    tensors = trainer.state_dict()
-    if split and group.size > 1:
-        there = group.all_gather(group.rank == 0 and os.path.isdir(checkpoint.path_of(run, step)))[0]
-        if group.rank and not there:
-            _hand_over(tensors, split, group)
+    state = trainer.state_dict()
+    tensors: Mapping[str, np.ndarray | files.StreamedTensor] = state
+    if sharded and group.size > 1:
+        exists = group.all_gather(run is not None and os.path.isdir(checkpoint.path_of(run, step)))[0]
         if group.rank:
+            if not exists:
+                _send_rows(state, sharded, group)
             return None
-        tensors = {name: _whole(array, split.get(name.rpartition("/")[2]), group) for name, array in tensors.items()}
-    return checkpoint.save_checkpoint(run, step, tensors, record, best, keep)
+        tensors = {name: _gathered(array, sharded.get(name.rpartition("/")[2]), group) for name, array in state.items()}
+    assert run is not None
+    return checkpoint.save_checkpoint(run, step, tensors, record, keep)
 
 
-def _whole(mine: np.ndarray, param: Param | None, group: Group) -> np.ndarray | files.Blocks:
-    """On rank 0: a tensor of which the others hand over their rows while it is written."""
+def _gathered(local_rows: np.ndarray, param: Param | None, group: Group) -> np.ndarray | files.StreamedTensor:
+    """On rank 0: the tensor, whose rows of other ranks are received while it is written."""
     if param is None:
-        return mine
+        return local_rows
+    shape = param.shape
 
     def blocks() -> Iterator[np.ndarray]:
-        yield mine
+        yield local_rows
         for rank in range(1, group.size):
-            first, last = sharding.rows(param.shape[0], rank, group.size)
-            for _ in range(0, last - first, _step(mine)):
-                yield np.frombuffer(group.receive_from(rank), mine.dtype)
+            first, last = sharding.rows(shape[0], rank, group.size)
+            for _ in range(0, last - first, _rows_per_message(local_rows)):
+                yield np.frombuffer(group.receive_from(rank), local_rows.dtype)
 
-    return files.Blocks(param.shape, mine.dtype, blocks())
-
-
-def _hand_over(tensors: Mapping[str, np.ndarray], split: Mapping[str, Param], group: Group) -> None:
-    """On the other ranks: give the rows held here, in the order in which a checkpoint's files hold them."""
-    for name in [name for names in checkpoint.in_files(tensors) for name in names if name.rpartition("/")[2] in split]:
-        step = _step(tensors[name])
-        for start in range(0, len(tensors[name]), step):
-            group.send_to_root(tensors[name][start : start + step].tobytes())
+    return files.StreamedTensor(shape, local_rows.dtype, blocks())
 
 
-def _step(like: np.ndarray) -> int:
-    """Rows per message."""
-    return max(1, MESSAGE // like[0].nbytes)
+def _send_rows(tensors: Mapping[str, np.ndarray], sharded: Mapping[str, Param], group: Group) -> None:
+    """On the other ranks: send the local rows in the order in which the files hold the tensors."""
+    for names in checkpoint.names_by_file(tensors):
+        for name in names:
+            if name.rpartition("/")[2] in sharded:
+                rows = _rows_per_message(tensors[name])
+                for start in range(0, len(tensors[name]), rows):
+                    group.send_to_root(tensors[name][start : start + rows].tobytes())
+
+
+def _rows_per_message(tensor: np.ndarray) -> int:
+    return max(1, MESSAGE_BYTES // tensor[0].nbytes)

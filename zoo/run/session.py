@@ -1,0 +1,273 @@
+"""One run of train.py: set-up and teardown, and what the loop does beside the step."""
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from data.errors import UserError
+from data.stream import UnreadableSample, open_evaluation, open_training
+from zoo.config import loader
+from zoo.config.schema import Duration
+from zoo.distributed import consistency
+from zoo.logs import airank
+from zoo.logs.journal import Journal, NullJournal
+from zoo.logs.throughput import Throughput
+from zoo.run import checkpoint, directory, restore, schedule, sharded_checkpoint
+from zoo.run.cli import Request
+from zoo.run.evaluate import evaluate
+from zoo.run.job import Job, assemble, join
+from zoo.run.prefetch import BadSampleTracker, Prefetcher
+from zoo.run.signals import StopSignal
+from zoo.trainer.protocol import StepOutput
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def start(request: Request) -> Iterator["Run"]:
+    """Join the processes, assemble the job, restore its tensors and open the logs; tear everything down on the way out.
+
+    The last statement may end the process, with the run's exit code: where a framework does not end safely by itself.
+
+    Raises:
+        UserError: anything that the user can fix. The other ranks end with the same message.
+    """
+    group = None
+    try:
+        group = join(request, os.environ)
+        job = assemble(request, group)
+        run = Run(request, job)
+        with run.journal:
+            yield run
+        job.world.close()
+        group.close()
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            error = UserError(
+                f"the run's folder cannot be written to: {error.strerror}. What was saved before is complete; make "
+                "room and continue with --resume"
+            )
+        if group:
+            reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            group.fail(reason)
+        raise error
+    job.world.exit_process(run.exit_code)
+
+
+class Run:
+    """The state of a run beside the trainer: its folder, logs, read-ahead and position.
+
+    Every method is called by all ranks alike; only rank 0 writes files.
+
+    Attributes:
+        job: data, schedule and trainer.
+        first_step: updates done before this process began.
+        last_step: updates done when the run ends.
+        batches: the micro-batches of this rank.
+        exit_code: of the process; 128 + the signal that stopped the run.
+    """
+
+    def __init__(self, request: Request, job: Job):
+        """Restore the tensors, make the run's folder and open the logs."""
+        # Imported here because data loading processes import this module too, and print nothing.
+        from zoo.logs.console import Console
+        from zoo.logs.tensorboard import Scalars
+
+        cfg, group = request.config, job.group
+        self.request, self.job, self.config = request, job, cfg
+        self.exit_code = 0
+        self.is_root = group.rank == 0
+        self.last_step = min(job.clock.steps, request.max_steps or job.clock.steps)
+        self.console = Console(self.last_step, None if self.is_root else open(os.devnull, "w"))  # noqa: SIM115
+        self.first_step, self.weights_origin = restore.restore(cfg, job, request.resume, self.console.print)
+        consistency.assert_same(group, "the step to go on from", self.first_step)
+        self.recipe = loader.render(request.resolved)
+        self.facts = self._facts()
+        self.folder: str | None = None
+        self.journal: Journal | NullJournal = NullJournal()
+        if self.is_root and not request.eval_only:
+            self.folder = directory.open_folder(request.resume, cfg.out, request.recipe, self.recipe)
+            airank_log = airank.Writer(self.folder, cfg.target, cfg.warmup_epochs)
+            self.journal = Journal(self.folder, [self.console, Scalars(self.folder), airank_log])
+        ranks = consistency.describe_ranks(group, job.world.device, cfg.framework)
+        if group.size > 1:
+            self.console.print_ranks(group.launch.launcher, ranks)
+        self.console.describe(self.facts, request.changed, job.train_set.notes)
+
+    def steps(self) -> Iterator[int]:
+        """Start reading ahead, then yield the index of every update that is left."""
+        if self._is_complete():
+            return
+        self._log_start()
+        if self._evaluation_is_missing():
+            self._evaluate(self.first_step)
+        self._open_batches()
+        self.stop_signal, self.throughput = StopSignal(), Throughput()
+        for step in range(self.first_step, self.last_step):
+            self.job.group.set_status(f"computing step {step + 1}")
+            yield step
+
+    def poll(self, done: int) -> bool:
+        """Exchange signals and unreadable samples between all ranks, once per step; return whether to stop.
+
+        A signal may come to any rank at any moment, and all must stop after the same step.
+        """
+        self.throughput.add(self.job.clock.global_batch)
+        self.console.tick(done)
+        local = {
+            "signal": self.stop_signal.received,
+            "unreadable": [vars(sample) for sample in self.batches.pop_unreadable()],
+        }
+        reports = self.job.group.all_gather(local)
+        self.bad_samples.add([UnreadableSample(**values) for report in reports for values in report["unreadable"]])
+        signals = [report["signal"] for report in reports if report["signal"]]
+        if signals and done < self.last_step:
+            self.exit_code = 128 + signals[0]
+        return self.exit_code != 0
+
+    def due(self, every: Duration, done: int) -> bool:
+        """Return whether something periodic is due after `done` updates; after the last one everything is."""
+        return done == self.last_step or self.job.clock.due(every, done)
+
+    def log(self, done: int, output: StepOutput) -> None:
+        """Add a `train` event.
+
+        Raises:
+            UserError: too many updates in a row were skipped because the gradient was not finite.
+        """
+        job = self.job
+        values = job.trainer.read(output)
+        values["loss"] = sum(job.group.all_gather(values["loss"]))
+        rate = self.throughput.read(self.batches.data_wait)
+        epoch, lr = float(job.clock.epochs(done)), job.lr(done - 1)
+        self.journal.add("train", step=done, epoch=epoch, lr=lr, **values, **rate)
+        if values["consecutive_skips"] >= self.config.train.max_consecutive_skips:
+            raise UserError(
+                f"no finite gradient in the last {values['consecutive_skips']:.0f} updates, up to step {done} "
+                f"(loss {values['loss']}, lr {lr:g}, loss scale {values['scale']:g}); "
+                f"{consistency.nonfinite_report(job.group, job.trainer)}. Lower optim.lr, warm up, or train in fp32"
+            )
+
+    def save(self, done: int) -> None:
+        """Save a checkpoint."""
+        job = self.job
+        self.throughput.pause()
+        job.trainer.sync_batch_stats()
+        job.group.set_status(f"saving step {done}")
+        record = {
+            **self.facts,
+            "classes": job.class_names,
+            "epoch": float(job.clock.epochs(done)),
+            "recipe": self.recipe,
+        }
+        keep = self.config.train.keep_checkpoints
+        path = sharded_checkpoint.save_checkpoint(job.group, job.trainer, self.folder, done, record, keep)
+        self.journal.add("save", step=done, path=path)
+        self.throughput.resume()
+
+    def evaluate(self, done: int) -> None:
+        """Evaluate the checkpoint that was saved after `done` updates."""
+        self.throughput.pause()
+        self._evaluate(done)
+        self.throughput.resume()
+
+    def finish(self) -> None:
+        """Log that the run has ended, or how to continue it if a signal stopped it."""
+        if self.exit_code:
+            number = self.exit_code - 128
+            self.console.print(f"stopped by signal {number} after saving; go on with --resume {self.folder}")
+        elif not self.journal.has("end"):
+            epoch = float(self.job.clock.epochs_done(self.config.train.eval_every, self.last_step))
+            self.journal.add("end", step=self.last_step, epoch=epoch)
+
+    def evaluate_only(self) -> None:
+        """Evaluate the restored tensors and print the metrics; write nothing."""
+        metrics = self._measure(lambda sample: self.console({"event": "bad", **vars(sample)}))
+        self.console({"event": "eval", **metrics})
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what the logs and the checkpoints record of a run."""
+        job, cfg = self.job, self.config
+        return {
+            "framework": cfg.framework,
+            "device": job.world.device,
+            **job.plan.mode._asdict(),
+            **job.batch_plan._asdict(),
+            "launcher": job.group.launch.launcher,
+            "global_batch": job.clock.global_batch,
+            "steps": job.clock.steps,
+            "lr": job.lr(0),
+            "plan": schedule.describe(job.batch_plan, cfg.optim),
+            "weights": self.weights_origin,
+            "classes": len(job.val_set.classes),
+            "outputs": job.arch.num_classes,
+            "parameters": sum(param.size for param in job.trainer.params if not param.statistic),
+            "train_samples": len(job.train_set),
+            "val_samples": len(job.val_set),
+            "checksum": job.checksum,
+        }
+
+    def _is_complete(self) -> bool:
+        complete = self.first_step >= self.last_step and self.journal.has("end")
+        if complete:
+            self.console.print(f"{self.folder} is complete at step {self.first_step}: nothing to do")
+        return self.job.group.all_gather(complete)[0]  # rank 0 has the journal
+
+    def _log_start(self) -> None:
+        job, resume = self.job, self.request.resume
+        if resume and self.is_root:
+            self.journal.add("resume", step=self.first_step, path=checkpoint.latest(resume))
+        if not self.journal.has("begin"):
+            self.journal.add("load", at=job.loaded_at, checksum=job.checksum, train_samples=len(job.train_set))
+            self.journal.add("begin", **self.facts)
+
+    def _evaluation_is_missing(self) -> bool:
+        """Return whether a signal, a kill or an error prevented the evaluation of the restored checkpoint."""
+        missing = False
+        if self.is_root and self.first_step and self.due(self.config.train.eval_every, self.first_step):
+            last = self.journal.last("eval")
+            missing = last is None or last["step"] != self.first_step
+        return self.job.group.all_gather(missing)[0]
+
+    def _open_batches(self) -> None:
+        job, accumulate = self.job, self.job.plan.accumulate
+        job.group.set_status(f"reading the data of step {self.first_step + 1}")
+        stream = open_training(
+            job.train_set,
+            self.config.seed,
+            job.batch_plan.batch,
+            self.first_step * accumulate,
+            self.last_step * accumulate,
+            job.group.rank,
+            job.group.size,
+            job.dropout_masks,
+        )
+        self.batches = Prefetcher(stream, job.trainer, accumulate)
+        self.bad_samples = BadSampleTracker(job.train_set, self._log_unreadable)
+
+    def _log_unreadable(self, sample: UnreadableSample) -> None:
+        self.journal.add("bad", **vars(sample))
+
+    def _evaluate(self, done: int) -> None:
+        """Write the metrics beside the checkpoint, link `best` and add an `eval` event."""
+        metrics = self._measure(self._log_unreadable)
+        best = self.journal.best()
+        is_best = best is None or metrics["accuracy"] > best
+        if self.folder:
+            checkpoint.save_evaluation(self.folder, done, metrics, is_best)
+        epoch = float(self.job.clock.epochs_done(self.config.train.eval_every, done))
+        self.journal.add("eval", step=done, epoch=epoch, **metrics)
+        if self.folder and is_best:
+            self.journal.add("best", step=done, path=checkpoint.path_of(self.folder, done))
+
+    def _measure(self, report: Callable[[UnreadableSample], None]) -> dict[str, Any]:
+        job, train = self.job, self.config.train
+        stream = open_evaluation(job.val_set, self.config.seed, train.eval_batch, job.group.rank, job.group.size)
+        start_time = time.perf_counter()
+        metric = job.task.Metric(job.val_set, self.config.task)
+        metrics = evaluate(job.trainer, stream, job.val_set, metric, job.group, report)
+        seconds = time.perf_counter() - start_time
+        return {"accuracy": metrics[job.task.PRIMARY], **metrics, "seconds": seconds}
