@@ -1,4 +1,4 @@
-"""What a net for faces says of pictures: their embeddings, how similar two are, and which of a folder are most so."""
+"""Embeddings of faces, the similarity of two, and the images of a folder that are most similar to each."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -8,37 +8,39 @@ import numpy as np
 
 from data.errors import BadSample
 from data.formats import face_files
+from zoo.predict.model import TrainedModel
+from zoo.predict.results import DEFAULT_TOP, Failure, Prediction, Row
 from zoo.trainer.protocol import Trainer
 
-EMBEDDINGS = "embeddings.npz"
-BATCH = 64  # pictures of a searched folder that the net sees at once
-NO_DIRECTION = "its embedding is zero or not finite; the weights may be those of a run that failed"
-
-Row = dict[str, Any]
-Failure = tuple[str, str]  # path and reason
+EMBEDDINGS_FILE = "embeddings.npz"
+BATCH_SIZE = 64  # images of a searched folder that are predicted at once
+NO_DIRECTION = "its embedding is zero or not finite; the weights may be those of a run that diverged"
 
 
 class Comparison(NamedTuple):
-    """What is said of all faces together. facts: for predictions.json; lines: for the screen."""
+    """The result for all files together: metadata for predictions.json, lines for the screen, failures."""
 
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
     lines: Sequence[str]
     failures: Sequence[Failure]
 
 
-NOTHING = Comparison({}, (), ())
-
-
-def read(path: str, settings: Any) -> np.ndarray:
-    """A picture as the net wants it, uint8 (size, size, 3). Raises BadSample."""
-    # The noise of random_faces has no files and no such key: a net that was trained on it takes every size.
+def read_face(path: str, settings: Any) -> np.ndarray:
+    """Read an image as the model's input, uint8 (size, size, 3). Raises BadSample."""
+    # random_faces reads no files and so has no key `resize`: a model trained on it takes every size.
     return face_files.decode(path, settings.size, getattr(settings, "resize", True))
 
 
 def embed(trainer: Trainer, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Embeddings of pictures (N, size, size, 3) as an evaluation compares them: mirror images added, then of length 1.
+    """Compute embeddings as an evaluation compares them: the mirror image's is added, then the sum normalised.
 
-    float64 (N, d), NaN where there is no direction; and (N,), the mean length that the net gave them.
+    Args:
+        trainer: of the face model.
+        images: uint8 (N, size, size, 3).
+
+    Returns:
+        Unit vectors, float64 (N, d), NaN where an embedding is zero or not finite; and the mean norm of the model's
+        embeddings of each image, (N,).
     """
     views = trainer.predict(trainer.to_device({"image": images})).astype(np.float64)
     summed = views.sum(1)
@@ -47,72 +49,91 @@ def embed(trainer: Trainer, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return units, np.linalg.norm(views, axis=2).mean(1)
 
 
-def describe(model: Any, path: str, *_: Any) -> tuple[str, Row]:
-    """The embedding of a face, in the row. model: of tools/predict.py. Raises BadSample."""
-    (unit,), (length,) = embed(model.trainer, np.stack([read(path, model.cfg.data)]))
+def embed_file(model: TrainedModel, path: str, _index: int, _top: int | None, _output: str) -> Prediction:
+    """Compute the embedding of the face in a file.
+
+    Raises:
+        BadSample: the file cannot be read, or its embedding has no direction.
+    """
+    (unit,), (norm,) = embed(model.trainer, np.stack([read_face(path, model.cfg.data)]))
     if not np.isfinite(unit).all():
         raise BadSample(NO_DIRECTION)
-    return f"embedding of {len(unit)} numbers, length {length:.4g}", {"embedding": unit.tolist(), "length": length}
+    line = f"embedding of {len(unit)} numbers, length {norm:.4g}"
+    return Prediction(line, {"embedding": unit.tolist(), "length": norm})
 
 
-def compare(model: Any, rows: Sequence[Row], album: Sequence[str], top: int, out: str) -> Comparison:
-    """How similar two faces are, and for each face the `top` most similar pictures of an album, if one is given.
+def compare(model: TrainedModel, rows: Sequence[Row], album: Sequence[str], top: int | None, out: str) -> Comparison:
+    """Compare two faces, and search an album for the images most similar to each face.
 
-    Writes all embeddings to the folder `out`; rows get what was found, `most_similar`.
+    Args:
+        model: the face model.
+        rows: of all files; those with an embedding are compared, and get `most_similar` from the search.
+        album: paths of the images to search; none for no search.
+        top: number of images that a search lists, DEFAULT_TOP if None.
+        out: folder that EMBEDDINGS_FILE is written to.
     """
-    facts: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     lines: list[str] = []
     failures: list[Failure] = []
     rows = [row for row in rows if "embedding" in row]
     if not rows:
-        return NOTHING
+        return Comparison({}, (), ())
     units = np.array([row["embedding"] for row in rows])
-    np.savez(os.path.join(out, EMBEDDINGS), files=[row["file"] for row in rows], embeddings=units.astype(np.float32))
+    path = os.path.join(out, EMBEDDINGS_FILE)
+    np.savez(path, files=[row["file"] for row in rows], embeddings=units.astype(np.float32))
     if len(rows) == 2:
         cosine, distance = float(units[0] @ units[1]), float(((units[0] - units[1]) ** 2).sum())
-        facts.update(cosine=cosine, squared_distance=distance)
+        metadata.update(cosine=cosine, squared_distance=distance)
         lines.append(f"similarity of the two: cosine {cosine:.4f}, squared distance {distance:.4f}")
     if album:
-        print(f"searching {len(album)} pictures ...", flush=True)
-        paths, cosines = search(model.trainer, model.cfg.data, units, album, failures)
-        for row, each in zip(rows, cosines):
-            best = np.argsort(-each, kind="stable")[:top]
-            row["most_similar"] = [{"file": paths[index], "cosine": float(each[index])} for index in best]
-            hits = ", ".join(f"{paths[index]} {each[index]:.4f}" for index in best)
-            lines.append(f"{row['file']} is most similar to: {hits or 'nothing, as no picture could be read'}")
-    return Comparison(facts, lines, failures)
+        print(f"searching {len(album)} images ...", flush=True)
+        paths, cosines, failures = search(model.trainer, model.cfg.data, units, album)
+        for row, similarities in zip(rows, cosines):
+            ranking = np.argsort(-similarities, kind="stable")[: top or DEFAULT_TOP]
+            row["most_similar"] = [{"file": paths[index], "cosine": float(similarities[index])} for index in ranking]
+            hits = ", ".join(f"{paths[index]} {similarities[index]:.4f}" for index in ranking)
+            lines.append(f"{row['file']} is most similar to: {hits or 'nothing, as no image could be read'}")
+    return Comparison(metadata, lines, failures)
 
 
 def search(
-    trainer: Trainer, settings: Any, units: np.ndarray, album: Sequence[str], failures: list[Failure]
-) -> tuple[list[str], np.ndarray]:
-    """Paths of an album's pictures (n), and their cosines to embeddings of length 1: (N, d) -> (N, n).
+    trainer: Trainer, settings: Any, units: np.ndarray, album: Sequence[str]
+) -> tuple[list[str], np.ndarray, list[Failure]]:
+    """Compare faces with every image of an album.
 
-    Pictures that say nothing are left out and told in `failures`.
+    Args:
+        trainer: of the face model.
+        settings: of the data set that it was trained on.
+        units: normalised embeddings of the faces, (N, d).
+        album: paths of the images.
+
+    Returns:
+        The paths of the n images that have an embedding, the cosines (N, n), and the other images.
     """
     paths: list[str] = []
     cosines = [np.empty((len(units), 0))]
-    for names, images in batches(settings, album, failures):
-        found, _ = embed(trainer, images)
-        good = np.isfinite(found).all(1)
-        failures += [(name, NO_DIRECTION) for name, is_good in zip(names, good) if not is_good]
-        paths += [name for name, is_good in zip(names, good) if is_good]
-        cosines.append(units @ found[good].T)
-    return paths, np.concatenate(cosines, 1)
+    failures: list[Failure] = []
+    for names, images in _batches(settings, album, failures):
+        embeddings, _ = embed(trainer, images)
+        finite = np.isfinite(embeddings).all(1)
+        failures += [Failure(name, NO_DIRECTION) for name, is_finite in zip(names, finite) if not is_finite]
+        paths += [name for name, is_finite in zip(names, finite) if is_finite]
+        cosines.append(units @ embeddings[finite].T)
+    return paths, np.concatenate(cosines, 1), failures
 
 
-def batches(settings: Any, paths: Sequence[str], failures: list[Failure]) -> Iterator[tuple[list[str], np.ndarray]]:
-    """Paths and pictures (n, size, size, 3), BATCH of them at a time; those that cannot be read go to `failures`."""
+def _batches(settings: Any, paths: Sequence[str], failures: list[Failure]) -> Iterator[tuple[list[str], np.ndarray]]:
+    """Yield up to BATCH_SIZE paths with their images (n, size, size, 3); unreadable ones are added to `failures`."""
     names: list[str] = []
     images: list[np.ndarray] = []
     for path in paths:
         try:
-            images.append(read(path, settings))
+            images.append(read_face(path, settings))
         except BadSample as error:
-            failures.append((path, str(error)))
+            failures.append(Failure(path, str(error)))
             continue
         names.append(path)
-        if len(names) == BATCH:
+        if len(names) == BATCH_SIZE:
             yield names, np.stack(images)
             names, images = [], []
     if names:

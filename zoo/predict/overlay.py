@@ -1,120 +1,145 @@
-"""Class maps for the eye: their colours over the picture, a legend that names them, as PNG files and as mp4."""
+"""Class maps drawn over images: blended colors, a legend, PNG files and mp4 videos."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from typing import cast
 
 import av
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from data.errors import BadSample
-from data.formats.video import FAILURES
+from data.formats.video import decode_errors
 
 Frame = tuple[np.ndarray, Fraction]  # (H, W, 3) uint8 RGB; frames per second
 
-SMALL = 512  # pixels: a picture whose longer side is at most half of it is enlarged, by a whole factor
-FONT, SHARE = 14, 1 / 32  # pixels, at least; of the picture's shorter side
-MOST = 40  # entries of a legend
-LONGEST = 32  # letters of a name in it
-INK, EDGE, PAPER = (20, 20, 20), (130, 130, 130), (255, 255, 255)
+ENLARGED_SIZE = 512  # pixels: smaller images are enlarged by the whole factor that keeps the longer side below it
+MIN_FONT_SIZE = 14  # pixels
+FONT_FRACTION = 1 / 32  # of the shorter side
+MAX_LEGEND_ENTRIES = 40
+MAX_NAME_LENGTH = 32  # letters of a class name in the legend
+DEFAULT_FRAME_RATE = Fraction(25)  # of videos that do not state one
+TEXT_COLOR, BORDER_COLOR, BACKGROUND_COLOR = (20, 20, 20), (130, 130, 130), (255, 255, 255)
 
 
-def blend(picture: np.ndarray, labels: np.ndarray, colours: np.ndarray) -> np.ndarray:
-    """Half a picture (H, W, 3), half the colours (K, 3) of its labels (H, W); all uint8."""
-    return ((picture.astype(np.uint16) + colours[labels]) // 2).astype(np.uint8)
+def blend(image: np.ndarray, labels: np.ndarray, colors: np.ndarray) -> np.ndarray:
+    """Mix an image (H, W, 3) in equal parts with the colors (K, 3) of its labels (H, W); all uint8."""
+    return ((image.astype(np.uint16) + colors[labels]) // 2).astype(np.uint8)
 
 
-def largest(shares: np.ndarray) -> list[int]:
-    """The classes with a share above 0, largest first, equal ones in their own order."""
+def by_share(shares: np.ndarray) -> list[int]:
+    """List the classes whose share is above 0, the largest first, equal ones in their own order."""
     return [int(label) for label in np.argsort(-shares, kind="stable") if shares[label] > 0]
 
 
 def percent(share: float) -> str:
-    """`41.2 %`; what is there but would round to nothing is `<0.1 %`."""
+    """Format a share as `41.2 %`, or as `<0.1 %` if it would round to 0."""
     return f"{100 * share:.1f} %" if share >= 0.0005 else "<0.1 %"
 
 
 class Legend:
-    """A strip beside or below pictures of one size, whichever makes the smaller whole. Small pictures are enlarged.
+    """A strip beside or below images of one size, whichever adds fewer pixels; small images are enlarged.
 
-    labels: the classes that may occur, of names and colours (K, 3). Each has its own place in this order, so that
-    nothing jumps in a video; if they are too many, the largest ones of a picture are named.
+    Every class has its own place, so that entries do not move in a video. If there are more classes than places, those
+    with the largest shares of an image are listed.
     """
 
-    def __init__(self, height: int, width: int, names: Sequence[str], colours: np.ndarray, labels: Sequence[int]):
-        self.names, self.colours, self.labels = [shortened(name) for name in names], colours, list(labels)
-        self.factor = max(1, SMALL // max(height, width))
-        height, width = height * self.factor, width * self.factor
-        size = max(FONT, round(SHARE * min(height, width)))
-        self.font, self.line = ImageFont.load_default(size), size * 3 // 2
-        texts = [entry(self.names[label], 1) for label in labels] + [more(len(labels))]
-        cell = round(max(map(self.font.getlength, texts))) + 3 * self.line
-        room = min(len(labels), MOST)
-        down, across = max(1, height // self.line), max(1, width // cell)  # how many fit beside and below
-        beside = width + -(-room // down) * cell, max(height, min(room, down) * self.line)
-        below = max(width, cell), height + -(-room // across) * self.line
-        self.size = min(below, beside, key=lambda size: size[0] * size[1])  # width and height of the whole
-        if self.size == below:
-            self.places = [(i % across * cell, height + i // across * self.line) for i in range(room)]
-        else:
-            self.places = [(width + i // down * cell, i % down * self.line) for i in range(room)]
+    def __init__(self, height: int, width: int, names: Sequence[str], colors: np.ndarray, labels: Sequence[int]):
+        """Lay out the strip.
 
-    def attach(self, picture: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """A picture (height, width, 3) uint8 and, in the strip, the classes that it shows by their shares (K,)."""
-        whole = Image.new("RGB", self.size, PAPER)
-        whole.paste(Image.fromarray(picture.repeat(self.factor, 0).repeat(self.factor, 1)))
-        draw, named = ImageDraw.Draw(whole), self.labels
-        if len(named) > len(self.places):
-            named = largest(shares)
-            if len(named) > len(self.places):
-                left_out = len(named) - len(self.places) + 1
-                named = named[:-left_out]
-                self._write(draw, self.places[-1], more(left_out))
-        for label, place in zip(named, self.places):
+        Args:
+            height, width: of the images, in pixels.
+            names: of all classes.
+            colors: of all classes, uint8 (K, 3).
+            labels: the classes that may occur, in the order of their places.
+        """
+        self.names, self.colors, self.labels = [_shorten(name) for name in names], colors, list(labels)
+        self.factor = max(1, ENLARGED_SIZE // max(height, width))
+        height, width = height * self.factor, width * self.factor
+        font_size = max(MIN_FONT_SIZE, round(FONT_FRACTION * min(height, width)))
+        self.font, self.line_height = ImageFont.load_default(font_size), font_size * 3 // 2
+        line = self.line_height
+        texts = [_entry(self.names[label], 1) for label in labels] + [_remainder(len(labels))]
+        column = round(max(map(self.font.getlength, texts))) + 3 * line
+        count = min(len(labels), MAX_LEGEND_ENTRIES)
+        rows, columns = max(1, height // line), max(1, width // column)  # that fit beside and below the image
+        beside = width + -(-count // rows) * column, max(height, min(count, rows) * line)
+        below = max(width, column), height + -(-count // columns) * line
+        self.size = min(below, beside, key=lambda size: size[0] * size[1])  # width and height of image and strip
+        if self.size == below:
+            self.places = [(i % columns * column, height + i // columns * line) for i in range(count)]
+        else:
+            self.places = [(width + i // rows * column, i % rows * line) for i in range(count)]
+
+    def attach(self, image: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        """Draw the legend of an image.
+
+        Args:
+            image: uint8 (height, width, 3).
+            shares: of the classes, (K,); those of 0 are left out.
+
+        Returns:
+            The image and the strip, uint8 (H, W, 3).
+        """
+        canvas = Image.new("RGB", self.size, BACKGROUND_COLOR)
+        canvas.paste(Image.fromarray(image.repeat(self.factor, 0).repeat(self.factor, 1)))
+        draw, listed = ImageDraw.Draw(canvas), self.labels
+        if len(listed) > len(self.places):
+            listed = by_share(shares)
+            if len(listed) > len(self.places):
+                left_out = len(listed) - len(self.places) + 1
+                listed = listed[:-left_out]
+                self._write(draw, self.places[-1], _remainder(left_out))
+        for label, place in zip(listed, self.places):
             if shares[label] > 0:
-                self._write(draw, place, entry(self.names[label], shares[label]), self.colours[label])
-        return np.asarray(whole)
+                self._write(draw, place, _entry(self.names[label], shares[label]), self.colors[label])
+        return np.asarray(canvas)
 
     def _write(
-        self, draw: ImageDraw.ImageDraw, place: tuple[int, int], text: str, colour: np.ndarray | None = None
+        self, draw: ImageDraw.ImageDraw, place: tuple[int, int], text: str, color: np.ndarray | None = None
     ) -> None:
-        (x, y), line = place, self.line
-        if colour is not None:
+        (x, y), line = place, self.line_height
+        if color is not None:
             box = (x + line // 3, y + line // 6, x + 2 * line, y + line - line // 6)
-            draw.rectangle(box, tuple(map(int, colour)), EDGE)  # an edge: a colour may be as white as the paper
-        draw.text((x + 2 * line + line // 3, y + line // 2), text, INK, self.font, anchor="lm")
+            red, green, blue = map(int, color)
+            draw.rectangle(box, (red, green, blue), BORDER_COLOR)  # the border shows a color as white as the background
+        draw.text((x + 2 * line + line // 3, y + line // 2), text, TEXT_COLOR, self.font, anchor="lm")
 
 
-def entry(name: str, share: float) -> str:
+def _entry(name: str, share: float) -> str:
     return f"{name}  {percent(share)}"
 
 
-def more(count: int) -> str:
+def _remainder(count: int) -> str:
     return f"and {count} more"
 
 
-def shortened(name: str) -> str:
-    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+def _shorten(name: str) -> str:
+    return name if len(name) <= MAX_NAME_LENGTH else name[: MAX_NAME_LENGTH - 1] + "…"
 
 
-def write_picture(path: str, pixels: np.ndarray) -> None:
-    """(H, W, 3) uint8 RGB as PNG."""
+def write_image(path: str, pixels: np.ndarray) -> None:
+    """Write an image (H, W, 3) uint8 RGB as PNG."""
     Image.fromarray(pixels).save(path, "PNG")
 
 
-def write_labels(path: str, labels: np.ndarray, colours: np.ndarray) -> None:
-    """Labels (H, W) uint8 as a PNG of 8-bit indices, which viewers show in the colours (K, 3)."""
+def write_labels(path: str, labels: np.ndarray, colors: np.ndarray) -> None:
+    """Write labels (H, W) uint8 as a PNG of 8-bit indices, which viewers show in the colors (K, 3)."""
     image = Image.fromarray(labels)
-    image.putpalette(colours.tobytes())
+    image.putpalette(colors.tobytes())
     image.save(path, "PNG")
 
 
 def read_video(path: str) -> Iterator[Frame]:
-    """Every frame of a video, upright. Raises BadSample, also in the middle."""
+    """Yield every frame of a video, rotated upright.
+
+    Raises:
+        BadSample: the file cannot be decoded; perhaps only after some frames.
+    """
     shape = None
     try:
         with av.open(path, metadata_errors="ignore") as container:
-            stream = container.streams.best("video")
+            stream = cast(av.VideoStream | None, container.streams.best("video"))
             if stream is None:
                 raise BadSample("there is no video in this file")
             for frame in container.decode(stream):
@@ -122,8 +147,8 @@ def read_video(path: str) -> Iterator[Frame]:
                 if shape not in (None, pixels.shape):
                     raise BadSample("its frames differ in size")
                 shape = pixels.shape
-                yield np.ascontiguousarray(pixels), stream.average_rate or Fraction(25)
-    except FAILURES as error:
+                yield np.ascontiguousarray(pixels), stream.average_rate or DEFAULT_FRAME_RATE
+    except decode_errors() as error:
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise BadSample(f"cannot be decoded as video ({reason[:160]})") from None
     if shape is None:
@@ -131,7 +156,11 @@ def read_video(path: str) -> Iterator[Frame]:
 
 
 def write_video(path: str, frames: Iterable[Frame]) -> None:
-    """Frames of one size as H.264 in mp4. Raises BadSample if the encoder refuses them."""
+    """Write frames of one size as H.264 in mp4, padded to even sides.
+
+    Raises:
+        BadSample: the encoder refuses them.
+    """
     try:
         with av.open(path, "w", format="mp4") as container:
             stream = None
@@ -141,7 +170,8 @@ def write_video(path: str, frames: Iterable[Frame]) -> None:
                     stream = container.add_stream("libx264", rate=rate)
                     stream.width, stream.height, stream.pix_fmt = width + width % 2, height + height % 2, "yuv420p"
                     stream.options = {"crf": "20"}
-                even = np.pad(pixels, ((0, height % 2), (0, width % 2), (0, 0)), "edge")  # colours cover 2 x 2 pixels
+                # yuv420p stores one color for 2 x 2 pixels.
+                even = np.pad(pixels, ((0, height % 2), (0, width % 2), (0, 0)), "edge")
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(even, format="rgb24")))
             if stream is not None:
                 container.mux(stream.encode())
