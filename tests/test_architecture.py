@@ -1,0 +1,263 @@
+"""The import graph between folders, and what no file may contain; every file is parsed once."""
+
+import ast
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.helpers.paths import ROOT
+from zoo.frameworks import FRAMEWORKS
+
+FOLDERS = ("data", "zoo", "tools", "tests")
+NAMES = [path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+NAMES.append("train.py")
+SHIPPED = [name for name in NAMES if not name.startswith("tests/")]
+MODELS = sorted(path.parent.name for path in (ROOT / "zoo/models").glob("*/spec.py"))
+
+# A package may import packages of the layers below it, never of its own layer or above.
+LAYERS = (
+    {"data.transforms"},
+    {"data.formats"},
+    {"data.datasets"},
+    {"data.demo"},
+    {"zoo.frameworks"},
+    {"zoo.models", "zoo.config", "zoo.tasks"},
+    {"zoo.trainer", "zoo.weights"},
+    {"zoo.predict", "zoo.distributed", "zoo.logs"},
+    {"zoo.run"},
+    {"train", "tools", "zoo"},
+)
+RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
+
+
+class Import(NamedTuple):
+    module: str  # torch.nn, zoo.models.resnet.torch, data.errors
+    deferred: bool  # within a function
+    line: int
+
+
+@cache
+def source(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(source(name))
+
+
+@cache
+def imports(name: str) -> list[Import]:
+    return imports_of(tree(name))
+
+
+def imports_of(module: ast.AST) -> list[Import]:
+    """Every module that is imported; `from zoo.models.resnet import torch` is zoo.models.resnet.torch."""
+    found: list[Import] = []
+
+    def visit(node: ast.AST, deferred: bool) -> None:
+        if isinstance(node, ast.Import):
+            found.extend(Import(alias.name, deferred, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            for alias in node.names:
+                part = f"{base}.{alias.name}"
+                found.append(Import(part if is_module(part) else base, deferred, node.lineno))
+        inner = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            visit(child, deferred or inner)
+
+    visit(module, False)
+    return found
+
+
+def is_module(dotted: str) -> bool:
+    path = ROOT.joinpath(*dotted.split("."))
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+def package_of(module: str) -> str:
+    """zoo.run for zoo.run.job, data.formats for data.formats.images, data for data.batch."""
+    parts = module.split(".")
+    if parts[0] in ("zoo", "data") and ".".join(parts[:2]) in RANK:
+        return ".".join(parts[:2])
+    return parts[0]
+
+
+def module_of(name: str) -> str:
+    return name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+
+def framework_of(name: str) -> str:
+    """torch for zoo/models/tsm/torch.py and zoo/trainer/torch/world.py, "" for neutral files."""
+    parts = Path(name).with_suffix("").parts
+    return next((part for part in parts[2:] if parts[0] == "zoo" and part in FRAMEWORKS), "")
+
+
+def below(module: str, *roots: str) -> bool:
+    return any(module == root or module.startswith(root + ".") for root in roots)
+
+
+def offenders(names, forbidden):
+    """`file:line imports module` for every import for which forbidden(name, import) is true."""
+    return [
+        f"{name}:{found.line} imports {found.module}"
+        for name in names
+        for found in imports(name)
+        if forbidden(name, found)
+    ]
+
+
+DATA = [name for name in NAMES if name.startswith("data/")]
+ZOO = [name for name in NAMES if name.startswith("zoo/")]
+NEUTRAL = [name for name in [*ZOO, "train.py"] if not framework_of(name)]
+
+
+def test_the_reader_of_imports():
+    text = (
+        "import torch.nn as nn\nfrom zoo.models.resnet import torch, spec\nfrom data.errors import UserError\n"
+        "def f():\n    import grain\n    return lambda: __import__\nclass A:\n    import rich\n"
+    )
+    assert imports_of(ast.parse(text)) == [
+        Import("torch.nn", False, 1),
+        Import("zoo.models.resnet.torch", False, 2),
+        Import("zoo.models.resnet.spec", False, 2),
+        Import("data.errors", False, 3),
+        Import("grain", True, 5),
+        Import("rich", False, 8),
+    ]
+    names = ("zoo/models/tsm/torch.py", "zoo/trainer/paddle/world.py", "zoo/models/tsm/spec.py", "data/x.py")
+    assert [framework_of(name) for name in names] == ["torch", "paddle", "", ""]
+    assert [package_of(module) for module in ("zoo.run.job", "data.formats.images", "data.batch", "zoo", "torch.nn")] \
+        == ["zoo.run", "data.formats", "data", "zoo", "torch"]  # fmt: skip
+    assert "train.py" in NAMES and {"arcface", "deeplabv3plus", "resnet", "tsm"} == set(MODELS)
+
+
+def test_imports_point_to_lower_layers():
+    def forbidden(name, found):
+        importer, imported = package_of(module_of(name)), package_of(found.module)
+        return importer in RANK and imported in RANK and importer != imported and RANK[imported] >= RANK[importer]
+
+    assert offenders(SHIPPED, forbidden) == []
+    assert {package_of(module_of(name)) for name in SHIPPED} - {"data"} == set(RANK)  # none is left out
+
+
+def test_data_imports_neither_zoo_nor_a_framework():
+    assert offenders(DATA, lambda _, found: below(found.module, "zoo", "tools", "train", *FRAMEWORKS)) == []
+
+
+def test_neutral_files_import_no_framework():
+    allowed = {"zoo/weights/files.py"}  # reads what torch.save wrote
+
+    def forbidden(name, found):
+        deferred_torch = name in allowed and found.deferred and below(found.module, "torch")
+        return below(found.module, *FRAMEWORKS) and not deferred_torch
+
+    assert offenders(NEUTRAL, forbidden) == []
+
+
+def test_framework_files_are_imported_by_name_alone():
+    """By zoo.models.load_model_class and zoo.trainer.load_backend; an import statement would load the framework."""
+    assert offenders(NEUTRAL, lambda _, found: set(found.module.split(".")[1:]) & set(FRAMEWORKS)) == []
+
+
+def test_a_framework_file_imports_its_own_framework_alone():
+    def forbidden(name, found):
+        others = set(FRAMEWORKS) - {framework_of(name)}
+        return framework_of(name) and (below(found.module, *others) or others & set(found.module.split(".")))
+
+    assert offenders(ZOO, forbidden) == []
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_imports_its_framework_and_specs(model):
+    def forbidden(name, found):
+        framework = framework_of(name)
+        own = [f"zoo.models.{other}.{file}" for other in MODELS for file in ("spec", framework)]
+        standard = found.module.split(".")[0] in sys.stdlib_module_names and found.module.split(".")[0] != framework
+        neutral = ["data.batch", "zoo.models.initializers"] if not framework else [framework]
+        return not standard and not below(found.module, "numpy", *neutral, *own)
+
+    names = [name for name in ZOO if name.startswith(f"zoo/models/{model}/")]
+    assert len(names) == 2 + len(FRAMEWORKS) and offenders(names, forbidden) == []
+
+
+def test_trainers_import_no_model():
+    trainers = [name for name in ZOO if name.startswith("zoo/trainer/")]
+    assert trainers and offenders(trainers, lambda _, found: below(found.module, "zoo.models")) == []
+
+
+def test_programs_are_imported_by_nothing_but_tests():
+    assert offenders(SHIPPED, lambda _, found: below(found.module, "train", "tests")) == []
+    assert offenders([*DATA, *ZOO, "train.py"], lambda _, found: below(found.module, "tools")) == []
+
+
+@pytest.mark.parametrize(
+    "library, homes",
+    [
+        ("grain", ["data/stream.py"]),
+        ("rich", ["zoo/logs/console.py"]),
+        ("decord", ["data/formats/video.py"]),
+        ("tensorboard", ["zoo/logs/tensorboard.py"]),
+        ("PIL", ["data/formats/images.py", "data/formats/face_files.py", "zoo/predict/overlay.py"]),
+    ],
+)
+def test_a_library_is_imported_in_one_place(library, homes):
+    others = [name for name in SHIPPED if name not in homes]
+    assert offenders(others, lambda _, found: below(found.module, library)) == []
+    assert all(any(below(found.module, library) for found in imports(home)) for home in homes)
+
+
+def test_importing_the_program_loads_no_framework():
+    heavy = (*FRAMEWORKS, "tensorflow", "jax", "grain", "decord", "rich", "tensorboard")
+    code = f"import sys, zoo, data, train; print([name for name in {heavy!r} if name in sys.modules])"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    assert (result.stdout.strip(), result.stderr) == ("[]", "")
+
+
+def test_every_folder_is_a_package():
+    """A file called torch.py would otherwise hide the real one."""
+    folders = {(ROOT / name).parent for name in NAMES} - {ROOT}
+    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
+def test_no_notes_to_self():
+    marks = ["TO" + "DO", "FIX" + "ME", "X" + "XX:"]
+    assert [(name, mark) for name in NAMES for mark in marks if mark in source(name)] == []
+
+
+def test_nothing_is_executed_from_a_file():
+    found = [f"{name}:{line} {call}" for name in SHIPPED for call, line in unsafe_calls(tree(name))]
+    assert found == []
+
+
+def test_unsafe_calls_are_found():
+    text = (
+        "eval('1')\nimport pickle\npickle.loads(x)\ntorch.load(f)\nnp.load(f, allow_pickle=True)\nrun(c, shell=True)\n"
+    )
+    assert [line for _, line in unsafe_calls(ast.parse(text))] == [1, 3, 4, 5, 6]
+    assert list(unsafe_calls(ast.parse("torch.load(f, weights_only=True)\nyaml.safe_load(f)"))) == []
+
+
+def unsafe_calls(module: ast.AST):
+    """(call, line) of calls that can execute what a file contains."""
+    forbidden = ("eval", "exec", "compile", "__import__", "os.system", "os.popen", "yaml.load", "yaml.unsafe_load")
+    for node in ast.walk(module):
+        if not isinstance(node, ast.Call):
+            continue
+        call, given = ast.unparse(node.func), {word.arg: ast.unparse(word.value) for word in node.keywords}
+        if (
+            call in forbidden
+            or call.split(".")[0] in ("pickle", "marshal", "shelve", "dill", "joblib")
+            or (call == "torch.load" and given.get("weights_only") != "True")
+            or given.get("allow_pickle") == "True"
+            or given.get("shell") == "True"
+        ):
+            yield call, node.lineno
