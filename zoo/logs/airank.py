@@ -1,71 +1,79 @@
-"""The AI-Rank training log: a pure function of the events of a run.
+"""AI-Rank training log, a pure function of the events of a run.
 
 Grammar and definitions: AI-Rank's rules (github.com/AI-Rank/AI-Rank, README of the software track). Accuracies are
-fractions, epochs are counted from 1, the clock never pauses: it runs through evaluations, checkpoints and the time
-between a kill and a resume.
+fractions, epochs count from 1, and the clock never stops: it includes evaluations, checkpoints and the time between a
+kill and a resume.
 """
 
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zoo.logs.journal import history
+from zoo.logs.journal import Event, history
 
 TAG = "AI-Rank-log"
+FILE = "airank.log"
+LOGGED_EVENTS = ("load", "begin", "eval", "resume", "end")  # a resume may remove lines
 
 
-def lines(events: Sequence[Mapping[str, Any]], target: float | None, warmup_epochs: int) -> list[str]:
-    """The log of a run so far, finished or not."""
-    written: list[str] = []
-    begin: dict[str, Any] = {}
-    loaded: dict[str, Any] = {}
-    warm_epochs, warm_since, reached = 0.0, 0.0, False
+def lines(events: Sequence[Event], target: float | None, warmup_epochs: int) -> list[str]:
+    """Return the lines of the log, of a finished run or of one so far.
+
+    Args:
+        events: Events of the run, as `journal.history` returns them.
+        target: Accuracy, as a fraction, for which target_quality_time is logged when it is first reached.
+        warmup_epochs: Epochs at the start of the run that avg_ips leaves out.
+    """
+    log: list[str] = []
+    begin: Event = {}
+    load: Event = {}
+    warm_epochs, warm_time, target_reached = 0.0, 0.0, False
     for event in events:
-        kind, now = event["event"], event["time"]
-        if kind == "load" and not loaded:
-            loaded = dict(event)
-            written.append(_line(event["at"], f"load_data, checksum:{event['checksum']}"))
-        elif kind == "begin" and not begin:
-            begin, warm_since = dict(event), now
-            written.append(_line(now, "test_begin"))
-        elif kind == "eval" and begin:
-            count = _count(event["epoch"])
-            written.append(_line(now, f"eval_accuracy:{event['accuracy']:.8f}, total_epoch_cnt:{count}"))
-            if target is not None and not reached and event["accuracy"] >= target:
-                reached = True
-                written.append(_line(now, f"target_quality_time:{now - begin['time']:.6f}sec"))
+        name, now = event["event"], event["time"]
+        if name == "load" and not load:
+            load = event
+            log.append(_line(event["at"], f"load_data, checksum:{event['checksum']}"))
+        elif name == "begin" and not begin:
+            begin, warm_time = event, now
+            log.append(_line(now, "test_begin"))
+        elif name == "eval" and begin:
+            epochs = _epoch_count(event["epoch"])
+            log.append(_line(now, f"eval_accuracy:{event['accuracy']:.8f}, total_epoch_cnt:{epochs}"))
+            if target is not None and not target_reached and event["accuracy"] >= target:
+                target_reached = True
+                log.append(_line(now, f"target_quality_time:{now - begin['time']:.6f}sec"))
             if event["epoch"] <= warmup_epochs:
-                warm_epochs, warm_since = event["epoch"], now
-        elif kind == "end" and begin:
-            samples = (event["epoch"] - warm_epochs) * loaded["train_samples"]
-            written.append(_line(now, "test_finish"))
-            written.append(_line(now, f"total_use_time:{now - begin['time']:.6f}sec"))
-            # The grammar knows no other unit; for video, an image is a clip.
-            written.append(_line(now, f"avg_ips:{samples / max(now - warm_since, 1e-9):.3f}images/sec"))
-    return written
+                warm_epochs, warm_time = event["epoch"], now
+        elif name == "end" and begin:
+            samples = (event["epoch"] - warm_epochs) * load["train_samples"]
+            log.append(_line(now, "test_finish"))
+            log.append(_line(now, f"total_use_time:{now - begin['time']:.6f}sec"))
+            # The grammar has no other unit; for videos, an image is a clip.
+            log.append(_line(now, f"avg_ips:{samples / max(now - warm_time, 1e-9):.3f}images/sec"))
+    return log
 
 
 class Writer:
-    """Listens to a journal and keeps <run>/airank.log in step with it; every rewrite goes through a rename."""
+    """Journal listener that rewrites <run>/airank.log, atomically, whenever an event changes it."""
 
     def __init__(self, run: str, target: float | None, warmup_epochs: int):
         self.run, self.target, self.warmup_epochs = run, target, warmup_epochs
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        if event["event"] not in ("load", "begin", "eval", "resume", "end"):
+        if event["event"] not in LOGGED_EVENTS:
             return
-        path = os.path.join(self.run, "airank.log")
+        path = os.path.join(self.run, FILE)
         with open(path + ".writing", "w", encoding="utf-8") as file:
             file.writelines(line + "\n" for line in lines(history(self.run), self.target, self.warmup_epochs))
         os.replace(path + ".writing", path)
 
     def close(self) -> None:
-        """Nothing is held open between events."""
+        """Do nothing: no file stays open between events."""
 
 
 def _line(time: float, text: str) -> str:
     return f"{TAG} {time:.6f} {text}"
 
 
-def _count(epoch: float) -> str:
+def _epoch_count(epoch: float) -> str:
     return str(int(epoch)) if epoch == int(epoch) else f"{epoch:.2f}"

@@ -1,13 +1,13 @@
-"""What happened in a run, as events: dictionaries with `event`, `time` (Unix seconds) and fields of their own.
+"""Journal of a run: events, which are dictionaries with `event`, `time` (Unix seconds) and fields of their own.
 
-    load     at, checksum, train_samples                        begin   the facts of the run; starts the clock
-    train    step, epoch, lr, loss, grad_norm, scale, skipped, samples_per_s, data_wait_fraction
-    eval     step, epoch, accuracy (the main metric), the metrics, seconds
-    bad      epoch, name, reason, replaced_by                   save    step, path
-    best     step, path                                         resume  step
+    load     at, checksum, train_samples                   begin   metadata of the run; starts the clock
+    train    step, epoch, lr, loss, grad_norm, scale, skipped, consecutive_skips, samples_per_s, data_wait_fraction
+    eval     step, epoch, accuracy (the main metric), all metrics, seconds
+    bad      epoch, name, reason, replaced_by              save    step, path
+    best     step, path                                    resume  step, path
     end      step, epoch
 
-events.jsonl is the truth, only ever appended to. Console, TensorBoard and airank.log are made from it.
+<run>/events.jsonl is append-only and the source of all other logs: console, TensorBoard and airank.log.
 """
 
 import json
@@ -21,22 +21,29 @@ FILE = "events.jsonl"
 
 
 class Listener(Protocol):
+    """Writer of another log, called with each event after it is in events.jsonl."""
+
     def __call__(self, event: Event) -> None: ...
     def close(self) -> None: ...
 
 
 class Journal:
-    """Appends events to <run>/events.jsonl and hands them to listeners."""
+    """Appends events to <run>/events.jsonl and calls listeners with them.
+
+    Attributes:
+        events: History of the run so far, without what resumes have reverted.
+    """
 
     def __init__(self, run: str, listeners: Sequence[Listener]):
         path = os.path.join(run, FILE)
         self.listeners = listeners
         self.events = history(run)
-        self._file = open(path, "a", encoding="utf-8")
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by __exit__)
         if self._file.tell() and not _ends_with_newline(path):
-            self._file.write("\n")  # a kill cut the last line; keep it from eating the next
+            self._file.write("\n")  # a kill truncated the last line, and the next event needs one of its own
 
     def add(self, event: str, **values: Any) -> None:
+        """Append an event. values: its fields, of types that JSON can represent."""
         entry = {"event": event, "time": time.time(), **values}
         append(self.events, entry)
         self._file.write(json.dumps(entry) + "\n")
@@ -44,14 +51,16 @@ class Journal:
         for listener in self.listeners:
             listener(entry)
 
-    def has(self, kind: str) -> bool:
-        return any(event["event"] == kind for event in self.events)
+    def has(self, name: str) -> bool:
+        """Return whether there is an event of this name."""
+        return any(event["event"] == name for event in self.events)
 
-    def last(self, kind: str) -> Event | None:
-        return next((event for event in reversed(self.events) if event["event"] == kind), None)
+    def last(self, name: str) -> Event | None:
+        """Return the last event of this name, None if there is none."""
+        return next((event for event in reversed(self.events) if event["event"] == name), None)
 
     def best(self) -> float | None:
-        """The best accuracy so far."""
+        """Return the best accuracy so far, None before the first evaluation."""
         return max((event["accuracy"] for event in self.events if event["event"] == "eval"), default=None)
 
     def __enter__(self) -> "Journal":
@@ -64,15 +73,15 @@ class Journal:
 
 
 class NullJournal:
-    """The journal of every rank but the first: notes nothing, knows nothing."""
+    """Journal of all ranks but rank 0, which writes nothing and is always empty."""
 
     def add(self, event: str, **values: Any) -> None:
         pass
 
-    def has(self, kind: str) -> bool:
+    def has(self, name: str) -> bool:
         return False
 
-    def last(self, kind: str) -> Event | None:
+    def last(self, name: str) -> Event | None:
         return None
 
     def best(self) -> float | None:
@@ -86,7 +95,7 @@ class NullJournal:
 
 
 def history(run: str) -> list[Event]:
-    """The events of a run that count: those that a resume took back are left out."""
+    """Read the events of a run, without those that a resume has reverted. Truncated lines are skipped."""
     events: list[Event] = []
     path = os.path.join(run, FILE)
     if os.path.exists(path):
@@ -95,15 +104,15 @@ def history(run: str) -> list[Event]:
                 try:
                     entry = json.loads(line)
                 except ValueError:
-                    continue  # cut by a kill
+                    continue  # truncated by a kill
                 append(events, entry)
     return events
 
 
 def append(events: list[Event], entry: Event) -> None:
-    """Add one event in place. A resume from step k takes back what was reported after k, and every end."""
+    """Append one event in place. A resume from step k removes the events of later steps, and every `end`."""
     if entry["event"] == "resume":
-        events[:] = [old for old in events if old.get("step", 0) <= entry["step"] and old["event"] != "end"]
+        events[:] = [event for event in events if event.get("step", 0) <= entry["step"] and event["event"] != "end"]
     events.append(entry)
 
 

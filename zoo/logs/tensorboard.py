@@ -1,4 +1,4 @@
-"""Events as TensorBoard scalars, by the tensorboard package alone (no framework)."""
+"""TensorBoard scalars of a run, written by the tensorboard package alone, without any framework."""
 
 import os
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from typing import Any
 
 
 class Scalars:
-    """Listens to a journal and writes train/* and eval/* to <run>/tensorboard."""
+    """Journal listener that writes train/* and eval/* scalars to <run>/tensorboard."""
 
     def __init__(self, run: str):
-        from tensorboard.summary import Writer  # half a second of imports
+        from tensorboard.summary import Writer  # takes half a second to import
 
         self._writer = Writer(os.path.join(run, "tensorboard"))
 

@@ -1,32 +1,42 @@
-"""Throughput between two log lines, without what is not training."""
+"""Training throughput between two log lines."""
 
 import time
 
 
 class Throughput:
-    """Laps of training time: evaluation and checkpoints are left out by `pause`."""
+    """Stopwatch of training time that is paused during evaluation and saving."""
 
     def __init__(self) -> None:
-        self._start = time.perf_counter()
-        self._spent, self._samples, self._waited = 0.0, 0, 0.0
+        self._started = time.perf_counter()
+        self._elapsed, self._samples, self._data_wait = 0.0, 0, 0.0
 
     def add(self, samples: int) -> None:
+        """Count samples that were trained on."""
         self._samples += samples
 
     def pause(self) -> None:
-        self._spent += time.perf_counter() - self._start
+        """Stop the clock."""
+        self._elapsed += time.perf_counter() - self._started
 
     def resume(self) -> None:
-        self._start = time.perf_counter()
+        """Start the clock again after `pause`."""
+        self._started = time.perf_counter()
 
-    def read(self, waited: float) -> dict[str, float]:
-        """samples_per_s and data_wait_fraction (of the time, for data) since the last lap; waited: the feed's total in s."""
+    def read(self, data_wait: float) -> dict[str, float]:
+        """Return the throughput since the last call, and start the next interval.
+
+        Args:
+            data_wait: Seconds spent waiting for data since the start of the run (`Prefetcher.waited`).
+
+        Returns:
+            samples_per_s, and data_wait_fraction: the fraction of the time spent waiting for data.
+        """
         self.pause()
-        spent = max(self._spent, 1e-9)
-        result = {
-            "samples_per_s": self._samples / spent,
-            "data_wait_fraction": min((waited - self._waited) / spent, 1.0),
+        elapsed = max(self._elapsed, 1e-9)
+        throughput = {
+            "samples_per_s": self._samples / elapsed,
+            "data_wait_fraction": min((data_wait - self._data_wait) / elapsed, 1.0),
         }
-        self._spent, self._samples, self._waited = 0.0, 0, waited
+        self._elapsed, self._samples, self._data_wait = 0.0, 0, data_wait
         self.resume()
-        return result
+        return throughput
