@@ -1,4 +1,4 @@
-"""Faces in packs: the records of a .rec, which of them are pictures, and of how many identities."""
+"""Packs of faces in RecordIO files: which records are images, and the number of identities."""
 
 import hashlib
 import os
@@ -6,110 +6,126 @@ import os
 import numpy as np
 
 from data.errors import BadSample, UserError
-from data.formats.recordio import Content, RecordFile, read_index, unpack
+from data.formats.recordio import ImageRecord, RecordFile, read_index, unpack_image
 
-EXACT = 1 << 24  # whole numbers up to here are exact as 32-bit floats
-NEAR = 64  # how far record 0 may be off for that reason, in a pack of 2**30 pictures
+MAX_FLOAT32_LABEL = 1 << 24  # 32-bit floats represent all integers up to here
+MAX_LABEL = 1 << 53  # and 64-bit floats up to here
+MAX_KEY_ERROR = 64  # of the key in record 0, a rounded 32-bit float, in a pack of 2**30 images
+VERIFICATION_REMEDY = "name verification sets with -o data.verification=[lfw.bin]"
 
 
-class Records:
-    """Pictures of a .rec with its .idx. `identities`: how many it counts, None if it does not. Raises UserError.
+class FacePack:
+    """Face images of a .rec file with its .idx file.
 
-    If record 0 holds no picture, its first number is the key behind the last picture, and identity records follow;
-    else every record is a picture.
+    If record 0 holds no image, its first label is the key after the last image, and identity records follow there;
+    otherwise every record is an image. `identities` is the number of identity records, None if there are none.
+
+    Raises:
+        UserError: a file is missing or damaged, or there is no image.
     """
 
     def __init__(self, path: str):
         self.pack, self.index = RecordFile(path), f"{os.path.splitext(path)[0]}.idx"
         self.keys, self.offsets = read_index(self.index, self.pack)
         self.identities: int | None = None
-        first = self._known(0)
-        if not first.body and len(first.labels) > 1:
-            end = self._end(first.labels[0])
+        first = self._required_record(0)
+        if not first.encoded and len(first.labels) > 1:
+            end = self._find_end_of_images(first.labels[0])
             self.identities = len(self.keys) - end
             self.keys, self.offsets = self.keys[1:end], self.offsets[1:end]
         if not len(self.keys):
-            raise UserError(f"{path}: there is no picture in this pack")
+            raise UserError(f"{path}: there is no image in this pack; name another one with -o data.train=FILE")
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def name(self, index: int) -> str:
+        """Return file and key of an image, for messages."""
         return f"{os.path.basename(self.pack.path)} key {self.keys[index]}"
 
-    def exact(self) -> bool:
-        """Whether labels are 64-bit floats, which hold any number of identities. Raises UserError."""
-        return self._known(0).width == 8
+    def has_exact_labels(self) -> bool:
+        """Return whether labels are 64-bit floats, exact for any number of identities. Raises UserError."""
+        return self._required_record(0).label_bytes == 8
 
-    def content(self, index: int) -> Content:
-        """Raises BadSample."""
-        return unpack(self.pack.read(int(self.offsets[index])))
+    def record(self, index: int) -> ImageRecord:
+        """Read a record. Raises BadSample."""
+        return unpack_image(self.pack.read(int(self.offsets[index])))
 
-    def picture(self, index: int) -> bytes:
-        return self.content(index).body
+    def encoded(self, index: int) -> bytes:
+        """Read an image, still encoded. Raises BadSample."""
+        return self.record(index).encoded
 
     def label(self, index: int) -> int:
-        return self.labelled(index)[1]
+        """Read the identity of an image. Raises BadSample."""
+        return self.encoded_and_label(index)[1]
 
-    def labelled(self, index: int) -> tuple[bytes, int]:
-        """Raises BadSample."""
-        content = self.content(index)
-        return content.body, whole(content.labels[0])
+    def encoded_and_label(self, index: int) -> tuple[bytes, int]:
+        """Read an image, still encoded, and its identity. Raises BadSample."""
+        record = self.record(index)
+        return record.encoded, _integer_label(record.labels[0])
 
-    def beyond(self, label: int) -> tuple[range, np.ndarray]:
-        """As of Files, for packs whose labels rise. Raises UserError."""
-        cut, end = 0, len(self)
+    def split_by_label(self, label: int) -> tuple[range, np.ndarray]:
+        """Return the indices of the images whose labels are below `label`, and of the others.
+
+        Raises:
+            UserError: the images are not sorted by label.
+        """
+        start, end = 0, len(self)
         try:
-            while cut < end:
-                middle = (cut + end) // 2
-                cut, end = (middle + 1, end) if self.label(middle) < label else (cut, middle)
-            held = [self.label(index) for index in range(cut, len(self))]
+            while start < end:
+                middle = (start + end) // 2
+                start, end = (middle + 1, end) if self.label(middle) < label else (start, middle)
+            labels = [self.label(index) for index in range(start, len(self))]
         except BadSample as error:
-            raise UserError(f"{error}; name verification sets with -o data.verification=[lfw.bin]") from None
-        if held != sorted(held) or (held and held[0] < label):
+            raise UserError(f"{error}; {VERIFICATION_REMEDY}") from None
+        if labels != sorted(labels) or (labels and labels[0] < label):
             raise UserError(
-                f"{self.pack.path}: the pictures are not in the order of their identities, so none can be "
-                "held out; name verification sets with -o data.verification=[lfw.bin]"
+                f"{self.pack.path}: the images are not in the order of their identities, so none can be held out; "
+                f"{VERIFICATION_REMEDY}"
             )
-        return range(cut), np.arange(cut, len(self))
+        return range(start), np.arange(start, len(self))
 
     def describe(self) -> list[str]:
-        """Size of the pack and md5 of its index: a picture of equal length in the place of another goes unseen."""
+        """Return a line with the size of the pack and the md5 of its index, for checksums.
+
+        An image replaced by another one of equal length does not change it.
+        """
         index = hashlib.md5(np.stack([self.keys, self.offsets]).tobytes()).hexdigest()
         return [f"{os.path.basename(self.pack.path)} {self.pack.size} {index}"]
 
-    def _known(self, index: int) -> Content:
+    def _required_record(self, index: int) -> ImageRecord:
+        """Read a record without which the pack cannot be used. Raises UserError."""
         try:
-            return self.content(index)
+            return self.record(index)
         except BadSample as error:
             raise UserError(
                 f"{self.pack.path}: the record of key {self.keys[index]} cannot be read: {error}; copy the pack again"
             ) from None
 
-    def _end(self, told: float) -> int:
-        """Where the identity records begin: near the key `told`, which a 32-bit float may have rounded."""
-        end = start = int(np.searchsorted(self.keys, told))
-        while end < len(self.keys) and self._known(end).body and end - start <= NEAR:
+    def _find_end_of_images(self, key: float) -> int:
+        """Return the position of the first identity record, near `key`, which a 32-bit float may have rounded."""
+        end = start = int(np.searchsorted(self.keys, key))
+        while end < len(self.keys) and self._required_record(end).encoded and end - start <= MAX_KEY_ERROR:
             end += 1
-        while end > 1 and not self._known(end - 1).body and start - end <= NEAR:
+        while end > 1 and not self._required_record(end - 1).encoded and start - end <= MAX_KEY_ERROR:
             end -= 1
-        if abs(end - start) > NEAR:
+        if abs(end - start) > MAX_KEY_ERROR:
             raise UserError(
-                f"{self.pack.path}: record 0 says that pictures end before key {told:.0f}, which they do "
-                f"not; {self.index} belongs to another pack, or the pack is of a kind not known here"
+                f"{self.pack.path}: according to record 0 the images end before key {key:.0f}, but they do not; "
+                f"{self.index} belongs to another pack, or this format of packs is not supported"
             )
         return end
 
 
-def whole(label: float) -> int:
-    """A label as the number of an identity. Raises BadSample."""
-    if not 0 <= label < 2**53 or label != int(label):
-        raise BadSample(f"its label {label} is no number of an identity")
-    return int(label)
-
-
 def read_property(pack: str) -> int | None:
-    """How many identities the file `property` beside a pack tells, its one line being `identities,height,width`."""
+    """Read the number of identities from the file `property` beside a pack, one line `identities,height,width`.
+
+    Returns:
+        The number, or None if there is no such file.
+
+    Raises:
+        UserError: the file does not begin with a positive integer.
+    """
     path = os.path.join(os.path.dirname(pack), "property")
     if not os.path.isfile(path):
         return None
@@ -117,7 +133,14 @@ def read_property(pack: str) -> int | None:
         words = file.read().strip().split(",")
     if not words[0].isdecimal() or int(words[0]) < 1:
         raise UserError(
-            f"{path}: expected `identities,height,width`, got {','.join(words)[:60]!r}; mend it, or remove "
-            "it and say -o data.num_classes=N"
+            f"{path}: expected `identities,height,width`, got {','.join(words)[:60]!r}; fix it, or remove "
+            "it and pass -o data.num_classes=N"
         )
     return int(words[0])
+
+
+def _integer_label(label: float) -> int:
+    """Convert a label to the index of an identity. Raises BadSample."""
+    if not 0 <= label < MAX_LABEL or label != int(label):
+        raise BadSample(f"its label {label} is not the index of an identity")
+    return int(label)

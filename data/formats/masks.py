@@ -1,8 +1,9 @@
-"""Masks: PNG files that hold a number for every pixel; what the numbers mean, and a look at some before a run."""
+"""Segmentation masks: PNG files with a value per pixel, the classes the values stand for, and checks before a run."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import cv2
@@ -12,161 +13,196 @@ from data.errors import BadSample, UserError
 from data.formats import images
 from data.formats.palette import IGNORE_INDEX, LABELS, TRAIN_IDS
 
-Pair = tuple[str, str]  # paths of a picture and its mask, relative to the root
+Pair = tuple[str, str]  # paths of an image and its mask, relative to the root
 
-READABLE = ("L", "I;16B", "P", "P;1", "P;2", "P;4")  # Pillow's names of PNG kinds: grey of 8 and 16 bits, palettes
+READABLE_MODES = ("L", "I;16B", "P", "P;1", "P;2", "P;4")  # Pillow's names for gray of 8 and 16 bits, and palettes
 BLACK_AND_WHITE = [0, IGNORE_INDEX]
-READERS = 4  # threads that look at masks
-COLUMNS = 100  # width of the table of classes
+MAX_REPORTED_VALUES = 10
+SCAN_THREADS = 4
+TABLE_WIDTH = 100  # characters
 
 
 class InvalidMask(BadSample):
-    """A file that can be read and is no mask of this set; so are others like it, most likely."""
+    """A readable file that is not a mask of this set. Other files most likely have the same fault."""
 
 
 class LabelMap(NamedTuple):
-    """What the values of masks mean: table uint8 (256,) -> class or 255, legal uint8 (256,) 1 where they may occur."""
+    """Classes that the values of masks stand for."""
 
-    table: np.ndarray
-    legal: np.ndarray
-    values: str  # the legal ones, in words
+    table: np.ndarray  # uint8 (256,): value -> class, or IGNORE_INDEX
+    legal: np.ndarray  # uint8 (256,): 1 for values that may occur
+    description: str  # of the legal values
 
 
 class MaskStats(NamedTuple):
-    """One mask as found: how many pixels hold each of the 256 values, int64 (256,)."""
+    """Number of pixels of each value in one mask."""
 
     path: str
-    counts: np.ndarray
+    counts: np.ndarray  # int64 (256,)
 
 
-def plain(classes: int) -> LabelMap:
-    """Masks that hold classes: 0 to K - 1, and 255."""
+def class_indices(num_classes: int) -> LabelMap:
+    """Return the map of masks that hold class indices, 0 to num_classes - 1, and IGNORE_INDEX."""
     table = np.full(256, IGNORE_INDEX, np.uint8)
-    table[:classes] = np.arange(classes)
-    legal = (np.arange(256) < classes) | (np.arange(256) == IGNORE_INDEX)
+    table[:num_classes] = np.arange(num_classes)
+    legal = (np.arange(256) < num_classes) | (np.arange(256) == IGNORE_INDEX)
     return LabelMap(
         table,
         legal.astype(np.uint8),
-        f"0 to {classes - 1} for the {classes} classes and {IGNORE_INDEX} for pixels that do not count",
+        f"0 to {num_classes - 1} for the {num_classes} classes and {IGNORE_INDEX} for ignored pixels",
     )
 
 
-def label_ids() -> LabelMap:
-    """Masks that hold Cityscapes' ids."""
+def cityscapes_ids() -> LabelMap:
+    """Return the map of masks that hold Cityscapes' ids (*_labelIds.png)."""
     last = max(label.id for label in LABELS)
     return LabelMap(
         TRAIN_IDS,
         (np.arange(256) <= last).astype(np.uint8),
-        f"Cityscapes' ids 0 to {last} (for masks with "
-        "train ids, 0 to 18 and 255, set data.labels to labelTrainIds and name the files so)",
+        f"Cityscapes' ids 0 to {last} (for masks with train ids, 0 to 18 and 255, set data.labels to labelTrainIds "
+        "and name the files so)",
     )
 
 
-def read(path: str) -> np.ndarray:
-    """The values of a mask, uint8 (H, W): grey levels or, of a palette, the indices. Raises BadSample, InvalidMask."""
+def read_values(path: str) -> np.ndarray:
+    """Read the values of a mask: its gray levels or, of a PNG with a palette, the indices.
+
+    Returns:
+        uint8 (H, W).
+
+    Raises:
+        BadSample: the file cannot be read.
+        InvalidMask: the file is not a PNG with one value up to 255 per pixel.
+    """
     with images.open_image(path) as image:
         if image.format != "PNG":
-            raise InvalidMask(f"a {image.format} file; masks are PNG files, because other kinds may change the values")
-        if image.tile[0][3] not in READABLE:
-            # Of 1, 2 or 4 bits, some programs mean the numbers and others grey levels: 1 is class 1, or white, 255.
-            what = "grey of less than 8 bits" if image.mode in ("1", "L") else f"colours (mode {image.mode})"
+            raise InvalidMask(f"a {image.format} file; masks are PNG files, since other formats may change the values")
+        if image.tile[0][3] not in READABLE_MODES:  # type: ignore[attr-defined]
+            # In gray of 1, 2 or 4 bits, some programs store class numbers, others gray levels: 1 may mean 255.
+            content = "gray of less than 8 bits" if image.mode in ("1", "L") else f"colors (mode {image.mode})"
             raise InvalidMask(
-                f"holds {what}, but a mask holds one class number for every pixel; write the numbers as an "
-                "8-bit grey PNG, or as a PNG with a palette whose indices they are"
+                f"holds {content}, but a mask holds one class number per pixel; write the numbers as an 8-bit gray "
+                "PNG, or as the indices of a PNG with a palette"
             )
         values = np.asarray(image)
     if values.max() > 255:
-        raise InvalidMask(f"holds values of 16 bits up to {values.max()}; classes go to 254")
+        raise InvalidMask(f"holds 16-bit values up to {values.max()}; write class numbers from 0 to 254")
     return values.astype(np.uint8)
 
 
-def labels(path: str, code: LabelMap) -> np.ndarray:
-    """The class of every pixel, uint8 (H, W), 255 where there is none. Raises BadSample, InvalidMask."""
-    values = read(path)
-    if not cv2.LUT(values, code.legal).all():
-        refuse(np.unique(values), code)
-    return cv2.LUT(values, code.table)
+def read_labels(path: str, label_map: LabelMap) -> np.ndarray:
+    """Read the class of every pixel: uint8 (H, W), IGNORE_INDEX for none. Raises BadSample or InvalidMask."""
+    values = read_values(path)
+    if not cv2.LUT(values, label_map.legal).all():
+        check_values(np.unique(values), label_map)
+    return cv2.LUT(values, label_map.table)
 
 
-def refuse(values: Sequence[int], code: LabelMap) -> None:
-    """Raises InvalidMask if some values are not legal, naming them."""
-    strange = [int(value) for value in values if not code.legal[value]]
-    if strange:
-        named = ", ".join(map(str, strange[:10])) + (" ..." if len(strange) > 10 else "")
-        raise InvalidMask(f"holds the value{'s' * (len(strange) > 1)} {named}; legal are {code.values}")
-
-
-def same_size(picture: tuple[int, int], mask: tuple[int, int]) -> None:
-    """Raises InvalidMask unless picture and mask, (width, height), lie on each other."""
-    if picture != mask:
-        turned = (
-            "; one is turned against the other: store the picture upright, a mark of rotation is not obeyed"
-            if picture == mask[::-1]
-            else ""
+def check_values(values: Iterable[int], label_map: LabelMap) -> None:
+    """Raise InvalidMask, which lists them, if some values are not legal."""
+    illegal = [int(value) for value in values if not label_map.legal[value]]
+    if illegal:
+        listed = ", ".join(map(str, illegal[:MAX_REPORTED_VALUES]))
+        listed += " ..." if len(illegal) > MAX_REPORTED_VALUES else ""
+        raise InvalidMask(
+            f"holds the value{'s' * (len(illegal) > 1)} {listed}; legal values are {label_map.description}"
         )
-        raise InvalidMask(f"the picture has {picture[0]} x {picture[1]} pixels, its mask {mask[0]} x {mask[1]}{turned}")
 
 
-def scan(root: str, splits: Sequence[Sequence[Pair]], count: int, void: bool = False) -> list[list[MaskStats]]:
-    """`count` evenly spread masks of each split, without those that are damaged (the stream deals with them).
+def check_sizes(image_size: Sequence[int], mask_size: Sequence[int]) -> None:
+    """Raise InvalidMask unless the sizes (width, height) of an image and its mask are equal."""
+    (width, height), (mask_width, mask_height) = image_size, mask_size
+    if (width, height) != (mask_width, mask_height):
+        hint = ""
+        if (width, height) == (mask_height, mask_width):
+            hint = "; one of them is rotated: store the image upright, EXIF orientation is ignored"
+        raise InvalidMask(f"the image has {width} x {height} pixels, its mask {mask_width} x {mask_height}{hint}")
 
-    Raises UserError, naming the file, for masks that are none, of another size than their picture, or black and white,
-    unless `void` says that 255 really means pixels that do not count.
+
+def scan(root: str, splits: Sequence[Sequence[Pair]], count: int, allow_void: bool = False) -> list[list[MaskStats]]:
+    """Count the values in some masks of each split, before a run.
+
+    Args:
+        root: folder that the paths are relative to.
+        splits: the pairs of each split.
+        count: number of masks per split, evenly spread. Damaged ones are left out: the stream handles them.
+        allow_void: accept masks that hold nothing but 0 and 255, where 255 really means ignored pixels.
+
+    Returns:
+        For each split, the counts of its masks.
+
+    Raises:
+        UserError: a file is not a mask, differs in size from its image, or is black and white; or none can be read.
     """
-    found = []
-    with ThreadPoolExecutor(READERS) as pool:
+    stats = []
+    with ThreadPoolExecutor(SCAN_THREADS) as pool:
         for pairs in splits:
-            spread = np.linspace(0, len(pairs) - 1, min(count, len(pairs))).round().astype(int)
-            looks = [look for look in pool.map(lambda index: _look(root, pairs[index]), spread) if look]
-            if not looks:
+            indices = np.linspace(0, len(pairs) - 1, min(count, len(pairs))).round().astype(int)
+            scanned = pool.map(partial(_scan_pair, root), [pairs[index] for index in indices])
+            split_stats = [mask_stats for mask_stats in scanned if mask_stats]
+            if not split_stats:
                 raise UserError(
-                    f"{os.path.join(root, pairs[0][1])}: neither this mask with its picture nor one of the "
-                    f"{len(spread) - 1} others looked at can be read"
+                    f"{os.path.join(root, pairs[0][1])}: neither this mask with its image nor one of the "
+                    f"{len(indices) - 1} others checked can be read; replace the damaged files"
                 )
-            found.append(looks)
-    looks = [look for looks in found for look in looks]
-    white = [look for look in looks if values_of([looks]) == BLACK_AND_WHITE or values_of([[look]]) == BLACK_AND_WHITE]
-    if white and not void:
-        raise UserError(
-            f"{white[0].path}: holds nothing but 0 and 255, as black-and-white masks do; but 255 stands "
-            "for pixels that do not count: write 1 instead of it, or say -o data.void_masks=true if it "
-            "does mean them"
-        )
-    return found
+            stats.append(split_stats)
+    if not allow_void:
+        _refuse_black_and_white(stats)
+    return stats
 
 
-def validate(looks: Sequence[MaskStats], code: LabelMap, classes: int) -> np.ndarray:
-    """Pixels of every class and, last, of none: int64 (K + 1,). Raises UserError naming the file and its values."""
+def validate(stats: Sequence[MaskStats], label_map: LabelMap, num_classes: int) -> np.ndarray:
+    """Count the pixels of every class and, last, the ignored ones.
+
+    Returns:
+        int64 (num_classes + 1,).
+
+    Raises:
+        UserError: a mask holds values that are not legal; the message names the file and the values.
+    """
     total = np.zeros(256, np.int64)
-    for look in looks:
+    for mask_stats in stats:
         try:
-            refuse(np.flatnonzero(look.counts), code)
+            check_values(np.flatnonzero(mask_stats.counts), label_map)
         except InvalidMask as error:
-            raise UserError(f"{look.path}: {error}") from None
-        np.add.at(total, code.table, look.counts)
-    return np.append(total[:classes], total[IGNORE_INDEX])
+            raise UserError(f"{mask_stats.path}: {error}") from None
+        np.add.at(total, label_map.table, mask_stats.counts)
+    return np.append(total[:num_classes], total[IGNORE_INDEX])
 
 
-def values_of(splits: Sequence[Sequence[MaskStats]]) -> list[int]:
-    """Every value that occurs."""
-    return np.flatnonzero(sum(look.counts for looks in splits for look in looks)).tolist()
+def unique_values(splits: Sequence[Sequence[MaskStats]]) -> list[int]:
+    """Return the sorted values that occur in any mask."""
+    occurs = np.zeros(256, bool)
+    for stats in splits:
+        for mask_stats in stats:
+            occurs |= mask_stats.counts > 0
+    return np.flatnonzero(occurs).tolist()
 
 
 def describe(
     classes: Sequence[str], splits: Sequence[Sequence[MaskStats]], counts: Sequence[np.ndarray]
 ) -> tuple[str, ...]:
-    """Lines for the user: the share of every class in the training and in the validation masks, counts as judged."""
+    """Format a table of the share of every class in the training and the validation masks, and warnings.
+
+    Args:
+        classes: K class names.
+        splits: the scanned masks of the training and the validation split.
+        counts: pixels of every class and ignored ones, (K + 1,), for both splits, as `validate` returns them.
+
+    Returns:
+        Lines of at most TABLE_WIDTH characters, and a warning per split in which classes do not occur.
+    """
     shares = [100 * pixels / pixels.sum() for pixels in counts]
-    names = tuple(classes) + ("(ignored)",)
+    names = (*classes, "(ignored)")
     width = max(map(len, names))
     cells = [f"  {name:<{width}} {_percent(train)} {_percent(val)}" for name, (train, val) in zip(names, zip(*shares))]
-    per_line = max(1, COLUMNS // len(cells[0]))
+    per_line = max(1, TABLE_WIDTH // len(cells[0]))
     lines = ["".join(cells[start : start + per_line]) for start in range(0, len(cells), per_line)]
     lines.insert(0, f"share of the pixels in %, in {len(splits[0])} training and {len(splits[1])} validation masks:")
-    for title, split in zip(("training", "validation"), counts):
-        unseen = [name for name, pixels in zip(classes, split) if not pixels]
-        if unseen:
-            lines.append(f"warning: not in these {title} masks: {', '.join(unseen)}")
+    for title, pixels_of_split in zip(("training", "validation"), counts):
+        missing = [name for name, pixels in zip(classes, pixels_of_split) if not pixels]
+        if missing:
+            lines.append(f"warning: not in these {title} masks: {', '.join(missing)}")
     return tuple(lines)
 
 
@@ -174,15 +210,26 @@ def _percent(share: float) -> str:
     return f"{share:6.2f}" if share else "     -"
 
 
-def _look(root: str, pair: Pair) -> MaskStats | None:
-    """None if a file is damaged. Raises UserError if both can be read and do not fit."""
-    picture, mask = (os.path.join(root, name) for name in pair)
+def _scan_pair(root: str, pair: Pair) -> MaskStats | None:
+    """Count the values of a mask; None if it or its image is damaged. Raises UserError if they do not match."""
+    image_path, mask_path = (os.path.join(root, path) for path in pair)
     try:
-        values = read(mask)
-        with images.open_image(picture) as image:
-            same_size(image.size, values.shape[::-1])
+        values = read_values(mask_path)
+        with images.open_image(image_path) as image:
+            check_sizes(image.size, values.shape[::-1])
     except InvalidMask as error:
-        raise UserError(f"{mask}: {error}") from None
+        raise UserError(f"{mask_path}: {error}") from None
     except BadSample:
         return None
-    return MaskStats(mask, np.bincount(values.ravel(), minlength=256))
+    return MaskStats(mask_path, np.bincount(values.ravel(), minlength=256))
+
+
+def _refuse_black_and_white(splits: Sequence[Sequence[MaskStats]]) -> None:
+    """Raise UserError for a mask, or a whole set, that holds nothing but 0 and 255."""
+    whole_set = unique_values(splits) == BLACK_AND_WHITE
+    for mask_stats in (mask_stats for stats in splits for mask_stats in stats):
+        if whole_set or unique_values([[mask_stats]]) == BLACK_AND_WHITE:
+            raise UserError(
+                f"{mask_stats.path}: holds nothing but 0 and 255, as black-and-white masks do; but 255 stands for "
+                "ignored pixels: write 1 instead of it, or pass -o data.void_masks=true if they are to be ignored"
+            )

@@ -1,16 +1,19 @@
-"""The labels of Cityscapes as its own scripts define them, and colours to draw class maps with."""
+"""The labels of Cityscapes, as its own scripts define them, and colors to draw class maps with."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-IGNORE_INDEX = 255  # in a label: this pixel is of no class and does not count
-LEVELS = 9  # of red, green and blue in the colours made up for other classes
+IGNORE_INDEX = 255  # label of pixels that belong to no class and are ignored
+GRID_LEVELS = 9  # values of red, green and blue in the grid of colors for other classes
 
 
 class Label(NamedTuple):
-    """One of 35. id is its value in *_labelIds.png, train_id in *_labelTrainIds.png (None: 255, not evaluated)."""
+    """One of Cityscapes' 35 labels.
+
+    id is its value in *_labelIds.png, train_id its value in *_labelTrainIds.png (None: 255, not evaluated).
+    """
 
     id: int
     name: str
@@ -53,7 +56,7 @@ LABELS = (
     Label(31, "train", 16, (0, 80, 100)),
     Label(32, "motorcycle", 17, (0, 0, 230)),
     Label(33, "bicycle", 18, (119, 11, 32)),
-    Label(-1, "license plate", None, (0, 0, 142)),  # in polygons only: a mask shows the car below it
+    Label(-1, "license plate", None, (0, 0, 142)),  # in polygons only: masks have the car behind it
 )
 EVALUATED = tuple(label for label in LABELS if label.train_id is not None)  # in the order of their train ids
 TRAIN_CLASSES = tuple(label.name for label in EVALUATED)
@@ -62,26 +65,32 @@ TRAIN_IDS = np.full(256, IGNORE_INDEX, np.uint8)  # id -> train id
 TRAIN_IDS[[label.id for label in EVALUATED]] = [label.train_id for label in EVALUATED]
 
 
-def colours(classes: Sequence[str]) -> np.ndarray:
-    """A colour for every class: uint8 (K, 3) RGB, always the same for the same names.
+def class_colors(classes: Sequence[str]) -> np.ndarray:
+    """Choose a color for every class, always the same for the same names.
 
-    The 19 evaluated classes of Cityscapes have their official ones. Every other class gets, in turn, the one of a grid
-    of colours that is farthest from all before it, and from black and white, which are left to ignored pixels and text.
+    The 19 evaluated classes of Cityscapes have their official colors. Every other class, in turn, gets the color of a
+    grid that is farthest from all earlier ones, and from black and white, which stand for ignored pixels and text.
+
+    Args:
+        classes: K class names.
+
+    Returns:
+        uint8 RGB (K, 3).
     """
     official = {label.name: label.color for label in EVALUATED}
-    grid = np.indices((LEVELS,) * 3).reshape(3, -1).T * 255 // (LEVELS - 1)
+    grid = np.indices((GRID_LEVELS,) * 3).reshape(3, -1).T * 255 // (GRID_LEVELS - 1)
     taken = [(0, 0, 0), (255, 255, 255)] + [official[name] for name in classes if name in official]
-    distance = np.min([_apart(grid, color) for color in taken], axis=0)
-    found = []
+    distances = np.min([_distances(grid, color) for color in taken], axis=0)
+    colors: list[Sequence[int]] = []
     for name in classes:
-        color = official.get(name)
+        color: Sequence[int] | None = official.get(name)
         if color is None:
-            color = grid[distance.argmax()]
-            distance = np.minimum(distance, _apart(grid, color))
-        found.append(color)
-    return np.array(found, np.uint8).reshape(-1, 3)
+            color = grid[distances.argmax()]
+            distances = np.minimum(distances, _distances(grid, color))
+        colors.append(color)
+    return np.array(colors, np.uint8).reshape(-1, 3)
 
 
-def _apart(colors: np.ndarray, color: Sequence[int]) -> np.ndarray:
-    """Squared distances, in whole numbers; green weighs most and red least, as eyes see it."""
+def _distances(colors: np.ndarray, color: Sequence[int]) -> np.ndarray:
+    """Squared distances as integers, weighted like human vision: green most, blue next, red least."""
     return ((colors - np.asarray(color)) ** 2) @ np.array([2, 4, 3])

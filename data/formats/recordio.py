@@ -1,8 +1,8 @@
-"""RecordIO, the .rec and .idx files that insightface keeps face sets in: read without MXNet.
+"""RecordIO, the .rec and .idx files in which insightface stores face sets, read without MXNet.
 
-A record is a frame (magic word, kind and length, payload, zeros up to a multiple of 4 bytes). Where the payload holds
-the magic word at a multiple of 4, the writer cuts it there and leaves the word out: such a record is several frames.
-The payload is MXNet's image header, more labels if its flag counts some, and the encoded picture.
+A record is a frame: magic word, flag and length, payload, zeros up to a multiple of 4 bytes. Where the payload contains
+the magic word at a multiple of 4, the writer splits it there and leaves the word out: such a record is several frames.
+The payload is MXNet's image header, more labels if the header counts some, and the encoded image.
 """
 
 import os
@@ -17,25 +17,28 @@ import numpy as np
 from data.errors import BadSample, UserError
 
 MAGIC = 0xCED7230A
-WORD = struct.pack("<I", MAGIC)
-FRAME = struct.Struct("<II")  # magic; kind in the upper 3 bits, length of the payload in the lower 29
-WHOLE, FIRST, MIDDLE, LAST = range(4)
-HEADER = struct.Struct("<IfQQ")  # flag, label, id, second id
-PICTURES = (b"\xff\xd8\xff", b"\x89PNG", b"RIFF")  # how JPEG, PNG and WebP begin
+MAGIC_BYTES = struct.pack("<I", MAGIC)
+FRAME_HEADER = struct.Struct("<II")  # magic; flag in the upper 3 bits, length of the payload in the lower 29
+ALIGNMENT = 4  # bytes
+WHOLE, FIRST, MIDDLE, LAST = range(4)  # flags: part of the record that a frame holds
+IMAGE_HEADER = struct.Struct("<IfQQ")  # number of further labels, label, id, second id
+IMAGE_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"RIFF")  # first bytes of JPEG, PNG and WebP
+MAX_QUOTED = 60  # bytes of a malformed line in a message
 
 
-class Content(NamedTuple):
-    """What an image record holds. width: bytes of a label, 4 or 8."""
+class ImageRecord(NamedTuple):
+    """Contents of an image record."""
 
     labels: np.ndarray  # float64 (n,), n >= 1
-    body: bytes  # the encoded picture; empty in a record that only counts
-    width: int
+    encoded: bytes  # the image file; empty in a record that only holds counts
+    label_bytes: int  # bytes per label, 4 or 8
 
 
 class RecordFile:
-    """Records by their byte offset. Reading keeps no position: threads and processes may share or copy it.
+    """A .rec file, read by byte offset. It keeps no position, so threads and processes may share or copy it.
 
-    Raises UserError for a file that cannot be opened.
+    Raises:
+        UserError: the file cannot be opened.
     """
 
     def __init__(self, path: str):
@@ -54,71 +57,87 @@ class RecordFile:
         return RecordFile, (self.path,)  # a process that gets a copy opens the file itself
 
     def read(self, offset: int) -> bytes:
-        """The payload of the record at this byte, its parts put together. Raises BadSample."""
-        parts, place = [], offset
+        """Return the payload of the record at a byte offset, joined from its frames. Raises BadSample."""
+        parts: list[bytes] = []
         while True:
-            magic, word = FRAME.unpack(self._bytes(place, FRAME.size))
-            kind, length = word >> 29, word & (1 << 29) - 1
+            magic, word = FRAME_HEADER.unpack(self._read_bytes(offset, FRAME_HEADER.size))
+            flag, length = word >> 29, word & (1 << 29) - 1
             if magic != MAGIC:
-                raise BadSample(f"{self.path}: no record begins at byte {place} (magic {magic:#010x}, not {MAGIC:#x})")
-            if kind not in ((MIDDLE, LAST) if parts else (WHOLE, FIRST)):
-                raise BadSample(f"{self.path}: a frame of kind {kind} at byte {place} is out of order")
-            parts.append(self._bytes(place + FRAME.size, length))
-            if kind in (WHOLE, LAST):
-                return WORD.join(parts)
-            place += FRAME.size + length + -length % 4
+                raise BadSample(f"{self.path}: no record begins at byte {offset} (magic {magic:#010x}, not {MAGIC:#x})")
+            if flag not in ((MIDDLE, LAST) if parts else (WHOLE, FIRST)):
+                raise BadSample(f"{self.path}: the frame at byte {offset} is out of order (flag {flag})")
+            parts.append(self._read_bytes(offset + FRAME_HEADER.size, length))
+            if flag in (WHOLE, LAST):
+                return MAGIC_BYTES.join(parts)
+            offset += FRAME_HEADER.size + length + -length % ALIGNMENT
 
-    def _bytes(self, place: int, count: int) -> bytes:
+    def _read_bytes(self, offset: int, count: int) -> bytes:
         try:
-            found = os.pread(self._file, count, place)
+            content = os.pread(self._file, count, offset)
         except OSError as error:
-            raise BadSample(f"{self.path}: byte {place} cannot be read ({error.strerror})") from None
-        if len(found) < count:
-            raise BadSample(f"{self.path}: the file ends within the frame at byte {place} (it has {self.size} bytes)")
-        return found
+            raise BadSample(f"{self.path}: byte {offset} cannot be read ({error.strerror})") from None
+        if len(content) < count:
+            raise BadSample(f"{self.path}: the file ends within the frame at byte {offset} (it has {self.size} bytes)")
+        return content
 
 
-def unpack(payload: bytes) -> Content:
-    """Labels and picture of an image record. Raises BadSample.
+def unpack_image(payload: bytes) -> ImageRecord:
+    """Split the payload of an image record into labels and image.
 
-    Labels behind the header are 32-bit floats, in some packs 64-bit ones: what follows them tells, since it must be a
-    picture or the end.
+    Labels after the header are 32-bit floats, in some packs 64-bit ones: an image or the end must follow them, which
+    tells the two apart.
+
+    Raises:
+        BadSample: the payload is not an image record.
     """
-    if len(payload) < HEADER.size:
+    if len(payload) < IMAGE_HEADER.size:
         raise BadSample(f"{len(payload)} bytes are too few for an image header")
-    flag, label, _, _ = HEADER.unpack_from(payload)
-    rest = payload[HEADER.size :]
-    if not flag:
-        return Content(np.array([label]), rest, 4)
-    for width in (4, 8):
-        body = rest[flag * width :]
-        if flag * width == len(rest) or body.startswith(PICTURES):
-            return Content(np.frombuffer(rest, f"<f{width}", flag).astype(np.float64), body, width)
-    raise BadSample(f"neither a picture nor the end follows its {flag} labels")
+    count, label, _, _ = IMAGE_HEADER.unpack_from(payload)
+    rest = payload[IMAGE_HEADER.size :]
+    if not count:
+        return ImageRecord(np.array([label]), rest, 4)
+    for label_bytes in (4, 8):
+        encoded = rest[count * label_bytes :]
+        if count * label_bytes == len(rest) or encoded.startswith(IMAGE_SIGNATURES):
+            labels = np.frombuffer(rest, f"<f{label_bytes}", count).astype(np.float64)
+            return ImageRecord(labels, encoded, label_bytes)
+    raise BadSample(f"neither an image nor the end follows its {count} labels")
 
 
 def read_index(path: str, pack: RecordFile) -> tuple[np.ndarray, np.ndarray]:
-    """Keys and byte offsets of the records, int64 (n,), by rising key. Raises UserError naming file, key and byte."""
-    numbers = _numbers(path)
+    """Read and check the index of a pack.
+
+    Args:
+        path: the .idx file.
+        pack: the .rec file.
+
+    Returns:
+        Keys and byte offsets of the records, int64 (n,), in ascending order of the keys.
+
+    Raises:
+        UserError: a file is damaged or does not belong to the other; the message names file, key and byte.
+    """
+    numbers = _read_numbers(path)
     if not numbers.size or numbers.size % 2:
         raise UserError(f"{path}: {numbers.size} numbers, but a line holds two, `key<TAB>byte`; copy the file again")
     keys, offsets = numbers.reshape(-1, 2).T
     order = np.argsort(keys, kind="stable")
     keys, offsets = keys[order], offsets[order]
-    for wrong, what in (
+    max_offset = pack.size - FRAME_HEADER.size
+    for invalid, problem in (
         (keys < 0, "is negative"),
         (np.append(False, keys[1:] == keys[:-1]), "is given twice"),
-        ((offsets < 0) | (offsets > pack.size - FRAME.size), f"lies outside {pack.path}, which has {pack.size} bytes"),
-        (offsets % 4 != 0, "lies at no multiple of 4"),
+        ((offsets < 0) | (offsets > max_offset), f"lies outside {pack.path}, which has {pack.size} bytes"),
+        (offsets % ALIGNMENT != 0, f"does not lie at a multiple of {ALIGNMENT}"),
     ):
-        if wrong.any():
-            at = int(wrong.argmax())
+        if invalid.any():
+            row = int(invalid.argmax())
             raise UserError(
-                f"{path}: key {keys[at]} at byte {offsets[at]} {what}; one of the two files is cut or "
+                f"{path}: key {keys[row]} at byte {offsets[row]} {problem}; one of the two files is cut or "
                 "belongs to another pack, copy both again"
             )
     try:
-        pack.read(int(offsets.max()))  # the last one: what is missing at the end of a file shows here
+        pack.read(int(offsets.max()))  # a truncated file lacks its last record
     except BadSample as error:
         raise UserError(
             f"{error}; the pack is cut or damaged, or {path} belongs to another one: copy both again"
@@ -126,10 +145,11 @@ def read_index(path: str, pack: RecordFile) -> tuple[np.ndarray, np.ndarray]:
     return keys, offsets
 
 
-def _numbers(path: str) -> np.ndarray:
+def _read_numbers(path: str) -> np.ndarray:
+    """Read a text file of integers: int64 (n,)."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # numpy stops at what is no number, with a warning
+            warnings.simplefilter("error")  # numpy stops with a warning at text that is not a number
             return np.fromfile(path, np.int64, sep=" ")
     except OSError as error:
         raise UserError(
@@ -137,15 +157,16 @@ def _numbers(path: str) -> np.ndarray:
             "with the same name"
         ) from None
     except (DeprecationWarning, ValueError):
-        with open(path, "rb") as file:
-            number, line = next(
-                (
-                    (number, line)
-                    for number, line in enumerate(file, 1)
-                    if not re.fullmatch(rb"\s*(\d+\s+\d+\s*)?", line)
-                ),
-                (0, b""),
-            )
+        number, line = _first_malformed_line(path)
         raise UserError(
-            f"{path}:{number}: expected `key<TAB>byte`, got {line[:60].decode(errors='replace')!r}; copy the file again"
+            f"{path}:{number}: expected `key<TAB>byte`, got {line[:MAX_QUOTED].decode(errors='replace')!r}; "
+            "copy the file again"
         ) from None
+
+
+def _first_malformed_line(path: str) -> tuple[int, bytes]:
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not re.fullmatch(rb"\s*(\d+\s+\d+\s*)?", line):
+                return number, line
+    return 0, b""

@@ -7,7 +7,7 @@ from data.errors import BadSample, UserError
 from data.formats import face_packs
 from data.stream import open_training
 from tests.helpers import packs
-from tests.helpers.face_sets import EACH, PACK, PEOPLE, add_bin, laid, load, seen, value
+from tests.helpers.face_sets import IMAGES_EACH, PACK, IDENTITIES, add_bin, write_set, load, values_and_labels, value
 
 FIRST = np.random.default_rng(0)
 
@@ -20,19 +20,19 @@ def complaint(root, **keys):
 
 def test_every_kind_of_pack(tmp_path):
     add_bin(tmp_path)
-    expected = [(value(person, number), person) for person in range(PEOPLE) for number in range(EACH)]
-    flat = {key: packs.content(PACK[key // EACH][key % EACH], key // EACH) for key in range(30)}
-    many = {key: packs.content(PACK[key // EACH][key % EACH], key // EACH, 77) for key in range(30)}
+    expected = [(value(person, number), person) for person in range(IDENTITIES) for number in range(IMAGES_EACH)]
+    flat = {key: packs.content(PACK[key // IMAGES_EACH][key % IMAGES_EACH], key // IMAGES_EACH) for key in range(30)}
+    many = {key: packs.content(PACK[key // IMAGES_EACH][key % IMAGES_EACH], key // IMAGES_EACH, 77) for key in range(30)}
     for payloads, keys in (
         (packs.face_pack(PACK, width=8), {}),
         (packs.face_pack(PACK, more=(3, 4)), {}),
-        (flat, {"num_classes": PEOPLE}),
-        (many, {"num_classes": PEOPLE}),
-        (dict(reversed(list(flat.items()))), {"num_classes": PEOPLE}),
+        (flat, {"num_classes": IDENTITIES}),
+        (many, {"num_classes": IDENTITIES}),
+        (dict(reversed(list(flat.items()))), {"num_classes": IDENTITIES}),
     ):
         packs.write(tmp_path, payloads)
         train, _ = load(tmp_path, **keys)
-        assert seen(train) == expected and train.classes == range(PEOPLE)
+        assert values_and_labels(train) == expected and train.classes == range(IDENTITIES)
 
 
 def test_a_picture_that_contains_the_magic_word(tmp_path):
@@ -45,11 +45,11 @@ def test_a_picture_that_contains_the_magic_word(tmp_path):
         packs.write(tmp_path, packs.face_pack([[holding], [jpeg]]))
         train, _ = load(tmp_path, flip=False)
         assert np.array_equal(train.sample(0, FIRST)["image"], train.sample(1, FIRST)["image"])
-        assert train.source.picture(0) == holding
+        assert train.source.encoded(0) == holding
 
 
 def test_how_many_identities(tmp_path):
-    laid(tmp_path, "rec")
+    write_set(tmp_path, "rec")
     (tmp_path / "property").write_text("6,112,112\n")
     assert len(load(tmp_path)[0].classes) == 6
     (tmp_path / "property").write_text("9,112,112\n")
@@ -79,16 +79,16 @@ def test_record_0_may_be_rounded(tmp_path, off):
     payloads = packs.face_pack(PACK)
     payloads[0] = packs.content(b"", 31 + off, 37 + off)
     packs.write(tmp_path, payloads)
-    records = face_packs.Records(str(tmp_path / "train.rec"))
+    records = face_packs.FacePack(str(tmp_path / "train.rec"))
     assert len(records) == 30 and records.identities == 6 and records.keys.tolist() == list(range(1, 31))
 
 
 def test_record_0_that_is_wrong(tmp_path, monkeypatch):
-    monkeypatch.setattr(face_packs, "NEAR", 4)
+    monkeypatch.setattr(face_packs, "MAX_KEY_ERROR", 4)
     payloads = packs.face_pack(PACK)
     payloads[0] = packs.content(b"", 20, 37)
     packs.write(tmp_path, payloads)
-    assert "record 0 says that pictures end before key 20, which they do not" in complaint(tmp_path)
+    assert "according to record 0 the images end before key 20, but they do not" in complaint(tmp_path)
 
 
 def broken(tmp_path, index, content):
@@ -124,7 +124,7 @@ def test_one_damaged_record_is_a_bad_sample(tmp_path):
 
 
 def test_a_damaged_pack_says_so_before_a_run(tmp_path):
-    laid(tmp_path, "rec")
+    write_set(tmp_path, "rec")
     pack, index = (tmp_path / "train.rec").read_bytes(), (tmp_path / "train.idx").read_text()
     (tmp_path / "train.rec").write_bytes(pack[:-100])
     assert "lies outside" in complaint(tmp_path) and f"{len(pack) - 100} bytes" in complaint(tmp_path)
@@ -137,4 +137,4 @@ def test_a_damaged_pack_says_so_before_a_run(tmp_path):
     assert "train.idx: cannot read the index" in complaint(tmp_path)
     (tmp_path / "train.idx").write_text(index)
     packs.write(tmp_path, {1: packs.content(b"", 1, 1), 0: packs.content(b"", 1, 2)})
-    assert "there is no picture in this pack" in complaint(tmp_path)
+    assert "there is no image in this pack" in complaint(tmp_path)

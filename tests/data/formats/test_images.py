@@ -43,7 +43,7 @@ def reason(path):
     with pytest.raises(BadSample) as caught:
         whole(str(path))
     with pytest.raises(BadSample):
-        images.center(str(path), 40, 30)
+        images.decode_center(str(path), 40, 30)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -84,7 +84,7 @@ def test_the_centre_is_torchvisions_resize_then_center_crop(width, height, targe
     pixels = noisy(width, height)
     resized = np.asarray(Image.fromarray(pixels).resize(target, BILINEAR))
     left, top = int(round((target[0] - 28) / 2.0)), int(round((target[1] - 28) / 2.0))
-    got = images.center(saved(tmp_path, pixels), 32, 28)
+    got = images.decode_center(saved(tmp_path, pixels), 32, 28)
     assert np.array_equal(got, resized[top : top + 28, left : left + 28]) and got.shape == (28, 28, 3)
 
 
@@ -92,7 +92,7 @@ def test_the_centre_is_torchvisions_resize_then_center_crop(width, height, targe
 def test_exif_orientation_is_obeyed(orientation, tmp_path):
     exif = Image.Exif()
     if orientation is not None:
-        exif[images.ORIENTATION] = orientation
+        exif[images.EXIF_ORIENTATION] = orientation
     path = saved(tmp_path, smooth(96, 64), "x.jpg", exif=exif, quality=95)
     with Image.open(path) as image:
         upright = np.asarray(ImageOps.exif_transpose(image))
@@ -105,7 +105,7 @@ def test_exif_orientation_is_obeyed(orientation, tmp_path):
     short = (48, 72) if upright.shape[0] > upright.shape[1] else (72, 48)
     want = np.asarray(Image.fromarray(upright).resize(short, BILINEAR))
     left, top = (short[0] - 40) // 2, (short[1] - 40) // 2
-    assert apart(images.center(path, 48, 40), want[top : top + 40, left : left + 40]) <= 1
+    assert apart(images.decode_center(path, 48, 40), want[top : top + 40, left : left + 40]) <= 1
     reduced = images.decode_crop(path, lambda *_: box, 15, reduce=True)
     assert np.abs(reduced.astype(int) - images.decode_crop(path, lambda *_: box, 15).astype(int)).mean() < 2
 
@@ -119,7 +119,7 @@ def test_a_mark_of_orientation_in_a_broken_exif_block_is_no_reason_to_refuse(tmp
 def test_the_scale_of_a_reduced_decode(room, factor, tmp_path):
     for width, height in ((160, 120), (161, 123), (167, 127)):
         image = Image.open(saved(tmp_path, smooth(width, height), "x.jpg"))
-        assert images._reduced(image, room) == pytest.approx(factor)
+        assert images._draft_jpeg(image, room) == pytest.approx(factor)
         assert image.size == (-(-width // factor), -(-height // factor))
 
 
@@ -130,7 +130,7 @@ def test_a_picture_never_comes_out_smaller_than_its_scale_allows(width, height, 
     encoded = io.BytesIO()
     Image.fromarray(np.zeros((height, width, 3), np.uint8)).save(encoded, "JPEG")
     image = Image.open(encoded)
-    factor = images._reduced(image, room)
+    factor = images._draft_jpeg(image, room)
     assert factor in (1, 2, 4, 8) and factor <= room
 
 
@@ -161,8 +161,8 @@ def test_a_reduced_decode_is_not_shifted(tmp_path):
 
 
 def test_only_where_asked_for_and_where_there_is_room(tmp_path, monkeypatch):
-    path, rooms, reduced = saved(tmp_path, smooth(400, 300), "x.jpg"), [], images._reduced
-    monkeypatch.setattr(images, "_reduced", lambda image, room: rooms.append(room) or reduced(image, room))
+    path, rooms, reduced = saved(tmp_path, smooth(400, 300), "x.jpg"), [], images._draft_jpeg
+    monkeypatch.setattr(images, "_draft_jpeg", lambda image, room: rooms.append(room) or reduced(image, room))
     for size, reduce in ((50, True), (100, True), (224, True), (50, False)):
         images.decode_crop(path, lambda *_: (0, 0, 400, 250), size, reduce)
     assert rooms == [5, 2, 1, 1]
@@ -246,7 +246,7 @@ def test_files_that_are_no_pictures(tmp_path):
         path.write_bytes(content)
         assert reason(path)
     path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n")
-    assert reason(path) == "not a picture of a known kind"  # Pillow would start a program for it
+    assert reason(path) == "not an image of a supported format"  # Pillow would start a program for it
     (tmp_path / "folder.jpg").mkdir()
     assert "cannot be read" in reason(tmp_path / "folder.jpg")
 

@@ -6,7 +6,7 @@ import pytest
 
 from data.datasets import kinetics
 from data.errors import UserError
-from data.formats.lists import Clip, plain, read_folders, read_list, read_names
+from data.formats.lists import LabeledPath, normalize_name, read_folders, read_list, read_names
 
 K400 = (
     "scrambling eggs",
@@ -40,8 +40,8 @@ def pairs(split):
 
 
 def test_two_columns_are_videos_and_three_are_frame_folders(tmp_path):
-    assert read_list(listed(tmp_path, "a/x.mp4 0\nb/y.mp4 12\n")) == [Clip("a/x.mp4", 0), Clip("b/y.mp4", 12)]
-    assert read_list(listed(tmp_path, "a/x 300 0\nb/y.mp4 7 12\n")) == [Clip("a/x", 0, 300), Clip("b/y.mp4", 12, 7)]
+    assert read_list(listed(tmp_path, "a/x.mp4 0\nb/y.mp4 12\n")) == [LabeledPath("a/x.mp4", 0), LabeledPath("b/y.mp4", 12)]
+    assert read_list(listed(tmp_path, "a/x 300 0\nb/y.mp4 7 12\n")) == [LabeledPath("a/x", 0, 300), LabeledPath("b/y.mp4", 12, 7)]
 
 
 @pytest.mark.parametrize(
@@ -57,23 +57,23 @@ def test_two_columns_are_videos_and_three_are_frame_folders(tmp_path):
     ids=["CRLF", "BOM", "tabs", "blank lines", "blanks around", "all"],
 )
 def test_ways_to_write_a_list(content, tmp_path):
-    assert read_list(listed(tmp_path, content)) == [Clip("a/x.mp4", 0), Clip("b/y.mp4", 1)]
+    assert read_list(listed(tmp_path, content)) == [LabeledPath("a/x.mp4", 0), LabeledPath("b/y.mp4", 1)]
 
 
 @pytest.mark.parametrize("gap", [" ", "\t", "  "])
 def test_blanks_in_folder_names(gap, tmp_path):
     videos = listed(tmp_path, f"tango dancing/x y.mp4{gap}3\nair  drumming/z.mp4{gap}4\n")
-    assert read_list(videos) == [Clip("tango dancing/x y.mp4", 3), Clip("air  drumming/z.mp4", 4)]
+    assert read_list(videos) == [LabeledPath("tango dancing/x y.mp4", 3), LabeledPath("air  drumming/z.mp4", 4)]
     folders = listed(tmp_path, f"tango dancing/x y{gap}300{gap}3\nplaying 7 drums/clip 2{gap}12{gap}4\n")
-    assert read_list(folders) == [Clip("tango dancing/x y", 3, 300), Clip("playing 7 drums/clip 2", 4, 12)]
+    assert read_list(folders) == [LabeledPath("tango dancing/x y", 3, 300), LabeledPath("playing 7 drums/clip 2", 4, 12)]
 
 
 def test_letters_beyond_ascii(tmp_path):
-    assert read_list(listed(tmp_path, "köln/ü 2.mp4 0\n")) == [Clip("köln/ü 2.mp4", 0)]
+    assert read_list(listed(tmp_path, "köln/ü 2.mp4 0\n")) == [LabeledPath("köln/ü 2.mp4", 0)]
 
 
 def test_suffix_goes_behind_every_path(tmp_path):
-    assert read_list(listed(tmp_path, "a/x 0\nb/y z 1\n"), ".mp4") == [Clip("a/x.mp4", 0), Clip("b/y z.mp4", 1)]
+    assert read_list(listed(tmp_path, "a/x 0\nb/y z 1\n"), ".mp4") == [LabeledPath("a/x.mp4", 0), LabeledPath("b/y z.mp4", 1)]
 
 
 @pytest.mark.parametrize(
@@ -131,15 +131,15 @@ def test_three_columns_whose_paths_are_files_are_videos(tmp_path):
     listed(tmp_path, "a/x.mp4 300 0\na/y.mp4 250 0\n")
     listed(tmp_path, "a/gone.mp4 250 0\na/y.mp4 250 0\n", "val.list")  # even if the first one is missing
     train, val = loaded(tmp_path)
-    assert train.clips == [Clip("a/x.mp4", 0), Clip("a/y.mp4", 0)]
-    assert val.clips == [Clip("a/gone.mp4", 0), Clip("a/y.mp4", 0)]
+    assert train.clips == [LabeledPath("a/x.mp4", 0), LabeledPath("a/y.mp4", 0)]
+    assert val.clips == [LabeledPath("a/gone.mp4", 0), LabeledPath("a/y.mp4", 0)]
 
 
 def test_three_columns_whose_paths_are_folders_are_pictures(tmp_path):
     touch(tmp_path, "a/x.mp4/img_00001.jpg")  # PaddleVideo keeps the ending
     listed(tmp_path, "a/x.mp4 300 0\n")
     listed(tmp_path, "a/x.mp4 300 0\n", "val.list")
-    assert loaded(tmp_path)[0].clips == [Clip("a/x.mp4", 0, 300)]
+    assert loaded(tmp_path)[0].clips == [LabeledPath("a/x.mp4", 0, 300)]
 
 
 def test_classes_of_a_list_without_names(tmp_path):
@@ -237,14 +237,14 @@ def test_a_folder_that_the_names_do_not_know(tmp_path):
 
 
 def test_plain_is_how_mit_writes_folders():
-    assert plain("skiing (not slalom or crosscountry)") == "skiing_not_slalom_or_crosscountry"
-    assert plain("massaging person's head") == "massaging_persons_head"
-    assert plain('so called "art"') == "so_called_art" and plain("abseiling") == "abseiling"
+    assert normalize_name("skiing (not slalom or crosscountry)") == "skiing_not_slalom_or_crosscountry"
+    assert normalize_name("massaging person's head") == "massaging_persons_head"
+    assert normalize_name('so called "art"') == "so_called_art" and normalize_name("abseiling") == "abseiling"
 
 
 def test_normalised_folders_keep_the_order_of_the_names(tmp_path):
     """Sorted by themselves, the two skiing folders would change places."""
-    folders = [plain(name) for name in K400]
+    folders = [normalize_name(name) for name in K400]
     assert sorted(folders) != folders
     touch(tmp_path, *[f"{split}/{folder}/x.mp4" for split in ("train", "val") for folder in folders])
     listed(tmp_path, "\n".join(K400), "classes.txt")
@@ -257,7 +257,7 @@ def test_raw_folders_match_raw_and_normalised_names(tmp_path):
     touch(tmp_path, *[f"{split}/{name}/x.mp4" for split in ("train", "val") for name in K400])
     want = [(f"train/{name}/x.mp4", label) for label, name in enumerate(K400)]
     assert pairs(loaded(tmp_path)[0]) == want  # sorted raw names are the official order
-    listed(tmp_path, "\n".join(map(plain, K400)), "classes.txt")
+    listed(tmp_path, "\n".join(map(normalize_name, K400)), "classes.txt")
     assert pairs(loaded(tmp_path)[0]) == want
 
 

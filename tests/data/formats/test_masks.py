@@ -52,7 +52,7 @@ def raw_grey(place, values, bits):
 
 def unfit(path, code=None):
     with pytest.raises(masks.InvalidMask) as caught:
-        masks.read(path) if code is None else masks.labels(path, code)
+        masks.read_values(path) if code is None else masks.read_labels(path, code)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -62,10 +62,10 @@ def unfit(path, code=None):
 
 def test_grey_levels_of_8_and_16_bits_are_the_values(tmp_path):
     for name, pixels in (("a.png", RAMP), ("b.png", RAMP.astype(np.uint16))):
-        found = masks.read(saved(tmp_path / name, pixels))
+        found = masks.read_values(saved(tmp_path / name, pixels))
         assert np.array_equal(found, RAMP) and found.dtype == np.uint8
     assert Image.open(tmp_path / "b.png").mode == "I;16"
-    assert np.array_equal(masks.read(saved(tmp_path / "c.png", RAMP, transparency=3)), RAMP)
+    assert np.array_equal(masks.read_values(saved(tmp_path / "c.png", RAMP, transparency=3)), RAMP)
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
@@ -74,20 +74,20 @@ def test_indices_of_a_palette_are_the_values_and_not_its_colours(bits, tmp_path)
     path = saved(tmp_path / "m.png", with_palette(values, bits), bits=bits)
     with open(path, "rb") as file:
         assert file.read(26)[24:] == bytes([bits, 3])  # depth and colour type of the header
-    assert np.array_equal(masks.read(path), values)
+    assert np.array_equal(masks.read_values(path), values)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA"])
 def test_colours_are_refused_with_the_remedy(mode, tmp_path):
     path = saved(tmp_path / "m.png", Image.new(mode, (8, 6)))
-    assert f"mode {mode}" in unfit(path) and "8-bit grey PNG" in unfit(path) and "palette" in unfit(path)
+    assert f"mode {mode}" in unfit(path) and "8-bit gray PNG" in unfit(path) and "palette" in unfit(path)
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4])
 def test_grey_of_few_bits_is_refused_because_programs_mean_different_things_by_it(bits, tmp_path):
     path = raw_grey(tmp_path / "m.png", RAMP % 2**bits, bits)
     assert np.asarray(Image.open(path)).max() in (1, 255)  # a reader would see scaled values or none
-    assert "grey of less than 8 bits" in unfit(path)
+    assert "gray of less than 8 bits" in unfit(path)
 
 
 def test_other_files_by_the_name_of_a_mask(tmp_path):
@@ -97,14 +97,14 @@ def test_other_files_by_the_name_of_a_mask(tmp_path):
 
 @pytest.mark.parametrize(
     "content, reason",
-    [(None, "no such file"), (b"", "not a picture of a known kind"), (b"hello" * 40, "not a picture of a known kind")],
+    [(None, "no such file"), (b"", "not an image of a supported format"), (b"hello" * 40, "not an image of a supported format")],
 )
 def test_files_that_cannot_be_read_are_bad_samples_of_their_own(content, reason, tmp_path):
     path = tmp_path / "m.png"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(BadSample) as caught:
-        masks.read(str(path))
+        masks.read_values(str(path))
     assert str(caught.value) == reason and not isinstance(caught.value, masks.InvalidMask)
 
 
@@ -115,7 +115,7 @@ def test_a_cut_file_is_a_bad_sample(share, tmp_path):
     content = (tmp_path / "m.png").read_bytes()
     (tmp_path / "m.png").write_bytes(content[: int(len(content) * share)])
     with pytest.raises(BadSample) as caught:
-        masks.read(path)
+        masks.read_values(path)
     assert not isinstance(caught.value, masks.InvalidMask)
 
 
@@ -130,7 +130,7 @@ def test_a_huge_header_is_refused(tmp_path):
             + chunk(b"IDAT", zlib.compress(bytes(1000)))
         )
         with pytest.raises(BadSample, match="pixels"):
-            masks.read(str(tmp_path / "m.png"))
+            masks.read_values(str(tmp_path / "m.png"))
 
 
 # Meaning
@@ -138,9 +138,9 @@ def test_a_huge_header_is_refused(tmp_path):
 
 def test_plain_masks_hold_classes_and_255(tmp_path):
     values = np.array([[0, 1], [2, 255]], np.uint8)
-    found = masks.labels(saved(tmp_path / "m.png", values), masks.plain(3))
+    found = masks.read_labels(saved(tmp_path / "m.png", values), masks.class_indices(3))
     assert np.array_equal(found, values) and found.dtype == np.uint8
-    message = unfit(str(tmp_path / "m.png"), masks.plain(2))
+    message = unfit(str(tmp_path / "m.png"), masks.class_indices(2))
     assert "holds the value 2;" in message and "0 to 1 for the 2 classes and 255" in message
 
 
@@ -150,26 +150,26 @@ def test_cityscapes_ids_become_train_ids(tmp_path):
     for label in palette.LABELS:
         if label.train_id is not None:
             want[label.id] = label.train_id
-    assert np.array_equal(masks.labels(saved(tmp_path / "m.png", ids), masks.label_ids()).ravel(), want)
+    assert np.array_equal(masks.read_labels(saved(tmp_path / "m.png", ids), masks.cityscapes_ids()).ravel(), want)
 
 
 @pytest.mark.parametrize("value", [34, 100, 254, 255])
 def test_what_is_no_id_of_cityscapes_is_refused(value, tmp_path):
-    message = unfit(saved(tmp_path / "m.png", np.array([[7, value]], np.uint8)), masks.label_ids())
+    message = unfit(saved(tmp_path / "m.png", np.array([[7, value]], np.uint8)), masks.cityscapes_ids())
     assert f"holds the value {value};" in message and "ids 0 to 33" in message and "labelTrainIds" in message
 
 
 def test_many_strange_values_are_named_in_short(tmp_path):
-    message = unfit(saved(tmp_path / "m.png", RAMP), masks.plain(5))
+    message = unfit(saved(tmp_path / "m.png", RAMP), masks.class_indices(5))
     assert "holds the values 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 ...;" in message
 
 
 def test_sizes():
-    masks.same_size((40, 30), (40, 30))
-    with pytest.raises(masks.InvalidMask, match="picture has 40 x 30 pixels, its mask 20 x 15$"):
-        masks.same_size((40, 30), (20, 15))
-    with pytest.raises(masks.InvalidMask, match="its mask 30 x 40; one is turned"):
-        masks.same_size((40, 30), (30, 40))
+    masks.check_sizes((40, 30), (40, 30))
+    with pytest.raises(masks.InvalidMask, match="image has 40 x 30 pixels, its mask 20 x 15$"):
+        masks.check_sizes((40, 30), (20, 15))
+    with pytest.raises(masks.InvalidMask, match="its mask 30 x 40; one of them is rotated"):
+        masks.check_sizes((40, 30), (30, 40))
 
 
 # Before a run
@@ -206,16 +206,16 @@ def test_evenly_spread_masks_are_counted(tmp_path):
 
 def test_pixels_of_every_class_and_of_none(tmp_path):
     looks = masks.scan(str(tmp_path), [lay(tmp_path, (0, 1), (1, 255), 3)], 9)[0]
-    assert masks.validate(looks, masks.plain(5), 5).tolist() == [24, 48, 0, 48, 0, 24]
+    assert masks.validate(looks, masks.class_indices(5), 5).tolist() == [24, 48, 0, 48, 0, 24]
     looks = masks.scan(str(tmp_path), [lay(tmp_path, (7, 26), (0, 33), split="val")], 9)[0]
-    found = masks.validate(looks, masks.label_ids(), 19)
+    found = masks.validate(looks, masks.cityscapes_ids(), 19)
     assert np.flatnonzero(found).tolist() == [0, 13, 18, 19] and set(found[[0, 13, 18, 19]]) == {24}
 
 
 def test_strange_values_are_an_error_that_names_the_file(tmp_path):
     looks = masks.scan(str(tmp_path), [lay(tmp_path, 0, (1, 7), 9)], 9)[0]
-    message = complaint(masks.validate, looks, masks.plain(3), 3)
-    assert "masks/001.png: holds the value 7; legal are 0 to 2 for the 3 classes and 255" in message
+    message = complaint(masks.validate, looks, masks.class_indices(3), 3)
+    assert "masks/001.png: holds the value 7; legal values are 0 to 2 for the 3 classes and 255" in message
 
 
 @pytest.mark.parametrize("values", [[(0, 255), (0, 255)], [0, 255], [(0, 255), 0, 0], [(0, 255), (0, 1)]])
@@ -233,16 +233,16 @@ def test_masks_that_are_not_black_and_white(values, tmp_path):
 def test_one_black_and_white_mask_among_others_is_named(tmp_path):
     splits = [lay(tmp_path, (0, 1), (0, 2)), lay(tmp_path, (0, 1), (0, 255), split="val")]
     assert f"{splits[1][1][1]}: holds nothing but 0 and 255" in complaint(masks.scan, str(tmp_path), splits, 9)
-    assert masks.values_of(masks.scan(str(tmp_path), splits, 9, True)) == [0, 1, 2, 255]
+    assert masks.unique_values(masks.scan(str(tmp_path), splits, 9, True)) == [0, 1, 2, 255]
 
 
 def test_colours_and_sizes_are_errors_that_name_the_file(tmp_path):
     pairs = lay(tmp_path, 0, 1, 2)
     saved(tmp_path / pairs[1][1], Image.new("RGB", (8, 6)))
-    assert f"{tmp_path / pairs[1][1]}: holds colours (mode RGB)" in complaint(masks.scan, str(tmp_path), [pairs], 9)
+    assert f"{tmp_path / pairs[1][1]}: holds colors (mode RGB)" in complaint(masks.scan, str(tmp_path), [pairs], 9)
     saved(tmp_path / pairs[1][1], np.zeros((6, 7), np.uint8))
     message = complaint(masks.scan, str(tmp_path), [pairs], 9)
-    assert f"{tmp_path / pairs[1][1]}: the picture has 8 x 6 pixels, its mask 7 x 6" in message
+    assert f"{tmp_path / pairs[1][1]}: the image has 8 x 6 pixels, its mask 7 x 6" in message
 
 
 def test_the_size_comes_from_the_header_of_a_picture(tmp_path):
@@ -267,7 +267,7 @@ def test_damaged_files_are_left_to_the_stream_unless_none_can_be_read(tmp_path):
 def test_the_table_of_shares_and_what_was_never_seen(tmp_path):
     classes = ("sky", "grass", "a rather long name", "cow")
     splits = masks.scan(str(tmp_path), [lay(tmp_path, (0, 1), (0, 255)), lay(tmp_path, (0, 3), split="val")], 9, True)
-    counts = [masks.validate(looks, masks.plain(4), 4) for looks in splits]
+    counts = [masks.validate(looks, masks.class_indices(4), 4) for looks in splits]
     lines = masks.describe(classes, splits, counts)
     assert lines[0] == "share of the pixels in %, in 2 training and 1 validation masks:"
     table, warnings = "".join(lines[1:-2]), lines[-2:]

@@ -83,24 +83,24 @@ def test_the_19_classes_in_the_order_of_their_train_ids():
 
 def test_official_colours_for_official_names_anywhere():
     colors = {name: color for _, name, train_id, color in official() if train_id is not None}
-    found = palette.colours(palette.TRAIN_CLASSES)
+    found = palette.class_colors(palette.TRAIN_CLASSES)
     assert found.shape == (19, 3) and found.dtype == np.uint8
     assert [tuple(color) for color in found] == [colors[name] for name in palette.TRAIN_CLASSES]
-    mixed = palette.colours(("cat", "car", "dog", "road"))
+    mixed = palette.class_colors(("cat", "car", "dog", "road"))
     assert tuple(mixed[1]) == colors["car"] and tuple(mixed[3]) == colors["road"]
-    many = palette.colours(palette.TRAIN_CLASSES + tuple(f"own {label}" for label in range(20))).astype(float)
+    many = palette.class_colors(palette.TRAIN_CLASSES + tuple(f"own {label}" for label in range(20))).astype(float)
     assert np.linalg.norm(many[:19, None] - many[None, 19:], axis=-1).min() > 60
 
 
 @pytest.mark.parametrize("count, least", [(2, 255), (6, 150), (20, 80), (60, 60), (150, 40), (254, 30)])
 def test_other_colours_are_well_apart_from_each_other_and_from_black_and_white(count, least):
-    found = palette.colours([f"class {label}" for label in range(count)])
+    found = palette.class_colors([f"class {label}" for label in range(count)])
     assert found.shape == (count, 3) and found.dtype == np.uint8
     assert apart(np.concatenate([found, [[0, 0, 0], [255, 255, 255]]])) >= least
 
 
 def test_colours_are_the_same_every_time_and_do_not_change_when_classes_are_added():
-    few, many = palette.colours(["a", "b", "c"]), palette.colours(["a", "b", "c", "d", "e"])
-    assert np.array_equal(few, many[:3]) and np.array_equal(many, palette.colours(["v", "w", "x", "y", "z"]))
-    assert palette.colours([]).shape == (0, 3)
-    assert palette.colours(["same"] * 1000).shape == (1000, 3)
+    few, many = palette.class_colors(["a", "b", "c"]), palette.class_colors(["a", "b", "c", "d", "e"])
+    assert np.array_equal(few, many[:3]) and np.array_equal(many, palette.class_colors(["v", "w", "x", "y", "z"]))
+    assert palette.class_colors([]).shape == (0, 3)
+    assert palette.class_colors(["same"] * 1000).shape == (1000, 3)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from data.errors import BadSample, UserError
-from data.formats.recordio import RecordFile, read_index, unpack
+from data.formats.recordio import RecordFile, read_index, unpack_image
 from tests.helpers import packs
 from tests.helpers.packs import MAGIC
 
@@ -94,14 +94,14 @@ def test_threads_processes_and_copies_read_alike(tmp_path):
     [
         (4, UPSTREAM, "no record begins at byte 4 (magic 0x00000000, not 0xced7230a)"),
         (12, UPSTREAM, "no record begins at byte 12"),
-        (44, UPSTREAM, "a frame of kind 2 at byte 44 is out of order"),
-        (28, UPSTREAM, "a frame of kind 3 at byte 28 is out of order"),
-        (64, UPSTREAM[:76] + packs.frames(b"new"), "a frame of kind 0 at byte 76 is out of order"),
+        (44, UPSTREAM, "the frame at byte 44 is out of order (flag 2)"),
+        (28, UPSTREAM, "the frame at byte 28 is out of order (flag 3)"),
+        (64, UPSTREAM[:76] + packs.frames(b"new"), "the frame at byte 76 is out of order (flag 0)"),
         (120, UPSTREAM[:-1], "the file ends within the frame at byte 132 (it has 139 bytes)"),
         (120, UPSTREAM[:132], "the file ends within the frame at byte 132"),
         (100, UPSTREAM[:109], "the file ends within the frame at byte 108"),
         (400, UPSTREAM, "the file ends within the frame at byte 400"),
-        (0, MAGIC + struct.pack("<I", 5 << 29), "a frame of kind 5 at byte 0"),
+        (0, MAGIC + struct.pack("<I", 5 << 29), "the frame at byte 0 is out of order (flag 5)"),
     ],
 )
 def test_a_damaged_record_is_a_bad_sample_that_names_file_and_byte(tmp_path, start, content, says):
@@ -130,7 +130,7 @@ def test_an_index_comes_by_rising_key(tmp_path):
         ("0\t0\n1\t133\n", "key 1 at byte 133 lies outside"),
         ("0\t-8\n", "key 0 at byte -8 lies outside"),
         ("-1\t0\n", "key -1 at byte 0 is negative"),
-        ("0\t0\n3\t9\n", "key 3 at byte 9 lies at no multiple of 4"),
+        ("0\t0\n3\t9\n", "key 3 at byte 9 does not lie at a multiple of 4"),
         ("0\t0\n1\tx\n", "a.idx:2: expected `key<TAB>byte`, got '1\\tx"),
         ("0\t1.5\n", "a.idx:1: expected"),
         ("0\t124\n", "no record begins at byte 124"),
@@ -172,8 +172,8 @@ JPEG = b"\xff\xd8\xff\xe0" + bytes(30)
     ],
 )
 def test_labels_of_both_widths(payload, labels, body, width):
-    found = unpack(payload)
-    assert (found.labels.tolist(), found.body, found.width) == (labels, body, width)
+    found = unpack_image(payload)
+    assert (found.labels.tolist(), found.encoded, found.label_bytes) == (labels, body, width)
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,11 @@ def test_labels_of_both_widths(payload, labels, body, width):
     [
         (b"", "0 bytes are too few"),
         (bytes(23), "23 bytes are too few"),
-        (packs.content(b"GIF89a", 7, 8), "neither a picture nor the end follows its 2 labels"),
+        (packs.content(b"GIF89a", 7, 8), "neither an image nor the end follows its 2 labels"),
         (struct.pack("<IfQQ", 2**32 - 1, 0, 0, 0) + JPEG, "its 4294967295 labels"),
     ],
 )
 def test_a_payload_that_is_no_picture(payload, says):
     with pytest.raises(BadSample) as caught:
-        unpack(payload)
+        unpack_image(payload)
     assert says in str(caught.value)

@@ -306,7 +306,7 @@ def pictures(folder, count=10, template="img_{:05d}.jpg", first=1, width=96, hei
 
 
 def picked(folder, numbers, count=10, template="img_{:05d}.jpg", first=1, **options):
-    return read_numbers(video.picture_frames(folder, template, first, count, picking(numbers), **options))
+    return read_numbers(video.image_frames(folder, template, first, count, picking(numbers), **options))
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def picked(folder, numbers, count=10, template="img_{:05d}.jpg", first=1, **opti
 def test_frame_folders(template, first, tmp_path):
     folder = pictures(tmp_path / "clip 1.mp4", template=template, first=first)
     assert picked(folder, [0, 9, 4, 4], template=template, first=first) == [0, 9, 4, 4]
-    assert video.picture_frames(folder, template, first, 10, picking([[1, 2]])).shape == (2, 64, 96, 3)
+    assert video.image_frames(folder, template, first, 10, picking([[1, 2]])).shape == (2, 64, 96, 3)
 
 
 def test_frame_folders_with_a_gap_pick_from_what_is_there(tmp_path):
@@ -332,13 +332,13 @@ def test_frame_folders_with_a_gap_pick_from_what_is_there(tmp_path):
         os.remove(os.path.join(folder, f"img_{number:05d}.jpg"))
     assert picked(folder, [0, 1]) == [0, 1]  # nothing picked is missing
     told = []
-    frames = video.picture_frames(folder, "img_{:05d}.jpg", 1, 10, lambda n: told.append(n) or np.arange(n))
+    frames = video.image_frames(folder, "img_{:05d}.jpg", 1, 10, lambda n: told.append(n) or np.arange(n))
     assert told == [10, 8] and read_numbers(frames) == [0, 1, 4, 5, 6, 7, 8, 9]
 
 
 def test_frame_folders_shorter_than_the_list_says(tmp_path):
     folder = pictures(tmp_path / "clip")
-    frames = video.picture_frames(folder, "img_{:05d}.jpg", 1, 300, lambda n: np.linspace(0, n - 1, 4).astype(int))
+    frames = video.image_frames(folder, "img_{:05d}.jpg", 1, 300, lambda n: np.linspace(0, n - 1, 4).astype(int))
     assert read_numbers(frames) == [0, 3, 6, 9]
     with pytest.raises(BadSample, match="10 frame"):
         picked(folder, [200], count=300, min_frames=11)
@@ -349,7 +349,7 @@ def test_missing_pictures_are_counted_by_number_not_by_name(tmp_path):
     os.remove(os.path.join(folder, "1.png"))
     (tmp_path / "clip" / "notes.txt").write_text("not a picture")
     (tmp_path / "clip" / "x3.png").write_text("not of the template")
-    frames = video.picture_frames(folder, "{}.png", 1, 12, lambda n: np.arange(n))
+    frames = video.image_frames(folder, "{}.png", 1, 12, lambda n: np.arange(n))
     assert read_numbers(frames) == list(range(1, 12))
 
 
@@ -383,7 +383,7 @@ def test_grey_and_coloured_pictures_come_as_red_green_blue(tmp_path):
     os.makedirs(tmp_path / "clip")
     cv2.imwrite(str(tmp_path / "clip" / "1.png"), np.full((8, 8, 3), (40, 100, 200), np.uint8))  # OpenCV: blue first
     cv2.imwrite(str(tmp_path / "clip" / "2.png"), np.full((8, 8), 77, np.uint8))
-    frames = video.picture_frames(str(tmp_path / "clip"), "{}.png", 1, 2, picking([0, 1]))
+    frames = video.image_frames(str(tmp_path / "clip"), "{}.png", 1, 2, picking([0, 1]))
     assert frames[0, 0, 0].tolist() == [200, 100, 40] and frames[1, 0, 0].tolist() == [77, 77, 77]
 
 

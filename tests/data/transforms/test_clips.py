@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.datasets import kinetics
-from data.formats.lists import Clip
+from data.formats.lists import LabeledPath
 from data.transforms import clips
 
 SCALES = (1.0, 0.875, 0.75, 0.66)
@@ -56,13 +56,13 @@ def test_thirteen_points_equally_often():
         (29, 24),
         (87, 24),
     }
-    assert set(drawn) == want == set(clips.grid_points(340, 256, 224, 224)) and len(want) == 13
+    assert set(drawn) == want == set(clips.grid_corners(340, 256, 224, 224)) and len(want) == 13
     share = len(drawn) / 13
     assert max(abs(drawn.count(point) - share) for point in want) < 5 * share**0.5
 
 
 def test_steps_of_the_grid_round_down():
-    points = clips.grid_points(341, 259, 224, 224)  # steps 117 // 4 = 29 and 35 // 4 = 8
+    points = clips.grid_corners(341, 259, 224, 224)  # steps 117 // 4 = 29 and 35 // 4 = 8
     assert points[3] == (116, 32) and points[4] == (58, 16) and points[-1] == (87, 24)
 
 
@@ -207,9 +207,9 @@ def test_the_input_stays_as_it_is_and_the_result_is_the_same_again(work):
 
 def split_of(frames, training, label=0, **keys):
     """A split with one clip, whose picked frames come out of an array in place of a file."""
-    split = kinetics.Clips(
+    split = kinetics.ClipSplit(
         kinetics.Settings(**{"segments": 4, "size": 28, **keys}),
-        [Clip("clip", label)],
+        [LabeledPath("clip", label)],
         ("left", "right", "up"),
         training,
     )

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from data.transforms import photometric
-from data.transforms.photometric import Draw
+from data.transforms.photometric import DistortionParams
 from tests.helpers.paths import GOLDEN
 
-NOTHING = Draw(None, None, False, None, None)
+NOTHING = DistortionParams(None, None, False, None, None)
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def golden():
 
 def as_draw(row):
     brightness, contrast, first, saturation, hue = (None if math.isnan(value) else float(value) for value in row)
-    return Draw(brightness, contrast, bool(first), saturation, None if hue is None else int(hue))
+    return DistortionParams(brightness, contrast, bool(first), saturation, None if hue is None else int(hue))
 
 
 def noise(seed=0, size=(30, 40)):
@@ -82,7 +82,7 @@ def test_saturation_moves_towards_grey_and_away():
 
 
 def test_the_place_of_contrast_matters():
-    image, how = noise(), Draw(None, 1.4, True, 1.4, 10)
+    image, how = noise(), DistortionParams(None, 1.4, True, 1.4, 10)
     assert not np.array_equal(
         photometric.distort(image, how), photometric.distort(image, how._replace(contrast_first=False))
     )
@@ -90,7 +90,7 @@ def test_the_place_of_contrast_matters():
 
 def test_the_law_of_the_draws():
     rng = np.random.default_rng(0)
-    draws = [photometric.draw(rng) for _ in range(4000)]
+    draws = [photometric.draw_params(rng) for _ in range(4000)]
     for key in ("brightness", "contrast", "saturation", "hue"):
         assert abs(np.mean([getattr(how, key) is None for how in draws]) - 0.5) < 0.03, key
     assert abs(np.mean([how.contrast_first for how in draws]) - 0.5) < 0.03
@@ -111,4 +111,4 @@ def test_the_law_of_the_draws():
 
 
 def test_a_draw_is_a_function_of_the_generator():
-    assert photometric.draw(np.random.default_rng(7)) == photometric.draw(np.random.default_rng(7))
+    assert photometric.draw_params(np.random.default_rng(7)) == photometric.draw_params(np.random.default_rng(7))
