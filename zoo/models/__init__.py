@@ -26,8 +26,8 @@ class Spec(Protocol):
 
     Attributes:
         TASK: name of the task, a module of zoo/tasks.
-        Arch: frozen dataclass of the architecture. Its fields are the keys of a recipe's `model:` section; __post_init__
-            raises a ValueError that begins with the name of the offending key.
+        Arch: frozen dataclass of the architecture. Its fields are the keys of a recipe's `model:` section;
+            __post_init__ raises a ValueError that begins with the name of the offending key.
         SHARDED_PARAMETERS: parameters whose rows are split over the ranks. They belong to the objective and are not
             part of the Model.
         FP32_MODULES: names of modules that compute in fp32 in every precision mode.

@@ -62,7 +62,7 @@ def initialize(
         seed: seed of the run.
         name: canonical name of the tensor; it selects the random stream.
         shape: shape of the whole tensor.
-        rows: draw only these rows, [first, last). Ranks that draw disjoint rows get the rows of one and the same tensor.
+        rows: draw only these rows, [first, last). Ranks that draw disjoint rows get rows of the same tensor.
 
     Returns:
         float32 of `shape`, or (last - first, *shape[1:]).

@@ -1,13 +1,13 @@
-"""IResNet in MindSpore. Names, options and arithmetic are those of spec.py."""
+"""IResNet in MindSpore, parallel to torch.py and paddle.py; spec.py describes options and tensor names."""
 
 from mindspore import Tensor, nn
 
-from zoo.models.arcface.spec import Arch, slopes, stages
+from zoo.models.arcface.spec import Arch, prelu_slopes, stages
 from zoo.models.resnet.mindspore import conv1x1, conv3x3
 
 
 class Block(nn.Cell):
-    """Two 3x3 convolutions between normalisations, the second with the stride; nothing follows the sum."""
+    """Pre-activation residual block: two 3x3 convolutions, the second with the stride; no activation after the sum."""
 
     def __init__(self, arch: Arch, inputs: int, width: int, is_first: bool):
         super().__init__()
@@ -15,10 +15,10 @@ class Block(nn.Cell):
         self.bn1 = norm(arch, inputs)
         self.conv1 = conv3x3(inputs, width, 1, 1)
         self.bn2 = norm(arch, width)
-        self.prelu = nn.PReLU(slopes(arch, width))
+        self.prelu = nn.PReLU(prelu_slopes(arch, width))
         self.conv2 = conv3x3(width, width, stride, 1)
         self.bn3 = norm(arch, width)
-        self.downsample = nn.Identity()
+        self.downsample: nn.Cell = nn.Identity()
         if is_first:
             self.downsample = nn.SequentialCell(conv1x1(inputs, width, stride), norm(arch, width))
 
@@ -28,14 +28,17 @@ class Block(nn.Cell):
 
 
 class Model(nn.Cell):
-    """image (N, 3, H, W) float, dropout mask (N, features) or None -> embeddings (N, embedding), not normalised."""
+    """IResNet: image (N, 3, H, W) float, dropout mask (N, features) or None -> embeddings (N, embedding).
+
+    The embeddings are not normalised.
+    """
 
     def __init__(self, arch: Arch):
         super().__init__()
-        self.rate = arch.rate
+        self.dropout_rate = arch.dropout_rate
         self.conv1 = conv3x3(3, arch.width, 1, 1)
         self.bn1 = norm(arch, arch.width)
-        self.prelu = nn.PReLU(slopes(arch, arch.width))
+        self.prelu = nn.PReLU(prelu_slopes(arch, arch.width))
         layers, inputs = [], arch.width
         for blocks, width in stages(arch):
             layer = []
@@ -53,10 +56,13 @@ class Model(nn.Cell):
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         x = self.bn2(x).flatten(start_dim=1)
         if dropout is not None:
-            x = x * (dropout / (1 - self.rate))
+            x = x * (dropout / (1 - self.dropout_rate))
         return self.features(self.fc(x)[:, :, None, None]).flatten(start_dim=1)
 
 
 def norm(arch: Arch, channels: int) -> nn.BatchNorm2d:
-    """The normalisation of embeddings, too, is one of maps, of a single pixel: the trainers know this kind."""
+    """Return a batch normalisation.
+
+    That of the embeddings is 2-D as well, over maps of one pixel, because trainers handle 2-D ones alone.
+    """
     return nn.BatchNorm2d(channels, arch.epsilon)

@@ -1,14 +1,14 @@
-"""IResNet in PaddlePaddle. Names, options and arithmetic are those of spec.py."""
+"""IResNet in PaddlePaddle, parallel to torch.py and mindspore.py; spec.py describes options and tensor names."""
 
 import paddle
 from paddle import nn
 
-from zoo.models.arcface.spec import Arch, slopes, stages
+from zoo.models.arcface.spec import Arch, prelu_slopes, stages
 from zoo.models.resnet.paddle import conv1x1, conv3x3
 
 
 class Block(nn.Layer):
-    """Two 3x3 convolutions between normalisations, the second with the stride; nothing follows the sum."""
+    """Pre-activation residual block: two 3x3 convolutions, the second with the stride; no activation after the sum."""
 
     def __init__(self, arch: Arch, inputs: int, width: int, is_first: bool):
         super().__init__()
@@ -16,10 +16,10 @@ class Block(nn.Layer):
         self.bn1 = norm(arch, inputs)
         self.conv1 = conv3x3(inputs, width, 1, 1)
         self.bn2 = norm(arch, width)
-        self.prelu = nn.PReLU(slopes(arch, width))
+        self.prelu = nn.PReLU(prelu_slopes(arch, width))
         self.conv2 = conv3x3(width, width, stride, 1)
         self.bn3 = norm(arch, width)
-        self.downsample = nn.Identity()
+        self.downsample: nn.Layer = nn.Identity()
         if is_first:
             self.downsample = nn.Sequential(conv1x1(inputs, width, stride), norm(arch, width))
 
@@ -29,14 +29,17 @@ class Block(nn.Layer):
 
 
 class Model(nn.Layer):
-    """image (N, 3, H, W) float, dropout mask (N, features) or None -> embeddings (N, embedding), not normalised."""
+    """IResNet: image (N, 3, H, W) float, dropout mask (N, features) or None -> embeddings (N, embedding).
+
+    The embeddings are not normalised.
+    """
 
     def __init__(self, arch: Arch):
         super().__init__()
-        self.rate = arch.rate
+        self.dropout_rate = arch.dropout_rate
         self.conv1 = conv3x3(3, arch.width, 1, 1)
         self.bn1 = norm(arch, arch.width)
-        self.prelu = nn.PReLU(slopes(arch, arch.width))
+        self.prelu = nn.PReLU(prelu_slopes(arch, arch.width))
         layers, inputs = [], arch.width
         for blocks, width in stages(arch):
             layer = []
@@ -54,10 +57,13 @@ class Model(nn.Layer):
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         x = self.bn2(x).flatten(1)
         if dropout is not None:
-            x = x * (dropout.astype(x.dtype) / (1 - self.rate))
+            x = x * (dropout.astype(x.dtype) / (1 - self.dropout_rate))
         return self.features(self.fc(x).unsqueeze([2, 3])).flatten(1)
 
 
 def norm(arch: Arch, channels: int) -> nn.BatchNorm2D:
-    """The normalisation of embeddings, too, is one of maps, of a single pixel: the trainers know this kind."""
+    """Return a batch normalisation.
+
+    That of the embeddings is 2-D as well, over maps of one pixel, because trainers handle 2-D ones alone.
+    """
     return nn.BatchNorm2D(channels, epsilon=arch.epsilon)

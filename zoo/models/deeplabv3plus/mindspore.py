@@ -1,4 +1,4 @@
-"""DeepLabV3+ in MindSpore. Names, options and arithmetic are those of spec.py."""
+"""DeepLabV3+ in MindSpore, parallel to torch.py and paddle.py; spec.py describes options and tensor names."""
 
 from collections.abc import Sequence
 
@@ -9,8 +9,10 @@ from zoo.models.resnet.mindspore import BasicBlock, Bottleneck, conv1x1
 
 
 class Model(nn.Cell):
-    """image (N, 3, H, W) float -> logits (N, num_classes, H, W); in training, a tuple of the head's and the auxiliary
-    head's."""
+    """DeepLabV3+: image (N, 3, H, W) float, dropout masks or None -> logits (N, num_classes, H, W).
+
+    In training, a tuple of the logits of the head and, if there is one, of the auxiliary head.
+    """
 
     def __init__(self, arch: Arch):
         super().__init__()
@@ -31,25 +33,25 @@ class Model(nn.Cell):
 
 
 class Backbone(nn.Cell):
-    """(N, 3, H, W) -> the outputs of layer1 (a quarter of the size), layer3 and layer4."""
+    """Dilated ResNet: (N, 3, H, W) -> the outputs of layer1 (a quarter of the size), layer3 and layer4."""
 
     def __init__(self, arch: Arch):
         super().__init__()
-        convolutions = [nn.Conv2d(i, o, k, s, "pad", k // 2, has_bias=False) for i, o, k, s in arch.stem_convolutions]
-        norms = [nn.BatchNorm2d(o) for _, o, _, _ in arch.stem_convolutions]
-        self.conv1, self.bn1, self.is_deep = convolutions[0], norms[0], arch.stem == "deep"
+        convs = [nn.Conv2d(i, o, k, s, "pad", k // 2, has_bias=False) for i, o, k, s in arch.stem_convs]
+        norms = [nn.BatchNorm2d(o) for _, o, _, _ in arch.stem_convs]
+        self.conv1, self.bn1, self.is_deep = convs[0], norms[0], arch.stem == "deep"
         if self.is_deep:
-            (_, self.conv2, self.conv3), (_, self.bn2, self.bn3) = convolutions, norms
+            (_, self.conv2, self.conv3), (_, self.bn2, self.bn3) = convs, norms
         self.maxpool = nn.MaxPool2d(3, 2, "pad", 1)
         block = Bottleneck if arch.backbone.expansion == 4 else BasicBlock
         layers, inputs = [], arch.width
         for stage in stages(arch):
-            layer = []
+            stage_inputs, layer = inputs, []
             for i, dilation in enumerate(stage.dilations):
                 layer.append(block(inputs, stage.width, stage.stride if i == 0 else 1, dilation))
                 inputs = stage.width * block.expansion
-            if arch.pooled_shortcut and stage.stride == 2:
-                layer[0].downsample = PooledShortcut(layer[0].downsample)
+            if arch.avg_down and stage.stride == 2:
+                layer[0].downsample = AvgPoolShortcut(stage_inputs, inputs)
             layers.append(nn.SequentialCell(*layer))
         self.layer1, self.layer2, self.layer3, self.layer4 = layers
 
@@ -63,67 +65,66 @@ class Backbone(nn.Cell):
         return low, middle, self.layer4(middle)
 
 
-class PooledShortcut(nn.SequentialCell):
-    """A shortcut that halves the picture by means of 2x2 pixels (ResNet-D, arXiv:1812.01187)."""
+class AvgPoolShortcut(nn.SequentialCell):
+    """Shortcut that halves the size by average pooling over 2x2 pixels (ResNet-D, arXiv:1812.01187)."""
 
-    def __init__(self, strided: nn.SequentialCell):
-        convolution, norm = strided
-        super().__init__(conv1x1(convolution.in_channels, convolution.out_channels, 1), norm)
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__(conv1x1(inputs, outputs, 1), nn.BatchNorm2d(outputs))
 
     def construct(self, x: Tensor) -> Tensor:
         return super().construct(ops.avg_pool2d(x, 2, 2, 0, True, False))
 
 
 class Head(nn.Cell):
-    """Atrous spatial pyramid on layer4, joined by layer1: -> logits (N, num_classes, H/4, W/4)."""
+    """Atrous spatial pyramid pooling on layer4, fused with layer1 -> logits (N, num_classes, H/4, W/4)."""
 
     def __init__(self, arch: Arch):
         super().__init__()
-        self.is_mmseg, self.rate, self.align_corners = arch.variant == "mmseg", arch.dropout, arch.align_corners
-        channels, wide, bias = arch.backbone.features, arch.head_channels, not self.is_mmseg
-        self.image_pool = Unit(channels, wide, 1)
+        self.is_mmseg = arch.variant == "mmseg"
+        self.dropout_rate, self.align_corners = arch.dropout, arch.align_corners
+        channels, width, bias = arch.backbone.features, arch.head_channels, not self.is_mmseg
+        self.image_pool = ConvModule(channels, width, 1)
         self.aspp = nn.CellList(
-            [Unit(channels, wide, 1, bias=bias)]
-            + [Separable(channels, wide, rate, self.is_mmseg) for rate in arch.rates]
+            [ConvModule(channels, width, 1, bias=bias)]
+            + [SeparableConvModule(channels, width, rate, self.is_mmseg) for rate in arch.rates]
         )
-        self.bottleneck = Unit(5 * wide, wide, 3 if self.is_mmseg else 1, bias=bias)
-        self.low = Unit(channels // 8, arch.low_width, 1, bias=bias)
+        self.bottleneck = ConvModule(5 * width, width, 3 if self.is_mmseg else 1, bias=bias)
+        self.low = ConvModule(channels // 8, arch.low_width, 1, bias=bias)
         self.fuse = nn.SequentialCell(
-            Separable(wide + arch.low_width, wide, 1, self.is_mmseg), Separable(wide, wide, 1, self.is_mmseg)
+            SeparableConvModule(width + arch.low_width, width, 1, self.is_mmseg),
+            SeparableConvModule(width, width, 1, self.is_mmseg),
         )
-        self.classifier = nn.Conv2d(wide, arch.num_classes, 1, 1, "pad", 0, has_bias=True)
+        self.classifier = nn.Conv2d(width, arch.outputs, 1, 1, "pad", 0, has_bias=True)
 
     def construct(self, low: Tensor, high: Tensor, dropout: Tensor | None) -> Tensor:
         pooled = self.image_pool(high.mean((2, 3), keep_dims=True)).broadcast_to((-1, -1) + high.shape[2:])
-        branches = ()
-        for branch in self.aspp:
-            branches = branches + (branch(high),)
-        branches = (pooled,) + branches if self.is_mmseg else branches + (pooled,)
+        branches = [branch(high) for branch in self.aspp]
+        branches = [pooled] + branches if self.is_mmseg else branches + [pooled]
         x = self.bottleneck(ops.cat(branches, 1))
         if not self.is_mmseg:
-            x = drop(x, dropout, self.rate)
+            x = apply_dropout(x, dropout, self.dropout_rate)
         low = self.low(low)
         x = self.fuse(ops.cat([resize(x, low.shape[2:], self.align_corners), low], 1))
         if self.is_mmseg:
-            x = drop(x, dropout, self.rate)
+            x = apply_dropout(x, dropout, self.dropout_rate)
         return self.classifier(x)
 
 
 class AuxiliaryHead(nn.Cell):
-    """layer3 -> logits (N, num_classes, H/8, W/8)."""
+    """Fully convolutional head on layer3 -> logits (N, num_classes, H/8, W/8)."""
 
     def __init__(self, arch: Arch):
         super().__init__()
-        self.rate = arch.dropout
-        self.project = Unit(arch.backbone.features // 2, arch.aux_width, 3)
-        self.classifier = nn.Conv2d(arch.aux_width, arch.num_classes, 1, 1, "pad", 0, has_bias=True)
+        self.dropout_rate = arch.dropout
+        self.project = ConvModule(arch.backbone.features // 2, arch.aux_width, 3)
+        self.classifier = nn.Conv2d(arch.aux_width, arch.outputs, 1, 1, "pad", 0, has_bias=True)
 
     def construct(self, middle: Tensor, dropout: Tensor | None) -> Tensor:
-        return self.classifier(drop(self.project(middle), dropout, self.rate))
+        return self.classifier(apply_dropout(self.project(middle), dropout, self.dropout_rate))
 
 
-class Unit(nn.Cell):
-    """Convolution of the same size, batch normalisation and, if wanted, ReLU."""
+class ConvModule(nn.Cell):
+    """Convolution that keeps the size, batch normalisation and optionally ReLU."""
 
     def __init__(
         self,
@@ -147,25 +148,25 @@ class Unit(nn.Cell):
         return ops.relu(x) if self.relu else x
 
 
-class Separable(nn.Cell):
-    """A 3x3 convolution of each channel by itself, then a 1x1 convolution."""
+class SeparableConvModule(nn.Cell):
+    """Depthwise separable convolution: a 3x3 depthwise, then a 1x1 pointwise convolution."""
 
     def __init__(self, inputs: int, outputs: int, dilation: int, is_mmseg: bool):
         super().__init__()
-        self.depthwise = Unit(inputs, inputs, 3, dilation, inputs, not is_mmseg, is_mmseg)
-        self.pointwise = Unit(inputs, outputs, 1, bias=not is_mmseg)
+        self.depthwise = ConvModule(inputs, inputs, 3, dilation, groups=inputs, bias=not is_mmseg, relu=is_mmseg)
+        self.pointwise = ConvModule(inputs, outputs, 1, bias=not is_mmseg)
 
     def construct(self, x: Tensor) -> Tensor:
         return self.pointwise(self.depthwise(x))
 
 
 def resize(x: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
-    """(N, C, h, w) -> (N, C, H, W), bilinear."""
+    """Resize bilinearly: (N, C, h, w) -> (N, C, *size)."""
     return ops.interpolate(x, tuple(size), mode="bilinear", align_corners=align_corners)
 
 
-def drop(x: Tensor, mask: Tensor | None, rate: float) -> Tensor:
-    """Dropout by a mask (N, C) of channels or (N, C, h, w) of elements; none in an evaluation."""
+def apply_dropout(x: Tensor, mask: Tensor | None, rate: float) -> Tensor:
+    """Apply dropout with a mask of channels (N, C) or of elements (N, C, h, w); None in evaluation: do nothing."""
     if mask is None:
         return x
     return x * (mask.reshape(mask.shape + (1, 1)) if mask.ndim == 2 else mask).astype(x.dtype) / (1 - rate)

@@ -1,4 +1,4 @@
-"""DeepLabV3+ (arXiv:1802.02611) on a dilated ResNet: what is the same in every framework.
+"""Specification of DeepLabV3+ (arXiv:1802.02611) on a dilated ResNet.
 
 Two variants are in use under this name. `mmseg` is mmsegmentation's: a wide head with a 3x3 bottleneck, batch
 normalisation and ReLU between the two halves of a separable convolution, and an auxiliary head. `paddleseg` is
@@ -18,32 +18,31 @@ from zoo.models.initializers import Initializer, kaiming_normal, normal
 from zoo.models.resnet import spec as resnet
 
 TASK = "segment"
-SHARDED_PARAMETERS: tuple[str, ...] = ()  # split over ranks by rows
-FP32_MODULES: tuple[str, ...] = ()  # compute in fp32 whatever the mode
-PARAMETERS = {50: 43_589_878, 101: 62_582_006}  # mmseg, 19 classes, with the auxiliary head
-PADDLESEG_PARAMETERS = {50: 26_723_395, 101: 45_715_523}
-NORM = ("weight", "bias", "running_mean", "running_var")
+SHARDED_PARAMETERS: tuple[str, ...] = ()
+FP32_MODULES: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Arch:
+    """Architecture of a DeepLabV3+."""
+
     variant: Literal["mmseg", "paddleseg"] = "mmseg"
     depth: Literal[18, 50, 101] = 50
-    num_classes: int | None = None  # None: as many as the data has
-    width: int = 64  # channels behind the stem; the papers' nets have 64
+    num_classes: int | None = None  # None: that of the data
+    width: int = 64  # output channels of the stem, 64 in the papers
     stem: Literal["deep", "plain"] = "deep"  # deep: three 3x3 convolutions; plain: torchvision's 7x7
     output_stride: Literal[8, 16] = 8
-    multi_grid: tuple[int, ...] = ()  # dilation of each block of layer4; (): as the variant has it
-    rates: tuple[int, int, int] = (12, 24, 36)  # dilations of the pyramid
+    multi_grid: tuple[int, ...] = ()  # dilation of each block of layer4; (): that of the variant
+    rates: tuple[int, int, int] = (12, 24, 36)  # dilations of the atrous spatial pyramid
     head_width: int | None = None  # None: 512 (mmseg) or 256 (paddleseg)
     low_width: int = 48  # channels that the head takes from layer1
     aux_width: int = 256
-    auxiliary: bool | None = None  # a second, smaller head on layer3 while training; None: as the variant has it
+    auxiliary: bool | None = None  # a second, smaller head on layer3 in training; None: that of the variant
     dropout: float = 0.1  # mmseg: of channels in front of the classifiers; paddleseg: of elements
-    align_corners: bool = False  # of every resize; true fits inputs of 8k + 1 pixels
+    align_corners: bool = False  # of every resize; true suits inputs of 8k + 1 pixels
     decay: Literal["weights", "all"] = "all"  # all: weight decay on biases and normalisations too
-    zero_gamma: bool = True  # without pretrained weights: start each block as its shortcut
-    crop: tuple[int, int] | None = None  # height and width in training; None: as the data has it
+    zero_gamma: bool = True  # initialise the last normalisation of each block to 0, unless pretrained
+    crop: tuple[int, int] | None = None  # height and width in training; None: that of the data
     pretrained: Literal["imagenet"] | None = None
 
     def __post_init__(self):
@@ -51,7 +50,7 @@ class Arch:
         if self.stem == "deep" and self.width % 2:
             raise ValueError("width: must be even for a deep stem")
         if self.variant == "paddleseg" and self.stem != "deep":
-            raise ValueError("stem: the paddleseg variant has a deep one")
+            raise ValueError("stem: must be deep for the paddleseg variant")
         blocks = resnet.BLOCKS[self.depth][3]
         if self.multi_grid and (len(self.multi_grid) != blocks or min(self.multi_grid) < 1):
             raise ValueError(f"multi_grid: one dilation for each of the {blocks} blocks of layer4, each at least 1")
@@ -64,24 +63,36 @@ class Arch:
             raise ValueError("dropout: must lie in [0, 1)")
 
     @property
+    def outputs(self) -> int:
+        """Number of outputs of the classifiers.
+
+        Raises:
+            ValueError: num_classes is None, so the architecture has not been resolved.
+        """
+        return self.backbone.outputs
+
+    @property
     def backbone(self) -> resnet.Arch:
+        """The ResNet; its stem and dilations are those of `stem_convs` and `stages`."""
         return resnet.Arch(self.depth, self.num_classes, self.width)
 
     @property
     def head_channels(self) -> int:
+        """Channels of the head."""
         return self.head_width or (512 if self.variant == "mmseg" else 256)
 
     @property
     def has_auxiliary(self) -> bool:
+        """Whether there is an auxiliary head."""
         return self.variant == "mmseg" if self.auxiliary is None else self.auxiliary
 
     @property
-    def pooled_shortcut(self) -> bool:
-        """ResNet-vd: where a block halves the picture, its shortcut takes means of 2x2 pixels."""
+    def avg_down(self) -> bool:
+        """Whether shortcuts with stride 2 average 2x2 pixels and then convolve without a stride, as in ResNet-vd."""
         return self.variant == "paddleseg"
 
     @property
-    def stem_convolutions(self) -> tuple[tuple[int, int, int, int], ...]:
+    def stem_convs(self) -> tuple[tuple[int, int, int, int], ...]:
         """(inputs, outputs, kernel, stride) of the convolutions in front of the max pooling."""
         if self.stem == "plain":
             return ((3, self.width, 7, 2),)
@@ -92,17 +103,20 @@ class Arch:
 class Stage(NamedTuple):
     """One of layer1..layer4."""
 
-    width: int  # of its 3x3 convolutions
+    width: int  # channels of its 3x3 convolutions
     stride: int  # of its first block
-    dilations: tuple[int, ...]  # of the blocks
+    dilations: tuple[int, ...]  # of its blocks
 
 
 def stages(arch: Arch) -> tuple[Stage, ...]:
-    """mmseg lets the first block of a dilated layer keep half of its dilation; PaddleSeg does not, and multiplies the
-    dilations of layer4 by 1, 2, 4."""
-    full = {8: (1, 1, 2, 4), 16: (1, 1, 1, 2)}[arch.output_stride]
-    rows: list[Stage] = []
-    for number, (blocks, dilation) in enumerate(zip(resnet.BLOCKS[arch.depth], full)):
+    """Return layer1..layer4.
+
+    In mmseg the first block of a dilated layer has half its dilation. In PaddleSeg it does not, and the dilations of
+    layer4 are multiplied by 1, 2, 4.
+    """
+    layer_dilations = {8: (1, 1, 2, 4), 16: (1, 1, 1, 2)}[arch.output_stride]
+    layers: list[Stage] = []
+    for number, (blocks, dilation) in enumerate(zip(resnet.BLOCKS[arch.depth], layer_dilations)):
         stride = 2 if number > 0 and dilation == 1 else 1
         dilations = (dilation,) * blocks
         if arch.variant == "mmseg":
@@ -111,98 +125,101 @@ def stages(arch: Arch) -> tuple[Stage, ...]:
             dilations = tuple(dilation << i for i in range(blocks))
         if number == 3 and arch.multi_grid:
             dilations = arch.multi_grid
-        rows.append(Stage(arch.width << number, stride, dilations))
-    return tuple(rows)
+        layers.append(Stage(arch.width << number, stride, dilations))
+    return tuple(layers)
 
 
-def features(arch: Arch, side: int) -> int:
-    """Pixels of the pyramid's input along an axis of `side` pixels: every halving rounds up."""
+def feature_size(arch: Arch, size: int) -> int:
+    """Return the size of the output of layer4 along an axis of `size` pixels: every halving rounds up."""
     for _ in range({8: 3, 16: 4}[arch.output_stride]):
-        side = -(-side // 2)
-    return side
+        size = -(-size // 2)
+    return size
 
 
 def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
-    """Every parameter and running statistic, by canonical name; num_classes must be known."""
-    found: dict[str, tuple[int, ...]] = {}
-    bias = arch.variant == "paddleseg"  # in front of the head's normalisations
+    """Return the shape of every parameter and running statistic by canonical name."""
+    shape_of: dict[str, tuple[int, ...]] = {}
+    head_bias = arch.variant == "paddleseg"  # its head has biases in front of normalisations
 
-    def norm(name: str, channels: int) -> None:
-        found.update((f"{name}.{part}", (channels,)) for part in NORM)
+    def add_norm(name: str, channels: int) -> None:
+        shape_of.update((f"{name}.{tensor}", (channels,)) for tensor in resnet.BATCH_NORM_TENSORS)
 
-    def unit(name: str, inputs: int, outputs: int, kernel: int, bias: bool = bias) -> None:
-        found[f"{name}.conv.weight"] = (outputs, inputs, kernel, kernel)
+    def add_conv(name: str, inputs: int, outputs: int, kernel: int, bias: bool = head_bias) -> None:
+        shape_of[f"{name}.conv.weight"] = (outputs, inputs, kernel, kernel)
         if bias:
-            found[f"{name}.conv.bias"] = (outputs,)
-        norm(f"{name}.bn", outputs)
+            shape_of[f"{name}.conv.bias"] = (outputs,)
+        add_norm(f"{name}.bn", outputs)
 
-    def separable(name: str, inputs: int, outputs: int) -> None:
-        found[f"{name}.depthwise.conv.weight"] = (inputs, 1, 3, 3)
-        if bias:
-            found[f"{name}.depthwise.conv.bias"] = (inputs,)
-        norm(f"{name}.depthwise.bn", inputs)
-        unit(f"{name}.pointwise", inputs, outputs, 1)
+    def add_separable_conv(name: str, inputs: int, outputs: int) -> None:
+        add_conv(f"{name}.depthwise", 1, inputs, 3)
+        add_conv(f"{name}.pointwise", inputs, outputs, 1)
 
-    def classifier(name: str, inputs: int) -> None:
-        found[f"{name}.weight"], found[f"{name}.bias"] = (arch.num_classes, inputs, 1, 1), (arch.num_classes,)
+    def add_classifier(name: str, inputs: int) -> None:
+        shape_of[f"{name}.weight"] = (arch.outputs, inputs, 1, 1)
+        shape_of[f"{name}.bias"] = (arch.outputs,)
 
-    for number, (inputs, outputs, kernel, _) in enumerate(arch.stem_convolutions, 1):
-        found[f"backbone.conv{number}.weight"] = (outputs, inputs, kernel, kernel)
-        norm(f"backbone.bn{number}", outputs)
-    found.update(
+    for number, (inputs, outputs, kernel, _) in enumerate(arch.stem_convs, 1):
+        shape_of[f"backbone.conv{number}.weight"] = (outputs, inputs, kernel, kernel)
+        add_norm(f"backbone.bn{number}", outputs)
+    shape_of.update(
         (f"backbone.{name}", shape) for name, shape in resnet.shapes(arch.backbone).items() if name.startswith("layer")
     )
-    channels, wide = arch.backbone.features, arch.head_channels
-    unit("head.image_pool", channels, wide, 1, False)
-    unit("head.aspp.0", channels, wide, 1)
+    channels, width = arch.backbone.features, arch.head_channels
+    add_conv("head.image_pool", channels, width, 1, bias=False)
+    add_conv("head.aspp.0", channels, width, 1)
     for i in range(1, 4):
-        separable(f"head.aspp.{i}", channels, wide)
-    unit("head.bottleneck", 5 * wide, wide, 3 if arch.variant == "mmseg" else 1)
-    unit("head.low", channels // 8, arch.low_width, 1)
-    separable("head.fuse.0", wide + arch.low_width, wide)
-    separable("head.fuse.1", wide, wide)
-    classifier("head.classifier", wide)
+        add_separable_conv(f"head.aspp.{i}", channels, width)
+    add_conv("head.bottleneck", 5 * width, width, 3 if arch.variant == "mmseg" else 1)
+    add_conv("head.low", channels // 8, arch.low_width, 1)
+    add_separable_conv("head.fuse.0", width + arch.low_width, width)
+    add_separable_conv("head.fuse.1", width, width)
+    add_classifier("head.classifier", width)
     if arch.has_auxiliary:
-        unit("aux.project", channels // 2, arch.aux_width, 3, False)
-        classifier("aux.classifier", arch.aux_width)
-    return found
+        add_conv("aux.project", channels // 2, arch.aux_width, 3, bias=False)
+        add_classifier("aux.classifier", arch.aux_width)
+    return shape_of
 
 
-def resolve(arch: Arch, fields: Sequence[Field], classes: int) -> Arch:
-    """The architecture completed by what the data says."""
+def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
+    """Complete the architecture with the number of classes and the size of the training crops."""
     height, width, _ = fields[0].shape
-    return replace(arch, num_classes=arch.num_classes or classes, crop=(height, width))
+    return replace(arch, num_classes=arch.num_classes or num_classes, crop=(height, width))
 
 
 def min_batch_size(arch: Arch) -> int:
-    """Samples that the batch statistics of a step need: the image pooling's normalisation sees one value of each."""
+    """Return 2: the normalisation of the image pooling sees a single value of each sample and channel."""
     return 2
 
 
 def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
+    """Return the dropout masks of the head and, if there is one, of the auxiliary head.
+
+    (channels,), but (channels, height, width) for the head of the paddleseg variant.
+    """
     if arch.dropout == 0:
         return ()
+    head_shape: tuple[int, ...] = (arch.head_channels,)
     if arch.variant == "paddleseg":
-        pixels = tuple(features(arch, side) for side in arch.crop)
-        masks = [DropoutMask("dropout", (arch.head_channels, *pixels), arch.dropout)]
-    else:
-        masks = [DropoutMask("dropout", (arch.head_channels,), arch.dropout)]
+        if arch.crop is None:
+            raise ValueError("crop: not known yet; set it, or resolve the architecture with a data set")
+        head_shape += tuple(feature_size(arch, size) for size in arch.crop)
+    masks = [DropoutMask("dropout", head_shape, arch.dropout)]
     if arch.has_auxiliary:
         masks.append(DropoutMask("aux_dropout", (arch.aux_width,), arch.dropout))
     return tuple(masks)
 
 
 def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
-    """mmseg: He normal by fan-out, groups not counted, and N(0, 0.01) for the classifiers. paddleseg: He normal by
-    fan-in, groups not counted, throughout."""
-    if arch.zero_gamma and resnet.ends_block(arch.backbone, name):
+    """Return the initialisation of the variant.
+
+    mmseg: He normal by fan-out for convolutions, N(0, 0.01) for the classifiers. paddleseg: He normal by fan-in. Both
+    count the channels of all groups of a depthwise convolution.
+    """
+    if arch.zero_gamma and resnet.is_last_bn_weight(arch.backbone, name):
         return Initializer("zeros")
     if len(shape) < 4:
-        return (
-            Initializer("ones")
-            if name.endswith("running_var") or (is_norm(name) and name.endswith(".weight"))
-            else Initializer("zeros")
-        )
+        is_one = name.endswith("running_var") or (is_norm(name) and name.endswith(".weight"))
+        return Initializer("ones" if is_one else "zeros")
     if arch.variant == "paddleseg":
         inputs = shape[0] if ".depthwise." in name else shape[1]
         return normal((2 / (inputs * shape[2] * shape[3])) ** 0.5)
@@ -210,20 +227,20 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
 
 
 def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
-    """(learning-rate factor, weight-decay factor) of a parameter."""
+    """Return (learning-rate factor, weight-decay factor) of a parameter."""
     return 1.0, 0.0 if arch.decay == "weights" and (is_norm(name) or name.endswith(".bias")) else 1.0
 
 
 def is_head(name: str) -> bool:
-    """Whether a name hangs on the classes."""
+    """Return whether a tensor belongs to a classifier."""
     return name.startswith(("head.classifier.", "aux.classifier."))
 
 
 def not_pretrained(name: str) -> bool:
-    """Whether a net that starts from ImageNet weights draws this tensor by itself."""
+    """Return whether weights pretrained on ImageNet are not used for a tensor: all but the backbone."""
     return not name.startswith("backbone.")
 
 
 def is_norm(name: str) -> bool:
-    """Whether a name belongs to a batch normalisation."""
+    """Return whether a tensor belongs to a batch normalisation."""
     return resnet.is_norm(name)

@@ -1,4 +1,4 @@
-"""DeepLabV3+ in PyTorch. Names, options and arithmetic are those of spec.py."""
+"""DeepLabV3+ in PyTorch, parallel to paddle.py and mindspore.py; spec.py describes options and tensor names."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,10 @@ from zoo.models.resnet.torch import BasicBlock, Bottleneck, conv1x1
 
 
 class Model(nn.Module):
-    """image (N, 3, H, W) float -> logits (N, num_classes, H, W); in training, a tuple of the head's and the auxiliary
-    head's."""
+    """DeepLabV3+: image (N, 3, H, W) float, dropout masks or None -> logits (N, num_classes, H, W).
+
+    In training, a tuple of the logits of the head and, if there is one, of the auxiliary head.
+    """
 
     def __init__(self, arch: Arch):
         super().__init__()
@@ -35,24 +37,24 @@ class Model(nn.Module):
 
 
 class Backbone(nn.Module):
-    """(N, 3, H, W) -> the outputs of layer1 (a quarter of the size), layer3 and layer4."""
+    """Dilated ResNet: (N, 3, H, W) -> the outputs of layer1 (a quarter of the size), layer3 and layer4."""
 
     def __init__(self, arch: Arch):
         super().__init__()
-        convolutions = [nn.Conv2d(i, o, k, s, k // 2, bias=False) for i, o, k, s in arch.stem_convolutions]
-        norms = [nn.BatchNorm2d(o) for _, o, _, _ in arch.stem_convolutions]
-        self.conv1, self.bn1, self.is_deep = convolutions[0], norms[0], arch.stem == "deep"
+        convs = [nn.Conv2d(i, o, k, s, k // 2, bias=False) for i, o, k, s in arch.stem_convs]
+        norms = [nn.BatchNorm2d(o) for _, o, _, _ in arch.stem_convs]
+        self.conv1, self.bn1, self.is_deep = convs[0], norms[0], arch.stem == "deep"
         if self.is_deep:
-            (_, self.conv2, self.conv3), (_, self.bn2, self.bn3) = convolutions, norms
+            (_, self.conv2, self.conv3), (_, self.bn2, self.bn3) = convs, norms
         block = Bottleneck if arch.backbone.expansion == 4 else BasicBlock
         layers, inputs = [], arch.width
         for stage in stages(arch):
-            layer = []
+            stage_inputs, layer = inputs, []
             for i, dilation in enumerate(stage.dilations):
                 layer.append(block(inputs, stage.width, stage.stride if i == 0 else 1, dilation))
                 inputs = stage.width * block.expansion
-            if arch.pooled_shortcut and stage.stride == 2:
-                layer[0].downsample = PooledShortcut(layer[0].downsample)
+            if arch.avg_down and stage.stride == 2:
+                layer[0].downsample = AvgPoolShortcut(stage_inputs, inputs)
             layers.append(nn.Sequential(*layer))
         self.layer1, self.layer2, self.layer3, self.layer4 = layers
 
@@ -66,35 +68,36 @@ class Backbone(nn.Module):
         return low, middle, self.layer4(middle)
 
 
-class PooledShortcut(nn.Sequential):
-    """A shortcut that halves the picture by means of 2x2 pixels (ResNet-D, arXiv:1812.01187)."""
+class AvgPoolShortcut(nn.Sequential):
+    """Shortcut that halves the size by average pooling over 2x2 pixels (ResNet-D, arXiv:1812.01187)."""
 
-    def __init__(self, strided: nn.Sequential):
-        convolution, norm = strided
-        super().__init__(conv1x1(convolution.in_channels, convolution.out_channels, 1), norm)
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__(conv1x1(inputs, outputs, 1), nn.BatchNorm2d(outputs))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(F.avg_pool2d(x, 2, 2, ceil_mode=True))
 
 
 class Head(nn.Module):
-    """Atrous spatial pyramid on layer4, joined by layer1: -> logits (N, num_classes, H/4, W/4)."""
+    """Atrous spatial pyramid pooling on layer4, fused with layer1 -> logits (N, num_classes, H/4, W/4)."""
 
     def __init__(self, arch: Arch):
         super().__init__()
-        self.is_mmseg, self.rate, self.align_corners = arch.variant == "mmseg", arch.dropout, arch.align_corners
-        channels, wide, bias = arch.backbone.features, arch.head_channels, not self.is_mmseg
-        self.image_pool = Unit(channels, wide, 1)
+        self.is_mmseg = arch.variant == "mmseg"
+        self.dropout_rate, self.align_corners = arch.dropout, arch.align_corners
+        channels, width, bias = arch.backbone.features, arch.head_channels, not self.is_mmseg
+        self.image_pool = ConvModule(channels, width, 1)
         self.aspp = nn.ModuleList(
-            [Unit(channels, wide, 1, bias=bias)]
-            + [Separable(channels, wide, rate, self.is_mmseg) for rate in arch.rates]
+            [ConvModule(channels, width, 1, bias=bias)]
+            + [SeparableConvModule(channels, width, rate, self.is_mmseg) for rate in arch.rates]
         )
-        self.bottleneck = Unit(5 * wide, wide, 3 if self.is_mmseg else 1, bias=bias)
-        self.low = Unit(channels // 8, arch.low_width, 1, bias=bias)
+        self.bottleneck = ConvModule(5 * width, width, 3 if self.is_mmseg else 1, bias=bias)
+        self.low = ConvModule(channels // 8, arch.low_width, 1, bias=bias)
         self.fuse = nn.Sequential(
-            Separable(wide + arch.low_width, wide, 1, self.is_mmseg), Separable(wide, wide, 1, self.is_mmseg)
+            SeparableConvModule(width + arch.low_width, width, 1, self.is_mmseg),
+            SeparableConvModule(width, width, 1, self.is_mmseg),
         )
-        self.classifier = nn.Conv2d(wide, arch.num_classes, 1)
+        self.classifier = nn.Conv2d(width, arch.outputs, 1)
 
     def forward(self, low: torch.Tensor, high: torch.Tensor, dropout: torch.Tensor | None) -> torch.Tensor:
         pooled = self.image_pool(high.mean((2, 3), keepdim=True)).expand(-1, -1, *high.shape[2:])
@@ -102,29 +105,29 @@ class Head(nn.Module):
         branches = [pooled] + branches if self.is_mmseg else branches + [pooled]
         x = self.bottleneck(torch.cat(branches, 1))
         if not self.is_mmseg:
-            x = drop(x, dropout, self.rate)
+            x = apply_dropout(x, dropout, self.dropout_rate)
         low = self.low(low)
         x = self.fuse(torch.cat([resize(x, low.shape[2:], self.align_corners), low], 1))
         if self.is_mmseg:
-            x = drop(x, dropout, self.rate)
+            x = apply_dropout(x, dropout, self.dropout_rate)
         return self.classifier(x)
 
 
 class AuxiliaryHead(nn.Module):
-    """layer3 -> logits (N, num_classes, H/8, W/8)."""
+    """Fully convolutional head on layer3 -> logits (N, num_classes, H/8, W/8)."""
 
     def __init__(self, arch: Arch):
         super().__init__()
-        self.rate = arch.dropout
-        self.project = Unit(arch.backbone.features // 2, arch.aux_width, 3)
-        self.classifier = nn.Conv2d(arch.aux_width, arch.num_classes, 1)
+        self.dropout_rate = arch.dropout
+        self.project = ConvModule(arch.backbone.features // 2, arch.aux_width, 3)
+        self.classifier = nn.Conv2d(arch.aux_width, arch.outputs, 1)
 
     def forward(self, middle: torch.Tensor, dropout: torch.Tensor | None) -> torch.Tensor:
-        return self.classifier(drop(self.project(middle), dropout, self.rate))
+        return self.classifier(apply_dropout(self.project(middle), dropout, self.dropout_rate))
 
 
-class Unit(nn.Module):
-    """Convolution of the same size, batch normalisation and, if wanted, ReLU."""
+class ConvModule(nn.Module):
+    """Convolution that keeps the size, batch normalisation and optionally ReLU."""
 
     def __init__(
         self,
@@ -146,25 +149,25 @@ class Unit(nn.Module):
         return F.relu(x, inplace=True) if self.relu else x
 
 
-class Separable(nn.Module):
-    """A 3x3 convolution of each channel by itself, then a 1x1 convolution."""
+class SeparableConvModule(nn.Module):
+    """Depthwise separable convolution: a 3x3 depthwise, then a 1x1 pointwise convolution."""
 
     def __init__(self, inputs: int, outputs: int, dilation: int, is_mmseg: bool):
         super().__init__()
-        self.depthwise = Unit(inputs, inputs, 3, dilation, inputs, not is_mmseg, is_mmseg)
-        self.pointwise = Unit(inputs, outputs, 1, bias=not is_mmseg)
+        self.depthwise = ConvModule(inputs, inputs, 3, dilation, groups=inputs, bias=not is_mmseg, relu=is_mmseg)
+        self.pointwise = ConvModule(inputs, outputs, 1, bias=not is_mmseg)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.pointwise(self.depthwise(x))
 
 
 def resize(x: torch.Tensor, size: Sequence[int], align_corners: bool) -> torch.Tensor:
-    """(N, C, h, w) -> (N, C, H, W), bilinear."""
+    """Resize bilinearly: (N, C, h, w) -> (N, C, *size)."""
     return F.interpolate(x, tuple(size), mode="bilinear", align_corners=align_corners)
 
 
-def drop(x: torch.Tensor, mask: torch.Tensor | None, rate: float) -> torch.Tensor:
-    """Dropout by a mask (N, C) of channels or (N, C, h, w) of elements; none in an evaluation."""
+def apply_dropout(x: torch.Tensor, mask: torch.Tensor | None, rate: float) -> torch.Tensor:
+    """Apply dropout with a mask of channels (N, C) or of elements (N, C, h, w); None in evaluation: do nothing."""
     if mask is None:
         return x
     return x * (mask.reshape(*mask.shape, 1, 1) if mask.dim() == 2 else mask).to(x.dtype) / (1 - rate)

@@ -1,4 +1,4 @@
-"""ResNet v1.5 in MindSpore. Names, options and arithmetic are those of spec.py."""
+"""ResNet v1.5 in MindSpore, parallel to torch.py and paddle.py; spec.py describes options and tensor names."""
 
 from mindspore import Tensor, nn, ops
 
@@ -6,7 +6,7 @@ from zoo.models.resnet.spec import Arch, stages
 
 
 class BasicBlock(nn.Cell):
-    """Two 3x3 convolutions (ResNet-18 and -34), the first with the stride and the dilation."""
+    """Residual block of ResNet-18 and -34: two 3x3 convolutions, the first with stride and dilation."""
 
     expansion = 1
 
@@ -16,9 +16,10 @@ class BasicBlock(nn.Cell):
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = conv3x3(width, width, 1, 1)
         self.bn2 = nn.BatchNorm2d(width)
-        self.downsample = projection(inputs, width, stride)
+        self.downsample = shortcut(inputs, width, stride)
 
     def residual(self, x: Tensor) -> Tensor:
+        """Return the residual branch, to which the shortcut is added."""
         x = ops.relu(self.bn1(self.conv1(x)))
         return self.bn2(self.conv2(x))
 
@@ -27,7 +28,7 @@ class BasicBlock(nn.Cell):
 
 
 class Bottleneck(nn.Cell):
-    """1x1 down, 3x3 with the stride (v1.5), 1x1 up to four times the width."""
+    """Residual block of deeper ResNets: 1x1 to `width`, 3x3 with stride and dilation (v1.5), 1x1 to 4 * `width`."""
 
     expansion = 4
 
@@ -39,9 +40,10 @@ class Bottleneck(nn.Cell):
         self.bn2 = nn.BatchNorm2d(width)
         self.conv3 = conv1x1(width, width * 4, 1)
         self.bn3 = nn.BatchNorm2d(width * 4)
-        self.downsample = projection(inputs, width * 4, stride)
+        self.downsample = shortcut(inputs, width * 4, stride)
 
     def residual(self, x: Tensor) -> Tensor:
+        """Return the residual branch, to which the shortcut is added."""
         x = ops.relu(self.bn1(self.conv1(x)))
         x = ops.relu(self.bn2(self.conv2(x)))
         return self.bn3(self.conv3(x))
@@ -51,7 +53,7 @@ class Bottleneck(nn.Cell):
 
 
 class Model(nn.Cell):
-    """image (N, 3, H, W) float -> logits (N, num_classes)."""
+    """ResNet: image (N, 3, H, W) float -> logits (N, num_classes)."""
 
     def __init__(self, arch: Arch):
         super().__init__()
@@ -60,16 +62,18 @@ class Model(nn.Cell):
         self.bn1 = nn.BatchNorm2d(arch.width)
         self.maxpool = nn.MaxPool2d(3, 2, "pad", 1)
         layers, inputs = [], arch.width
-        for blocks, width, stride, first, others in stages(arch):
+        for stage in stages(arch):
             layer = []
-            for i in range(blocks):
-                layer.append(block(inputs, width, stride if i == 0 else 1, first if i == 0 else others))
-                inputs = width * block.expansion
+            for i in range(stage.blocks):
+                stride, dilation = (stage.stride, stage.first_dilation) if i == 0 else (1, stage.dilation)
+                layer.append(block(inputs, stage.width, stride, dilation))
+                inputs = stage.width * block.expansion
             layers.append(nn.SequentialCell(*layer))
         self.layer1, self.layer2, self.layer3, self.layer4 = layers
-        self.fc = nn.Dense(arch.features, arch.num_classes)
+        self.fc = nn.Dense(arch.features, arch.outputs)
 
     def stem(self, x: Tensor) -> Tensor:
+        """Return the input of layer1: (N, 3, H, W) -> (N, width, H/4, W/4)."""
         x = ops.relu(self.bn1(self.conv1(x)))
         return self.maxpool(x)
 
@@ -80,15 +84,17 @@ class Model(nn.Cell):
 
 
 def conv1x1(inputs: int, outputs: int, stride: int) -> nn.Conv2d:
+    """Return a 1x1 convolution without bias."""
     return nn.Conv2d(inputs, outputs, 1, stride, "pad", 0, has_bias=False)
 
 
 def conv3x3(inputs: int, outputs: int, stride: int, dilation: int) -> nn.Conv2d:
+    """Return a 3x3 convolution without bias; with stride 1 it keeps the size."""
     return nn.Conv2d(inputs, outputs, 3, stride, "pad", dilation, dilation, has_bias=False)
 
 
-def projection(inputs: int, outputs: int, stride: int) -> nn.Cell:
-    """The shortcut: a 1x1 convolution where the shape changes."""
+def shortcut(inputs: int, outputs: int, stride: int) -> nn.Cell:
+    """Return the shortcut: the identity, or a strided 1x1 convolution where the shape changes."""
     if stride == 1 and inputs == outputs:
         return nn.Identity()
     return nn.SequentialCell(conv1x1(inputs, outputs, stride), nn.BatchNorm2d(outputs))

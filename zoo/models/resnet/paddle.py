@@ -1,4 +1,4 @@
-"""ResNet v1.5 in PaddlePaddle. Names, options and arithmetic are those of spec.py."""
+"""ResNet v1.5 in PaddlePaddle, parallel to torch.py and mindspore.py; spec.py describes options and tensor names."""
 
 import paddle
 import paddle.nn.functional as F
@@ -8,7 +8,7 @@ from zoo.models.resnet.spec import Arch, stages
 
 
 class BasicBlock(nn.Layer):
-    """Two 3x3 convolutions (ResNet-18 and -34), the first with the stride and the dilation."""
+    """Residual block of ResNet-18 and -34: two 3x3 convolutions, the first with stride and dilation."""
 
     expansion = 1
 
@@ -18,9 +18,10 @@ class BasicBlock(nn.Layer):
         self.bn1 = nn.BatchNorm2D(width)
         self.conv2 = conv3x3(width, width, 1, 1)
         self.bn2 = nn.BatchNorm2D(width)
-        self.downsample = projection(inputs, width, stride)
+        self.downsample = shortcut(inputs, width, stride)
 
     def residual(self, x: paddle.Tensor) -> paddle.Tensor:
+        """Return the residual branch, to which the shortcut is added."""
         x = F.relu(self.bn1(self.conv1(x)))
         return self.bn2(self.conv2(x))
 
@@ -29,7 +30,7 @@ class BasicBlock(nn.Layer):
 
 
 class Bottleneck(nn.Layer):
-    """1x1 down, 3x3 with the stride (v1.5), 1x1 up to four times the width."""
+    """Residual block of deeper ResNets: 1x1 to `width`, 3x3 with stride and dilation (v1.5), 1x1 to 4 * `width`."""
 
     expansion = 4
 
@@ -41,9 +42,10 @@ class Bottleneck(nn.Layer):
         self.bn2 = nn.BatchNorm2D(width)
         self.conv3 = conv1x1(width, width * 4, 1)
         self.bn3 = nn.BatchNorm2D(width * 4)
-        self.downsample = projection(inputs, width * 4, stride)
+        self.downsample = shortcut(inputs, width * 4, stride)
 
     def residual(self, x: paddle.Tensor) -> paddle.Tensor:
+        """Return the residual branch, to which the shortcut is added."""
         x = F.relu(self.bn1(self.conv1(x)))
         x = F.relu(self.bn2(self.conv2(x)))
         return self.bn3(self.conv3(x))
@@ -53,7 +55,7 @@ class Bottleneck(nn.Layer):
 
 
 class Model(nn.Layer):
-    """image (N, 3, H, W) float -> logits (N, num_classes)."""
+    """ResNet: image (N, 3, H, W) float -> logits (N, num_classes)."""
 
     def __init__(self, arch: Arch):
         super().__init__()
@@ -61,16 +63,18 @@ class Model(nn.Layer):
         self.conv1 = nn.Conv2D(3, arch.width, 7, 2, 3, bias_attr=False)
         self.bn1 = nn.BatchNorm2D(arch.width)
         layers, inputs = [], arch.width
-        for blocks, width, stride, first, others in stages(arch):
+        for stage in stages(arch):
             layer = []
-            for i in range(blocks):
-                layer.append(block(inputs, width, stride if i == 0 else 1, first if i == 0 else others))
-                inputs = width * block.expansion
+            for i in range(stage.blocks):
+                stride, dilation = (stage.stride, stage.first_dilation) if i == 0 else (1, stage.dilation)
+                layer.append(block(inputs, stage.width, stride, dilation))
+                inputs = stage.width * block.expansion
             layers.append(nn.Sequential(*layer))
         self.layer1, self.layer2, self.layer3, self.layer4 = layers
-        self.fc = nn.Linear(arch.features, arch.num_classes)
+        self.fc = nn.Linear(arch.features, arch.outputs)
 
     def stem(self, x: paddle.Tensor) -> paddle.Tensor:
+        """Return the input of layer1: (N, 3, H, W) -> (N, width, H/4, W/4)."""
         x = F.relu(self.bn1(self.conv1(x)))
         return F.max_pool2d(x, 3, 2, 1)
 
@@ -81,15 +85,17 @@ class Model(nn.Layer):
 
 
 def conv1x1(inputs: int, outputs: int, stride: int) -> nn.Conv2D:
+    """Return a 1x1 convolution without bias."""
     return nn.Conv2D(inputs, outputs, 1, stride, bias_attr=False)
 
 
 def conv3x3(inputs: int, outputs: int, stride: int, dilation: int) -> nn.Conv2D:
+    """Return a 3x3 convolution without bias; with stride 1 it keeps the size."""
     return nn.Conv2D(inputs, outputs, 3, stride, dilation, dilation, bias_attr=False)
 
 
-def projection(inputs: int, outputs: int, stride: int) -> nn.Layer:
-    """The shortcut: a 1x1 convolution where the shape changes."""
+def shortcut(inputs: int, outputs: int, stride: int) -> nn.Layer:
+    """Return the shortcut: the identity, or a strided 1x1 convolution where the shape changes."""
     if stride == 1 and inputs == outputs:
         return nn.Identity()
     return nn.Sequential(conv1x1(inputs, outputs, stride), nn.BatchNorm2D(outputs))

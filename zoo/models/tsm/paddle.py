@@ -1,4 +1,4 @@
-"""Temporal Shift Module on ResNet in PaddlePaddle. Names, options and arithmetic are those of spec.py."""
+"""TSM in PaddlePaddle, parallel to torch.py and mindspore.py; spec.py describes options and tensor names."""
 
 import paddle
 import paddle.nn.functional as F
@@ -9,11 +9,20 @@ from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, Arch, shifts
 
 
 def temporal_shift(x: paddle.Tensor, segments: int, div: int = 8, direction: str = "future") -> paddle.Tensor:
-    """Move channels between neighbouring frames of the same clip: (N*T, C, H, W) -> a new tensor of the same shape.
+    """Shift channels between neighbouring frames of the same clip (arXiv:1811.08383).
 
-    With f = C // div, channels [0, f) come from the next frame (`direction` future; else from the previous one),
-    channels [f, 2f) from the other neighbour, the rest stay. Where there is no neighbour, zeros. The input is not
-    touched: the shortcut needs it, and so does autograd.
+    With f = C // div, channels [0, f) come from the next frame and channels [f, 2f) from the previous one if
+    `direction` is future, the other way round if it is past. The other channels stay. A frame without that neighbour
+    gets zeros. The input is not modified, because the shortcut and autograd need it.
+
+    Args:
+        x: (N*T, C, H, W), the frames of a clip one after the other.
+        segments: T, frames per clip.
+        div: 1 / div of the channels is shifted in each direction.
+        direction: future or past.
+
+    Returns:
+        A new tensor of the same shape.
     """
     if x.shape[0] % segments:
         raise ValueError(f"{x.shape[0]} frames are not whole clips of {segments}")
@@ -21,35 +30,35 @@ def temporal_shift(x: paddle.Tensor, segments: int, div: int = 8, direction: str
         raise ValueError(f"div must be at least 2, not {div}")
     if direction not in ("future", "past"):
         raise ValueError(f"direction must be future or past, not {direction!r}")
-    return _shift(x, segments, x.shape[1] // div, direction == "future")
+    return _differentiable_shift(x, segments, x.shape[1] // div, direction == "future")
 
 
-def _shift(x, segments, fold, future_first):
+def _differentiable_shift(x: paddle.Tensor, segments: int, fold: int, future_first: bool) -> paddle.Tensor:
     if paddle.is_grad_enabled() and not x.stop_gradient:
-        return _Shift.apply(x, segments, fold, future_first)
-    return _shifted(x, segments, fold, future_first)
+        return _ShiftFunction.apply(x, segments, fold, future_first)
+    return _shift_channels(x, segments, fold, future_first)
 
 
-class _Shift(paddle.autograd.PyLayer):
-    """The gradient of a shift is the opposite shift."""
+class _ShiftFunction(paddle.autograd.PyLayer):
+    """Shift whose gradient is the opposite shift."""
 
     @staticmethod
     def forward(ctx, x, segments, fold, future_first):
         ctx.arguments = segments, fold, not future_first
-        return _shifted(x, segments, fold, future_first)
+        return _shift_channels(x, segments, fold, future_first)
 
     @staticmethod
     def backward(ctx, gradient):
-        return _shifted(gradient, *ctx.arguments)
+        return _shift_channels(gradient, *ctx.arguments)
 
 
-def _shifted(x, segments, fold, future_first):
+def _shift_channels(x: paddle.Tensor, segments: int, fold: int, future_first: bool) -> paddle.Tensor:
     if fold == 0:
         return x.clone()
     clips = x.reshape((-1, segments, *x.shape[1:]))  # (N, T, C, H, W)
-    # A frame of zeros at either end: so no slice is ever empty, which Paddle does not take everywhere.
-    edge = paddle.zeros_like(clips[:, :1, : 2 * fold])
-    padded = paddle.concat([edge, clips[:, :, : 2 * fold], edge], 1)  # (N, T+2, 2f, H, W)
+    # Padding with a frame of zeros at both ends keeps all slices non-empty; some Paddle operators reject empty ones.
+    zeros = paddle.zeros_like(clips[:, :1, : 2 * fold])
+    padded = paddle.concat([zeros, clips[:, :, : 2 * fold], zeros], 1)  # (N, T+2, 2f, H, W)
     following, previous = slice(2, None), slice(None, -2)
     first, second = (following, previous) if future_first else (previous, following)
     parts = [padded[:, first, :fold], padded[:, second, fold:]]
@@ -59,7 +68,7 @@ def _shifted(x, segments, fold, future_first):
 
 
 def temporal_pool(x: paddle.Tensor, segments: int) -> paddle.Tensor:
-    """Max over three neighbouring frames at every second one: (N*T, C, H, W) -> (N*T/2, C, H, W)."""
+    """Max-pool over three neighbouring frames with stride 2: (N*T, C, H, W) -> (N*T/2, C, H, W)."""
     if segments % 2:
         raise ValueError(f"temporal pooling needs an even number of frames, not {segments}")
     clips = x.reshape((-1, segments, *x.shape[1:]))
@@ -68,7 +77,7 @@ def temporal_pool(x: paddle.Tensor, segments: int) -> paddle.Tensor:
 
 
 class NonLocal(nn.Layer):
-    """Embedded-Gaussian attention over all places of a clip (arXiv:1711.07971), with a residual sum."""
+    """Non-local block (arXiv:1711.07971): embedded-Gaussian attention over all positions of a clip, with a shortcut."""
 
     def __init__(self, channels: int):
         super().__init__()
@@ -83,13 +92,16 @@ class NonLocal(nn.Layer):
         query = self.theta(clips).flatten(2).transpose((0, 2, 1))  # (N, THW, C/2)
         key = F.max_pool3d(self.phi(clips), (1, 2, 2)).flatten(2)  # (N, C/2, THW/4)
         value = F.max_pool3d(self.g(clips), (1, 2, 2)).flatten(2).transpose((0, 2, 1))
-        mixed = F.softmax(query @ key, -1) @ value  # (N, THW, C/2)
-        mixed = mixed.transpose((0, 2, 1)).reshape((clips.shape[0], -1, *clips.shape[2:]))
-        return (self.bn(self.out(mixed)) + clips).transpose((0, 2, 1, 3, 4)).flatten(0, 1)
+        attended = F.softmax(query @ key, -1) @ value  # (N, THW, C/2)
+        attended = attended.transpose((0, 2, 1)).reshape((clips.shape[0], -1, *clips.shape[2:]))
+        return (self.bn(self.out(attended)) + clips).transpose((0, 2, 1, 3, 4)).flatten(0, 1)
 
 
 class Model(resnet.Model):
-    """video (N, T, 3, H, W) float, dropout mask (N, T', features) or None -> logits (N, num_classes)."""
+    """TSM: video (N, T, 3, H, W) float, dropout mask (N, T', features) or None -> logits (N, num_classes).
+
+    T' is the number of frames after the temporal pool.
+    """
 
     def __init__(self, arch: Arch):
         super().__init__(arch.backbone)
@@ -107,22 +119,24 @@ class Model(resnet.Model):
         for number, layer in enumerate((self.layer1, self.layer2, self.layer3, self.layer4)):
             if number == 1 and self.arch.temporal_pool:
                 x, segments = temporal_pool(x, segments), segments // 2
-            for block, shifted in zip(layer, self.shifts[number]):
-                x = self.block(block, x, segments, shifted)
+            for block, has_shift in zip(layer, self.shifts[number]):
+                x = self.run_block(block, x, segments, has_shift)
         x = x.mean((2, 3)).reshape((-1, segments, x.shape[1]))  # (N, T', features)
         if dropout is not None:
             x = x * (dropout.astype(x.dtype) / (1 - self.arch.dropout))
         return self.fc(x).mean(1)
 
-    def block(self, block: nn.Layer, x: paddle.Tensor, segments: int, shifted: bool) -> paddle.Tensor:
-        if not shifted:
+    def run_block(self, block: nn.Layer, x: paddle.Tensor, segments: int, has_shift: bool) -> paddle.Tensor:
+        """Run a BasicBlock or Bottleneck, with its shift and its non-local block if it has them."""
+        if not has_shift:
             x = block(x)
         elif self.arch.shift_place == "block":
             x = block(self.shift(x, segments))
-        else:  # blockres: the shortcut sees the unshifted frames
+        else:  # blockres: the shortcut gets the unshifted frames
             residual = block.residual(self.shift(x, segments))
             x = F.relu(residual + block.downsample(x))
         return block.nl(x, segments) if hasattr(block, "nl") else x
 
     def shift(self, x: paddle.Tensor, segments: int) -> paddle.Tensor:
+        """Shift (N*T, C, H, W) as the architecture defines it."""
         return temporal_shift(x, segments, self.arch.shift_div, self.arch.shift_direction)

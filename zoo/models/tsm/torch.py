@@ -1,4 +1,6 @@
-"""Temporal Shift Module on ResNet in PyTorch. Names, options and arithmetic are those of spec.py."""
+"""TSM in PyTorch, parallel to paddle.py and mindspore.py; spec.py describes options and tensor names."""
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -9,11 +11,20 @@ from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, Arch, shifts
 
 
 def temporal_shift(x: torch.Tensor, segments: int, div: int = 8, direction: str = "future") -> torch.Tensor:
-    """Move channels between neighbouring frames of the same clip: (N*T, C, H, W) -> a new tensor of the same shape.
+    """Shift channels between neighbouring frames of the same clip (arXiv:1811.08383).
 
-    With f = C // div, channels [0, f) come from the next frame (`direction` future; else from the previous one),
-    channels [f, 2f) from the other neighbour, the rest stay. Where there is no neighbour, zeros. The input is not
-    touched: the shortcut needs it, and so does autograd.
+    With f = C // div, channels [0, f) come from the next frame and channels [f, 2f) from the previous one if
+    `direction` is future, the other way round if it is past. The other channels stay. A frame without that neighbour
+    gets zeros. The input is not modified, because the shortcut and autograd need it.
+
+    Args:
+        x: (N*T, C, H, W), the frames of a clip one after the other.
+        segments: T, frames per clip.
+        div: 1 / div of the channels is shifted in each direction.
+        direction: future or past.
+
+    Returns:
+        A new tensor of the same shape.
     """
     if x.shape[0] % segments:
         raise ValueError(f"{x.shape[0]} frames are not whole clips of {segments}")
@@ -21,44 +32,43 @@ def temporal_shift(x: torch.Tensor, segments: int, div: int = 8, direction: str 
         raise ValueError(f"div must be at least 2, not {div}")
     if direction not in ("future", "past"):
         raise ValueError(f"direction must be future or past, not {direction!r}")
-    return _shift(x, segments, x.shape[1] // div, direction == "future")
+    return _differentiable_shift(x, segments, x.shape[1] // div, direction == "future")
 
 
-def _shift(x, segments, fold, future_first):
+def _differentiable_shift(x: torch.Tensor, segments: int, fold: int, future_first: bool) -> torch.Tensor:
     if torch.is_grad_enabled() and x.requires_grad:
-        return _Shift.apply(x, segments, fold, future_first)
-    return _shifted(x, segments, fold, future_first)
+        return _ShiftFunction.apply(x, segments, fold, future_first)
+    return _shift_channels(x, segments, fold, future_first)
 
 
-class _Shift(torch.autograd.Function):
-    """The gradient of a shift is the opposite shift. Stated here, because autograd through slice assignments costs
-    five times as much."""
+class _ShiftFunction(torch.autograd.Function):
+    """Shift whose gradient is the opposite shift: five times as fast as autograd through slice assignments."""
 
     @staticmethod
     def forward(ctx, x, segments, fold, future_first):
         ctx.arguments = segments, fold, not future_first
-        return _shifted(x, segments, fold, future_first)
+        return _shift_channels(x, segments, fold, future_first)
 
     @staticmethod
     def backward(ctx, gradient):
-        return _shift(gradient, *ctx.arguments), None, None, None
+        return _differentiable_shift(gradient, *ctx.arguments), None, None, None
 
 
-def _shifted(x, segments, fold, future_first):
+def _shift_channels(x: torch.Tensor, segments: int, fold: int, future_first: bool) -> torch.Tensor:
     out = torch.empty_like(x)
-    clips, moved = x.unflatten(0, (-1, segments)), out.unflatten(0, (-1, segments))  # views (N, T, C, H, W)
-    a, b = slice(0, fold), slice(fold, 2 * fold)
-    from_next, from_last = (a, b) if future_first else (b, a)
-    moved[:, :-1, from_next] = clips[:, 1:, from_next]
-    moved[:, -1, from_next] = 0
-    moved[:, 1:, from_last] = clips[:, :-1, from_last]
-    moved[:, 0, from_last] = 0
-    moved[:, :, 2 * fold :] = clips[:, :, 2 * fold :]
+    clips, shifted = x.unflatten(0, (-1, segments)), out.unflatten(0, (-1, segments))  # views (N, T, C, H, W)
+    first, second = slice(0, fold), slice(fold, 2 * fold)
+    from_next, from_previous = (first, second) if future_first else (second, first)
+    shifted[:, :-1, from_next] = clips[:, 1:, from_next]
+    shifted[:, -1, from_next] = 0
+    shifted[:, 1:, from_previous] = clips[:, :-1, from_previous]
+    shifted[:, 0, from_previous] = 0
+    shifted[:, :, 2 * fold :] = clips[:, :, 2 * fold :]
     return out
 
 
 def temporal_pool(x: torch.Tensor, segments: int) -> torch.Tensor:
-    """Max over three neighbouring frames at every second one: (N*T, C, H, W) -> (N*T/2, C, H, W)."""
+    """Max-pool over three neighbouring frames with stride 2: (N*T, C, H, W) -> (N*T/2, C, H, W)."""
     if segments % 2:
         raise ValueError(f"temporal pooling needs an even number of frames, not {segments}")
     clips = x.unflatten(0, (-1, segments))
@@ -67,7 +77,7 @@ def temporal_pool(x: torch.Tensor, segments: int) -> torch.Tensor:
 
 
 class NonLocal(nn.Module):
-    """Embedded-Gaussian attention over all places of a clip (arXiv:1711.07971), with a residual sum."""
+    """Non-local block (arXiv:1711.07971): embedded-Gaussian attention over all positions of a clip, with a shortcut."""
 
     def __init__(self, channels: int):
         super().__init__()
@@ -82,13 +92,16 @@ class NonLocal(nn.Module):
         query = self.theta(clips).flatten(2).transpose(1, 2)  # (N, THW, C/2)
         key = F.max_pool3d(self.phi(clips), (1, 2, 2)).flatten(2)  # (N, C/2, THW/4)
         value = F.max_pool3d(self.g(clips), (1, 2, 2)).flatten(2).transpose(1, 2)
-        mixed = (query @ key).softmax(-1) @ value  # (N, THW, C/2)
-        mixed = mixed.transpose(1, 2).reshape(clips.shape[0], -1, *clips.shape[2:])
-        return (self.bn(self.out(mixed)) + clips).transpose(1, 2).flatten(0, 1)
+        attended = (query @ key).softmax(-1) @ value  # (N, THW, C/2)
+        attended = attended.transpose(1, 2).reshape(clips.shape[0], -1, *clips.shape[2:])
+        return (self.bn(self.out(attended)) + clips).transpose(1, 2).flatten(0, 1)
 
 
 class Model(resnet.Model):
-    """video (N, T, 3, H, W) float, dropout mask (N, T', features) or None -> logits (N, num_classes)."""
+    """TSM: video (N, T, 3, H, W) float, dropout mask (N, T', features) or None -> logits (N, num_classes).
+
+    T' is the number of frames after the temporal pool.
+    """
 
     def __init__(self, arch: Arch):
         super().__init__(arch.backbone)
@@ -106,22 +119,24 @@ class Model(resnet.Model):
         for number, layer in enumerate((self.layer1, self.layer2, self.layer3, self.layer4)):
             if number == 1 and self.arch.temporal_pool:
                 x, segments = temporal_pool(x, segments), segments // 2
-            for block, shifted in zip(layer, self.shifts[number]):
-                x = self.block(block, x, segments, shifted)
+            for block, has_shift in zip(layer, self.shifts[number]):
+                x = self.run_block(block, x, segments, has_shift)
         x = x.mean((2, 3)).unflatten(0, (-1, segments))  # (N, T', features)
         if dropout is not None:
             x = x * (dropout / (1 - self.arch.dropout))
         return self.fc(x).mean(1)
 
-    def block(self, block: nn.Module, x: torch.Tensor, segments: int, shifted: bool) -> torch.Tensor:
-        if not shifted:
+    def run_block(self, block: Any, x: torch.Tensor, segments: int, has_shift: bool) -> torch.Tensor:
+        """Run a BasicBlock or Bottleneck, with its shift and its non-local block if it has them."""
+        if not has_shift:
             x = block(x)
         elif self.arch.shift_place == "block":
             x = block(self.shift(x, segments))
-        else:  # blockres: the shortcut sees the unshifted frames
+        else:  # blockres: the shortcut gets the unshifted frames
             residual = block.residual(self.shift(x, segments))
             x = F.relu(residual + block.downsample(x), inplace=True)
         return block.nl(x, segments) if hasattr(block, "nl") else x
 
     def shift(self, x: torch.Tensor, segments: int) -> torch.Tensor:
+        """Shift (N*T, C, H, W) as the architecture defines it."""
         return temporal_shift(x, segments, self.arch.shift_div, self.arch.shift_direction)

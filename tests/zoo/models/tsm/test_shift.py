@@ -353,14 +353,14 @@ def test_the_shortcut_sees_unshifted_frames_with_blockres_alone():
         torch.nn.init.zeros_(block.bn3.weight)  # the residual branch adds nothing
         torch.nn.init.zeros_(block.bn3.bias)
         with torch.no_grad():
-            out = net.block(block, x, 4, True)
+            out = net.run_block(block, x, 4, True)
         assert torch.equal(out, x if place == "blockres" else temporal_shift(x, 4, 8))
 
 
 def test_gradient_of_a_block_with_its_shortcut():
     net = small_net().double().eval()
     x = torch.from_numpy(random(4, 16, 2, 2).astype(np.float64)).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: net.block(net.layer1[1], x, 4, True), x, fast_mode=True)
+    assert torch.autograd.gradcheck(lambda x: net.run_block(net.layer1[1], x, 4, True), x, fast_mode=True)
 
 
 @pytest.mark.parametrize(
