@@ -119,7 +119,7 @@ def test_a_bare_loop_does_the_trainers_update(clips, monkeypatch, model):
     loop = bare.loop(job, device_batch)
     for _ in range(2):
         loop()
-        job.trainer.step([device_batch], 1e-3)
+        job.trainer.step([device_batch], 1e-3, 0)
     for name, value in nets[0].named_parameters():
         np.testing.assert_allclose(
             value.detach().numpy(), job.trainer.state_dict()[name], rtol=1e-4, atol=1e-6, err_msg=name

@@ -9,37 +9,37 @@ from mindspore import dtype as mstype
 from data.errors import UserError
 from zoo.run.job import Job
 from zoo.tasks import face
-from zoo.tasks.segment import IGNORE
-from zoo.trainer.mindspore.names import is_statistic, tensors
+from zoo.tasks.segment import IGNORE_INDEX
+from zoo.trainer.mindspore.names import is_statistic, named_tensors
 
 
 class Classifier(nn.Cell):
-    """A face net under the usual head: every process holds all classes, and autograd finds the margin's gradient.
+    """A face model under the usual head: every process holds all classes, and autograd finds the margin's gradient.
 
     Neither interclass nor threshold, which cost nothing to speak of.
     """
 
-    def __init__(self, net: nn.Cell, arch, margin):
+    def __init__(self, model: nn.Cell, arch, margin):
         super().__init__()
-        self.net, self.classes = net, arch.num_classes
+        self.model, self.classes = model, arch.num_classes
         self.scale, self.m1, self.m2, self.m3 = margin.scale, margin.m1, margin.m2, margin.m3
         shape = (arch.num_classes, arch.embedding)
-        self.weight = Parameter(np.random.default_rng(0).normal(0, 0.01, shape).astype(np.float32), face.WEIGHT)
+        self.weight = Parameter(np.random.default_rng(0).normal(0, 0.01, shape).astype(np.float32), face.HEAD_WEIGHT)
 
     def construct(self, images, labels):
-        units = ops.L2Normalize(1)(self.net(images).astype(mstype.float32))
+        units = ops.L2Normalize(1)(self.model(images).astype(mstype.float32))
         cosines = ops.clamp(ops.matmul(units, ops.L2Normalize(1)(self.weight).T), -0.999, 0.999)
         own = ops.one_hot(labels, self.classes) > 0
         return self.scale * ops.select(own, ops.cos(self.m1 * ops.acos(cosines) + self.m2) - self.m3, cosines)
 
 
 class Update(nn.Cell):
-    """(pixels, label, noise...) -> loss, with the net updated."""
+    """(pixels, label, noise...) -> loss, with the model updated."""
 
-    def __init__(self, job: Job, net: nn.Cell, named: dict[str, Parameter]):
+    def __init__(self, job: Job, model: nn.Cell, named: dict[str, Parameter]):
         super().__init__()
         plan, field = job.plan, job.plan.fields[0]
-        self.net, self.clip_norm, self.by_label = net, plan.clip_norm, job.task is face
+        self.model, self.clip_norm, self.by_label = model, plan.clip_norm, job.task is face
         self.aux_weight = getattr(job.trainer.objective, "aux_weight", None)
         self.mean = Tensor(np.array(field.mean, np.float32) * 255)
         self.std = Tensor(np.array(field.std, np.float32) * 255)
@@ -51,8 +51,8 @@ class Update(nn.Cell):
             parameter.requires_grad = not is_statistic(name) and plan.param_group(name)[0] != 0
             if parameter.requires_grad:
                 groups.setdefault(plan.param_group(name), []).append(parameter)
-        weights = net.trainable_params()
-        # Its own list of groups orders by group; gradients come in the order of the net.
+        weights = model.trainable_params()
+        # Its own list of groups orders by group; gradients come in the order of the model.
         self.optimizer = nn.Momentum(
             [
                 {"params": members, "lr": 1e-3 * factor, "weight_decay": decay}
@@ -69,7 +69,7 @@ class Update(nn.Cell):
 
     def loss(self, pixels, label, noise):
         images = ops.transpose((pixels.astype(mstype.float32) - self.mean) / self.std, self.axes)
-        loss = self.mean_loss(self.net(images, label) if self.by_label else self.net(images, *noise), label)
+        loss = self.mean_loss(self.model(images, label) if self.by_label else self.model(images, *noise), label)
         return (loss if self.scaler is None else self.scaler.scale(loss)), loss
 
     def mean_loss(self, output, label):
@@ -78,7 +78,7 @@ class Update(nn.Cell):
         loss, label = 0.0, label.astype(mstype.int32)
         for number, logits in enumerate(output):
             weight = 1.0 if number == 0 else self.aux_weight
-            loss = loss + weight * ops.cross_entropy(logits.astype(mstype.float32), label, ignore_index=IGNORE)
+            loss = loss + weight * ops.cross_entropy(logits.astype(mstype.float32), label, ignore_index=IGNORE_INDEX)
         return loss
 
     def construct(self, pixels, label, *noise):
@@ -98,18 +98,18 @@ class Update(nn.Cell):
 
 
 def loop(job: Job, device_batch: dict) -> Callable[[], None]:
-    """One update of another net of the same shape."""
+    """One update of another model of the same shape."""
     plan = job.plan
     if plan.accumulate > 1 or plan.mode.compute == "bf16":
         raise UserError("the bare MindSpore loop knows neither train.accumulate nor bf16")
-    net = type(job.trainer.net)(job.arch).set_train(True)
-    named = tensors(net)
+    model = type(job.trainer.model)(job.arch).set_train(True)
+    named = named_tensors(model)
     if plan.mode.compute == "fp16":
-        net = amp.auto_mixed_precision(net, {"O1": "auto"}.get(plan.mode.level, plan.mode.level), mstype.float16)
+        model = amp.auto_mixed_precision(model, {"O1": "auto"}.get(plan.mode.level, plan.mode.level), mstype.float16)
     if job.task is face:
-        net = Classifier(net, job.arch, job.trainer.objective.settings).set_train(True)
-        named[face.WEIGHT] = net.weight
-    cell = Update(job, net, named)
+        model = Classifier(model, job.arch, job.trainer.objective.settings).set_train(True)
+        named[face.HEAD_WEIGHT] = model.weight
+    cell = Update(job, model, named)
     fields = [device_batch[name] for name in (plan.fields[0].name, "label") + plan.dropout_masks]
 
     def update() -> None:

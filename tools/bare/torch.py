@@ -9,23 +9,23 @@ from torch.nn.parallel import DistributedDataParallel
 
 from zoo.run.job import Job
 from zoo.tasks import face
-from zoo.tasks.segment import IGNORE
+from zoo.tasks.segment import IGNORE_INDEX
 
 
 class Classifier(torch.nn.Module):
-    """A face net under the usual head: every process holds all classes, and autograd finds the margin's gradient.
+    """A face model under the usual head: every process holds all classes, and autograd finds the margin's gradient.
 
     Neither interclass nor threshold, which cost nothing to speak of.
     """
 
-    def __init__(self, net: torch.nn.Module, arch, margin):
+    def __init__(self, model: torch.nn.Module, arch, margin):
         super().__init__()
-        self.net, self.margin = net, margin
+        self.model, self.margin = model, margin
         self.weight = torch.nn.Parameter(0.01 * torch.randn(arch.num_classes, arch.embedding))
 
     def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         scale, m1, m2, m3 = self.margin.scale, self.margin.m1, self.margin.m2, self.margin.m3
-        units = F.normalize(self.net(images).float())
+        units = F.normalize(self.model(images).float())
         with torch.autocast(images.device.type, enabled=False):
             cosines = F.linear(units, F.normalize(self.weight)).clamp(-0.999, 0.999)
         own = cosines.gather(1, labels[:, None])
@@ -37,21 +37,21 @@ def mean_loss(output, labels: torch.Tensor, objective) -> torch.Tensor:
         return F.cross_entropy(output, labels)
     weights = (1,) + (objective.settings.aux_weight,) * (len(output) - 1)
     return sum(
-        weight * F.cross_entropy(logits, labels.long(), ignore_index=IGNORE) for weight, logits in zip(weights, output)
+        weight * F.cross_entropy(logits, labels.long(), ignore_index=IGNORE_INDEX) for weight, logits in zip(weights, output)
     )
 
 
 def loop(job: Job, device_batch: dict) -> Callable[[], None]:
-    """One update on a copy of the net."""
+    """One update on a copy of the model."""
     trainer, plan = job.trainer, job.plan
-    net, extra = copy.deepcopy(trainer.net).train(), [device_batch[name] for name in plan.dropout_masks]
+    model, extra = copy.deepcopy(trainer.model).train(), [device_batch[name] for name in plan.dropout_masks]
     if job.task is face:
-        net, extra = Classifier(net, job.arch, trainer.objective.settings).to(trainer.device), [device_batch["label"]]
-    forward = DistributedDataParallel(net) if job.group.size > 1 else net
+        model, extra = Classifier(model, job.arch, trainer.objective.settings).to(trainer.device), [device_batch["label"]]
+    forward = DistributedDataParallel(model) if job.group.size > 1 else model
     groups: dict = {}
-    for name, parameter in net.named_parameters():
+    for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            canonical = face.WEIGHT if name == "weight" else name.removeprefix("net.")
+            canonical = face.HEAD_WEIGHT if name == "weight" else name.removeprefix("model.")
             groups.setdefault(plan.param_group(canonical), []).append(parameter)
     optimizer = torch.optim.SGD(
         [{"params": params, "lr": 1e-3 * factor, "weight_decay": decay} for (factor, decay), params in groups.items()],
@@ -73,7 +73,7 @@ def loop(job: Job, device_batch: dict) -> Callable[[], None]:
             scaler.scale(loss).backward()
         if plan.clip_norm is not None:
             scaler.unscale_(optimizer)
-            torch.nn.utils.clip_grad_norm_(net.parameters(), plan.clip_norm)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), plan.clip_norm)
         scaler.step(optimizer)
         scaler.update()
         loss.item()

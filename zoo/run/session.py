@@ -204,7 +204,7 @@ class Run:
             "weights": self.weights_origin,
             "classes": len(job.val_set.classes),
             "outputs": job.arch.num_classes,
-            "parameters": sum(param.size for param in job.trainer.params if not param.statistic),
+            "parameters": sum(param.size for param in job.trainer.params if not param.is_statistic),
             "train_samples": len(job.train_set),
             "val_samples": len(job.val_set),
             "checksum": job.checksum,
@@ -257,7 +257,7 @@ class Run:
         best = self.journal.best()
         is_best = best is None or metrics["accuracy"] > best
         if self.folder:
-            checkpoint.save_evaluation(self.folder, done, metrics, is_best)
+            checkpoint.save_evaluation(self.folder, done, metrics, is_best, self.config.train.keep_checkpoints)
         epoch = float(self.job.clock.epochs_done(self.config.train.eval_every, done))
         self.journal.add("eval", step=done, epoch=epoch, **metrics)
         if self.folder and is_best:

@@ -52,7 +52,7 @@ def _gathered(local_rows: np.ndarray, param: Param | None, group: Group) -> np.n
     def blocks() -> Iterator[np.ndarray]:
         yield local_rows
         for rank in range(1, group.size):
-            first, last = sharding.rows(shape[0], rank, group.size)
+            first, last = sharding.row_range(shape[0], rank, group.size)
             for _ in range(0, last - first, _rows_per_message(local_rows)):
                 yield np.frombuffer(group.receive_from(rank), local_rows.dtype)
 

@@ -25,10 +25,10 @@ class Launch:
     rank: int = 0
     size: int = 1
     local_rank: int = 0  # on its machine: the number of its GPU
-    kind: str = "single"  # the launcher
+    launcher: str = "single"
     address: str = "127.0.0.1"  # host of rank 0; a number, once the processes have met
     job: str = ""  # tells this start from others at the same address
-    here: str = "127.0.0.1"  # this process's own address among the others, once they have met
+    local_address: str = "127.0.0.1"  # of this process, set after the rendezvous
 
 
 class Mode(NamedTuple):
@@ -67,7 +67,7 @@ class Param:
 
     name: str
     shape: tuple[int, ...]
-    statistic: bool = False
+    is_statistic: bool = False
     rows: tuple[int, int] | None = None  # split over ranks: this one holds these, [first, last), of shape[0]
 
     @property
@@ -79,7 +79,7 @@ class Param:
 class Plan:
     """All that a compiled step must know beforehand.
 
-    fields describe a training batch: the net's input, the targets of the objective, then noise for the net.
+    fields describe a training batch: the model's input, the targets of the objective, then noise for the model.
     param_group: canonical name -> (learning-rate factor, weight decay). A factor of 0 freezes the parameter; a batch
     normalisation whose weight and bias are frozen uses its running statistics.
     """
@@ -95,9 +95,9 @@ class Plan:
     sync_bn: bool = False  # statistics of a batch over all ranks; else each rank its own
     fp16_allreduce: bool = False  # gradients travel between ranks as fp16
     clip_sharded: bool = True  # clip by the gradient of parameters split over ranks too, and clip theirs
-    fp32_modules: tuple[str, ...] = ()  # names of the net's modules that compute in fp32 whatever the mode
+    fp32_modules: tuple[str, ...] = ()  # names of the model's modules that compute in fp32 whatever the mode
     seed: int = 0  # of what a step draws, together with its number
-    output: Any = classify.Scores()  # of the task: what predict makes of the net's output
+    output: Any = classify.Scores()  # of the task: what predict makes of the model's output
 
 
 class Trainer(Protocol):
@@ -108,7 +108,7 @@ class Trainer(Protocol):
     def to_device(self, batch: Batch) -> DeviceBatch: ...
 
     """Copy a batch to the device ahead of time; may return before the copy is done. A training batch holds all fields
-    of the plan and `valid`, one to predict only the net's input, perhaps at several scales."""
+    of the plan and `valid`, one to predict only the model's input, perhaps at several scales."""
 
     def step(self, parts: Sequence[DeviceBatch], lr: float, number: int = 0) -> StepOutput: ...
 

@@ -14,7 +14,7 @@ from zoo.models.resnet import spec as resnet
 from zoo.models.resnet.torch import Model as ResNet
 from zoo.models.tsm import spec as tsm
 from zoo.models.tsm.torch import Model as TSM
-from zoo.trainer.torch.names import tensors
+from zoo.trainer.torch.names import named_tensors
 
 LAWS = [normal(0.5), uniform(0.5), Initializer("zeros"), Initializer("ones")]
 LONG = 2 * ROWS_PER_BLOCK + 700
@@ -25,7 +25,7 @@ RECORDED_UNIFORM = [0.2047058343887329, 0.20880186557769775, 0.2017683982849121,
 def shapes(Model, arch):
     """(name, shape) of every parameter and running statistic, without allocating any."""
     with torch.device("meta"):
-        return {name: tuple(tensor.shape) for name, tensor in tensors(Model(arch)).items()}
+        return {name: tuple(tensor.shape) for name, tensor in named_tensors(Model(arch)).items()}
 
 
 @pytest.mark.parametrize("depth", resnet.BLOCKS)

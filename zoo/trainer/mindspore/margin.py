@@ -11,7 +11,7 @@ from mindspore import dtype as mstype
 
 from zoo.tasks import face
 from zoo.trainer.mindspore.parallel import total
-from zoo.trainer.mindspore.shard import Shard, gather
+from zoo.trainer.mindspore.shard import ParameterShard, gather
 
 EPS = 1e-12  # of a vector's length
 
@@ -19,14 +19,14 @@ EPS = 1e-12  # of a vector's length
 class Margin(nn.Cell):
     """Objective: embeddings (N, d), `label` (N,). Owns the class matrix, of which each rank holds some rows."""
 
-    even = True
+    equal_counts = True
 
     def __init__(self, settings: face.Margin, arch, plan, world):
         super().__init__()
-        self.settings, self.rank, self.ranks, self.on_cpu = settings, world.rank, world.size, world.kind == "cpu"
+        self.settings, self.rank, self.ranks, self.on_cpu = settings, world.rank, world.size, world.device_type == "cpu"
         # Not `shard`, which is a method of every Cell.
-        self.split = Shard(face.WEIGHT, arch.num_classes, arch.embedding, settings.sample_rate, plan, world)
-        self.shards = {face.WEIGHT: self.split}
+        self.split = ParameterShard(face.HEAD_WEIGHT, arch.num_classes, arch.embedding, settings.sample_rate, plan, world)
+        self.shards = {face.HEAD_WEIGHT: self.split}
         self.targets = ("row",) if settings.sample_rate == 1 else ("row", "index")
         self.by_transpose, self.transpose_by = ops.MatMul(transpose_b=True), ops.MatMul(transpose_a=True)
 
@@ -35,7 +35,7 @@ class Margin(nn.Cell):
 
     def begin(self, parts: Sequence[dict[str, Tensor]], number: int) -> list[dict[str, Tensor]]:
         """Fix the rows that update `number` uses; the parts with `row`: where the classes of all ranks' samples lie."""
-        found = self.split.choose(ops.stack([gather(part["label"], self.ranks) for part in parts]), number)
+        found = self.split.sample_rows(ops.stack([gather(part["label"], self.ranks) for part in parts]), number)
         rows = found.pop("row")
         return [{**part, **found, "row": rows[i]} for i, part in enumerate(parts)]
 
@@ -45,7 +45,7 @@ class Margin(nn.Cell):
         x: embeddings (N, d). row: (M,) of all ranks' M samples, where a sample's class lies among the K rows used
         here, else -1. All ranks must weigh their sums alike, as shares of one mean are.
         """
-        settings, weight = self.settings, self.split.used(index)
+        settings, weight = self.settings, self.split.active_rows(index)
         x = x.astype(mstype.float32)
         length = ops.maximum(ops.sqrt(ops.square(x).sum(1, keepdims=True)), EPS)
         units = gather(x / length, self.ranks)
@@ -96,12 +96,12 @@ def margin(cosine: Tensor, settings: face.Margin) -> tuple[Tensor, Tensor]:
     if (m1, m2) != (1.0, 0.0):
         sine = ops.sqrt((1 - cosine) * (1 + cosine))
         angle = m1 * ops.atan2(sine, cosine) + m2
-        value, slope = ops.cos(angle), m1 * ops.sin(angle) / ops.maximum(sine, face.LEAST_SINE)
+        value, slope = ops.cos(angle), m1 * ops.sin(angle) / ops.maximum(sine, face.MIN_SINE)
     if settings.threshold and m2:
-        beyond = cosine <= face.turning_point(m2)
-        value = ops.select(beyond, cosine - face.fall(m2), value)
+        beyond = cosine <= face.threshold_cosine(m2)
+        value = ops.select(beyond, cosine - face.threshold_offset(m2), value)
         slope = ops.select(beyond, ops.ones_like(slope), slope)
-    return value - m3, ops.ones_like(slope) if settings.straight else slope
+    return value - m3, ops.ones_like(slope) if settings.straight_through else slope
 
 
 def _target_logits(matrix: Tensor, row: Tensor) -> Tensor:

@@ -11,9 +11,9 @@ RENAMED = {
 }  # of a PReLU
 
 
-def tensors(net: nn.Cell) -> dict[str, Parameter]:
+def named_tensors(model: nn.Cell) -> dict[str, Parameter]:
     """Every parameter, then every running statistic, by canonical name; the tensors themselves, not copies."""
-    named = {_canonical(name): parameter for name, parameter in net.parameters_and_names()}
+    named = {_canonical(name): parameter for name, parameter in model.parameters_and_names()}
     return dict(sorted(named.items(), key=lambda item: is_statistic(item[0])))  # stable
 
 

@@ -1,7 +1,7 @@
 """The objectives of zoo/tasks in MindSpore: `count`, and `total` as `construct`, as in zoo/trainer/torch/objectives.py.
 
 One that has a parameter of its own, split over ranks, names it in `shards`, and `begin` is called with all parts of an
-update before it. It writes out its gradients itself: `construct` gives the total and its gradients by the net's output
+update before it. It writes out its gradients itself: `construct` gives the total and its gradients by the model's output
 and by the rows used.
 """
 
@@ -16,7 +16,7 @@ class CrossEntropy(nn.Cell):
     """zoo.tasks.classify.CrossEntropy: logits (N, K), `label` (N,)."""
 
     targets = ("label",)
-    even = True
+    equal_counts = True
 
     def __init__(self, settings: classify.CrossEntropy):
         super().__init__()
@@ -41,15 +41,15 @@ class PixelCrossEntropy(nn.Cell):
 
     def __init__(self, settings: segment.PixelCrossEntropy):
         super().__init__()
-        self.even, self.aux_weight = settings.average == "all", settings.aux_weight
+        self.equal_counts, self.aux_weight = settings.average == "all", settings.aux_weight
         self.kept, self.threshold = settings.kept, settings.threshold
 
     def count(self, batch: dict[str, Tensor]) -> int | Tensor:
-        return batch["label"].size if self.even else (batch["label"] != segment.IGNORE).astype(mstype.float32).sum()
+        return batch["label"].size if self.equal_counts else (batch["label"] != segment.IGNORE_INDEX).astype(mstype.float32).sum()
 
     def construct(self, outputs, label: Tensor) -> Tensor:
         """The sum of the losses, as one number."""
-        valid = label != segment.IGNORE
+        valid = label != segment.IGNORE_INDEX
         labels = ops.select(valid, label, ops.zeros_like(label)).astype(mstype.int32)
         losses = self.losses(outputs[0], labels, valid)
         if self.kept is not None:

@@ -51,7 +51,7 @@ def average(tensors: Sequence[Parameter], size: int) -> None:
         start += tensor.size
 
 
-class Synchronised2d(nn.BatchNorm2d):
+class SyncBatchNorm2d(nn.BatchNorm2d):
     """What nn.SyncBatchNorm does, which MindSpore has for GPUs and NPUs alone.
 
     On CPUs in float64, so that the result does not depend on how the samples are spread over ranks.
@@ -75,10 +75,10 @@ class Synchronised2d(nn.BatchNorm2d):
         return self.all_reduce(x) if self.ranks > 1 else x
 
 
-def synchronise(net: nn.Cell, size: int, on_cpu: bool) -> None:
-    """Let the batch normalisations of a net that trains take their statistics over all ranks."""
-    for _, cell in net.cells_and_names():
+def convert_sync_batchnorm(model: nn.Cell, size: int, on_cpu: bool) -> None:
+    """Let the batch normalisations of a model that trains take their statistics over all ranks."""
+    for _, cell in model.cells_and_names():
         if type(cell) is nn.BatchNorm2d and cell.use_batch_statistics is not False:
-            cell.__class__ = Synchronised2d
+            cell.__class__ = SyncBatchNorm2d
             cell.ranks, cell.all_reduce = size, ops.AllReduce() if size > 1 else None
             cell.wide = mstype.float64 if on_cpu else mstype.float32

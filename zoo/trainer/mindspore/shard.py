@@ -7,7 +7,7 @@ from mindspore.common.initializer import initializer
 from zoo.trainer import sharding
 
 
-class Shard(nn.Cell):
+class ParameterShard(nn.Cell):
     """values: the rows held here, with their momentum; as a cell, the step along the gradient of the rows used.
 
     index: which rows are used, int32, rising; None for all.
@@ -16,7 +16,7 @@ class Shard(nn.Cell):
     def __init__(self, name: str, count: int, width: int, rate: float, plan, world):
         super().__init__()
         self.count, self.seed, self.rate, self.rank = count, plan.seed, rate, world.rank
-        self.first, self.last = sharding.rows(count, world.rank, world.size)
+        self.first, self.last = sharding.row_range(count, world.rank, world.size)
         shape = (self.last - self.first, width)
         # Not for MindSpore to find the gradient of: the objective does.
         # initializer() and not ops.zeros(), whose result stays in MindSpore's pool beside the parameter's copy of it.
@@ -25,7 +25,7 @@ class Shard(nn.Cell):
         (self.factor, self.decay), self.friction = plan.param_group(name), plan.momentum
         self.apply_momentum = ops.ApplyMomentum()
 
-    def choose(self, classes: Tensor, number: int) -> dict[str, Tensor]:
+    def sample_rows(self, classes: Tensor, number: int) -> dict[str, Tensor]:
         """The rows of update `number`. classes: int32, any shape, those of the update's samples on all ranks.
 
         row: where each class lies among the rows used here, -1 if it is another rank's; index, if not all are used.
@@ -37,17 +37,17 @@ class Shard(nn.Cell):
         local = local.asnumpy()  # waits for the device: the draw is the host's
         positives = np.unique(local[local >= 0]).astype(np.int64)
         held = self.last - self.first
-        count = sharding.used(held, self.rate, local.size)
-        chosen = sharding.sample(positives, held, count, self.seed, self.rank, number)
+        count = sharding.num_active_rows(held, self.rate, local.size)
+        chosen = sharding.sample_active_rows(positives, held, count, self.seed, self.rank, number)
         row = np.where(local >= 0, np.searchsorted(chosen, local), -1)
         return {"row": Tensor(row.astype(np.int32)), "index": Tensor(chosen.astype(np.int32))}
 
-    def used(self, index: Tensor | None) -> Tensor:
+    def active_rows(self, index: Tensor | None) -> Tensor:
         return self.values if index is None else ops.gather(self.values, index, 0)
 
     def construct(self, lr, gradient, multiplier, index=None):
         """SGD on the rows used alone: weight, momentum and decay of all others stay as they are."""
-        rows = self.used(index)
+        rows = self.active_rows(index)
         direction = gradient * multiplier + self.decay * rows
         if index is None:
             self.apply_momentum(self.values, self.momentum, lr * self.factor, direction, self.friction)

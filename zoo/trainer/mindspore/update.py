@@ -7,7 +7,7 @@ from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from zoo.trainer.mindspore.parallel import flat, total
-from zoo.trainer.mindspore.shard import Shard
+from zoo.trainer.mindspore.shard import ParameterShard
 
 GROWTH, BACKOFF, PATIENCE = 2.0, 0.5, 2000.0  # as torch.amp.GradScaler
 
@@ -16,7 +16,7 @@ def scalar(value: float) -> Tensor:
     return Tensor(np.float32(value))
 
 
-class Scaler(nn.Cell):
+class LossScaler(nn.Cell):
     """Dynamic loss scale on the device. scale: 1 and constant unless dynamic. good: steps since it changed; skipped,
     consecutive_skips: updates skipped so far, and in a row."""
 
@@ -24,7 +24,7 @@ class Scaler(nn.Cell):
         super().__init__()
         self.dynamic = dynamic
         self.scale = Parameter(scalar(initial if dynamic else 1.0), "scaler/scale", requires_grad=False)
-        self.good = Parameter(scalar(0.0), "scaler/good", requires_grad=False)
+        self.good_steps = Parameter(scalar(0.0), "scaler/good", requires_grad=False)
         self.skipped = Parameter(scalar(0.0), "scaler/skipped", requires_grad=False)
         self.consecutive_skips = Parameter(scalar(0.0), "scaler/consecutive_skips", requires_grad=False)
 
@@ -36,14 +36,14 @@ class Scaler(nn.Cell):
         ops.assign(self.skipped, skipped)
         ops.assign(self.consecutive_skips, consecutive_skips)
         if self.dynamic:
-            good = (self.good + 1) * (1 - bad)
+            good = (self.good_steps + 1) * (1 - bad)
             full = (good >= PATIENCE).astype(mstype.float32)
             ops.assign(self.scale, self.scale * (1 + (GROWTH - 1) * full) * (1 - (1 - BACKOFF) * bad))
-            ops.assign(self.good, good * (1 - full))
+            ops.assign(self.good_steps, good * (1 - full))
         return skipped, consecutive_skips
 
 
-class Gradient(nn.Cell):
+class LossAndGradients(nn.Cell):
     """(count, fields) -> this part's share of the loss, and its gradient, a tensor per weight, times the loss scale and
     the number of ranks: the mean over ranks is then the sum of their shares. Last that of the objective's own rows."""
 
@@ -52,21 +52,21 @@ class Gradient(nn.Cell):
         forward: nn.Cell,
         objective: nn.Cell,
         inputs: int,
-        prepare: Callable,
-        scaler: Scaler,
+        preprocess: Callable,
+        scaler: LossScaler,
         weights: ParameterTuple,
         ranks: int = 1,
     ):
         super().__init__()
         self.ranks = ranks
-        self.forward, self.objective, self.inputs, self.prepare = forward, objective, inputs, prepare
+        self.forward, self.objective, self.inputs, self.preprocess = forward, objective, inputs, preprocess
         self.scale = scaler.scale
         self.writes_out = hasattr(objective, "shards")
         self.derive = ops.value_and_grad(self.share, None, weights, has_aux=True)
 
     def share(self, count, fields):
-        """fields: the net's inputs, then the objective's targets."""
-        image = self.prepare(fields[0])
+        """fields: the model's inputs, then the objective's targets."""
+        image = self.preprocess(fields[0])
         output = self.forward(image, *fields[1 : self.inputs])
         targets = fields[self.inputs :]
         if not self.writes_out:
@@ -95,20 +95,20 @@ class Update(nn.Cell):
     def __init__(
         self,
         weights: ParameterTuple,
-        velocities: ParameterTuple,
+        momentum_buffers: ParameterTuple,
         param_groups: Sequence[tuple[float, float]],
         momentum: float,
         clip_norm,
-        scaler: Scaler,
+        scaler: LossScaler,
         mean: nn.Cell | None = None,
-        shard: Shard | None = None,
+        shard: ParameterShard | None = None,
         clip_sharded: bool = True,
         ranks: int = 1,
     ):
         super().__init__()
         self.mean = mean  # over ranks
         self.split, self.clip_sharded, self.ranks = shard, clip_sharded, ranks
-        self.weights, self.velocities, self.scaler = weights, velocities, scaler
+        self.weights, self.momentum_buffers, self.scaler = weights, momentum_buffers, scaler
         self.factors = tuple(factor for factor, _ in param_groups)
         self.decays = tuple(decay for _, decay in param_groups)
         self.momentum, self.clip_norm = momentum, clip_norm
@@ -135,7 +135,7 @@ class Update(nn.Cell):
             clipped = clipped / ops.maximum((norm if self.clip_sharded else whole) / self.clip_norm, scalar(1.0))
         if finite:
             self.map(
-                ops.partial(self.move, lr, clipped), self.weights, self.velocities, gradient, self.factors, self.decays
+                ops.partial(self.move, lr, clipped), self.weights, self.momentum_buffers, gradient, self.factors, self.decays
             )
             if self.split is not None:
                 self.split(lr, own, clipped if self.clip_sharded else multiplier, index)
@@ -164,7 +164,7 @@ class Add(nn.Cell):
 class Step(nn.Cell):
     """Gradient and update in one compiled graph: (lr, count, fields) -> as Update."""
 
-    def __init__(self, gradient: Gradient, update: Update):
+    def __init__(self, gradient: LossAndGradients, update: Update):
         super().__init__()
         self.gradient, self.update = gradient, update
         self.draws = update.split is not None and update.split.rate < 1

@@ -26,23 +26,23 @@ class World:
 
     rank: int
     size: int
-    kind: str  # cpu, cuda, npu
-    number: int
+    device_type: str  # cpu, cuda, npu
+    device_index: int
     scheduler: subprocess.Popen | None = None  # of MindSpore's cluster, which rank 0 has started
 
     @property
     def device(self) -> str:
-        if self.kind == "cpu":
+        if self.device_type == "cpu":
             return f"cpu ({os.cpu_count()} cores)"
-        return f"{self.kind}:{self.number} ({TARGETS[self.kind]})"
+        return f"{self.device_type}:{self.device_index} ({TARGETS[self.device_type]})"
 
     def resolve_mode(self, wish: Mode) -> Mode:
         """`amp` is fp16 with loss scaling, O1 MindSpore's level `auto`, compiled is graph mode; else pynative."""
         compute = "fp16" if wish.compute == "amp" else wish.compute
-        if compute == "bf16" and self.kind != "npu":
+        if compute == "bf16" and self.device_type != "npu":
             raise UserError(f"train.precision: MindSpore has no bf16 on {self.device}; use fp16")
         if wish.channels_last:
-            raise UserError("train.channels_last: MindSpore's nets are channels first; leave it out")
+            raise UserError("train.channels_last: MindSpore's models are channels first; leave it out")
         return Mode(compute, None if compute == "fp32" else wish.level or "O1", False, wish.compile is not False)
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ def _join(launch: Launch, port: int) -> subprocess.Popen | None:
             cwd=ROOT,
             env={**os.environ, "MS_ROLE": "MS_SCHED"},
         )
-    os.environ.update(MS_ROLE="MS_WORKER", MS_NODE_ID=str(launch.rank), MS_WORKER_IP=launch.here)
+    os.environ.update(MS_ROLE="MS_WORKER", MS_NODE_ID=str(launch.rank), MS_WORKER_IP=launch.local_address)
     _await_scheduler(launch.address, port)
     communication.init()
     ops.AllReduce()(Tensor(np.ones(1, np.float32))).asnumpy()  # the first one makes the connections

@@ -14,7 +14,7 @@ from paddle import nn
 warnings.filterwarnings("ignore", "When training, we now always track global mean and variance")
 
 
-def is_biased(place) -> bool:
+def updates_biased_variance(place) -> bool:
     """Whether batch normalisation takes in the biased variance on this device: of 0 and 2 that is 1, else 2."""
     x = paddle.to_tensor([[[[0.0, 2.0]]]], place=place)
     mean, variance, weight, bias = (paddle.to_tensor([value], place=place) for value in (0.0, 0.0, 1.0, 0.0))
@@ -22,7 +22,7 @@ def is_biased(place) -> bool:
     return float(variance) < 1.5
 
 
-class _Unbiased:
+class _UnbiasedBatchNorm:
     """A batch normalisation whose running variance takes in the unbiased variance of n values.
 
     m*v + (1-m)*biased*n/(n-1) is what Paddle makes of v*(n-1)/n, times n/(n-1). The gradient keeps the variance that
@@ -48,16 +48,16 @@ class _Unbiased:
         return x
 
 
-class Unbiased2D(_Unbiased, nn.BatchNorm2D):
+class UnbiasedBatchNorm2D(_UnbiasedBatchNorm, nn.BatchNorm2D):
     pass
 
 
-class Unbiased3D(_Unbiased, nn.BatchNorm3D):
+class UnbiasedBatchNorm3D(_UnbiasedBatchNorm, nn.BatchNorm3D):
     pass
 
 
-def convert_batchnorm(net: nn.Layer) -> None:
-    """Let the running variances of a net take in unbiased ones."""
-    swap = {nn.BatchNorm2D: Unbiased2D, nn.BatchNorm3D: Unbiased3D}
-    for layer in net.sublayers():
+def convert_batchnorm(model: nn.Layer) -> None:
+    """Let the running variances of a model take in unbiased ones."""
+    swap = {nn.BatchNorm2D: UnbiasedBatchNorm2D, nn.BatchNorm3D: UnbiasedBatchNorm3D}
+    for layer in model.sublayers():
         layer.__class__ = swap.get(type(layer), type(layer))

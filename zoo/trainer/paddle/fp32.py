@@ -14,9 +14,9 @@ class _Full:
             return super().__call__(x.astype("float32"))
 
 
-def keep(net: nn.Layer, names: Sequence[str]) -> None:
-    """Let the named layers compute in fp32. Raises KeyError for a name that the net lacks."""
-    layers = dict(net.named_sublayers())
+def convert_to_fp32(model: nn.Layer, names: Sequence[str]) -> None:
+    """Let the named layers compute in fp32. Raises KeyError for a name that the model lacks."""
+    layers = dict(model.named_sublayers())
     for name in names:
         kind = type(layers[name])
         layers[name].__class__ = type(kind.__name__, (_Full, kind), {})

@@ -14,7 +14,7 @@ from paddle.autograd import PyLayer
 from paddle.autograd.py_layer import once_differentiable
 
 from zoo.tasks import face
-from zoo.trainer.paddle.shard import Shard, gather, reduce
+from zoo.trainer.paddle.shard import ParameterShard, gather, reduce
 
 EPS = 1e-12  # of a vector's length
 CHUNK = 1 << 12  # rows of the weights, where a copy is needed
@@ -23,23 +23,23 @@ CHUNK = 1 << 12  # rows of the weights, where a copy is needed
 class Margin:
     """Objective: embeddings (N, d), `label` (N,). Owns the class matrix, of which each rank holds some rows."""
 
-    even = True
+    equal_counts = True
 
     def __init__(self, settings: face.Margin, arch, plan, world):
         self.settings = settings
-        self.shard = Shard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world)
-        self.shards = {face.WEIGHT: self.shard}
+        self.shard = ParameterShard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world)
+        self.shards = {face.HEAD_WEIGHT: self.shard}
 
     def count(self, batch: dict[str, paddle.Tensor]) -> int:
         return len(batch["label"])
 
     def begin(self, parts: Sequence[dict[str, paddle.Tensor]], number: int) -> list[dict[str, paddle.Tensor]]:
         """Fix the rows that update `number` uses; the parts with `row`: where the classes of all ranks' samples lie."""
-        rows = self.shard.choose(paddle.stack([gather(part["label"]) for part in parts]), number)
+        rows = self.shard.sample_rows(paddle.stack([gather(part["label"]) for part in parts]), number)
         return [{**part, "row": row} for part, row in zip(parts, rows)]
 
     def total(self, output: paddle.Tensor, batch: dict[str, paddle.Tensor]) -> paddle.Tensor:
-        return _Loss.apply(output.astype("float32"), self.shard.used, batch["row"], self.settings)
+        return _Loss.apply(output.astype("float32"), self.shard.active_rows, batch["row"], self.settings)
 
 
 class _Loss(PyLayer):
@@ -101,12 +101,12 @@ def margin(cosine: paddle.Tensor, settings: face.Margin) -> tuple[paddle.Tensor,
     if (m1, m2) != (1.0, 0.0):
         sine = ((1 - cosine) * (1 + cosine)).sqrt()
         angle = m1 * paddle.atan2(sine, cosine) + m2
-        value, slope = paddle.cos(angle), m1 * paddle.sin(angle) / sine.clip(min=face.LEAST_SINE)
+        value, slope = paddle.cos(angle), m1 * paddle.sin(angle) / sine.clip(min=face.MIN_SINE)
     if settings.threshold and m2:
-        beyond = cosine <= face.turning_point(m2)
-        value = paddle.where(beyond, cosine - face.fall(m2), value)
+        beyond = cosine <= face.threshold_cosine(m2)
+        value = paddle.where(beyond, cosine - face.threshold_offset(m2), value)
         slope = paddle.where(beyond, paddle.ones_like(slope), slope)
-    return value - m3, paddle.ones_like(slope) if settings.straight else slope
+    return value - m3, paddle.ones_like(slope) if settings.straight_through else slope
 
 
 def _target_logits(matrix: paddle.Tensor, row: paddle.Tensor) -> paddle.Tensor:

@@ -12,24 +12,24 @@ STATISTICS = {"_mean": "running_mean", "_variance": "running_var"}
 RENAMED = {**STATISTICS, "_weight": "weight"}
 
 
-def canonical(native: str) -> str:
+def canonical_name(native: str) -> str:
     module, _, last = native.rpartition(".")
     return f"{module}.{RENAMED[last]}" if last in RENAMED else native
 
 
-def tensors(net: nn.Layer) -> dict[str, paddle.Tensor]:
+def named_tensors(model: nn.Layer) -> dict[str, paddle.Tensor]:
     """Every parameter, then every running statistic, by canonical name; the tensors themselves, not copies."""
-    named = {canonical(native): tensor for native, tensor in net.named_parameters()}
-    return dict(sorted(named.items(), key=lambda item: is_statistic(item[0])))  # stable: else the order of the net
+    named = {canonical_name(native): tensor for native, tensor in model.named_parameters()}
+    return dict(sorted(named.items(), key=lambda item: is_statistic(item[0])))  # stable: else the order of the model
 
 
 def is_statistic(name: str) -> bool:
     return name.endswith(tuple(STATISTICS.values()))
 
 
-def transposed(net: nn.Layer) -> set[str]:
+def transposed(model: nn.Layer) -> set[str]:
     """The names of the tensors whose canonical layout is the transpose of Paddle's."""
-    return {f"{name}.weight" for name, layer in net.named_sublayers() if isinstance(layer, nn.Linear)}
+    return {f"{name}.weight" for name, layer in model.named_sublayers() if isinstance(layer, nn.Linear)}
 
 
 def to_numpy(tensor: paddle.Tensor, transpose: bool) -> np.ndarray:
@@ -38,6 +38,6 @@ def to_numpy(tensor: paddle.Tensor, transpose: bool) -> np.ndarray:
     return np.array(array.T if transpose else array, order="C")
 
 
-def fill(tensor: paddle.Tensor, values: np.ndarray, transpose: bool) -> None:
+def copy_into(tensor: paddle.Tensor, values: np.ndarray, transpose: bool) -> None:
     """Copy values of canonical layout into a tensor."""
     tensor.set_value(np.ascontiguousarray(values.T if transpose else values))

@@ -18,7 +18,7 @@ from zoo.trainer.paddle.margin import Margin
 class CrossEntropy:
     """zoo.tasks.classify.CrossEntropy: logits (N, K), `label` (N,)."""
 
-    even = True
+    equal_counts = True
 
     def __init__(self, settings: classify.CrossEntropy):
         self.smoothing = settings.smoothing
@@ -36,16 +36,16 @@ class PixelCrossEntropy:
     """zoo.tasks.segment.PixelCrossEntropy: several logits (N, K, H, W), `label` uint8 (N, H, W)."""
 
     def __init__(self, settings: segment.PixelCrossEntropy):
-        self.settings, self.even = settings, settings.average == "all"
+        self.settings, self.equal_counts = settings, settings.average == "all"
 
     def count(self, batch: dict[str, paddle.Tensor]) -> int | paddle.Tensor:
-        return batch["label"].size if self.even else (batch["label"] != segment.IGNORE).sum()
+        return batch["label"].size if self.equal_counts else (batch["label"] != segment.IGNORE_INDEX).sum()
 
     def total(self, outputs: Sequence[paddle.Tensor], batch: dict[str, paddle.Tensor]) -> paddle.Tensor:
         labels, (first, *others) = batch["label"].astype("int64"), outputs
         losses = self._losses(first, labels)
         if self.settings.kept is not None:
-            losses = losses * self._hard(losses.detach(), labels != segment.IGNORE).astype("float32")
+            losses = losses * self._hard(losses.detach(), labels != segment.IGNORE_INDEX).astype("float32")
         total = losses.sum()
         for logits in others:
             total = total + self.settings.aux_weight * self._losses(logits, labels).sum()
@@ -53,7 +53,7 @@ class PixelCrossEntropy:
 
     def _losses(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
         losses = F.cross_entropy(
-            logits.astype("float32"), labels.unsqueeze(1), ignore_index=segment.IGNORE, reduction="none", axis=1
+            logits.astype("float32"), labels.unsqueeze(1), ignore_index=segment.IGNORE_INDEX, reduction="none", axis=1
         )
         return losses.squeeze(1)
 

@@ -8,11 +8,11 @@ from paddle import nn
 
 
 class ForwardModule(nn.Layer):
-    """A net whose forward pass is the given function of a list of tensors: what DataParallel wraps."""
+    """A model whose forward pass is the given function of a list of tensors: what DataParallel wraps."""
 
-    def __init__(self, net: nn.Layer, function: Callable):
+    def __init__(self, model: nn.Layer, function: Callable):
         super().__init__()
-        self.net, self.function = net, function
+        self.model, self.function = model, function
 
     def forward(self, *inputs):
         return self.function(list(inputs))

@@ -17,7 +17,7 @@ from zoo.trainer.paddle.parallel import total
 CHUNK = 1 << 18  # elements in float64 at once: copies of a whole activation would be the peak of an update
 
 
-class Normalise(PyLayer):
+class SyncBatchNormFunction(PyLayer):
     """(x, weight, bias, epsilon, elements per channel over all ranks) -> (normalised x, mean, variance (biased)).
 
     x: (N, C, ...) float32. Mean and variance: float64. Ioffe and Szegedy, arXiv:1502.03167.
@@ -69,35 +69,35 @@ def _along(values: paddle.Tensor, x: paddle.Tensor) -> paddle.Tensor:
     return values.reshape([1, -1] + [1] * (x.ndim - 2))
 
 
-class _Synchronised:
+class _SyncBatchNorm:
     """The running variance takes in the unbiased one, as in the other frameworks."""
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         if not self.training:
             return super().forward(x)
         count = x.size // x.shape[1] * dist.get_world_size()  # every rank has as many
-        y, mean, variance = Normalise.apply(x, self.weight, self.bias, self._epsilon, count)
+        y, mean, variance = SyncBatchNormFunction.apply(x, self.weight, self.bias, self._epsilon, count)
         with paddle.no_grad():
             for running, new in ((self._mean, mean), (self._variance, variance * (count / max(count - 1, 1)))):
                 paddle.assign(self._momentum * running + (1 - self._momentum) * new.astype("float32"), running)
         return y
 
 
-class Synchronised2D(_Synchronised, nn.BatchNorm2D):
+class SyncBatchNorm2D(_SyncBatchNorm, nn.BatchNorm2D):
     pass
 
 
-class Synchronised3D(_Synchronised, nn.BatchNorm3D):
+class SyncBatchNorm3D(_SyncBatchNorm, nn.BatchNorm3D):
     pass
 
 
-KINDS = {nn.BatchNorm2D: Synchronised2D, nn.BatchNorm3D: Synchronised3D}
+KINDS = {nn.BatchNorm2D: SyncBatchNorm2D, nn.BatchNorm3D: SyncBatchNorm3D}
 
 
-def convert_sync_batchnorm(net: nn.Layer, on_cpu: bool) -> nn.Layer:
-    """The net with batch normalisations that take their statistics over all ranks."""
+def convert_sync_batchnorm(model: nn.Layer, on_cpu: bool) -> nn.Layer:
+    """The model with batch normalisations that take their statistics over all ranks."""
     if not on_cpu:
-        return nn.SyncBatchNorm.convert_sync_batchnorm(net)
-    for layer in net.sublayers():
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    for layer in model.sublayers():
         layer.__class__ = KINDS.get(type(layer), type(layer))
-    return net
+    return model

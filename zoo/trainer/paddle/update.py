@@ -9,7 +9,7 @@ from paddle import _C_ops
 class Momentum:
     """velocity = momentum * velocity + (rescale * gradient + decay * p); p -= lr * factor * velocity.
 
-    paddle.optimizer.Momentum calls the same kernel, but makes its velocities at the first step, which may be skipped or
+    paddle.optimizer.Momentum calls the same kernel, but makes its momentum_buffers at the first step, which may be skipped or
     come after a load.
     """
 
@@ -17,7 +17,7 @@ class Momentum:
         self, trained: dict[str, paddle.Tensor], param_group: Callable[[str], tuple[float, float]], momentum: float
     ):
         self.parameters, self.momentum = trained, momentum
-        self.velocity = {name: paddle.zeros_like(tensor) for name, tensor in trained.items()}
+        self.momentum_buffers = {name: paddle.zeros_like(tensor) for name, tensor in trained.items()}
         self.param_groups = {name: param_group(name) for name in trained}
 
     def step(self, lr: float, rescale: float) -> None:
@@ -26,10 +26,10 @@ class Momentum:
         gradients = [self.parameters[name].grad for name in names]
         if rescale != 1:  # the kernel has an argument for this, which it ignores on a CPU
             gradients = [gradient * rescale for gradient in gradients]
-        descend(
+        momentum_update(
             [self.parameters[name] for name in names],
             gradients,
-            [self.velocity[name] for name in names],
+            [self.momentum_buffers[name] for name in names],
             [lr * self.param_groups[name][0] for name in names],
             [self.param_groups[name][1] for name in names],
             self.momentum,
@@ -41,10 +41,10 @@ def total_norm(gradients: list[paddle.Tensor]) -> paddle.Tensor:
     return paddle.add_n([_C_ops.squared_l2_norm(gradient) for gradient in gradients]).sqrt()
 
 
-def descend(
+def momentum_update(
     parameters: list[paddle.Tensor],
     gradients: list[paddle.Tensor],
-    velocities: list[paddle.Tensor],
+    momentum_buffers: list[paddle.Tensor],
     rates: list[float],
     decays: list[float],
     momentum: float,
@@ -54,7 +54,7 @@ def descend(
     _C_ops.merged_momentum_(
         parameters,
         gradients,
-        velocities,
+        momentum_buffers,
         [made[rate] for rate in rates],
         None,
         momentum,

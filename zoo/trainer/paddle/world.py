@@ -37,7 +37,7 @@ class World:
         """`amp` is fp16 with loss scaling. Raises UserError for 16 bits on a CPU, where Paddle quietly keeps 32."""
         compute = "fp16" if wish.compute == "amp" else wish.compute
         if wish.channels_last:
-            raise UserError("train.channels_last: only PyTorch's nets can be laid out so; leave it out")
+            raise UserError("train.channels_last: only PyTorch's models can be laid out so; leave it out")
         if compute == "fp32":
             return Mode(compute, None, False, bool(wish.compile))
         if self.name == "cpu":

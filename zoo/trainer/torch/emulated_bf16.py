@@ -51,8 +51,8 @@ class _Convolution(torch.autograd.Function):
         return (*(None if each is None else each.bfloat16() for each in gradients), None)
 
 
-def convert_convolutions(net: nn.Module) -> None:
-    """Let every 2-D convolution of a net that pads with zeros, by numbers, round by itself."""
-    for module in net.modules():
+def convert_convolutions(model: nn.Module) -> None:
+    """Let every 2-D convolution of a model that pads with zeros, by numbers, round by itself."""
+    for module in model.modules():
         if type(module) is nn.Conv2d and module.padding_mode == "zeros" and not isinstance(module.padding, str):
             module.__class__ = EmulatedBF16Conv2d

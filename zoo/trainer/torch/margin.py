@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
 from zoo.tasks import face
-from zoo.trainer.torch.shard import Shard, gather, reduce
+from zoo.trainer.torch.shard import ParameterShard, gather, reduce
 
 EPS = 1e-12  # of a vector's length
 
@@ -21,24 +21,24 @@ EPS = 1e-12  # of a vector's length
 class Margin:
     """Objective: embeddings (N, d), `label` (N,). Owns the class matrix, of which each rank holds some rows."""
 
-    even = True
+    equal_counts = True
 
     def __init__(self, settings: face.Margin, arch, plan, world):
         self.settings = settings
-        self.shard = Shard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world)
-        self.shards = {face.WEIGHT: self.shard}
+        self.shard = ParameterShard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world)
+        self.shards = {face.HEAD_WEIGHT: self.shard}
 
     def count(self, batch: dict[str, torch.Tensor]) -> int:
         return len(batch["label"])
 
     def begin(self, parts: Sequence[dict[str, torch.Tensor]], number: int) -> list[dict[str, torch.Tensor]]:
         """Fix the rows that update `number` uses; the parts with `row`: where the classes of all ranks' samples lie."""
-        rows = self.shard.choose(torch.stack([gather(part["label"]) for part in parts]), number)
+        rows = self.shard.sample_rows(torch.stack([gather(part["label"]) for part in parts]), number)
         return [{**part, "row": row} for part, row in zip(parts, rows)]
 
     def total(self, output: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         with torch.autocast(output.device.type, enabled=False):
-            return _Loss.apply(output.float(), self.shard.used, batch["row"], self.settings)
+            return _Loss.apply(output.float(), self.shard.active_rows, batch["row"], self.settings)
 
 
 class _Loss(torch.autograd.Function):
@@ -96,12 +96,12 @@ def margin(cosine: torch.Tensor, settings: face.Margin) -> tuple[torch.Tensor, t
     if (m1, m2) != (1.0, 0.0):
         sine = ((1 - cosine) * (1 + cosine)).sqrt()
         angle = m1 * torch.atan2(sine, cosine) + m2
-        value, slope = torch.cos(angle), m1 * torch.sin(angle) / sine.clamp(min=face.LEAST_SINE)
+        value, slope = torch.cos(angle), m1 * torch.sin(angle) / sine.clamp(min=face.MIN_SINE)
     if settings.threshold and m2:
-        beyond = cosine <= face.turning_point(m2)
-        value = torch.where(beyond, cosine - face.fall(m2), value)
+        beyond = cosine <= face.threshold_cosine(m2)
+        value = torch.where(beyond, cosine - face.threshold_offset(m2), value)
         slope = torch.where(beyond, torch.ones_like(slope), slope)
-    return value - m3, torch.ones_like(slope) if settings.straight else slope
+    return value - m3, torch.ones_like(slope) if settings.straight_through else slope
 
 
 def _target_logits(matrix: torch.Tensor, row: torch.Tensor) -> torch.Tensor:

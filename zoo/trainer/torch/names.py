@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 
-def tensors(net: nn.Module) -> dict[str, torch.Tensor]:
+def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """Every parameter, then every running statistic, by canonical name; the tensors themselves, not copies."""
-    named = dict(net.named_parameters())
-    named.update((name, buffer) for name, buffer in net.named_buffers() if not name.endswith("num_batches_tracked"))
+    named = dict(model.named_parameters())
+    named.update((name, buffer) for name, buffer in model.named_buffers() if not name.endswith("num_batches_tracked"))
     return named

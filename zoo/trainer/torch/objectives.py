@@ -18,7 +18,7 @@ from zoo.trainer.torch.margin import Margin
 class CrossEntropy:
     """zoo.tasks.classify.CrossEntropy: logits (N, K), `label` (N,)."""
 
-    even = True
+    equal_counts = True
 
     def __init__(self, settings: classify.CrossEntropy):
         self.smoothing = settings.smoothing
@@ -34,10 +34,10 @@ class PixelCrossEntropy:
     """zoo.tasks.segment.PixelCrossEntropy: several logits (N, K, H, W), `label` uint8 (N, H, W)."""
 
     def __init__(self, settings: segment.PixelCrossEntropy):
-        self.settings, self.even = settings, settings.average == "all"
+        self.settings, self.equal_counts = settings, settings.average == "all"
 
     def count(self, batch: dict[str, torch.Tensor]) -> int | torch.Tensor:
-        return batch["label"].numel() if self.even else (batch["label"] != segment.IGNORE).sum()
+        return batch["label"].numel() if self.equal_counts else (batch["label"] != segment.IGNORE_INDEX).sum()
 
     def total(self, outputs: Sequence[torch.Tensor], batch: dict[str, torch.Tensor]) -> torch.Tensor:
         labels, (first, *others) = batch["label"].long(), outputs
@@ -45,11 +45,11 @@ class PixelCrossEntropy:
             total = self._losses(first, labels, "sum")
         else:
             losses = self._losses(first, labels, "none")
-            total = (losses * self._hard(losses.detach(), labels != segment.IGNORE)).sum()
+            total = (losses * self._hard(losses.detach(), labels != segment.IGNORE_INDEX)).sum()
         return total + self.settings.aux_weight * sum(self._losses(logits, labels, "sum") for logits in others)
 
     def _losses(self, logits: torch.Tensor, labels: torch.Tensor, reduction: str) -> torch.Tensor:
-        return F.cross_entropy(logits.float(), labels, ignore_index=segment.IGNORE, reduction=reduction)
+        return F.cross_entropy(logits.float(), labels, ignore_index=segment.IGNORE_INDEX, reduction=reduction)
 
     def _hard(self, losses: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
         """Which pixels to train on: bool (N, H, W)."""

@@ -7,12 +7,12 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 
-def wrap(net: nn.Module, fp16_allreduce: bool) -> DistributedDataParallel:
-    """The net whose gradients become the mean over ranks, in buckets that travel while the backward pass goes on.
+def wrap(model: nn.Module, fp16_allreduce: bool) -> DistributedDataParallel:
+    """The model whose gradients become the mean over ranks, in buckets that travel while the backward pass goes on.
 
     fp16_allreduce: they travel as fp16.
     """
-    ddp = DistributedDataParallel(net, forward_sync_buffers=False, gradient_as_bucket_view=True)
+    ddp = DistributedDataParallel(model, forward_sync_buffers=False, gradient_as_bucket_view=True)
     if fp16_allreduce:
         ddp.register_comm_hook(None, fp16_compress_hook)
     return ddp

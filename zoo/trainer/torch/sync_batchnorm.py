@@ -16,7 +16,7 @@ from zoo.trainer.torch.parallel import total
 CHUNK = 1 << 18  # elements in fp32 or float64 at once: copies of a whole activation would be the peak of an update
 
 
-class Normalise(torch.autograd.Function):
+class SyncBatchNormFunction(torch.autograd.Function):
     """(x, weight, bias, eps) -> (normalised x, mean, variance (biased), elements per channel over all ranks).
 
     x: (N, C, ...) in any float type; computed in float32. Ioffe and Szegedy, arXiv:1502.03167.
@@ -68,11 +68,11 @@ def _along(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return values.view([1, -1] + [1] * (x.dim() - 2))
 
 
-class _Synchronised:
+class _SyncBatchNorm:
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return super().forward(x)
-        y, mean, variance, count = Normalise.apply(x, self.weight, self.bias, self.eps)
+        y, mean, variance, count = SyncBatchNormFunction.apply(x, self.weight, self.bias, self.eps)
         with torch.no_grad():
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_((variance * (count / max(count - 1, 1))).float(), self.momentum)
@@ -80,21 +80,21 @@ class _Synchronised:
         return y
 
 
-class Synchronised2d(_Synchronised, nn.BatchNorm2d):
+class SyncBatchNorm2d(_SyncBatchNorm, nn.BatchNorm2d):
     pass
 
 
-class Synchronised3d(_Synchronised, nn.BatchNorm3d):
+class SyncBatchNorm3d(_SyncBatchNorm, nn.BatchNorm3d):
     pass
 
 
-KINDS = {nn.BatchNorm2d: Synchronised2d, nn.BatchNorm3d: Synchronised3d}
+KINDS = {nn.BatchNorm2d: SyncBatchNorm2d, nn.BatchNorm3d: SyncBatchNorm3d}
 
 
-def convert_sync_batchnorm(net: nn.Module, device: torch.device) -> nn.Module:
-    """The net with batch normalisations that take their statistics over all ranks."""
+def convert_sync_batchnorm(model: nn.Module, device: torch.device) -> nn.Module:
+    """The model with batch normalisations that take their statistics over all ranks."""
     if device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(net)
-    for module in net.modules():
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    for module in model.modules():
         module.__class__ = KINDS.get(type(module), type(module))
-    return net
+    return model

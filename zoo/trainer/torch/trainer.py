@@ -10,10 +10,10 @@ from torch import nn
 from data.batch import Batch, Field
 from zoo.trainer.protocol import Param, Plan
 from zoo.trainer.torch import emulated_bf16, outputs, parallel, sync_batchnorm
-from zoo.trainer.torch.names import tensors
+from zoo.trainer.torch.names import named_tensors
 from zoo.trainer.torch.objectives import build
-from zoo.trainer.torch.scaler import Scaler
-from zoo.trainer.torch.shard import Shard, reduce, squares
+from zoo.trainer.torch.scaler import LossScaler
+from zoo.trainer.torch.shard import ParameterShard, reduce, squares
 from zoo.trainer.torch.world import World
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -25,31 +25,31 @@ class Trainer:
 
     def __init__(self, Model: type, arch, objective, plan: Plan, world: World):
         self.plan, self.mode, self.device, self.size = plan, plan.mode, world.torch_device, world.size
-        self.net = Model(arch).to(self.device).eval()  # a step switches it to training
-        for parameter in self.net.parameters():  # one by one: a net's own `to` refuses 3-D convolutions
+        self.model = Model(arch).to(self.device).eval()  # a step switches it to training
+        for parameter in self.model.parameters():  # one by one: a model's own `to` refuses 3-D convolutions
             if self.mode.channels_last and parameter.dim() == 4:
                 parameter.data = parameter.data.to(memory_format=torch.channels_last)
         if self.mode.compute == "bf16" and not world.has_bf16:
-            emulated_bf16.convert_convolutions(self.net)
+            emulated_bf16.convert_convolutions(self.model)
         for name in plan.fp32_modules if self.mode.compute != "fp32" else ():
-            _keep_fp32(self.net.get_submodule(name))
+            _keep_fp32(self.model.get_submodule(name))
         if plan.sync_bn and (world.size > 1 or self.device.type == "cpu"):
-            self.net = sync_batchnorm.convert_sync_batchnorm(self.net, self.device)
+            self.model = sync_batchnorm.convert_sync_batchnorm(self.model, self.device)
         self.objective, self.output = build(objective, arch, plan, world), outputs.build(plan.output, arch)
         self.input = plan.fields[0].name
         self._constants = self._normalisation(plan.fields[0])
         self._freeze()
-        self.evaluate = torch.compile(self.net) if self.mode.compile else self.net
-        self.ddp = parallel.wrap(self.net, plan.fp16_allreduce) if world.size > 1 else None
-        self.forward = self.evaluate
+        self.eval_forward = torch.compile(self.model) if self.mode.compile else self.model
+        self.ddp = parallel.wrap(self.model, plan.fp16_allreduce) if world.size > 1 else None
+        self.train_forward = self.eval_forward
         if self.ddp:
-            self.forward = torch.compile(self.ddp) if self.mode.compile else self.ddp
-        self.shards: dict[str, Shard] = getattr(self.objective, "shards", {})
-        self.named = {**tensors(self.net), **{name: shard.values for name, shard in self.shards.items()}}
-        self.trained = {name: tensor for name, tensor in self.named.items() if tensor.requires_grad}
-        self.params = tuple(self._param(name, tensor) for name, tensor in self.named.items())
+            self.train_forward = torch.compile(self.ddp) if self.mode.compile else self.ddp
+        self.shards: dict[str, ParameterShard] = getattr(self.objective, "shards", {})
+        self.tensors = {**named_tensors(self.model), **{name: shard.values for name, shard in self.shards.items()}}
+        self.trainable = {name: tensor for name, tensor in self.tensors.items() if tensor.requires_grad}
+        self.params = tuple(self._param(name, tensor) for name, tensor in self.tensors.items())
         self.optimizer = self._sgd()
-        self.scaler = Scaler(self.device, self.mode.compute == "fp16", plan.loss_scale)
+        self.scaler = LossScaler(self.device, self.mode.compute == "fp16", plan.loss_scale)
 
     def to_device(self, batch: Batch) -> DeviceBatch:
         device_batch = {name: torch.from_numpy(array) for name, array in batch.items()}
@@ -67,8 +67,8 @@ class Trainer:
         for number, part in enumerate(parts, 1):
             with self._sums_over_ranks(number == len(parts)):
                 with torch.autocast(self.device.type, DTYPES[self.mode.compute], enabled=self.mode.compute != "fp32"):
-                    output = self.forward(
-                        self._prepare(part[self.input]), *(part[name] for name in self.plan.dropout_masks)
+                    output = self.train_forward(
+                        self.preprocess(part[self.input]), *(part[name] for name in self.plan.dropout_masks)
                     )
                     share = self.objective.total(output, part) / count
                 (share * (self.scaler.scale * self.size)).backward()  # the mean that is taken over ranks is their sum
@@ -81,9 +81,9 @@ class Trainer:
 
     @torch.no_grad()
     def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
-        self.net.eval()
+        self.model.eval()
         return (
-            self.output(lambda x: self.evaluate(self._prepare(x)).float(), list(device_batch.values()), size)
+            self.output(lambda x: self.eval_forward(self.preprocess(x)).float(), list(device_batch.values()), size)
             .cpu()
             .numpy()
         )
@@ -91,11 +91,11 @@ class Trainer:
     @torch.no_grad()
     def sync_batch_stats(self) -> None:
         if self.size > 1:
-            parallel.average([tensor for tensor in self.named.values() if not isinstance(tensor, nn.Parameter)])
+            parallel.average([tensor for tensor in self.tensors.values() if not isinstance(tensor, nn.Parameter)])
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        state = {**self.named, **self.scaler.state()}
-        state.update((f"momentum/{name}", self._momentum(name)) for name in {**self.trained, **self.shards})
+        state = {**self.tensors, **self.scaler.state()}
+        state.update((f"momentum/{name}", self._momentum(name)) for name in {**self.trainable, **self.shards})
         split = {key for name in self.shards for key in (name, f"momentum/{name}")}
         arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in state.items()}
         return {name: array if name in split else array.copy() for name, array in arrays.items()}
@@ -110,12 +110,12 @@ class Trainer:
             elif kind == "momentum":
                 self._momentum(rest).copy_(source)
             else:
-                self.named[name].copy_(source)
+                self.tensors[name].copy_(source)
 
     @torch.no_grad()
     def nonfinite_report(self) -> str:
-        state = [(f"weight or statistic {name}", tensor) for name, tensor in self.named.items()]
-        trained = {**self.trained, **{name: shard.used for name, shard in self.shards.items()}}
+        state = [(f"weight or statistic {name}", tensor) for name, tensor in self.tensors.items()]
+        trained = {**self.trainable, **{name: shard.active_rows for name, shard in self.shards.items()}}
         state += [(f"gradient of {name}", tensor.grad) for name, tensor in trained.items() if tensor.grad is not None]
         found = [what for what, tensor in state if not torch.isfinite(tensor).all()]
         return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
@@ -123,7 +123,7 @@ class Trainer:
     def _count(self, parts: Sequence[DeviceBatch]) -> int | torch.Tensor:
         """The items that the update's mean loss is taken over, on all ranks."""
         count = sum(self.objective.count(part) for part in parts)
-        if self.objective.even:
+        if self.objective.equal_counts:
             return self.size * count
         return parallel.total(count).clamp(min=1)
 
@@ -136,9 +136,9 @@ class Trainer:
         """Unscale, clip, and let the fused kernel skip the update on the device if the gradient is not finite."""
         scale = self.scaler.scale
         gradients = [
-            tensor.grad for name, tensor in self.trained.items() if tensor.grad is not None and name not in self.shards
+            tensor.grad for name, tensor in self.trainable.items() if tensor.grad is not None and name not in self.shards
         ]
-        split = [shard.used.grad.div_(self.size) for shard in self.shards.values()]  # a sum already: no mean was taken
+        split = [shard.active_rows.grad.div_(self.size) for shard in self.shards.values()]  # a sum already: no mean was taken
         whole = torch.nn.utils.get_total_norm(gradients) / scale
         norm = whole
         if split:
@@ -156,7 +156,7 @@ class Trainer:
             group["lr"] = lr * group["factor"]
         self.optimizer.step()
         for name, shard in self.shards.items():
-            if name not in self.trained:
+            if name not in self.trainable:
                 factor, decay = self.plan.param_group(name)
                 shard.step(lr * factor, decay, self.plan.momentum, divisor, finite)
         self.scaler.update(finite)
@@ -167,8 +167,8 @@ class Trainer:
             "consecutive_skips": self.scaler.consecutive_skips,
         }
 
-    def _prepare(self, x: torch.Tensor) -> torch.Tensor:
-        """The net's input: pixels normalised, channels first."""
+    def preprocess(self, x: torch.Tensor) -> torch.Tensor:
+        """The model's input: pixels normalised, channels first."""
         if self._constants:
             factor, offset = self._constants
             # Channels last by construction: the pixels keep their order in memory, only the axes are renamed.
@@ -182,24 +182,24 @@ class Trainer:
         return (1 / (255 * std)).float().to(self.device), (-mean / std).float().to(self.device)
 
     def _freeze(self) -> None:
-        for name, parameter in self.net.named_parameters():
+        for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(self.plan.param_group(name)[0] != 0)
         self.frozen: list[nn.Module] = [
             module
-            for module in self.net.modules()
+            for module in self.model.modules()
             if isinstance(module, nn.modules.batchnorm._BatchNorm)
             and not (module.weight.requires_grad or module.bias.requires_grad)
         ]
 
     def _train_mode(self) -> None:
-        if not self.net.training:
-            self.net.train()
+        if not self.model.training:
+            self.model.train()
             for module in self.frozen:
                 module.eval()
 
     def _sgd(self) -> torch.optim.Optimizer:
         groups: dict[tuple[float, float], list[torch.Tensor]] = {}
-        for name, tensor in self.trained.items():
+        for name, tensor in self.trainable.items():
             groups.setdefault(self.plan.param_group(name), []).append(tensor)
         optimizer = torch.optim.SGD(
             [
@@ -211,13 +211,13 @@ class Trainer:
             fused=True,
         )
         # From the start, not at the first step: that one may be skipped.
-        for tensor in self.trained.values():
+        for tensor in self.trainable.values():
             optimizer.state[tensor]["momentum_buffer"] = torch.zeros_like(tensor)
         return optimizer
 
     def _momentum(self, name: str) -> torch.Tensor:
         own = self.shards[name].momentum if name in self.shards else None
-        return self.optimizer.state[self.trained[name]]["momentum_buffer"] if own is None else own
+        return self.optimizer.state[self.trainable[name]]["momentum_buffer"] if own is None else own
 
     def _param(self, name: str, tensor: torch.Tensor) -> Param:
         shape, shard = tuple(tensor.shape), self.shards.get(name)

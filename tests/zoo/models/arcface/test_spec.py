@@ -26,7 +26,7 @@ from zoo.models import resolve_arch
 from zoo.models.arcface import spec
 from zoo.models.arcface.torch import Model
 from zoo.models.initializers import Initializer, constant, initialize, normal, uniform
-from zoo.trainer.torch.names import tensors
+from zoo.trainer.torch.names import named_tensors
 
 INSTALLED = [name for name in FRAMEWORKS if importlib.util.find_spec(name)]
 OTHERS = [name for name in INSTALLED if name != "torch"]
@@ -156,7 +156,7 @@ def test_the_spec_tells_every_tensor(variant, depth):
     for options in (dict(), dict(width=8, embedding=16, size=33)):
         arch = spec.Arch(depth=depth, variant=variant, num_classes=5, **options)
         with torch.device("meta"):
-            net = {name: tuple(tensor.shape) for name, tensor in tensors(Model(arch)).items()}
+            net = {name: tuple(tensor.shape) for name, tensor in named_tensors(Model(arch)).items()}
         shapes = spec.shapes(arch)
         assert shapes.pop("head.weight") == (5, arch.embedding)
         assert shapes == net
