@@ -1,4 +1,4 @@
-"""What the zoo's own code costs: the trainer's step against a bare framework loop, the data pipeline alone."""
+"""Time the trainer's step against a bare loop of its framework, or the data pipeline alone."""
 
 import argparse
 import importlib
@@ -6,11 +6,8 @@ import os
 import statistics
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -22,11 +19,11 @@ from data.stream import open_training
 from data.transforms import clips
 from zoo.run import cli
 from zoo.run.job import Job, assemble, join
-from zoo.tasks import face
+from zoo.trainer.protocol import DeviceBatch
 
 EPILOG = """\
-step   one update of this trainer and one of a plain loop (same net, input, precision, clipping and parameter groups),
-       in turn on the same batch; a ratio of 1.02 says that this trainer takes 2 % more time
+step   one update of this trainer and one of a plain loop (same model, input, precision, clipping and parameter groups),
+       in turn on the same batch; a ratio of 1.02 means that this trainer takes 2 % more time
 data   samples per second of the input pipeline alone, and where one reader thread spends its time
 
 examples
@@ -34,37 +31,52 @@ examples
   python tools/bench.py step -c configs/tsm_k400.yaml --amp -o data.root=/data/k400 -o model.pretrained=null
   python tools/bench.py step -c configs/tsm_demo.yaml --framework mindspore
   python tools/bench.py data -c configs/tsm_k400.yaml -o data.root=/data/k400 -o data.workers=8"""
+LR = 1e-3
+WARMUP_STEPS = 3  # not measured: allocators, kernel choices, compilation
+MIN_SAMPLES = 20  # read by one thread alone
+TRAINER, BARE = "this trainer", "bare loop"
+TIMED_FUNCTIONS = {  # stage of the pipeline -> module and functions
+    "decoding": (video, ("video_frames", "image_frames")),
+    "augmenting": (clips, ("resize", "crop", "flip")),
+}
+
+
+def cli_main() -> None:
+    """Run as the command zoo-bench."""
+    sys.exit(main())
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="bench.py", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=("step", "data"))
-    parser.add_argument("-c", "--config", metavar="FILE", required=True, help="recipe to measure")
+    cli.add_recipe_arguments(parser)
     parser.add_argument(
         "-n",
         "--count",
         type=int,
         default=30,
         metavar="N",
-        help="measured steps of each kind, or batches to read; default 30",
+        help="steps of each loop to measure, or batches to read; default 30",
     )
-    parser.add_argument("-o", "--override", metavar="KEY=VALUE", action="append", default=[], help="as for train.py")
-    parser.add_argument("--amp", action="store_true", help="as for train.py")
-    parser.add_argument("--framework", help="as for train.py")
-    parser.add_argument("--device", metavar="NAME", help="as for train.py")
     arguments = parser.parse_args(argv)
-    recipe = ["-c", arguments.config] + [word for pair in arguments.override for word in ("-o", pair)]
-    recipe += ["--amp"] * arguments.amp
-    for flag in ("framework", "device"):
-        recipe += [f"--{flag}", getattr(arguments, flag)] if getattr(arguments, flag) else []
     try:
         if arguments.count < 1:
             raise UserError("--count: must be at least 1")
-        request = cli.read(cli.parse(recipe))
+        request = cli.request(
+            arguments.config,
+            arguments.override,
+            amp=arguments.amp,
+            framework=arguments.framework,
+            device=arguments.device,
+        )
+        if arguments.what == "step" and getattr(request.config.task, "sample_rate", 1) < 1:
+            raise UserError("task.sample_rate: the bare loops use all classes; give -o task.sample_rate=1")
         job = assemble(request, join(request, os.environ))
-        lines = (bench_step if arguments.what == "step" else bench_data)(job, arguments.count)
+        bench = bench_step if arguments.what == "step" else bench_data
+        lines = bench(job, arguments.count)
         if job.group.rank == 0:
             print("\n".join(lines))
         job.group.close()
@@ -76,96 +88,107 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def bench_step(job: Job, count: int) -> list[str]:
-    """Both loops in turn, step by step, so that a machine whose speed drifts is the same for both."""
-    if job.task is face and job.trainer.objective.settings.sample_rate < 1:
-        raise UserError("the bare loops use all classes: -o task.sample_rate=1")
-    rows = [
-        job.train_set.sample(index % len(job.train_set), order.generator(0, "bench", index))
-        for index in range(job.batch_plan.batch)
-    ]
-    for index, row in enumerate(rows):
-        row.update({source.name: source.draw(order.generator(0, source.name, index)) for source in job.dropout_masks})
-    device_batch = job.trainer.to_device(collate(rows, len(rows)))
-    parts = [device_batch] * job.plan.accumulate
+    """Time both loops in turn, step by step, so that a drift of the machine's speed affects both alike.
 
-    def ours() -> None:
-        output = job.trainer.step(parts, 1e-3)
-        job.group.all_gather({"stop": None, "bad": []})  # as train.py does
-        job.trainer.read(output)
+    Returns:
+        The lines of the report.
 
+    Raises:
+        UserError: the bare loop cannot do the recipe's update.
+    """
+    device_batch = sample_batch(job)
     bare = importlib.import_module(f"tools.bare.{job.framework}").loop(job, device_batch)
-    loops = {"this trainer": ours, "bare loop": bare}
+    loops = {TRAINER: trainer_loop(job, device_batch), BARE: bare}
     for loop in loops.values():
-        for _ in range(3):  # allocators, kernel choices, compilation
+        for _ in range(WARMUP_STEPS):
             loop()
     seconds: dict[str, list[float]] = {name: [] for name in loops}
-    for number in range(count):
-        for name, loop in sorted(loops.items(), reverse=number % 2 == 0):  # neither is always first
-            began = time.perf_counter()
+    for step in range(count):
+        for name, loop in sorted(loops.items(), reverse=step % 2 == 0):  # neither is always first
+            start = time.perf_counter()
             loop()
-            seconds[name].append(time.perf_counter() - began)
+            seconds[name].append(time.perf_counter() - start)
     median = {name: statistics.median(values) for name, values in seconds.items()}
-    lines = [
-        f"{name:<13} median {median[name] * 1e3:9.2f} ms  min {min(values) * 1e3:9.2f}  "
-        f"max {max(values) * 1e3:9.2f}  {job.clock.global_batch / median[name]:9.1f} samples/s"
-        for name, values in seconds.items()
+    ratios = [a / b for a, b in zip(seconds[TRAINER], seconds[BARE])]
+    samples, compute = job.clock.global_batch, job.plan.mode.compute
+    return [
+        f"{job.framework}: {compute} on {job.world.device}, {count} steps of {samples} samples each",
+        *(
+            f"{name:<13} median {median[name] * 1e3:9.2f} ms  min {min(values) * 1e3:9.2f}  "
+            f"max {max(values) * 1e3:9.2f}  {samples / median[name]:9.1f} samples/s"
+            for name, values in seconds.items()
+        ),
+        f"ratio {statistics.median(ratios):.4f} ({TRAINER} / {BARE}, median of {count} pairs), "
+        f"of the medians {median[TRAINER] / median[BARE]:.4f}",
     ]
-    pairs = [a / b for a, b in zip(seconds["this trainer"], seconds["bare loop"])]
-    title = (
-        f"{job.framework}: {job.plan.mode.compute} on {job.world.device}, {count} steps of "
-        f"{job.clock.global_batch} samples each"
-    )
-    return (
-        [title]
-        + lines
-        + [
-            f"ratio {statistics.median(pairs):.4f} (this trainer / bare loop, median of {count} pairs), "
-            f"of the medians {median['this trainer'] / median['bare loop']:.4f}"
-        ]
-    )
+
+
+def sample_batch(job: Job) -> DeviceBatch:
+    """Return a micro-batch on the device."""
+    rows = []
+    for index in range(job.batch_plan.batch):
+        row = job.train_set.sample(index % len(job.train_set), order.generator(0, "bench", index))
+        masks = {mask.name: mask.draw(order.generator(0, mask.name, index)) for mask in job.dropout_masks}
+        rows.append({**row, **masks})
+    return job.trainer.to_device(collate(rows, len(rows)))
+
+
+def trainer_loop(job: Job, device_batch: DeviceBatch) -> Callable[[], None]:
+    """Return one update as train.py does it, with its exchange between the ranks."""
+    micro_batches = [device_batch] * job.plan.accumulate
+
+    def update() -> None:
+        output = job.trainer.step(micro_batches, LR, 0)
+        job.group.all_gather({"stop": None, "bad": []})
+        job.trainer.read(output)
+
+    return update
 
 
 def bench_data(job: Job, count: int) -> list[str]:
-    """The stream as training opens it, then single samples in this thread with the two halves timed."""
+    """Time the stream as training opens it, then single samples in this thread with both stages timed.
+
+    Returns:
+        The lines of the report.
+    """
     batch, settings = job.batch_plan.batch, job.train_set.settings
     stream = open_training(job.train_set, 0, batch, 0, count + 2, dropout_masks=job.dropout_masks)
     next(stream), next(stream)  # workers start
-    began = time.perf_counter()
+    start = time.perf_counter()
     for _ in stream:
         pass
-    rate = count * batch / (time.perf_counter() - began)
+    rate = count * batch / (time.perf_counter() - start)
 
-    spent = {"decoding": 0.0, "augmenting": 0.0}
-    for module, names, kind in (
-        (video, ("video_frames", "picture_frames"), "decoding"),
-        (clips, ("resize", "crop", "flip"), "augmenting"),
-    ):
+    spent = dict.fromkeys(TIMED_FUNCTIONS, 0.0)
+    for stage, (module, names) in TIMED_FUNCTIONS.items():
         for name in names:
-            setattr(module, name, _timed(getattr(module, name), spent, kind))
-    samples = min(len(job.train_set), max(count, 20))
-    began = time.perf_counter()
+            setattr(module, name, _timed(getattr(module, name), spent, stage))
+    samples = min(len(job.train_set), max(count, MIN_SAMPLES))
+    start = time.perf_counter()
     for index in range(samples):
         job.train_set.sample(index, np.random.default_rng(index))
-    single = time.perf_counter() - began
-    shares = ", ".join(f"{kind} {seconds / single:.0%}" for kind, seconds in spent.items())
+    total = time.perf_counter() - start
+    shares = ", ".join(f"{stage} {seconds / total:.0%}" for stage, seconds in spent.items())
     return [
         f"{rate:.1f} samples/s with {settings.workers} workers x {settings.threads} threads "
         f"({count} batches of {batch})",
-        f"one thread alone: {samples / single:.1f} samples/s; its time: {shares}, "
-        f"the rest {1 - sum(spent.values()) / single:.0%}",
+        f"one thread alone: {samples / total:.1f} samples/s; its time: {shares}, "
+        f"the rest {1 - sum(spent.values()) / total:.0%}",
     ]
 
 
-def _timed(function: Callable, spent: dict[str, float], kind: str) -> Callable:
-    def timed(*arguments, **options):
-        began = time.perf_counter()
+def _timed(function: Callable, spent: dict[str, float], stage: str) -> Callable:
+    """Wrap a function so that its time is added to spent[stage]."""
+
+    def timed(*arguments: Any, **options: Any) -> Any:
+        start = time.perf_counter()
         try:
             return function(*arguments, **options)
         finally:
-            spent[kind] += time.perf_counter() - began
+            spent[stage] += time.perf_counter() - start
 
     return timed
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    cli_main()
