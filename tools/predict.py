@@ -11,7 +11,7 @@ import yaml
 
 from data.batch import Field
 from data.errors import BadSample, UserError
-from zoo.config import loader
+from zoo.config import loader, renamed
 from zoo.config.schema import Config
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec, resolve_arch
@@ -198,7 +198,7 @@ def recipe_entries(recipe: str, origin: str) -> loader.Entries:
     for key, value in yaml.safe_load(recipe).items():
         pairs = {f"{key}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {key: value}
         entries.update((name, loader.Entry(item, origin)) for name, item in pairs.items())
-    return entries
+    return renamed.translate(entries)
 
 
 def load_model(path: str, record: dict[str, Any], cfg: Config, name: str, fields: tuple[Field, ...]) -> TrainedModel:

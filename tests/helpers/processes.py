@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.helpers.paths import ROOT
-from zoo.distributed.control_group import free_port
+from zoo.distributed.addresses import free_port
 
 BIN = Path(sys.executable).parent
 MPIRUN = shutil.which("mpirun", path=str(BIN)) or shutil.which("mpirun")
@@ -64,7 +64,7 @@ COMMON = {
     "train.sync_bn": "true",
     "train.save_every": "1 steps",
     "train.eval_every": "100 epochs",
-    "train.keep": 100,
+    "train.keep_checkpoints": 100,
 }
 NATIVE = {"torch": "torchrun", "paddle": "paddle.distributed.launch", "mindspore": "msrun"}
 

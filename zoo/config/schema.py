@@ -1,24 +1,31 @@
-"""The settings of a run that are the same for every model: the recipe's top level, `train:` and `optim:`."""
+"""Settings of a run that all models share: the top level of a recipe, and its sections `train` and `optim`."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, Literal
 
 
 @dataclass(frozen=True)
-class Span:
-    """A stretch of training: `2 epochs`, `0.5 epochs`, `500 steps`; a bare number means steps."""
+class Duration:
+    """Length of a stretch of training: `2 epochs`, `0.5 epochs`, `500 steps`; a bare number means steps.
+
+    Attributes:
+        value: Number of epochs or steps; steps are whole.
+        unit: "epochs" or "steps".
+    """
 
     value: Fraction
-    unit: str  # epochs or steps
+    unit: str
 
     @classmethod
-    def parse(cls, text: Any) -> "Span":
+    def parse(cls, text: Any) -> "Duration":
+        """Parse a value of a recipe. Raises ValueError if it is not a duration."""
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(epochs?|steps?)?\s*", str(text))
         if not match or isinstance(text, bool):
-            raise ValueError(f"expected a span such as '1 epoch' or '500 steps', got {text!r}")
+            raise ValueError(f"expected a duration such as '1 epoch' or '500 steps', got {text!r}")
         unit = "epochs" if (match.group(2) or "steps").startswith("epoch") else "steps"
         if unit == "steps" and Fraction(match.group(1)).denominator != 1:
             raise ValueError(f"steps are whole, got {text!r}")
@@ -31,31 +38,31 @@ class Span:
 
 @dataclass(frozen=True)
 class Train:
-    """The `train:` section: how long, how much at once, in which precision, and what happens when."""
+    """Section `train`: length of the run, batch sizes, precision, and what happens when."""
 
-    epochs: int | None = None  # length of the run: this ...
-    steps: int | None = None  # ... or this
-    batch: int = 16  # samples per process and micro-step
-    accumulate: int = 1  # micro-steps per update
-    global_batch: int | None = None  # samples per update over all processes: batch becomes the largest size not
-    # above itself that fits, accumulate what is left
-    eval_batch: int = 16  # samples per process
-    precision: Literal["fp32", "amp", "fp16", "bf16"] = "fp32"  # amp: the 16 bits that the framework does best here
-    amp_level: Literal["O1", "O2", "O3"] | None = None  # of 16 bits; PyTorch O1, Paddle O1-2, MindSpore O1-3
-    channels_last: bool | None = None  # memory layout; null: as the framework does best
-    compile: bool | None = None  # torch.compile, Paddle's to_static, MindSpore's graph mode (null: that one)
+    epochs: int | None = None  # length of the run, given by either epochs ...
+    steps: int | None = None  # ... or steps
+    batch: int = 16  # samples per process and micro-batch
+    accumulate: int = 1  # micro-batches per update and process
+    global_batch: int | None = None  # samples per update over all processes. If given, batch is an upper limit: the
+    # largest micro-batch that divides the samples of a process evenly is taken, and accumulate follows from it
+    eval_batch: int = 16  # samples per process in an evaluation
+    precision: Literal["fp32", "amp", "fp16", "bf16"] = "fp32"  # amp: fp16 or bf16, as suits framework and device
+    amp_level: Literal["O1", "O2", "O3"] | None = None  # with 16 bits; PyTorch has O1, Paddle O1-2, MindSpore O1-3
+    channels_last: bool | None = None  # memory layout; null: the framework's fastest
+    compile: bool | None = None  # torch.compile, Paddle's to_static, MindSpore's graph mode; null: MindSpore alone
     sync_bn: bool = False  # batch statistics over all processes
-    fp16_allreduce: bool = False  # gradients travel between processes as fp16
-    straggler_timeout: int = 300  # seconds to wait for a process that stays behind the others
-    log_every: Span = Span.parse("20 steps")
-    eval_every: Span = Span.parse("1 epoch")
-    save_every: Span = Span.parse("1 epoch")
-    keep: int = 3  # last checkpoints to keep, beside the best
-    max_consecutive_skips: int = 50  # stop after this many updates in a row without a finite gradient
+    fp16_allreduce: bool = False  # all-reduce gradients in fp16
+    straggler_timeout: int = 300  # seconds after which a process that stays behind the others is given up
+    log_every: Duration = field(default=Duration.parse("20 steps"))
+    eval_every: Duration = field(default=Duration.parse("1 epoch"))
+    save_every: Duration = field(default=Duration.parse("1 epoch"))
+    keep_checkpoints: int = 3  # most recent checkpoints to keep, beside the best
+    max_consecutive_skips: int = 50  # stop after this many updates in a row that had no finite gradient
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
-            raise ValueError("epochs: a run's length is given by either train.epochs or train.steps, not both or none")
+            raise ValueError("epochs: give the length of the run by either train.epochs or train.steps, not both")
         for key in (
             "epochs",
             "steps",
@@ -64,58 +71,57 @@ class Train:
             "global_batch",
             "eval_batch",
             "straggler_timeout",
-            "keep",
+            "keep_checkpoints",
             "max_consecutive_skips",
         ):
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise ValueError(f"{key}: must be at least 1")
         if self.amp_level is not None and self.precision == "fp32":
-            raise ValueError("amp_level: a level of 16-bit computing; ask for it with --amp or train.precision")
+            raise ValueError("amp_level: needs 16-bit precision; give --amp or train.precision")
         for key in ("log_every", "eval_every", "save_every"):
             if getattr(self, key).value <= 0:
-                raise ValueError(f"{key}: must be more than nothing")
+                raise ValueError(f"{key}: must be above 0")
 
 
 @dataclass(frozen=True)
 class Optim:
-    """The `optim:` section: SGD with momentum, and its learning rate."""
+    """Section `optim`: SGD with momentum, and its learning rate schedule."""
 
-    lr: float = 0.1  # at a global batch of base_batch; scaled in proportion
+    lr: float = 0.1  # at a global batch of base_batch; scaled linearly with the global batch
     base_batch: int = 256
     schedule: Literal["constant", "step", "cosine", "poly"] = "step"
-    milestones: tuple[float, ...] = ()  # step: where the rate is multiplied by gamma; in the unit of the length
+    milestones: tuple[float, ...] = ()  # of schedule step: epochs (steps if the run has train.steps) at which
+    # the learning rate is multiplied by gamma
     gamma: float = 0.1
-    power: float = 0.9  # poly
-    min_lr: float = 0.0  # where cosine and poly end; at a global batch of base_batch, as lr
-    warmup: Span = Span.parse("0 steps")  # linear from warmup_start * rate
+    power: float = 0.9  # of schedule poly
+    min_lr: float = 0.0  # last value of the schedules cosine and poly, at a global batch of base_batch
+    warmup: Duration = field(default=Duration.parse("0 steps"))  # linear, from warmup_start * lr
     warmup_start: float = 0.0
     momentum: float = 0.9
     weight_decay: float = 1e-4
-    clip_norm: float | None = None  # of the gradient over all parameters, L2
-    clip_sharded: bool = True  # false: parameters split over processes (a class matrix) neither count
-    # nor are clipped
+    clip_norm: float | None = None  # maximum L2 norm of the gradient over all parameters
+    clip_sharded: bool = True  # false: leave sharded parameters (a class matrix) out of the norm, and do not clip them
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for key in ("lr", "gamma", "power", "min_lr", "warmup_start", "momentum", "weight_decay"):
             if not 0 <= getattr(self, key) < float("inf"):
                 raise ValueError(f"{key}: must be a finite number, not below 0")
         if self.min_lr and (self.min_lr > self.lr or self.schedule not in ("cosine", "poly")):
-            raise ValueError("min_lr: where the schedules cosine and poly end, so not above optim.lr")
+            raise ValueError("min_lr: the last value of the schedules cosine and poly, so not above optim.lr")
         if self.base_batch < 1:
             raise ValueError("base_batch: must be at least 1")
         if self.momentum >= 1:
             raise ValueError("momentum: must be below 1")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ValueError("clip_norm: must be above 0, or null for no clipping")
-        marks = (0.0,) + self.milestones
-        if any(not before < after < float("inf") for before, after in zip(marks, marks[1:])):
-            raise ValueError("milestones: must rise, from above 0")
+        if any(not before < after < float("inf") for before, after in pairwise((0.0, *self.milestones))):
+            raise ValueError("milestones: must increase, from above 0")
 
 
 @dataclass(frozen=True)
 class Config:
-    """A recipe. `model`, `data` and `task` hold the settings of the modules they name."""
+    """Recipe. The settings classes of `model`, `data` and `task` belong to the model, data set and task it names."""
 
     model: Any
     data: Any
@@ -125,17 +131,17 @@ class Config:
     framework: Literal["torch", "paddle", "mindspore"] = "torch"
     device: str = "auto"  # auto, cpu, cuda, cuda:1, npu, npu:1
     seed: int = 1
-    out: str | None = None  # folder of the run; default runs/<recipe>, -2, -3 ...
-    weights: str | None = None  # start from these weights: a checkpoint folder or a .safetensors file
-    fresh_head: bool = False  # with weights: leave their classifier out
-    weights_dir: str = "weights"  # where published ImageNet weights lie or are put
-    target: float | None = None  # of the main metric, as a fraction: stamps AI-Rank's target_quality_time
+    out: str | None = None  # folder of the run; null: runs/<recipe>, runs/<recipe>-2, runs/<recipe>-3 ...
+    weights: str | None = None  # initial weights: a checkpoint folder or a .safetensors file
+    fresh_head: bool = False  # initialize the classifier anew instead of loading it from `weights`
+    weights_dir: str = "weights"  # folder of published ImageNet weights, which are downloaded to it
+    target: float | None = None  # target of the main metric, as a fraction, for AI-Rank's target_quality_time
     warmup_epochs: int = 0  # epochs that AI-Rank's avg_ips leaves out
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.seed < 0:
             raise ValueError("seed: must not be negative")
         if self.target is not None and not 0 < self.target <= 1:
-            raise ValueError("target: a fraction in (0, 1], so 0.711 and not 71.1")
+            raise ValueError("target: must be a fraction in (0, 1], such as 0.711")
         if self.warmup_epochs < 0:
             raise ValueError("warmup_epochs: must not be negative")

@@ -185,7 +185,7 @@ def request(
         path = os.path.join(directory.existing(resume, ""), directory.RECIPE)
     flags = {"framework": framework, "device": device, "seed": seed, "out": out, "weights": weights}
     entries = {
-        **loader.read(path),
+        **loader.read(path, recorded=config is None),
         **{key: loader.Entry(value, f"--{key}") for key, value in flags.items() if value is not None},
         **({"train.precision": loader.Entry("amp", "--amp")} if amp else {}),
         **loader.overrides(overrides),
@@ -199,7 +199,7 @@ def request(
     settings, resolved = loader.build(entries, FIND)
     changed: list[str] = []
     if run and os.path.exists(os.path.join(run, directory.RECIPE)):
-        _, before = loader.build(loader.read(os.path.join(run, directory.RECIPE)), FIND)
+        _, before = loader.build(loader.read(os.path.join(run, directory.RECIPE), recorded=True), FIND)
         changed = directory.check_same(before, resolved)
     return Request(settings, resolved, recipe, run, changed)
 

@@ -9,7 +9,7 @@ from data.demo import motion
 from data.errors import UserError
 from tests.helpers.paths import ROOT
 from zoo.config import loader
-from zoo.config.schema import Config, Optim, Span, Train
+from zoo.config.schema import Config, Duration, Optim, Train
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm
 from zoo.run import cli
@@ -233,12 +233,12 @@ def test_wrong_types_name_the_key_and_what_was_expected(tmp_path, change, expect
         ("optim.milestones=[]", "optim.milestones", ()),
         ("data.flip_pairs=[[1, 2], [3, 4]]", "data.flip_pairs", ((1, 2), (3, 4))),
         ("data.mean=[0, 0.5, 1]", "data.mean", (0.0, 0.5, 1.0)),
-        ("train.log_every=500", "train.log_every", Span(500, "steps")),
-        ("train.log_every=1 step", "train.log_every", Span(1, "steps")),
+        ("train.log_every=500", "train.log_every", Duration(500, "steps")),
+        ("train.log_every=1 step", "train.log_every", Duration(1, "steps")),
         ("out=runs/x", "out", "runs/x"),
-        ("train.log_every=2 epochs", "train.log_every", Span(2, "epochs")),
+        ("train.log_every=2 epochs", "train.log_every", Duration(2, "epochs")),
         (" optim.lr = 0.5", "optim.lr", 0.5),
-        ("train.log_every=0.5 epochs", "train.log_every", Span.parse("0.5 epochs")),
+        ("train.log_every=0.5 epochs", "train.log_every", Duration.parse("0.5 epochs")),
     ],
 )
 def test_right_values_as_the_declared_type(tmp_path, change, key, value):
@@ -429,13 +429,13 @@ def test_the_demo_recipe_needs_neither_gpu_nor_network():
         (Train, dict(epochs=0), "epochs"),
         (Train, dict(steps=-1), "steps"),
         (Train, dict(epochs=1, batch=0), "batch"),
-        (Train, dict(epochs=1, keep=0), "keep"),
+        (Train, dict(epochs=1, keep_checkpoints=0), "keep_checkpoints"),
         (Train, dict(epochs=1, accumulate=0), "accumulate"),
         (Train, dict(epochs=1, eval_batch=0), "eval_batch"),
         (Train, dict(epochs=1, max_consecutive_skips=0), "max_consecutive_skips"),
-        (Train, dict(epochs=1, log_every=Span(0, "steps")), "log_every"),
-        (Train, dict(epochs=1, eval_every=Span(0, "epochs")), "eval_every"),
-        (Train, dict(epochs=1, save_every=Span(0, "steps")), "save_every"),
+        (Train, dict(epochs=1, log_every=Duration(0, "steps")), "log_every"),
+        (Train, dict(epochs=1, eval_every=Duration(0, "epochs")), "eval_every"),
+        (Train, dict(epochs=1, save_every=Duration(0, "steps")), "save_every"),
         (Optim, dict(lr=-0.1), "lr"),
         (Optim, dict(lr=float("nan")), "lr"),
         (Optim, dict(lr=float("inf")), "lr"),

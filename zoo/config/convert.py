@@ -1,0 +1,80 @@
+"""Conversion of YAML values to the declared types of settings."""
+
+import difflib
+import types
+import typing
+from typing import Any
+
+from zoo.config.schema import Duration
+
+
+def convert(value: Any, target: Any) -> Any:
+    """Convert a YAML value to a declared type.
+
+    Args:
+        value: Value as YAML has it.
+        target: Type hint: bool, int, float, str, Duration, a Literal, a tuple, or one of these or None.
+
+    Raises:
+        ValueError: Names the expected type or the possible values.
+    """
+    origin, arguments = typing.get_origin(target), typing.get_args(target)
+    if origin in (typing.Union, types.UnionType):
+        if value is None or value == "":
+            return None
+        return convert(value, next(argument for argument in arguments if argument is not type(None)))
+    if origin is typing.Literal:
+        return _choice(value, arguments)
+    if origin is tuple:
+        return _tuple(value, arguments)
+    if target is Duration:
+        return value if isinstance(value, Duration) else Duration.parse(value)
+    return _scalar(value, target)
+
+
+def plain(value: Any) -> Any:
+    """Return a converted value as YAML types again: lists and text for tuples and durations."""
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, Duration) else value
+
+
+def _choice(value: Any, choices: tuple[Any, ...]) -> Any:
+    for choice in choices:
+        if value == choice and type(value) is type(choice):
+            return choice
+    similar = difflib.get_close_matches(str(value), [str(choice) for choice in choices], 1)
+    hint = f"; did you mean {similar[0]}?" if similar else ""
+    raise ValueError(f"expected one of {', '.join(map(str, choices))}; got {value!r}{hint}")
+
+
+def _tuple(value: Any, item_types: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"expected a list, got {value!r}")
+    if len(item_types) == 2 and item_types[1] is Ellipsis:
+        return tuple(convert(item, item_types[0]) for item in value)
+    if len(value) != len(item_types):
+        raise ValueError(f"expected {len(item_types)} values, got {len(value)}")
+    return tuple(convert(item, item_type) for item, item_type in zip(value, item_types))
+
+
+def _scalar(value: Any, target: type) -> Any:
+    if target is float:
+        return _float(value)
+    is_bool = isinstance(value, bool)  # a bool also is an int
+    if target is str and isinstance(value, (int, float)) and not is_bool:
+        return str(value)
+    if isinstance(value, target) and (target is bool or not is_bool):
+        return value
+    expected = {bool: "true or false", int: "a whole number", str: "text"}.get(target, target.__name__)
+    raise ValueError(f"expected {expected}, got {value!r}")
+
+
+def _float(value: Any) -> float:
+    # YAML 1.1 reads 1e-4 as text: only 1.0e-4 is a number to it.
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"expected a number, got {value!r}")
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError(f"expected a number, got {value!r}") from None
