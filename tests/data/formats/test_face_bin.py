@@ -17,7 +17,7 @@ SAME = [number % 3 == 0 for number in range(10)]
 
 
 def arrays(images):
-    """As cv2.imencode returns them."""
+    """Return the arrays of cv2.imencode."""
     return [np.frombuffer(image, np.uint8).reshape(-1, 1).copy() for image in images]
 
 
@@ -40,8 +40,8 @@ def test_every_protocol(tmp_path, protocol, images):
     assert face_bin.read_bin(write(tmp_path, content)) == (IMAGES, SAME, content)
 
 
-def test_the_spelling_of_numpy_2(tmp_path):
-    """Its arrays name numpy._core."""
+def test_arrays_of_numpy_1_and_2(tmp_path):
+    """numpy 1 pickles the name numpy.core, numpy 2 numpy._core."""
     for protocol in (2, 4, 5):
         content = pickle.dumps((arrays(IMAGES), SAME), protocol)
         old = b"numpy.core." if b"numpy.core." in content else b"numpy._core."
@@ -51,20 +51,20 @@ def test_the_spelling_of_numpy_2(tmp_path):
         else:
             for part in (b"multiarray", b"numeric"):
                 content = content.replace(bytes([len(old + part)]) + old + part, bytes([len(new + part)]) + new + part)
-            content = content[:2] + content[11:]  # the frame's length is another now; a pickle needs no frames
+            content = content[:2] + content[11:]  # without the frame, whose length has changed; frames are optional
         assert new in content and old not in content
         assert face_bin.read_bin(write(tmp_path, content))[:2] == (IMAGES, SAME)
 
 
-def test_texts_of_python_2(tmp_path):
-    """Python 2 wrote a str: opcode U with one byte for its length, T with four."""
+def test_strings_of_python_2(tmp_path):
+    """Python 2 pickled a str by opcode U with one byte for its length, or T with four."""
     items = b"".join(b"T" + struct.pack("<i", len(image)) + image for image in IMAGES)
     content = b"\x80\x02](" + items + b"e](" + b"".join(b"\x88" if same else b"\x89" for same in SAME) + b"e\x86."
     assert face_bin.read_bin(write(tmp_path, content))[:2] == (IMAGES, SAME)
 
 
-class Calls:
-    """Pickled as a call of any function."""
+class Call:
+    """Pickled as a call of a function."""
 
     def __init__(self, function, *arguments):
         self.call = function, arguments
@@ -73,7 +73,7 @@ class Calls:
         return self.call
 
 
-class Shaped:
+class WrongShape:
     """Pickled as an array of bytes that claims to be larger than it is."""
 
     def __reduce__(self):
@@ -82,13 +82,13 @@ class Shaped:
 
 
 def trace(tmp_path):
-    """What a file could do to show that it ran."""
+    """Return code that leaves a trace when it runs."""
     return f"open({str(tmp_path / TRACE)!r}, 'w')"
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])
 @pytest.mark.parametrize(
-    "function, named",
+    "function, name",
     [
         (eval, "in__.eval"),
         (exec, "in__.exec"),
@@ -98,33 +98,33 @@ def trace(tmp_path):
         (np.ndarray.tofile, "getattr"),
     ],
 )
-def test_a_file_that_calls_something_is_refused_and_nothing_runs(tmp_path, protocol, function, named):
-    content = pickle.dumps((IMAGES, [Calls(function, trace(tmp_path))] * 10), protocol)
+def test_a_file_that_calls_something_is_refused_and_nothing_runs(tmp_path, protocol, function, name):
+    content = pickle.dumps((IMAGES, [Call(function, trace(tmp_path))] * 10), protocol)
     message = refused(tmp_path, content)
-    assert named in message.replace("builtins", "__builtin__") and "running code" in message
+    assert name in message.replace("builtins", "__builtin__") and "running code" in message
     assert os.listdir(tmp_path) == ["lfw.bin"]
 
 
-def test_that_such_a_file_would_have_run(tmp_path):
-    """Python's own reader runs what the test above refuses."""
-    pickle.loads(pickle.dumps(Calls(eval, trace(tmp_path))))
+def test_python_would_run_such_a_file(tmp_path):
+    """pickle.loads runs what the test above refuses."""
+    pickle.loads(pickle.dumps(Call(eval, trace(tmp_path))))
     assert os.listdir(tmp_path) == [TRACE]
 
 
-def known(module, name, *rest):
-    """A pickle of protocol 2 that names module.name, and goes on with `rest`."""
+def naming(module, name, *rest):
+    """Return a pickle of protocol 2 that names module.name and continues with `rest`."""
     return b"\x80\x02c" + f"{module}\n{name}\n".encode() + b"".join(rest) + b"."
 
 
 @pytest.mark.parametrize(
     "content, reason",
     [
-        (known("numpy.core.multiarray", "_reconstruct", b"}U\x0b__globals__K\x01sb"), "cannot be given a state"),
-        (known("_codecs", "encode", b"N}U\x0c__defaults__Ns\x86b"), "cannot be given a state"),
-        (known("numpy", "ndarray", b"(J\xff\xff\xff\x7ftR"), "only _reconstruct"),
-        (known("_codecs", "encode", b"(X\x01\x00\x00\x00aX\x05\x00\x00\x00utf-8tR"), "'utf-8'"),
-        (known("os", "system"), "os.system"),
-        (known("data.formats.face_bin", "read_bin"), "data.formats.face_bin.read_bin"),
+        (naming("numpy.core.multiarray", "_reconstruct", b"}U\x0b__globals__K\x01sb"), "cannot be given a state"),
+        (naming("_codecs", "encode", b"N}U\x0c__defaults__Ns\x86b"), "cannot be given a state"),
+        (naming("numpy", "ndarray", b"(J\xff\xff\xff\x7ftR"), "only _reconstruct"),
+        (naming("_codecs", "encode", b"(X\x01\x00\x00\x00aX\x05\x00\x00\x00utf-8tR"), "'utf-8'"),
+        (naming("os", "system"), "os.system"),
+        (naming("data.formats.face_bin", "read_bin"), "data.formats.face_bin.read_bin"),
         (b"\x80\x04r\xff\xff\xff\xff.", "memo of"),
         (b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.", "bytes8"),
         (b"\x80\x02p99999999999\n.", "memo of"),
@@ -133,7 +133,7 @@ def known(module, name, *rest):
         (pickle.dumps((IMAGES, SAME))[:-50], "damaged"),
     ],
 )
-def test_what_else_a_file_could_try(tmp_path, content, reason):
+def test_other_attacks_and_damage(tmp_path, content, reason):
     assert reason in refused(tmp_path, content)
 
 
@@ -152,10 +152,10 @@ def test_what_else_a_file_could_try(tmp_path, content, reason):
         ((IMAGES[:13] + ["text"] + IMAGES[14:], SAME), "image 13 (of pair 6)"),
         ((IMAGES[:13] + [b""] + IMAGES[14:], SAME), "image 13 (of pair 6)"),
         ((IMAGES[:19] + [np.zeros(4, np.float32)], SAME), "arrays of type 'f4' are not supported"),
-        ((IMAGES[:19] + [Shaped()], SAME), "an array of shape (1000000000, 1)"),
+        ((IMAGES[:19] + [WrongShape()], SAME), "an array of shape (1000000000, 1)"),
     ],
 )
-def test_what_is_no_verification_set(tmp_path, content, reason):
+def test_content_that_is_not_a_verification_set(tmp_path, content, reason):
     assert reason in refused(tmp_path, pickle.dumps(content, 4))
 
 

@@ -1,4 +1,4 @@
-"""Masks of every kind, every mistake in them, and the look at some of them before a run."""
+"""Masks of every PNG type, invalid masks, and the scan of some masks before a run."""
 
 import struct
 import zlib
@@ -10,12 +10,12 @@ from PIL import Image
 from data.errors import BadSample, UserError
 from data.formats import masks, palette
 
-pytestmark = pytest.mark.filterwarnings(r"ignore:::PIL\.")  # pytest undoes the filter of data/formats/images.py
+pytestmark = pytest.mark.filterwarnings(r"ignore:::PIL\.")  # pytest resets the filter of data/formats/images.py
 RAMP = np.arange(6 * 8, dtype=np.uint8).reshape(6, 8)
 
 
-def saved(place, pixels, mode=None, **keys):
-    place.parent.mkdir(parents=True, exist_ok=True)
+def save(path, pixels, mode=None, **keys):
+    path.parent.mkdir(parents=True, exist_ok=True)
     image = (
         pixels
         if isinstance(pixels, Image.Image)
@@ -23,83 +23,86 @@ def saved(place, pixels, mode=None, **keys):
         if mode
         else Image.fromarray(pixels)
     )
-    image.save(place, **{"format": "PNG", **keys})
-    return str(place)
+    image.save(path, **{"format": "PNG", **keys})
+    return str(path)
 
 
 def with_palette(values, bits=8):
-    """A palette whose colours have nothing to do with the indices."""
+    """Return an image with a palette whose colors are unrelated to the indices."""
     image = Image.fromarray(values.astype(np.uint8), "P")
     image.putpalette(np.random.default_rng(0).integers(0, 256, 3 * 2**bits).astype(np.uint8).tobytes())
     return image
 
 
-def raw_grey(place, values, bits):
-    """A grey PNG of few bits: the values themselves are stored."""
+def chunk(name, content):
+    """Encode a chunk of a PNG."""
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+def save_gray(path, values, bits):
+    """Save a gray PNG of few bits, which stores the values themselves."""
 
     rows = b"".join(
         b"\0" + np.packbits(np.unpackbits(row[:, None], axis=1)[:, 8 - bits :].ravel()).tobytes() for row in values
     )
     header = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], bits, 0, 0, 0, 0)
-    place.write_bytes(
+    path.write_bytes(
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
     )
-    return str(place)
+    return str(path)
 
 
-def unfit(path, code=None):
+def invalid(path, label_map=None):
     with pytest.raises(masks.InvalidMask) as caught:
-        masks.read_values(path) if code is None else masks.read_labels(path, code)
+        masks.read_values(path) if label_map is None else masks.read_labels(path, label_map)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-# Reading
-
-
-def test_grey_levels_of_8_and_16_bits_are_the_values(tmp_path):
+def test_gray_levels_of_8_and_16_bits_are_the_values(tmp_path):
     for name, pixels in (("a.png", RAMP), ("b.png", RAMP.astype(np.uint16))):
-        found = masks.read_values(saved(tmp_path / name, pixels))
-        assert np.array_equal(found, RAMP) and found.dtype == np.uint8
+        labels = masks.read_values(save(tmp_path / name, pixels))
+        assert np.array_equal(labels, RAMP) and labels.dtype == np.uint8
     assert Image.open(tmp_path / "b.png").mode == "I;16"
-    assert np.array_equal(masks.read_values(saved(tmp_path / "c.png", RAMP, transparency=3)), RAMP)
+    assert np.array_equal(masks.read_values(save(tmp_path / "c.png", RAMP, transparency=3)), RAMP)
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
-def test_indices_of_a_palette_are_the_values_and_not_its_colours(bits, tmp_path):
+def test_indices_of_a_palette_are_the_values_and_not_its_colors(bits, tmp_path):
     values = np.random.default_rng(1).integers(0, 2**bits, (6, 9)).astype(np.uint8)
-    path = saved(tmp_path / "m.png", with_palette(values, bits), bits=bits)
+    path = save(tmp_path / "m.png", with_palette(values, bits), bits=bits)
     with open(path, "rb") as file:
         assert file.read(26)[24:] == bytes([bits, 3])  # depth and colour type of the header
     assert np.array_equal(masks.read_values(path), values)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA"])
-def test_colours_are_refused_with_the_remedy(mode, tmp_path):
-    path = saved(tmp_path / "m.png", Image.new(mode, (8, 6)))
-    assert f"mode {mode}" in unfit(path) and "8-bit gray PNG" in unfit(path) and "palette" in unfit(path)
+def test_colors_are_refused_with_the_remedy(mode, tmp_path):
+    path = save(tmp_path / "m.png", Image.new(mode, (8, 6)))
+    assert f"mode {mode}" in invalid(path) and "8-bit gray PNG" in invalid(path) and "palette" in invalid(path)
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4])
-def test_grey_of_few_bits_is_refused_because_programs_mean_different_things_by_it(bits, tmp_path):
-    path = raw_grey(tmp_path / "m.png", RAMP % 2**bits, bits)
+def test_gray_of_few_bits_is_refused_as_ambiguous(bits, tmp_path):
+    path = save_gray(tmp_path / "m.png", RAMP % 2**bits, bits)
     assert np.asarray(Image.open(path)).max() in (1, 255)  # a reader would see scaled values or none
-    assert "gray of less than 8 bits" in unfit(path)
+    assert "gray of less than 8 bits" in invalid(path)
 
 
-def test_other_files_by_the_name_of_a_mask(tmp_path):
-    assert "JPEG" in unfit(saved(tmp_path / "m.png", RAMP, format="JPEG"))
-    assert "65535" in unfit(saved(tmp_path / "n.png", np.full((3, 4), 65535, np.uint16)))
+def test_other_contents_of_a_png_file(tmp_path):
+    assert "JPEG" in invalid(save(tmp_path / "m.png", RAMP, format="JPEG"))
+    assert "65535" in invalid(save(tmp_path / "n.png", np.full((3, 4), 65535, np.uint16)))
 
 
 @pytest.mark.parametrize(
     "content, reason",
-    [(None, "no such file"), (b"", "not an image of a supported format"), (b"hello" * 40, "not an image of a supported format")],
+    [
+        (None, "no such file"),
+        (b"", "not an image of a supported format"),
+        (b"hello" * 40, "not an image of a supported format"),
+    ],
 )
-def test_files_that_cannot_be_read_are_bad_samples_of_their_own(content, reason, tmp_path):
+def test_unreadable_files_are_bad_samples_but_not_invalid_masks(content, reason, tmp_path):
     path = tmp_path / "m.png"
     if content is not None:
         path.write_bytes(content)
@@ -109,9 +112,9 @@ def test_files_that_cannot_be_read_are_bad_samples_of_their_own(content, reason,
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_a_cut_file_is_a_bad_sample(share, tmp_path):
-    noise = np.random.default_rng(0).integers(0, 256, (60, 80), dtype=np.uint8)
-    path = saved(tmp_path / "m.png", noise)
+def test_a_truncated_file_is_a_bad_sample(share, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 80), dtype=np.uint8)
+    path = save(tmp_path / "m.png", pixels)
     content = (tmp_path / "m.png").read_bytes()
     (tmp_path / "m.png").write_bytes(content[: int(len(content) * share)])
     with pytest.raises(BadSample) as caught:
@@ -120,9 +123,6 @@ def test_a_cut_file_is_a_bad_sample(share, tmp_path):
 
 
 def test_a_huge_header_is_refused(tmp_path):
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
     for side in (10_000, 60_000):
         (tmp_path / "m.png").write_bytes(
             b"\x89PNG\r\n\x1a\n"
@@ -133,38 +133,35 @@ def test_a_huge_header_is_refused(tmp_path):
             masks.read_values(str(tmp_path / "m.png"))
 
 
-# Meaning
-
-
-def test_plain_masks_hold_classes_and_255(tmp_path):
+def test_masks_of_class_indices_hold_classes_and_255(tmp_path):
     values = np.array([[0, 1], [2, 255]], np.uint8)
-    found = masks.read_labels(saved(tmp_path / "m.png", values), masks.class_indices(3))
-    assert np.array_equal(found, values) and found.dtype == np.uint8
-    message = unfit(str(tmp_path / "m.png"), masks.class_indices(2))
+    labels = masks.read_labels(save(tmp_path / "m.png", values), masks.class_indices(3))
+    assert np.array_equal(labels, values) and labels.dtype == np.uint8
+    message = invalid(str(tmp_path / "m.png"), masks.class_indices(2))
     assert "holds the value 2;" in message and "0 to 1 for the 2 classes and 255" in message
 
 
 def test_cityscapes_ids_become_train_ids(tmp_path):
     ids = np.arange(34, dtype=np.uint8).reshape(2, 17)
-    want = np.full(34, 255)
+    expected = np.full(34, 255)
     for label in palette.LABELS:
         if label.train_id is not None:
-            want[label.id] = label.train_id
-    assert np.array_equal(masks.read_labels(saved(tmp_path / "m.png", ids), masks.cityscapes_ids()).ravel(), want)
+            expected[label.id] = label.train_id
+    assert np.array_equal(masks.read_labels(save(tmp_path / "m.png", ids), masks.cityscapes_ids()).ravel(), expected)
 
 
 @pytest.mark.parametrize("value", [34, 100, 254, 255])
-def test_what_is_no_id_of_cityscapes_is_refused(value, tmp_path):
-    message = unfit(saved(tmp_path / "m.png", np.array([[7, value]], np.uint8)), masks.cityscapes_ids())
+def test_other_values_than_ids_of_cityscapes_are_refused(value, tmp_path):
+    message = invalid(save(tmp_path / "m.png", np.array([[7, value]], np.uint8)), masks.cityscapes_ids())
     assert f"holds the value {value};" in message and "ids 0 to 33" in message and "labelTrainIds" in message
 
 
-def test_many_strange_values_are_named_in_short(tmp_path):
-    message = unfit(saved(tmp_path / "m.png", RAMP), masks.class_indices(5))
+def test_a_message_lists_at_most_ten_illegal_values(tmp_path):
+    message = invalid(save(tmp_path / "m.png", RAMP), masks.class_indices(5))
     assert "holds the values 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 ...;" in message
 
 
-def test_sizes():
+def test_sizes_of_image_and_mask():
     masks.check_sizes((40, 30), (40, 30))
     with pytest.raises(masks.InvalidMask, match="image has 40 x 30 pixels, its mask 20 x 15$"):
         masks.check_sizes((40, 30), (20, 15))
@@ -172,102 +169,101 @@ def test_sizes():
         masks.check_sizes((40, 30), (30, 40))
 
 
-# Before a run
-
-
-def lay(root, *values, split="train", size=(6, 8)):
-    """Pairs of grey pictures and masks filled with these values, half and half where it is a pair."""
+def write_pairs(root, *values, split="train", size=(6, 8)):
+    """Write gray images and masks filled with these values, half and half for a tuple, and return the pairs."""
     pairs = []
     for number, value in enumerate(values):
-        first, second = value if isinstance(value, tuple) else (value, value)
-        mask = np.full(size, first, np.uint8)
-        mask[:, size[1] // 2 :] = second
-        saved(root / f"{split}/images/{number:03d}.png", np.zeros(size, np.uint8))
-        saved(root / f"{split}/masks/{number:03d}.png", mask)
+        left, right = value if isinstance(value, tuple) else (value, value)
+        mask = np.full(size, left, np.uint8)
+        mask[:, size[1] // 2 :] = right
+        save(root / f"{split}/images/{number:03d}.png", np.zeros(size, np.uint8))
+        save(root / f"{split}/masks/{number:03d}.png", mask)
         pairs.append((f"{split}/images/{number:03d}.png", f"{split}/masks/{number:03d}.png"))
     return pairs
 
 
-def complaint(call, *arguments):
+def user_error(call, *arguments):
     with pytest.raises(UserError) as caught:
         call(*arguments)
     return str(caught.value)
 
 
 def test_evenly_spread_masks_are_counted(tmp_path):
-    pairs = lay(tmp_path, *range(11))
-    (looks,) = masks.scan(str(tmp_path), [pairs], 3)
-    assert [look.path for look in looks] == [str(tmp_path / f"train/masks/{number:03d}.png") for number in (0, 5, 10)]
-    assert [np.flatnonzero(look.counts).tolist() for look in looks] == [[0], [5], [10]]
-    assert [look.counts.sum() for look in looks] == [48] * 3
+    pairs = write_pairs(tmp_path, *range(11))
+    (stats,) = masks.scan(str(tmp_path), [pairs], 3)
+    assert [mask.path for mask in stats] == [str(tmp_path / f"train/masks/{number:03d}.png") for number in (0, 5, 10)]
+    assert [np.flatnonzero(mask.counts).tolist() for mask in stats] == [[0], [5], [10]]
+    assert [mask.counts.sum() for mask in stats] == [48] * 3
     assert len(masks.scan(str(tmp_path), [pairs], 40)[0]) == 11
-    assert [look.path[-7:] for look in masks.scan(str(tmp_path), [pairs], 1)[0]] == ["000.png"]
+    assert [mask.path[-7:] for mask in masks.scan(str(tmp_path), [pairs], 1)[0]] == ["000.png"]
 
 
-def test_pixels_of_every_class_and_of_none(tmp_path):
-    looks = masks.scan(str(tmp_path), [lay(tmp_path, (0, 1), (1, 255), 3)], 9)[0]
-    assert masks.validate(looks, masks.class_indices(5), 5).tolist() == [24, 48, 0, 48, 0, 24]
-    looks = masks.scan(str(tmp_path), [lay(tmp_path, (7, 26), (0, 33), split="val")], 9)[0]
-    found = masks.validate(looks, masks.cityscapes_ids(), 19)
-    assert np.flatnonzero(found).tolist() == [0, 13, 18, 19] and set(found[[0, 13, 18, 19]]) == {24}
+def test_pixels_of_every_class_and_ignored_ones(tmp_path):
+    stats = masks.scan(str(tmp_path), [write_pairs(tmp_path, (0, 1), (1, 255), 3)], 9)[0]
+    assert masks.validate(stats, masks.class_indices(5), 5).tolist() == [24, 48, 0, 48, 0, 24]
+    stats = masks.scan(str(tmp_path), [write_pairs(tmp_path, (7, 26), (0, 33), split="val")], 9)[0]
+    labels = masks.validate(stats, masks.cityscapes_ids(), 19)
+    assert np.flatnonzero(labels).tolist() == [0, 13, 18, 19] and set(labels[[0, 13, 18, 19]]) == {24}
 
 
-def test_strange_values_are_an_error_that_names_the_file(tmp_path):
-    looks = masks.scan(str(tmp_path), [lay(tmp_path, 0, (1, 7), 9)], 9)[0]
-    message = complaint(masks.validate, looks, masks.class_indices(3), 3)
+def test_illegal_values_are_an_error_that_names_the_file(tmp_path):
+    stats = masks.scan(str(tmp_path), [write_pairs(tmp_path, 0, (1, 7), 9)], 9)[0]
+    message = user_error(masks.validate, stats, masks.class_indices(3), 3)
     assert "masks/001.png: holds the value 7; legal values are 0 to 2 for the 3 classes and 255" in message
 
 
 @pytest.mark.parametrize("values", [[(0, 255), (0, 255)], [0, 255], [(0, 255), 0, 0], [(0, 255), (0, 1)]])
 def test_black_and_white_masks(values, tmp_path):
-    message = complaint(masks.scan, str(tmp_path), [lay(tmp_path, *values)], 9)
+    message = user_error(masks.scan, str(tmp_path), [write_pairs(tmp_path, *values)], 9)
     assert "masks/000.png" in message and "black-and-white" in message and "write 1 instead" in message
-    assert masks.scan(str(tmp_path), [lay(tmp_path, *values)], 9, True)
+    assert masks.scan(str(tmp_path), [write_pairs(tmp_path, *values)], 9, True)
 
 
 @pytest.mark.parametrize("values", [[0, 0], [255, 255], [(1, 255)], [(0, 1), 255]])
 def test_masks_that_are_not_black_and_white(values, tmp_path):
-    assert masks.scan(str(tmp_path), [lay(tmp_path, *values)], 9)
+    assert masks.scan(str(tmp_path), [write_pairs(tmp_path, *values)], 9)
 
 
 def test_one_black_and_white_mask_among_others_is_named(tmp_path):
-    splits = [lay(tmp_path, (0, 1), (0, 2)), lay(tmp_path, (0, 1), (0, 255), split="val")]
-    assert f"{splits[1][1][1]}: holds nothing but 0 and 255" in complaint(masks.scan, str(tmp_path), splits, 9)
+    splits = [write_pairs(tmp_path, (0, 1), (0, 2)), write_pairs(tmp_path, (0, 1), (0, 255), split="val")]
+    assert f"{splits[1][1][1]}: holds nothing but 0 and 255" in user_error(masks.scan, str(tmp_path), splits, 9)
     assert masks.unique_values(masks.scan(str(tmp_path), splits, 9, True)) == [0, 1, 2, 255]
 
 
-def test_colours_and_sizes_are_errors_that_name_the_file(tmp_path):
-    pairs = lay(tmp_path, 0, 1, 2)
-    saved(tmp_path / pairs[1][1], Image.new("RGB", (8, 6)))
-    assert f"{tmp_path / pairs[1][1]}: holds colors (mode RGB)" in complaint(masks.scan, str(tmp_path), [pairs], 9)
-    saved(tmp_path / pairs[1][1], np.zeros((6, 7), np.uint8))
-    message = complaint(masks.scan, str(tmp_path), [pairs], 9)
+def test_colors_and_sizes_are_errors_that_name_the_file(tmp_path):
+    pairs = write_pairs(tmp_path, 0, 1, 2)
+    save(tmp_path / pairs[1][1], Image.new("RGB", (8, 6)))
+    assert f"{tmp_path / pairs[1][1]}: holds colors (mode RGB)" in user_error(masks.scan, str(tmp_path), [pairs], 9)
+    save(tmp_path / pairs[1][1], np.zeros((6, 7), np.uint8))
+    message = user_error(masks.scan, str(tmp_path), [pairs], 9)
     assert f"{tmp_path / pairs[1][1]}: the image has 8 x 6 pixels, its mask 7 x 6" in message
 
 
-def test_the_size_comes_from_the_header_of_a_picture(tmp_path):
-    """A picture whose pixels are cut off is for the stream to find."""
-    pairs = lay(tmp_path, 0, 1)
-    saved(tmp_path / pairs[0][0], np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8))
+def test_only_the_header_of_an_image_is_read(tmp_path):
+    """The stream handles an image with truncated pixels."""
+    pairs = write_pairs(tmp_path, 0, 1)
+    save(tmp_path / pairs[0][0], np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8))
     content = (tmp_path / pairs[0][0]).read_bytes()
     (tmp_path / pairs[0][0]).write_bytes(content[:60])
     assert len(masks.scan(str(tmp_path), [pairs], 9)[0]) == 2
 
 
 def test_damaged_files_are_left_to_the_stream_unless_none_can_be_read(tmp_path):
-    pairs = lay(tmp_path, 0, 1, 2)
+    pairs = write_pairs(tmp_path, 0, 1, 2)
     (tmp_path / pairs[0][1]).write_bytes(b"")
     (tmp_path / pairs[1][0]).unlink()
-    assert [look.path[-7:] for look in masks.scan(str(tmp_path), [pairs], 9)[0]] == ["002.png"]
+    assert [mask.path[-7:] for mask in masks.scan(str(tmp_path), [pairs], 9)[0]] == ["002.png"]
     (tmp_path / pairs[2][1]).write_bytes(b"x")
-    message = complaint(masks.scan, str(tmp_path), [pairs], 9)
+    message = user_error(masks.scan, str(tmp_path), [pairs], 9)
     assert "000.png" in message and "2 others" in message
 
 
-def test_the_table_of_shares_and_what_was_never_seen(tmp_path):
+def test_the_table_of_shares_and_missing_classes(tmp_path):
     classes = ("sky", "grass", "a rather long name", "cow")
-    splits = masks.scan(str(tmp_path), [lay(tmp_path, (0, 1), (0, 255)), lay(tmp_path, (0, 3), split="val")], 9, True)
-    counts = [masks.validate(looks, masks.class_indices(4), 4) for looks in splits]
+    splits = masks.scan(
+        str(tmp_path), [write_pairs(tmp_path, (0, 1), (0, 255)), write_pairs(tmp_path, (0, 3), split="val")], 9, True
+    )
+    counts = [masks.validate(stats, masks.class_indices(4), 4) for stats in splits]
     lines = masks.describe(classes, splits, counts)
     assert lines[0] == "share of the pixels in %, in 2 training and 1 validation masks:"
     table, warnings = "".join(lines[1:-2]), lines[-2:]

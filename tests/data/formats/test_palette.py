@@ -1,12 +1,12 @@
-"""The labels of Cityscapes against its own scripts, and colours that can be told apart."""
+"""The labels of Cityscapes against its own scripts, and the contrast of colors for other classes."""
 
 import numpy as np
 import pytest
 
 from data.formats import palette
 
-# id, train id and colour of every label as cityscapesScripts 2.3.0 (cityscapesscripts/helpers/labels.py) prints them;
-# a train id of 255 or -1 is one that does not count.
+# id, train id and color of every label as printed by cityscapesScripts 2.3.0 (cityscapesscripts/helpers/labels.py);
+# labels with train id 255 or -1 are not evaluated.
 OFFICIAL = """\
 0 255 0,0,0 unlabeled
 1 255 0,0,0 ego vehicle
@@ -45,7 +45,7 @@ OFFICIAL = """\
 -1 -1 0,0,142 license plate"""
 
 
-def official():
+def official_labels():
     for line in OFFICIAL.splitlines():
         number, train_id, color, name = line.split(" ", 3)
         yield (
@@ -56,50 +56,50 @@ def official():
         )
 
 
-def apart(colors):
-    """The smallest distance of two colours in RGB."""
+def min_distance(colors):
+    """Return the smallest distance of two colors in RGB."""
     colors = colors.astype(float)
     distances = np.linalg.norm(colors[:, None] - colors[None], axis=-1)
     return distances[~np.eye(len(colors), dtype=bool)].min()
 
 
 def test_the_labels_are_those_of_the_official_scripts():
-    assert [tuple(label) for label in palette.LABELS] == list(official())
+    assert [tuple(label) for label in palette.LABELS] == list(official_labels())
 
 
-def test_the_table_takes_ids_to_train_ids():
-    want = np.full(256, 255)
-    for number, _, train_id, _ in official():
+def test_the_table_maps_ids_to_train_ids():
+    expected = np.full(256, 255)
+    for number, _, train_id, _ in official_labels():
         if train_id is not None:
-            want[number] = train_id
-    assert np.array_equal(palette.TRAIN_IDS, want) and palette.TRAIN_IDS.dtype == np.uint8
-    assert sorted(set(want)) == list(range(19)) + [255]
+            expected[number] = train_id
+    assert np.array_equal(palette.TRAIN_IDS, expected) and palette.TRAIN_IDS.dtype == np.uint8
+    assert sorted(set(expected)) == list(range(19)) + [255]
 
 
 def test_the_19_classes_in_the_order_of_their_train_ids():
-    names = {train_id: name for _, name, train_id, _ in official() if train_id is not None}
+    names = {train_id: name for _, name, train_id, _ in official_labels() if train_id is not None}
     assert tuple(names[train_id] for train_id in range(19)) == palette.TRAIN_CLASSES
 
 
-def test_official_colours_for_official_names_anywhere():
-    colors = {name: color for _, name, train_id, color in official() if train_id is not None}
-    found = palette.class_colors(palette.TRAIN_CLASSES)
-    assert found.shape == (19, 3) and found.dtype == np.uint8
-    assert [tuple(color) for color in found] == [colors[name] for name in palette.TRAIN_CLASSES]
+def test_official_colors_for_official_names_anywhere():
+    official = {name: color for _, name, train_id, color in official_labels() if train_id is not None}
+    colors = palette.class_colors(palette.TRAIN_CLASSES)
+    assert colors.shape == (19, 3) and colors.dtype == np.uint8
+    assert [tuple(color) for color in colors] == [official[name] for name in palette.TRAIN_CLASSES]
     mixed = palette.class_colors(("cat", "car", "dog", "road"))
-    assert tuple(mixed[1]) == colors["car"] and tuple(mixed[3]) == colors["road"]
+    assert tuple(mixed[1]) == official["car"] and tuple(mixed[3]) == official["road"]
     many = palette.class_colors(palette.TRAIN_CLASSES + tuple(f"own {label}" for label in range(20))).astype(float)
     assert np.linalg.norm(many[:19, None] - many[None, 19:], axis=-1).min() > 60
 
 
-@pytest.mark.parametrize("count, least", [(2, 255), (6, 150), (20, 80), (60, 60), (150, 40), (254, 30)])
-def test_other_colours_are_well_apart_from_each_other_and_from_black_and_white(count, least):
-    found = palette.class_colors([f"class {label}" for label in range(count)])
-    assert found.shape == (count, 3) and found.dtype == np.uint8
-    assert apart(np.concatenate([found, [[0, 0, 0], [255, 255, 255]]])) >= least
+@pytest.mark.parametrize("count, min_expected", [(2, 255), (6, 150), (20, 80), (60, 60), (150, 40), (254, 30)])
+def test_other_colors_differ_clearly_from_each_other_and_from_black_and_white(count, min_expected):
+    colors = palette.class_colors([f"class {label}" for label in range(count)])
+    assert colors.shape == (count, 3) and colors.dtype == np.uint8
+    assert min_distance(np.concatenate([colors, [[0, 0, 0], [255, 255, 255]]])) >= min_expected
 
 
-def test_colours_are_the_same_every_time_and_do_not_change_when_classes_are_added():
+def test_colors_are_deterministic_and_do_not_change_when_classes_are_added():
     few, many = palette.class_colors(["a", "b", "c"]), palette.class_colors(["a", "b", "c", "d", "e"])
     assert np.array_equal(few, many[:3]) and np.array_equal(many, palette.class_colors(["v", "w", "x", "y", "z"]))
     assert palette.class_colors([]).shape == (0, 3)

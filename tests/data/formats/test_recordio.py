@@ -1,4 +1,4 @@
-"""RecordIO as its writers write it, from several threads and processes, and every way in which a pack may be broken."""
+"""RecordIO files of upstream's writer, reads from threads and processes, and every way a pack may be damaged."""
 
 import pickle
 import struct
@@ -22,75 +22,75 @@ PAYLOADS = [
     b"12" + MAGIC + b"3456",
     b"1234" + MAGIC,
 ]
-# What dmlc-core's RecordIOWriter (5295de940c7e, src/recordio.cc, compiled with g++) makes of PAYLOADS, and where its
-# records begin.
+# PAYLOADS as written by dmlc-core's RecordIOWriter (5295de940c7e, src/recordio.cc, compiled with g++), and the offsets
+# of its records.
 UPSTREAM = bytes.fromhex(
     "0a23d7ce000000000a23d7ce03000000616263000a23d7ce000000200a23d7ce000000600a23d7ce000000200a23d7ce000000400a23d7ce02"
     "000060787900000a23d7ce04000020313233340a23d7ce04000040353637380a23d7ce01000060390000000a23d7ce0a00000031320a23d7ce"
     "3334353600000a23d7ce04000020313233340a23d7ce00000060"
 )
-STARTS = [0, 8, 20, 36, 64, 100, 120]
+OFFSETS = [0, 8, 20, 36, 64, 100, 120]
 
 
-def pack_of(tmp_path, content=UPSTREAM):
+def open_pack(tmp_path, content=UPSTREAM):
     (tmp_path / "a.rec").write_bytes(content)
     return RecordFile(str(tmp_path / "a.rec"))
 
 
-def index_of(tmp_path, text, content=UPSTREAM):
+def read_index_text(tmp_path, text, content=UPSTREAM):
     (tmp_path / "a.idx").write_text(text)
-    return read_index(str(tmp_path / "a.idx"), pack_of(tmp_path, content))
+    return read_index(str(tmp_path / "a.idx"), open_pack(tmp_path, content))
 
 
-def refused(tmp_path, text, content=UPSTREAM):
+def index_error(tmp_path, text, content=UPSTREAM):
     with pytest.raises(UserError) as caught:
-        index_of(tmp_path, text, content)
+        read_index_text(tmp_path, text, content)
     return str(caught.value)
 
 
-def test_the_reference_writer_is_upstreams():
+def test_the_reference_writer_matches_upstream():
     assert b"".join(map(packs.frames, PAYLOADS)) == UPSTREAM
 
 
-def test_what_upstream_wrote_comes_back_with_the_magic_word(tmp_path):
-    assert [pack_of(tmp_path).read(start) for start in STARTS] == PAYLOADS
+def test_reading_a_file_of_upstream_restores_the_magic_word(tmp_path):
+    assert [open_pack(tmp_path).read(offset) for offset in OFFSETS] == PAYLOADS
 
 
-def test_zeros_behind_every_frame_are_skipped(tmp_path):
-    """Writers cut at multiples of 4 alone; the format itself lets a part have any length."""
+def test_padding_after_every_frame_is_skipped(tmp_path):
+    """Writers split at multiples of 4 only, but the format allows parts of any length."""
     content = MAGIC + struct.pack("<I", 1 << 29 | 3) + b"abc\0" + MAGIC + struct.pack("<I", 3 << 29 | 2) + b"de\0\0"
-    assert pack_of(tmp_path, content).read(0) == b"abc" + MAGIC + b"de"
+    assert open_pack(tmp_path, content).read(0) == b"abc" + MAGIC + b"de"
 
 
 def test_random_payloads_round_trip(tmp_path):
     rng = np.random.default_rng(0)
     payloads = {}
-    for key in range(200):  # four values and the magic's bytes among them: the word occurs aligned and not
+    for key in range(200):  # the magic word occurs aligned and unaligned
         words = [MAGIC if rng.random() < 0.3 else rng.bytes(int(rng.integers(0, 6))) for _ in range(rng.integers(0, 9))]
         payloads[key] = b"".join(words)
     assert sum(MAGIC in payload for payload in payloads.values()) > 100
     offsets = packs.write(tmp_path, payloads)
     pack = RecordFile(str(tmp_path / "train.rec"))
-    keys, found = read_index(str(tmp_path / "train.idx"), pack)
-    assert keys.tolist() == list(payloads) and found.tolist() == list(offsets.values())
-    assert [pack.read(int(at)) for at in found] == list(payloads.values())
+    keys, offsets_read = read_index(str(tmp_path / "train.idx"), pack)
+    assert keys.tolist() == list(payloads) and offsets_read.tolist() == list(offsets.values())
+    assert [pack.read(int(offset)) for offset in offsets_read] == list(payloads.values())
 
 
 def read_all(pack):
-    return [pack.read(start) for start in STARTS]
+    return [pack.read(offset) for offset in OFFSETS]
 
 
-def test_threads_processes_and_copies_read_alike(tmp_path):
-    pack = pack_of(tmp_path)
+def test_threads_processes_and_copies_read_the_same(tmp_path):
+    pack = open_pack(tmp_path)
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(pack.read, STARTS * 50)) == PAYLOADS * 50
+        assert list(pool.map(pack.read, OFFSETS * 50)) == PAYLOADS * 50
     assert read_all(pickle.loads(pickle.dumps(pack))) == PAYLOADS
     with get_context("fork").Pool(2) as pool:
         assert pool.map(read_all, [pack] * 4) == [PAYLOADS] * 4
 
 
 @pytest.mark.parametrize(
-    "start, content, says",
+    "offset, content, reason",
     [
         (4, UPSTREAM, "no record begins at byte 4 (magic 0x00000000, not 0xced7230a)"),
         (12, UPSTREAM, "no record begins at byte 12"),
@@ -104,25 +104,25 @@ def test_threads_processes_and_copies_read_alike(tmp_path):
         (0, MAGIC + struct.pack("<I", 5 << 29), "the frame at byte 0 is out of order (flag 5)"),
     ],
 )
-def test_a_damaged_record_is_a_bad_sample_that_names_file_and_byte(tmp_path, start, content, says):
+def test_a_damaged_record_is_a_bad_sample_with_file_and_byte(tmp_path, offset, content, reason):
     with pytest.raises(BadSample) as caught:
-        pack_of(tmp_path, content).read(start)
-    assert str(tmp_path / "a.rec") in str(caught.value) and says in str(caught.value)
+        open_pack(tmp_path, content).read(offset)
+    assert str(tmp_path / "a.rec") in str(caught.value) and reason in str(caught.value)
 
 
-def test_a_pack_that_is_not_there(tmp_path):
+def test_a_missing_pack(tmp_path):
     with pytest.raises(UserError, match="none.rec: cannot open this pack .No such file.*data.train"):
         RecordFile(str(tmp_path / "none.rec"))
 
 
-def test_an_index_comes_by_rising_key(tmp_path):
-    keys, offsets = index_of(tmp_path, "1\t8\r\n7 20\n\n0\t120\n")  # key 0 is written last
+def test_an_index_is_sorted_by_key(tmp_path):
+    keys, offsets = read_index_text(tmp_path, "1\t8\r\n7 20\n\n0\t120\n")  # key 0 is written last
     assert keys.tolist() == [0, 1, 7] and offsets.tolist() == [120, 8, 20]
     assert keys.dtype == offsets.dtype == np.int64
 
 
 @pytest.mark.parametrize(
-    "text, says",
+    "text, reason",
     [
         ("", "0 numbers"),
         ("0\t0\n1\n", "3 numbers"),
@@ -136,30 +136,30 @@ def test_an_index_comes_by_rising_key(tmp_path):
         ("0\t124\n", "no record begins at byte 124"),
     ],
 )
-def test_a_broken_index_names_file_and_key_or_line(tmp_path, text, says):
-    found = refused(tmp_path, text)
-    assert says in found and str(tmp_path / "a.idx") in found
+def test_a_damaged_index_names_file_and_key_or_line(tmp_path, text, reason):
+    message = index_error(tmp_path, text)
+    assert reason in message and str(tmp_path / "a.idx") in message
 
 
-def test_a_cut_pack_shows_before_a_run(tmp_path):
-    index = "".join(f"{key}\t{start}\n" for key, start in enumerate(STARTS))
-    assert index_of(tmp_path, index)[0].tolist() == list(range(7))
+def test_a_truncated_pack_is_refused_before_a_run(tmp_path):
+    index = "".join(f"{key}\t{offset}\n" for key, offset in enumerate(OFFSETS))
+    assert read_index_text(tmp_path, index)[0].tolist() == list(range(7))
     for size in (139, 133, 125):  # within the last record
-        found = refused(tmp_path, index, UPSTREAM[:size])
-        assert "copy both again" in found and f"{size} bytes" in found
-    assert "key 0 at byte 0 lies outside" in refused(tmp_path, index, b"")
+        message = index_error(tmp_path, index, UPSTREAM[:size])
+        assert "copy both again" in message and f"{size} bytes" in message
+    assert "key 0 at byte 0 lies outside" in index_error(tmp_path, index, b"")
 
 
-def test_an_index_that_is_not_there(tmp_path):
+def test_a_missing_index(tmp_path):
     with pytest.raises(UserError, match="b.idx: cannot read the index.*beside the .rec"):
-        read_index(str(tmp_path / "b.idx"), pack_of(tmp_path))
+        read_index(str(tmp_path / "b.idx"), open_pack(tmp_path))
 
 
 JPEG = b"\xff\xd8\xff\xe0" + bytes(30)
 
 
 @pytest.mark.parametrize(
-    "payload, labels, body, width",
+    "payload, labels, encoded, label_bytes",
     [
         (packs.content(JPEG, 7), [7], JPEG, 4),
         (packs.content(JPEG, 7, flag=1), [7], JPEG, 4),
@@ -171,13 +171,13 @@ JPEG = b"\xff\xd8\xff\xe0" + bytes(30)
         (packs.content(b"anything", 7), [7], b"anything", 4),
     ],
 )
-def test_labels_of_both_widths(payload, labels, body, width):
-    found = unpack_image(payload)
-    assert (found.labels.tolist(), found.encoded, found.label_bytes) == (labels, body, width)
+def test_labels_of_both_widths(payload, labels, encoded, label_bytes):
+    record = unpack_image(payload)
+    assert (record.labels.tolist(), record.encoded, record.label_bytes) == (labels, encoded, label_bytes)
 
 
 @pytest.mark.parametrize(
-    "payload, says",
+    "payload, reason",
     [
         (b"", "0 bytes are too few"),
         (bytes(23), "23 bytes are too few"),
@@ -185,7 +185,7 @@ def test_labels_of_both_widths(payload, labels, body, width):
         (struct.pack("<IfQQ", 2**32 - 1, 0, 0, 0) + JPEG, "its 4294967295 labels"),
     ],
 )
-def test_a_payload_that_is_no_picture(payload, says):
+def test_a_payload_that_is_not_an_image_record(payload, reason):
     with pytest.raises(BadSample) as caught:
         unpack_image(payload)
-    assert says in str(caught.value)
+    assert reason in str(caught.value)

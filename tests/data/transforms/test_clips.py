@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.datasets import kinetics
-from data.formats.lists import LabeledPath
 from data.transforms import clips
 
 SCALES = (1.0, 0.875, 0.75, 0.66)
@@ -203,49 +201,3 @@ def test_the_input_stays_as_it_is_and_the_result_is_the_same_again(work):
     kept = video.copy()
     first, second = work(video).copy(), work(video)
     assert np.array_equal(video, kept) and np.array_equal(first, second)
-
-
-def split_of(frames, training, label=0, **keys):
-    """A split with one clip, whose picked frames come out of an array in place of a file."""
-    split = kinetics.ClipSplit(
-        kinetics.Settings(**{"segments": 4, "size": 28, **keys}),
-        [LabeledPath("clip", label)],
-        ("left", "right", "up"),
-        training,
-    )
-    split._read = lambda clip, pick: frames[np.asarray(pick(len(frames))).ravel()]
-    return split
-
-
-def test_views_of_a_sample_are_crop_major_then_clip_then_time():
-    frames = clip(100, 32, 43)
-    split = split_of(frames, False, eval_sampling="twice", eval_crops=3, eval_size=32)
-    video = split.sample(0, rng())["video"]
-    assert video.shape == (6, 4, 32, 32, 3) == split.fields[0].shape and split.views == 6
-    for number, (left, picked) in enumerate(
-        [(left, picked) for left in (0, 8, 4) for picked in ([12, 37, 62, 87], [0, 25, 50, 75])]
-    ):
-        assert np.array_equal(video[number], frames[picked][:, :, left : left + 32])
-
-
-def test_a_training_sample_swaps_the_labels_of_mirrored_clips_only():
-    # A size that needs no resize: the sample is a crop of the clip or of its mirror image.
-    frames = clip(8, 28, 28)
-    for label, mirrored in ((0, 1), (1, 0), (2, 2)):
-        split = split_of(frames, True, label, scales=(1.0,), segments=8, flip_pairs=((0, 1),))
-        seen = set()
-        for seed in range(30):
-            row = split.sample(0, rng(seed))
-            is_mirror = np.array_equal(row["video"], frames[:, :, ::-1])
-            assert is_mirror or np.array_equal(row["video"], frames)
-            assert row["label"] == (mirrored if is_mirror else label)
-            seen.add(is_mirror)
-        assert seen == {True, False}
-
-
-def test_a_training_sample_is_a_function_of_its_generator():
-    split = split_of(clip(40, 36, 50), True)
-    first, again, other = (split.sample(0, rng(seed))["video"] for seed in (1, 1, 2))
-    assert np.array_equal(first, again) and not np.array_equal(first, other)
-    assert first.shape == (4, 28, 28, 3) == split.fields[0].shape and first.dtype == np.uint8
-    assert first.flags.c_contiguous

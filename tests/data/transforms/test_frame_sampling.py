@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.datasets import kinetics
 from data.transforms import frame_sampling
 
 LENGTHS = st.integers(1, 400)
@@ -144,10 +143,3 @@ def test_uniform_training_takes_one_frame_per_span(n, t, seed):
     if n >= t:
         assert (picked // (n // t)).tolist() == list(range(t))
     assert picked.tolist() == frame_sampling.uniform_train(n, t, rng(seed)).tolist()
-
-
-@pytest.mark.parametrize("key", [{"sampling": "dense"}, {"eval_sampling": "dense"}, {"eval_sampling": "dense_val"}])
-def test_dense_sampling_of_more_frames_than_its_span_is_refused(key):
-    kinetics.Settings(segments=64, **key)
-    with pytest.raises(ValueError, match="segments"):  # the stride would be 0: 65 times the same frame
-        kinetics.Settings(segments=65, **key)

@@ -1,0 +1,309 @@
+"""Kinetics-400: lists, class folders and class names that it loads, its checksum, and its samples."""
+
+import os
+
+import numpy as np
+import pytest
+
+from data.datasets import kinetics
+from data.errors import UserError
+from data.formats.lists import LabeledPath, normalize_name
+from tests.helpers.files import touch, write_list
+
+K400 = (
+    "scrambling eggs",
+    "skateboarding",
+    "skiing (not slalom or crosscountry)",
+    "skiing crosscountry",
+    "tango dancing",
+    "tying knot (not on a tie)",
+)  # in the official order
+
+
+def load(root, **keys):
+    return kinetics.load(kinetics.Settings(root=str(root), **keys))
+
+
+def paths_and_labels(split):
+    return [(clip.path, clip.label) for clip in split.clips]
+
+
+def checksum(root):
+    return kinetics.checksum(*load(root))
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def random_clip(t, height, width):
+    return rng().integers(0, 256, (t, height, width, 3), dtype=np.uint8)
+
+
+def test_a_line_without_its_number_of_frames_is_named(tmp_path):
+    """In a list of frame folders; read as videos, all its other lines would be missing files."""
+    touch(tmp_path, "a/w/1.jpg", "a/x/1.jpg", "a/y/1.jpg", "classes.txt", content=b"a\nb\n")
+    write_list(tmp_path, "a/w 30 0\na/x 0\na/y 30 1\n")
+    write_list(tmp_path, "a/y 30 1\n", "val.list")
+    with pytest.raises(UserError, match=r"train\.list:2"):
+        load(tmp_path)
+
+
+def test_lists_next_to_the_data_are_found(tmp_path):
+    touch(tmp_path, "videos/a/x.mp4", "videos/b/y.mp4")
+    write_list(tmp_path, "videos/a/x.mp4 0\nvideos/b/y.mp4 1\n")
+    write_list(tmp_path, "videos/b/y.mp4 1\n", "val.list")
+    train, val = load(tmp_path)
+    assert paths_and_labels(train) == [("videos/a/x.mp4", 0), ("videos/b/y.mp4", 1)] and paths_and_labels(val) == [
+        ("videos/b/y.mp4", 1)
+    ]
+    assert train.classes == val.classes == ("a", "b")  # of the folders
+    assert train.training and not val.training and len(train) == 2 and train.name(1) == "videos/b/y.mp4"
+
+
+def test_lists_elsewhere_and_suffix(tmp_path):
+    touch(tmp_path / "root", "a/x.mp4")
+    path = write_list(tmp_path, "a/x 0\n", "my.txt")
+    train, val = load(tmp_path / "root", train_list=path, val_list=path, suffix=".mp4")
+    assert paths_and_labels(train) == paths_and_labels(val) == [("a/x.mp4", 0)]
+
+
+def test_three_columns_whose_paths_are_files_are_videos(tmp_path):
+    touch(tmp_path, "a/x.mp4", "a/y.mp4")
+    write_list(tmp_path, "a/x.mp4 300 0\na/y.mp4 250 0\n")
+    write_list(tmp_path, "a/gone.mp4 250 0\na/y.mp4 250 0\n", "val.list")  # even if the first one is missing
+    train, val = load(tmp_path)
+    assert train.clips == [LabeledPath("a/x.mp4", 0), LabeledPath("a/y.mp4", 0)]
+    assert val.clips == [LabeledPath("a/gone.mp4", 0), LabeledPath("a/y.mp4", 0)]
+
+
+def test_three_columns_whose_paths_are_folders_are_frame_folders(tmp_path):
+    touch(tmp_path, "a/x.mp4/img_00001.jpg")  # PaddleVideo keeps the extension
+    write_list(tmp_path, "a/x.mp4 300 0\n")
+    write_list(tmp_path, "a/x.mp4 300 0\n", "val.list")
+    assert load(tmp_path)[0].clips == [LabeledPath("a/x.mp4", 0, 300)]
+
+
+def test_classes_of_a_list_without_names(tmp_path):
+    touch(tmp_path, "v/1.mp4", "v/2.mp4", "v/3.mp4")
+    write_list(tmp_path, "v/1.mp4 0\nv/2.mp4 2\n")
+    write_list(tmp_path, "v/3.mp4 1\n", "val.list")
+    assert load(tmp_path)[0].classes == ("class 0", "class 1", "class 2")  # one folder gives no names
+
+
+def test_a_tree_of_folders(tmp_path):
+    touch(
+        tmp_path,
+        "train/b/2.mp4",
+        "train/b/1.MP4",
+        "train/b/deep/er/3.mkv",
+        "train/B/4.webm",
+        "train/b/notes.txt",
+        "train/.cache/5.mp4",
+        "train/a c/6.Mov",
+        "val/b/7.avi",
+        "val/only here/8.m4v",
+        "train/stray.mp4",
+    )
+    train, val = load(tmp_path)
+    assert train.classes == val.classes == ("B", "a c", "b", "only here")  # ASCII order
+    assert paths_and_labels(train) == [
+        ("train/B/4.webm", 0),
+        ("train/a c/6.Mov", 1),
+        ("train/b/1.MP4", 2),
+        ("train/b/2.mp4", 2),
+        ("train/b/deep/er/3.mkv", 2),
+    ]
+    assert paths_and_labels(val) == [("val/b/7.avi", 2), ("val/only here/8.m4v", 3)]
+
+
+def test_hidden_files_and_folders_hold_no_clips(tmp_path):
+    """macOS leaves `._clip.mp4` beside every file of an archive; they are not videos."""
+    touch(tmp_path, "train/a/1.mp4", "train/a/._1.mp4", "train/a/.thumbs/2.mp4", "val/a/3.mp4")
+    assert paths_and_labels(load(tmp_path)[0]) == [("train/a/1.mp4", 0)]
+
+
+def test_the_order_of_a_tree_does_not_depend_on_the_file_system(tmp_path):
+    names = [f"train/c/{number}.mp4" for number in (5, 3, 9, 1)] + ["train/c/z/0.mp4", "train/c/d/7.mp4"]
+    touch(tmp_path, *names, "val/c/x.mp4")
+    paths = [path for path, _ in paths_and_labels(load(tmp_path)[0])]
+    assert paths == sorted(names[:4]) + ["train/c/d/7.mp4", "train/c/z/0.mp4"]
+
+
+def test_the_names_file_from_the_settings_and_from_its_default_path(tmp_path):
+    touch(tmp_path, "v/x.mp4")
+    write_list(tmp_path, "v/x.mp4 1\n"), write_list(tmp_path, "v/x.mp4 0\n", "val.list")
+    write_list(tmp_path, "zero\none\n", "classes.txt")
+    assert load(tmp_path)[0].classes == ("zero", "one")
+    other = write_list(tmp_path, "null\neins\nzwei\n", "german.txt")
+    assert load(tmp_path, names=other)[0].classes == ("null", "eins", "zwei")
+
+
+def test_a_label_beyond_the_names(tmp_path):
+    touch(tmp_path, "v/x.mp4", "v/y.mp4")
+    write_list(tmp_path, "v/x.mp4 0\n")
+    write_list(tmp_path, "v/x.mp4 1\nv/y.mp4 2\n", "val.list")
+    names = write_list(tmp_path, "zero\none\n", "names.txt")
+    with pytest.raises(UserError) as caught:
+        load(tmp_path, names=names)
+    for part in ("val.list", "v/y.mp4", "label 2", names, "2 classes"):
+        assert part in str(caught.value)
+
+
+def test_a_folder_that_is_not_among_the_names(tmp_path):
+    touch(tmp_path, "train/a/x.mp4", "train/mystery/y.mp4", "val/a/z.mp4")
+    write_list(tmp_path, "a\nb\n", "classes.txt")
+    with pytest.raises(UserError, match="mystery.*none of the 2 classes"):
+        load(tmp_path)
+
+
+def test_normalized_folders_keep_the_order_of_the_names(tmp_path):
+    """Sorted on their own, the two skiing folders would swap labels."""
+    folders = [normalize_name(name) for name in K400]
+    assert sorted(folders) != folders
+    touch(tmp_path, *[f"{split}/{folder}/x.mp4" for split in ("train", "val") for folder in folders])
+    write_list(tmp_path, "\n".join(K400), "classes.txt")
+    for split in load(tmp_path):
+        assert {path.split("/")[1]: label for path, label in paths_and_labels(split)} == {
+            f: i for i, f in enumerate(folders)
+        }
+        assert split.classes == K400
+
+
+def test_raw_folders_match_raw_and_normalized_names(tmp_path):
+    touch(tmp_path, *[f"{split}/{name}/x.mp4" for split in ("train", "val") for name in K400])
+    expected = [(f"train/{name}/x.mp4", label) for label, name in enumerate(K400)]
+    assert paths_and_labels(load(tmp_path)[0]) == expected  # sorted raw names are the official order
+    write_list(tmp_path, "\n".join(map(normalize_name, K400)), "classes.txt")
+    assert paths_and_labels(load(tmp_path)[0]) == expected
+
+
+def test_a_list_without_existing_paths(tmp_path):
+    write_list(tmp_path, "elsewhere/x.mp4 0\nelsewhere/y.mp4 1\n")
+    with pytest.raises(UserError) as caught:
+        load(tmp_path)
+    for part in ("train.list", str(tmp_path / "elsewhere" / "x.mp4"), "data.root", "data.suffix"):
+        assert part in str(caught.value)
+
+
+def test_some_missing_paths_are_left_to_the_stream(tmp_path):
+    touch(tmp_path, "a/y.mp4")
+    write_list(tmp_path, "a/x.mp4 0\na/y.mp4 0\n")
+    write_list(tmp_path, "a/y.mp4 0\n", "val.list")
+    assert len(load(tmp_path)[0]) == 2
+
+
+def test_a_missing_root_is_an_error_with_the_remedy(tmp_path):
+    with pytest.raises(UserError) as caught:
+        load(tmp_path / "nothing")
+    for part in (str(tmp_path / "nothing"), "data.root", "train.list", "python train.py -c configs/tsm_demo.yaml"):
+        assert part in str(caught.value)
+
+
+def test_a_root_without_clips(tmp_path):
+    touch(tmp_path, "train/a/notes.txt")
+    with pytest.raises(UserError, match="train.list.*data.train_list"):
+        load(tmp_path)
+
+
+def test_a_split_that_is_missing_is_named(tmp_path):
+    touch(tmp_path, "train/a/x.mp4")
+    with pytest.raises(UserError, match="data.val_list"):
+        load(tmp_path)
+
+
+def test_flip_pairs_beyond_the_classes(tmp_path):
+    touch(tmp_path, "train/a/x.mp4", "train/b/x.mp4", "val/a/x.mp4")
+    assert load(tmp_path, flip_pairs=((0, 1),))[0].classes == ("a", "b")
+    with pytest.raises(UserError, match="flip_pairs"):
+        load(tmp_path, flip_pairs=((0, 2),))
+
+
+def test_the_checksum_changes_with_the_files(tmp_path):
+    touch(tmp_path, "train/a/x.mp4", "train/b/y.mp4", "val/a/z.mp4", "val/b/w.mp4")
+    first = checksum(tmp_path)
+    assert len(first) == 32 and checksum(tmp_path) == first
+    os.utime(tmp_path / "train/a/x.mp4", (0, 0))
+    assert checksum(tmp_path) == first  # a copy with other time stamps is the same set
+    touch(tmp_path, "val/a/z.mp4", content=b"longer")
+    changed = checksum(tmp_path)
+    os.remove(tmp_path / "val/b/w.mp4")
+    removed = checksum(tmp_path)
+    assert len({first, changed, removed}) == 3
+    touch(tmp_path, "val/a/z.mp4"), touch(tmp_path, "val/b/w.mp4")
+    assert checksum(tmp_path) == first
+
+
+def test_the_checksum_of_listed_clips(tmp_path):
+    touch(tmp_path, "a/x.mp4", "a/y.mp4")
+    checksums = set()
+    for train in (
+        "a/x.mp4 0\na/y.mp4 0\n",
+        "a/x.mp4 0\na/y.mp4 1\n",
+        "a/y.mp4 0\na/x.mp4 0\n",
+        "a/x.mp4 0\na/y.mp4 0\na/gone.mp4 0\n",
+    ):
+        write_list(tmp_path, train), write_list(tmp_path, "a/x.mp4 0\n", "val.list")
+        checksums.add(checksum(tmp_path))
+    touch(tmp_path, "a/gone.mp4")  # was listed, but missing
+    checksums.add(checksum(tmp_path))
+    assert len(checksums) == 5
+
+
+def test_the_checksum_does_not_depend_on_the_root(tmp_path):
+    for root in ("one", "two"):
+        touch(tmp_path / root, "train/a/x.mp4", "val/a/z.mp4")
+    assert checksum(tmp_path / "one") == checksum(tmp_path / "two")
+
+
+def split_of(frames, training, label=0, **keys):
+    """A split with one clip, whose picked frames come out of an array in place of a file."""
+    split = kinetics.ClipSplit(
+        kinetics.Settings(**{"segments": 4, "size": 28, **keys}),
+        [LabeledPath("clip", label)],
+        ("left", "right", "up"),
+        training,
+    )
+    split._read = lambda clip, pick: frames[np.asarray(pick(len(frames))).ravel()]
+    return split
+
+
+def test_views_of_a_sample_are_crop_major_then_clip_then_time():
+    frames = random_clip(100, 32, 43)
+    split = split_of(frames, False, eval_sampling="twice", eval_crops=3, eval_size=32)
+    video = split.sample(0, rng())["video"]
+    assert video.shape == (6, 4, 32, 32, 3) == split.fields[0].shape and split.views == 6
+    for number, (left, picked) in enumerate(
+        [(left, picked) for left in (0, 8, 4) for picked in ([12, 37, 62, 87], [0, 25, 50, 75])]
+    ):
+        assert np.array_equal(video[number], frames[picked][:, :, left : left + 32])
+
+
+def test_a_training_sample_swaps_the_labels_of_mirrored_clips_only():
+    # A size that needs no resize: the sample is a crop of the clip or of its mirror image.
+    frames = random_clip(8, 28, 28)
+    for label, mirrored in ((0, 1), (1, 0), (2, 2)):
+        split = split_of(frames, True, label, scales=(1.0,), segments=8, flip_pairs=((0, 1),))
+        seen = set()
+        for seed in range(30):
+            row = split.sample(0, rng(seed))
+            is_mirror = np.array_equal(row["video"], frames[:, :, ::-1])
+            assert is_mirror or np.array_equal(row["video"], frames)
+            assert row["label"] == (mirrored if is_mirror else label)
+            seen.add(is_mirror)
+        assert seen == {True, False}
+
+
+def test_a_training_sample_is_a_function_of_its_generator():
+    split = split_of(random_clip(40, 36, 50), True)
+    first, again, other = (split.sample(0, rng(seed))["video"] for seed in (1, 1, 2))
+    assert np.array_equal(first, again) and not np.array_equal(first, other)
+    assert first.shape == (4, 28, 28, 3) == split.fields[0].shape and first.dtype == np.uint8
+    assert first.flags.c_contiguous
+
+
+@pytest.mark.parametrize("key", [{"sampling": "dense"}, {"eval_sampling": "dense"}, {"eval_sampling": "dense_val"}])
+def test_dense_sampling_of_more_frames_than_its_span_is_refused(key):
+    kinetics.Settings(segments=64, **key)
+    with pytest.raises(ValueError, match="segments"):  # the stride would be 0: 65 times the same frame
+        kinetics.Settings(segments=65, **key)
