@@ -152,7 +152,7 @@ def test_data_imports_neither_zoo_nor_a_framework():
 
 
 def test_neutral_files_import_no_framework():
-    allowed = {"zoo/weights/files.py"}  # reads what torch.save wrote
+    allowed = {"zoo/weights/pth.py"}  # reads what torch.save wrote
 
     def forbidden(name, found):
         deferred_torch = name in allowed and found.deferred and below(found.module, "torch")

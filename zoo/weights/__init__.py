@@ -1,1 +1,1 @@
-"""Weights that come from elsewhere: reading, renaming, comparing with what a net needs, published ImageNet files."""
+"""Weights of other projects: file formats, key mapping, comparison with a model, published ImageNet weights."""

@@ -1,11 +1,11 @@
-"""MindSpore's .ckpt, read without MindSpore: protocol-buffer messages of tensors by name.
+"""Reader for MindSpore's .ckpt, protocol buffer messages of tensors by name; MindSpore is not needed.
 
     Checkpoint   repeated Value value = 1
     Value        string tag = 1; TensorProto tensor = 2; MapTensorProto maptensor = 3
     TensorProto  repeated int64 dims = 1; string tensor_type = 2; bytes tensor_content = 3
 
-A tensor of more than 512 MiB is cut into several Values of one tag. With crc_check the file ends in "crc_num" and ten
-bytes. The wire format is read here and not by the protobuf library, which would hold every tensor twice.
+A tensor of more than 512 MiB is split into several Values with the same tag. With crc_check the file ends in "crc_num"
+and ten bytes. The wire format is parsed here and not by the protobuf library, which would hold every tensor twice.
 """
 
 import math
@@ -16,7 +16,7 @@ import numpy as np
 
 from data.errors import UserError
 
-TYPES = {
+DTYPES = {
     "Float64": np.float64,
     "Float32": np.float32,
     "Float16": np.float16,
@@ -30,116 +30,124 @@ TYPES = {
     "UInt8": np.uint8,
     "Bool": np.bool_,
 }
-FOREIGN = (b"PK", b"\x80")  # how a file of torch.save begins; Lightning calls those .ckpt too
+PYTORCH_MAGIC = (b"PK", b"\x80")  # first bytes of a torch.save file; Lightning calls those .ckpt too
 CRC = b"crc_num"
 CRC_SIZE = len(CRC) + 10
 REMEDY = "copy or save it again"
 
 
 def read(path: str) -> dict[str, np.ndarray]:
-    """The tensors of a file by name, texts left out; 16-bit floats come back as float32. Raises UserError."""
+    """Return the tensors of a file by name, without its strings; 16-bit floats are widened to float32.
+
+    Raises:
+        UserError: The file is truncated, damaged or of another type, or holds no tensors.
+    """
     with open(path, "rb") as file:
         content = file.read()
-    if content.startswith(FOREIGN):
-        raise UserError(f"{path} is no checkpoint of MindSpore but of PyTorch; give it a name that ends in .pth")
+    if content.startswith(PYTORCH_MAGIC):
+        raise UserError(f"{path} is not a checkpoint of MindSpore but of PyTorch; give it a name that ends in .pth")
     try:
-        parts = _parts(memoryview(_checked(content)))
-        tensors = {name: _tensor(*part) for name, part in parts.items() if part[1] != "str"}
+        entries = _parse_checkpoint(memoryview(_strip_checksum(content)))
+        tensors = {name: _to_array(*entry) for name, entry in entries.items() if entry[1] != "str"}
     except (ValueError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is no whole checkpoint of MindSpore ({error}); {REMEDY}") from None
+        raise UserError(f"{path} is not a complete checkpoint of MindSpore ({error}); {REMEDY}") from None
     if not tensors:
         raise UserError(f"{path} holds no tensors; {REMEDY}")
     return tensors
 
 
-def _checked(content: bytes) -> bytes:
-    """The messages of a file. Raises ValueError if it ends in a checksum that is not theirs."""
+def _strip_checksum(content: bytes) -> bytes:
+    """Return the messages of a file. Raises ValueError if it ends in a checksum that does not match them."""
     tail = content[-CRC_SIZE:]
     if not tail.startswith(CRC):
         return content
     if zlib.crc32(content[:-CRC_SIZE]) != int.from_bytes(tail[len(CRC) :], "big"):
-        raise ValueError("its checksum does not fit")
+        raise ValueError("its checksum does not match")
     return content[:-CRC_SIZE]
 
 
-def _parts(content: memoryview) -> dict[str, tuple[list[int], str, list[memoryview]]]:
-    """Name -> dimensions, type, and the pieces of the content in order. Raises ValueError."""
-    found: dict[str, tuple[list[int], str, list[memoryview]]] = {}
-    for number, value in fields(content):
+def _parse_checkpoint(content: memoryview) -> dict[str, tuple[list[int], str, list[memoryview]]]:
+    """Return dimensions, type and the pieces of the content in order, by name. Raises ValueError."""
+    entries: dict[str, tuple[list[int], str, list[memoryview]]] = {}
+    for number, value in parse_message(content):
         if number != 1 or isinstance(value, int):
-            raise ValueError(f"a field {number} where a value must be")
-        entry = dict(fields(value))
-        name = str(_bytes(entry, 1, "a value without name"), "utf-8")
-        dims, kind, piece = _tensor_proto(_bytes(entry, 2, f"{name} is no tensor"), name)
-        known = found.setdefault(name, (dims, kind, []))
-        if known[:2] != (dims, kind):
-            raise ValueError(f"{name} comes in pieces that differ in shape or type")
-        known[2].append(piece)
-    return found
+            raise ValueError(f"field {number} where a Value is expected")
+        message = dict(parse_message(value))
+        name = str(_bytes_field(message, 1, "a Value without a name"), "utf-8")
+        dims, dtype, piece = _parse_tensor(_bytes_field(message, 2, f"{name} is not a tensor"), name)
+        entry = entries.setdefault(name, (dims, dtype, []))
+        if entry[:2] != (dims, dtype):
+            raise ValueError(f"the pieces of {name} differ in shape or type")
+        entry[2].append(piece)
+    return entries
 
 
-def _tensor_proto(message: memoryview, name: str) -> tuple[list[int], str, memoryview]:
+def _parse_tensor(message: memoryview, name: str) -> tuple[list[int], str, memoryview]:
     dims: list[int] = []
-    found: dict[int, int | memoryview] = {}
-    for number, value in fields(message):
+    fields: dict[int, int | memoryview] = {}
+    for number, value in parse_message(message):
         if number == 1:
-            dims += [value] if isinstance(value, int) else _packed(value)
+            dims += [value] if isinstance(value, int) else _parse_packed(value)
         else:
-            found[number] = value
-    kind = str(_bytes(found, 2, f"{name} has no type"), "utf-8")
-    return dims, kind, _bytes(found, 3, f"{name} has no content")
+            fields[number] = value
+    dtype = str(_bytes_field(fields, 2, f"{name} has no type"), "utf-8")
+    return dims, dtype, _bytes_field(fields, 3, f"{name} has no content")
 
 
-def _tensor(dims: list[int], kind: str, pieces: list[memoryview]) -> np.ndarray:
-    if kind != "BFloat16" and kind not in TYPES:
-        raise ValueError(f"tensors of type {kind} are not read")
-    flat = np.frombuffer(b"".join(pieces) if len(pieces) > 1 else pieces[0], TYPES.get(kind, np.uint16))
-    shape = () if dims == [0] and flat.size == 1 else tuple(dims)  # early versions write a scalar so
+def _to_array(dims: list[int], dtype: str, pieces: list[memoryview]) -> np.ndarray:
+    if dtype != "BFloat16" and dtype not in DTYPES:
+        raise ValueError(f"tensors of type {dtype} are not supported")
+    flat = np.frombuffer(b"".join(pieces) if len(pieces) > 1 else pieces[0], DTYPES.get(dtype, np.uint16))
+    shape = () if dims == [0] and flat.size == 1 else tuple(dims)  # early versions write the shape (0,) for a scalar
     if flat.size != math.prod(shape):
-        raise ValueError(f"{flat.size} numbers for a tensor of shape {shape}")
-    if kind == "BFloat16":  # numpy has no bfloat16: it is the upper half of a float32
+        raise ValueError(f"{flat.size} elements for a tensor of shape {shape}")
+    if dtype == "BFloat16":  # numpy has no bfloat16, which is the upper half of a float32
         flat = (flat.astype(np.uint32) << 16).view(np.float32)
-    return (flat.astype(np.float32) if kind == "Float16" else flat).reshape(shape)
+    return (flat.astype(np.float32) if dtype == "Float16" else flat).reshape(shape)
 
 
-def _bytes(fields: dict[int, int | memoryview], number: int, otherwise: str) -> memoryview:
+def _bytes_field(fields: dict[int, int | memoryview], number: int, problem: str) -> memoryview:
     value = fields.get(number)
     if not isinstance(value, memoryview):
-        raise ValueError(otherwise)
+        raise ValueError(problem)
     return value
 
 
-def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """(number, value) of a message's fields: an integer, or bytes. Raises ValueError where it is cut or foreign."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
+def parse_message(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """Yield number and value, an integer or bytes, of each field of a protocol buffer message.
+
+    Raises:
+        ValueError: The message is truncated or has a field of another wire type.
+    """
+    position = 0
+    while position < len(message):
+        key, position = _parse_varint(message, position)
         if key & 7 == 0:
-            value, at = _varint(message, at)
+            value, position = _parse_varint(message, position)
             yield key >> 3, value
         elif key & 7 == 2:
-            size, at = _varint(message, at)
-            if at + size > len(message):
-                raise ValueError("it is cut")
-            yield key >> 3, message[at : at + size]
-            at += size
+            size, position = _parse_varint(message, position)
+            if position + size > len(message):
+                raise ValueError("it is truncated")
+            yield key >> 3, message[position : position + size]
+            position += size
         else:
             raise ValueError(f"a field of wire type {key & 7}")
 
 
-def _packed(message: memoryview) -> list[int]:
-    values, at = [], 0
-    while at < len(message):
-        value, at = _varint(message, at)
+def _parse_packed(message: memoryview) -> list[int]:
+    values, position = [], 0
+    while position < len(message):
+        value, position = _parse_varint(message, position)
         values.append(value)
     return values
 
 
-def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """A number of seven bits per byte, lowest first, and where it ends. Raises ValueError."""
+def _parse_varint(message: memoryview, position: int) -> tuple[int, int]:
+    """Return a number of seven bits per byte, lowest first, and the position after it. Raises ValueError."""
     value = 0
-    for k, byte in enumerate(message[at : at + 10]):
+    for k, byte in enumerate(message[position : position + 10]):
         value |= (byte & 127) << 7 * k
         if byte < 128:
-            return value, at + k + 1
-    raise ValueError("it is cut")
+            return value, position + k + 1
+    raise ValueError("it is truncated")

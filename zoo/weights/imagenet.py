@@ -1,8 +1,8 @@
-"""Weights trained on ImageNet by other projects, kept as a canonical safetensors file.
+"""ImageNet weights published by other projects, converted once to a canonical safetensors file.
 
 plain   torchvision's ResNets (version 1), with their classifier
-deep    ResNet-v1c, with three 3x3 convolutions in front: those that mmsegmentation starts from
-vd      ResNet-vd, whose shortcuts take means too: those that PaddleSeg starts from
+deep    ResNet-v1c, with three 3x3 convolutions as stem, from which mmsegmentation starts
+vd      ResNet-vd, which also averages in its shortcuts, from which PaddleSeg starts
 """
 
 import gzip
@@ -35,12 +35,12 @@ FILES = {
 
 
 class Source(NamedTuple):
-    """Of one kind of files."""
+    """Where the weights of one ResNet variant come from."""
 
-    url: str
-    names: str  # an origin of names.py
-    origin: str  # in words
-    ending: str  # of the canonical file's name
+    url: str  # folder of the files
+    origin: str  # of names.ORIGINS
+    description: str
+    suffix: str  # of the canonical file's name
 
 
 SOURCES = {
@@ -50,109 +50,122 @@ SOURCES = {
     ),
     "vd": Source("https://bj.bcebos.com/paddleseg/dygraph/", "paddleseg", "PaddleSeg resnet_vd_ssld", "vd_imagenet"),
 }
-RESNET = ("conv", "bn", "layer")  # how the names of a ResNet without its classifier begin
+RESNET_PREFIXES = ("conv", "bn", "layer")  # of the names of a ResNet without its classifier
 TIMEOUT_S = 20
-BLOCK = 1 << 20
+CHUNK_SIZE = 1 << 20
+MAX_ARCHIVE_SIZE = 1 << 30  # bytes of an archive when decompressed; the published ones have less than a fifth of it
 
 
-def kind(arch: Any) -> str:
-    """The kind of files for the ResNet in a net, by the options `variant` and `stem` if its Arch has them."""
+def variant_of(arch: Any) -> str:
+    """Return the key in SOURCES for a model's ResNet, from the options `variant` and `stem` if its Arch has them."""
     if getattr(arch, "variant", None) == "paddleseg":
         return "vd"
     return getattr(arch, "stem", "plain")
 
 
-def find(depth: int, folder: str = "weights", kind: str = "plain") -> tuple[str, str]:
-    """The path of the canonical file of ResNet-<depth>, and in words where the weights come from.
+def find_weights(depth: int, folder: str = "weights", variant: str = "plain") -> tuple[str, str]:
+    """Find the canonical file of ResNet-<depth>; convert it from the published file, which is downloaded if needed.
 
-    Looks for it in the folder, else for the published file there, else fetches that one; converts it once.
-    Raises UserError if it can be had nowhere or its hash is wrong.
+    Args:
+        depth: Number of layers.
+        folder: Folder of the canonical and of the published files.
+        variant: Key in SOURCES.
+
+    Returns:
+        The path of the canonical file, and a description of where the weights come from.
+
+    Raises:
+        UserError: No such weights are published, the download fails, or a file is damaged.
     """
-    if depth not in FILES[kind]:
+    if depth not in FILES[variant]:
         raise UserError(
-            f"model.pretrained: there are ImageNet weights of this kind ({kind}) for "
-            f"ResNet-{', -'.join(map(str, FILES[kind]))} alone; give -o model.pretrained=null"
+            f"model.pretrained: ImageNet weights of this variant ({variant}) are published for "
+            f"ResNet-{', -'.join(map(str, FILES[variant]))} only; give -o model.pretrained=null"
         )
-    path = os.path.join(folder, f"resnet{depth}_{SOURCES[kind].ending}.safetensors")
+    path = os.path.join(folder, f"resnet{depth}_{SOURCES[variant].suffix}.safetensors")
     if not os.path.exists(path):
-        source = os.path.join(folder, FILES[kind][depth])
-        if not os.path.exists(source):
-            _fetch(source, SOURCES[kind].url)
-        _convert(source, path, kind)
-    return path, files.metadata(path).get("origin", "a file device_batch by hand")
+        published = os.path.join(folder, FILES[variant][depth])
+        if not os.path.exists(published):
+            _fetch(published, SOURCES[variant].url)
+        _convert(published, path, variant)
+    return path, files.read_metadata(path).get("origin", "a file placed by hand")
 
 
-def named(tensors: Mapping[str, np.ndarray], net: Collection[str]) -> dict[str, np.ndarray]:
-    """The tensors by the names of a net: below `backbone.` if the net has its ResNet there."""
-    prefix = "backbone." if "backbone.conv1.weight" in net else ""
+def add_backbone_prefix(tensors: Mapping[str, np.ndarray], model_names: Collection[str]) -> dict[str, np.ndarray]:
+    """Return the tensors of a ResNet by the names of a model: with the prefix `backbone.` if the model uses it."""
+    prefix = "backbone." if "backbone.conv1.weight" in model_names else ""
     return {name if name.startswith("fc.") else prefix + name: tensor for name, tensor in tensors.items()}
 
 
 def download(url: str, path: str) -> None:
-    """Fetch a URL into a file, with a progress line. Raises OSError."""
-    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer, open(path, "wb") as file:
-        total, done = int(answer.headers.get("Content-Length", 0)), 0
-        for block in iter(lambda: answer.read(BLOCK), b""):
-            file.write(block)
-            done += len(block)
-            of = f" of {total >> 20}" if total else ""
-            print(f"\r{os.path.basename(url)}: {done >> 20}{of} MiB", end="", file=sys.stderr, flush=True)
+    """Download a URL to a file and show a progress line. Raises OSError."""
+    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response, open(path, "wb") as file:
+        total, received = int(response.headers.get("Content-Length", 0)), 0
+        for chunk in iter(lambda: response.read(CHUNK_SIZE), b""):
+            file.write(chunk)
+            received += len(chunk)
+            of_total = f" of {total >> 20}" if total else ""
+            print(f"\r{os.path.basename(url)}: {received >> 20}{of_total} MiB", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    if total and done != total:
-        raise OSError(f"the connection ended after {done} of {total} bytes")
+    if total and received != total:
+        raise OSError(f"the connection ended after {received} of {total} bytes")
 
 
-def _fetch(path: str, address: str) -> None:
+def _fetch(path: str, base_url: str) -> None:
     name = os.path.basename(path)
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with files.aside(path) as temporary:
+    with files.atomic_write(path) as temporary:
         try:
-            download(address + name, temporary)
+            download(base_url + name, temporary)
         except OSError as error:  # URLError and time-outs are OSErrors
             raise UserError(
-                f"{name} cannot be fetched ({error}). Place {address + name} as {path}, or start from random weights "
-                "with -o model.pretrained=null"
+                f"{name} cannot be downloaded ({error}). Place {base_url + name} as {path}, or start from random "
+                "weights with -o model.pretrained=null"
             ) from None
-        _check(temporary, name, f"the download of {address + name} is not kept; try again")
+        _check_hash(temporary, name, f"the download of {base_url + name} is discarded; try again")
 
 
-def _convert(source: str, path: str, kind: str) -> None:
-    name, (address, origin, words, _) = os.path.basename(source), SOURCES[kind]
-    remedy = f"remove it and fetch it again from {address + name}"
-    digest = _check(source, name, remedy)
-    tensors = layouts.to_canonical(_packed(source, remedy) if kind == "vd" else files.read(source)[0], origin)
-    if kind != "plain":  # their classifiers are of no use, and not known by name
-        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(RESNET)}
+def _convert(published: str, path: str, variant: str) -> None:
+    name, source = os.path.basename(published), SOURCES[variant]
+    remedy = f"remove it and download it again from {source.url + name}"
+    digest = _check_hash(published, name, remedy)
+    tensors = _read_archive(published, remedy) if variant == "vd" else files.read(published)[0]
+    tensors = layouts.to_canonical(tensors, source.origin)
+    if variant != "plain":  # classifiers of the other two have no canonical name and are never used
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(RESNET_PREFIXES)}
+    metadata = {"origin": source.description, "file": name, "sha256": digest, "url": source.url + name}
     try:
-        files.write(path, tensors, {"origin": words, "file": name, "sha256": digest, "url": address + name})
+        files.write(path, tensors, metadata)
     except UserError:
         if not os.path.exists(path):  # another process may have converted it meanwhile
             raise
 
 
-def _packed(path: str, remedy: str) -> dict[str, np.ndarray]:
-    """The tensors of the one .pdparams in a .tar.gz."""
+def _read_archive(path: str, remedy: str) -> dict[str, np.ndarray]:
+    """Return the tensors of the single .pdparams in a .tar.gz."""
     try:
-        with gzip.open(path) as whole:
-            content = io.BytesIO(whole.read())  # to its end, where the checksum stands
-        with tarfile.open(fileobj=content, mode="r:") as archive, tempfile.TemporaryDirectory() as folder:
+        with gzip.open(path) as compressed:
+            content = compressed.read(MAX_ARCHIVE_SIZE + 1)  # to the end, which checks the checksum
+        if len(content) > MAX_ARCHIVE_SIZE:
+            raise UserError(f"{path} has more than {MAX_ARCHIVE_SIZE} bytes when decompressed; {remedy}")
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive, tempfile.TemporaryDirectory() as folder:
             members = [member for member in archive if member.isfile() and member.name.endswith(files.PADDLE)]
             if len(members) != 1:
                 raise UserError(f"{path} holds {len(members)} files *{files.PADDLE}, not one; {remedy}")
-            unpacked = os.path.join(folder, "model" + files.PADDLE)
-            with open(unpacked, "wb") as file:
-                file.write(archive.extractfile(members[0]).read())
+            extracted = os.path.join(folder, "model" + files.PADDLE)
+            with open(extracted, "wb") as file:
+                file.write(archive.extractfile(members[0]).read())  # type: ignore[union-attr]  # it is a file
             try:
-                return files.read(unpacked)[0]
+                return files.read(extracted)[0]
             except UserError as error:
-                raise UserError(str(error).replace(unpacked, f"{members[0].name} in {path}")) from None
+                raise UserError(str(error).replace(extracted, f"{members[0].name} in {path}")) from None
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise UserError(f"{path} is no whole .tar.gz ({error}); {remedy}") from None
+        raise UserError(f"{path} is not a complete .tar.gz ({error}); {remedy}") from None
 
 
-def _check(path: str, name: str, remedy: str) -> str:
-    """The SHA-256 of a file. Raises UserError unless it begins with the eight digits in its published name, if any."""
-    digest, wanted = files.sha256(path), name.split(".")[0].rpartition("-")
-    if wanted[1] and not digest.startswith(wanted[2]):
-        raise UserError(f"{path} is damaged: its SHA-256 begins with {digest[:8]}, not with {wanted[2]}; {remedy}")
+def _check_hash(path: str, name: str, remedy: str) -> str:
+    """Return the SHA-256 of a file. Raises UserError if it does not begin with the digits in the published name."""
+    digest, (_, has_digits, digits) = files.sha256(path), name.split(".")[0].rpartition("-")
+    if has_digits and not digest.startswith(digits):
+        raise UserError(f"{path} is damaged: its SHA-256 begins with {digest[:8]}, not with {digits}; {remedy}")
     return digest

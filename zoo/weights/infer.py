@@ -1,4 +1,4 @@
-"""What canonical tensors say about the net they fill: the options of its Arch. What no tensor shows is not guessed."""
+"""Options of a model's Arch, inferred from its canonical tensors. What the tensors do not show is left out."""
 
 import math
 from collections.abc import Mapping
@@ -13,14 +13,19 @@ from zoo.models.resnet.spec import BLOCKS
 
 Shapes = Mapping[str, tuple[int, ...]]
 DEPTHS = ", ".join(f"ResNet-{depth} {counts}" for depth, counts in BLOCKS.items())
-UNSEEN = ("output_stride", "multi_grid", "rates", "align_corners")  # of DeepLabV3+: other arithmetic, the same tensors
+# Options of DeepLabV3+ that change the computation but no tensor.
+NOT_IN_TENSORS = ("output_stride", "multi_grid", "rates", "align_corners")
 
 
-def classifier(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Of a ResNet or a TSM: depth, classes, width, non-local blocks. Raises UserError."""
+def infer_classifier(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return depth, num_classes, width and non_local of a ResNet or TSM.
+
+    Raises:
+        UserError: The tensors are not those of a ResNet.
+    """
     shapes = {name: array.shape for name, array in tensors.items()}
-    depth = _depth(shapes)
-    _need(shapes, "ResNet", {"conv1.weight": 4, "fc.weight": 2})
+    depth = _resnet_depth(shapes)
+    _require(shapes, "ResNet", {"conv1.weight": 4, "fc.weight": 2})
     return {
         "depth": depth,
         "num_classes": shapes["fc.weight"][0],
@@ -29,87 +34,90 @@ def classifier(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
-def segmenter(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Of a DeepLabV3+: everything but UNSEEN. Widths and heads are left out where they are the variant's own.
+def infer_segmenter(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return the options of a DeepLabV3+ except NOT_IN_TENSORS.
 
-    Whether there is an auxiliary head is not inferred for mmseg: lacking tensors must not pass for another net.
-    Raises UserError.
+    head_width and auxiliary are left out if they are the variant's default. For the variant mmseg, a missing auxiliary
+    head is not inferred: it may have been lost by accident.
+
+    Raises:
+        UserError: The tensors are not those of a DeepLabV3+.
     """
     shapes = {name: array.shape for name, array in tensors.items()}
-    depth = _depth({name[len("backbone.") :]: shape for name, shape in shapes.items() if name.startswith("backbone.")})
-    _need(
-        shapes,
-        "DeepLabV3+",
-        {
-            "backbone.conv1.weight": 4,
-            "head.image_pool.conv.weight": 4,
-            "head.low.conv.weight": 4,
-            "head.classifier.weight": 4,
-        },
-    )
+    prefix = "backbone."
+    depth = _resnet_depth({name[len(prefix) :]: shape for name, shape in shapes.items() if name.startswith(prefix)})
+    dimensions = {
+        "backbone.conv1.weight": 4,
+        "head.image_pool.conv.weight": 4,
+        "head.low.conv.weight": 4,
+        "head.classifier.weight": 4,
+    }
+    _require(shapes, "DeepLabV3+", dimensions)
     is_deep = "backbone.conv2.weight" in shapes
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "variant": "paddleseg" if "head.aspp.0.conv.bias" in shapes else "mmseg",
         "depth": depth,
         "stem": "deep" if is_deep else "plain",
         "num_classes": shapes["head.classifier.weight"][0],
         "width": shapes["backbone.conv1.weight"][0] * (2 if is_deep else 1),
     }
-    usual = deeplab.Arch(variant=found["variant"])
-    if shapes["head.image_pool.conv.weight"][0] != usual.head_channels:
-        found["head_width"] = shapes["head.image_pool.conv.weight"][0]
-    found["low_width"] = shapes["head.low.conv.weight"][0]
+    default = deeplab.Arch(variant=options["variant"])
+    if shapes["head.image_pool.conv.weight"][0] != default.head_channels:
+        options["head_width"] = shapes["head.image_pool.conv.weight"][0]
+    options["low_width"] = shapes["head.low.conv.weight"][0]
     if "aux.project.conv.weight" in shapes:
-        found["aux_width"] = shapes["aux.project.conv.weight"][0]
-        if not usual.has_auxiliary:
-            found["auxiliary"] = True
-    return found
+        options["aux_width"] = shapes["aux.project.conv.weight"][0]
+        if not default.has_auxiliary:
+            options["auxiliary"] = True
+    return options
 
 
-def embedder(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Of an ArcFace: variant, depth, widths, a size of pictures that fits, and classes if there is a class matrix.
+def infer_face_model(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return variant, depth, width, embedding and a matching size of an ArcFace; num_classes if it has a class matrix.
 
-    Raises UserError.
+    Raises:
+        UserError: The tensors are not those of an IResNet.
     """
     shapes = {name: array.shape for name, array in tensors.items()}
-    blocks = _blocks(shapes)
+    blocks = _blocks_per_stage(shapes)
     depths = [depth for depth, counts in arcface.BLOCKS.items() if counts == blocks]
     if not depths:
-        raise UserError(
-            f"layers of {blocks} blocks are no IResNet known here; known are: "
-            + ", ".join(f"{depth} {counts}" for depth, counts in arcface.BLOCKS.items())
-        )
-    _need(shapes, "IResNet", {"conv1.weight": 4, "prelu.weight": 1, "fc.weight": 2})
+        known = ", ".join(f"{depth} {counts}" for depth, counts in arcface.BLOCKS.items())
+        raise UserError(f"layers of {blocks} blocks are not a supported IResNet; convert one of these: {known}")
+    _require(shapes, "IResNet", {"conv1.weight": 4, "prelu.weight": 1, "fc.weight": 2})
     embedding, features = shapes["fc.weight"]
     width = shapes["conv1.weight"][0]
-    found = {
+    options: dict[str, Any] = {
         "variant": "plsc" if shapes["prelu.weight"] == (1,) else "insightface",
         "depth": depths[0],
         "width": width,
         "embedding": embedding,
         "size": 16 * math.isqrt(features // (8 * width)),
     }
-    if arcface.HEAD in shapes:
-        found["num_classes"] = shapes[arcface.HEAD][0]
-    return found
+    if arcface.HEAD_WEIGHT in shapes:
+        options["num_classes"] = shapes[arcface.HEAD_WEIGHT][0]
+    return options
 
 
-def _blocks(shapes: Shapes) -> tuple[int, ...]:
-    """Of layer1..layer4."""
+def _blocks_per_stage(shapes: Shapes) -> tuple[int, ...]:
     return tuple(len({name.split(".")[1] for name in shapes if name.startswith(f"layer{i}.")}) for i in (1, 2, 3, 4))
 
 
-def _depth(shapes: Shapes) -> int:
-    """Of the ResNet whose layers these are."""
-    blocks = _blocks(shapes)
-    bottleneck = any(name.startswith("layer") and name.endswith(".conv3.weight") for name in shapes)
-    depths = [depth for depth, counts in BLOCKS.items() if counts == blocks and (depth >= 50) == bottleneck]
+def _resnet_depth(shapes: Shapes) -> int:
+    blocks = _blocks_per_stage(shapes)
+    is_bottleneck = any(name.startswith("layer") and name.endswith(".conv3.weight") for name in shapes)
+    depths = [depth for depth, counts in BLOCKS.items() if counts == blocks and (depth >= 50) == is_bottleneck]
     if not depths:
-        raise UserError(f"layers of {blocks} blocks are no ResNet known here; known are: {DEPTHS}")
+        raise UserError(f"layers of {blocks} blocks are not a supported ResNet; convert one of these: {DEPTHS}")
     return depths[0]
 
 
-def _need(shapes: Shapes, net: str, dimensions: Mapping[str, int]) -> None:
+def _require(shapes: Shapes, model: str, dimensions: Mapping[str, int]) -> None:
+    """Raise UserError unless each of these tensors has elements and its number of dimensions."""
     for name, count in dimensions.items():
-        if len(shapes.get(name, ())) != count:
-            raise UserError(f"there is no {name} of {count} dimensions, so this is no whole {net}")
+        shape = shapes.get(name, ())
+        if len(shape) != count or 0 in shape:
+            raise UserError(
+                f"there is no {name} with {count} dimensions, so this is not a complete {model}; "
+                "give another --model or --origin"
+            )

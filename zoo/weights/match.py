@@ -1,49 +1,58 @@
-"""Do these tensors fill that net exactly? The one comparison behind every strict load."""
+"""The strict comparison of tensors with the parameters and statistics of a model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-SHOWN = 10  # names per list of the report
+MAX_LISTED = 10  # keys in each list of the report
 
 
 @dataclass(frozen=True)
-class Report:
-    """Names by what became of them; str() is the text for the user, a line per name."""
+class MatchReport:
+    """Keys by the result of the comparison; str() is the report for the user, with a line per key."""
 
     matched: tuple[str, ...]
-    missing: tuple[str, ...]  # wanted, not there
-    unexpected: tuple[str, ...]  # there, not wanted
-    wrong_shape: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]  # name, shape there, shape wanted
+    missing_keys: tuple[str, ...]
+    unexpected_keys: tuple[str, ...]
+    shape_mismatches: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]  # key, shape, expected shape
 
     @property
     def complete(self) -> bool:
-        return not (self.missing or self.unexpected or self.wrong_shape)
+        return not (self.missing_keys or self.unexpected_keys or self.shape_mismatches)
 
     def __str__(self) -> str:
-        lines = [f"  {len(self.matched)} tensors match"]
-        lines += _listing("missing", self.missing)
-        lines += _listing("unexpected", self.unexpected)
-        lines += _listing(
-            "of another shape", [f"{name}: {there}, the net wants {wanted}" for name, there, wanted in self.wrong_shape]
+        mismatches = [
+            f"{name}: {shape}, the model expects {expected}" for name, shape, expected in self.shape_mismatches
+        ]
+        return "\n".join(
+            [
+                f"  {len(self.matched)} tensors match",
+                *_section("missing keys", self.missing_keys),
+                *_section("unexpected keys", self.unexpected_keys),
+                *_section("shape mismatches", mismatches),
+            ]
         )
-        return "\n".join(lines)
 
 
-def match(tensors: Mapping[str, Any], wanted: Mapping[str, Sequence[int]]) -> Report:
-    """Compare tensors (or what else has a shape) with the shapes of every parameter and statistic of a net, by name."""
-    both = [name for name in wanted if name in tensors]
-    shapes = {name: (tuple(tensors[name].shape), tuple(wanted[name])) for name in both}
-    return Report(
-        matched=tuple(name for name in both if shapes[name][0] == shapes[name][1]),
-        missing=tuple(name for name in wanted if name not in tensors),
-        unexpected=tuple(name for name in tensors if name not in wanted),
-        wrong_shape=tuple((name, *shapes[name]) for name in both if shapes[name][0] != shapes[name][1]),
+def match_state_dict(tensors: Mapping[str, Any], expected: Mapping[str, Sequence[int]]) -> MatchReport:
+    """Compare tensors with the shapes that a model expects, key by key.
+
+    Args:
+        tensors: Anything with a `shape`, by canonical name.
+        expected: The shape of every parameter and running statistic of the model.
+    """
+    common = [name for name in expected if name in tensors]
+    shapes = {name: (tuple(tensors[name].shape), tuple(expected[name])) for name in common}
+    return MatchReport(
+        matched=tuple(name for name, (shape, model_shape) in shapes.items() if shape == model_shape),
+        missing_keys=tuple(name for name in expected if name not in tensors),
+        unexpected_keys=tuple(name for name in tensors if name not in expected),
+        shape_mismatches=tuple((name, *pair) for name, pair in shapes.items() if pair[0] != pair[1]),
     )
 
 
-def _listing(title: str, rows: Sequence[str]) -> Sequence[str]:
+def _section(title: str, rows: Sequence[str]) -> list[str]:
     if not rows:
         return []
-    lines = [f"  {len(rows)} {title}:"] + [f"    {row}" for row in rows[:SHOWN]]
-    return lines + ([f"    ... and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else [])
+    lines = [f"  {title} ({len(rows)}):"] + [f"    {row}" for row in rows[:MAX_LISTED]]
+    return lines + ([f"    ... and {len(rows) - MAX_LISTED} more"] if len(rows) > MAX_LISTED else [])

@@ -1,24 +1,26 @@
-"""Names of DeepLabV3+ tensors in other projects, and the way to the canonical names.
+"""Key mapping of DeepLabV3+ from other projects to the canonical names.
 
-    mmseg          open-mmlab/mmsegmentation's DeepLabV3+ on a ResNet ("b" nets, with one stem convolution, too)
+    mmseg          open-mmlab/mmsegmentation's DeepLabV3+ on a ResNet, also with the plain stem ("b" models)
     paddleseg      PaddleSeg's DeepLabV3P on a ResNet-vd
     canonical      zoo/models/deeplabv3plus/spec.py
 
-Layouts do not differ. The rules hold for the backbones alone too, which ImageNet weights are: without `backbone.`
+Layouts do not differ. The rules hold for backbones without the prefix `backbone.`, too: ImageNet weights are such.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from re import Match
 
-
-def stem_layer(match: Match) -> str:
-    """stem.3. -> conv2., stem.4. -> bn2.: a sequence of convolution, normalisation and ReLU, three times."""
-    place = int(match[1])
-    return f"{'bn' if place % 3 else 'conv'}{place // 3 + 1}."
+Rule = tuple[str, str | Callable[[Match[str]], str]]  # pattern and replacement of re.sub
 
 
-def vd_layer(match: Match) -> str:
-    """bb_0_1.conv2. -> layer1.1.conv3. or .bn3.; bb_0_0.short. -> layer1.0.downsample."""
+def stem_layer(match: Match[str]) -> str:
+    """Map stem.3. to conv2., stem.4. to bn2.: the stem is convolution, normalisation and ReLU, three times."""
+    index = int(match[1])
+    return f"{'bn' if index % 3 else 'conv'}{index // 3 + 1}."
+
+
+def vd_layer(match: Match[str]) -> str:
+    """Map bb_0_1.conv2. to layer1.1.conv3. or .bn3., and bb_0_0.short. to layer1.0.downsample."""
     block = f"layer{int(match[1]) + 1}.{match[2]}."
     is_norm = match[4] == "_batch_norm"
     if match[3] == "short":
@@ -26,11 +28,11 @@ def vd_layer(match: Match) -> str:
     return f"{block}{'bn' if is_norm else 'conv'}{int(match[3][-1]) + 1}."
 
 
-HALVES = (
+SEPARABLE_CONV: tuple[Rule, ...] = (
     (r"\bdepthwise_conv\.", "depthwise."),
     (r"\bp(oin|ion)twise_conv\.", "pointwise."),  # PaddleSeg spells it piontwise
 )
-MMSEG = (
+MMSEG: tuple[Rule, ...] = (
     (r"^module\.", ""),
     (r"\bstem\.([0-7])\.", stem_layer),
     (r"^decode_head\.image_pool\.1\.", "head.image_pool."),
@@ -41,8 +43,8 @@ MMSEG = (
     (r"^decode_head\.conv_seg\.", "head.classifier."),
     (r"^auxiliary_head\.convs\.0\.", "aux.project."),
     (r"^auxiliary_head\.conv_seg\.", "aux.classifier."),
-) + HALVES
-PADDLESEG = (
+) + SEPARABLE_CONV
+PADDLESEG: tuple[Rule, ...] = (
     (r"\bconv1_([123])\._conv\.", r"conv\1."),
     (r"\bconv1_([123])\._batch_norm\.", r"bn\1."),
     (r"\bbb_([0-3])_(\d+)\.(conv[0-2]|short)\.(_conv|_batch_norm)\.", vd_layer),
@@ -55,11 +57,11 @@ PADDLESEG = (
     (r"^head\.decoder\.conv\.", "head.classifier."),
     (r"\._conv\.", ".conv."),
     (r"\._batch_norm\.", ".bn."),
-) + HALVES
+) + SEPARABLE_CONV
 
 
 def detect(names: Iterable[str]) -> str | None:
-    """Which of these projects wrote the names; None if none of them."""
+    """Return the origin of a state dict with these names; None for other models."""
     names = list(names)
     if any(name.startswith(("decode_head.", "module.decode_head.")) for name in names):
         return "mmseg"

@@ -24,8 +24,8 @@ from tests.zoo.models.arcface.golden import (
 from tools import convert
 from zoo.models.arcface import spec
 from zoo.models.arcface.torch import Model
-from zoo.weights import faces, files, fluid, infer, layouts, names
-from zoo.weights.match import match
+from zoo.weights import faces, files, paddle_variable, infer, layouts, names
+from zoo.weights.match import match_state_dict
 
 SMALL = spec.Arch(depth=18, width=2, embedding=6, size=20)
 PLSC = replace(SMALL, variant="plsc")
@@ -36,7 +36,7 @@ TYPES = {"float32": 5, "float16": 4, "int64": 3}
 
 
 def variable(array):
-    """A file of Paddle 1, as the docstring of zoo/weights/fluid.py has it."""
+    """A file of Paddle 1, as the docstring of zoo/weights/paddle_variable.py has it."""
     sizes = b""
     for size in array.shape:
         sizes += b"\x10"
@@ -50,7 +50,7 @@ def variable(array):
 
 def tensors(arch):
     """Canonical, without classes."""
-    return {name: drawn(name, shape) for name, shape in spec.shapes(arch).items() if name != spec.HEAD}
+    return {name: drawn(name, shape) for name, shape in spec.shapes(arch).items() if name != spec.HEAD_WEIGHT}
 
 
 def matrix(classes, embedding=6):
@@ -92,7 +92,7 @@ def as_plsc2(path, ours, head=None):
         part = "_weight" if module.endswith("prelu") else ending.get(part, part)
         state[f"{module}.{part}"] = np.ascontiguousarray(tensor.T) if name == "fc.weight" else tensor
     if head is not None:
-        state[spec.HEAD] = head
+        state[spec.HEAD_WEIGHT] = head
     path.write_bytes(pickle.dumps(state, protocol=4))
 
 
@@ -146,8 +146,8 @@ def test_names_map_completely(which, origin, variant):
     }
     shapes = spec.shapes(spec.Arch(**fields))
     if origin != "plsc2":
-        del shapes[spec.HEAD]
-    report = match(ours, shapes)
+        del shapes[spec.HEAD_WEIGHT]
+    report = match_state_dict(ours, shapes)
     assert report.complete, str(report)
 
 
@@ -212,7 +212,7 @@ def test_the_classes_of_insightface_are_joined(tmp_path, rank):
     """In the order of numbers, where 10 comes after 9."""
     shared_out(tmp_path, 25, 11)
     found, metadata = converted(tmp_path, tmp_path / f"checkpoint_gpu_{rank}.pt", "--head", "-o", "num_classes=25")
-    same(found, {**tensors(SMALL), spec.HEAD: matrix(25)})
+    same(found, {**tensors(SMALL), spec.HEAD_WEIGHT: matrix(25)})
     assert json.loads(metadata["arch"])["num_classes"] == 25
 
 
@@ -282,7 +282,7 @@ def test_a_variable_of_paddle():
 )
 def test_variables_are_read(tmp_path, array):
     (tmp_path / "x").write_bytes(variable(array))
-    found = fluid.read(str(tmp_path / "x"))
+    found = paddle_variable.read(str(tmp_path / "x"))
     np.testing.assert_array_equal(found, array)
     assert found.dtype == (np.float32 if array.dtype == np.float16 else array.dtype)
 
@@ -291,7 +291,7 @@ def test_a_variable_with_levels_of_detail(tmp_path):
     plain = variable(np.float32([1, 2]))
     levels = struct.pack("<Q", 2) + struct.pack("<Q", 16) + bytes(16) + struct.pack("<Q", 8) + bytes(8)
     (tmp_path / "x").write_bytes(plain[:4] + levels + plain[12:])
-    np.testing.assert_array_equal(fluid.read(str(tmp_path / "x")), [1, 2])
+    np.testing.assert_array_equal(paddle_variable.read(str(tmp_path / "x")), [1, 2])
 
 
 @pytest.mark.parametrize(
@@ -314,9 +314,9 @@ def test_a_variable_with_levels_of_detail(tmp_path):
 def test_files_that_are_no_variables(tmp_path, content, says):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(UserError, match=f"x is no whole variable of Paddle .*{says}"):
-        fluid.read(str(tmp_path / "x"))
+        paddle_variable.read(str(tmp_path / "x"))
     with pytest.raises(UserError, match="no such file|No such file"):
-        fluid.read(str(tmp_path / "y"))
+        paddle_variable.read(str(tmp_path / "y"))
 
 
 META = {"pretrain_nranks": 3, "emb_dim": 6, "num_classes": 10}
@@ -340,14 +340,14 @@ def test_a_folder_of_plsc(tmp_path, capsys):
 def test_the_classes_of_plsc_are_joined(tmp_path):
     ours = tensors(PLSC)
     as_plsc(tmp_path / "19", ours, columns(10, 3), META)
-    same(converted(tmp_path, tmp_path / "19", "--head")[0], {**ours, spec.HEAD: matrix(10)})
+    same(converted(tmp_path, tmp_path / "19", "--head")[0], {**ours, spec.HEAD_WEIGHT: matrix(10)})
 
 
 def test_the_classes_of_one_gpu(tmp_path):
     ours = tensors(PLSC)
     as_plsc(tmp_path / "19", ours, meta={"pretrain_nranks": 1, "emb_dim": 6, "num_classes": 4})
     (tmp_path / "19" / "final_fc_w_0").write_bytes(variable(np.ascontiguousarray(matrix(4).T)))
-    same(converted(tmp_path, tmp_path / "19", "--head")[0], {**ours, spec.HEAD: matrix(4)})
+    same(converted(tmp_path, tmp_path / "19", "--head")[0], {**ours, spec.HEAD_WEIGHT: matrix(4)})
 
 
 @pytest.mark.parametrize(
@@ -426,7 +426,7 @@ def test_the_classes_of_plsc2_are_joined(tmp_path, capsys):
     for rank, part in enumerate(np.array_split(matrix(7), 3)):
         as_plsc2(tmp_path / f"epoch_1_rank{rank}.pdparams", {}, part)
         as_plsc2(tmp_path / f"epoch_12_rank{rank}.pdparams", {}, part + 1)
-    same(converted(tmp_path, tmp_path / "epoch_1.pdparams", "--head")[0], {**ours, spec.HEAD: matrix(7)})
+    same(converted(tmp_path, tmp_path / "epoch_1.pdparams", "--head")[0], {**ours, spec.HEAD_WEIGHT: matrix(7)})
     os.remove(tmp_path / "out.safetensors")
     os.remove(tmp_path / "epoch_1_rank0.pdparams")
     assert "the file of rank 0 is missing" in refused(capsys, tmp_path, tmp_path / "epoch_1.pdparams", "--head")
@@ -437,12 +437,12 @@ def test_the_classes_of_plsc2_on_one_gpu(tmp_path):
     as_plsc2(tmp_path / "in.pdparams", ours, matrix(4))
     same(converted(tmp_path, tmp_path / "in.pdparams")[0], ours)
     os.remove(tmp_path / "out.safetensors")
-    same(converted(tmp_path, tmp_path / "in.pdparams", "--head")[0], {**ours, spec.HEAD: matrix(4)})
+    same(converted(tmp_path, tmp_path / "in.pdparams", "--head")[0], {**ours, spec.HEAD_WEIGHT: matrix(4)})
 
 
 @pytest.mark.parametrize("arch", [replace(SMALL, num_classes=5), replace(PLSC, num_classes=5, depth=34)])
 def test_a_canonical_file_keeps_its_classes(tmp_path, arch):
-    ours = {**tensors(arch), spec.HEAD: matrix(5)}
+    ours = {**tensors(arch), spec.HEAD_WEIGHT: matrix(5)}
     files.write(str(tmp_path / "in.safetensors"), ours, {"classes": "[]"})
     found, metadata = converted(tmp_path, tmp_path / "in.safetensors")
     same(found, ours)

@@ -16,8 +16,8 @@ from zoo.models.resnet import spec as resnet
 from zoo.models.resnet import torch as resnet_torch
 from zoo.models.tsm import spec as tsm
 from zoo.models.tsm import torch as tsm_torch
-from zoo.weights import direction, files, layouts, names
-from zoo.weights.match import match
+from zoo.weights import files, layouts, names, shift_direction
+from zoo.weights.match import match_state_dict
 
 CLASSES, SIDE, TOLERANCE = 7, 64, 1e-5
 LISTS = {  # list of names -> origin, depth
@@ -63,7 +63,7 @@ def images(*shape):
 def logits(net, tensors, inputs):
     """Of a net with canonical tensors, which must fill it exactly."""
     state = {name: tensor for name, tensor in net.state_dict().items() if not name.endswith(names.COUNTER)}
-    report = match(tensors, {name: tuple(tensor.shape) for name, tensor in state.items()})
+    report = match_state_dict(tensors, {name: tuple(tensor.shape) for name, tensor in state.items()})
     assert report.complete, str(report)
     with torch.no_grad():
         for name, tensor in state.items():
@@ -100,7 +100,7 @@ def test_names_map_completely(which, expected):
     shapes = listed(which)
     arrays = {name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes.items()}
     assert names.detect(arrays) == origin
-    report = match(layouts.to_canonical(arrays, origin), resnet.shapes(resnet.Arch(depth, CLASSES)))
+    report = match_state_dict(layouts.to_canonical(arrays, origin), resnet.shapes(resnet.Arch(depth, CLASSES)))
     assert report.complete, str(report)
 
 
@@ -295,8 +295,8 @@ def test_a_file_of_paddlevideo(tmp_path, capsys):
         assert convert.main([source, str(tmp_path / f"{key}.safetensors"), *more]) == 0
         outputs[key] = (*files.read(str(tmp_path / f"{key}.safetensors")), capsys.readouterr().out)
     for key, expected in {
-        "turned": direction.reverse(tensors, 8),
-        "div": direction.reverse(tensors, 16),
+        "turned": shift_direction.reverse_shift(tensors, 8),
+        "div": shift_direction.reverse_shift(tensors, 16),
         "kept": tensors,
     }.items():
         ours, metadata, text = outputs[key]

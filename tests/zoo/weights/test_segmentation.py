@@ -29,7 +29,7 @@ from zoo.models.deeplabv3plus.torch import Model
 from zoo.run import restore
 from zoo.trainer.protocol import Param
 from zoo.weights import files, infer, layouts, names
-from zoo.weights.match import match
+from zoo.weights.match import match_state_dict
 
 LISTS = {  # list of names -> origin, what its tensors say
     "mmseg_r50": ("mmseg", dict(variant="mmseg", depth=50, stem="deep", low_width=48, aux_width=256)),
@@ -107,7 +107,7 @@ def test_names_map_completely(which, expected):
     assert names.detect(theirs) == origin
     ours = layouts.to_canonical(theirs, origin)
     assert infer.segmenter(ours) == {**options, "num_classes": 19, "width": 64}
-    report = match(ours, spec.shapes(spec.Arch(**infer.segmenter(ours))))
+    report = match_state_dict(ours, spec.shapes(spec.Arch(**infer.segmenter(ours))))
     assert report.complete, str(report)
     assert len(ours) == sum(not name.endswith(names.COUNTER) for name in theirs)
     assert names.detect(ours) == "canonical"

@@ -16,7 +16,7 @@ from tests.zoo.weights.test_origins import listed
 from tests.zoo.weights.test_segmentation import SMALL, as_mmseg, initial, small
 from zoo.models.deeplabv3plus import spec
 from zoo.weights import files, imagenet, layouts
-from zoo.weights.match import match
+from zoo.weights.match import match_state_dict
 
 
 def backbone():
@@ -83,7 +83,7 @@ def arch_of(kind):
 def test_a_placed_file_fills_the_backbone(offer):
     kind, content, name, folder = offer
     (folder / name).write_bytes(content)
-    assert imagenet.kind(arch_of(kind)) == kind
+    assert imagenet.variant_of(arch_of(kind)) == kind
     said = []
     found, origin = initial(arch_of(kind), said, weights_dir=str(folder))
     ours, words = backbone(), {"deep": "open-mmlab resnet_v1c", "vd": "PaddleSeg resnet_vd_ssld"}[kind]
@@ -102,7 +102,7 @@ def test_a_file_is_fetched(offer, monkeypatch):
     kind, content, name, folder = offer
     urls = []
     monkeypatch.setattr(imagenet, "download", lambda url, path: (urls.append(url), Path(path).write_bytes(content)))
-    imagenet.find(18, str(folder), kind)
+    imagenet.find_weights(18, str(folder), kind)
     assert urls == [
         {
             "deep": "https://download.openmmlab.com/pretrain/third_party/",
@@ -125,7 +125,7 @@ def test_a_damaged_file_is_named(offer, damage):
     kind, content, name, folder = offer
     (folder / name).write_bytes(damage(content))
     with pytest.raises(UserError, match=f"{name} is (damaged|no whole .tar.gz).*remove it and fetch it again"):
-        imagenet.find(18, str(folder), kind)
+        imagenet.find_weights(18, str(folder), kind)
     assert os.listdir(folder) == [name]
 
 
@@ -141,7 +141,7 @@ def test_archives_of_something_else(tmp_path, monkeypatch, contents, says):
     monkeypatch.setitem(imagenet.FILES, "vd", {18: "a.tar.gz"})
     (tmp_path / "a.tar.gz").write_bytes(packed(contents))
     with pytest.raises(UserError, match=says):
-        imagenet.find(18, str(tmp_path), "vd")
+        imagenet.find_weights(18, str(tmp_path), "vd")
     assert os.listdir(tmp_path) == ["a.tar.gz"]
 
 
@@ -173,12 +173,12 @@ def test_names_of_full_backbones_map_completely(kind, names_of):
     }
     ours = layouts.to_canonical({name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes.items()}, origin)
     net = spec.shapes(spec.Arch(variant="paddleseg" if kind == "vd" else "mmseg", num_classes=19))
-    report = match(
-        imagenet.named(ours, net), {name: shape for name, shape in net.items() if not spec.not_pretrained(name)}
+    report = match_state_dict(
+        imagenet.add_backbone_prefix(ours, net), {name: shape for name, shape in net.items() if not spec.not_pretrained(name)}
     )
     assert report.complete, str(report)
 
 
 def test_depths_that_nobody_published(tmp_path):
     with pytest.raises(UserError, match=r"this kind \(vd\) for ResNet-50, -101 alone"):
-        imagenet.find(18, str(tmp_path), imagenet.kind(spec.Arch(variant="paddleseg", depth=18)))
+        imagenet.find_weights(18, str(tmp_path), imagenet.variant_of(spec.Arch(variant="paddleseg", depth=18)))

@@ -10,7 +10,7 @@ import pytest
 
 from data.errors import UserError
 from tests.helpers.paths import GOLDEN
-from zoo.weights import files, pickled
+from zoo.weights import files, pdparams
 
 SHAPES = {
     "conv1.weight": (3, 2, 3, 3),
@@ -92,7 +92,7 @@ def test_arrays_of_every_protocol_and_numpy(tmp_path, protocol, numpy):
         content = content[:2] + content[11:] if protocol == 4 else content
     assert (b"numpy._core.m" in content) == (numpy == 2)
     (tmp_path / "a.pdparams").write_bytes(content)
-    tensors = pickled.read(str(tmp_path / "a.pdparams"))
+    tensors = pdparams.read(str(tmp_path / "a.pdparams"))
     assert tensors.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
         assert np.array_equal(tensors[name], array) and tensors[name].shape == array.shape
@@ -220,9 +220,9 @@ F4 = np.dtype("f4")
     ids=range(28),
 )
 def test_what_is_no_plain_array_is_refused(tmp_path, content):
-    known = dict(pickled.KNOWN)
+    known = dict(pdparams.KNOWN)
     refused(tmp_path, content)
-    assert known == pickled.KNOWN and not hasattr(collections.OrderedDict, "a")
+    assert known == pdparams.KNOWN and not hasattr(collections.OrderedDict, "a")
 
 
 def test_an_array_without_content_is_refused(tmp_path):

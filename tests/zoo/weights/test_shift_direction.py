@@ -8,7 +8,7 @@ from data.errors import UserError
 from zoo.models.tsm.spec import Arch, shapes
 from zoo.models.tsm.torch import Model
 from zoo.run import restore
-from zoo.weights import direction, names
+from zoo.weights import names, shift_direction
 
 SEGMENTS, SIDE = 4, 32
 NETS = {
@@ -67,7 +67,7 @@ def relative(one, other):
 @pytest.mark.parametrize("case", NETS)
 def test_the_rewritten_net_computes_the_same(case):
     past = weights(case)
-    future = direction.reverse(past, Arch(**options(case)).shift_div)
+    future = shift_direction.reverse_shift(past, Arch(**options(case)).shift_div)
     wanted = logits(case, past, "past")
     assert relative(logits(case, future, "future"), wanted) <= 1e-5
     assert relative(logits(case, past, "future"), wanted) > 1e-3  # else there would be nothing to rewrite
@@ -76,8 +76,8 @@ def test_the_rewritten_net_computes_the_same(case):
 @pytest.mark.parametrize("case", NETS)
 def test_twice_is_the_identity(case):
     before, div = weights(case), Arch(**options(case)).shift_div
-    once = direction.reverse(before, div)
-    twice = direction.reverse(once, div)
+    once = shift_direction.reverse_shift(before, div)
+    twice = shift_direction.reverse_shift(once, div)
     assert twice.keys() == before.keys()
     assert all(np.array_equal(twice[name], before[name]) for name in before)
     assert not np.array_equal(once["conv1.weight"], before["conv1.weight"])
@@ -85,7 +85,7 @@ def test_twice_is_the_identity(case):
 
 def test_what_touches_no_stream_stays():
     before = weights("r50")
-    after = direction.reverse(before, 8)
+    after = shift_direction.reverse_shift(before, 8)
     assert all(
         after[name] is before[name] for name in before if ".conv2." in name or ".bn1." in name or ".bn2." in name
     )
@@ -95,7 +95,7 @@ def test_what_touches_no_stream_stays():
 
 def test_folds_of_no_channel_change_nothing():
     before = weights("r18")
-    assert all(np.array_equal(array, before[name]) for name, array in direction.reverse(before, 1000).items())
+    assert all(np.array_equal(array, before[name]) for name, array in shift_direction.reverse_shift(before, 1000).items())
 
 
 def test_weights_for_the_other_direction_are_refused_by_a_run():

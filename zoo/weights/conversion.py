@@ -1,0 +1,206 @@
+"""Steps of a conversion beyond key mapping: the model and its options, the differences that need a choice, metadata."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from data.errors import UserError
+from zoo.config import loader
+from zoo.config.convert import convert as convert_value
+from zoo.models import load_spec
+from zoo.weights import faces, files, infer, layouts, segmentation, shift_direction
+
+Tensors = Mapping[str, np.ndarray]
+OPTIONS = {  # options of the model's Arch that a user may state
+    "tsm": ("depth", "num_classes", "width", "non_local"),
+    "resnet": ("depth", "num_classes", "width"),
+    "deeplabv3plus": (
+        "variant",
+        "depth",
+        "stem",
+        "num_classes",
+        "width",
+        "head_width",
+        "low_width",
+        "aux_width",
+        "auxiliary",
+        *infer.NOT_IN_TENSORS,
+    ),
+    "arcface": ("variant", "depth", "num_classes", "width", "embedding", "size"),
+}
+INFER: dict[str, Callable[[Tensors], dict[str, Any]]] = {
+    "tsm": infer.infer_classifier,
+    "resnet": infer.infer_classifier,
+    "deeplabv3plus": infer.infer_segmenter,
+    "arcface": infer.infer_face_model,
+}
+DEFAULT_SHIFT_DIV = 8  # of this zoo, and of PaddleVideo's models of 8 frames
+VIDEO_ORIGINS = ("mit", "mmaction2", "paddlevideo", "canonical")  # whose classifiers are TSM by default
+
+
+def default_model(origin: str, tensors: Tensors) -> str:
+    """Return the model that a file of this origin usually holds."""
+    if segmentation.detect(tensors):
+        return "deeplabv3plus"
+    if faces.detect(tensors):
+        return "arcface"
+    if origin == "paddlevideo" and not any(name.startswith(("backbone.", "head.")) for name in tensors):
+        return "resnet"  # its ImageNet weights have no prefixes
+    return "tsm" if origin in VIDEO_ORIGINS else "resnet"
+
+
+def user_options(overrides: Sequence[str], model: str) -> dict[str, Any]:
+    """Parse `key=value` texts as options of a model, with values as in a recipe.
+
+    Raises:
+        UserError: A key or value is not one of the model's.
+    """
+    types, options = get_type_hints(load_spec(model).Arch), {}
+    for key, entry in loader.overrides(overrides).items():
+        if key not in OPTIONS[model]:
+            raise UserError(f"-o {key}={entry.value}: for {model} give one of {', '.join(OPTIONS[model])}")
+        try:
+            options[key] = convert_value(entry.value, types[key])
+        except ValueError as error:
+            raise UserError(f"-o {key}={entry.value}: {error}") from None
+    return options
+
+
+def to_canonical(tensors: Tensors, origin: str, options: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Return the tensors by canonical name and in canonical layout, changed as the options need, and notes.
+
+    Raises:
+        UserError: Two keys map to the same name.
+    """
+    result, notes = layouts.to_canonical(tensors, origin), []
+    if origin == "mindspore" and options.get("num_classes") != 1001 and len(result.get("fc.bias", ())) == 1001:
+        result = layouts.without_spare_class(result)
+        notes.append(
+            "the last of 1001 classes, which no image of ImageNet has, is dropped; -o num_classes=1001 keeps it"
+        )
+    if to_other_variant(origin, options):
+        result = faces.to_insightface(result)
+    return result, notes
+
+
+def to_other_variant(origin: str, options: Mapping[str, Any]) -> bool:
+    """Return whether the conversion turns a model of PLSC into the variant insightface."""
+    return origin == "plsc" and options.get("variant") == "insightface"
+
+
+def expected_shapes(model: str, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every parameter and running statistic of a model by canonical name.
+
+    Raises:
+        UserError: There is no model with these options.
+    """
+    options = dict(options)
+    if model == "resnet" and options.pop("non_local"):
+        raise UserError("a resnet has no non-local blocks; give --model tsm")
+    try:
+        arch = load_spec(model).Arch(**options)
+    except ValueError as error:
+        raise UserError(f"there is no such {model}: {error}; give other options with -o") from None
+    shapes = load_spec(model).shapes(arch)
+    return {name: shape for name, shape in shapes.items() if None not in shape}  # without an unknown number of classes
+
+
+def reverse_shift(
+    tensors: Tensors, depth: int, shift_div: int | None, keep_direction: bool
+) -> tuple[Tensors, list[str]]:
+    """Convert a TSM of PaddleVideo to the shift direction of this zoo, and return notes on its use.
+
+    Args:
+        tensors: Canonical tensors.
+        depth: Number of layers of its ResNet.
+        shift_div: PaddleVideo's model shifts 1/shift_div of the channels each way; None for the default.
+        keep_direction: Return the tensors as they are.
+
+    Raises:
+        UserError: This zoo's shift cannot do what PaddleVideo's does.
+    """
+    shift_div = DEFAULT_SHIFT_DIV if shift_div is None else shift_div
+    widths = {
+        tensor.shape[0]
+        for name, tensor in tensors.items()
+        if name == "bn1.weight" or name.endswith(".downsample.1.weight")
+    }
+    if shift_div < 2 or any(2 * width // shift_div != 2 * (width // shift_div) for width in widths):
+        raise UserError(
+            f"--shift-div {shift_div}: PaddleVideo's two folds would differ in size, which this zoo's shift "
+            "does not support; give the number of frames that the model was trained with"
+        )
+    notes = [
+        "PaddleVideo's shift has the other direction; the channels are reordered so that this zoo's shift computes the "
+        "same"
+    ]
+    if keep_direction:
+        notes = ["PaddleVideo's shift has the other direction: give -o model.shift_direction=past to a run"]
+    if shift_div != DEFAULT_SHIFT_DIV:
+        notes.append(f"give -o model.shift_div={shift_div} to a run")
+    if depth > 50:
+        notes.append(
+            f"PaddleVideo's ResNet-{depth} shifts in every block, this zoo's in every second one: fine-tune these "
+            "weights before using them"
+        )
+    return tensors if keep_direction else shift_direction.reverse_shift(tensors, shift_div), notes
+
+
+def usage_notes(model: str, origin: str, options: Mapping[str, Any], has_head: bool) -> list[str]:
+    """Return notes on what a run with the converted weights needs.
+
+    Args:
+        model: Name of the model.
+        origin: One of names.ORIGINS.
+        options: All known options of the model.
+        has_head: Whether the file holds the classifier weight of a face recognition model.
+    """
+    notes = []
+    unknown = [key for key in infer.NOT_IN_TENSORS if model == "deeplabv3plus" and key not in options]
+    if unknown:
+        notes.append(
+            f"the tensors do not show {', '.join(unknown)}: the recipe must have them as the model was trained; with "
+            "-o KEY=VALUE they are stored in the file, and a run checks them"
+        )
+    if model == "arcface" and not has_head:
+        notes.append("no classifier weight: a run that fine-tunes or evaluates the model needs -o fresh_head=true")
+    if origin == "mmaction2" and options["non_local"]:
+        notes.append("mmaction2's dot-product blocks have the same names; only embedded-Gaussian ones compute the same")
+    return notes
+
+
+def metadata(model: str, origin: str, options: Mapping[str, Any], path: str, paths: Sequence[str]) -> dict[str, str]:
+    """Return the metadata of a converted file.
+
+    Args:
+        model: Name of the model.
+        origin: One of names.ORIGINS.
+        options: All known options of the model, which a run compares with its own. The image size is left out: the
+            shape of fc.weight determines it.
+        path: The converted file or folder.
+        paths: All files that were read.
+    """
+    return {
+        "origin": origin,
+        "model": model,
+        "arch": json.dumps({key: value for key, value in options.items() if key != "size"}),
+        "file": os.path.basename(os.path.normpath(path)),
+        "sha256": _digest(paths),
+    }
+
+
+def _digest(paths: Sequence[str]) -> str:
+    """Return the SHA-256 of a file, or that of the concatenated digests of several."""
+    digests = [files.sha256(path) for path in paths]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def require_float32(tensors: Tensors) -> None:
+    """Raise UserError for a tensor that is not float32; 16-bit floats have been widened already."""
+    for name, array in tensors.items():
+        if array.dtype != np.float32:
+            raise UserError(f"{name} is {array.dtype}, but weights are float32 (or 16-bit floats); save it as float32")

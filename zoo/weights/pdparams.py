@@ -1,0 +1,66 @@
+"""Reader for Paddle's .pdparams, a pickle of numpy arrays by name; Paddle is not needed and no code is run."""
+
+from typing import Any
+
+import numpy as np
+
+from data.errors import UserError
+from data.formats import safe_pickle
+
+WRAPPER_KEYS = ("state_dict", "model")  # entries of a training checkpoint that hold the tensors
+DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
+BFLOAT16 = np.dtype("u2")  # numpy has no bfloat16, so Paddle saves its bits; its models have no other uint16
+REMEDY = "load it in Paddle and save only the model's state_dict with paddle.save"
+
+
+def read(path: str) -> dict[str, np.ndarray]:
+    """Return the tensors of a file by name; 16-bit floats are widened to float32.
+
+    Raises:
+        UserError: The file cannot be read, or holds anything but named arrays.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = safe_pickle.load(file, dtypes=DTYPES)
+    except Exception as error:  # a damaged pickle raises almost anything
+        reason = str(error).strip().split("\n")[0]
+        raise UserError(
+            f"{path} is refused: it is damaged, or holds more than numpy arrays, which would mean running code from it "
+            f"({type(error).__name__}: {reason}). Download it again; if you trust it, {REMEDY}"
+        ) from None
+    state_dict = _unwrap(content)
+    if not isinstance(state_dict, dict) or not state_dict:
+        raise UserError(f"{path} holds a {type(state_dict).__name__}, not named tensors; {REMEDY}")
+    arrays = {name: _array_of(path, name, value) for name, value in state_dict.items() if not _is_auxiliary(name)}
+    distinct = {id(array): array for array in arrays.values()}  # names may share an array, which is widened once
+    widened = {key: _widen(array) for key, array in distinct.items()}
+    return {name: widened[id(array)] for name, array in arrays.items()}
+
+
+def _unwrap(content: Any) -> Any:
+    """Return the state dict of a training checkpoint; anything else as it is."""
+    if isinstance(content, dict):
+        for key in WRAPPER_KEYS:
+            if isinstance(content.get(key), dict):
+                return content[key]
+    return content
+
+
+def _is_auxiliary(name: Any) -> bool:
+    """Return whether an entry is Paddle's own, such as StructuredToParameterName@@."""
+    return str(name).endswith("@@")
+
+
+def _array_of(path: str, name: Any, value: Any) -> np.ndarray:
+    """Return the array of an entry, which nested dicts hold as a pair (Paddle's own name, array)."""
+    if isinstance(value, tuple) and len(value) == 2:
+        value = value[1]
+    if not isinstance(name, str) or not isinstance(value, safe_pickle.Array) or value.array is None:
+        raise UserError(f"{path}: the entry {name!r} is not an array; {REMEDY}")
+    return value.array
+
+
+def _widen(array: np.ndarray) -> np.ndarray:
+    if array.dtype == BFLOAT16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32) if array.dtype == np.float16 else array
