@@ -1,179 +1,203 @@
-"""Cityscapes as it is unpacked, and own pictures with masks in any of the usual folders."""
+"""Cityscapes in its official layout, and custom images with masks in any of the usual folder layouts."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from data.datasets import imagenet
-from data.datasets.common.segmentation import SegmentationSplit, SegmentationSettings
+from data.datasets.common import files
+from data.datasets.common.segmentation import SegmentationSettings, SegmentationSplit
 from data.errors import UserError
 from data.formats import images, masks, palette
 from data.formats.lists import read_names
 from data.formats.masks import Pair
 
 SPLITS = ("train", "val")
-OWN = (("images/{}", "masks/{}"), ("{}/images", "{}/masks"))  # where own pictures and masks lie, by split
-NAMED = 5  # files named in a message
-LAYOUTS = """\
+CUSTOM_LAYOUTS = (("images/{}", "masks/{}"), ("{}/images", "{}/masks"))  # folders of images and masks, by split
+MAX_LISTED_PATHS = 5  # in a message
+LAYOUT = """\
   leftImg8bit/{train,val}/<city>/*_leftImg8bit.png and gtFine/{train,val}/<city>/*_gtFine_labelIds.png
-  or own pictures, images/{train,val}/NAME.jpg, with masks/{train,val}/NAME.png, 8-bit PNG files of class numbers
+  or custom images, images/{train,val}/NAME.jpg, with masks/{train,val}/NAME.png, 8-bit PNG files of class indices
   (or {train,val}/images and {train,val}/masks, or just images and masks), and classes.txt, one name per line"""
-checksum = imagenet.checksum
+checksum = files.checksum
 
 
 @dataclass(frozen=True)
 class Settings(SegmentationSettings):
-    """The `data:` section of a recipe on Cityscapes or on own pictures with masks."""
+    """The `data:` section of a recipe on Cityscapes or on custom images with masks."""
 
     root: str = "datasets/cityscapes"
     labels: Literal["labelIds", "labelTrainIds"] = "labelIds"  # which masks of Cityscapes are read
-    names: str | None = None  # own data: class names, one per line; default <root>/classes.txt if there
-    num_classes: int | None = None  # own data without names
-    val_fraction: float = 0.1  # own data without folders train and val: every 1/val_fraction-th is for validation
+    names: str | None = None  # custom data: class names, one per line; default <root>/classes.txt if it exists
+    num_classes: int | None = None  # custom data without names
+    val_fraction: float = 0.1  # custom data without folders train and val: one in 1/val_fraction images is held out
 
     def __post_init__(self):
         super().__post_init__()
         if self.num_classes is not None and not 2 <= self.num_classes <= palette.IGNORE_INDEX:
-            raise ValueError(f"num_classes: 2 to {palette.IGNORE_INDEX}, the background counted too")
+            raise ValueError(f"num_classes: must be 2 to {palette.IGNORE_INDEX}, including the background")
         if not 0 < self.val_fraction <= 0.5:
-            raise ValueError("val_fraction: a share above 0, and at most 0.5")
+            raise ValueError("val_fraction: must be a fraction above 0 and at most 0.5")
 
 
 def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
-    """The training and the validation split, some masks of both looked at. Raises UserError naming file and remedy."""
+    """Open the training and the validation split, and check some masks of both.
+
+    Raises:
+        UserError: Files are missing or do not match, or masks are invalid; the message names the file.
+    """
     root = settings.root
-    if not os.path.isdir(root):
-        raise UserError(
-            f"no data: there is no folder {root} (looked in {os.path.abspath(root)})\n"
-            f"  put Cityscapes there or point to it with -o data.root=FOLDER; the folder holds\n{LAYOUTS}\n"
-            "  no data at hand? the demo makes its own: python train.py -c configs/deeplabv3plus_demo.yaml --amp"
-        )
-    official = any(os.path.isdir(os.path.join(root, folder)) for folder in ("leftImg8bit", "gtFine"))
-    splits, notes = _official(settings) if official else _target_logits(settings)
-    looks = masks.scan(root, splits, settings.checked_masks, settings.void_masks)
-    if official:
+    files.require_root(root, "Cityscapes", LAYOUT, "deeplabv3plus_demo")
+    is_cityscapes = any(os.path.isdir(os.path.join(root, folder)) for folder in ("leftImg8bit", "gtFine"))
+    splits, notes = _cityscapes_pairs(settings) if is_cityscapes else _custom_pairs(settings)
+    stats = masks.scan(root, splits, settings.checked_masks, settings.void_masks)
+    if is_cityscapes:
         classes = palette.TRAIN_CLASSES
-        code = masks.cityscapes_ids() if settings.labels == "labelIds" else masks.class_indices(len(classes))
+        uses_ids = settings.labels == "labelIds"
+        label_map = masks.cityscapes_ids() if uses_ids else masks.class_indices(len(classes))
     else:
-        classes = _own_classes(settings, looks)
-        code = masks.class_indices(len(classes))
-    notes += masks.describe(classes, looks, [masks.validate(split, code, len(classes)) for split in looks])
-    train, val = splits
-    return SegmentationSplit(settings, train, classes, code, True, notes), SegmentationSplit(settings, val, classes, code, False)
+        classes = _custom_classes(settings, stats)
+        label_map = masks.class_indices(len(classes))
+    counts = [masks.validate(split_stats, label_map, len(classes)) for split_stats in stats]
+    notes += masks.describe(classes, stats, counts)
+    train = SegmentationSplit(settings, splits[0], classes, label_map, True, notes)
+    return train, SegmentationSplit(settings, splits[1], classes, label_map, False)
 
 
-def _official(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]]:
-    """Pairs of Cityscapes' own layout, and what to tell about them."""
+def _cityscapes_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]]:
+    """Return the pairs of both splits of Cityscapes, and messages for the user."""
     for key in ("names", "num_classes"):
         if getattr(settings, key) is not None:
-            raise UserError(f"data.{key}: is for own data, but {settings.root} holds Cityscapes, which has its classes")
-    splits, notes = [], ()
+            raise UserError(
+                f"data.{key}: is for custom data, but {settings.root} contains Cityscapes, whose classes are fixed; "
+                "leave it out"
+            )
+    splits: list[list[Pair]] = []
+    notes: tuple[str, ...] = ()
     for split in SPLITS:
-        folders = f"leftImg8bit/{split}", f"gtFine/{split}"
-        left = _by_stem(settings.root, folders[0], ("_leftImg8bit.png",))
-        fine = _by_stem(settings.root, folders[1], (f"_gtFine_{settings.labels}.png",))
-        _filled(settings.root, folders[0], left, "picture *_leftImg8bit.png", "unpack leftImg8bit_trainvaltest.zip")
-        alone = [left[stem] for stem in left if stem not in fine]
-        if alone:
+        image_folder, mask_folder = f"leftImg8bit/{split}", f"gtFine/{split}"
+        image_paths = _files_by_stem(settings.root, image_folder, ("_leftImg8bit.png",))
+        mask_paths = _files_by_stem(settings.root, mask_folder, (f"_gtFine_{settings.labels}.png",))
+        remedy = "unpack leftImg8bit_trainvaltest.zip"
+        _require_files(settings.root, image_folder, image_paths, "image *_leftImg8bit.png", remedy)
+        unmatched = [image_paths[stem] for stem in image_paths if stem not in mask_paths]
+        if unmatched:
             remedy = (
                 "unpack gtFine_trainvaltest.zip"
                 if settings.labels == "labelIds"
                 else "they are not part of the download, leave data.labels at labelIds"
             )
             raise UserError(
-                f"{settings.root}: {len(alone)} of {len(left)} pictures have no mask "
-                f"*_gtFine_{settings.labels}.png in {folders[1]}: {_some(alone)}; {remedy}"
+                f"{settings.root}: {len(unmatched)} of {len(image_paths)} images have no mask "
+                f"*_gtFine_{settings.labels}.png in {mask_folder}: {_shorten(unmatched)}; {remedy}"
             )
-        if len(fine) > len(left):
-            notes += (f"warning: {folders[1]} holds {len(fine) - len(left)} masks whose pictures are not there",)
-        splits.append(_pairs(left, fine))
+        if len(mask_paths) > len(image_paths):
+            extra = len(mask_paths) - len(image_paths)
+            notes += (f"warning: {mask_folder} contains {extra} masks without an image",)
+        splits.append(_join_by_stem(image_paths, mask_paths))
     return splits, notes
 
 
-def _target_logits(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]]:
-    """Pairs of own data, and what to tell about them."""
+def _custom_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]]:
+    """Return the pairs of both splits of custom data, and messages for the user."""
+    root = settings.root
     if settings.labels != "labelIds":
-        raise UserError(f"data.labels: is for Cityscapes, but there is no leftImg8bit in {settings.root}; leave it out")
-    for layout in OWN:
-        if any(os.path.isdir(os.path.join(settings.root, layout[0].format(split))) for split in SPLITS):
-            return [_matched(settings.root, *(folder.format(split) for folder in layout)) for split in SPLITS], ()
-    if not os.path.isdir(os.path.join(settings.root, "images")):
-        raise UserError(f"{settings.root}: neither Cityscapes nor own pictures are in here; it should hold\n{LAYOUTS}")
-    pairs = _matched(settings.root, "images", "masks")
+        raise UserError(f"data.labels: is for Cityscapes, but there is no leftImg8bit in {root}; leave it out")
+    for layout in CUSTOM_LAYOUTS:
+        if any(os.path.isdir(os.path.join(root, layout[0].format(split))) for split in SPLITS):
+            return [_match_folders(root, *(folder.format(split) for folder in layout)) for split in SPLITS], ()
+    if not os.path.isdir(os.path.join(root, "images")):
+        raise UserError(f"{root}: contains neither Cityscapes nor custom images; it should contain\n{LAYOUT}")
+    pairs = _match_folders(root, "images", "masks")
     period = round(1 / settings.val_fraction)
     train, val = [pair for index, pair in enumerate(pairs) if index % period], pairs[::period]
     if not train:
-        raise UserError(f"{settings.root}: a single picture cannot be both for training and for validation")
+        raise UserError(f"{root}: a single image cannot serve for both training and validation; add images")
     return [train, val], (
-        f"no folders train and val: one in {period} of the sorted pictures is for validation, "
-        f"{len(val)} of {len(pairs)} (data.val_fraction); make the folders to choose yourself",
+        f"no folders train and val: one in {period} of the sorted images is used for validation, "
+        f"{len(val)} of {len(pairs)} (data.val_fraction); make these folders to choose the split yourself",
     )
 
 
-def _own_classes(settings: Settings, looks: Sequence[Sequence[masks.MaskStats]]) -> tuple[str, ...]:
-    path, usual = settings.names, os.path.join(settings.root, "classes.txt")
-    if path is None and os.path.isfile(usual):
-        path = usual
+def _custom_classes(settings: Settings, stats: Sequence[Sequence[masks.MaskStats]]) -> tuple[str, ...]:
+    """Return the class names of custom data, `class 0` ... where only their number is known."""
+    path, default = settings.names, os.path.join(settings.root, "classes.txt")
+    if path is None and os.path.isfile(default):
+        path = default
     if path is None:
         if settings.num_classes is None:
-            values = [value for value in masks.unique_values(looks) if value != palette.IGNORE_INDEX]
+            values = [value for value in masks.unique_values(stats) if value != palette.IGNORE_INDEX]
             raise UserError(
-                f"{settings.root}: how many classes are there? The masks looked at hold the values "
-                f"{', '.join(map(str, values))}; write the class names into {usual}, one per line from "
-                "value 0 on, or say -o data.num_classes=K"
+                f"{settings.root}: the number of classes is unknown. The checked masks contain the values "
+                f"{', '.join(map(str, values))}; write the class names into {default}, one per line from "
+                "value 0 on, or set -o data.num_classes=K"
             )
         return tuple(f"class {label}" for label in range(settings.num_classes))
     names = read_names(path)
     if not 2 <= len(names) <= palette.IGNORE_INDEX:
-        raise UserError(f"{path}: {len(names)} class names, but masks of bytes hold 2 to {palette.IGNORE_INDEX} classes")
+        raise UserError(
+            f"{path}: {len(names)} class names, but 8-bit masks hold 2 to {palette.IGNORE_INDEX} classes; "
+            "name one class per mask value"
+        )
     if settings.num_classes not in (None, len(names)):
         raise UserError(f"data.num_classes: is {settings.num_classes}, but {path} names {len(names)}; leave it out")
     return names
 
 
-def _matched(root: str, image_folder: str, mask_folder: str) -> list[Pair]:
-    """Pairs of two folders of own data. Raises UserError naming what has no partner."""
-    left, right = _by_stem(root, image_folder, images.EXTENSIONS), _by_stem(root, mask_folder, (".png",))
-    _filled(root, image_folder, left, "picture", f"it should hold files ending in {', '.join(images.EXTENSIONS)}")
-    _filled(root, mask_folder, right, "mask *.png", "masks are PNG files with the names of their pictures")
-    for one, other, missing in ((left, right, f"mask in {mask_folder}"), (right, left, f"image in {image_folder}")):
-        alone = [one[stem] for stem in one if stem not in other]
-        if alone:
+def _match_folders(root: str, image_folder: str, mask_folder: str) -> list[Pair]:
+    """Pair the images and masks of two folders of custom data. Raises UserError naming unmatched files."""
+    image_paths = _files_by_stem(root, image_folder, images.EXTENSIONS)
+    mask_paths = _files_by_stem(root, mask_folder, (".png",))
+    extensions = ", ".join(images.EXTENSIONS)
+    _require_files(root, image_folder, image_paths, "image", f"it should contain files ending in {extensions}")
+    _require_files(root, mask_folder, mask_paths, "mask *.png", "masks are PNG files with the names of their images")
+    for paths, others, missing in (
+        (image_paths, mask_paths, f"mask in {mask_folder}"),
+        (mask_paths, image_paths, f"image in {image_folder}"),
+    ):
+        unmatched = [paths[stem] for stem in paths if stem not in others]
+        if unmatched:
             raise UserError(
-                f"{root}: {len(alone)} of {len(one)} files have no {missing}: {_some(alone)}; a mask has "
-                "the name of its picture, but for the ending: images/a/b.jpg, masks/a/b.png"
+                f"{root}: {len(unmatched)} of {len(paths)} files have no {missing}: {_shorten(unmatched)}; a mask has "
+                "the name of its image except for the extension: images/a/b.jpg, masks/a/b.png"
             )
-    return _pairs(left, right)
+    return _join_by_stem(image_paths, mask_paths)
 
 
-def _by_stem(root: str, folder: str, endings: tuple[str, ...]) -> dict[str, str]:
-    """Files below a folder: their path in it without the ending -> their path in the root, sorted by path."""
-    found: dict[str, str] = {}
+def _files_by_stem(root: str, folder: str, suffixes: tuple[str, ...]) -> dict[str, str]:
+    """Find the files below a folder that end in one of the suffixes, sorted by path.
+
+    Returns:
+        Path relative to the folder, without the suffix -> path relative to root.
+    """
     paths = []
-    for place, folders, files in os.walk(os.path.join(root, folder), followlinks=True):
+    for parent, folders, names in os.walk(os.path.join(root, folder), followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        paths += [os.path.relpath(os.path.join(place, name), root) for name in files if not name.startswith(".")]
+        paths += [os.path.relpath(os.path.join(parent, name), root) for name in names if not name.startswith(".")]
+    by_stem: dict[str, str] = {}
     for path in sorted(paths):
-        ending = next((ending for ending in endings if path.lower().endswith(ending.lower())), None)
-        if ending is None:
+        suffix = next((suffix for suffix in suffixes if path.lower().endswith(suffix.lower())), None)
+        if suffix is None:
             continue
-        stem = os.path.relpath(path[: -len(ending)], folder)
-        if stem in found:
-            raise UserError(f"{root}: {found[stem]} and {path} have the same name; a mask belongs to one picture")
-        found[stem] = path
-    return found
+        stem = os.path.relpath(path[: -len(suffix)], folder)
+        if stem in by_stem:
+            raise UserError(
+                f"{root}: {by_stem[stem]} and {path} have the same name, but a mask belongs to one image; rename one"
+            )
+        by_stem[stem] = path
+    return by_stem
 
 
-def _filled(root: str, folder: str, files: dict[str, str], what: str, remedy: str) -> None:
-    if not files:
-        place = os.path.join(root, folder)
-        raise UserError(f"{place}: {f'no {what} in here' if os.path.isdir(place) else 'no such folder'}; {remedy}")
+def _require_files(root: str, folder: str, paths: dict[str, str], what: str, remedy: str) -> None:
+    if not paths:
+        path = os.path.join(root, folder)
+        problem = f"there is no {what} in this folder" if os.path.isdir(path) else "no such folder"
+        raise UserError(f"{path}: {problem}; {remedy}")
 
 
-def _pairs(left: dict[str, str], right: dict[str, str]) -> list[Pair]:
-    return [(path, right[stem]) for stem, path in left.items()]
+def _join_by_stem(image_paths: dict[str, str], mask_paths: dict[str, str]) -> list[Pair]:
+    return [(path, mask_paths[stem]) for stem, path in image_paths.items()]
 
 
-def _some(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:NAMED]) + (" ..." if len(paths) > NAMED else "")
+def _shorten(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:MAX_LISTED_PATHS]) + (" ..." if len(paths) > MAX_LISTED_PATHS else "")

@@ -1,6 +1,5 @@
-"""ImageNet and every set of labelled pictures shaped like it: a folder per class, or lists."""
+"""ImageNet and every data set of labeled images in the same layout: one folder per class, or lists."""
 
-import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
+from data.datasets.common import files
 from data.errors import UserError
 from data.formats import images
 from data.formats.lists import (
@@ -23,24 +23,29 @@ from data.formats.lists import (
 from data.stream import LoaderSettings
 from data.transforms.crops import random_box
 
-LISTS = ("{}_list.txt", "{}.txt", "{}.list")  # where they are looked for in the root: PaddleClas's, Caffe's, ours
-NAMES = ("classes.txt", "synset_words.txt", "imagenet_class_index.json")
+LIST_FILES = ("{}_list.txt", "{}.txt", "{}.list")  # default lists in root, by split: PaddleClas's, Caffe's, ours
+CLASS_FILES = ("classes.txt", "synset_words.txt", "imagenet_class_index.json")
+PROBED_PATHS = 20  # paths of a list that are checked before a run
+LAYOUT = """\
+  either train/<class>/*.JPEG and val/<class>/*.JPEG
+  or train_list.txt and val_list.txt (lines `relative/path.JPEG label`), or one of each type"""
+checksum = files.checksum
 
 
 @dataclass(frozen=True)
 class Settings(LoaderSettings):
-    """The `data:` section of a recipe on ImageNet or a set shaped like it."""
+    """The `data:` section of a recipe on ImageNet or a data set in the same layout."""
 
     root: str = "datasets/imagenet"
     train_list: str | None = None  # default <root>/train_list.txt; without it, folders <root>/train/<class>/
     val_list: str | None = None  # default <root>/val_list.txt; without it, folders <root>/val/<class>/
-    names: str | None = None  # classes by label, as text or JSON; default <root>/classes.txt if there
+    names: str | None = None  # class names by label, as text or JSON; default <root>/classes.txt if it exists
     size: int = 224  # pixels, square
-    scale: tuple[float, float] = (0.08, 1.0)  # of the random crop: its share of the area ...
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # ... and its width by its height
-    flip: bool = True  # mirror half of the training pictures
+    scale: tuple[float, float] = (0.08, 1.0)  # of the random crop: fraction of the image area ...
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # ... and aspect ratio, width by height
+    flip: bool = True  # mirror half of the training images
     reduce: bool = True  # in training, decode large JPEG files at 1/2 to 1/8 where that loses nothing
-    eval_size: int | None = None  # of the central crop in an evaluation; default size
+    eval_size: int | None = None  # of the center crop in an evaluation; default size
     eval_resize: int | None = None  # the shorter side before that crop; default 256 for 224, in proportion
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
@@ -51,42 +56,41 @@ class Settings(LoaderSettings):
             if getattr(self, key) is not None and getattr(self, key) < 1:
                 raise ValueError(f"{key}: must be at least 1")
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise ValueError("scale: two shares of the area, the smaller one first, in (0, 1]")
+            raise ValueError("scale: must be two fractions of the area in (0, 1], the smaller one first")
         if not 0 < self.ratio[0] <= self.ratio[1] < float("inf"):
-            raise ValueError("ratio: two proportions above 0, the smaller one first")
+            raise ValueError("ratio: must be two aspect ratios above 0, the smaller one first")
         if min(self.std) <= 0:
             raise ValueError("std: must be above 0")
-        if self.eval_resize is not None and self.eval_resize < self.crop:
-            raise ValueError(f"eval_resize: must be at least {self.crop}, the size of the crop")
+        if self.eval_resize is not None and self.eval_resize < self.eval_crop:
+            raise ValueError(f"eval_resize: must be at least {self.eval_crop}, the size of the crop")
 
     @property
-    def crop(self) -> int:
-        """Side of the crop in an evaluation."""
+    def eval_crop(self) -> int:
+        """Side of the center crop in an evaluation."""
         return self.eval_size or self.size
 
     @property
     def short_side(self) -> int:
-        """The shorter side in an evaluation, before the crop."""
-        return self.eval_resize or self.crop * 256 // 224
+        """Shorter side of an image in an evaluation, before the crop."""
+        return self.eval_resize or self.eval_crop * 256 // 224
 
 
 class ImageSplit:
-    """One split. Stateless between samples, so threads and processes may share or copy it.
+    """One split. It keeps no state between samples, so threads and processes may share or copy it.
 
-    fields: `image` uint8 (size, size, 3), `label` int64 ().
+    Fields: `image` uint8 (size, size, 3), `label` int64 ().
     """
 
     views = 1
-    notes = ()
+    notes: tuple[str, ...] = ()
 
-    def __init__(self, settings: Settings, clips: Sequence[LabeledPath], classes: tuple[str, ...], training: bool):
+    def __init__(self, settings: Settings, paths: Sequence[LabeledPath], classes: tuple[str, ...], training: bool):
         self.settings, self.classes, self.training = settings, classes, training
-        # Arrays: every reader process gets a copy, and a million small objects travel slowly.
-        self.paths = np.array([os.fsencode(clip.path) for clip in clips])
-        self.labels = np.array([clip.label for clip in clips], np.int64)
-        size = settings.size if training else settings.crop
-        image = Field("image", (size, size, 3), "uint8", settings.mean, settings.std)
-        self.fields = (image, LABEL)
+        # Arrays, because every worker process gets a copy and a million small objects are slow to pickle.
+        self.paths = np.array([os.fsencode(entry.path) for entry in paths])
+        self.labels = np.array([entry.label for entry in paths], np.int64)
+        size = settings.size if training else settings.eval_crop
+        self.fields = (Field("image", (size, size, 3), "uint8", settings.mean, settings.std), LABEL)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -95,146 +99,138 @@ class ImageSplit:
         return os.fsdecode(bytes(self.paths[index]))
 
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Decode, crop, resize and (in training) mirror one picture. Raises BadSample."""
+        """Decode, crop, resize and (in training) mirror one image. Raises BadSample."""
         s, path = self.settings, os.path.join(self.settings.root, self.name(index))
         if self.training:
             image = images.decode_crop(path, lambda w, h: random_box(w, h, s.scale, s.ratio, rng), s.size, s.reduce)
             if s.flip and rng.random() < 0.5:
                 image = np.ascontiguousarray(image[:, ::-1])
         else:
-            image = images.decode_center(path, s.short_side, s.crop)
+            image = images.decode_center(path, s.short_side, s.eval_crop)
         return {"image": image, "label": np.asarray(self.labels[index])}
 
     def describe_files(self) -> list[str]:
-        """One line per sample, `path label size`, the size in bytes (-1 if missing)."""
-        lines = []
-        for index, label in enumerate(self.labels):
-            name = self.name(index)
-            try:
-                size = os.stat(os.path.join(self.settings.root, name)).st_size
-            except OSError:
-                size = -1
-            lines.append(f"{name} {label} {size}")
-        return lines
+        """Return one line per sample, `path label size`, the size in bytes (-1 if missing)."""
+        names = [self.name(index) for index in range(len(self))]
+        root = self.settings.root
+        return [
+            f"{name} {label} {files.file_size(os.path.join(root, name))}" for name, label in zip(names, self.labels)
+        ]
 
 
 def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:
-    """The training and the validation split. Raises UserError naming the folder, list or line and the remedy."""
-    root = settings.root
-    if not os.path.isdir(root):
-        raise UserError(
-            f"no data: there is no folder {root} (looked in {os.path.abspath(root)})\n"
-            "  put your pictures there or point to them with -o data.root=FOLDER; the folder holds either\n"
-            "  train/<class>/*.JPEG and val/<class>/*.JPEG\n"
-            "  or train_list.txt and val_list.txt (lines `relative/path.JPEG label`), or one of each kind\n"
-            "  no data at hand? the demo makes its own: python train.py -c configs/resnet50_demo.yaml --amp"
-        )
-    lists = {split: _list_of(settings, split) for split in ("train", "val")}
-    known, order = _classes(settings, [split for split in lists if not lists[split]])
+    """Open the training and the validation split.
+
+    Raises:
+        UserError: Files are missing or contradict each other; the message names the folder, list or line.
+    """
+    files.require_root(settings.root, "your images", LAYOUT, "resnet50_demo")
+    lists = {split: _find_list(settings, split) for split in ("train", "val")}
+    class_names, folders = _class_names(settings, [split for split in lists if not lists[split]])
     splits = {
-        split: _listed(settings, split, path) if path else _tree(settings, split, order)
+        split: _read_list(settings, split, path) if path else _read_folders(settings, split, folders)
         for split, path in lists.items()
     }
-    names = known.names if known else order or class_names_from_folders(splits["train"] + splits["val"])
+    names = class_names.names if class_names else folders or class_names_from_folders(splits["train"] + splits["val"])
     for split, path in lists.items():
         if path:
-            _check_labels(path, splits[split], names, order)
+            _check_labels(path, splits[split], names, folders)
     return ImageSplit(settings, splits["train"], names, True), ImageSplit(settings, splits["val"], names, False)
 
 
-def checksum(train: ImageSplit, val: ImageSplit) -> str:
-    """md5 over path, label and size of every sample of both splits: changes when any file is replaced or missing."""
-    digest = hashlib.md5()
-    for split in (train, val):
-        digest.update("\n".join(split.describe_files() + ["", ""]).encode(errors="surrogateescape"))
-    return digest.hexdigest()
+def _find_list(settings: Settings, split: str) -> str | None:
+    defaults = [name.format(split) for name in LIST_FILES]
+    return getattr(settings, f"{split}_list") or files.first_existing(settings.root, defaults)
 
 
-def _list_of(settings: Settings, split: str) -> str | None:
-    return getattr(settings, f"{split}_list") or _first_there(settings.root, [name.format(split) for name in LISTS])
+def _class_names(settings: Settings, splits: Sequence[str]) -> tuple[ClassNames | None, tuple[str, ...]]:
+    """Read the class names.
 
+    Args:
+        splits: Those that have class folders instead of a list.
 
-def _first_there(root: str, names: Sequence[str]) -> str | None:
-    return next((path for path in (os.path.join(root, name) for name in names) if os.path.isfile(path)), None)
-
-
-def _classes(settings: Settings, trees: Sequence[str]) -> tuple[ClassNames | None, tuple[str, ...]]:
-    """What the file of names says, if there is one, and the folder of every label (() if nothing tells)."""
-    folders = sorted({folder for split in trees for folder in class_folders(settings.root, split)})
-    path = settings.names or _first_there(settings.root, NAMES)
+    Returns:
+        The content of the class file (None without one), and the folder name of every label (() if unknown).
+    """
+    folders = sorted({folder for split in splits for folder in class_folders(settings.root, split)})
+    path = settings.names or files.first_existing(settings.root, CLASS_FILES)
     if path is None:
         return None, tuple(folders)
-    known = read_classes(path)
-    if folders and all(WNID.match(folder) for folder in folders) and not set(folders) & set(known.folders):
-        # Names alone, as in PaddleClas's label list. ImageNet's labels are the sorted ids, if all of them are there.
-        if len(folders) != len(known.names):
+    class_names = read_classes(path)
+    if folders and all(WNID.match(folder) for folder in folders) and not set(folders) & set(class_names.folders):
+        # Names without ids, as in PaddleClas's label list. ImageNet's labels are the sorted ids, if all ids exist.
+        if len(folders) != len(class_names.names):
             raise UserError(
-                f"{path} names {len(known.names)} classes without their ids, but there are {len(folders)} "
-                f"folders such as {folders[0]}; give a file that holds the ids too, with lines "
+                f"{path} names {len(class_names.names)} classes without their ids, but there are {len(folders)} "
+                f"folders such as {folders[0]}; use a file with the ids, with lines "
                 '`n01440764 tench` or JSON {"0": ["n01440764", "tench"], ...}'
             )
-        return known, tuple(folders)
-    return known, known.folders
+        return class_names, tuple(folders)
+    return class_names, class_names.folders
 
 
-def _tree(settings: Settings, split: str, order: tuple[str, ...]) -> list[LabeledPath]:
-    folders = class_folders(settings.root, split)
-    if not folders:
-        raise UserError(_no_folders(settings.root, split))
-    clips = read_folders(settings.root, split, order, images.EXTENSIONS)
-    filled = {clip.path.split(os.sep)[1] for clip in clips}
-    for folder in folders:
+def _read_folders(settings: Settings, split: str, folders: tuple[str, ...]) -> list[LabeledPath]:
+    """List the images of a split in class folders, labeled by the order of `folders`."""
+    existing = class_folders(settings.root, split)
+    if not existing:
+        raise UserError(_explain_missing_folders(settings.root, split))
+    entries = read_folders(settings.root, split, folders, images.EXTENSIONS)
+    filled = {entry.path.split(os.sep)[1] for entry in entries}
+    for folder in existing:
         if folder not in filled:
             raise UserError(
-                f"{os.path.join(settings.root, split, folder)}: there is no picture in this folder (a file "
-                f"ending in {', '.join(images.EXTENSIONS)}); fill or remove it"
+                f"{os.path.join(settings.root, split, folder)}: there is no image in this class folder (no file "
+                f"ending in {', '.join(images.EXTENSIONS)}); add images or remove the folder"
             )
-    return clips
+    return entries
 
 
-def _no_folders(root: str, split: str) -> str:
-    """Why no class folder was found in a split that has no list."""
-    folder, lists = os.path.join(root, split), f"{split}_list.txt"
-    remedy = f"put {lists} (lines `relative/path.JPEG label`) into {root}, name one with -o data.{split}_list=FILE"
+def _explain_missing_folders(root: str, split: str) -> str:
+    """Return the message for a split that has neither a list nor class folders."""
+    folder, list_name = os.path.join(root, split), f"{split}_list.txt"
+    remedy = (
+        f"put {list_name} (lines `relative/path.JPEG label`) into {root}, name a list with -o data.{split}_list=FILE"
+    )
     if not os.path.isdir(folder):
-        return f"{root}: neither {lists} nor a folder {split}/ is there; {remedy} or make {split}/<class>/ folders"
-    files = [entry.name for entry in os.scandir(folder) if entry.is_file() and not entry.name.startswith(".")]
-    loose = sum(name.lower().endswith(images.EXTENSIONS) for name in files)
-    if loose:
+        return f"{root}: there is neither {list_name} nor a folder {split}/; {remedy} or make {split}/<class>/ folders"
+    names = [entry.name for entry in os.scandir(folder) if entry.is_file() and not entry.name.startswith(".")]
+    flat = sum(name.lower().endswith(images.EXTENSIONS) for name in names)
+    if flat:
         return (
-            f"{folder}: {loose} pictures lie here without class folders, and no list tells their labels; {remedy}, "
-            f"or move the pictures into {split}/<class>/ folders"
+            f"{folder}: {flat} images are not in class folders, and there is no list of their labels; {remedy}, "
+            f"or move the images into {split}/<class>/ folders"
         )
-    packed = sum(name.endswith((".tar", ".tgz", ".gz", ".zip")) for name in files)
-    if packed:
-        return f"{folder}: {packed} archives, but no class folders; unpack each into {split}/<class>/"
-    return f"{folder}: there is no class folder in here; {remedy} or make {split}/<class>/ folders"
+    archives = sum(name.endswith((".tar", ".tgz", ".gz", ".zip")) for name in names)
+    if archives:
+        return f"{folder}: {archives} archives, but no class folders; unpack each into {split}/<class>/"
+    return f"{folder}: there is no class folder; {remedy} or make {split}/<class>/ folders"
 
 
-def _listed(settings: Settings, split: str, path: str) -> list[LabeledPath]:
-    clips = read_list(path, folders=False)
-    head = [clip.path for clip in clips[:20]]
-    for below in ("", split):  # Caffe's val.txt counts from val/
-        if any(os.path.isfile(os.path.join(settings.root, below, name)) for name in head):
-            return [LabeledPath(os.path.join(below, clip.path), clip.label) for clip in clips] if below else clips
+def _read_list(settings: Settings, split: str, path: str) -> list[LabeledPath]:
+    entries = read_list(path, folders=False)
+    head = [entry.path for entry in entries[:PROBED_PATHS]]
+    for prefix in ("", split):  # paths of Caffe's val.txt are relative to val/
+        if any(os.path.isfile(os.path.join(settings.root, prefix, name)) for name in head):
+            return [LabeledPath(os.path.join(prefix, entry.path), entry.label) for entry in entries]
     raise UserError(
-        f"{path}: not one of its first {len(head)} paths exists, for example "
-        f"{os.path.join(settings.root, head[0])}; paths are relative to data.root or to its {split}/"
+        f"{path}: none of its first {len(head)} paths exists, for example "
+        f"{os.path.join(settings.root, head[0])}; paths must be relative to data.root or to its folder {split}/"
     )
 
 
-def _check_labels(path: str, clips: Sequence[LabeledPath], names: Sequence[str], order: Sequence[str]) -> None:
-    by_folder = {folder: label for label, folder in enumerate(order)}
-    for clip in clips:
-        if clip.label >= len(names):
+def _check_labels(path: str, entries: Sequence[LabeledPath], names: Sequence[str], folders: Sequence[str]) -> None:
+    """Check that labels of a list are below the number of classes and agree with the class folders of its paths."""
+    label_of = {folder: label for label, folder in enumerate(folders)}
+    for entry in entries:
+        if entry.label >= len(names):
             raise UserError(
-                f"{path}: {clip.path} has label {clip.label}, but there are only {len(names)} classes "
+                f"{path}: {entry.path} has label {entry.label}, but there are only {len(names)} classes "
                 f"(0 to {len(names) - 1}); labels count from 0"
             )
-        folder = os.path.basename(os.path.dirname(clip.path))
-        if by_folder.get(folder, clip.label) != clip.label:
+        folder = os.path.basename(os.path.dirname(entry.path))
+        if label_of.get(folder, entry.label) != entry.label:
             raise UserError(
-                f"{path}: {clip.path} has label {clip.label}, but the folder {folder} is class "
-                f"{by_folder[folder]} of {len(names)}; give the classes in the order of their labels with "
+                f"{path}: {entry.path} has label {entry.label}, but the folder {folder} is class "
+                f"{label_of[folder]} of {len(names)}; give the class names in the order of their labels with "
                 "-o data.names=FILE"
             )

@@ -1,6 +1,5 @@
-"""Kinetics-400 and every set of labelled clips shaped like it: videos or frame folders, by list or by folder."""
+"""Kinetics-400 and every data set of labeled clips in the same layout: videos or frame folders, by list or folder."""
 
-import hashlib
 import os
 from dataclasses import dataclass
 from typing import Literal
@@ -8,31 +7,38 @@ from typing import Literal
 import numpy as np
 
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
+from data.datasets.common import files
 from data.errors import UserError
 from data.formats import video
 from data.formats.lists import LabeledPath, class_folders, class_names_from_folders, read_folders, read_list, read_names
 from data.stream import LoaderSettings
 from data.transforms import clips, frame_sampling
 
+PROBED_PATHS = 20  # paths of a list that are checked before a run
+LAYOUT = """\
+  either train.list and val.list (lines `relative/path.mp4 label` or `relative/folder num_frames label`)
+  or train/<class>/*.mp4 and val/<class>/*.mp4"""
+checksum = files.checksum
+
 
 @dataclass(frozen=True)
 class Settings(LoaderSettings):
-    """The `data:` section of a recipe on Kinetics-400 or a set shaped like it."""
+    """The `data:` section of a recipe on Kinetics-400 or a data set in the same layout."""
 
     root: str = "datasets/k400"
     train_list: str | None = None  # default <root>/train.list; without it, folders <root>/train/<class>/
     val_list: str | None = None  # default <root>/val.list; without it, folders <root>/val/<class>/
-    names: str | None = None  # class names, one per line; default <root>/classes.txt if there
-    suffix: str = ""  # put behind every path of the lists (".mp4")
+    names: str | None = None  # class names, one per line; default <root>/classes.txt if it exists
+    suffix: str = ""  # appended to every path of the lists (".mp4")
     frame_template: str = "img_{:05d}.jpg"  # for lists of frame folders
     first_frame: int = 1
-    min_frames: int = 3  # a shorter clip is a bad sample
+    min_frames: int = 3  # a shorter clip is unreadable
     segments: int = 8  # T, frames per clip
     size: int = 224  # pixels, square
     sampling: Literal["uniform", "dense"] = "uniform"
     scales: tuple[float, ...] = (1.0, 0.875, 0.75, 0.66)  # of the multi-scale crop
     flip: bool = True  # mirror half of the training clips
-    flip_pairs: tuple[tuple[int, int], ...] = ()  # labels that change places when a clip is mirrored
+    flip_pairs: tuple[tuple[int, int], ...] = ()  # labels that are swapped when a clip is mirrored
     eval_sampling: Literal["val", "test", "twice", "dense", "dense_val"] = "val"
     eval_crops: Literal[1, 3, 10] = 1
     eval_size: int | None = None  # default size; 256 with 3 crops is the paper's full-resolution test
@@ -47,36 +53,36 @@ class Settings(LoaderSettings):
         if min(self.std) <= 0:
             raise ValueError("std: must be above 0")
         if not self.scales or any(not 0 < scale <= 1 for scale in self.scales):
-            raise ValueError("scales: every scale of the multi-scale crop lies in (0, 1]")
+            raise ValueError("scales: every scale of the multi-scale crop must be in (0, 1]")
         if "dense" in self.sampling + self.eval_sampling and self.segments > frame_sampling.DENSE_SPAN:
-            raise ValueError(f"segments: dense sampling spreads at most {frame_sampling.DENSE_SPAN} frames")
+            raise ValueError(f"segments: must be at most {frame_sampling.DENSE_SPAN} with dense sampling")
         if not self.short_side >= 16:
             raise ValueError("size: must be at least 14 pixels")
         if self.eval_size is not None and not 1 <= self.eval_size <= self.short_side:
-            raise ValueError(f"eval_size: at most {self.short_side}, to which the shorter side is resized first")
+            raise ValueError(f"eval_size: must be at most {self.short_side}, the shorter side before the crop")
         try:
             if self.frame_template.format(1) == self.frame_template.format(2):
                 raise ValueError
         except (ValueError, IndexError, KeyError):
-            raise ValueError("frame_template: needs one place for the number, such as img_{:05d}.jpg") from None
+            raise ValueError("frame_template: needs one placeholder for the number, such as img_{:05d}.jpg") from None
 
     @property
     def short_side(self) -> int:
-        """Test clips are resized to this (256 for 224) before they are cropped."""
+        """Shorter side of a clip in an evaluation, before the crop: 256 for 224."""
         return self.size * 256 // 224
 
 
 class ClipSplit:
-    """One split. Stateless between samples, so threads and processes may share or copy it.
+    """One split. It keeps no state between samples, so threads and processes may share or copy it.
 
-    fields: `video` uint8 (T, size, size, 3) or, for `views` > 1 test views, (views, T, eval_size, eval_size, 3);
-    `label` int64 ().
+    Fields: `video` uint8 (T, size, size, 3) or, with several views, (views, T, eval_size, eval_size, 3); `label`
+    int64 ().
     """
 
-    notes = ()
+    notes: tuple[str, ...] = ()
 
-    def __init__(self, settings: Settings, clips: list[LabeledPath], classes: tuple[str, ...], training: bool):
-        self.settings, self.clips, self.classes, self.training = settings, clips, classes, training
+    def __init__(self, settings: Settings, entries: list[LabeledPath], classes: tuple[str, ...], training: bool):
+        self.settings, self.clips, self.classes, self.training = settings, entries, classes, training
         clips_per_sample = {"twice": 2, "dense": frame_sampling.DENSE_CLIPS}.get(settings.eval_sampling, 1)
         self.views = 1 if training else clips_per_sample * settings.eval_crops
         self.size = settings.size if training else settings.eval_size or settings.size
@@ -94,21 +100,19 @@ class ClipSplit:
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Decode, crop and (in training) augment one clip. Raises BadSample."""
         clip = self.clips[index]
-        video, label = (self._train if self.training else self._eval)(clip, rng)
-        return {"video": np.ascontiguousarray(video), "label": np.asarray(label, np.int64)}
+        frames, label = (self._training_clip if self.training else self._evaluation_clips)(clip, rng)
+        return {"video": np.ascontiguousarray(frames), "label": np.asarray(label, np.int64)}
 
     def describe_files(self) -> list[str]:
-        """One line per sample, `path label size`, the size in bytes (frames for a folder, -1 if missing)."""
-        lines = []
-        for clip in self.clips:
-            size = clip.frames
-            if size is None:
-                path = os.path.join(self.settings.root, clip.path)
-                size = os.stat(path).st_size if os.path.exists(path) else -1
-            lines.append(f"{clip.path} {clip.label} {size}")
-        return lines
+        """Return one line per sample, `path label size`: bytes of a file (-1 if missing), frames of a folder."""
+        root = self.settings.root
+        sizes = [
+            files.file_size(os.path.join(root, clip.path)) if clip.frames is None else clip.frames
+            for clip in self.clips
+        ]
+        return [f"{clip.path} {clip.label} {size}" for clip, size in zip(self.clips, sizes)]
 
-    def _train(self, clip: LabeledPath, rng: np.random.Generator):
+    def _training_clip(self, clip: LabeledPath, rng: np.random.Generator) -> tuple[np.ndarray, int]:
         s = self.settings
         pick = frame_sampling.dense_train if s.sampling == "dense" else frame_sampling.uniform_train
         frames = self._read(clip, lambda n: pick(n, s.segments, rng))
@@ -122,7 +126,7 @@ class ClipSplit:
                     label = a + b - clip.label
         return frames, label
 
-    def _eval(self, clip: LabeledPath, rng: np.random.Generator):
+    def _evaluation_clips(self, clip: LabeledPath, rng: np.random.Generator) -> tuple[np.ndarray, int]:
         s = self.settings
         pick = {
             "val": frame_sampling.uniform_val,
@@ -132,86 +136,71 @@ class ClipSplit:
             "dense_val": lambda n, t: frame_sampling.dense_train(n, t, rng),
         }[s.eval_sampling]
         frames = clips.resize_short(self._read(clip, lambda n: pick(n, s.segments)), s.short_side)
-        # Crop-major, then clip, then time: frames of different crops must never meet in a temporal shift.
+        # Crops first, then clips, then time: the temporal shift must never mix frames of different crops.
         views = [view.reshape(-1, s.segments, *view.shape[1:]) for view in clips.views(frames, self.size, s.eval_crops)]
         stacked = np.concatenate(views)
         return (stacked if self.views > 1 else stacked[0]), clip.label
 
     def _read(self, clip: LabeledPath, pick: video.FrameSampler) -> np.ndarray:
-        path = os.path.join(self.settings.root, clip.path)
+        s, path = self.settings, os.path.join(self.settings.root, clip.path)
         if clip.frames is None:
-            return video.video_frames(path, pick, self.settings.min_frames)
-        return video.image_frames(
-            path, self.settings.frame_template, self.settings.first_frame, clip.frames, pick, self.settings.min_frames
-        )
+            return video.video_frames(path, pick, s.min_frames)
+        return video.image_frames(path, s.frame_template, s.first_frame, clip.frames, pick, s.min_frames)
 
 
 def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:
-    """The training and the validation split. Raises UserError naming the folder or list and the remedy."""
+    """Open the training and the validation split.
+
+    Raises:
+        UserError: Files are missing or contradict each other; the message names the folder, list or line.
+    """
     root = settings.root
-    if not os.path.isdir(root):
-        raise UserError(
-            f"no data: there is no folder {root} (looked in {os.path.abspath(root)})\n"
-            "  put your clips there or point to them with -o data.root=FOLDER; the folder holds either\n"
-            "  train.list and val.list (lines `relative/path.mp4 label` or `relative/folder num_frames label`)\n"
-            "  or train/<class>/*.mp4 and val/<class>/*.mp4\n"
-            "  no data at hand? the demo makes its own: python train.py -c configs/tsm_demo.yaml --amp"
-        )
-    names = settings.names or _if_there(os.path.join(root, "classes.txt"))
-    classes = read_names(names) if names else ()
-    if not classes and not any(_list_of(settings, split) for split in ("train", "val")):
-        # Raw Kinetics names in ASCII order are the official label order.
+    files.require_root(root, "your clips", LAYOUT, "tsm_demo")
+    names_path = settings.names or files.first_existing(root, ["classes.txt"])
+    classes = read_names(names_path) if names_path else ()
+    if not classes and not any(_find_list(settings, split) for split in ("train", "val")):
+        # The official labels of Kinetics are its class names in ASCII order.
         classes = tuple(sorted(set(class_folders(root, "train")) | set(class_folders(root, "val"))))
-    splits = {split: _clips(settings, split, classes) for split in ("train", "val")}
+    splits = {split: _find_clips(settings, split, classes) for split in ("train", "val")}
     if not classes:
         classes = class_names_from_folders(splits["train"] + splits["val"])
-    for split, listed in splits.items():
-        for clip in listed:
+    for split, entries in splits.items():
+        for clip in entries:
             if clip.label >= len(classes):
                 raise UserError(
-                    f"{_list_of(settings, split)}: {clip.path} has label {clip.label}, but {names} names "
-                    f"only {len(classes)} classes (0 to {len(classes) - 1})"
+                    f"{_find_list(settings, split)}: {clip.path} has label {clip.label}, but {names_path} names "
+                    f"only {len(classes)} classes (0 to {len(classes) - 1}); labels count from 0"
                 )
     for a, b in settings.flip_pairs:
         if max(a, b) >= len(classes):
-            raise UserError(f"data.flip_pairs: ({a}, {b}) is outside the {len(classes)} classes of {root}")
+            raise UserError(
+                f"data.flip_pairs: ({a}, {b}) exceeds the {len(classes)} classes of {root}; labels count from 0"
+            )
     return ClipSplit(settings, splits["train"], classes, True), ClipSplit(settings, splits["val"], classes, False)
 
 
-def checksum(train: ClipSplit, val: ClipSplit) -> str:
-    """md5 over path, label and size of every sample of both splits: changes when any file is replaced or missing."""
-    digest = hashlib.md5()
-    for split in (train, val):
-        digest.update("\n".join(split.describe_files() + ["", ""]).encode())
-    return digest.hexdigest()
+def _find_list(settings: Settings, split: str) -> str | None:
+    return getattr(settings, f"{split}_list") or files.first_existing(settings.root, [f"{split}.list"])
 
 
-def _list_of(settings: Settings, split: str) -> str | None:
-    return getattr(settings, f"{split}_list") or _if_there(os.path.join(settings.root, f"{split}.list"))
-
-
-def _if_there(path: str) -> str | None:
-    return path if os.path.isfile(path) else None
-
-
-def _clips(settings: Settings, split: str, classes: tuple[str, ...]) -> list[LabeledPath]:
-    path = _list_of(settings, split)
+def _find_clips(settings: Settings, split: str, classes: tuple[str, ...]) -> list[LabeledPath]:
+    path = _find_list(settings, split)
     if path is None:
-        clips = read_folders(settings.root, split, classes)
-        if not clips:
+        entries = read_folders(settings.root, split, classes)
+        if not entries:
             raise UserError(
-                f"{settings.root}: neither {split}.list nor a video in {split}/<class>/ is there; "
-                f"name a list with -o data.{split}_list=FILE"
+                f"{settings.root}: there is neither {split}.list nor a video in {split}/<class>/; "
+                f"add one of them, or name a list with -o data.{split}_list=FILE"
             )
-        return clips
-    clips = read_list(path, settings.suffix)
-    head = [os.path.join(settings.root, clip.path) for clip in clips[:20]]
-    # A three-column list of paths that are files is a video list that also tells the lengths.
-    if clips[0].frames is not None and any(os.path.isfile(file) for file in head):
-        clips = [LabeledPath(clip.path, clip.label) for clip in clips]
+        return entries
+    entries = read_list(path, settings.suffix)
+    head = [os.path.join(settings.root, entry.path) for entry in entries[:PROBED_PATHS]]
+    # With three columns and paths that are files, this is a list of videos and their lengths.
+    if entries[0].frames is not None and any(os.path.isfile(file) for file in head):
+        entries = [LabeledPath(entry.path, entry.label) for entry in entries]
     if not any(os.path.exists(file) for file in head):
         raise UserError(
-            f"{path}: not one of its first {len(head)} paths exists, for example {head[0]}; "
-            "paths are relative to data.root (and data.suffix is put behind them)"
+            f"{path}: none of its first {len(head)} paths exists, for example {head[0]}; "
+            "paths must be relative to data.root, and data.suffix is appended to them"
         )
-    return clips
+    return entries

@@ -1,4 +1,4 @@
-"""Small encoded clips whose frames show their own number, for the tests of everything that decodes."""
+"""Small encoded clips whose frames show their own number, for the tests of everything that decodes video."""
 
 import os
 from fractions import Fraction
@@ -7,6 +7,7 @@ import av
 import numpy as np
 
 BITS = 8  # frame numbers 0..255
+ENCODER_OPTIONS = {"libx265": {"x265-params": "log-level=none"}, "libsvtav1": {"preset": "12"}}
 
 
 def numbered(count, width=96, height=64):
@@ -21,35 +22,34 @@ def numbered(count, width=96, height=64):
 
 
 def read_numbers(frames):
-    """The numbers that decoded frames show."""
+    """Return the numbers that decoded frames show."""
     numbers = []
     for frame in frames:
-        across = frame.mean((0, 2)) if frame.shape[1] >= frame.shape[0] else frame.mean((1, 2))
-        middles = (np.arange(BITS) * 2 + 1) * len(across) // (2 * BITS)
-        numbers.append(int(sum(1 << bit for bit, at in enumerate(middles) if across[at] > 130)))
+        profile = frame.mean((0, 2)) if frame.shape[1] >= frame.shape[0] else frame.mean((1, 2))
+        centers = (np.arange(BITS) * 2 + 1) * len(profile) // (2 * BITS)
+        numbers.append(int(sum(1 << bit for bit, center in enumerate(centers) if profile[center] > 130)))
     return numbers
 
 
 def encode(path, frames, codec="libx264", rate=25, pix_fmt="yuv420p", gop=12, container_options=None, **options):
-    """Write frames (L, H, W, 3) RGB with any codec; returns path as text."""
-    quiet = {"libx265": {"x265-params": "log-level=none"}, "libsvtav1": {"preset": "12"}}.get(codec, {})
+    """Write frames (L, H, W, 3) RGB with any codec, and return the path as a string."""
     policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         with av.open(str(path), "w", options=container_options or {}) as container:
             stream = container.add_stream(codec, rate=Fraction(rate))
             stream.width, stream.height, stream.pix_fmt = frames.shape[2], frames.shape[1], pix_fmt
             stream.codec_context.gop_size = gop
-            stream.options = {**quiet, **options}
+            stream.options = {**ENCODER_OPTIONS.get(codec, {}), **options}
             for frame in frames:
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")))
             container.mux(stream.encode())
-    finally:  # SVT-AV1 makes the thread that calls it a real-time one where it may, and so all that is started later
+    finally:  # SVT-AV1 gives the calling thread a real-time priority, which every later process would inherit
         os.sched_setscheduler(0, policy, priority)
     return str(path)
 
 
 def encode_audio(path):
-    """An mp4 with sound and no picture."""
+    """Write an mp4 with sound and no video stream."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("aac", rate=44100)
         stream.layout = "mono"

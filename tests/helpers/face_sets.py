@@ -1,4 +1,4 @@
-"""The same few people as a pack, a list and folders, in pictures that tell who they show."""
+"""The same few identities as a pack, a list and folders, in images that identify themselves."""
 
 import pickle
 
@@ -7,20 +7,22 @@ import numpy as np
 from data.datasets import faces
 from tests.helpers import packs
 
-PEOPLE, EACH, SIZE = 6, 5, 12
+IDENTITIES, IMAGES_EACH, SIZE = 6, 5, 12
 
 
-def value(person, number):
-    return 40 * person + number
+def value(identity, number):
+    return 40 * identity + number
 
 
-PACK = [[packs.picture(value(person, number)) for number in range(EACH)] for person in range(PEOPLE)]
+PACK = [
+    [packs.encoded_image(value(identity, number)) for number in range(IMAGES_EACH)] for identity in range(IDENTITIES)
+]
 
 
 def add_bin(root, name="lfw.bin", count=10, size=SIZE):
-    """Pair i shows the values i and i + 100; every other pair is one person."""
-    pictures = [packs.picture(value, size) for number in range(count) for value in (number, number + 100)]
-    (root / name).write_bytes(pickle.dumps((pictures, [number % 2 == 0 for number in range(count)])))
+    """Write a verification set: pair i has the values i and i + 100, and every other pair is of the same person."""
+    images = [packs.encoded_image(value, size) for number in range(count) for value in (number, number + 100)]
+    (root / name).write_bytes(pickle.dumps((images, [number % 2 == 0 for number in range(count)])))
 
 
 def settings(root, **keys):
@@ -31,32 +33,32 @@ def load(root, **keys):
     return faces.load(settings(root, **keys))
 
 
-def laid(root, kind):
-    """The same people as a pack, a list or folders."""
+def write_set(root, layout):
+    """Write the identities as a pack (rec), a list or folders."""
     add_bin(root)
-    if kind == "rec":
+    if layout == "rec":
         packs.write(root, packs.face_pack(PACK))
         return root
     lines = []
-    for person, pictures in enumerate(PACK):
-        folder = root / ("train" if kind == "folder" else "pictures") / f"p{person}"
+    for identity, images in enumerate(PACK):
+        folder = root / ("train" if layout == "folder" else "pictures") / f"p{identity}"
         folder.mkdir(parents=True)
-        for number, picture in enumerate(pictures):
-            (folder / f"{number}.png").write_bytes(picture)
-            lines.append(f"pictures/p{person}/{number}.png{' ' if number % 2 else chr(9)}{person}\n")
-    if kind == "list":
+        for number, image in enumerate(images):
+            (folder / f"{number}.png").write_bytes(image)
+            lines.append(f"pictures/p{identity}/{number}.png{' ' if number % 2 else chr(9)}{identity}\n")
+    if layout == "list":
         (root / "label.txt").write_text("".join(lines))
     return root
 
 
-def seen(split):
-    """Value and label of every sample, once the picture is known to be whole, as it is or mirrored."""
-    found = []
+def values_and_labels(split):
+    """Return value and label of every sample, after a check that the image is complete, mirrored or not."""
+    samples = []
     for index in range(len(split)):
-        row = split.sample(index, np.random.default_rng(index))
-        image, label = row["image"], int(row["label"])
+        sample = split.sample(index, np.random.default_rng(index))
+        image, label = sample["image"], int(sample["label"])
         expected = packs.pixels(image[0, 0, 0], SIZE)
-        assert image.dtype == np.uint8 and row["label"].dtype == np.int64
+        assert image.dtype == np.uint8 and sample["label"].dtype == np.int64
         assert np.array_equal(image, expected) or np.array_equal(image, expected[:, ::-1])
-        found.append((int(image[0, 0, 0]), label))
-    return found
+        samples.append((int(image[0, 0, 0]), label))
+    return samples

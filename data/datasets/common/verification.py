@@ -1,4 +1,4 @@
-"""Pairs of faces to verify: read from .bin files, told by text files, or drawn from identities held out of training."""
+"""Face verification pairs: read from .bin files, listed in text files, or drawn from held-out identities."""
 
 import hashlib
 import math
@@ -14,124 +14,136 @@ from data.formats.face_bin import read_bin
 from data.formats.face_files import FaceFiles
 from data.formats.face_packs import FacePack
 
-FOLDS = 10  # of the usual protocol, so fewer pairs are no set
+FOLDS = 10  # of the usual protocol; a set needs at least one pair per fold
 SEED = 2026  # of drawn pairs
-ATTEMPTS = 20  # draws per wanted pair, since some come out twice
+ATTEMPTS = 20  # draws per requested pair, because some pairs are drawn twice
 HELD_OUT = "held_out"
 
 
-class Packed:
-    """The pictures of a .bin file, held in memory."""
+class BinImages:
+    """The encoded images of a .bin file, held in memory."""
 
-    def __init__(self, path: str, items: Sequence[bytes], digest: str):
-        # One array: every reader process gets a copy, and many small objects travel slowly.
+    def __init__(self, path: str, encoded: Sequence[bytes], digest: str):
+        # One array, because every worker process gets a copy and many small objects are slow to pickle.
         self.file, self.digest = os.path.basename(path), digest
-        self.ends = np.cumsum([0] + [len(item) for item in items])
-        self.content = np.frombuffer(b"".join(items), np.uint8)
+        self.offsets = np.cumsum([0] + [len(image) for image in encoded])
+        self.content = np.frombuffer(b"".join(encoded), np.uint8)
 
     def __len__(self) -> int:
-        return len(self.ends) - 1
+        return len(self.offsets) - 1
 
     def name(self, index: int) -> str:
-        return f"{self.file} picture {index}"
+        return f"{self.file} image {index}"
 
     def encoded(self, index: int) -> bytes:
-        return self.content[self.ends[index] : self.ends[index + 1]].tobytes()
+        return self.content[self.offsets[index] : self.offsets[index + 1]].tobytes()
 
     def describe(self) -> list[str]:
-        """Name and md5 of the file."""
+        """Return name and md5 of the file."""
         return [f"{self.file} {self.digest}"]
 
 
 class PairSet(NamedTuple):
-    """Pairs of pictures of one source, in the order of their folds."""
+    """Pairs of images of one source, in the order of their folds."""
 
     name: str
-    source: Packed | FaceFiles | FacePack
-    pairs: np.ndarray  # int64 (P, 2), numbers of pictures
-    same: np.ndarray  # int64 (P,), 1 where both show one person
+    source: BinImages | FaceFiles | FacePack
+    pairs: np.ndarray  # int64 (P, 2), indices of images in the source
+    same: np.ndarray  # int64 (P,), 1 where both images show the same person
+
+    def digest(self) -> str:
+        """Return the md5 of the pairs and their labels."""
+        return hashlib.md5(self.pairs.tobytes() + self.same.tobytes()).hexdigest()
 
 
 def open_sets(root: str, entries: Sequence[str]) -> tuple[PairSet, ...]:
-    """The verification sets of these names: .bin files, or text files of pairs; the ending .bin may be left out.
+    """Open verification sets by name.
 
-    Raises UserError naming file and line.
+    Args:
+        entries: .bin files (the extension is optional) or text files of pairs, relative to root.
+
+    Raises:
+        UserError: A set is missing, too small or damaged; the message names the file and line.
     """
     sets: dict[str, PairSet] = {}
     for entry in entries:
-        path = next(
-            (path for path in (os.path.join(root, entry), os.path.join(root, f"{entry}.bin")) if os.path.isfile(path)),
-            None,
-        )
+        candidates = os.path.join(root, entry), os.path.join(root, f"{entry}.bin")
+        path = next((path for path in candidates if os.path.isfile(path)), None)
         if path is None:
             raise UserError(
-                f"data.verification: there is no {entry} in {root}; name .bin files or lists of pairs "
-                "there, or none at all: then identities are held out of the training set (data.val_fraction)"
+                f"data.verification: there is no {entry} in {root}; name .bin files or lists of pairs in this "
+                "folder, or leave it out to hold out identities of the training set (data.val_fraction)"
             )
-        found = _packed(path) if path.endswith(".bin") else _listed(path)
-        if len(found.same) < FOLDS:
-            raise UserError(f"{path}: {len(found.same)} pairs, but an accuracy of {FOLDS} folds needs {FOLDS} at least")
-        if found.name in sets:
-            raise UserError(f"data.verification: {entry}: there are two sets called {found.name}; rename a file")
-        sets[found.name] = found
+        pair_set = _read_bin_set(path) if path.endswith(".bin") else _read_pair_list(path)
+        if len(pair_set.same) < FOLDS:
+            raise UserError(
+                f"{path}: {len(pair_set.same)} pairs, but {FOLDS}-fold accuracy needs at least {FOLDS}; add pairs"
+            )
+        if pair_set.name in sets:
+            raise UserError(
+                f"data.verification: {entry}: there are two sets with the name {pair_set.name}; rename a file"
+            )
+        sets[pair_set.name] = pair_set
     return tuple(sets.values())
 
 
 def draw(source: FaceFiles | FacePack, rows: np.ndarray, labels: np.ndarray, count: int) -> PairSet:
-    """About `count` different pairs, same and different persons in turn, of the pictures `rows` of a source.
+    """Draw up to `count` distinct pairs, alternately of the same and of different persons.
 
-    Identities are drawn uniformly, then their pictures; always the same for the same pictures. Raises UserError if
-    there are too few.
+    Identities are drawn uniformly, then their images. The same rows always give the same pairs.
+
+    Args:
+        rows: Indices of the images in the source, int64 (n,).
+        labels: Their identities, int64 (n,).
+
+    Raises:
+        UserError: There are too few identities or images.
     """
     order = np.argsort(labels, kind="stable")
     _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
-    several, draws = np.flatnonzero(sizes > 1), ATTEMPTS * count
+    multiple, draws = np.flatnonzero(sizes > 1), ATTEMPTS * count  # identities with more than one image
     rng, same, different = np.random.default_rng(SEED), np.empty((0, 2), np.int64), np.empty((0, 2), np.int64)
-    if len(several):
-        who = several[rng.integers(len(several), size=draws)]
-        first, second = _two(rng, sizes[who])
-        same = _distinct(rows[order[np.stack([starts[who] + first, starts[who] + second], 1)]], count // 2)
+    if len(multiple):
+        identity = multiple[rng.integers(len(multiple), size=draws)]
+        first, second = _draw_two(rng, sizes[identity])
+        images_of_one = order[np.stack([starts[identity] + first, starts[identity] + second], 1)]
+        same = _distinct(rows[images_of_one], count // 2)
     if len(sizes) > 1:
-        who = np.stack(_two(rng, np.full(draws, len(sizes))), 1)
-        different = _distinct(rows[order[starts[who] + rng.integers(sizes[who])]], count // 2)
-    each = min(len(same), len(different))
-    if 2 * each < FOLDS:
+        identities = np.stack(_draw_two(rng, np.full(draws, len(sizes))), 1)
+        different = _distinct(rows[order[starts[identities] + rng.integers(sizes[identities])]], count // 2)
+    pairs_per_label = min(len(same), len(different))
+    if 2 * pairs_per_label < FOLDS:
         raise UserError(
-            f"the {len(sizes)} identities that are held out of training give only {each} pairs of one "
-            "person and of two; raise data.val_fraction, or name verification sets with "
+            f"the {len(sizes)} held-out identities give only {pairs_per_label} pairs of the same person and of "
+            "different persons; raise data.val_fraction, or name verification sets with "
             "-o data.verification=[lfw.bin]"
         )
-    pairs = np.stack([same[:each], different[:each]], 1).reshape(-1, 2)
-    return PairSet(HELD_OUT, source, pairs, np.tile(np.array([1, 0]), each))
+    pairs = np.stack([same[:pairs_per_label], different[:pairs_per_label]], 1).reshape(-1, 2)
+    return PairSet(HELD_OUT, source, pairs, np.tile(np.array([1, 0]), pairs_per_label))
 
 
-def _two(rng: np.random.Generator, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two different numbers below each of the sizes, which are at least 2."""
+def _draw_two(rng: np.random.Generator, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Draw two different numbers below each of the sizes, which are at least 2."""
     first = rng.integers(sizes)
     return first, (first + 1 + rng.integers(sizes - 1)) % sizes
 
 
 def _distinct(pairs: np.ndarray, count: int) -> np.ndarray:
-    """The first `count` different pairs, in the order in which they come; (b, a) is (a, b)."""
+    """Return the first `count` distinct pairs in the order of their first occurrence; (b, a) equals (a, b)."""
     pairs = np.sort(pairs, axis=1)
     _, first = np.unique(pairs, axis=0, return_index=True)
     return pairs[np.sort(first)[:count]]
 
 
-def digest(one: PairSet) -> str:
-    """md5 of which pictures are paired, and how."""
-    return hashlib.md5(one.pairs.tobytes() + one.same.tobytes()).hexdigest()
-
-
-def _packed(path: str) -> PairSet:
-    items, same, content = read_bin(path)
-    source = Packed(path, items, hashlib.md5(content).hexdigest())
+def _read_bin_set(path: str) -> PairSet:
+    encoded, same, content = read_bin(path)
+    source = BinImages(path, encoded, hashlib.md5(content).hexdigest())
     name = os.path.splitext(os.path.basename(path))[0]
-    return PairSet(name, source, _two_by_two(len(same)), np.array(same, np.int64))
+    return PairSet(name, source, _consecutive_pairs(len(same)), np.array(same, np.int64))
 
 
-def _listed(path: str) -> PairSet:
-    """LFW's pairs.txt (`name 1 4`, `name 1 other 2`, pictures name/name_0001.jpg) or lines `path path 0|1`."""
+def _read_pair_list(path: str) -> PairSet:
+    """Read LFW's pairs.txt (`name 1 4`, `name 1 other 2`; images name/name_0001.jpg) or lines `path path 0|1`."""
     try:
         with open(path, encoding="utf-8-sig") as file:
             lines = [
@@ -140,51 +152,57 @@ def _listed(path: str) -> PairSet:
                 if line.strip()
             ]
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot read these pairs: {error}") from None
-    root, read = os.path.dirname(path), _told
-    if lines and len(lines[0][1]) < 3 and all(word.isdecimal() for word in lines[0][1]):
-        told, read = 2 * math.prod(int(word) for word in lines[0][1]), _lfw
+        raise UserError(f"{path}: cannot read this list of pairs: {error}") from None
+    root, parse = os.path.dirname(path), _parse_paths
+    if lines and len(lines[0][1]) < 3 and all(word.isdecimal() for word in lines[0][1]):  # LFW: folds, pairs per fold
+        count, parse = 2 * math.prod(int(word) for word in lines[0][1]), _parse_lfw
         lines = lines[1:]
-        if len(lines) != told:
-            raise UserError(f"{path}: {len(lines)} pairs, but line 1 tells of {told}; the file is cut, fetch it again")
+        if len(lines) != count:
+            raise UserError(
+                f"{path}: {len(lines)} pairs, but line 1 promises {count}; the file is truncated, download it again"
+            )
     names, same = [], []
     for number, words in lines:
         try:
-            pair, answer = read(words)
-            names += [_found(root, name) for name in pair]
+            pair, label = parse(words)
+            names += [_find_image(root, name) for name in pair]
         except ValueError as error:
             raise UserError(f"{path}:{number}: {error}, got {' '.join(words)!r}") from None
-        same.append(answer)
+        same.append(label)
     source = FaceFiles(root, [os.fsencode(name) for name in names], np.full(len(names), -1))
     stem = os.path.splitext(os.path.basename(path))[0]
     name = os.path.basename(os.path.dirname(os.path.abspath(path))) if stem == "pairs" else stem
-    return PairSet(name, source, _two_by_two(len(same)), np.array(same, np.int64))
+    return PairSet(name, source, _consecutive_pairs(len(same)), np.array(same, np.int64))
 
 
-def _lfw(words: Sequence[str]) -> tuple[tuple[str, str], int]:
-    """The two pictures of a line of LFW, without their ending, and 1 for one person."""
+def _parse_lfw(words: Sequence[str]) -> tuple[tuple[str, str], int]:
+    """Return the two images of a line of LFW, without extension, and 1 for the same person."""
     same = len(words) == 3
     if same:
         words = (words[0], words[1], words[0], words[2])
     if len(words) != 4 or not (words[1].isdecimal() and words[3].isdecimal()):
         raise ValueError("expected `name 1 4` or `name 1 other 2`")
-    one, first, other, second = words
-    return (f"{one}/{one}_{int(first):04d}", f"{other}/{other}_{int(second):04d}"), int(same)
+    left, left_number, right, right_number = words
+    return (f"{left}/{left}_{int(left_number):04d}", f"{right}/{right}_{int(right_number):04d}"), int(same)
 
 
-def _told(words: Sequence[str]) -> tuple[tuple[str, str], int]:
+def _parse_paths(words: Sequence[str]) -> tuple[tuple[str, str], int]:
     if len(words) != 3 or words[2] not in ("0", "1"):
-        raise ValueError("expected `path path 1` for one person, 0 for two, with tabs between if a path holds blanks")
+        raise ValueError(
+            "expected `path path 1` for the same person or `path path 0` for different persons, separated by tabs if "
+            "a path contains spaces"
+        )
     return (words[0], words[1]), int(words[2])
 
 
-def _found(root: str, name: str) -> str:
-    """A path relative to root, with the ending that the file has. Raises ValueError."""
-    for ending in ("",) + images.EXTENSIONS:
-        if os.path.isfile(os.path.join(root, name + ending)):
-            return name + ending
-    raise ValueError(f"there is no picture {os.path.join(root, name)}")
+def _find_image(root: str, name: str) -> str:
+    """Return a path relative to root, with the extension that the file has. Raises ValueError."""
+    for extension in ("",) + images.EXTENSIONS:
+        if os.path.isfile(os.path.join(root, name + extension)):
+            return name + extension
+    raise ValueError(f"there is no image {os.path.join(root, name)}")
 
 
-def _two_by_two(count: int) -> np.ndarray:
+def _consecutive_pairs(count: int) -> np.ndarray:
+    """Return the pairs (0, 1), (2, 3) ...: int64 (count, 2)."""
     return np.arange(2 * count).reshape(count, 2)

@@ -1,4 +1,4 @@
-"""Cityscapes and own data in every layout, and every mistake in one."""
+"""Cityscapes and custom data in every layout, and the messages for every mistake in one."""
 
 import os
 from pathlib import Path
@@ -16,22 +16,22 @@ SIZE = (12, 16)
 ROAD, SKY, EGO = 7, 23, 1  # ids
 
 
-def draw(root, path, values=None, size=SIZE, mode=None):
-    """A picture or, with values, a mask whose columns are filled with them in turn."""
-    place = Path(root) / path
-    place.parent.mkdir(parents=True, exist_ok=True)
+def write_png(root, path, values=None, size=SIZE, mode=None):
+    """Write a random image or, with values, a mask whose columns repeat them."""
+    file = Path(root) / path
+    file.parent.mkdir(parents=True, exist_ok=True)
     if values is None:
         pixels = np.random.default_rng(len(str(path))).integers(0, 256, size + (3,), dtype=np.uint8)
     else:
         pixels = np.tile(np.resize(np.array(values, np.uint8), size[1]), (size[0], 1))
-    Image.fromarray(pixels).convert(mode).save(place) if mode else Image.fromarray(pixels).save(place)
+    Image.fromarray(pixels).convert(mode).save(file) if mode else Image.fromarray(pixels).save(file)
 
 
-def city(root, *stems, values=(ROAD, SKY, EGO, ROAD), labels="labelIds"):
-    """Pairs in Cityscapes' layout, by `split/city/city_000000_000019`."""
+def write_city(root, *stems, values=(ROAD, SKY, EGO, ROAD), labels="labelIds"):
+    """Write pairs in Cityscapes' layout for stems `split/city/city_000000_000019`."""
     for stem in stems:
-        draw(root, f"leftImg8bit/{stem}_leftImg8bit.png")
-        draw(root, f"gtFine/{stem}_gtFine_{labels}.png", values)
+        write_png(root, f"leftImg8bit/{stem}_leftImg8bit.png")
+        write_png(root, f"gtFine/{stem}_gtFine_{labels}.png", values)
 
 
 STEMS = (
@@ -42,10 +42,10 @@ STEMS = (
 )
 
 
-def own(root, *stems, pictures="images", masks="masks", ending=".jpg", values=(0, 1, 2, 255)):
+def write_custom(root, *stems, images="images", masks="masks", extension=".jpg", values=(0, 1, 2, 255)):
     for stem in stems:
-        draw(root, f"{pictures}/{stem}{ending}")
-        draw(root, f"{masks}/{stem}.png", values)
+        write_png(root, f"{images}/{stem}{extension}")
+        write_png(root, f"{masks}/{stem}.png", values)
 
 
 def settings(root, **keys):
@@ -56,7 +56,7 @@ def load(root, **keys):
     return cityscapes.load(settings(root, **keys))
 
 
-def complaint(root, **keys):
+def error_message(root, **keys):
     with pytest.raises(UserError) as caught:
         load(root, **keys)
     return str(caught.value)
@@ -66,30 +66,27 @@ def names(split):
     return [split.name(index) for index in range(len(split))]
 
 
-def partners(split):
+def path_pairs(split):
     return [line.split()[:2] for line in split.describe_files()]
 
 
-# Cityscapes itself
-
-
-def test_cityscapes_as_it_is_unpacked(tmp_path):
-    city(tmp_path, *STEMS)
-    for other in ("gtFine_color", "gtFine_instanceIds", "gtFine_labelTrainIds"):
-        draw(tmp_path, f"gtFine/{STEMS[0]}_{other}.png", (3,))
+def test_cityscapes_in_its_official_layout(tmp_path):
+    write_city(tmp_path, *STEMS)
+    for unused in ("gtFine_color", "gtFine_instanceIds", "gtFine_labelTrainIds"):
+        write_png(tmp_path, f"gtFine/{STEMS[0]}_{unused}.png", (3,))
     (tmp_path / "gtFine" / f"{STEMS[0]}_gtFine_polygons.json").write_text("{}")
-    draw(tmp_path, "leftImg8bit/test/berlin/berlin_000000_000019_leftImg8bit.png")
-    draw(tmp_path, "leftImg8bit/train/bonn/._bonn_000009_000019_leftImg8bit.png")
+    write_png(tmp_path, "leftImg8bit/test/berlin/berlin_000000_000019_leftImg8bit.png")
+    write_png(tmp_path, "leftImg8bit/train/bonn/._bonn_000009_000019_leftImg8bit.png")
     train, val = load(tmp_path)
     assert names(train) == [f"leftImg8bit/{stem}_leftImg8bit.png" for stem in (STEMS[2], STEMS[1], STEMS[0])]
-    assert partners(val) == [[f"leftImg8bit/{STEMS[3]}_leftImg8bit.png", f"gtFine/{STEMS[3]}_gtFine_labelIds.png"]]
+    assert path_pairs(val) == [[f"leftImg8bit/{STEMS[3]}_leftImg8bit.png", f"gtFine/{STEMS[3]}_gtFine_labelIds.png"]]
     assert train.classes == val.classes == palette.TRAIN_CLASSES and train.training and not val.training
     label = val.sample(0, None)["label"]
     assert label[0, :5].tolist() == [0, 10, 255, 0, 0] and label.shape == SIZE
 
 
-def test_the_first_lines_tell_what_the_masks_hold(tmp_path):
-    city(tmp_path, *STEMS)
+def test_notes_list_the_class_shares_of_the_masks(tmp_path):
+    write_city(tmp_path, *STEMS)
     train, val = load(tmp_path)
     text = "\n".join(train.notes)
     assert "in 3 training and 1 validation masks" in train.notes[0] and val.notes == ()
@@ -102,98 +99,97 @@ def test_the_first_lines_tell_what_the_masks_hold(tmp_path):
 
 
 def test_masks_of_train_ids(tmp_path):
-    city(tmp_path, *STEMS, values=(0, 18, 255), labels="labelTrainIds")
+    write_city(tmp_path, *STEMS, values=(0, 18, 255), labels="labelTrainIds")
     _, val = load(tmp_path, labels="labelTrainIds")
     assert val.sample(0, None)["label"][0, :3].tolist() == [0, 18, 255]
-    city(tmp_path, *STEMS, values=(0, 19, 255), labels="labelTrainIds")
-    message = complaint(tmp_path, labels="labelTrainIds")
-    assert "aachen_000001_000019_gtFine_labelTrainIds.png: holds the value 19; legal are 0 to 18" in message
+    write_city(tmp_path, *STEMS, values=(0, 19, 255), labels="labelTrainIds")
+    message = error_message(tmp_path, labels="labelTrainIds")
+    assert "aachen_000001_000019_gtFine_labelTrainIds.png: holds the value 19; legal values are 0 to 18" in message
 
 
-def test_masks_of_train_ids_that_the_download_does_not_hold(tmp_path):
-    city(tmp_path, *STEMS)
-    message = complaint(tmp_path, labels="labelTrainIds")
-    assert "3 of 3 pictures have no mask *_gtFine_labelTrainIds.png" in message and "data.labels at labelIds" in message
+def test_masks_of_train_ids_that_are_not_part_of_the_download(tmp_path):
+    write_city(tmp_path, *STEMS)
+    message = error_message(tmp_path, labels="labelTrainIds")
+    assert "3 of 3 images have no mask *_gtFine_labelTrainIds.png" in message and "data.labels at labelIds" in message
 
 
-def test_train_ids_by_the_name_of_ids(tmp_path):
-    city(tmp_path, *STEMS, values=(0, 18, 255))
-    message = complaint(tmp_path)
-    assert "labelIds.png: holds the value 255; legal are Cityscapes' ids 0 to 33" in message
+def test_train_ids_in_files_named_label_ids(tmp_path):
+    write_city(tmp_path, *STEMS, values=(0, 18, 255))
+    message = error_message(tmp_path)
+    assert "labelIds.png: holds the value 255; legal values are Cityscapes' ids 0 to 33" in message
     assert "labelTrainIds" in message
 
 
-def test_pictures_without_masks_are_named(tmp_path):
-    city(tmp_path, *STEMS, *(f"train/ulm/ulm_{number:06d}_000019" for number in range(9)))
+def test_images_without_masks_are_named(tmp_path):
+    write_city(tmp_path, *STEMS, *(f"train/ulm/ulm_{number:06d}_000019" for number in range(9)))
     for path in (tmp_path / "gtFine/train/ulm").iterdir():
         path.unlink()
-    message = complaint(tmp_path)
-    assert "9 of 12 pictures have no mask *_gtFine_labelIds.png in gtFine/train" in message
+    message = error_message(tmp_path)
+    assert "9 of 12 images have no mask *_gtFine_labelIds.png in gtFine/train" in message
     assert "leftImg8bit/train/ulm/ulm_000000_000019_leftImg8bit.png" in message and message.count("ulm_") == 5
     assert " ...; unpack gtFine_trainvaltest.zip" in message
 
 
-def test_parts_of_cityscapes(tmp_path):
-    city(tmp_path / "a", *STEMS)
+def test_incomplete_cityscapes(tmp_path):
+    write_city(tmp_path / "a", *STEMS)
     os.rename(tmp_path / "a/gtFine", tmp_path / "gtFine")
-    message = complaint(tmp_path / "a")
-    assert "3 of 3 pictures have no mask" in message and "gtFine_trainvaltest.zip" in message
-    message = complaint(tmp_path)
+    message = error_message(tmp_path / "a")
+    assert "3 of 3 images have no mask" in message and "gtFine_trainvaltest.zip" in message
+    message = error_message(tmp_path)
     assert "leftImg8bit/train: no such folder; unpack leftImg8bit_trainvaltest.zip" in message
-    city(tmp_path / "b", *STEMS[:3])
+    write_city(tmp_path / "b", *STEMS[:3])
     (tmp_path / "b/leftImg8bit/val").mkdir()
-    assert "leftImg8bit/val: no picture *_leftImg8bit.png in here" in complaint(tmp_path / "b")
+    assert "leftImg8bit/val: there is no image *_leftImg8bit.png in this folder" in error_message(tmp_path / "b")
 
 
-def test_masks_without_pictures_are_told_and_no_error(tmp_path):
-    city(tmp_path, *STEMS)
+def test_masks_without_images_are_reported_and_not_refused(tmp_path):
+    write_city(tmp_path, *STEMS)
     (tmp_path / f"leftImg8bit/{STEMS[0]}_leftImg8bit.png").unlink()
     train, _ = load(tmp_path)
-    assert len(train) == 2 and train.notes[0] == "warning: gtFine/train holds 1 masks whose pictures are not there"
+    assert len(train) == 2 and train.notes[0] == "warning: gtFine/train contains 1 masks without an image"
 
 
 @pytest.mark.parametrize("key, value", [("names", "x.txt"), ("num_classes", 19)])
-def test_cityscapes_has_its_classes(key, value, tmp_path):
-    city(tmp_path, *STEMS)
-    assert complaint(tmp_path, **{key: value}).startswith(f"data.{key}: is for own data")
+def test_cityscapes_has_fixed_classes(key, value, tmp_path):
+    write_city(tmp_path, *STEMS)
+    assert error_message(tmp_path, **{key: value}).startswith(f"data.{key}: is for custom data")
 
 
-# Own data
-
-
-@pytest.mark.parametrize("pictures, masks", [("images/{}", "masks/{}"), ("{}/images", "{}/masks")])
-@pytest.mark.parametrize("ending", [".jpg", ".PNG", ".jpeg"])
-def test_own_data_with_folders_train_and_val(pictures, masks, ending, tmp_path):
+@pytest.mark.parametrize("images, masks", [("images/{}", "masks/{}"), ("{}/images", "{}/masks")])
+@pytest.mark.parametrize("extension", [".jpg", ".PNG", ".jpeg"])
+def test_custom_data_with_folders_train_and_val(images, masks, extension, tmp_path):
     for split, stems in (("train", ("b", "a", "deep/c.d")), ("val", ("e",))):
-        own(tmp_path, *stems, pictures=pictures.format(split), masks=masks.format(split), ending=ending)
-    (tmp_path / pictures.format("train") / "notes.txt").write_text("x")
+        write_custom(tmp_path, *stems, images=images.format(split), masks=masks.format(split), extension=extension)
+    (tmp_path / images.format("train") / "notes.txt").write_text("x")
     (tmp_path / "classes.txt").write_text("sky\ngrass\ncow\n")
     train, val = load(tmp_path)
-    left, right = pictures.format("train"), masks.format("train")
-    assert partners(train) == [[f"{left}/{stem}{ending}", f"{right}/{stem}.png"] for stem in ("a", "b", "deep/c.d")]
-    assert names(val) == [f"{pictures.format('val')}/e{ending}"] and val.classes == ("sky", "grass", "cow")
+    left, right = images.format("train"), masks.format("train")
+    assert path_pairs(train) == [
+        [f"{left}/{stem}{extension}", f"{right}/{stem}.png"] for stem in ("a", "b", "deep/c.d")
+    ]
+    assert names(val) == [f"{images.format('val')}/e{extension}"] and val.classes == ("sky", "grass", "cow")
     assert train.notes[0].startswith("share of the pixels")
     assert val.sample(0, None)["label"][0, :5].tolist() == [0, 1, 2, 255, 0]
 
 
-def test_flat_own_data_is_split_the_same_way_every_time(tmp_path):
-    own(tmp_path, *(f"{number:02d}" for number in range(23)))
+def test_flat_custom_data_has_a_fixed_split(tmp_path):
+    write_custom(tmp_path, *(f"{number:02d}" for number in range(23)))
     train, val = load(tmp_path, num_classes=3)
     assert names(val) == [f"images/{number:02d}.jpg" for number in (0, 10, 20)] and len(train) == 20
-    assert "one in 10 of the sorted pictures is for validation, 3 of 23" in train.notes[0]
+    assert "one in 10 of the sorted images is used for validation, 3 of 23" in train.notes[0]
     assert train.classes == ("class 0", "class 1", "class 2")
     train, val = load(tmp_path, num_classes=3, val_fraction=0.25)
     assert names(val) == [f"images/{number:02d}.jpg" for number in range(0, 23, 4)]
     assert not set(names(train)) & set(names(val)) and len(train) + len(val) == 23
 
 
-def test_a_single_picture_is_not_enough(tmp_path):
-    own(tmp_path, "a")
-    assert "single picture" in complaint(tmp_path, num_classes=3)
+def test_a_single_image_is_not_enough(tmp_path):
+    write_custom(tmp_path, "a")
+    assert "single image" in error_message(tmp_path, num_classes=3)
 
 
-def test_batches_of_own_data(tmp_path):
-    own(tmp_path, "train/a", "train/b", "val/c")
+def test_batches_of_custom_data(tmp_path):
+    write_custom(tmp_path, "train/a", "train/b", "val/c")
     train, val = load(tmp_path, num_classes=3)
     ((batch, bad),) = open_training(train, 1, 2, 0, 1)
     assert batch["image"].shape == (2, 8, 8, 3) and batch["label"].shape == (2, 8, 8) and bad == []
@@ -202,119 +198,120 @@ def test_batches_of_own_data(tmp_path):
     assert batch["image"].shape == (1, *SIZE, 3) and batch["label"].shape == (1, *SIZE) and bad == []
 
 
-def test_names_from_a_file_of_any_place(tmp_path):
-    own(tmp_path, "train/a", "val/b")
+def test_class_names_from_any_file(tmp_path):
+    write_custom(tmp_path, "train/a", "val/b")
     (tmp_path / "n.txt").write_text("0 sky\n2 cow\n1 grass\n")
     assert load(tmp_path, names=str(tmp_path / "n.txt"))[0].classes == ("sky", "grass", "cow")
     assert load(tmp_path, names=str(tmp_path / "n.txt"), num_classes=3)[0].classes == ("sky", "grass", "cow")
-    message = complaint(tmp_path, names=str(tmp_path / "n.txt"), num_classes=4)
+    message = error_message(tmp_path, names=str(tmp_path / "n.txt"), num_classes=4)
     assert message == f"data.num_classes: is 4, but {tmp_path / 'n.txt'} names 3; leave it out"
-    assert "cannot read the class names" in complaint(tmp_path, names=str(tmp_path / "none.txt"))
+    assert "cannot read the class names" in error_message(tmp_path, names=str(tmp_path / "none.txt"))
     (tmp_path / "n.txt").write_text("sky\n")
-    assert "1 class names, but masks of bytes hold 2 to 255" in complaint(tmp_path, names=str(tmp_path / "n.txt"))
+    assert "1 class names, but 8-bit masks hold 2 to 255" in error_message(tmp_path, names=str(tmp_path / "n.txt"))
     (tmp_path / "n.txt").write_text("\n".join(f"name {number}" for number in range(256)))
-    assert "256 class names" in complaint(tmp_path, names=str(tmp_path / "n.txt"))
+    assert "256 class names" in error_message(tmp_path, names=str(tmp_path / "n.txt"))
 
 
-def test_nobody_said_how_many_classes_there_are(tmp_path):
-    own(tmp_path, "train/a", "val/b", values=(0, 1, 4, 255))
-    message = complaint(tmp_path)
-    assert "hold the values 0, 1, 4;" in message and str(tmp_path / "classes.txt") in message
+def test_an_unknown_number_of_classes(tmp_path):
+    write_custom(tmp_path, "train/a", "val/b", values=(0, 1, 4, 255))
+    message = error_message(tmp_path)
+    assert "contain the values 0, 1, 4;" in message and str(tmp_path / "classes.txt") in message
     assert "-o data.num_classes=K" in message
 
 
-def test_fewer_classes_than_the_masks_hold(tmp_path):
-    own(tmp_path, "train/a", "val/b", values=(0, 1, 4, 255))
-    message = complaint(tmp_path, num_classes=3)
-    assert f"{tmp_path}/masks/train/a.png: holds the value 4; legal are 0 to 2 for the 3 classes and 255" in message
+def test_fewer_classes_than_mask_values(tmp_path):
+    write_custom(tmp_path, "train/a", "val/b", values=(0, 1, 4, 255))
+    message = error_message(tmp_path, num_classes=3)
+    assert (
+        f"{tmp_path}/masks/train/a.png: holds the value 4; legal values are 0 to 2 for the 3 classes and 255" in message
+    )
 
 
-def test_black_and_white_masks_are_told_before_anything_else(tmp_path):
-    own(tmp_path, "train/a", "val/b", values=(0, 255))
+def test_black_and_white_masks_are_reported_first(tmp_path):
+    write_custom(tmp_path, "train/a", "val/b", values=(0, 255))
     for keys in ({}, {"num_classes": 2}):
-        assert "black-and-white" in complaint(tmp_path, **keys)
+        assert "black-and-white" in error_message(tmp_path, **keys)
 
 
-@pytest.mark.parametrize("which, split", [("train", 0), ("val", 1)])
-def test_both_splits_are_looked_at(which, split, tmp_path):
-    own(tmp_path, "train/a", "val/b")
-    stem = {"train": "train/a", "val": "val/b"}[which]
-    draw(tmp_path, f"masks/{stem}.png", (0, 1), mode="RGB")
-    assert f"masks/{stem}.png: holds colours (mode RGB)" in complaint(tmp_path, num_classes=3)
-    draw(tmp_path, f"masks/{stem}.png", (0, 1), size=(6, 8))
-    assert f"masks/{stem}.png: the picture has 16 x 12 pixels, its mask 8 x 6" in complaint(tmp_path, num_classes=3)
-    draw(tmp_path, f"masks/{stem}.png", (0, 9))
-    assert f"masks/{stem}.png: holds the value 9" in complaint(tmp_path, num_classes=3)
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_masks_of_both_splits_are_checked(split, tmp_path):
+    write_custom(tmp_path, "train/a", "val/b")
+    stem = {"train": "train/a", "val": "val/b"}[split]
+    write_png(tmp_path, f"masks/{stem}.png", (0, 1), mode="RGB")
+    assert f"masks/{stem}.png: holds colors (mode RGB)" in error_message(tmp_path, num_classes=3)
+    write_png(tmp_path, f"masks/{stem}.png", (0, 1), size=(6, 8))
+    assert f"masks/{stem}.png: the image has 16 x 12 pixels, its mask 8 x 6" in error_message(tmp_path, num_classes=3)
+    write_png(tmp_path, f"masks/{stem}.png", (0, 9))
+    assert f"masks/{stem}.png: holds the value 9" in error_message(tmp_path, num_classes=3)
 
 
-def test_as_many_masks_are_looked_at_as_the_recipe_says(tmp_path):
-    own(tmp_path, *(f"train/{number}" for number in range(9)), "val/b")
-    draw(tmp_path, "masks/train/4.png", (9,))
+def test_the_number_of_checked_masks_is_a_setting(tmp_path):
+    write_custom(tmp_path, *(f"train/{number}" for number in range(9)), "val/b")
+    write_png(tmp_path, "masks/train/4.png", (9,))
     assert "1 training and 1 validation" in load(tmp_path, num_classes=3, checked_masks=1)[0].notes[0]
     assert "2 training and 1 validation" in load(tmp_path, num_classes=3, checked_masks=2)[0].notes[0]
-    assert "masks/train/4.png" in complaint(tmp_path, num_classes=3, checked_masks=3)
+    assert "masks/train/4.png" in error_message(tmp_path, num_classes=3, checked_masks=3)
 
 
-def test_files_without_a_partner_are_named(tmp_path):
-    own(tmp_path, "train/a", "train/b", "val/c")
-    draw(tmp_path, "images/train/new.jpg")
-    message = complaint(tmp_path, num_classes=3)
+def test_files_without_a_match_are_named(tmp_path):
+    write_custom(tmp_path, "train/a", "train/b", "val/c")
+    write_png(tmp_path, "images/train/new.jpg")
+    message = error_message(tmp_path, num_classes=3)
     assert "1 of 3 files have no mask in masks/train: images/train/new.jpg;" in message
-    assert "but for the ending" in message
+    assert "except for the extension" in message
     (tmp_path / "images/train/new.jpg").unlink()
-    draw(tmp_path, "masks/val/old.png", (0,))
-    assert "1 of 2 files have no image in images/val: masks/val/old.png;" in complaint(tmp_path, num_classes=3)
+    write_png(tmp_path, "masks/val/old.png", (0,))
+    assert "1 of 2 files have no image in images/val: masks/val/old.png;" in error_message(tmp_path, num_classes=3)
 
 
-def test_two_pictures_of_one_name(tmp_path):
-    own(tmp_path, "train/a", "val/b")
-    draw(tmp_path, "images/train/a.png")
-    assert "images/train/a.jpg and images/train/a.png have the same name" in complaint(tmp_path, num_classes=3)
+def test_two_images_with_one_name(tmp_path):
+    write_custom(tmp_path, "train/a", "val/b")
+    write_png(tmp_path, "images/train/a.png")
+    assert "images/train/a.jpg and images/train/a.png have the same name" in error_message(tmp_path, num_classes=3)
 
 
 def test_folders_that_are_missing_or_empty(tmp_path):
-    own(tmp_path, "train/a")
-    assert "images/val: no such folder" in complaint(tmp_path, num_classes=3)
-    draw(tmp_path, "images/val/b.jpg")
-    assert "masks/val: no such folder; masks are PNG files" in complaint(tmp_path, num_classes=3)
-    draw(tmp_path, "masks/val/b.jpg", (0,))
-    assert "masks/val: no mask *.png in here" in complaint(tmp_path, num_classes=3)
+    write_custom(tmp_path, "train/a")
+    assert "images/val: no such folder" in error_message(tmp_path, num_classes=3)
+    write_png(tmp_path, "images/val/b.jpg")
+    assert "masks/val: no such folder; masks are PNG files" in error_message(tmp_path, num_classes=3)
+    write_png(tmp_path, "masks/val/b.jpg", (0,))
+    assert "masks/val: there is no mask *.png in this folder" in error_message(tmp_path, num_classes=3)
     (tmp_path / "x/images").mkdir(parents=True)
-    assert "images: no picture in here; it should hold files ending in .jpeg, .jpg" in complaint(tmp_path / "x")
+    assert "images: there is no image in this folder; it should contain files ending in .jpeg, .jpg" in error_message(
+        tmp_path / "x"
+    )
 
 
-def test_folders_that_hold_neither(tmp_path):
-    message = complaint(tmp_path)
-    assert "neither Cityscapes nor own pictures" in message and "leftImg8bit/{train,val}" in message
-    message = complaint(tmp_path / "none")
+def test_folders_without_a_known_layout(tmp_path):
+    message = error_message(tmp_path)
+    assert "neither Cityscapes nor custom images" in message and "leftImg8bit/{train,val}" in message
+    message = error_message(tmp_path / "none")
     assert str(tmp_path / "none") in message and "-o data.root=FOLDER" in message
     assert "python train.py -c configs/deeplabv3plus_demo.yaml --amp" in message and "masks/{train,val}" in message
 
 
-def test_an_option_of_cityscapes_on_own_data(tmp_path):
-    own(tmp_path, "train/a", "val/b")
-    assert complaint(tmp_path, labels="labelTrainIds", num_classes=3).startswith("data.labels: is for Cityscapes")
+def test_a_setting_of_cityscapes_on_custom_data(tmp_path):
+    write_custom(tmp_path, "train/a", "val/b")
+    assert error_message(tmp_path, labels="labelTrainIds", num_classes=3).startswith("data.labels: is for Cityscapes")
 
 
-# Both
-
-
-def test_the_checksum_tells_every_change(tmp_path):
-    own(tmp_path, *"abcdefgh")
-    seen = [cityscapes.checksum(*load(tmp_path, num_classes=3))]
-    assert cityscapes.checksum(*load(tmp_path, num_classes=3)) == seen[0]
-    seen.append(cityscapes.checksum(*load(tmp_path, num_classes=3, val_fraction=0.5)))
-    draw(tmp_path, "masks/b.png", (2, 1, 1, 1, 0, 0, 1))
-    seen.append(cityscapes.checksum(*load(tmp_path, num_classes=3)))
+def test_the_checksum_changes_with_every_file(tmp_path):
+    write_custom(tmp_path, *"abcdefgh")
+    checksums = [cityscapes.checksum(*load(tmp_path, num_classes=3))]
+    assert cityscapes.checksum(*load(tmp_path, num_classes=3)) == checksums[0]
+    checksums.append(cityscapes.checksum(*load(tmp_path, num_classes=3, val_fraction=0.5)))
+    write_png(tmp_path, "masks/b.png", (2, 1, 1, 1, 0, 0, 1))
+    checksums.append(cityscapes.checksum(*load(tmp_path, num_classes=3)))
     for old, new in (("images/c.jpg", "images/z.jpg"), ("masks/c.png", "masks/z.png")):
         os.rename(tmp_path / old, tmp_path / new)
-    seen.append(cityscapes.checksum(*load(tmp_path, num_classes=3)))
-    assert len(set(seen)) == 4 and all(len(text) == 32 for text in seen)
+    checksums.append(cityscapes.checksum(*load(tmp_path, num_classes=3)))
+    assert len(set(checksums)) == 4 and all(len(text) == 32 for text in checksums)
 
 
 def test_paths_in_any_language_and_not_in_utf_8(tmp_path):
     strange = os.fsdecode(b"train/caf\xe9")
-    own(tmp_path, "train/straße 1", strange, "val/ü")
+    write_custom(tmp_path, "train/straße 1", strange, "val/ü")
     train, val = load(tmp_path, num_classes=3)
     assert set(names(train)) == {"images/train/straße 1.jpg", f"images/{strange}.jpg"}
     assert train.sample(0, np.random.default_rng(0)) and train.sample(1, np.random.default_rng(0))
@@ -332,6 +329,6 @@ def test_paths_in_any_language_and_not_in_utf_8(tmp_path):
         (dict(crop=(0, 1)), "crop"),
     ],
 )
-def test_impossible_settings(keys, key):
+def test_invalid_settings_name_their_key(keys, key):
     with pytest.raises(ValueError, match=f"^{key}: "):
         cityscapes.Settings(**keys)

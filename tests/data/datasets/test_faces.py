@@ -1,4 +1,4 @@
-"""Faces in packs, lists and folders, pairs of several sets, held-out identities, and what is refused."""
+"""Faces in packs, lists and folders, pairs of several sets, held-out identities, and the messages for bad input."""
 
 import os
 import pickle
@@ -11,63 +11,67 @@ from data.errors import BadSample, UserError
 from data.stream import open_evaluation, open_training
 from tests.helpers import packs
 from tests.helpers.face_sets import (
-    EACH,
+    IDENTITIES,
+    IMAGES_EACH,
     PACK,
-    PEOPLE,
     SIZE,
     add_bin,
-    laid,
     load,
-    seen,
     value,
+    values_and_labels,
+    write_set,
 )
 
-FIRST = np.random.default_rng(0)
+RNG = np.random.default_rng(0)
 
 
-def complaint(root, **keys):
+def error_message(root, **keys):
     with pytest.raises(UserError) as caught:
         load(root, **keys)
     return str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["rec", "list", "folder"])
-def test_every_layout_gives_the_same_set(tmp_path, kind):
-    train, val = load(laid(tmp_path, kind))
-    assert seen(train) == [(value(person, number), person) for person in range(PEOPLE) for number in range(EACH)]
-    assert train.classes == (tuple(f"p{person}" for person in range(PEOPLE)) if kind == "folder" else range(PEOPLE))
+@pytest.mark.parametrize("layout", ["rec", "list", "folder"])
+def test_every_layout_gives_the_same_set(tmp_path, layout):
+    train, val = load(write_set(tmp_path, layout))
+    assert values_and_labels(train) == [
+        (value(identity, number), identity) for identity in range(IDENTITIES) for number in range(IMAGES_EACH)
+    ]
+    assert train.classes == (
+        tuple(f"p{identity}" for identity in range(IDENTITIES)) if layout == "folder" else range(IDENTITIES)
+    )
     assert val.classes == train.classes and train.views == 1 and train.notes == ()
     assert [(field.name, field.shape, field.dtype, field.missing) for field in train.fields] == [
         ("image", (SIZE, SIZE, 3), "uint8", 0),
         ("label", (), "int64", -1),
     ]
-    assert train.name(7) == {"rec": "train.rec key 8", "list": "pictures/p1/2.png", "folder": "train/p1/2.png"}[kind]
-    for other in {"rec", "list", "folder"} - {kind}:
-        assert str(tmp_path) in complaint(tmp_path, format=other)
+    assert train.name(7) == {"rec": "train.rec key 8", "list": "pictures/p1/2.png", "folder": "train/p1/2.png"}[layout]
+    for other in {"rec", "list", "folder"} - {layout}:
+        assert str(tmp_path) in error_message(tmp_path, format=other)
 
 
 def test_normalisations(tmp_path):
-    train, _ = load(laid(tmp_path, "rec"))
+    train, _ = load(write_set(tmp_path, "rec"))
     assert train.fields[0].mean == train.fields[0].std == (0.5, 0.5, 0.5)
     train, val = load(tmp_path, normalisation="plsc")
     for field in (train.fields[0], val.fields[0]):
         assert np.allclose((200 / 255 - np.array(field.mean)) / field.std, (200 - 127.5) / 128, atol=1e-12)
 
 
-def test_half_of_the_training_pictures_are_mirrored(tmp_path):
-    train, val = load(laid(tmp_path, "rec"))
+def test_half_of_the_training_images_are_mirrored(tmp_path):
+    train, val = load(write_set(tmp_path, "rec"))
     images = [train.sample(3, np.random.default_rng(seed))["image"] for seed in range(200)]
     mirrored = [image[0, 0, 1] == SIZE - 1 for image in images]
     assert 70 < sum(mirrored) < 130
     assert np.array_equal(images[mirrored.index(True)], images[mirrored.index(False)][:, ::-1])
     assert np.array_equal(train.sample(3, np.random.default_rng(5))["image"], images[5])
-    plain, _ = load(tmp_path, flip=False)
-    assert not any(plain.sample(3, np.random.default_rng(seed))["image"][0, 0, 1] for seed in range(20))
+    unflipped, _ = load(tmp_path, flip=False)
+    assert not any(unflipped.sample(3, np.random.default_rng(seed))["image"][0, 0, 1] for seed in range(20))
     assert not any(val.sample(3, np.random.default_rng(seed))["image"][0, 0, 0, 1] for seed in range(20))
 
 
-def test_pairs_of_several_sets_follow_one_another(tmp_path):
-    laid(tmp_path, "folder")
+def test_pairs_of_several_sets_are_concatenated(tmp_path):
+    write_set(tmp_path, "folder")
     add_bin(tmp_path, "agedb_30.bin", 12)
     (tmp_path / "own.txt").write_text("train/p0/0.png train/p5/4.png 0\n" * 10)
     _, val = load(tmp_path, verification=("lfw", "own.txt", "agedb_30.bin"))
@@ -77,69 +81,76 @@ def test_pairs_of_several_sets_follow_one_another(tmp_path):
         ("label", (), -1),
         ("pair", (), -1),
     ]
-    rows = [val.sample(index, FIRST) for index in range(32)]
-    assert [tuple(row["image"][:, 0, 0, 0]) for row in rows] == (
+    samples = [val.sample(index, RNG) for index in range(32)]
+    assert [tuple(row["image"][:, 0, 0, 0]) for row in samples] == (
         [(number, number + 100) for number in range(10)]
         + [(0, value(5, 4))] * 10
         + [(number, number + 100) for number in range(12)]
     )
-    assert [int(row["label"]) for row in rows] == [1, 0] * 5 + [0] * 10 + [1, 0] * 6
-    assert [int(row["pair"]) for row in rows] == list(range(32)) and rows[0]["pair"].dtype == np.int64
-    assert val.name(21) == "agedb_30 pair 1 (agedb_30.bin picture 2, agedb_30.bin picture 3)"
+    assert [int(row["label"]) for row in samples] == [1, 0] * 5 + [0] * 10 + [1, 0] * 6
+    assert [int(row["pair"]) for row in samples] == list(range(32)) and samples[0]["pair"].dtype == np.int64
+    assert val.name(21) == "agedb_30 pair 1 (agedb_30.bin image 2, agedb_30.bin image 3)"
     assert val.name(10) == "own pair 0 (train/p0/0.png, train/p5/4.png)"
 
 
-def test_the_stream_reads_packs_in_processes(tmp_path):
-    train, _ = load(laid(tmp_path, "rec"), workers=2)
+@pytest.mark.slow
+def test_worker_processes_read_packs(tmp_path):
+    train, _ = load(write_set(tmp_path, "rec"), workers=2)
     batches = [batch for batch, bad in open_training(train, 1, 5, 0, 6)]
     labels = np.concatenate([batch["label"] for batch in batches])
-    assert np.bincount(labels).tolist() == [EACH] * PEOPLE
+    assert np.bincount(labels).tolist() == [IMAGES_EACH] * IDENTITIES
     assert (np.concatenate([batch["image"] for batch in batches])[:, 0, 0, 0] // 40 == labels).all()
 
 
 def test_an_evaluation_counts_every_pair_once(tmp_path):
-    _, val = load(laid(tmp_path, "rec"))
+    _, val = load(write_set(tmp_path, "rec"))
     batches = [batch for rank in (0, 1) for batch, bad in open_evaluation(val, 1, 4, rank, 2)]
     assert [batch["valid"].tolist() for batch in batches] == [[1] * 4, [1, 1, 0, 0], [1] * 4, [0] * 4]
     assert batches[1]["image"].shape == (4, 2, SIZE, SIZE, 3) and batches[1]["pair"][:2].tolist() == [8, 9]
 
 
-# --- held-out identities
-
-
-@pytest.mark.parametrize("kind", ["rec", "list", "folder"])
-def test_the_last_identities_are_held_out(tmp_path, kind):
-    train, val = load(laid(tmp_path, kind), verification=(), val_fraction=0.34, val_pairs=20)
-    assert seen(train) == [(value(person, number), person) for person in range(4) for number in range(EACH)]
+@pytest.mark.parametrize("layout", ["rec", "list", "folder"])
+def test_the_last_identities_are_held_out(tmp_path, layout):
+    train, val = load(write_set(tmp_path, layout), verification=(), val_fraction=0.34, val_pairs=20)
+    assert values_and_labels(train) == [
+        (value(identity, number), identity) for identity in range(4) for number in range(IMAGES_EACH)
+    ]
     assert len(train.classes) == len(val.classes) == 4 and len(train.notes) == 1 and "last 2 of 6" in train.notes[0]
     assert val.sets == (("held_out", 0, 20),)
-    rows = [val.sample(index, FIRST) for index in range(20)]
-    people = np.array([row["image"][:, 0, 0, 0] // 40 for row in rows])
-    assert set(people.ravel()) == {4, 5}
-    assert [int(row["label"]) for row in rows] == (people[:, 0] == people[:, 1]).astype(int).tolist() == [1, 0] * 10
+    samples = [val.sample(index, RNG) for index in range(20)]
+    identities = np.array([sample["image"][:, 0, 0, 0] // 40 for sample in samples])
+    assert set(identities.ravel()) == {4, 5}
+    assert (
+        [int(sample["label"]) for sample in samples]
+        == (identities[:, 0] == identities[:, 1]).astype(int).tolist()
+        == [1, 0] * 10
+    )
     again = load(tmp_path, verification=(), val_fraction=0.34, val_pairs=20)
     assert faces.checksum(train, val) == faces.checksum(*again)
     other = load(tmp_path, verification=(), val_fraction=0.34, val_pairs=18)
     assert faces.checksum(train, val) != faces.checksum(*other)
 
 
-def test_packs_in_no_order_cannot_hold_out_anybody(tmp_path):
+def test_unsorted_packs_cannot_hold_out_identities(tmp_path):
     order = np.random.default_rng(0).permutation(30)
-    packs.write(tmp_path, {key: packs.content(PACK[at // EACH][at % EACH], at // EACH) for key, at in enumerate(order)})
-    found = complaint(tmp_path, verification=(), num_classes=PEOPLE)
-    assert "not in the order of their identities" in found and "data.verification" in found
+    packs.write(
+        tmp_path,
+        {
+            key: packs.content(PACK[at // IMAGES_EACH][at % IMAGES_EACH], at // IMAGES_EACH)
+            for key, at in enumerate(order)
+        },
+    )
+    message = error_message(tmp_path, verification=(), num_classes=IDENTITIES)
+    assert "not in the order of their identities" in message and "data.verification" in message
 
 
-def test_too_few_to_hold_out(tmp_path):
+def test_too_few_identities_to_hold_out(tmp_path):
     packs.write(tmp_path, packs.face_pack(PACK[:3]))
-    assert "of 3 identities none can be held out" in complaint(tmp_path, verification=())
-
-
-# --- lists and folders
+    assert "3 identities are too few to hold some out" in error_message(tmp_path, verification=())
 
 
 @pytest.mark.parametrize(
-    "line, says",
+    "line, expected",
     [
         ("a.png x", "label.txt:2: expected"),
         ("a.png", "label.txt:2: expected"),
@@ -147,111 +158,108 @@ def test_too_few_to_hold_out(tmp_path):
         ("a.png " + "9" * 30, "label.txt:2: "),
     ],
 )
-def test_lines_that_are_wrong(tmp_path, line, says):
-    laid(tmp_path, "list")
+def test_invalid_lines_of_a_list(tmp_path, line, expected):
+    write_set(tmp_path, "list")
     (tmp_path / "label.txt").write_text(f"pictures/p0/0.png 0\n{line}\n")
-    assert says in complaint(tmp_path)
+    assert expected in error_message(tmp_path)
 
 
-def test_lists_by_other_names_and_with_blanks(tmp_path):
-    laid(tmp_path, "list")
+def test_lists_with_other_names_and_spaces_in_paths(tmp_path):
+    write_set(tmp_path, "list")
     os.rename(tmp_path / "pictures/p1", tmp_path / "pictures/p one")
     text = "\ufeff" + (tmp_path / "label.txt").read_text().replace("p1", "p one")
     (tmp_path / "other.list").write_bytes(text.replace("\n", "\r\n\r\n").encode())
     (tmp_path / "label.txt").unlink()
     train, _ = load(tmp_path, train="other.list", num_classes=8)
-    assert len(seen(train)) == 30 and train.classes == range(8) and train.name(5) == "pictures/p one/0.png"
-    assert "label 5, but data.num_classes is 5" in complaint(tmp_path, train="other.list", num_classes=5)
-    assert "cannot read this list" in complaint(tmp_path, train="none.list")
+    assert len(values_and_labels(train)) == 30 and train.classes == range(8) and train.name(5) == "pictures/p one/0.png"
+    assert "label 5, but data.num_classes is 5" in error_message(tmp_path, train="other.list", num_classes=5)
+    assert "cannot read this list" in error_message(tmp_path, train="none.list")
     (tmp_path / "other.list").write_text("\n")
-    assert "the list is empty" in complaint(tmp_path, train="other.list")
+    assert "the list is empty" in error_message(tmp_path, train="other.list")
     (tmp_path / "other.list").write_text("p9/0.png 0\np9/1.png 1\n")
-    assert "not one of the first 2 pictures" in complaint(tmp_path, train="other.list")
+    assert "none of the first 2 images" in error_message(tmp_path, train="other.list")
 
 
-def test_folders_that_are_wrong(tmp_path):
-    laid(tmp_path, "folder")
+def test_invalid_folders(tmp_path):
+    write_set(tmp_path, "folder")
     assert len(load(tmp_path, train="train")[0]) == 30
-    assert "leave it out" in complaint(tmp_path, num_classes=6)
+    assert "leave it out" in error_message(tmp_path, num_classes=6)
     (tmp_path / "train/p9").mkdir()
-    assert "p9: there is no picture in this folder" in complaint(tmp_path)
+    assert "p9: there is no image in this folder" in error_message(tmp_path)
     (tmp_path / "empty").mkdir()
-    assert "neither a pack train.rec, a list label.txt nor a folder" in complaint(tmp_path / "empty")
-    assert "there is no folder" in complaint(tmp_path / "nowhere")
+    assert "neither a pack train.rec, a list label.txt nor a folder" in error_message(tmp_path / "empty")
+    assert "there is no folder" in error_message(tmp_path / "nowhere")
     (tmp_path / "empty/p0").mkdir()
     (tmp_path / "empty/p0/0.png").write_bytes(PACK[0][0])
-    assert "one identity alone, p0" in complaint(tmp_path / "empty")
+    assert "only one identity, p0" in error_message(tmp_path / "empty")
 
 
 def test_folders_in_the_root_itself(tmp_path):
-    laid(tmp_path, "folder")
-    for person in range(PEOPLE):
-        os.rename(tmp_path / f"train/p{person}", tmp_path / f"p{person}")
+    write_set(tmp_path, "folder")
+    for identity in range(IDENTITIES):
+        os.rename(tmp_path / f"train/p{identity}", tmp_path / f"p{identity}")
     (tmp_path / "train").rmdir()
     train, _ = load(tmp_path)
-    assert len(seen(train)) == 30 and train.name(0) == "p0/0.png"
+    assert len(values_and_labels(train)) == 30 and train.name(0) == "p0/0.png"
 
 
-# --- sizes and pictures that cannot be read
-
-
-@pytest.mark.parametrize("kind", ["rec", "list", "folder"])
-def test_pictures_of_another_size(tmp_path, kind):
-    laid(tmp_path, kind)
-    found = complaint(tmp_path, size=16)
-    assert "12 x 12 pixels, not 16 x 16" in found and "data.resize=true" in found
+@pytest.mark.parametrize("layout", ["rec", "list", "folder"])
+def test_images_of_another_size(tmp_path, layout):
+    write_set(tmp_path, layout)
+    message = error_message(tmp_path, size=16)
+    assert "12 x 12 pixels, not 16 x 16" in message and "data.resize=true" in message
     train, val = load(tmp_path, size=16, resize=True)
-    image = train.sample(9, FIRST)["image"]
+    image = train.sample(9, RNG)["image"]
     assert image.shape == (16, 16, 3) and (image[..., 0] == value(1, 4)).all()
-    assert val.sample(0, FIRST)["image"].shape == (2, 16, 16, 3)
-    image = load(tmp_path, size=4, resize=True, flip=False)[0].sample(9, FIRST)["image"]
+    assert val.sample(0, RNG)["image"].shape == (2, 16, 16, 3)
+    image = load(tmp_path, size=4, resize=True, flip=False)[0].sample(9, RNG)["image"]
     assert image[0, :, 1].tolist() == [1, 4, 7, 10]  # means of three columns
 
 
-def test_one_picture_of_another_size_is_a_bad_sample(tmp_path):
-    laid(tmp_path, "list")
-    (tmp_path / "pictures/p1/2.png").write_bytes(packs.picture(5, 10))
+def test_one_image_of_another_size_is_a_bad_sample(tmp_path):
+    write_set(tmp_path, "list")
+    (tmp_path / "pictures/p1/2.png").write_bytes(packs.encoded_image(5, 10))
     with pytest.raises(BadSample, match="10 x 10 pixels, not 12 x 12"):
-        load(tmp_path)[0].sample(7, FIRST)
+        load(tmp_path)[0].sample(7, RNG)
 
 
-def test_kinds_of_pictures(tmp_path):
-    laid(tmp_path, "list")
+def test_image_formats_and_color_modes(tmp_path):
+    write_set(tmp_path, "list")
     grey = np.full((SIZE, SIZE), 77, np.uint8)
     for form, content in (
         ("JPEG", packs.encode(np.full((SIZE, SIZE, 3), (200, 30, 60), np.uint8), "JPEG")),
         ("grey", packs.encode(grey)),
-        ("BMP", packs.picture(3, form="BMP")),
+        ("BMP", packs.encoded_image(3, form="BMP")),
     ):
         (tmp_path / "pictures/p0/0.png").write_bytes(content)
-        pixel = load(tmp_path, flip=False)[0].sample(0, FIRST)["image"][5, 5]
+        pixel = load(tmp_path, flip=False)[0].sample(0, RNG)["image"][5, 5]
         expected = {"JPEG": (200, 30, 60), "grey": (77, 77, 77), "BMP": (3, 5, 5)}[form]
         assert np.abs(pixel.astype(int) - expected).max() <= 2, form  # red stays red: RGB, not BGR
 
 
-def test_verification_pictures_are_looked_at_before_a_run(tmp_path):
-    laid(tmp_path, "rec")
-    pictures = [packs.picture(number) for number in range(20)]
-    for bad, says in ((b"no picture", "not a picture"), (packs.picture(1, 16), "16 x 16 pixels, not 12 x 12")):
-        (tmp_path / "lfw.bin").write_bytes(pickle.dumps((pictures[:13] + [bad] + pictures[14:], [True] * 10)))
-        found = complaint(tmp_path)
-        assert "lfw.bin picture 13: " in found and says in found and "eval_bad=wrong" in found
+def test_verification_images_are_checked_before_a_run(tmp_path):
+    write_set(tmp_path, "rec")
+    images = [packs.encoded_image(number) for number in range(20)]
+    for damaged, reason in ((b"no image", "not an image"), (packs.encoded_image(1, 16), "16 x 16 pixels, not 12 x 12")):
+        (tmp_path / "lfw.bin").write_bytes(pickle.dumps((images[:13] + [damaged] + images[14:], [True] * 10)))
+        message = error_message(tmp_path)
+        assert "lfw.bin image 13: " in message and reason in message and "eval_bad=wrong" in message
     _, val = load(tmp_path, eval_bad="wrong")
     ((batch, bad),) = open_evaluation(val, 1, 10)
     assert batch["label"].tolist() == [1] * 6 + [-1] + [1] * 3 and batch["pair"].tolist()[5:8] == [5, -1, 7]
-    assert bad[0].name == "lfw pair 6 (lfw.bin picture 12, lfw.bin picture 13)" and "picture 13: 16 x" in bad[0].reason
-    cut = packs.encode(np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), np.uint8), "JPEG")[:-20]
-    (tmp_path / "lfw.bin").write_bytes(pickle.dumps((pictures[:13] + [cut] + pictures[14:], [True] * 10)))
-    with pytest.raises(BadSample, match="lfw.bin picture 13: cannot be decoded"):
-        load(tmp_path)[1].sample(6, FIRST)
+    assert bad[0].name == "lfw pair 6 (lfw.bin image 12, lfw.bin image 13)" and "image 13: 16 x" in bad[0].reason
+    truncated = packs.encode(np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), np.uint8), "JPEG")[:-20]
+    (tmp_path / "lfw.bin").write_bytes(pickle.dumps((images[:13] + [truncated] + images[14:], [True] * 10)))
+    with pytest.raises(BadSample, match="lfw.bin image 13: cannot be decoded"):
+        load(tmp_path)[1].sample(6, RNG)
 
 
-@pytest.mark.parametrize("kind", ["rec", "list", "folder"])
-def test_the_checksum_changes_with_the_data_alone(tmp_path, kind):
+@pytest.mark.parametrize("layout", ["rec", "list", "folder"])
+def test_the_checksum_changes_with_the_data_only(tmp_path, layout):
     def checksum(**keys):
         return faces.checksum(*load(tmp_path, **keys))
 
-    laid(tmp_path, kind)
+    write_set(tmp_path, layout)
     first = checksum()
     assert first == checksum() == checksum(workers=3, flip=False, normalisation="plsc")
     add_bin(tmp_path, count=11)
@@ -261,9 +269,9 @@ def test_the_checksum_changes_with_the_data_alone(tmp_path, kind):
     (tmp_path / "lfw.bin").write_bytes((tmp_path / "lfw.bin").read_bytes() + b"another file")
     assert checksum() != first
     add_bin(tmp_path)
-    if kind == "rec":
+    if layout == "rec":
         packs.write(tmp_path, packs.face_pack(PACK[:5]))
-    elif kind == "list":
+    elif layout == "list":
         (tmp_path / "label.txt").write_text((tmp_path / "label.txt").read_text().replace("\t5", "\t4"))
     else:
         (tmp_path / "train/p0/0.png").write_bytes(PACK[0][0] + b"\0")
@@ -271,7 +279,7 @@ def test_the_checksum_changes_with_the_data_alone(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    "kind, given, key",
+    "settings, given, key",
     [
         (faces.Settings, dict(size=0), "size"),
         (faces.Settings, dict(num_classes=1), "num_classes"),
@@ -286,7 +294,7 @@ def test_the_checksum_changes_with_the_data_alone(tmp_path, kind):
         (random_faces.Settings, dict(val_pairs=9), "val_pairs"),
     ],
 )
-def test_impossible_values_name_their_key(kind, given, key):
+def test_invalid_settings_name_their_key(settings, given, key):
     with pytest.raises(ValueError) as caught:
-        kind(**given)
+        settings(**given)
     assert str(caught.value).startswith(f"{key}: ")

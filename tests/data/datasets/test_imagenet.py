@@ -1,6 +1,5 @@
-"""ImageNet in every layout that people keep it in, every mistake in one, its samples, and the recipes on it."""
+"""ImageNet in every folder layout, the messages for every mistake in one, and its samples."""
 
-import math
 import os
 from pathlib import Path
 
@@ -13,29 +12,25 @@ from data.errors import BadSample, UserError
 from data.formats import images
 from data.formats.lists import read_classes
 from data.stream import open_evaluation, open_training
-from tests.helpers.paths import CONFIGS
-from zoo.config import loader
-from zoo.run import schedule
-from zoo.run.cli import FIND
 
 TENCH, FISH, SHARK = "n01440764", "n01443537", "n01484850"
 
 
-def picture(width=40, height=30, color=(200, 30, 60)):
+def make_image(width=40, height=30, color=(200, 30, 60)):
     image = Image.new("RGB", (width, height), color)
     image.putpixel((width // 3, height // 2), (0, 0, 0))
     return image
 
 
-def lay(root, *paths, color=(200, 30, 60)):
-    """Pictures where paths end like pictures, folders where they end in a slash, other files with their path inside."""
-    for path in paths:
-        place = Path(root) / path
-        (place if path.endswith("/") else place.parent).mkdir(parents=True, exist_ok=True)
-        if path.lower().endswith(images.EXTENSIONS):
-            picture(color=color).save(place, "JPEG")
-        elif not path.endswith("/"):
-            place.write_text(path)
+def write_files(root, *paths, color=(200, 30, 60)):
+    """Write images for paths with an image extension, folders for a final slash, else text files."""
+    for name in paths:
+        path = Path(root) / name
+        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if name.lower().endswith(images.EXTENSIONS):
+            make_image(color=color).save(path, "JPEG")
+        elif not name.endswith("/"):
+            path.write_text(name)
 
 
 def text(root, name, content):
@@ -51,14 +46,14 @@ def pairs(split):
     return [(split.name(index), int(split.labels[index])) for index in range(len(split))]
 
 
-def complaint(root, **keys):
+def error_message(root, **keys):
     with pytest.raises(UserError) as caught:
         load(root, **keys)
     return str(caught.value)
 
 
-def tree(root):
-    lay(
+def write_tree(root):
+    write_files(
         root,
         f"train/{FISH}/b.JPEG",
         f"train/{TENCH}/a.JPEG",
@@ -68,12 +63,9 @@ def tree(root):
     )
 
 
-# Layouts
-
-
-def test_a_tree_of_folders_in_the_order_of_their_names(tmp_path):
-    tree(tmp_path)
-    lay(
+def test_class_folders_are_labeled_in_the_order_of_their_names(tmp_path):
+    write_tree(tmp_path)
+    write_files(
         tmp_path,
         f"train/{TENCH}/._a.JPEG",
         f"train/{TENCH}/notes.txt",
@@ -96,9 +88,9 @@ def test_a_tree_of_folders_in_the_order_of_their_names(tmp_path):
     "name, prefix", [("val_list.txt", "val/"), ("val.txt", ""), ("val.list", "val/"), ("val_list.txt", "")]
 )
 def test_the_official_flat_val_folder_with_a_list(name, prefix, tmp_path):
-    tree(tmp_path / "x")
+    write_tree(tmp_path / "x")
     os.rename(tmp_path / "x/train", tmp_path / "train")
-    lay(tmp_path, "val/ILSVRC2012_val_00000001.JPEG", "val/ILSVRC2012_val_00000002.JPEG")
+    write_files(tmp_path, "val/ILSVRC2012_val_00000001.JPEG", "val/ILSVRC2012_val_00000002.JPEG")
     text(tmp_path, name, f"{prefix}ILSVRC2012_val_00000001.JPEG 1\n{prefix}ILSVRC2012_val_00000002.JPEG 0\n")
     train, val = load(tmp_path)
     assert pairs(val) == [("val/ILSVRC2012_val_00000001.JPEG", 1), ("val/ILSVRC2012_val_00000002.JPEG", 0)]
@@ -107,7 +99,7 @@ def test_the_official_flat_val_folder_with_a_list(name, prefix, tmp_path):
 
 
 def test_lists_of_both_splits(tmp_path):
-    tree(tmp_path)
+    write_tree(tmp_path)
     text(tmp_path, "train_list.txt", f"train/{TENCH}/a.JPEG 0\ntrain/{FISH}/b.JPEG 1\n")
     text(tmp_path, "val_list.txt", f"val/{FISH}/v.JPEG 1\n")
     train, val = load(tmp_path)
@@ -118,13 +110,11 @@ def test_lists_of_both_splits(tmp_path):
     assert pairs(load(tmp_path, train_list=other)[0]) == [(f"val/{TENCH}/w.JPEG", 0)]
 
 
-def test_list_entries_that_end_in_two_numbers_are_pictures_with_blanks(tmp_path):
-    lay(tmp_path, "a/one 1.JPEG")
+def test_list_entries_that_end_in_two_numbers_are_paths_with_spaces(tmp_path):
+    write_files(tmp_path, "a/one 1.JPEG")
     text(tmp_path, "train_list.txt", "a/one 1.JPEG 0\n"), text(tmp_path, "val_list.txt", "a/one 1.JPEG 0\nb/x 7 0\n")
     assert pairs(load(tmp_path)[1]) == [("a/one 1.JPEG", 0), ("b/x 7", 0)]
 
-
-# Class files
 
 WITH_IDS = {
     "synset.txt": f"{FISH} goldfish, Carassius auratus\n{SHARK} great white shark\n{TENCH} tench, Tinca tinca\n",
@@ -134,7 +124,7 @@ WITH_IDS = {
 
 @pytest.mark.parametrize("name", WITH_IDS)
 def test_ids_of_a_class_file_fix_the_labels_of_folders(name, tmp_path):
-    tree(tmp_path)
+    write_tree(tmp_path)
     train, val = load(tmp_path, names=text(tmp_path, name, WITH_IDS[name]))
     assert pairs(train) == [(f"train/{TENCH}/a.JPEG", 2), (f"train/{TENCH}/z.JPEG", 2), (f"train/{FISH}/b.JPEG", 0)]
     assert len(val.classes) == 3 and val.classes[2].startswith("tench") and val.classes[0].startswith("goldfish")
@@ -144,21 +134,21 @@ def test_ids_of_a_class_file_fix_the_labels_of_folders(name, tmp_path):
     "content",
     ["0 tench, Tinca tinca\n1 goldfish, Carassius auratus\n", "tench, Tinca tinca\ngoldfish, Carassius auratus\n"],
 )
-def test_names_without_ids_go_with_the_sorted_folders(content, tmp_path):
-    tree(tmp_path)
+def test_names_without_ids_belong_to_the_sorted_folders(content, tmp_path):
+    write_tree(tmp_path)
     train, _ = load(tmp_path, names=text(tmp_path, "imagenet1k_label_list.txt", content))
     assert train.classes == ("tench, Tinca tinca", "goldfish, Carassius auratus")
     assert [label for _, label in pairs(train)] == [0, 0, 1]
 
 
 def test_a_class_file_in_the_root_is_found(tmp_path):
-    tree(tmp_path)
+    write_tree(tmp_path)
     text(tmp_path, "synset_words.txt", WITH_IDS["synset.txt"])
     assert pairs(load(tmp_path)[0])[0] == (f"train/{TENCH}/a.JPEG", 2)
 
 
-def test_folders_with_names_of_their_own(tmp_path):
-    lay(tmp_path, "train/cat/1.jpg", "train/big dog/2.jpg", "val/cat/3.jpg")
+def test_folders_with_custom_names(tmp_path):
+    write_files(tmp_path, "train/cat/1.jpg", "train/big dog/2.jpg", "val/cat/3.jpg")
     names = text(tmp_path, "names.txt", "cat\nbig dog\n")
     assert pairs(load(tmp_path, names=names)[0]) == [("train/big dog/2.jpg", 1), ("train/cat/1.jpg", 0)]
     assert load(tmp_path)[0].classes == ("big dog", "cat")
@@ -197,7 +187,7 @@ def test_json_class_files(content, names, folders, tmp_path):
         "[[1, 2]]",
     ],
 )
-def test_json_that_is_no_class_file(content, tmp_path):
+def test_json_that_is_not_a_class_file(content, tmp_path):
     path = text(tmp_path, "x.json", content)
     with pytest.raises(UserError, match="class names"):
         read_classes(path)
@@ -205,19 +195,18 @@ def test_json_that_is_no_class_file(content, tmp_path):
         read_classes(str(tmp_path / "missing.json"))
 
 
-# Mistakes
-
-
 def test_no_folder(tmp_path):
-    message = complaint(tmp_path / "nothing")
+    message = error_message(tmp_path / "nothing")
     for part in (str(tmp_path / "nothing"), "data.root", "train/<class>", "val_list.txt", "configs/resnet50_demo.yaml"):
         assert part in message
 
 
 def test_a_flat_val_folder_without_labels(tmp_path):
-    lay(tmp_path, f"train/{TENCH}/a.JPEG", "val/ILSVRC2012_val_00000001.JPEG", "val/ILSVRC2012_val_00000002.JPEG")
-    message = complaint(tmp_path)
-    for part in (str(tmp_path / "val"), "2 pictures", "val_list.txt", "data.val_list=FILE", "val/<class>/"):
+    write_files(
+        tmp_path, f"train/{TENCH}/a.JPEG", "val/ILSVRC2012_val_00000001.JPEG", "val/ILSVRC2012_val_00000002.JPEG"
+    )
+    message = error_message(tmp_path)
+    for part in (str(tmp_path / "val"), "2 images", "val_list.txt", "data.val_list=FILE", "val/<class>/"):
         assert part in message
 
 
@@ -231,21 +220,21 @@ def test_a_flat_val_folder_without_labels(tmp_path):
         ([f"train/{TENCH}/a.JPEG"], ["neither val_list.txt nor a folder val/", "data.val_list"]),
         (
             [f"train/{TENCH}/a.JPEG", f"train/{FISH}/._b.JPEG", f"train/{FISH}/c.txt", f"val/{TENCH}/d.JPEG"],
-            [f"train/{FISH}", "no picture", ".jpeg"],
+            [f"train/{FISH}", "no image", ".jpeg"],
         ),
-        ([f"train/{TENCH}/a.JPEG", f"val/{TENCH}/"], [f"val/{TENCH}", "no picture"]),
+        ([f"train/{TENCH}/a.JPEG", f"val/{TENCH}/"], [f"val/{TENCH}", "no image"]),
     ],
 )
-def test_layouts_that_are_none(paths, parts, tmp_path):
-    lay(tmp_path, *paths)
-    message = complaint(tmp_path)
+def test_incomplete_layouts(paths, parts, tmp_path):
+    write_files(tmp_path, *paths)
+    message = error_message(tmp_path)
     assert str(tmp_path) in message
     for part in parts:
         assert part in message
 
 
-def test_mistakes_in_lists(tmp_path):
-    tree(tmp_path)
+def test_errors_in_lists(tmp_path):
+    write_tree(tmp_path)
     cases = {
         f"val/{TENCH}/w.JPEG\n": ":1:",
         f"val/{TENCH}/w.JPEG 0\n\nval/{FISH}/v.JPEG one\n": ":3:",
@@ -257,22 +246,22 @@ def test_mistakes_in_lists(tmp_path):
     }
     for content, part in cases.items():
         path = text(tmp_path, "val_list.txt", content)
-        message = complaint(tmp_path)
+        message = error_message(tmp_path)
         assert path in message and part in message and "num_frames" not in message, content
-    assert "labels count from 0" in complaint(tmp_path, val_list=text(tmp_path, "x.txt", f"val/{FISH}/v.JPEG 2\n"))
-    assert "cannot read this list" in complaint(tmp_path, val_list=str(tmp_path / "missing.txt"))
+    assert "labels count from 0" in error_message(tmp_path, val_list=text(tmp_path, "x.txt", f"val/{FISH}/v.JPEG 2\n"))
+    assert "cannot read this list" in error_message(tmp_path, val_list=str(tmp_path / "missing.txt"))
 
 
-def test_mistakes_in_class_files(tmp_path):
-    tree(tmp_path)
+def test_errors_in_class_files(tmp_path):
+    write_tree(tmp_path)
     only = text(tmp_path, "one.txt", f"{TENCH} tench\n")
-    message = complaint(tmp_path, names=only)
+    message = error_message(tmp_path, names=only)
     assert FISH in message and "data.names" in message
     three = text(tmp_path, "three.txt", "tench\ngoldfish\nshark\n")
-    message = complaint(tmp_path, names=three)
+    message = error_message(tmp_path, names=three)
     assert three in message and "3 classes" in message and "2 folders" in message and "n01440764 tench" in message
     twice = text(tmp_path, "twice.txt", f"{TENCH} tench\n{FISH} fish\n{TENCH} shark\n")
-    message = complaint(tmp_path, names=twice)
+    message = error_message(tmp_path, names=twice)
     assert twice in message and TENCH in message and "0 and 2" in message
 
 
@@ -292,12 +281,9 @@ def test_mistakes_in_class_files(tmp_path):
         (dict(workers=-1), "workers"),
     ],
 )
-def test_settings_that_cannot_be(keys, key):
+def test_invalid_settings_name_their_key(keys, key):
     with pytest.raises(ValueError, match=f"^{key}:"):
         imagenet.Settings(**keys)
-
-
-# Samples
 
 
 @pytest.mark.parametrize(
@@ -310,26 +296,26 @@ def test_settings_that_cannot_be(keys, key):
         (dict(eval_resize=224), 224, 224),
     ],
 )
-def test_the_sizes_of_an_evaluation(keys, short, crop):
+def test_image_sizes_of_an_evaluation(keys, short, crop):
     settings = imagenet.Settings(**keys)
-    assert (settings.short_side, settings.crop) == (short, crop)
+    assert (settings.short_side, settings.eval_crop) == (short, crop)
     val = imagenet.ImageSplit(settings, (), (), False)
     assert val.fields[0].shape == (crop, crop, 3) and val.views == 1
     assert imagenet.ImageSplit(settings, (), (), True).fields[0].shape == (settings.size,) * 2 + (3,)
 
 
-def test_a_training_sample_is_a_function_of_its_generator(tmp_path):
-    tree(tmp_path)
+def test_a_training_sample_is_a_function_of_its_random_generator(tmp_path):
+    write_tree(tmp_path)
     train, _ = load(tmp_path)
-    one, again, other = (train.sample(0, np.random.default_rng(seed)) for seed in (1, 1, 2))
-    assert np.array_equal(one["image"], again["image"]) and not np.array_equal(one["image"], other["image"])
-    assert one["image"].dtype == np.uint8 and one["image"].flags.c_contiguous and one["label"].dtype == np.int64
-    assert one["image"].shape == train.fields[0].shape and train.fields[0].mean == (0.485, 0.456, 0.406)
-    assert one["label"].shape == ()
+    first, again, other = (train.sample(0, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert np.array_equal(first["image"], again["image"]) and not np.array_equal(first["image"], other["image"])
+    assert first["image"].dtype == np.uint8 and first["image"].flags.c_contiguous and first["label"].dtype == np.int64
+    assert first["image"].shape == train.fields[0].shape and train.fields[0].mean == (0.485, 0.456, 0.406)
+    assert first["label"].shape == ()
 
 
-def test_half_of_the_training_pictures_are_mirrored_and_no_other(tmp_path):
-    lay(tmp_path, "train/a/x.png", "val/a/x.png")
+def test_half_of_the_training_images_are_mirrored_and_no_validation_image(tmp_path):
+    write_files(tmp_path, "train/a/x.png", "val/a/x.png")
     ramp = np.tile(np.arange(0, 160, 10, dtype=np.uint8)[None, :, None], (16, 1, 3))
     for split in ("train", "val"):
         Image.fromarray(ramp).save(tmp_path / split / "a/x.png")
@@ -343,16 +329,16 @@ def test_half_of_the_training_pictures_are_mirrored_and_no_other(tmp_path):
     assert all(np.array_equal(fixed.sample(0, np.random.default_rng(seed))["image"], ramp) for seed in range(20))
 
 
-def test_a_reduced_decode_does_not_change_what_is_drawn(tmp_path):
-    lay(tmp_path, "train/a/x.jpg", "val/a/x.jpg")
+def test_a_reduced_decode_keeps_the_crop_and_almost_all_pixels(tmp_path):
+    write_files(tmp_path, "train/a/x.jpg", "val/a/x.jpg")
     y, x = np.mgrid[:600, :800]
     wave = np.stack([127 + 120 * np.sin(x / 90), 127 + 120 * np.cos(y / 80), 0 * x + 90], 2).astype(np.uint8)
     Image.fromarray(wave).save(tmp_path / "train/a/x.jpg", quality=95)
-    on, off = (load(tmp_path, size=32, reduce=value)[0] for value in (True, False))
+    reduced, full = (load(tmp_path, size=32, reduce=value)[0] for value in (True, False))
     differences = [
         np.abs(
-            on.sample(0, np.random.default_rng(seed))["image"].astype(int)
-            - off.sample(0, np.random.default_rng(seed))["image"]
+            reduced.sample(0, np.random.default_rng(seed))["image"].astype(int)
+            - full.sample(0, np.random.default_rng(seed))["image"]
         ).max()
         for seed in range(20)
     ]
@@ -360,8 +346,8 @@ def test_a_reduced_decode_does_not_change_what_is_drawn(tmp_path):
 
 
 def test_streams_of_both_splits(tmp_path):
-    tree(tmp_path)
-    lay(tmp_path, f"train/{FISH}/broken.JPEG")
+    write_tree(tmp_path)
+    write_files(tmp_path, f"train/{FISH}/broken.JPEG")
     (tmp_path / f"train/{FISH}/broken.JPEG").write_bytes(b"")
     train, val = load(tmp_path)
     with pytest.raises(BadSample, match="empty"):
@@ -375,57 +361,11 @@ def test_streams_of_both_splits(tmp_path):
     assert batch["valid"].tolist() == [1, 1, 0] and batch["label"].tolist()[:2] == [0, 1] and bad == []
 
 
-def test_the_checksum_tells_whether_a_file_changed(tmp_path):
+def test_the_checksum_changes_with_every_file(tmp_path):
     for root in ("one", "two"):
-        tree(tmp_path / root)
+        write_tree(tmp_path / root)
     first = imagenet.checksum(*load(tmp_path / "one"))
     assert len(first) == 32 and imagenet.checksum(*load(tmp_path / "two")) == first
     (tmp_path / f"two/val/{FISH}/v.JPEG").write_bytes(b"other")
     text(tmp_path / "one", "train_list.txt", f"train/{TENCH}/a.JPEG 0\ntrain/gone.JPEG 1\n")
     assert len({first, imagenet.checksum(*load(tmp_path / "two")), imagenet.checksum(*load(tmp_path / "one"))}) == 3
-
-
-# Recipes
-
-
-def recipe(name, *changes):
-    path = str(CONFIGS / name)
-    return loader.build({**loader.read(path), **loader.overrides(changes)}, FIND)[0]
-
-
-def rates(cfg, size):
-    watch = schedule.clock(cfg.train, 1281167, size)
-    return schedule.rate(cfg.optim, cfg.train, watch), watch
-
-
-def test_the_recipe_of_nvidia():
-    cfg = recipe("resnet50_imagenet.yaml")
-    assert (cfg.train.epochs, cfg.train.batch, cfg.optim.momentum, cfg.task.label_smoothing) == (90, 256, 0.875, 0.1)
-    assert cfg.optim.weight_decay == 1 / 32768 and cfg.model.decay == "weights" and cfg.optim.clip_norm is None
-    assert (cfg.model.depth, cfg.model.width, cfg.model.pretrained, cfg.target) == (50, 64, None, 0.761)
-    assert (cfg.data.size, cfg.data.short_side, cfg.data.scale, cfg.data.flip) == (224, 256, (0.08, 1.0), True)
-    for size, peak in ((1, 0.256), (8, 2.048)):
-        lr, watch = rates(cfg, size)
-        warmup = math.ceil(8 * 1281167 / (256 * size))
-        assert lr(0) == 0 and lr(warmup) == pytest.approx(peak) and lr(warmup // 2) == pytest.approx(peak / 2, rel=1e-3)
-        assert lr((warmup + watch.steps) // 2) == pytest.approx(peak / 2, rel=1e-3)  # half of the cosine
-        assert 0 < lr(watch.steps - 1) < peak * 1e-6
-    assert rates(cfg, 8)[1].steps == math.ceil(90 * 1281167 / 2048) == 56302
-
-
-def test_the_recipe_of_torchvision():
-    cfg = recipe("resnet50_imagenet_v1.yaml")
-    assert (cfg.train.epochs, cfg.train.batch, cfg.optim.momentum, cfg.task.label_smoothing) == (90, 32, 0.9, 0.0)
-    assert cfg.optim.weight_decay == 1e-4 and cfg.model.decay == "all" and cfg.model.pretrained is None
-    for size, peak in ((1, 0.0125), (8, 0.1)):
-        lr, watch = rates(cfg, size)
-        a, b = (math.ceil(epoch * 1281167 / (32 * size)) for epoch in (30, 60))
-        assert [lr(step) for step in (0, a - 1, a, b - 1, b, watch.steps - 1)] == pytest.approx(
-            [peak, peak, peak / 10, peak / 10, peak / 100, peak / 100]
-        )
-
-
-def test_the_demo_recipe_needs_neither_gpu_nor_network():
-    cfg = recipe("resnet50_demo.yaml")
-    assert cfg.model.pretrained is None and cfg.weights is None and cfg.target == 0.95 and cfg.model.width < 64
-    assert cfg.train.precision == "fp32" and cfg.data.root == "datasets/shapes"

@@ -1,4 +1,4 @@
-"""Samples of pictures with masks: upstream's recorded results for upstream's draws, and every kind of file."""
+"""Samples of images with masks: upstream's recorded results for upstream's random numbers, and all file formats."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ from PIL import Image
 
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
 from data.datasets.common import segmentation
-from data.datasets.common.segmentation import SegmentationSplit, SegmentationSettings
+from data.datasets.common.segmentation import SegmentationSettings, SegmentationSplit
 from data.errors import BadSample, UserError
 from data.formats import masks
 from data.stream import open_evaluation, open_training
@@ -27,8 +27,8 @@ def golden():
         return {name: file[name] for name in file.files}
 
 
-class Given:
-    """A generator that hands out noted draws, and fails where another kind or range is asked for."""
+class GivenDraws:
+    """A random generator that returns given draws, and fails where a draw is out of the requested range."""
 
     def __init__(self, *draws):
         self.draws = list(draws)
@@ -52,15 +52,15 @@ def settings(**keys):
     return SegmentationSettings(**{"workers": 0, "crop": (12, 18), **keys})
 
 
-def made(root, size=(20, 30), number=0, name=None, image=None, **keys):
-    """A picture whose red is 60 times the class, and its mask: their pair of paths."""
+def write_pair(root, size=(20, 30), number=0, name=None, image=None, **keys):
+    """Write an image whose red is 60 times the class, and its mask, and return their paths."""
     label = np.random.default_rng(number).integers(0, 4, (size[0] // 5, size[1] // 5), dtype=np.uint8)
     label = cv2.resize(label, size[::-1], interpolation=cv2.INTER_NEAREST)
     pixels = np.stack([60 * label, label * 0 + number, label * 0], -1)
     pair = f"images/{name or f'{number:03d}.png'}", f"masks/{number:03d}.png"
-    for path, array, extra in zip(pair, (pixels if image is None else image, label), (keys, {})):
+    for path, array, options in zip(pair, (pixels if image is None else image, label), (keys, {})):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (array if isinstance(array, Image.Image) else Image.fromarray(array)).save(root / path, **extra)
+        (array if isinstance(array, Image.Image) else Image.fromarray(array)).save(root / path, **options)
     return pair
 
 
@@ -72,30 +72,27 @@ def read(root, pair):
     return np.asarray(Image.open(root / pair[0])), np.asarray(Image.open(root / pair[1]))
 
 
-# Against upstream
-
-
-def test_sizes_of_scaled_pictures_are_upstreams(golden):
-    for height, width, base_height, base_width, ratio, *want in golden["sizes"]:
-        found = segmentation.fit((int(height), int(width)), (int(base_height), int(base_width)), ratio)
-        assert found == tuple(want), (height, width, base_height, base_width, ratio)
+def test_sizes_of_scaled_images_equal_upstream(golden):
+    for height, width, base_height, base_width, ratio, *expected in golden["sizes"]:
+        size = segmentation.fit_size((int(height), int(width)), (int(base_height), int(base_width)), ratio)
+        assert size == tuple(expected), (height, width, base_height, base_width, ratio)
     assert len(golden["sizes"]) == 40
 
 
-def test_crops_and_redraws_are_upstreams(golden):
-    left, kept = [], []
-    for number, (draws, want) in enumerate(zip(golden["crop/draws"], golden["crop/corners"])):
-        rng = Given(*draws)
+def test_crops_and_redraws_equal_upstream(golden):
+    used_draws, kept = [], []
+    for number, (draws, expected) in enumerate(zip(golden["crop/draws"], golden["crop/corners"])):
+        rng = GivenDraws(*draws)
         label = golden["crop/labels"][number // 2]
-        assert segmentation.corner(label, (6, 8), 0.75, rng) == tuple(want)
+        assert segmentation.random_corner(label, (6, 8), 0.75, rng) == tuple(expected)
         used = 11 - len(rng.draws)
         assert np.all(draws[:used] >= 0) and np.all(draws[used:] == -1)  # as many draws as upstream made
-        left.append(used)
-        kept.append(segmentation.corner(label, (6, 8), 1.0, Given(*draws)) == tuple(draws[0]))
-    assert {1, 2, 11} <= set(left) and all(kept)  # max_share 1: the first draw is kept
+        used_draws.append(used)
+        kept.append(segmentation.random_corner(label, (6, 8), 1.0, GivenDraws(*draws)) == tuple(draws[0]))
+    assert {1, 2, 11} <= set(used_draws) and all(kept)  # max_share 1: the first draw is kept
 
 
-def test_training_samples_are_upstreams(golden):
+def test_training_samples_equal_upstream(golden):
     padded = 0
     for number in range(4):
         ratio, flip, brightness, contrast, first, saturation, hue = golden[f"sample/{number}/draws"]
@@ -103,100 +100,101 @@ def test_training_samples_are_upstreams(golden):
         steps = []
         for value in (brightness, contrast, saturation, hue):
             steps += [0.9] if math.isnan(value) else [0.1, value]
-        rng = Given(ratio, *corners, 0.1 if flip else 0.9, *steps, 0.1 if first else 0.9)
-        image, label = segmentation.augment(golden["sample/image"], golden["sample/label"], settings(base_size=(16, 24)), rng)
-        want = golden[f"sample/{number}/image"]
-        height, width = want.shape[:2]
-        assert rng.draws == [] and np.array_equal(image[:height, :width], want)
+        rng = GivenDraws(ratio, *corners, 0.1 if flip else 0.9, *steps, 0.1 if first else 0.9)
+        image, label = segmentation.augment(
+            golden["sample/image"], golden["sample/label"], settings(base_size=(16, 24)), rng
+        )
+        expected = golden[f"sample/{number}/image"]
+        height, width = expected.shape[:2]
+        assert rng.draws == [] and np.array_equal(image[:height, :width], expected)
         assert np.array_equal(label, golden[f"sample/{number}/label"])
         assert image.shape == (12, 18, 3) and label.shape == (12, 18) and image.dtype == label.dtype == np.uint8
         if (height, width) != (12, 18):
             padded += 1
             assert (image[height:] == [124, 116, 104]).all() and (image[:, width:] == [124, 116, 104]).all()
         if number == golden["sample/normalised_of"]:
-            ours = (image / 255 - IMAGENET_MEAN) / IMAGENET_STD
-            # Upstream pads with 0 behind the normalisation: a byte can be half a step away from that.
-            assert np.abs(ours[:height, :width] - golden["sample/normalised"][:height, :width]).max() < 1e-5
-            assert np.abs(ours - golden["sample/normalised"]).max() <= 0.5 / 255 / min(IMAGENET_STD)
+            normalized = (image / 255 - IMAGENET_MEAN) / IMAGENET_STD
+            # Upstream pads with 0 after the normalization; our padding byte can be half a step away from that.
+            assert np.abs(normalized[:height, :width] - golden["sample/normalised"][:height, :width]).max() < 1e-5
+            assert np.abs(normalized - golden["sample/normalised"]).max() <= 0.5 / 255 / min(IMAGENET_STD)
     assert padded == 2
 
 
-def test_pictures_of_an_evaluation_are_upstreams(golden):
+def test_images_of_an_evaluation_equal_upstream(golden):
     for number in range(2):
         base = tuple(int(side) for side in golden[f"eval/{number}/base"])
-        found = segmentation.fitted(golden["sample/image"][:13, :21], base, 1.0)
-        assert np.array_equal(found, golden[f"eval/{number}"]) and found.shape[:2] not in (base, (13, 21))
+        resized = segmentation.resize_to_fit(golden["sample/image"][:13, :21], base, 1.0)
+        assert np.array_equal(resized, golden[f"eval/{number}"]) and resized.shape[:2] not in (base, (13, 21))
 
 
-# What a training sample is
-
-
-def test_picture_and_label_stay_on_each_other(tmp_path):
-    pairs = [made(tmp_path, number=number) for number in range(3)]
+def test_image_and_label_get_the_same_geometry(tmp_path):
+    pairs = [write_pair(tmp_path, number=number) for number in range(3)]
     data, mirrored = split(tmp_path, pairs, scale=(1.0, 1.0), photometric=False), 0
     for seed in range(30):
         sample = data.sample(seed % 3, np.random.default_rng(seed))
         assert np.array_equal(sample["image"][..., 0], 60 * sample["label"])
         image, _ = read(tmp_path, pairs[seed % 3])
-        parts = np.lib.stride_tricks.sliding_window_view(image[..., 0], (12, 18)).reshape(-1, 12, 18)
-        straight, turned = (
-            (parts == view).all((1, 2)).any() for view in (sample["image"][..., 0], sample["image"][:, ::-1, 0])
+        windows = np.lib.stride_tricks.sliding_window_view(image[..., 0], (12, 18)).reshape(-1, 12, 18)
+        unflipped, flipped = (
+            (windows == view).all((1, 2)).any() for view in (sample["image"][..., 0], sample["image"][:, ::-1, 0])
         )
-        assert straight or turned
-        mirrored += turned and not straight
+        assert unflipped or flipped
+        mirrored += flipped and not unflipped
     assert 8 <= mirrored <= 22
 
 
-def test_labels_are_never_mixed_when_they_are_scaled(tmp_path):
-    pair, seen = made(tmp_path), set()
+def test_labels_are_never_interpolated(tmp_path):
+    pair, seen = write_pair(tmp_path), set()
     label = masks.read_labels(str(tmp_path / pair[1]), masks.class_indices(4))
     label[label == 1], label[label == 2] = 3, 255
     for seed in range(20):
-        _, found = segmentation.augment(np.zeros((20, 30, 3), np.uint8), label, settings(), np.random.default_rng(seed))
-        seen |= set(np.unique(found))
+        _, label_crop = segmentation.augment(
+            np.zeros((20, 30, 3), np.uint8), label, settings(), np.random.default_rng(seed)
+        )
+        seen |= set(np.unique(label_crop))
     assert seen == {0, 3, 255}
 
 
-def test_scales_are_uniform_and_count_from_the_base_size():
+def test_scales_are_uniform_and_relative_to_the_base_size():
     sizes, label = [], np.zeros((100, 200), np.uint8)
     label[:, ::2] = 1
     s = settings(crop=(1000, 1000), photometric=False, scale=(0.5, 2.0))
     for seed in range(200):
-        _, found = segmentation.augment(np.zeros((100, 200, 3), np.uint8), label, s, np.random.default_rng(seed))
-        sizes.append(((found != 255).any(1).sum(), (found != 255).any(0).sum()))
+        _, label_crop = segmentation.augment(np.zeros((100, 200, 3), np.uint8), label, s, np.random.default_rng(seed))
+        sizes.append(((label_crop != 255).any(1).sum(), (label_crop != 255).any(0).sum()))
     heights, widths = np.array(sizes).T
     assert np.abs(widths - 2 * heights).max() <= 2
     assert np.allclose(np.quantile(heights, [0, 0.25, 0.5, 0.75, 1]), [50, 87.5, 125, 162.5, 200], atol=12)
     s = dataclasses.replace(s, base_size=(30, 80), **PLAIN)
-    _, found = segmentation.augment(np.zeros((100, 200, 3), np.uint8), label, s, np.random.default_rng(0))
-    assert ((found != 255).any(1).sum(), (found != 255).any(0).sum()) == (30, 60)
+    _, label_crop = segmentation.augment(np.zeros((100, 200, 3), np.uint8), label, s, np.random.default_rng(0))
+    assert ((label_crop != 255).any(1).sum(), (label_crop != 255).any(0).sum()) == (30, 60)
 
 
 def test_every_corner_is_drawn_and_equally_often():
     rng = np.random.default_rng(0)
-    corners = [segmentation.corner(np.zeros((8, 9), np.uint8), (6, 6), 1.0, rng) for _ in range(2400)]
+    corners = [segmentation.random_corner(np.zeros((8, 9), np.uint8), (6, 6), 1.0, rng) for _ in range(2400)]
     counts = np.zeros((3, 4))
     for corner in corners:
         counts[corner] += 1
     assert counts.min() > 150
-    assert segmentation.corner(np.zeros((3, 9), np.uint8), (6, 9), 0.75, rng) == (0, 0)
+    assert segmentation.random_corner(np.zeros((3, 9), np.uint8), (6, 9), 0.75, rng) == (0, 0)
 
 
-def test_ignored_pixels_are_no_class_and_count_for_no_share():
+def test_ignored_pixels_do_not_count_for_the_share_of_a_class():
     label = np.full((8, 16), 255, np.uint8)
-    label[0, 0], label[0, 1] = 1, 2  # two classes, half each, amid nothing
-    rng = Given((0, 0))
-    assert segmentation.corner(label, (8, 8), 0.75, rng) == (0, 0) and rng.draws == []
+    label[0, 0], label[0, 1] = 1, 2  # two classes, half each, among ignored pixels
+    rng = GivenDraws((0, 0))
+    assert segmentation.random_corner(label, (8, 8), 0.75, rng) == (0, 0) and rng.draws == []
     label[0, 1] = 1
-    rng = Given((0, 0), *[(0, 8)] * 9, (0, 3))
-    assert segmentation.corner(label, (8, 8), 0.75, rng) == (0, 3) and rng.draws == []
+    rng = GivenDraws((0, 0), *[(0, 8)] * 9, (0, 3))
+    assert segmentation.random_corner(label, (8, 8), 0.75, rng) == (0, 3) and rng.draws == []
 
 
-def test_options_of_a_recipe_reach_the_samples(tmp_path):
-    pair = made(tmp_path, size=(12, 18))
+def test_settings_change_the_samples(tmp_path):
+    pair = write_pair(tmp_path, size=(12, 18))
     image, label = read(tmp_path, pair)
-    plain = split(tmp_path, [pair], **PLAIN).sample(0, np.random.default_rng(0))
-    assert np.array_equal(plain["image"], image) and np.array_equal(plain["label"], label)
+    unaugmented = split(tmp_path, [pair], **PLAIN).sample(0, np.random.default_rng(0))
+    assert np.array_equal(unaugmented["image"], image) and np.array_equal(unaugmented["label"], label)
     for change in (dict(flip=True), dict(photometric=True), dict(scale=(0.5, 0.6)), dict(crop=(8, 8))):
         data = split(tmp_path, [pair], **{**PLAIN, **change})
         assert any(
@@ -204,21 +202,18 @@ def test_options_of_a_recipe_reach_the_samples(tmp_path):
         ), change
 
 
-def test_a_sample_is_a_function_of_index_and_generator_alone(tmp_path):
-    data = split(tmp_path, [made(tmp_path, number=number) for number in range(2)])
+def test_a_sample_is_a_function_of_index_and_random_generator(tmp_path):
+    data = split(tmp_path, [write_pair(tmp_path, number=number) for number in range(2)])
     again = pickle.loads(pickle.dumps(data))
     data.sample(1, np.random.default_rng(9))
-    one, other = (each.sample(0, np.random.default_rng(4)) for each in (data, again))
-    assert set(one) == set(other) == {"image", "label"}
-    assert all(np.array_equal(one[name], other[name]) for name in one)
-    assert not np.array_equal(one["image"], data.sample(0, np.random.default_rng(5))["image"])
-
-
-# Splits
+    sample, unpickled = (each.sample(0, np.random.default_rng(4)) for each in (data, again))
+    assert set(sample) == set(unpickled) == {"image", "label"}
+    assert all(np.array_equal(sample[name], unpickled[name]) for name in sample)
+    assert not np.array_equal(sample["image"], data.sample(0, np.random.default_rng(5))["image"])
 
 
 def test_a_training_split(tmp_path):
-    pairs = [made(tmp_path, number=number) for number in range(3)]
+    pairs = [write_pair(tmp_path, number=number) for number in range(3)]
     data = split(tmp_path, pairs, mean=(0.1, 0.2, 0.3))
     assert data.fields == (
         Field("image", (12, 18, 3), "uint8", (0.1, 0.2, 0.3), IMAGENET_STD),
@@ -230,8 +225,8 @@ def test_a_training_split(tmp_path):
     assert batch["image"].shape == (2, 12, 18, 3) and batch["label"].shape == (2, 12, 18) and bad == []
 
 
-def test_an_evaluation_split_shows_whole_pictures_at_all_scales(tmp_path):
-    pairs = [made(tmp_path), made(tmp_path, size=(40, 25), number=1)]
+def test_an_evaluation_split_has_whole_images_at_all_scales(tmp_path):
+    pairs = [write_pair(tmp_path), write_pair(tmp_path, size=(40, 25), number=1)]
     data = split(tmp_path, pairs, False, base_size=(30, 60), eval_scales=(1.0, 0.5, 1.75))
     assert [(field.name, field.shape, field.missing) for field in data.fields] == [
         ("image", (30, 45, 3), 0),
@@ -245,42 +240,42 @@ def test_an_evaluation_split_shows_whole_pictures_at_all_scales(tmp_path):
     assert [array.shape for array in sample.values()] == [field.shape for field in data.fields]
     assert np.array_equal(sample["label"], read(tmp_path, pairs[0])[1])
     assert np.array_equal(sample["image"], cv2.resize(read(tmp_path, pairs[0])[0], (45, 30)))
-    other = data.sample(1, None)  # upright: the long side of the base size is the height's
-    assert other["image"].shape == (48, 30, 3) and other["label"].shape == (40, 25)
+    portrait = data.sample(1, None)  # the long side of the base size is fitted to the height
+    assert portrait["image"].shape == (48, 30, 3) and portrait["label"].shape == (40, 25)
 
 
-def test_without_a_base_size_pictures_keep_their_own(tmp_path):
-    pairs = [made(tmp_path), made(tmp_path, size=(40, 25), number=1)]
+def test_without_a_base_size_images_keep_their_size(tmp_path):
+    pairs = [write_pair(tmp_path), write_pair(tmp_path, size=(40, 25), number=1)]
     data = split(tmp_path, pairs, False, eval_scales=(1.0, 0.5))
     for index in range(2):
         sample, (image, label) = data.sample(index, None), read(tmp_path, pairs[index])
         assert np.array_equal(sample["image"], image) and np.array_equal(sample["label"], label)
-        assert sample["image_0.5"].shape == ((10, 15, 3), (20, 13, 3))[index]  # times the scale, half a pixel up
+        assert sample["image_0.5"].shape == ((10, 15, 3), (20, 13, 3))[index]  # times the scale, half a pixel rounds up
     batches = [batch for batch, _ in open_evaluation(data, 1, 1)]
     assert [batch["label"].shape for batch in batches] == [(1, 20, 30), (1, 40, 25)]
 
 
-def test_the_first_scale_is_called_image_whatever_it_is():
+def test_the_first_scale_is_always_called_image():
     assert settings(eval_scales=(0.75, 1.0, 1.25)).eval_images == ("image", "image_1", "image_1.25")
 
 
-def test_an_unreadable_picture_in_an_evaluation_counts_nowhere(tmp_path):
-    pairs = [made(tmp_path, number=number) for number in range(2)]
+def test_an_unreadable_image_in_an_evaluation_does_not_count(tmp_path):
+    pairs = [write_pair(tmp_path, number=number) for number in range(2)]
     data = split(tmp_path, pairs, False)
     (tmp_path / pairs[1][0]).write_bytes(b"")
     (_, _), (batch, bad) = open_evaluation(data, 1, 1)
     assert (batch["label"] == 255).all() and [sample.name for sample in bad] == [pairs[1][0]]
 
 
-def test_a_first_picture_that_cannot_be_read_is_named(tmp_path):
-    pair = made(tmp_path)
+def test_an_unreadable_first_image_is_named(tmp_path):
+    pair = write_pair(tmp_path)
     (tmp_path / pair[0]).write_bytes(b"nothing")
-    with pytest.raises(UserError, match="images/000.png: not a picture.*every picture"):
+    with pytest.raises(UserError, match="images/000.png: not an image.*every image"):
         split(tmp_path, [pair], False)
 
 
 def test_files_are_described_by_their_paths_and_sizes(tmp_path):
-    pairs = [made(tmp_path), made(tmp_path, number=1)]
+    pairs = [write_pair(tmp_path), write_pair(tmp_path, number=1)]
     (tmp_path / pairs[1][1]).unlink()
     sizes = [(tmp_path / path).stat().st_size for path in (*pairs[0], pairs[1][0])]
     assert split(tmp_path, pairs).describe_files() == [
@@ -289,17 +284,14 @@ def test_files_are_described_by_their_paths_and_sizes(tmp_path):
     ]
 
 
-# Files
-
-
-def test_every_kind_of_picture_comes_out_as_8_bit_rgb(tmp_path):
+def test_every_image_format_becomes_8_bit_rgb(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
     image = Image.fromarray(pixels)
     grey = np.repeat(np.asarray(image.convert("L"))[..., None], 3, -1)
     palette, alpha = image.quantize(40), image.copy()
     alpha.putalpha(7)
     deep = Image.fromarray((pixels[..., 0].astype(np.uint16) << 8) + 3)
-    kinds = [
+    formats = [
         ("a.png", image, pixels),
         ("b.png", image.convert("L"), grey),
         ("c.png", alpha, pixels),
@@ -308,21 +300,21 @@ def test_every_kind_of_picture_comes_out_as_8_bit_rgb(tmp_path):
         ("f.png", deep, np.repeat(pixels[..., :1], 3, -1)),
         ("g.tif", image, pixels),
     ]
-    for number, (name, stored, want) in enumerate(kinds):
-        pair = made(tmp_path, number=number, name=name, image=stored)
-        found = split(tmp_path, [pair], False).sample(0, None)["image"]
-        assert found.dtype == np.uint8 and np.array_equal(found, want), name
-    cmyk = made(tmp_path, number=9, name="h.jpg", image=Image.new("CMYK", (30, 20), (0, 255, 255, 0)), quality=95)
+    for number, (name, stored, expected) in enumerate(formats):
+        pair = write_pair(tmp_path, number=number, name=name, image=stored)
+        decoded = split(tmp_path, [pair], False).sample(0, None)["image"]
+        assert decoded.dtype == np.uint8 and np.array_equal(decoded, expected), name
+    cmyk = write_pair(tmp_path, number=9, name="h.jpg", image=Image.new("CMYK", (30, 20), (0, 255, 255, 0)), quality=95)
     assert np.abs(split(tmp_path, [cmyk], False).sample(0, None)["image"] - np.array([255.0, 0, 0])).max() < 6
 
 
 @pytest.mark.parametrize("orientation", [1, 3, 6, 8])
-def test_a_mark_of_rotation_does_not_turn_the_picture_against_its_mask(orientation, tmp_path):
+def test_exif_orientation_does_not_rotate_the_image_against_its_mask(orientation, tmp_path):
     exif = Image.Exif()
     exif[0x0112] = orientation
     pixels = np.zeros((20, 30, 3), np.uint8)
     pixels[:10, :15] = 255
-    pair = made(tmp_path, name="x.jpg", image=pixels, exif=exif, quality=98)
+    pair = write_pair(tmp_path, name="x.jpg", image=pixels, exif=exif, quality=98)
     data = split(tmp_path, [pair], False)
     assert data.fields[0].shape == (20, 30, 3)
     assert np.abs(data.sample(0, None)["image"].astype(int) - pixels).max() < 40
@@ -331,8 +323,8 @@ def test_a_mark_of_rotation_does_not_turn_the_picture_against_its_mask(orientati
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "text"])
 def test_damaged_files_are_bad_samples(which, damage, tmp_path):
-    noise = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
-    pair = made(tmp_path, image=noise)
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    pair = write_pair(tmp_path, image=pixels)
     path, data = tmp_path / pair[which], split(tmp_path, [pair])
     content = path.read_bytes()
     path.write_bytes({"empty": b"", "cut": content[: len(content) * 2 // 3]}.get(damage, b"text" * 50))
@@ -343,16 +335,16 @@ def test_damaged_files_are_bad_samples(which, damage, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_sizes_that_differ_and_labels_of_no_class_are_bad_samples(tmp_path):
-    pairs = [made(tmp_path), made(tmp_path, number=1), made(tmp_path, number=2)]
-    made(tmp_path / "other", size=(10, 30))
+def test_different_sizes_and_illegal_labels_are_bad_samples(tmp_path):
+    pairs = [write_pair(tmp_path), write_pair(tmp_path, number=1), write_pair(tmp_path, number=2)]
+    write_pair(tmp_path / "other", size=(10, 30))
     (tmp_path / "other" / pairs[0][1]).replace(tmp_path / pairs[0][1])
     Image.fromarray(np.full((20, 30), 4, np.uint8)).save(tmp_path / pairs[1][1])
     for training in (True, False):
         data = split(tmp_path, pairs, training)
-        with pytest.raises(BadSample, match="picture has 30 x 20 pixels, its mask 30 x 10"):
+        with pytest.raises(BadSample, match="image has 30 x 20 pixels, its mask 30 x 10"):
             data.sample(0, np.random.default_rng(0))
-        with pytest.raises(BadSample, match="holds the value 4; legal are 0 to 3"):
+        with pytest.raises(BadSample, match="holds the value 4; legal values are 0 to 3"):
             data.sample(1, np.random.default_rng(0))
         assert data.sample(2, np.random.default_rng(0))
 
@@ -381,6 +373,6 @@ def test_sizes_that_differ_and_labels_of_no_class_are_bad_samples(tmp_path):
         (dict(workers=-1), "workers"),
     ],
 )
-def test_impossible_settings(keys, key):
+def test_invalid_settings_name_their_key(keys, key):
     with pytest.raises(ValueError, match=f"^{key}: "):
         settings(**keys)
