@@ -1,4 +1,4 @@
-"""train.py as a user runs it: tiny nets on tiny clips, one process per run."""
+"""train.py as a user runs it: tiny models on tiny clips, one process per run."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,22 +35,22 @@ from tests.helpers.training import (
 
 
 @pytest.fixture(scope="module")
-def straight(clips, tmp_path_factory):
+def undisturbed_run(clips, tmp_path_factory):
     """A run of 24 steps that nothing disturbed."""
-    folder = str(tmp_path_factory.mktemp("straight") / "run")
+    folder = str(tmp_path_factory.mktemp("run") / "run")
     done = run(command(clips, "--out", folder))
     assert done.returncode == 0, done.stderr
     return folder, done.stdout
 
 
-def test_a_run_leaves_what_it_promises(straight):
-    folder, out = straight
+def test_the_files_of_a_run(undisturbed_run):
+    folder, out = undisturbed_run
     assert sorted(os.listdir(folder)) == ["airank.log", "checkpoints", "config.yaml", "events.jsonl", "tensorboard"]
     assert os.listdir(os.path.join(folder, "tensorboard"))
     kinds = [event["event"] for event in events(folder)]
     assert kinds.count("eval") == 6 and kinds.count("train") == 24 and kinds[0] == "load" and kinds[-1] == "end"
     assert "the head has 8 outputs (8 classes in the data)" in out and "computing in fp32 with torch on cpu" in out
-    assert "plan: 1 rank(s) x 1 part(s) x 4 samples = global batch 4, learning rate 0.005 after 4 epochs" in out
+    assert "plan: 1 rank(s) x 1 micro-batch(es) x 4 samples = global batch 4, learning rate 0.005 after 4 epochs" in out
     rates = [event["lr"] for event in events(folder) if event["event"] == "train"]
     np.testing.assert_allclose(rates[:17], np.arange(17) / 16 * 0.02 * 4 / 16, rtol=1e-6)  # 16 steps of warm-up
     kept = sorted(name for name in os.listdir(os.path.join(folder, "checkpoints")) if name.startswith("step-"))
@@ -59,11 +60,20 @@ def test_a_run_leaves_what_it_promises(straight):
     assert os.readlink(os.path.join(folder, "checkpoints", "best")) == f"step-{best:08d}"
     with open(os.path.join(folder, "checkpoints", "last", "checkpoint.json")) as file:
         record = json.load(file)
-    assert record["classes"] == list(motion.CLASSES) and record["step"] == 24 and record["weights"].startswith("drawn")
+    assert (
+        record["classes"] == list(motion.CLASSES)
+        and record["step"] == 24
+        and record["weights"] == "initialized from seed 1"
+    )
+    for event in evals:
+        path = os.path.join(folder, "checkpoints", f"step-{event['step']:08d}", "evaluation.json")
+        if os.path.exists(path):
+            with open(path) as file:
+                assert json.load(file)["accuracy"] == event["accuracy"]
 
 
-def test_the_log_satisfies_airank(straight):
-    folder, _ = straight
+def test_the_log_satisfies_airank(undisturbed_run):
+    folder, _ = undisturbed_run
     done = run(
         [
             sys.executable,
@@ -79,18 +89,20 @@ def test_the_log_satisfies_airank(straight):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_does_not(clips, straight, tmp_path):
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(clips, undisturbed_run, tmp_path):
     again = run(command(clips, "--out", tmp_path / "again", "--max-steps", 24, data__workers=1))
     assert again.returncode == 0, again.stderr
     for name in ("model.safetensors", "update.safetensors"):
-        paths = [os.path.join(folder, "checkpoints/last", name) for folder in (straight[0], tmp_path / "again")]
-        assert open(paths[0], "rb").read() == open(paths[1], "rb").read()
+        paths = [os.path.join(folder, "checkpoints/last", name) for folder in (undisturbed_run[0], tmp_path / "again")]
+        assert Path(paths[0]).read_bytes() == Path(paths[1]).read_bytes()
     other = run(command(clips, "--out", tmp_path / "other", "--max-steps", 1, "--seed", 2))
     assert other.returncode == 0
-    assert not same(weights(tmp_path / "other", 1), weights(straight[0], 24))
+    assert not same(weights(tmp_path / "other", 1), weights(undisturbed_run[0], 24))
 
 
-def test_killed_at_random_and_resumed_ends_bit_identical(clips, straight, tmp_path):
+@pytest.mark.slow
+def test_killed_at_random_and_resumed_ends_bit_identical(clips, undisturbed_run, tmp_path):
     folder, rng, kills = tmp_path / "run", random.Random(5), 0
     words = command(clips, "--resume", folder)
     while kills < 4:
@@ -117,10 +129,10 @@ def test_killed_at_random_and_resumed_ends_bit_identical(clips, straight, tmp_pa
     assert kills >= 2
     done = run(words)
     assert done.returncode == 0, done.stderr
-    assert same(weights(folder, 24), weights(straight[0], 24))
+    assert same(weights(folder, 24), weights(undisturbed_run[0], 24))
     counted = [event for event in _history(folder) if event["event"] == "train"]
     assert [event["step"] for event in counted] == list(range(1, 25))
-    undisturbed = {event["step"]: event["loss"] for event in events(straight[0]) if event["event"] == "train"}
+    undisturbed = {event["step"]: event["loss"] for event in events(undisturbed_run[0]) if event["event"] == "train"}
     assert {event["step"]: event["loss"] for event in counted} == undisturbed
 
 
@@ -130,7 +142,8 @@ def _history(folder):
     return history(str(folder))
 
 
-def test_sigterm_saves_says_so_and_exits_143(clips, straight, tmp_path):
+@pytest.mark.slow
+def test_sigterm_saves_says_so_and_exits_143(clips, undisturbed_run, tmp_path):
     folder = tmp_path / "run"
     process = subprocess.Popen(
         command(clips, "--out", folder, train__save_every="100 epochs"),
@@ -146,10 +159,11 @@ def test_sigterm_saves_says_so_and_exits_143(clips, straight, tmp_path):
     assert process.returncode == 143 and f"--resume {folder}" in out
     done = run([sys.executable, os.path.join(ROOT, "train.py"), "--resume", str(folder)])
     assert done.returncode == 0, done.stderr
-    assert same(weights(folder, 24), weights(straight[0], 24))
+    assert same(weights(folder, 24), weights(undisturbed_run[0], 24))
 
 
-def test_a_full_disk_is_one_message_and_nothing_is_lost(clips, straight, tmp_path):
+@pytest.mark.slow
+def test_a_full_disk_is_one_message_and_nothing_is_lost(clips, undisturbed_run, tmp_path):
     """A limit on the size of a file stands in for it."""
     folder = str(tmp_path / "run")
     assert run(command(clips, "--out", folder, "--max-steps", "3")).returncode == 0
@@ -157,16 +171,17 @@ def test_a_full_disk_is_one_message_and_nothing_is_lost(clips, straight, tmp_pat
     done = run(["bash", "-c", 'ulimit -f 100; exec "$@"', "limited", *resume])
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.strip().splitlines()[-1] == (
-        "error: the run's folder cannot be written to: File too large. What was saved before is whole; make room and "
-        "go on with --resume"
+        "error: the run's folder cannot be written to: File too large. What was saved before is complete; make room "
+        "and continue with --resume"
     )
     assert sorted(os.listdir(os.path.join(folder, "checkpoints")))[-3:] == [f"step-{n:08d}" for n in (1, 2, 3)]
     assert run(resume).returncode == 0
-    assert same(weights(folder, 24), weights(straight[0], 24))
+    assert same(weights(folder, 24), weights(undisturbed_run[0], 24))
 
 
-def test_evaluation_alone_repeats_the_number(clips, straight):
-    folder, _ = straight
+@pytest.mark.slow
+def test_evaluation_alone_repeats_the_number(clips, undisturbed_run):
+    folder, _ = undisturbed_run
     accuracy = [event for event in events(folder) if event["event"] == "eval"][-1]["accuracy"]
     for source in (
         ["--weights", f"{folder}/checkpoints/last"],
@@ -178,47 +193,50 @@ def test_evaluation_alone_repeats_the_number(clips, straight):
         assert f"top1 {accuracy:.4f}" in done.stdout and "over 8 samples" in done.stdout
 
 
-def test_a_run_is_never_overwritten(clips, straight, tmp_path):
-    before = weights(straight[0], 24)
-    done = run(command(clips, "--out", straight[0]))
+@pytest.mark.slow
+def test_a_run_is_never_overwritten(clips, undisturbed_run, tmp_path):
+    before = weights(undisturbed_run[0], 24)
+    done = run(command(clips, "--out", undisturbed_run[0]))
     assert done.returncode == 2 and "--resume" in done.stderr and "Traceback" not in done.stderr
-    assert same(weights(straight[0], 24), before)
+    assert same(weights(undisturbed_run[0], 24), before)
     for expected in ("tsm_demo", "tsm_demo-2"):
         done = run(command(clips, "--max-steps", 1), cwd=tmp_path)
         assert done.returncode == 0 and os.path.isdir(tmp_path / "runs" / expected)
 
 
-def test_a_finished_run_is_left_alone(clips, straight, tmp_path):
-    shutil.copytree(straight[0], tmp_path / "run", symlinks=True)
+def test_a_finished_run_is_left_alone(clips, undisturbed_run, tmp_path):
+    shutil.copytree(undisturbed_run[0], tmp_path / "run", symlinks=True)
     done = run(command(clips, "--resume", tmp_path / "run"))
     assert done.returncode == 0 and "is complete at step 24" in done.stdout
     for name in ("events.jsonl", "airank.log"):
-        assert (tmp_path / "run" / name).read_text() == open(os.path.join(straight[0], name)).read()
-    assert sum("test_finish" in line for line in open(tmp_path / "run" / "airank.log")) == 1
+        assert (tmp_path / "run" / name).read_text() == Path(undisturbed_run[0], name).read_text()
+    assert (tmp_path / "run" / "airank.log").read_text().count("test_finish") == 1
 
 
-def test_resume_refuses_another_model_and_reports_other_changes(clips, straight, tmp_path):
-    shutil.copytree(straight[0], tmp_path / "run", symlinks=True)
+@pytest.mark.slow
+def test_resume_refuses_another_model_and_reports_other_changes(clips, undisturbed_run, tmp_path):
+    shutil.copytree(undisturbed_run[0], tmp_path / "run", symlinks=True)
     done = run(command(clips, "--resume", tmp_path / "run", model__shift_div=4))
     assert done.returncode == 2 and "model.shift_div: 8 -> 4" in done.stderr
     done = run(command(clips, "--resume", tmp_path / "run", train__batch=8))
     assert done.returncode == 2 and "a global batch of 4, now it is 8" in done.stderr
-    done = run(command(clips, "--resume", tmp_path / "run", train__keep=2))
-    assert done.returncode == 0 and "train.keep: 3 -> 2" in done.stdout
+    done = run(command(clips, "--resume", tmp_path / "run", train__keep_checkpoints=2))
+    assert done.returncode == 0 and "train.keep_checkpoints: 3 -> 2" in done.stdout
 
 
-def spoil(clips, tmp_path, split, numbers, content=b"not a video"):
+def corrupt(clips, tmp_path, split, numbers, content=b"not a video"):
     """A copy of the set with some files replaced; their names."""
-    root = tmp_path / "spoiled"
+    root = tmp_path / "corrupt"
     shutil.copytree(clips, root)
-    names = [line.split()[0] for line in open(root / f"{split}.list")]
+    names = [line.split()[0] for line in (root / f"{split}.list").read_text().splitlines()]
     for number in numbers:
         (root / names[number]).write_bytes(content)
     return root, [names[number] for number in numbers]
 
 
+@pytest.mark.slow
 def test_bad_training_files_are_replaced_counted_and_named_once(clips, tmp_path):
-    root, names = spoil(clips, tmp_path, "train", (3, 9), b"")
+    root, names = corrupt(clips, tmp_path, "train", (3, 9), b"")
     done = run(command(root, "--out", tmp_path / "run", data__max_bad=0.2))
     assert done.returncode == 0, done.stderr
     for name in names:
@@ -226,8 +244,9 @@ def test_bad_training_files_are_replaced_counted_and_named_once(clips, tmp_path)
     assert [event["event"] for event in events(tmp_path / "run")].count("bad") == 2
 
 
+@pytest.mark.slow
 def test_too_many_bad_training_files_stop_the_run_and_are_all_named(clips, tmp_path):
-    root, names = spoil(clips, tmp_path, "train", (3, 9, 12))
+    root, names = corrupt(clips, tmp_path, "train", (3, 9, 12))
     done = run(command(root, "--out", tmp_path / "run"))
     assert done.returncode == 2 and "data.max_bad is 0.001" in done.stderr and "Traceback" not in done.stderr
     assert all(name in done.stderr for name in names)
@@ -235,30 +254,79 @@ def test_too_many_bad_training_files_stop_the_run_and_are_all_named(clips, tmp_p
     assert done.returncode == 1 and all(name in done.stdout for name in names) and "3 unreadable" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_bad_evaluation_file_is_an_error_or_counts_as_wrong(clips, tmp_path):
-    root, names = spoil(clips, tmp_path, "val", (2,))
+    root, names = corrupt(clips, tmp_path, "val", (2,))
     done = run(command(root, "--out", tmp_path / "a", "--max-steps", 1))
     assert done.returncode == 2 and names[0] in done.stderr and "data.eval_bad=wrong" in done.stderr
     done = run(command(root, "--out", tmp_path / "b", "--max-steps", 1, data__eval_bad="wrong"))
     assert done.returncode == 0 and "1 unreadable, counted as wrong" in done.stdout and "over 8 samples" in done.stdout
 
 
+@pytest.mark.slow
+def test_a_checkpoint_is_saved_before_its_evaluation(clips, tmp_path):
+    """An evaluation that fails loses nothing: the resumed run evaluates that checkpoint first, then trains on."""
+    root, names = corrupt(clips, tmp_path, "val", (2,))
+    folder = tmp_path / "run"
+    done = run(command(root, "--out", folder, "--max-steps", 5, train__save_every="100 epochs"))
+    assert done.returncode == 2 and names[0] in done.stderr
+    assert os.readlink(folder / "checkpoints/last") == "step-00000004"  # the end of the first epoch
+    assert not any(event["event"] == "eval" for event in events(folder))
+    shutil.copy(os.path.join(clips, names[0]), root / names[0])
+    resume = [sys.executable, os.path.join(ROOT, "train.py"), "--resume", str(folder)]
+    done = run([*resume, "--max-steps", "5"])
+    assert done.returncode == 0, done.stderr
+    steps = [
+        (event["event"], event["step"]) for event in _history(folder) if event["event"] in ("eval", "train", "end")
+    ]
+    assert steps == [*(("train", step) for step in (1, 2, 3, 4)), ("eval", 4), ("train", 5), ("eval", 5), ("end", 5)]
+    for step in (4, 5):
+        assert (folder / f"checkpoints/step-{step:08d}/evaluation.json").exists()
+
+
+@pytest.mark.slow
+def test_a_stopped_evaluation_is_made_up_for(clips, undisturbed_run, tmp_path):
+    """A SIGTERM in the last step of an epoch saves without evaluating; the resumed run has every evaluation."""
+    code = (
+        "import os, signal, sys, train\n"
+        "from zoo.run.session import Run\n"
+        "poll = Run.poll\n"
+        "Run.poll = lambda run, done: (done == 4 and os.kill(os.getpid(), signal.SIGTERM), poll(run, done))[1]\n"
+        "sys.exit(train.main(sys.argv[1:]))"
+    )
+    folder = tmp_path / "run"
+    done = run([sys.executable, "-c", code, *command(clips, "--out", folder)[2:]], cwd=ROOT)
+    assert done.returncode == 143 and os.readlink(folder / "checkpoints/last") == "step-00000004", done.stderr
+    done = run([sys.executable, os.path.join(ROOT, "train.py"), "--resume", str(folder)])
+    assert done.returncode == 0, done.stderr
+    assert same(weights(folder, 24), weights(undisturbed_run[0], 24))
+    evaluations = [
+        [(event["step"], event["accuracy"], event["epoch"]) for event in history if event["event"] == "eval"]
+        for history in (_history(folder), events(undisturbed_run[0]))
+    ]
+    assert evaluations[0] == evaluations[1] and len(evaluations[0]) == 6
+    assert os.readlink(folder / "checkpoints/best") == os.readlink(f"{undisturbed_run[0]}/checkpoints/best")
+
+
 def test_a_run_that_diverges_stops_and_names_the_tensor(clips, tmp_path):
-    done = run(command(clips, "--out", tmp_path / "run", optim__lr=1e38, train__max_stuck=3, train__epochs=50))
+    done = run(
+        command(clips, "--out", tmp_path / "run", optim__lr=1e38, train__max_consecutive_skips=3, train__epochs=50)
+    )
     assert done.returncode == 2 and "no finite gradient in the last 3 updates" in done.stderr
     assert "not finite: weight or statistic" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_ten_clips_three_crops_and_pictures(clips, tmp_path):
-    """Test-time views, and a list of picture folders with other class names."""
+@pytest.mark.slow
+def test_ten_clips_three_crops_and_frame_folders(clips, tmp_path):
+    """Test-time views, and a list of frame folders with other class names."""
     import cv2
 
     from data.formats.video import video_frames
 
-    root = tmp_path / "pictures"
+    root = tmp_path / "frames"
     for split in ("train", "val"):
         rows = []
-        for line in open(os.path.join(clips, f"{split}.list")):
+        for line in Path(clips, f"{split}.list").read_text().splitlines():
             path, label = line.split()
             os.makedirs(root / path)
             for number, frame in enumerate(video_frames(os.path.join(clips, path), np.arange), 1):
@@ -284,8 +352,9 @@ def test_ten_clips_three_crops_and_pictures(clips, tmp_path):
     assert "the head has 4 outputs (4 classes in the data)" in done.stdout and "over 8 samples" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "words, said",
+    "words, message",
     [
         ([], "no recipe: name one with -c"),
         (["-c", "configs/nothing.yaml"], "configs/nothing.yaml: cannot read this recipe"),
@@ -299,7 +368,7 @@ def test_ten_clips_three_crops_and_pictures(clips, tmp_path):
         (["-c", "configs/tsm_demo.yaml", "--device", "cuda:7"], "there is no cuda:7 here"),
         (["-c", "configs/tsm_demo.yaml", "--eval-only"], "name what to evaluate"),
         (["-c", "configs/tsm_demo.yaml", "--resume", "--max-steps", "1"], "there is no run runs/tsm_demo"),
-        (["-c", "configs/tsm_demo.yaml", "-o", "model.num_classes=3"], "model.num_classes: the net has 3 outputs"),
+        (["-c", "configs/tsm_demo.yaml", "-o", "model.num_classes=3"], "model.num_classes: the model has 3 outputs"),
         (
             ["-c", "configs/tsm_demo.yaml", "-o", "model.temporal_pool=true", "-o", "data.segments=3"],
             "model.temporal_pool",
@@ -307,11 +376,11 @@ def test_ten_clips_three_crops_and_pictures(clips, tmp_path):
         (["-c", "configs/tsm_demo.yaml", "--weights", "nowhere.safetensors"], "nowhere.safetensors"),
     ],
 )
-def test_mistakes_end_in_one_message(clips, tmp_path, words, said):
+def test_mistakes_end_in_one_message(clips, tmp_path, words, message):
     os.symlink(os.path.join(ROOT, "configs"), tmp_path / "configs")
     words = words + (["-o", f"data.root={clips}", *SMALL] if words else [])
     done = run([sys.executable, TRAIN, *words], cwd=tmp_path)
-    assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert done.returncode == 2 and message in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and done.stderr.startswith("error: ")
 
 
@@ -344,11 +413,12 @@ def test_print_config_tells_where_values_come_from(clips):
     assert yaml.safe_load(done.stdout)["optim"]["lr"] == 0.02
 
 
-def test_pretrained_and_foreign_weights_start_a_run(clips, straight, tmp_path):
-    """A device_batch ImageNet file with another head, then a checkpoint of another set with and without its head."""
+@pytest.mark.slow
+def test_pretrained_and_foreign_weights_start_a_run(clips, undisturbed_run, tmp_path):
+    """An ImageNet file with another head, then a checkpoint of another set with and without its head."""
     from safetensors.numpy import save_file
 
-    tensors = load_file(os.path.join(straight[0], "checkpoints/last/model.safetensors"))
+    tensors = load_file(os.path.join(undisturbed_run[0], "checkpoints/last/model.safetensors"))
     imagenet = {**tensors, "fc.weight": np.ones((1000, 64), np.float32), "fc.bias": np.ones(1000, np.float32)}
     os.mkdir(tmp_path / "weights")
     save_file(imagenet, tmp_path / "weights" / "resnet18_imagenet.safetensors", {"origin": "a test"})
@@ -365,26 +435,29 @@ def test_pretrained_and_foreign_weights_start_a_run(clips, straight, tmp_path):
         )
     )
     assert done.returncode == 0, done.stderr
-    assert "weights: 100 tensors from" in done.stdout and "2 drawn anew" in done.stdout and "a test" in done.stdout
+    assert (
+        "weights: 100 tensors from" in done.stdout and "2 newly initialized" in done.stdout and "a test" in done.stdout
+    )
     found = weights(tmp_path / "a", 1)
     assert np.array_equal(found["layer4.1.conv2.weight"], tensors["layer4.1.conv2.weight"])
     assert 0.0005 < found["fc.weight"].std() < 0.002
 
     other = str(tmp_path / "weights" / "resnet18_imagenet.safetensors")
     done = run(command(clips, "--out", tmp_path / "b", "--max-steps", 1, "--weights", other))
-    assert done.returncode == 2 and "fc.weight: (1000, 64), the net wants (8, 64)" in done.stderr
+    assert done.returncode == 2 and "fc.weight: (1000, 64), the model expects (8, 64)" in done.stderr
     assert "fresh_head=true" in done.stderr and not os.path.exists(tmp_path / "b")
     done = run(command(clips, "--out", tmp_path / "b", "--max-steps", 1, "--weights", other, fresh_head="true"))
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_signal_at_any_moment_of_a_step_is_answered_by_saving(clips, tmp_path):
     """Here while a step is being logged, which is after it looked for signals: the next one saves."""
     code = (
         "import os, signal, sys, train\n"
         "from zoo.logs.throughput import Throughput\n"
-        "lap = Throughput.lap\n"
-        "Throughput.lap = lambda *words: (os.kill(os.getpid(), signal.SIGTERM), lap(*words))[1]\n"
+        "read = Throughput.read\n"
+        "Throughput.read = lambda *words: (os.kill(os.getpid(), signal.SIGTERM), read(*words))[1]\n"
         "sys.exit(train.main(sys.argv[1:]))"
     )
     folder = tmp_path / "run"
@@ -395,6 +468,7 @@ def test_a_signal_at_any_moment_of_a_step_is_answered_by_saving(clips, tmp_path)
     assert os.readlink(folder / "checkpoints" / "last") == "step-00000002"
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_although_the_readers_get_it_too(clips, tmp_path):
     folder = tmp_path / "run"
     process = subprocess.Popen(

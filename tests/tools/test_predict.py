@@ -238,7 +238,7 @@ def test_what_is_drawn_of_a_picture(of_scenes, tmp_path, capsys):
     _, record, _, _ = run(capsys, tmp_path / "out", path, "--weights", weights)
     assert sorted(os.listdir(tmp_path / "out")) == ["7_classes.png", "7_labels.png", "7_overlay.png", predict.RESULTS]
     drawn = {way: Image.open(name) for way, name in record["files"][0]["written"].items()}
-    colours, labels = palette.colours(CLASSES), np.asarray(drawn["labels"])
+    colours, labels = palette.class_colors(CLASSES), np.asarray(drawn["labels"])
     assert drawn["labels"].mode == "P" and drawn["classes"].mode == "RGB"
     assert np.array_equal(drawn["labels"].convert("RGB"), colours[labels])
     assert np.array_equal(drawn["classes"], colours[labels])
@@ -396,7 +396,7 @@ def test_a_spoilt_checkpoint(of_pictures, change, said, tmp_path, capsys):
 def test_weights_that_are_no_numbers(of_pictures, tmp_path, capsys):
     tensors, record = load_checkpoint(of_pictures[0])
     tensors["fc.bias"][2] = np.nan
-    weights = save_checkpoint(str(tmp_path / "run"), 9, tensors, record, True, 1)
+    weights = save_checkpoint(str(tmp_path / "run"), 9, tensors, record, 1)
     code, record, lines, errors = run(capsys, tmp_path / "out", of_pictures[1] / "val/disc", "--weights", weights)
     assert code == 2 and lines == [] and "scores are not finite" in errors
     assert ["error" in row for row in record["files"]] == [True]

@@ -212,7 +212,7 @@ def test_a_net_whose_identities_are_numbers(of_noise, tmp_path, capsys):
 def test_millions_of_classes_take_no_memory(of_noise, tmp_path, capsys):
     tensors, record = load_checkpoint(of_noise)
     head = np.zeros((300_000, WIDTH), np.float32)
-    weights = save_checkpoint(str(tmp_path / "run"), 9, {**tensors, face.WEIGHT: head}, record, True, 1)
+    weights = save_checkpoint(str(tmp_path / "run"), 9, {**tensors, face.HEAD_WEIGHT: head}, record, 1)
     Image.new("RGB", (SIZE, SIZE), (90, 10, 30)).save(tmp_path / "a.png")
     found = []
     for name in (of_noise, of_noise, weights):  # the first one may import a framework
@@ -223,9 +223,9 @@ def test_millions_of_classes_take_no_memory(of_noise, tmp_path, capsys):
         assert code == 0
     assert found[2] - found[1] < head.nbytes / 8
     arguments = predict.parse(["a", "--weights", weights, "--device", "cpu"])
-    fields = random_faces.RandomFaces(random_faces.Settings(size=SIZE), True).fields
+    fields = random_faces.RandomFaceSplit(random_faces.Settings(size=SIZE), True).fields
     model = predict.build(weights, *predict.read(arguments), fields)
-    assert {param.name: param.shape for param in model.trainer.params}[face.WEIGHT] == (1, WIDTH)
+    assert {param.name: param.shape for param in model.trainer.params}[face.HEAD_WEIGHT] == (1, WIDTH)
 
 
 @pytest.mark.parametrize("framework", ["paddle", "mindspore"])
@@ -249,7 +249,7 @@ def test_the_same_in_another_framework(of_portraits, framework, tmp_path, capsys
 def test_weights_that_are_no_numbers(of_portraits, tmp_path, capsys):
     tensors, record = load_checkpoint(of_portraits[0])
     tensors["fc.bias"][2] = np.nan
-    weights = save_checkpoint(str(tmp_path / "run"), 9, tensors, record, True, 1)
+    weights = save_checkpoint(str(tmp_path / "run"), 9, tensors, record, 1)
     code, record, lines, errors = run(capsys, tmp_path / "out", of_portraits[1] / "0000", "--weights", weights)
     assert code == 2 and lines == [] and face_predictor.NO_DIRECTION in errors
     assert all("error" in row for row in record["files"]) and os.listdir(tmp_path / "out") == [predict.RESULTS]

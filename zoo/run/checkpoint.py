@@ -61,14 +61,18 @@ def save_checkpoint(run: str, step: int, tensors: Tensors, record: Mapping[str, 
     return path
 
 
-def save_evaluation(run: str, step: int, metrics: Mapping[str, Any], best: bool) -> None:
-    """Write an evaluation's metrics beside the checkpoint of its step; link `best` to it if it is the best so far."""
+def save_evaluation(run: str, step: int, metrics: Mapping[str, Any], best: bool, keep: int) -> None:
+    """Write an evaluation's metrics beside the checkpoint of its step; link `best` to it if it is the best so far.
+
+    The checkpoint that was the best before is removed if it is not among the newest `keep`.
+    """
     path = path_of(run, step)
     temporary = os.path.join(path, f".{EVALUATION}")
     write_synced(temporary, json.dumps({"step": step, **metrics}, indent=1).encode())
     os.replace(temporary, os.path.join(path, EVALUATION))
     if best:
         _link(os.path.join(run, FOLDER), "best", path)
+        _remove_old(os.path.join(run, FOLDER), keep)
 
 
 def names_by_file(tensors: Mapping[str, Any]) -> tuple[list[str], list[str]]:

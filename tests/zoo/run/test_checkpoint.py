@@ -1,4 +1,4 @@
-"""Checkpoints are whole or not there, whatever happens to the process that writes them."""
+"""Checkpoints are complete or absent, whatever happens to the process that writes them."""
 
 import json
 import os
@@ -14,14 +14,15 @@ import pytest
 
 from data.errors import UserError
 from tests.helpers.paths import ROOT
-from zoo.run.checkpoint import FILES, FOLDER, latest, load_checkpoint, save_checkpoint
+from zoo.run.checkpoint import FILES, FOLDER, latest, load_checkpoint, save_checkpoint, save_evaluation
 from zoo.weights import files
 
-RECORD = {"classes": ["tango dancing", 'köln "ü"'], "epoch": 1.5, "recipe": "seed: 1\n", "metrics": {"accuracy": 0.5}}
+RECORD = {"classes": ["tango dancing", 'köln "ü"'], "epoch": 1.5, "recipe": "seed: 1\n"}
+METRICS = {"accuracy": 0.5, "iou": {"road": 0.25}}
 WRITER = """\
 import sys
 import numpy as np
-from zoo.run.checkpoint import latest, load_checkpoint, save_checkpoint
+from zoo.run.checkpoint import latest, load_checkpoint, save_checkpoint, save_evaluation
 run, path = sys.argv[1], latest(sys.argv[1])
 step = load_checkpoint(path)[1]["step"] if path else 0
 print("ready", flush=True)
@@ -29,7 +30,8 @@ while True:
     step += 1
     tensors = {f"layer{i}.weight": np.full((64, 50, i + 1), step, np.float32) for i in range(8)}
     tensors.update({f"momentum/layer{i}.weight": np.full((64, 50), step, np.float32) for i in range(8)})
-    save_checkpoint(run, step, tensors, {"classes": ["a"], "step": step}, step % 3 == 0, 2)
+    save_checkpoint(run, step, tensors, {"classes": ["a"], "step": step}, 2)
+    save_evaluation(run, step, {"accuracy": 0.5}, step % 3 == 0, 2)
 """
 
 
@@ -48,11 +50,14 @@ def tensors(value=0.0):
 
 
 def save(run, step, best=False, keep=3, value=0.0):
-    return save_checkpoint(str(run), step, tensors(value), RECORD, best, keep)
+    path = save_checkpoint(str(run), step, tensors(value), RECORD, keep)
+    if best:
+        save_evaluation(str(run), step, METRICS, True, keep)
+    return path
 
 
-def there(run):
-    """The checkpoints of a run by step; hidden rubbish and links are no checkpoints."""
+def step_folders(run):
+    """The steps of a run's checkpoints; temporary folders and links are no checkpoints."""
     return sorted(int(name[5:]) for name in os.listdir(run / FOLDER) if name.startswith("step-"))
 
 
@@ -70,9 +75,7 @@ def test_bits_and_shapes_come_back(tmp_path):
 
 def test_arrays_that_are_views_come_back(tmp_path):
     whole = np.arange(24, dtype=np.float32).reshape(4, 6)
-    path = save_checkpoint(
-        str(tmp_path), 1, {"t": whole.T, "s": whole[::2, 1:3], "momentum/r": whole[::-1]}, RECORD, False, 1
-    )
+    path = save_checkpoint(str(tmp_path), 1, {"t": whole.T, "s": whole[::2, 1:3], "momentum/r": whole[::-1]}, RECORD, 1)
     got, _ = load_checkpoint(path)
     assert np.array_equal(got["t"], whole.T) and np.array_equal(got["s"], whole[::2, 1:3])
     assert np.array_equal(got["momentum/r"], whole[::-1])
@@ -87,7 +90,7 @@ def test_weights_and_the_state_of_the_update_are_apart(tmp_path):
 
 
 def test_class_names_travel_with_the_weights(tmp_path):
-    metadata = files.metadata(os.path.join(save(tmp_path, 1), "model.safetensors"))
+    metadata = files.read_metadata(os.path.join(save(tmp_path, 1), "model.safetensors"))
     assert json.loads(metadata["classes"]) == RECORD["classes"]
 
 
@@ -100,11 +103,11 @@ def test_the_same_tensors_give_the_same_bytes(tmp_path):
 def test_the_last_few_and_the_best_are_kept(tmp_path):
     for step in range(1, 9):
         save(tmp_path, step, best=step == 2, keep=3)
-    assert there(tmp_path) == [2, 6, 7, 8]
+    assert step_folders(tmp_path) == [2, 6, 7, 8]
     assert os.readlink(tmp_path / FOLDER / "best") == "step-00000002"
     assert os.readlink(tmp_path / FOLDER / "last") == "step-00000008"
     save(tmp_path, 9, best=True, keep=3)
-    assert there(tmp_path) == [7, 8, 9]
+    assert step_folders(tmp_path) == [7, 8, 9]
     assert load_checkpoint(str(tmp_path / FOLDER / "best"))[1]["step"] == 9
 
 
@@ -112,7 +115,7 @@ def test_the_last_few_and_the_best_are_kept(tmp_path):
 def test_keep(tmp_path, keep):
     for step in (10, 20, 30, 40):
         save(tmp_path, step, keep=keep)
-    assert there(tmp_path) == [10, 20, 30, 40][-keep:]
+    assert step_folders(tmp_path) == [10, 20, 30, 40][-keep:]
     assert not os.path.lexists(tmp_path / FOLDER / "best")
 
 
@@ -131,7 +134,25 @@ def test_the_newest_is_the_one_of_the_highest_step(tmp_path):
 
 def test_a_step_saved_twice_is_there_once(tmp_path):
     save(tmp_path, 5), save(tmp_path, 5, best=True)
-    assert there(tmp_path) == [5] and os.readlink(tmp_path / FOLDER / "best") == "step-00000005"
+    assert step_folders(tmp_path) == [5] and os.readlink(tmp_path / FOLDER / "best") == "step-00000005"
+
+
+def test_metrics_are_written_beside_the_checkpoint(tmp_path):
+    path = save(tmp_path, 4, best=True)
+    assert json.loads(Path(path, "evaluation.json").read_text()) == {"step": 4, **METRICS}
+    save(tmp_path, 5)
+    save_evaluation(str(tmp_path), 5, {"accuracy": 0.4}, False, 3)
+    assert os.readlink(tmp_path / FOLDER / "best") == "step-00000004"
+    assert json.loads((tmp_path / FOLDER / "step-00000005/evaluation.json").read_text()) == {"step": 5, "accuracy": 0.4}
+    assert load_checkpoint(path)[1]["step"] == 4  # what else lies in the folder is no part of the checkpoint
+
+
+def test_a_former_best_is_removed_when_another_takes_its_place(tmp_path):
+    for step in (1, 2, 3):
+        save(tmp_path, step, best=step == 1, keep=1)
+    assert step_folders(tmp_path) == [1, 3]
+    save_evaluation(str(tmp_path), 3, METRICS, True, 1)
+    assert step_folders(tmp_path) == [3]
 
 
 def test_no_checkpoint_at_all(tmp_path):
@@ -218,7 +239,7 @@ def test_a_full_disk_leaves_the_old_checkpoints(tmp_path, monkeypatch):
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError):
             save(tmp_path, 2, best=True)
-    assert there(tmp_path) == [1] and load_checkpoint(latest(str(tmp_path)))[1]["step"] == 1
+    assert step_folders(tmp_path) == [1] and load_checkpoint(latest(str(tmp_path)))[1]["step"] == 1
     save(tmp_path, 2)
     assert load_checkpoint(latest(str(tmp_path)))[1]["step"] == 2
 
@@ -244,6 +265,6 @@ def test_killed_at_any_moment_the_newest_checkpoint_is_whole(tmp_path):
         for link in ("last", "best"):
             if os.path.lexists(tmp_path / FOLDER / link):
                 assert load_checkpoint(str(tmp_path / FOLDER / link))[1]["step"] <= record["step"]
-        assert len(there(tmp_path)) <= 2 + 1 + 1  # kept, best, and one not yet dropped
+        assert len(step_folders(tmp_path)) <= 2 + 1 + 1  # kept, best, and one not yet dropped
         steps.append(record["step"])
     assert steps == sorted(steps) and steps[-1] > len(steps)  # it was saving when it was killed

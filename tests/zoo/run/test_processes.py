@@ -24,8 +24,10 @@ from tests.helpers.processes import (
     run,
     words,
 )
-from zoo.distributed.control_group import free_port
+from zoo.distributed.addresses import free_port
 from zoo.frameworks import FRAMEWORKS
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("model", [name for name in SETTINGS if name != "arcface"])
@@ -91,7 +93,7 @@ def test_a_run_of_two_goes_on_with_one_and_three(alone, pair, tmp_path, framewor
     resume = [str(ROOT / "train.py"), "--resume", str(tmp_path / "run"), "--global-batch", "keep"]
     run("alone", 1, tmp_path, [*resume, "--max-steps", "8"])
     out = run("mpirun", 3, tmp_path, resume)
-    assert "3 rank(s) x 1 part(s) x 4 samples = global batch 12" in out
+    assert "3 rank(s) x 1 micro-batch(es) x 4 samples = global batch 12" in out
     found = losses(tmp_path / "run")
     np.testing.assert_allclose([found[step] for step in expected], list(expected.values()), rtol=1e-5)
 
@@ -100,14 +102,14 @@ def test_accumulating_stands_in_for_missing_processes(sets, alone, tmp_path):
     """Two processes and three parts of two samples each; frozen statistics, else parts are batches of their own."""
     line = words(sets, "tsm", tmp_path / "a", "torch", "--max-steps", 4, train__batch=2)
     out = run("torchrun", 2, tmp_path, line)
-    assert "2 rank(s) x 3 part(s) x 2 samples = global batch 12" in out
+    assert "2 rank(s) x 3 micro-batch(es) x 2 samples = global batch 12" in out
     expected, found = losses(alone("torch", "tsm")), losses(tmp_path / "a")
     assert found[1] == pytest.approx(expected[1], rel=0.1) and found[1] != expected[1]
 
 
 def test_gradients_travel_as_fp16(sets, alone, tmp_path):
     expected = losses(alone("torch", "tsm"))
-    run("torchrun", 2, tmp_path, words(sets, "tsm", tmp_path / "run", "torch", train__compress="true"))
+    run("torchrun", 2, tmp_path, words(sets, "tsm", tmp_path / "run", "torch", train__fp16_allreduce="true"))
     found = losses(tmp_path / "run")
     difference = max(abs(found[step] / expected[step] - 1) for step in found)
     assert 1e-7 < difference < 1e-2
@@ -115,7 +117,7 @@ def test_gradients_travel_as_fp16(sets, alone, tmp_path):
 
 def test_what_paddle_cannot_sum_is_refused(sets, tmp_path):
     needs("paddle")
-    line = words(sets, "tsm", tmp_path / "run", "paddle", train__compress="true")
+    line = words(sets, "tsm", tmp_path / "run", "paddle", train__fp16_allreduce="true")
     done = subprocess.run(
         [*launcher("mpirun", 2, tmp_path), *line],
         capture_output=True,
@@ -150,7 +152,7 @@ def test_a_killed_rank_ends_all_and_a_resume_repeats(sets, pair, tmp_path, frame
     victims = ranks_of(str(broken))
     began = time.monotonic()
     os.kill(victims[0 if framework == "mindspore" else 1], signal.SIGKILL)
-    out, _ = process.communicate(timeout=30)
+    process.communicate(timeout=30)
     assert process.returncode != 0 and time.monotonic() - began < 10
     assert not ranks_of(str(broken)), "somebody stayed behind"
     run("mpirun", 2, tmp_path, [line[0], "--resume", str(broken)])

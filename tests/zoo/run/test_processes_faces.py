@@ -18,6 +18,8 @@ from tests.helpers.processes import (
 )
 from zoo.frameworks import FRAMEWORKS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_two_processes_follow_one(alone, pair, framework):
@@ -51,7 +53,7 @@ def test_a_nan_in_one_rank_s_rows_stops_all_and_is_named(sets, alone, tmp_path):
     tensors["head.weight"][-1, 3] = np.nan
     weights = tmp_path / "weights.safetensors"
     save_file(tensors, weights)
-    line = words(sets, "arcface", tmp_path / "run", "torch", "--weights", weights, train__max_stuck=3)
+    line = words(sets, "arcface", tmp_path / "run", "torch", "--weights", weights, train__max_consecutive_skips=3)
     done = subprocess.run(
         [*launcher("torchrun", 2, tmp_path), *line],
         capture_output=True,

@@ -2,41 +2,42 @@
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.errors import UserError
-from zoo.config.schema import Optim, Span, Train
-from zoo.run.schedule import Clock, clock, rate
+from zoo.config.schema import Duration, Optim, Train
+from zoo.run.schedule import Clock, clock, lr_schedule
 
-EPOCH, HALF = Span.parse("1 epoch"), Span.parse("0.5 epochs")
+EPOCH, HALF = Duration.parse("1 epoch"), Duration.parse("0.5 epochs")
 TSM = dict(lr=0.02, base_batch=128, schedule="step", milestones=(20, 40), gamma=0.1)
 
 # samples not below the batch: an epoch takes at least one step
 sizes = st.tuples(st.integers(1, 40), st.integers(0, 200)).map(lambda pair: (pair[0] + pair[1], pair[0]))
 
 
-def due(watch, every):
-    return [done for done in range(1, watch.steps + 1) if watch.due(every, done)]
+def due(run_clock, every):
+    return [done for done in range(1, run_clock.steps + 1) if run_clock.due(every, done)]
 
 
 def rates(train, samples, size=1, **optim):
-    watch = clock(train, samples, size)
-    lr = rate(Optim(**optim), train, watch)
-    return [lr(step) for step in range(watch.steps)]
+    run_clock = clock(train, samples, size)
+    lr = lr_schedule(Optim(**optim), train, run_clock)
+    return [lr(step) for step in range(run_clock.steps)]
 
 
 @given(sizes, st.integers(1, 6))
 @settings(deadline=None, max_examples=150)
 def test_every_epoch_is_due_once_and_the_last_step_always(size, epochs):
     samples, batch = size
-    watch = clock(Train(epochs=epochs, batch=batch), samples, 1)
-    steps = due(watch, EPOCH)
-    assert len(steps) == epochs and steps[-1] == watch.steps
+    run_clock = clock(Train(epochs=epochs, batch=batch), samples, 1)
+    steps = due(run_clock, EPOCH)
+    assert len(steps) == epochs and steps[-1] == run_clock.steps
     assert steps == [math.ceil(Fraction(epoch * samples, batch)) for epoch in range(1, epochs + 1)]
-    assert [watch.epochs_done(EPOCH, done) for done in steps] == list(range(1, epochs + 1))
+    assert [run_clock.epochs_done(EPOCH, done) for done in steps] == list(range(1, epochs + 1))
 
 
 @given(
@@ -45,58 +46,60 @@ def test_every_epoch_is_due_once_and_the_last_step_always(size, epochs):
 @settings(deadline=None, max_examples=150)
 def test_any_span_is_due_where_its_count_grows(size, epochs, text):
     samples, batch = size
-    every, watch = Span.parse(text), clock(Train(epochs=epochs, batch=batch), samples, 1)
+    every, run_clock = Duration.parse(text), clock(Train(epochs=epochs, batch=batch), samples, 1)
     length = every.value * (Fraction(samples, batch) if every.unit == "epochs" else 1)  # in steps
-    ends = {math.ceil(length * number) for number in range(1, math.floor(watch.steps / length) + 1)}
-    assert due(watch, every) == sorted(ends | {watch.steps})
-    assert watch.count(every, 0) == 0 and watch.count(every, watch.steps) == math.floor(watch.steps / length)
+    ends = {math.ceil(length * number) for number in range(1, math.floor(run_clock.steps / length) + 1)}
+    assert due(run_clock, every) == sorted(ends | {run_clock.steps})
+    assert run_clock.count(every, 0) == 0 and run_clock.count(every, run_clock.steps) == math.floor(
+        run_clock.steps / length
+    )
 
 
 @given(st.integers(1, 500), st.integers(1, 64), st.integers(1, 4), st.integers(1, 8), st.integers(1, 5))
 def test_a_run_sees_its_epochs_and_not_a_step_more(samples, batch, accumulate, size, epochs):
-    watch = clock(Train(epochs=epochs, batch=batch, accumulate=accumulate), samples, size)
-    assert watch.global_batch == batch * accumulate * size
-    assert (watch.steps - 1) * watch.global_batch < epochs * samples <= watch.steps * watch.global_batch
+    run_clock = clock(Train(epochs=epochs, batch=batch, accumulate=accumulate), samples, size)
+    assert run_clock.global_batch == batch * accumulate * size
+    assert (run_clock.steps - 1) * run_clock.global_batch < epochs * samples <= run_clock.steps * run_clock.global_batch
 
 
 def test_steps_of_the_published_runs():
     """Kinetics-400 has 234619 clips in AI-Rank's copy: 1833 updates of 128 an epoch, the last of which overlaps."""
-    watch = clock(Train(epochs=50, batch=16), 234619, 8)
-    assert (watch.global_batch, watch.steps) == (128, 91649)
-    assert due(watch, EPOCH)[:3] == [1833, 3666, 5499]
-    assert watch.epochs(1833) == Fraction(1833 * 128, 234619) and watch.epochs_done(EPOCH, 1833) == 1
+    run_clock = clock(Train(epochs=50, batch=16), 234619, 8)
+    assert (run_clock.global_batch, run_clock.steps) == (128, 91649)
+    assert due(run_clock, EPOCH)[:3] == [1833, 3666, 5499]
+    assert run_clock.epochs(1833) == Fraction(1833 * 128, 234619) and run_clock.epochs_done(EPOCH, 1833) == 1
 
 
 def test_length_in_steps():
-    watch = clock(Train(steps=70, batch=10), 100, 1)
-    assert watch.steps == 70 and len(due(watch, EPOCH)) == 7
+    run_clock = clock(Train(steps=70, batch=10), 100, 1)
+    assert run_clock.steps == 70 and len(due(run_clock, EPOCH)) == 7
     odd = clock(Train(steps=25, batch=10), 100, 1)
     assert due(odd, EPOCH) == [10, 20, 25]
     assert [odd.epochs_done(EPOCH, done) for done in (10, 20, 25)] == [1, 2, Fraction(5, 2)]
-    assert odd.epochs_done(Span.parse("5 steps"), 5) == Fraction(1, 2)
+    assert odd.epochs_done(Duration.parse("5 steps"), 5) == Fraction(1, 2)
 
 
 def test_a_batch_that_reaches_into_the_next_epoch_does_not_blur_the_count():
-    watch = Clock(samples=100, global_batch=30, steps=20)
-    assert due(watch, EPOCH) == [4, 7, 10, 14, 17, 20]
-    assert [watch.epochs_done(EPOCH, done) for done in (4, 7, 10)] == [1, 2, 3]
-    assert watch.epochs_done(EPOCH, 5) == Fraction(3, 2) and watch.epochs(4) == Fraction(6, 5)
-    assert watch.epochs_done(HALF, 2) == Fraction(1, 2)
+    run_clock = Clock(samples=100, global_batch=30, steps=20)
+    assert due(run_clock, EPOCH) == [4, 7, 10, 14, 17, 20]
+    assert [run_clock.epochs_done(EPOCH, done) for done in (4, 7, 10)] == [1, 2, 3]
+    assert run_clock.epochs_done(EPOCH, 5) == Fraction(3, 2) and run_clock.epochs(4) == Fraction(6, 5)
+    assert run_clock.epochs_done(HALF, 2) == Fraction(1, 2)
 
 
 def test_a_set_smaller_than_the_batch():
-    watch = clock(Train(epochs=3, batch=64), 10, 1)
-    assert watch.steps == 1 and due(watch, EPOCH) == [1]
+    run_clock = clock(Train(epochs=3, batch=64), 10, 1)
+    assert run_clock.steps == 1 and due(run_clock, EPOCH) == [1]
 
 
 @pytest.mark.parametrize("size, peak", [(1, 0.0025), (8, 0.02), (16, 0.04), (32, 0.08)])
 def test_the_rate_grows_with_the_global_batch(size, peak):
     train = Train(epochs=50, batch=16)
-    watch = clock(train, 234619, size)
-    lr = rate(Optim(**TSM), train, watch)
+    run_clock = clock(train, 234619, size)
+    lr = lr_schedule(Optim(**TSM), train, run_clock)
     assert lr(0) == pytest.approx(peak, rel=1e-12)
     accumulated = Train(epochs=50, batch=16, accumulate=size)
-    assert rate(Optim(**TSM), accumulated, clock(accumulated, 234619, 1))(0) == lr(0)
+    assert lr_schedule(Optim(**TSM), accumulated, clock(accumulated, 234619, 1))(0) == lr(0)
 
 
 def test_decay_begins_with_epoch_20_and_40_counted_from_0():
@@ -154,11 +157,11 @@ def test_a_floor_above_the_peak_or_of_another_schedule(wrong):
 @pytest.mark.parametrize("schedule", ["cosine", "poly"])
 def test_falling_schedules_begin_at_the_peak_and_would_end_at_nothing(schedule):
     train = Train(epochs=7, batch=16)
-    watch = clock(train, 333, 1)
-    lr = rate(Optim(lr=0.1, base_batch=16, schedule=schedule), train, watch)
-    assert lr(0) == pytest.approx(0.1) and lr(watch.steps) == pytest.approx(0, abs=1e-12)
-    got = [lr(step) for step in range(watch.steps)]
-    assert all(before > after > 0 for before, after in zip(got, got[1:]))
+    run_clock = clock(train, 333, 1)
+    lr = lr_schedule(Optim(lr=0.1, base_batch=16, schedule=schedule), train, run_clock)
+    assert lr(0) == pytest.approx(0.1) and lr(run_clock.steps) == pytest.approx(0, abs=1e-12)
+    got = [lr(step) for step in range(run_clock.steps)]
+    assert all(before > after > 0 for before, after in pairwise(got))
 
 
 def test_warm_up_is_linear_up_to_the_schedule():
@@ -168,22 +171,22 @@ def test_warm_up_is_linear_up_to_the_schedule():
         lr=1.0,
         base_batch=8,
         schedule="constant",
-        warmup=Span(Fraction(4), "steps"),
+        warmup=Duration(Fraction(4), "steps"),
         warmup_start=0.2,
     )
     assert got == pytest.approx([0.2, 0.4, 0.6, 0.8, 1, 1, 1, 1])
     plain = rates(Train(steps=6, batch=8), 100, lr=1.0, base_batch=8, schedule="cosine")
     warm = rates(
-        Train(steps=8, batch=8), 100, lr=1.0, base_batch=8, schedule="cosine", warmup=Span(Fraction(2), "steps")
+        Train(steps=8, batch=8), 100, lr=1.0, base_batch=8, schedule="cosine", warmup=Duration(Fraction(2), "steps")
     )
     assert warm[2:] == pytest.approx(plain) and warm[:2] == pytest.approx([0, 0.5])
 
 
 def test_warm_up_in_epochs_scales_with_the_batch():
     train = Train(epochs=4, batch=25)
-    got = rates(train, 100, lr=1.0, base_batch=25, schedule="constant", warmup=Span(Fraction(1), "epochs"))
+    got = rates(train, 100, lr=1.0, base_batch=25, schedule="constant", warmup=Duration(Fraction(1), "epochs"))
     assert got == pytest.approx([0, 0.25, 0.5, 0.75] + [1] * 12)
-    got = rates(train, 100, 2, lr=1.0, base_batch=25, schedule="constant", warmup=Span(Fraction(1), "epochs"))
+    got = rates(train, 100, 2, lr=1.0, base_batch=25, schedule="constant", warmup=Duration(Fraction(1), "epochs"))
     assert got == pytest.approx([0, 1] + [2] * 6)
 
 
@@ -200,14 +203,14 @@ def test_no_rate_is_negative_or_above_the_peak(schedule, steps, batch, warmup):
         base_batch=batch,
         schedule=schedule,
         milestones=(3, 9),
-        warmup=Span(Fraction(warmup), "steps"),
+        warmup=Duration(Fraction(warmup), "steps"),
     )
     assert all(0 <= value <= 0.1 * (1 + 1e-12) for value in got)
 
 
 def test_a_warm_up_as_long_as_the_run_is_refused():
     with pytest.raises(UserError, match="optim.warmup: 10 steps are 10 steps, but the run has only 10"):
-        rates(Train(steps=10), 97, warmup=Span(Fraction(10), "steps"))
+        rates(Train(steps=10), 97, warmup=Duration(Fraction(10), "steps"))
 
 
 @pytest.mark.parametrize(
@@ -222,5 +225,5 @@ def test_a_warm_up_as_long_as_the_run_is_refused():
     ],
 )
 def test_spans(text, value, unit):
-    span = Span.parse(text)
-    assert span == Span(Fraction(value), unit) and Span.parse(str(span)) == span
+    span = Duration.parse(text)
+    assert span == Duration(Fraction(value), unit) and Duration.parse(str(span)) == span
