@@ -72,7 +72,7 @@ def test_indices_of_a_palette_are_the_values_and_not_its_colors(bits, tmp_path):
     values = np.random.default_rng(1).integers(0, 2**bits, (6, 9)).astype(np.uint8)
     path = save(tmp_path / "m.png", with_palette(values, bits), bits=bits)
     with open(path, "rb") as file:
-        assert file.read(26)[24:] == bytes([bits, 3])  # depth and colour type of the header
+        assert file.read(26)[24:] == bytes([bits, 3])  # bit depth and color type in the header
     assert np.array_equal(masks.read_values(path), values)
 
 

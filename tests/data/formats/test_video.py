@@ -1,4 +1,4 @@
-"""Decoding: the right frames out of good files; BadSample, never a hang, a crash or another error, out of bad ones."""
+"""Decoding of videos: exact frames of intact files; BadSample for damaged ones, never a hang, crash or other error."""
 
 import os
 import struct
@@ -13,16 +13,10 @@ import pytest
 
 from data.errors import BadSample
 from data.formats import video
-from tests.helpers.clips import (
-    encode,
-    encode_audio,
-    has_encoder,
-    numbered,
-    read_numbers,
-)
+from tests.helpers.clips import encode, encode_audio, has_encoder, numbered, read_numbers
 
 COUNT = 40
-FORMATS = [  # codec, ending, frames per second, width, height, further options
+FORMATS = [  # codec, extension, frames per second, width, height, further options
     ("libx264", "mp4", 25, 96, 64, {}),
     ("libx264", "mp4", 15, 96, 64, {"bf": "3", "gop": 100}),
     ("libx264", "mp4", "30000/1001", 96, 64, {"bf": "0"}),
@@ -37,7 +31,7 @@ FORMATS = [  # codec, ending, frames per second, width, height, further options
     ("libsvtav1", "mp4", 25, 96, 64, {}),
     ("libsvtav1", "webm", 30, 64, 96, {}),
 ]
-PICKS = {
+SAMPLES = {
     "all": list(range(COUNT)),
     "spread": [2, 7, 12, 17, 22, 27, 32, 37],
     "last": [COUNT - 1],
@@ -52,25 +46,26 @@ def encoder(codec):
     return pytest.param(codec, marks=pytest.mark.skipif(not has_encoder(codec), reason=f"no {codec}"))
 
 
-def picking(numbers):
+def sampling(numbers):
+    """Return a frame sampler that selects these frames."""
     return lambda n: np.asarray(numbers)
 
 
 @pytest.fixture(scope="session", params=FORMATS, ids=lambda f: "-".join(map(str, f[:5])).replace("/", ":"))
 def encoded(request, tmp_path_factory):
-    codec, ending, rate, width, height, options = request.param
+    codec, extension, rate, width, height, options = request.param
     if not has_encoder(codec):
         pytest.skip(f"no encoder {codec}")
-    path = tmp_path_factory.mktemp("clips") / f"clip.{ending}"
+    path = tmp_path_factory.mktemp("clips") / f"clip.{extension}"
     return encode(path, numbered(COUNT, width, height), codec, rate, **options), (height, width, 3)
 
 
 @pytest.fixture(scope="session")
-def good(tmp_path_factory):
-    """One good file per container, with the index in front where there is one."""
-    folder = tmp_path_factory.mktemp("good")
+def intact(tmp_path_factory):
+    """Intact files by container or codec, with the index in front where there is one."""
+    folder = tmp_path_factory.mktemp("intact")
     fast = {"container_options": {"movflags": "faststart"}}
-    made = {
+    paths = {
         "mp4": encode(folder / "a.mp4", numbered(COUNT)),
         "fast": encode(folder / "b.mp4", numbered(COUNT), **fast),
         "mkv": encode(folder / "c.mkv", numbered(COUNT)),
@@ -78,64 +73,65 @@ def good(tmp_path_factory):
         "webm": encode(folder / "e.webm", numbered(COUNT), "libvpx-vp9"),
     }
     if has_encoder("libx265"):
-        made["hevc"] = encode(folder / "f.mp4", numbered(COUNT), "libx265")
+        paths["hevc"] = encode(folder / "f.mp4", numbered(COUNT), "libx265")
     if has_encoder("libsvtav1"):
-        made["av1"] = encode(folder / "g.mp4", numbered(COUNT), "libsvtav1", **fast)
-    return made
+        paths["av1"] = encode(folder / "g.mp4", numbered(COUNT), "libsvtav1", **fast)
+    return paths
 
 
-def test_every_pick_gets_its_frame(encoded):
+def test_every_sampled_frame_is_exact(encoded):
     path, shape = encoded
-    for name, numbers in PICKS.items():
-        frames = video.video_frames(path, picking(numbers))
+    for name, numbers in SAMPLES.items():
+        frames = video.video_frames(path, sampling(numbers))
         assert frames.shape == (len(numbers), *shape) and frames.dtype == np.uint8, name
         assert read_numbers(frames) == numbers, name
 
 
-def test_the_pick_is_told_the_length_and_may_have_any_shape(encoded):
-    path, shape = encoded
-    told = []
+def test_the_sampler_gets_the_length_and_may_return_any_shape(encoded):
+    path, _ = encoded
+    lengths = []
 
-    def pick(n):
-        told.append(n)
+    def sample(n):
+        lengths.append(n)
         return np.array([[0, 20], [39, 7]])
 
-    assert read_numbers(video.video_frames(path, pick)) == [0, 20, 39, 7]
-    assert set(told) == {COUNT}
+    assert read_numbers(video.video_frames(path, sample)) == [0, 20, 39, 7]
+    assert set(lengths) == {COUNT}
 
 
 @pytest.mark.parametrize("codec", [encoder("libx264"), encoder("libsvtav1")])
 def test_a_longer_video_with_few_key_frames(codec, tmp_path):
     path = encode(tmp_path / "long.mp4", numbered(250), codec, gop=90)
     numbers = np.random.default_rng(0).permutation(250)[:40].tolist()
-    assert read_numbers(video.video_frames(path, picking(numbers))) == numbers
+    assert read_numbers(video.video_frames(path, sampling(numbers))) == numbers
 
 
-def test_a_good_file_is_good_every_time(tmp_path):
-    # Decoders run ahead in threads of their own: what comes out must not hang on who is faster.
+@pytest.mark.slow
+def test_repeated_decodes_are_equal(tmp_path):
+    """Decoders prefetch in their own threads, whose timing must not affect the frames."""
     path = encode(tmp_path / "long.mp4", numbered(200, 128, 72))
 
     def read(seed):
         numbers = (np.arange(8) * 25 + np.random.default_rng(seed).integers(0, 25, 8)).tolist()
-        return read_numbers(video.video_frames(path, picking(numbers))) == numbers
+        return read_numbers(video.video_frames(path, sampling(numbers))) == numbers
 
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(read, range(300)))
 
 
 @pytest.mark.parametrize("codec", [encoder("libx264"), encoder("libsvtav1")])
-def test_colours_come_as_red_green_blue(codec, tmp_path):
+def test_colors_are_in_rgb_order(codec, tmp_path):
     frames = np.zeros((5, 64, 96, 3), np.uint8)
     frames[..., 0], frames[..., 1], frames[..., 2] = 200, 100, 40
-    out = video.video_frames(encode(tmp_path / "red.mp4", frames, codec), picking([0, 4]))
-    assert np.abs(out.mean((0, 1, 2)) - (200, 100, 40)).max() < 12
+    decoded = video.video_frames(encode(tmp_path / "red.mp4", frames, codec), sampling([0, 4]))
+    assert np.abs(decoded.mean((0, 1, 2)) - (200, 100, 40)).max() < 12
 
 
-def test_too_short_for_min_frames(good):
-    for path in good.values():
-        video.video_frames(path, picking([0]), min_frames=COUNT)
+def test_too_short_for_min_frames(intact):
+    for path in intact.values():
+        video.video_frames(path, sampling([0]), min_frames=COUNT)
         with pytest.raises(BadSample, match="40 frame.*min_frames is 41"):
-            video.video_frames(path, picking([0]), min_frames=COUNT + 1)
+            video.video_frames(path, sampling([0]), min_frames=COUNT + 1)
 
 
 @pytest.mark.parametrize(
@@ -148,20 +144,20 @@ def test_too_short_for_min_frames(good):
     ],
     ids=["empty", "text", "zeros", "noise"],
 )
-@pytest.mark.parametrize("ending", ["mp4", "mkv", "avi", "webm"])
-def test_files_that_are_no_video(content, reason, ending, tmp_path):
-    path = tmp_path / f"clip.{ending}"
+@pytest.mark.parametrize("extension", ["mp4", "mkv", "avi", "webm"])
+def test_files_that_are_not_videos(content, reason, extension, tmp_path):
+    path = tmp_path / f"clip.{extension}"
     path.write_bytes(content)
     with pytest.raises(BadSample, match=reason):
-        video.video_frames(str(path), picking([0]))
+        video.video_frames(str(path), sampling([0]))
 
 
-def test_sound_without_picture(tmp_path):
+def test_sound_without_video(tmp_path):
     with pytest.raises(BadSample, match="there is no video in this file"):
-        video.video_frames(encode_audio(tmp_path / "sound.mp4"), picking([0]))
+        video.video_frames(encode_audio(tmp_path / "sound.mp4"), sampling([0]))
 
 
-def test_no_file_or_no_regular_file(tmp_path):
+def test_missing_and_irregular_files(tmp_path):
     os.symlink(tmp_path / "nowhere", tmp_path / "link.mp4")
     (tmp_path / "file").write_text("x")
     for name, reason in (
@@ -171,47 +167,52 @@ def test_no_file_or_no_regular_file(tmp_path):
         ("file/clip.mp4", "cannot be decoded|no such file"),
     ):
         with pytest.raises(BadSample, match=reason):
-            video.video_frames(str(tmp_path / name), picking([0]))
+            video.video_frames(str(tmp_path / name), sampling([0]))
+
+
+def first_eight(lengths):
+    """Return a sampler of the first eight frames, which appends the number of frames to a list."""
+    return lambda n: lengths.append(n) or np.arange(min(n, 8))
 
 
 @pytest.mark.parametrize("share", [0.02, 0.2, 0.5, 0.7, 0.9, 0.99])
-def test_a_truncated_file_is_bad_or_gives_frames_of_its_beginning(good, share, tmp_path):
-    for name, path in good.items():
+def test_a_truncated_file_is_bad_or_gives_its_first_frames(intact, share, tmp_path):
+    for name, path in intact.items():
         short = tmp_path / os.path.basename(path)
         with open(path, "rb") as file:
             content = file.read()
         short.write_bytes(content[: int(len(content) * share)])
-        told = []
+        lengths = []
         try:
-            frames = video.video_frames(str(short), lambda n: told.append(n) or np.arange(min(n, 8)))
+            frames = video.video_frames(str(short), first_eight(lengths))
         except BadSample:
             continue
-        assert len(frames) == min(told[-1], 8) and told[-1] <= COUNT
-        shown = read_numbers(frames)
-        if told[-1] >= 16:  # else the cut is near, where a frame may lack the ones it leans on
-            assert shown == list(range(8)), name
+        assert len(frames) == min(lengths[-1], 8) and lengths[-1] <= COUNT
+        numbers = read_numbers(frames)
+        if lengths[-1] >= 16:  # frames close to the cut may lack their reference frames
+            assert numbers == list(range(8)), name
 
 
-def test_broken_picture_data_behind_a_good_header(good, tmp_path):
-    for path in good.values():
+def test_damaged_frames_after_an_intact_header(intact, tmp_path):
+    for path in intact.values():
         with open(path, "rb") as file:
             content = bytearray(file.read())
         middle = slice(len(content) // 3, 2 * len(content) // 3)
         content[middle] = np.random.default_rng(1).bytes(middle.stop - middle.start)
-        broken = tmp_path / os.path.basename(path)
-        broken.write_bytes(content)
-        if outcome(str(broken)) == "ok":  # frames of the right form, but not those of the good file
-            assert not np.array_equal(eight(str(broken)), eight(path)), path
+        damaged = tmp_path / os.path.basename(path)
+        damaged.write_bytes(content)
+        if outcome(str(damaged)) == "ok":  # frames of the right shape, but not those of the intact file
+            assert not np.array_equal(eight_frames(str(damaged)), eight_frames(path)), path
 
 
-def eight(path):
+def eight_frames(path):
     return video.video_frames(path, lambda n: np.linspace(0, n - 1, 8).astype(int), 3)
 
 
 def outcome(path):
-    """'ok' or 'bad'; anything but eight frames or BadSample is let through."""
+    """Return 'ok' for eight frames, 'bad' for BadSample; other errors are not caught."""
     try:
-        frames = eight(path)
+        frames = eight_frames(path)
     except BadSample:
         return "bad"
     assert frames.shape[0] == 8 and frames.shape[3] == 3 and frames.dtype == np.uint8
@@ -230,9 +231,9 @@ for path in sys.argv[1:]:
 """
 
 
-def in_a_process(paths, timeout=60):
-    """outcome() of files in a process of its own, which may hang or die: a line `name outcome` each."""
-    done = subprocess.run(
+def outcomes_in_a_process(paths, timeout=60):
+    """Return outcome() by file name, from a separate process, which may hang or crash."""
+    process = subprocess.run(
         [sys.executable, "-c", OUTCOMES, *paths],
         capture_output=True,
         timeout=timeout,
@@ -240,28 +241,28 @@ def in_a_process(paths, timeout=60):
         text=True,
         errors="replace",
     )
-    lines = done.stdout.splitlines()
-    assert done.returncode == 0, f"died by {done.returncode} behind {lines[-1:]}: {done.stderr[-300:]}"
+    lines = process.stdout.splitlines()
+    assert process.returncode == 0, f"exit code {process.returncode} after {lines[-1:]}: {process.stderr[-300:]}"
     return dict(line.split(" ", 1) for line in lines)
 
 
-def test_sixty_files_with_flipped_bytes(good, tmp_path):
-    rng, paths, names = np.random.default_rng(7), [], sorted(good)
+def test_sixty_files_with_flipped_bytes(intact, tmp_path):
+    rng, paths, names = np.random.default_rng(7), [], sorted(intact)
     for number in range(60):
-        source = good[names[number % len(names)]]
+        source = intact[names[number % len(names)]]
         with open(source, "rb") as file:
             content = np.frombuffer(file.read(), np.uint8).copy()
         at = rng.integers(0, len(content), size=int(rng.choice([1, 4, 16, 64, 256])))
         content[at] = rng.integers(0, 256, size=len(at))
         paths.append(str(tmp_path / f"{number}{os.path.splitext(source)[1]}"))
         content.tofile(paths[-1])
-    outcomes = in_a_process(paths)
+    outcomes = outcomes_in_a_process(paths)
     assert len(outcomes) == 60
     assert set(outcomes.values()) == {"ok", "bad"}, {k: v for k, v in outcomes.items() if v not in ("ok", "bad")}
 
 
 def patched(source, target, box, offset, content):
-    """A copy of an mp4 file with some bytes behind a box's name replaced."""
+    """Copy an mp4 file with some bytes after a box's name replaced."""
     with open(source, "rb") as file:
         data = bytearray(file.read())
     at = data.index(box) + len(box) + offset
@@ -270,43 +271,43 @@ def patched(source, target, box, offset, content):
     return str(target)
 
 
-def test_tags_that_are_not_utf8(good, tmp_path):
-    # Old cameras and editors write Latin-1. Whether the picture is readable must not hang on it.
-    tagged = patched(good["mp4"], tmp_path / "good.mp4", b"VideoHand", 0, b"\xe9")
-    assert read_numbers(video.video_frames(tagged, picking([3]))) == [3]
-    broken = patched(tagged, tmp_path / "bad.mp4", b"mdat", 0, b"\0" * 2000)
+def test_tags_that_are_not_utf_8(intact, tmp_path):
+    """Old cameras and editors write Latin-1, which must not affect the frames."""
+    tagged = patched(intact["mp4"], tmp_path / "intact.mp4", b"VideoHand", 0, b"\xe9")
+    assert read_numbers(video.video_frames(tagged, sampling([3]))) == [3]
+    damaged = patched(tagged, tmp_path / "bad.mp4", b"mdat", 0, b"\0" * 2000)
     with pytest.raises(BadSample):
-        video.video_frames(broken, picking([3]))
-    if "av1" in good:
-        tagged = patched(good["av1"], tmp_path / "av1.mp4", b"VideoHand", 0, b"\xe9")
-        assert read_numbers(video.video_frames(tagged, picking([3]))) == [3]
+        video.video_frames(damaged, sampling([3]))
+    if "av1" in intact:
+        tagged = patched(intact["av1"], tmp_path / "av1.mp4", b"VideoHand", 0, b"\xe9")
+        assert read_numbers(video.video_frames(tagged, sampling([3]))) == [3]
 
 
-def test_a_codec_that_nobody_knows(good, tmp_path):
-    unknown = patched(good["mp4"], tmp_path / "unknown.mp4", b"avc1\0\0\0\0", -8, b"zzzz")
+def test_an_unknown_codec(intact, tmp_path):
+    unknown = patched(intact["mp4"], tmp_path / "unknown.mp4", b"avc1\0\0\0\0", -8, b"zzzz")
     with pytest.raises(BadSample, match="cannot be decoded"):
-        video.video_frames(unknown, picking([0]))
+        video.video_frames(unknown, sampling([0]))
 
 
-def test_a_header_that_claims_billions_of_frames(good, tmp_path):
-    # The count of the table of times, from which decoders make room before they read.
+def test_a_header_that_claims_billions_of_frames(intact, tmp_path):
+    """It is the entry count of the table of time stamps, for which decoders allocate memory before they read."""
     paths = [
-        patched(good[name], tmp_path / f"{name}.mp4", b"stts", 8, struct.pack(">I", 0xFE000028))
+        patched(intact[name], tmp_path / f"{name}.mp4", b"stts", 8, struct.pack(">I", 0xFE000028))
         for name in ("mp4", "hevc", "av1")
-        if name in good
+        if name in intact
     ]
-    assert set(in_a_process(paths).values()) <= {"ok", "bad"}
+    assert set(outcomes_in_a_process(paths).values()) <= {"ok", "bad"}
 
 
-def pictures(folder, count=10, template="img_{:05d}.jpg", first=1, width=96, height=64):
+def write_images(folder, count=10, template="img_{:05d}.jpg", first=1, width=96, height=64):
     os.makedirs(folder)
     for number, frame in enumerate(numbered(count, width, height), first):
         cv2.imwrite(os.path.join(folder, template.format(number)), frame)
     return str(folder)
 
 
-def picked(folder, numbers, count=10, template="img_{:05d}.jpg", first=1, **options):
-    return read_numbers(video.image_frames(folder, template, first, count, picking(numbers), **options))
+def read_sampled(folder, numbers, count=10, template="img_{:05d}.jpg", first=1, **options):
+    return read_numbers(video.image_frames(folder, template, first, count, sampling(numbers), **options))
 
 
 @pytest.mark.parametrize(
@@ -321,34 +322,34 @@ def picked(folder, numbers, count=10, template="img_{:05d}.jpg", first=1, **opti
     ],
 )
 def test_frame_folders(template, first, tmp_path):
-    folder = pictures(tmp_path / "clip 1.mp4", template=template, first=first)
-    assert picked(folder, [0, 9, 4, 4], template=template, first=first) == [0, 9, 4, 4]
-    assert video.image_frames(folder, template, first, 10, picking([[1, 2]])).shape == (2, 64, 96, 3)
+    folder = write_images(tmp_path / "clip 1.mp4", template=template, first=first)
+    assert read_sampled(folder, [0, 9, 4, 4], template=template, first=first) == [0, 9, 4, 4]
+    assert video.image_frames(folder, template, first, 10, sampling([[1, 2]])).shape == (2, 64, 96, 3)
 
 
-def test_frame_folders_with_a_gap_pick_from_what_is_there(tmp_path):
-    folder = pictures(tmp_path / "clip")
+def test_frame_folders_with_a_gap_are_sampled_from_the_existing_images(tmp_path):
+    folder = write_images(tmp_path / "clip")
     for number in (3, 4):
         os.remove(os.path.join(folder, f"img_{number:05d}.jpg"))
-    assert picked(folder, [0, 1]) == [0, 1]  # nothing picked is missing
-    told = []
-    frames = video.image_frames(folder, "img_{:05d}.jpg", 1, 10, lambda n: told.append(n) or np.arange(n))
-    assert told == [10, 8] and read_numbers(frames) == [0, 1, 4, 5, 6, 7, 8, 9]
+    assert read_sampled(folder, [0, 1]) == [0, 1]  # no sampled image is missing
+    lengths = []
+    frames = video.image_frames(folder, "img_{:05d}.jpg", 1, 10, lambda n: lengths.append(n) or np.arange(n))
+    assert lengths == [10, 8] and read_numbers(frames) == [0, 1, 4, 5, 6, 7, 8, 9]
 
 
-def test_frame_folders_shorter_than_the_list_says(tmp_path):
-    folder = pictures(tmp_path / "clip")
+def test_frame_folders_shorter_than_in_the_list(tmp_path):
+    folder = write_images(tmp_path / "clip")
     frames = video.image_frames(folder, "img_{:05d}.jpg", 1, 300, lambda n: np.linspace(0, n - 1, 4).astype(int))
     assert read_numbers(frames) == [0, 3, 6, 9]
     with pytest.raises(BadSample, match="10 frame"):
-        picked(folder, [200], count=300, min_frames=11)
+        read_sampled(folder, [200], count=300, min_frames=11)
 
 
-def test_missing_pictures_are_counted_by_number_not_by_name(tmp_path):
-    folder = pictures(tmp_path / "clip", count=12, template="{}.png")  # "10.png" sorts before "2.png" as text
+def test_existing_images_are_sorted_by_number_not_by_name(tmp_path):
+    folder = write_images(tmp_path / "clip", count=12, template="{}.png")  # "10.png" sorts before "2.png" as text
     os.remove(os.path.join(folder, "1.png"))
-    (tmp_path / "clip" / "notes.txt").write_text("not a picture")
-    (tmp_path / "clip" / "x3.png").write_text("not of the template")
+    (tmp_path / "clip" / "notes.txt").write_text("not an image")
+    (tmp_path / "clip" / "x3.png").write_text("does not match the template")
     frames = video.image_frames(folder, "{}.png", 1, 12, lambda n: np.arange(n))
     assert read_numbers(frames) == list(range(1, 12))
 
@@ -356,84 +357,73 @@ def test_missing_pictures_are_counted_by_number_not_by_name(tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"text", np.random.default_rng(0).bytes(3000)], ids=["empty", "text", "noise"]
 )
-def test_a_picture_that_is_none(content, tmp_path):
-    folder = pictures(tmp_path / "clip")
+def test_a_file_that_is_not_an_image(content, tmp_path):
+    folder = write_images(tmp_path / "clip")
     (tmp_path / "clip" / "img_00004.jpg").write_bytes(content)
-    assert picked(folder, [0, 9]) == [0, 9]
+    assert read_sampled(folder, [0, 9]) == [0, 9]
     with pytest.raises(BadSample, match="img_00004.jpg"):
-        picked(folder, [0, 3])
+        read_sampled(folder, [0, 3])
 
 
-def test_a_truncated_picture(tmp_path):
-    folder = pictures(tmp_path / "clip")
+def test_a_truncated_image(tmp_path):
+    folder = write_images(tmp_path / "clip")
     path = tmp_path / "clip" / "img_00004.jpg"
     path.write_bytes(path.read_bytes()[: len(path.read_bytes()) // 4])
     with pytest.raises(BadSample, match="img_00004.jpg"):
-        picked(folder, [3])
+        read_sampled(folder, [3])
 
 
-def test_pictures_of_different_sizes(tmp_path):
-    folder = pictures(tmp_path / "clip")
+def test_images_of_different_sizes(tmp_path):
+    folder = write_images(tmp_path / "clip")
     cv2.imwrite(os.path.join(folder, "img_00002.jpg"), np.zeros((10, 10, 3), np.uint8))
     with pytest.raises(BadSample, match="size"):
-        picked(folder, [0, 1])
+        read_sampled(folder, [0, 1])
 
 
-def test_grey_and_coloured_pictures_come_as_red_green_blue(tmp_path):
+def test_gray_and_color_images_are_in_rgb_order(tmp_path):
     os.makedirs(tmp_path / "clip")
     cv2.imwrite(str(tmp_path / "clip" / "1.png"), np.full((8, 8, 3), (40, 100, 200), np.uint8))  # OpenCV: blue first
     cv2.imwrite(str(tmp_path / "clip" / "2.png"), np.full((8, 8), 77, np.uint8))
-    frames = video.image_frames(str(tmp_path / "clip"), "{}.png", 1, 2, picking([0, 1]))
+    frames = video.image_frames(str(tmp_path / "clip"), "{}.png", 1, 2, sampling([0, 1]))
     assert frames[0, 0, 0].tolist() == [200, 100, 40] and frames[1, 0, 0].tolist() == [77, 77, 77]
 
 
-def test_no_frame_folder_an_empty_one_and_one_too_short(tmp_path):
+def test_missing_empty_and_short_frame_folders(tmp_path):
     os.makedirs(tmp_path / "empty")
     with pytest.raises(BadSample, match="no such folder"):
-        picked(str(tmp_path / "missing"), [0])
+        read_sampled(str(tmp_path / "missing"), [0])
     with pytest.raises(BadSample, match="too short: 0 frame"):
-        picked(str(tmp_path / "empty"), [0])
+        read_sampled(str(tmp_path / "empty"), [0])
     with pytest.raises(BadSample, match="too short: 2 frame.*min_frames is 3"):
-        picked(str(tmp_path / "empty"), [0], count=2, min_frames=3)
+        read_sampled(str(tmp_path / "empty"), [0], count=2, min_frames=3)
 
 
-def test_a_file_where_a_frame_folder_should_be(tmp_path):
+def test_a_file_in_place_of_a_frame_folder(tmp_path):
     (tmp_path / "clip.mp4").write_bytes(b"a video, say")
     with pytest.raises(BadSample):
-        picked(str(tmp_path / "clip.mp4"), [0])
+        read_sampled(str(tmp_path / "clip.mp4"), [0])
 
 
-def test_a_folder_where_a_picture_should_be(tmp_path):
-    folder = pictures(tmp_path / "clip", count=3)
+def test_a_folder_in_place_of_an_image(tmp_path):
+    folder = write_images(tmp_path / "clip", count=3)
     os.makedirs(os.path.join(folder, "img_00004.jpg"))
     with pytest.raises(BadSample):
-        picked(folder, [3])
+        read_sampled(folder, [3])
 
 
-def test_a_link_to_nowhere_where_a_picture_should_be(tmp_path):
-    folder = pictures(tmp_path / "clip", count=3)
+def test_a_dangling_link_in_place_of_an_image(tmp_path):
+    folder = write_images(tmp_path / "clip", count=3)
     os.symlink("/nowhere", os.path.join(folder, "img_00004.jpg"))
     with pytest.raises(BadSample):
-        picked(folder, [0, 1, 2, 3])
-
-
-def test_the_helper_writes_what_it_says(good):
-    """The codecs are truly those that the names say."""
-    want = {"mp4": "h264", "fast": "h264", "mkv": "h264", "avi": "mpeg4", "webm": "vp9", "hevc": "hevc", "av1": "av1"}
-    for name, path in good.items():
-        with av.open(path) as container:
-            stream = container.streams.video[0]
-            assert want[name] in (stream.codec.name, stream.codec.canonical_name)
+        read_sampled(folder, [0, 1, 2, 3])
 
 
 @pytest.mark.parametrize("degrees", [0, 90, 180, 270])
-def test_a_rotation_mark_is_obeyed(tmp_path, degrees):
-    """Phones write upright video lying down, with a mark. White top left must be where the mark turns it."""
-    import av
-
+def test_rotation_is_applied(tmp_path, degrees):
+    """Phones store upright video as landscape with a rotation; the white quarter at the top left shows it."""
     frames = np.zeros((12, 48, 96, 3), np.uint8)
     frames[:, :24, :48] = 255
-    path = str(tmp_path / "turned.mp4")
+    path = str(tmp_path / "rotated.mp4")
     with av.open(path, "w") as container:
         stream = container.add_stream("libx264", rate=12)
         stream.width, stream.height, stream.pix_fmt = 96, 48, "yuv420p"
@@ -442,8 +432,8 @@ def test_a_rotation_mark_is_obeyed(tmp_path, degrees):
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode())
     with av.open(path) as container:
-        marked = next(container.decode(video=0)).rotation
-    assert marked % 360 == degrees
-    got = video.video_frames(path, lambda n: np.array([0, 5, 11]))
+        rotation = next(container.decode(video=0)).rotation
+    assert rotation % 360 == degrees
+    decoded = video.video_frames(path, lambda n: np.array([0, 5, 11]))
     expected = np.rot90(frames[:3], degrees // 90, axes=(1, 2))
-    assert got.shape == expected.shape and np.abs(got.astype(int) - expected).mean() < 8
+    assert decoded.shape == expected.shape and np.abs(decoded.astype(int) - expected).mean() < 8

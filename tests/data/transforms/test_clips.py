@@ -1,4 +1,4 @@
-"""Geometry of the crops, against numbers written by hand."""
+"""Geometry of the crops against numbers computed by hand."""
 
 import cv2
 import numpy as np
@@ -19,7 +19,7 @@ def clip(t, height, width, seed=0):
     return rng(seed).integers(0, 256, (t, height, width, 3), dtype=np.uint8)
 
 
-def boxes(width, height, size=224, times=4000, scales=SCALES):
+def draw_boxes(width, height, size=224, times=4000, scales=SCALES):
     generator = rng()
     return [clips.multi_scale_box(width, height, size, scales, generator) for _ in range(times)]
 
@@ -28,18 +28,18 @@ def sizes_of(drawn):
     return {(w, h) for _, _, w, h in drawn}
 
 
-def test_ten_pairs_of_neighbouring_scales():
+def test_ten_pairs_of_neighboring_scales():
     sides = (256, 224, 192, 168)  # int(256 * scale)
-    want = {(sides[i], sides[j]) for i in range(4) for j in range(4) if abs(i - j) <= 1}
-    drawn = boxes(340, 256)
-    assert sizes_of(drawn) == want and len(want) == 10
-    counts = [sum(box[2:] == pair for box in drawn) for pair in want]
-    assert max(abs(count - 400) for count in counts) < 5 * (4000 * 0.1 * 0.9) ** 0.5  # each one tenth of the draws
+    expected = {(sides[i], sides[j]) for i in range(4) for j in range(4) if abs(i - j) <= 1}
+    drawn = draw_boxes(340, 256)
+    assert sizes_of(drawn) == expected and len(expected) == 10
+    counts = [sum(box[2:] == pair for box in drawn) for pair in expected]
+    assert max(abs(count - 400) for count in counts) < 5 * (4000 * 0.1 * 0.9) ** 0.5  # a tenth of the draws each
 
 
-def test_thirteen_points_equally_often():
-    drawn = [box[:2] for box in boxes(340, 256) if box[2:] == (224, 224)]
-    want = {
+def test_thirteen_positions_are_equally_frequent():
+    drawn = [box[:2] for box in draw_boxes(340, 256) if box[2:] == (224, 224)]
+    expected = {
         (0, 0),
         (116, 0),
         (0, 32),
@@ -54,9 +54,9 @@ def test_thirteen_points_equally_often():
         (29, 24),
         (87, 24),
     }
-    assert set(drawn) == want == set(clips.grid_corners(340, 256, 224, 224)) and len(want) == 13
+    assert set(drawn) == expected == set(clips.grid_corners(340, 256, 224, 224)) and len(expected) == 13
     share = len(drawn) / 13
-    assert max(abs(drawn.count(point) - share) for point in want) < 5 * share**0.5
+    assert max(abs(drawn.count(point) - share) for point in expected) < 5 * share**0.5
 
 
 def test_steps_of_the_grid_round_down():
@@ -68,15 +68,15 @@ def test_steps_of_the_grid_round_down():
     "base, side", [(221, 221), (222, 224), (223, 224), (224, 224), (225, 224), (226, 224), (227, 227)]
 )
 def test_a_side_within_two_pixels_of_the_size_snaps(base, side):
-    assert sizes_of(boxes(400, base, times=20, scales=(1.0,))) == {(side, min(side, base))}
-    assert sizes_of(boxes(base, 400, times=20, scales=(1.0,))) == {(min(side, base), side)}
+    assert sizes_of(draw_boxes(400, base, times=20, scales=(1.0,))) == {(side, min(side, base))}
+    assert sizes_of(draw_boxes(base, 400, times=20, scales=(1.0,))) == {(min(side, base), side)}
 
 
-def test_snapping_holds_for_every_scale():
+def test_snapping_applies_to_every_scale():
     # int(256 * 0.87) = 222 and int(256 * 0.88) = 225 snap, int(256 * 0.89) = 227 does not.
-    assert sizes_of(boxes(340, 256, scales=(0.87,), times=20)) == {(224, 224)}
-    assert sizes_of(boxes(340, 256, scales=(0.88,), times=20)) == {(224, 224)}
-    assert sizes_of(boxes(340, 256, scales=(0.89,), times=20)) == {(227, 227)}
+    assert sizes_of(draw_boxes(340, 256, scales=(0.87,), times=20)) == {(224, 224)}
+    assert sizes_of(draw_boxes(340, 256, scales=(0.88,), times=20)) == {(224, 224)}
+    assert sizes_of(draw_boxes(340, 256, scales=(0.89,), times=20)) == {(227, 227)}
 
 
 @settings(max_examples=300, deadline=None)
@@ -97,13 +97,13 @@ def test_the_same_generator_draws_the_same_box(seed):
 @pytest.mark.parametrize(
     "width, left", [(224, 0), (225, 0), (226, 1), (227, 2), (228, 2), (229, 2), (231, 4), (340, 58)]
 )
-def test_half_a_pixel_of_the_centre_rounds_to_even(width, left):
+def test_half_pixels_of_the_center_round_to_even(width, left):
     assert clips.center_box(width, 224, 224) == (left, 0, 224, 224)
     assert clips.center_box(224, width, 224) == (0, left, 224, 224)
 
 
 @pytest.mark.parametrize(
-    "height, width, want",
+    "height, width, expected",
     [
         (240, 320, (256, 341)),  # 341.33
         (320, 240, (341, 256)),
@@ -114,31 +114,31 @@ def test_half_a_pixel_of_the_centre_rounds_to_even(width, left):
         (64, 48, (341, 256)),
     ],
 )
-def test_resize_short_truncates_the_long_side(height, width, want):
-    assert clips.resize_short(clip(1, height, width), 256).shape == (1, *want, 3)
+def test_resize_short_truncates_the_long_side(height, width, expected):
+    assert clips.resize_short(clip(1, height, width), 256).shape == (1, *expected, 3)
 
 
 @settings(max_examples=60, deadline=None)
-@given(width=st.integers(2, 60), height=st.integers(2, 60), short=st.integers(8, 40))
-def test_resize_short_keeps_the_proportions(width, height, short):
-    out = clips.resize_short(np.zeros((1, height, width, 3), np.uint8), short)
+@given(width=st.integers(2, 60), height=st.integers(2, 60), short_side=st.integers(8, 40))
+def test_resize_short_keeps_the_aspect_ratio(width, height, short_side):
+    out = clips.resize_short(np.zeros((1, height, width, 3), np.uint8), short_side)
     small, large = sorted((width, height))
-    assert min(out.shape[1:3]) == short and max(out.shape[1:3]) == short * large // small
+    assert min(out.shape[1:3]) == short_side and max(out.shape[1:3]) == short_side * large // small
     assert (out.shape[2] > out.shape[1]) <= (width > height)
 
 
-def test_resize_is_plain_bilinear_with_half_pixel_centres():
+def test_resize_is_plain_bilinear_with_half_pixel_centers():
     ramp = np.tile(np.arange(8, dtype=np.uint8)[None, None, :, None] * 10, (2, 4, 1, 3))
     out = clips.resize(ramp, 4, 4)
-    assert out.shape == (2, 4, 4, 3) and out[0, 0, :, 0].tolist() == [5, 25, 45, 65]  # no smoothing over more pixels
+    assert out.shape == (2, 4, 4, 3) and out[0, 0, :, 0].tolist() == [5, 25, 45, 65]  # not antialiased
     assert clips.resize(ramp, 8, 4) is ramp
 
 
-def test_resize_takes_every_frame_for_itself():
+def test_resize_treats_frames_independently():
     video = clip(3, 20, 30)
     out = clips.resize(video, 17, 11)
-    for frame, want in zip(out, video):
-        assert np.array_equal(frame, cv2.resize(want, (17, 11), interpolation=cv2.INTER_LINEAR))
+    for frame, expected in zip(out, video):
+        assert np.array_equal(frame, cv2.resize(expected, (17, 11), interpolation=cv2.INTER_LINEAR))
 
 
 def test_crop_takes_left_top_width_height():
@@ -146,23 +146,23 @@ def test_crop_takes_left_top_width_height():
     assert np.array_equal(clips.crop(video, (3, 1, 5, 7)), video[:, 1:8, 3:8])
 
 
-def test_flip_mirrors_left_and_right_and_twice_is_nothing():
+def test_flip_is_horizontal_and_its_own_inverse():
     video = clip(2, 5, 7)
     assert np.array_equal(clips.flip(video)[:, :, 0], video[:, :, 6])
     assert np.array_equal(clips.flip(clips.flip(video)), video)
 
 
-def test_one_view_is_the_centre():
+def test_one_view_is_the_center():
     video = clip(2, 32, 43)
     (only,) = clips.views(video, 28, 1)
     assert np.array_equal(only, video[:, 2:30, 8:36])  # 7.5 rounds to 8
 
 
-def test_three_views_are_left_right_centre():
+def test_three_views_are_left_right_center():
     video = clip(2, 32, 45)
-    got = clips.views(video, 32, 3)
-    assert len(got) == 3
-    for view, left in zip(got, (0, 12, 6)):  # steps of 13 // 4 = 3
+    views = clips.views(video, 32, 3)
+    assert len(views) == 3
+    for view, left in zip(views, (0, 12, 6)):  # steps of 13 // 4 = 3
         assert np.array_equal(view, video[:, :, left : left + 32])
     small = clips.views(video, 28, 3)  # vertical step 4 // 4 = 1, horizontal 17 // 4 = 4
     for view, left in zip(small, (0, 16, 8)):
@@ -176,18 +176,18 @@ def test_three_views_of_a_portrait_clip_are_the_same():
     assert np.array_equal(first, video[:, 8:40])  # 2 * (18 // 4)
 
 
-def test_ten_views_are_corners_and_centre_each_with_its_mirror():
+def test_ten_views_are_corners_and_center_each_with_its_flip():
     video = clip(2, 32, 45)
-    got = clips.views(video, 28, 10)
-    assert len(got) == 10
+    views = clips.views(video, 28, 10)
+    assert len(views) == 10
     for number, (left, top) in enumerate([(0, 0), (16, 0), (0, 4), (16, 4), (8, 2)]):
-        want = video[:, top : top + 28, left : left + 28]
-        assert np.array_equal(got[2 * number], want)
-        assert np.array_equal(got[2 * number + 1], want[:, :, ::-1])
+        expected = video[:, top : top + 28, left : left + 28]
+        assert np.array_equal(views[2 * number], expected)
+        assert np.array_equal(views[2 * number + 1], expected[:, :, ::-1])
 
 
 @pytest.mark.parametrize(
-    "work",
+    "transform",
     [
         lambda x: clips.resize(x, 9, 9),
         lambda x: clips.resize_short(x, 8),
@@ -196,8 +196,8 @@ def test_ten_views_are_corners_and_centre_each_with_its_mirror():
         lambda x: np.stack(clips.views(x, 8, 10)),
     ],
 )
-def test_the_input_stays_as_it_is_and_the_result_is_the_same_again(work):
+def test_transforms_are_deterministic_and_keep_their_input(transform):
     video = clip(2, 12, 14)
-    kept = video.copy()
-    first, second = work(video).copy(), work(video)
-    assert np.array_equal(video, kept) and np.array_equal(first, second)
+    original = video.copy()
+    first, second = transform(video).copy(), transform(video)
+    assert np.array_equal(video, original) and np.array_equal(first, second)

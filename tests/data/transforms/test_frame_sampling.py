@@ -1,4 +1,4 @@
-"""Which frames are picked, against published numbers and the formulas written out."""
+"""Frame sampling against published numbers and the formulas in exact arithmetic."""
 
 import math
 from fractions import Fraction
@@ -19,16 +19,16 @@ def rng(seed=0):
 
 
 def middles(n, t):
-    """floor((k + 1/2) n / t), in exact arithmetic."""
+    """Return floor((k + 1/2) n / t) in exact arithmetic."""
     return [math.floor(Fraction(n, t) * (k + Fraction(1, 2))) for k in range(t)]
 
 
-def draws(function, n, t, times):
+def draw_many(function, n, t, times):
     generator = rng()
     return np.stack([function(n, t, generator) for _ in range(times)])
 
 
-def test_known_picks_of_a_300_frame_video():
+def test_known_frames_of_a_300_frame_video():
     assert frame_sampling.uniform_val(300, 8).tolist() == [18, 56, 93, 131, 168, 206, 243, 281]
     assert frame_sampling.uniform_test(300, 8).tolist() == [18, 56, 93, 131, 168, 206, 243, 281]
     assert frame_sampling.twice_test(300, 8).tolist() == [
@@ -57,7 +57,7 @@ def test_as_many_frames_as_segments():
 
 
 def test_a_single_frame():
-    for picked in (
+    for frames in (
         frame_sampling.uniform_train(1, 8, rng()),
         frame_sampling.uniform_val(1, 8),
         frame_sampling.uniform_test(1, 8),
@@ -65,48 +65,47 @@ def test_a_single_frame():
         frame_sampling.dense_train(1, 8, rng()),
         frame_sampling.dense_test(1, 8),
     ):
-        assert not picked.any() and picked.dtype == np.int64
+        assert not frames.any() and frames.dtype == np.int64
 
 
 def test_uniform_training_draws_every_frame_but_the_tail():
-    picked = draws(frame_sampling.uniform_train, 300, 8, 1500)  # spans of 37, frames 296..299 are the tail
+    frames = draw_many(frame_sampling.uniform_train, 300, 8, 1500)  # segments of 37 frames, 296..299 are the tail
     for k in range(8):
-        assert set(picked[:, k].tolist()) == set(range(37 * k, 37 * k + 37))
-    assert picked.max() == 295
-    # Independent between the spans: the offsets of two spans do not go together.
-    assert abs(np.corrcoef(picked[:, 0], picked[:, 1])[0, 1]) < 0.1
+        assert set(frames[:, k].tolist()) == set(range(37 * k, 37 * k + 37))
+    assert frames.max() == 295
+    # The offsets of two segments are independent.
+    assert abs(np.corrcoef(frames[:, 0], frames[:, 1])[0, 1]) < 0.1
 
 
 def test_dense_training_draws_every_start_but_the_last_valid_one():
-    picked = draws(frame_sampling.dense_train, 70, 8, 1000)
-    assert set(picked[:, 0].tolist()) == set(range(6))  # 0..6 are valid
-    assert (picked == picked[:, :1] + np.arange(8) * 8).all()
+    frames = draw_many(frame_sampling.dense_train, 70, 8, 1000)
+    assert set(frames[:, 0].tolist()) == set(range(6))  # 0..6 are valid
+    assert (frames == frames[:, :1] + np.arange(8) * 8).all()
 
 
 @pytest.mark.parametrize("n, starts", [(64, {0}), (65, {0}), (66, {0, 1}), (10, {0})])
 def test_dense_training_near_the_span(n, starts):
-    assert set(draws(frame_sampling.dense_train, n, 8, 100)[:, 0].tolist()) == starts
+    assert set(draw_many(frame_sampling.dense_train, n, 8, 100)[:, 0].tolist()) == starts
 
 
-def test_dense_wraps_round_a_short_video():
+def test_dense_sampling_wraps_around_in_a_short_video():
     assert frame_sampling.dense_train(20, 8, rng()).tolist() == [0, 8, 16, 4, 12, 0, 8, 16]
     assert frame_sampling.dense_test(20, 8).tolist() == [[0, 8, 16, 4, 12, 0, 8, 16]] * 10
 
 
 @settings(max_examples=200, deadline=None)
 @given(n=LENGTHS, t=COUNTS)
-def test_picks_that_take_no_chance(n, t):
-    tick = n / t
-    assert frame_sampling.uniform_test(n, t).tolist() == [int(tick / 2 + tick * k) for k in range(t)]
-    assert (
-        np.abs(frame_sampling.uniform_test(n, t) - middles(n, t)).max() <= 1
-    )  # a float may fall just below a whole number
+def test_deterministic_sampling(n, t):
+    length = n / t
+    assert frame_sampling.uniform_test(n, t).tolist() == [int(length / 2 + length * k) for k in range(t)]
+    # A float may be just below an integer.
+    assert np.abs(frame_sampling.uniform_test(n, t) - middles(n, t)).max() <= 1
     assert frame_sampling.uniform_val(n, t).tolist() == (
         frame_sampling.uniform_test(n, t).tolist() if n > t else [0] * t
     )
     assert frame_sampling.twice_test(n, t).tolist() == [
         frame_sampling.uniform_test(n, t).tolist(),
-        [int(tick * k) for k in range(t)],
+        [int(length * k) for k in range(t)],
     ]
     last = max(n - 63, 1) - 1
     starts = [int(i * last / 9) for i in range(10)]
@@ -118,7 +117,7 @@ def test_picks_that_take_no_chance(n, t):
 
 @settings(max_examples=200, deadline=None)
 @given(n=LENGTHS, t=COUNTS, seed=st.integers(0, 2**32))
-def test_every_pick_lies_in_the_video(n, t, seed):
+def test_every_frame_lies_in_the_video(n, t, seed):
     shapes = {
         "uniform_train": (t,),
         "uniform_val": (t,),
@@ -129,17 +128,17 @@ def test_every_pick_lies_in_the_video(n, t, seed):
     }
     for name, shape in shapes.items():
         extra = (rng(seed),) if name.endswith("train") else ()
-        picked = getattr(frame_sampling, name)(n, t, *extra)
-        assert picked.shape == shape and picked.dtype == np.int64
-        assert picked.min() >= 0 and picked.max() < n
+        frames = getattr(frame_sampling, name)(n, t, *extra)
+        assert frames.shape == shape and frames.dtype == np.int64
+        assert frames.min() >= 0 and frames.max() < n
         if name.startswith("uniform"):
-            assert (np.diff(picked) >= 0).all()
+            assert (np.diff(frames) >= 0).all()
 
 
 @settings(max_examples=100, deadline=None)
 @given(n=LENGTHS, t=COUNTS, seed=st.integers(0, 2**32))
-def test_uniform_training_takes_one_frame_per_span(n, t, seed):
-    picked = frame_sampling.uniform_train(n, t, rng(seed))
+def test_uniform_training_takes_one_frame_per_segment(n, t, seed):
+    frames = frame_sampling.uniform_train(n, t, rng(seed))
     if n >= t:
-        assert (picked // (n // t)).tolist() == list(range(t))
-    assert picked.tolist() == frame_sampling.uniform_train(n, t, rng(seed)).tolist()
+        assert (frames // (n // t)).tolist() == list(range(t))
+    assert frames.tolist() == frame_sampling.uniform_train(n, t, rng(seed)).tolist()

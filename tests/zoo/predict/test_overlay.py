@@ -33,7 +33,7 @@ def test_shares_in_words():
 )
 def test_a_legend_is_beside_the_picture_and_can_be_read(height, width, count):
     names = [f"class number {label}" for label in range(count)]
-    legend = overlay.Legend(height, width, names, palette.colours(names), range(count))
+    legend = overlay.Legend(height, width, names, palette.class_colors(names), range(count))
     shares = np.full(count, 1 / count)
     picture = np.full((height, width, 3), 77, np.uint8)
     whole = legend.attach(picture, shares)
@@ -71,7 +71,7 @@ def test_the_classes_of_a_picture_stand_in_the_order_given():
 
 def test_more_classes_than_places():
     names = [f"c{label}" for label in range(60)]
-    colours, shares = palette.colours(names), np.arange(60) / 1770
+    colours, shares = palette.class_colors(names), np.arange(60) / 1770
     legend = overlay.Legend(600, 600, names, colours, range(60))
     whole = legend.attach(np.full((600, 600, 3), 255, np.uint8), shares)
     seen = [(whole == colour).all(2).sum() > 100 for colour in colours]
