@@ -79,6 +79,12 @@ def intact(tmp_path_factory):
     return paths
 
 
+def test_decoders_are_not_imported_with_the_module():
+    code = "import sys; from data.formats import video; print({'av', 'decord'} & set(sys.modules))"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "set()"
+
+
 def test_every_sampled_frame_is_exact(encoded):
     path, shape = encoded
     for name, numbers in SAMPLES.items():
