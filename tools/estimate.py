@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import data
@@ -36,7 +35,7 @@ FP32_SIZE = 4  # bytes
 LOGITS_COPIES = {"torch": 1, "paddle": 1, "mindspore": 4}
 SAMPLED_ROWS_COPIES = {"torch": 4, "paddle": 4, "mindspore": 4}  # where Partial FC samples them
 ALL_ROWS_COPIES = {"torch": 0, "paddle": 0, "mindspore": 2}  # where an update uses all: products of the gradient
-TINY_RECIPE = Path(__file__).resolve().parents[1] / "configs/arcface_synthetic.yaml"
+TINY_RECIPE = "configs/arcface_synthetic.yaml"  # found among the shipped recipes from any folder
 TINY_RUN = [
     "model.variant=insightface",
     "model.depth=18",
@@ -219,7 +218,7 @@ def measure_program(framework: str, processes: int) -> int:
         raise UserError(f"{framework} is not installed here: pip install '.[{framework}]'")
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "tools.launch", f"1x{processes}", "--logs", f"{folder}/logs"]
-        command += ["--out", f"{folder}/run", "-c", str(TINY_RECIPE), "--framework", framework, "--device", "cpu"]
+        command += ["--out", f"{folder}/run", "-c", TINY_RECIPE, "--framework", framework, "--device", "cpu"]
         command += [word for setting in TINY_RUN for word in ("-o", setting)]
         done = subprocess.run(
             [sys.executable, "-c", MEASURE, *command], capture_output=True, text=True, cwd=folder, check=False

@@ -1,4 +1,4 @@
-"""bench.py as a user runs it: that it measures, not what; and that a bare loop does the same update."""
+"""tools/bench.py: it measures both loops and the pipeline, and a bare loop computes the trainer's update."""
 
 import importlib.util
 import os
@@ -58,6 +58,7 @@ def run(*words):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", ["torch", "paddle", "mindspore"])
 @pytest.mark.parametrize("model", ["tsm", "arcface"])
 def test_a_step_is_measured_against_a_bare_loop(clips, framework, model):
@@ -72,46 +73,47 @@ def test_a_step_is_measured_against_a_bare_loop(clips, framework, model):
     assert re.match(r"ratio \d+\.\d{4} \(this trainer / bare loop, median of 2 pairs\)", ratio)
 
 
+@pytest.mark.slow
 def test_the_pipeline_is_measured(clips):
     done = run("data", *settings(clips), "-n", "2")
     assert done.returncode == 0, done.stderr
     assert re.match(r"\d+\.\d samples/s with 0 workers", done.stdout) and "decoding" in done.stdout
 
 
-@pytest.mark.parametrize("words, said", [(["-n", "0"], "--count"), (["-o", "model.depth=19"], "model.depth")])
-def test_mistakes_end_in_one_message(clips, words, said, capsys):
+@pytest.mark.parametrize("words, message", [(["-n", "0"], "--count"), (["-o", "model.depth=19"], "model.depth")])
+def test_errors_are_one_message(clips, words, message, capsys):
     assert bench.main(["step", *settings(clips), *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_a_bare_loop_knows_no_partial_fc(capsys):
+def test_the_bare_loops_refuse_partial_fc(capsys):
     assert bench.main(["step", *FACES, "-o", "task.sample_rate=0.5"]) == 2
     assert "task.sample_rate=1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("model", ["tsm", "arcface"])
 def test_a_bare_loop_does_the_trainers_update(clips, monkeypatch, model):
-    """Of PyTorch, whose loop copies the trainer's net: the same tensors after two updates that clip."""
-    line = settings(clips, **{"optim.clip_norm": 0.1}) if model == "tsm" else [*FACES, "-o", "optim.clip_norm=0.1"]
-    request = cli.read(cli.parse(line))
-    job, nets = assemble(request, join(request, {})), []
+    """With PyTorch, whose loop copies the trainer's model: the same tensors after two updates that clip."""
+    words = settings(clips, **{"optim.clip_norm": 0.1}) if model == "tsm" else [*FACES, "-o", "optim.clip_norm=0.1"]
+    request = cli.read(cli.parse(words))
+    job, copies = assemble(request, join(request, {})), []
     restore.restore(request.config, job, None, print)
-    if model == "arcface":  # the loop draws its own classes
+    if model == "arcface":  # the loop draws its own class matrix
         head = job.trainer.state_dict()["head.weight"]
         monkeypatch.setattr(bare.torch, "randn", lambda *shape: bare.torch.tensor(head).reshape(shape) / 0.01)
-    kept = bare.copy.deepcopy
+    deepcopy = bare.copy.deepcopy
 
-    def noted(thing, memo=None):
-        copied = kept(thing, memo)
+    def recorded(module, memo=None):
+        copied = deepcopy(module, memo)
         if memo is None:
-            nets.append(copied)
+            copies.append(copied)
         return copied
 
-    monkeypatch.setattr(bare.copy, "deepcopy", noted)
+    monkeypatch.setattr(bare.copy, "deepcopy", recorded)
     rows = [
         {
             **job.train_set.sample(index, np.random.default_rng(index)),
-            **{source.name: source.draw(np.random.default_rng(index)) for source in job.dropout_masks},
+            **{mask.name: mask.draw(np.random.default_rng(index)) for mask in job.dropout_masks},
         }
         for index in range(4)
     ]
@@ -120,7 +122,7 @@ def test_a_bare_loop_does_the_trainers_update(clips, monkeypatch, model):
     for _ in range(2):
         loop()
         job.trainer.step([device_batch], 1e-3, 0)
-    for name, value in nets[0].named_parameters():
+    for name, value in copies[0].named_parameters():
         np.testing.assert_allclose(
             value.detach().numpy(), job.trainer.state_dict()[name], rtol=1e-4, atol=1e-6, err_msg=name
         )

@@ -1,4 +1,4 @@
-"""tools/check_log.py on logs that people submitted (tests/airank/ORIGIN.txt) and on logs made to deviate."""
+"""tools/check_log.py on published logs (tests/airank/ORIGIN.txt) and on logs with deviations."""
 
 import json
 from decimal import Decimal
@@ -60,7 +60,7 @@ def number(text):
 
 
 @pytest.mark.parametrize("row", VALUES.strip().splitlines(), ids=lambda row: row.split()[0])
-def test_values_worked_out_by_hand(row):
+def test_values_computed_by_hand(row):
     name, evaluations, counters, best, at, target, declared, recomputed, total, ips = row.split()
     got = measure(log(name), Decimal(target))
     assert got["kind"] == "training" and got["evaluations"] == int(evaluations)
@@ -69,13 +69,13 @@ def test_values_worked_out_by_hand(row):
     assert got["target_quality_time"] == number(declared) and got["total_use_time"] == number(total)
     assert got["avg_ips"] == number(ips)
     assert got["time_to_target"] == pytest.approx(number(recomputed), abs=6e-4)
-    assert deviations(log(name), Decimal(target))  # not one of them keeps to every rule
+    assert deviations(log(name), Decimal(target))  # none of them follows every rule
 
 
 @pytest.mark.parametrize(
     "path", sorted(LOGS.glob("noise-*.log")) + sorted(LOGS.glob("inference-*.log")), ids=lambda path: path.name
 )
-def test_noise_and_inference_hold_no_events(path):
+def test_other_text_and_inference_have_no_events(path):
     found = log(path.name[:-4])
     kind = "inference" if path.name.startswith("inference") else "other"
     assert found.events == [] and found.kind == kind
@@ -102,7 +102,7 @@ def test_every_fixture_is_used():
     ],
 )
 def test_throughput_by_definition(name, samples, ips):
-    """A counter from 0 stands for one epoch more, and without test_finish the last evaluation ends the run."""
+    """A counter from 0 means one epoch more, and without test_finish the last evaluation ends the run."""
     assert measure(log(name), None, samples)["samples_per_s"] == pytest.approx(ips, abs=0.06)
 
 
@@ -120,7 +120,7 @@ def test_a_target_in_either_unit(target):
 
 
 @pytest.mark.parametrize(
-    "name, says",
+    "name, message",
     [
         ("tsm-pytorch-1gpu-amp", "a dash"),
         ("tsm-pytorch-1gpu-amp", "percent"),
@@ -129,7 +129,7 @@ def test_a_target_in_either_unit(target):
         ("hrnet-paddle-1gpu-bs8", "other text in front"),
         ("hrnet-paddle-1gpu-bs8", "the checksum is xxxxxx"),
         ("hrnet-paddle-1gpu-bs8", "no eval_accuracy"),
-        ("tsm-pytorch-8gpu-amp-run2", "glued"),
+        ("tsm-pytorch-8gpu-amp-run2", "directly behind"),
         ("deeplabv3plus-pytorch-8gpu-fp16", "made by hand"),
         ("deeplabv3plus-pytorch-8gpu-fp16", "1, 2, 3"),
         ("bert-pytorch-32gpu-fp16.excerpt", "global_step"),
@@ -138,11 +138,11 @@ def test_a_target_in_either_unit(target):
         ("deeplabv3plus-paddle-32gpu-fp16", "total_use_time is 3279.83 s, by the time stamps 3280.187"),
     ],
 )
-def test_deviations_are_named(name, says):
-    assert any(says in line for line in deviations(log(name), None))
+def test_deviations_are_listed(name, message):
+    assert any(message in line for line in deviations(log(name), None))
 
 
-def test_a_log_by_the_rules():
+def test_a_log_that_follows_the_rules():
     assert strict(GOOD) == []
     got = measure(parse(GOOD.splitlines()), TARGET, 1000)
     assert got["time_to_target"] == got["target_quality_time"] == 20 and got["target_epoch"] == 2
@@ -151,7 +151,7 @@ def test_a_log_by_the_rules():
 
 
 @pytest.mark.parametrize(
-    "old, new, says",
+    "old, new, message",
     [
         ("AI-Rank-log 1700000001", "- AI-Rank-log 1700000001", "a dash in front"),
         ("AI-Rank-log 1700000001", "INFO: AI-Rank-log 1700000001", "other text in front"),
@@ -160,7 +160,7 @@ def test_a_log_by_the_rules():
         ("eval_accuracy:0.50000000", "eval_accuracy: 0.50000000", "blanks"),
         ("eval_accuracy:0.50000000", "eval_accuracy:5e-1", "blanks"),
         ("images/sec", "samples/sec", "units"),
-        ("cnt:1\n", "cnt:1Epoch 2\n", "glued"),
+        ("cnt:1\n", "cnt:1Epoch 2\n", "directly behind the event"),
         ("test_begin\n", "test_begin\nAI-Rank-log eta: 1:00 loss: 2\n", "without a time stamp"),
         ("37724b19b6e5d41f9f147936d60b3c29", "xxxx", "checksum is xxxx"),
         (", checksum:37724b19b6e5d41f9f147936d60b3c29", "", "checksum is missing"),
@@ -175,17 +175,18 @@ def test_a_log_by_the_rules():
         ("target_quality_time:20.000000", "target_quality_time:20.002", "20.002 s, by the time stamps 20"),
         ("total_use_time:30.500000", "total_use_time:30.498", "by the time stamps 30.5"),
         ("avg_ips:98.361", "avg_ips:100.000", "by definition 98.361"),
-        ("1700000021.000000 eval", "1700000005.000000 eval", "lies before that of line 3"),
+        ("1700000021.000000 eval", "1700000005.000000 eval", "is before that of line 3"),
         ("1700000011.000000 eval", "1700000001.020000 eval", "made by hand"),
     ],
 )
-def test_every_rule_is_checked(old, new, says):
+def test_every_rule_is_checked(old, new, message):
     assert old in GOOD
-    assert any(says in line for line in strict(GOOD.replace(old, new, 1))), strict(GOOD.replace(old, new, 1))
+    found = strict(GOOD.replace(old, new, 1))
+    assert any(message in line for line in found), found
 
 
 @pytest.mark.parametrize("number", range(9))
-def test_a_line_less_or_twice_is_a_deviation(number):
+def test_a_missing_or_repeated_line_is_a_deviation(number):
     lines = GOOD.splitlines(True)
     assert strict("".join(lines[:number] + lines[number + 1 :]))
     assert strict("".join(lines[: number + 1] + lines[number:]))
@@ -198,7 +199,7 @@ def test_without_the_last_evaluation_the_speed_is_wrong():
 
 
 @pytest.mark.parametrize(
-    "first, second, says",
+    "first, second, message",
     [
         (0, 1, "load_data comes after"),
         (6, 7, "test_finish comes after"),
@@ -206,13 +207,13 @@ def test_without_the_last_evaluation_the_speed_is_wrong():
         (3, 4, "not right behind"),
     ],
 )
-def test_lines_that_change_places(first, second, says):
+def test_swapped_lines(first, second, message):
     lines = GOOD.splitlines(True)
     lines[first], lines[second] = lines[second], lines[first]
-    assert any(says in line for line in strict("".join(lines)))
+    assert any(message in line for line in strict("".join(lines)))
 
 
-def test_target_and_samples_are_judged_only_if_given():
+def test_target_and_samples_are_checked_only_if_given():
     wrong = GOOD.replace("avg_ips:98.361", "avg_ips:1").replace("0.71100000", "0.60000000")
     assert strict(wrong, target=None, samples=None) == []
     assert len(strict(wrong)) == 2
@@ -235,7 +236,7 @@ def test_fractional_counters_rise_in_any_steps():
 
 def test_two_ranks_on_one_line():
     line = "AI-Rank-log 1700000001.0 test_begin- AI-Rank-log 1700000011.0 eval_accuracy:0.5, total_epoch_cnt:1"
-    assert [event.kind for event in parse([line]).events] == ["test_begin", "eval_accuracy"]
+    assert [event.name for event in parse([line]).events] == ["test_begin", "eval_accuracy"]
 
 
 def test_full_width_colons_and_any_blanks():
@@ -262,7 +263,7 @@ def test_exit_codes(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00AI-Rank-log\x00", b"AI-Rank-log", b"hello\n" * 9])
-def test_a_file_of_another_kind_is_no_accident(content, tmp_path, capsys):
+def test_other_files_are_reported_without_an_error(content, tmp_path, capsys):
     path = tmp_path / "any"
     path.write_bytes(content)
     assert run(capsys, path)[0] == 0 and run(capsys, path, "--strict")[0] == 1
