@@ -1,5 +1,6 @@
 """Rendezvous, collectives and failures of real processes, without any framework."""
 
+import contextlib
 import json
 import os
 import signal
@@ -28,7 +29,8 @@ heartbeat.HEARTBEAT_TIMEOUT = 3.0
 rank, size, address, job, timeout, straggler_timeout, body = sys.argv[1:]
 rank, size = int(rank), int(size)
 try:
-    group = connect(Launch(rank, size, rank, "test", address=address, job=job), float(straggler_timeout), float(timeout))
+    launch = Launch(rank, size, rank, "test", address=address, job=job)
+    group = connect(launch, float(straggler_timeout), float(timeout))
     exec(body)
     group.close()
 except UserError as error:
@@ -95,24 +97,37 @@ def test_two_runs_on_one_machine_do_not_mix():
     assert outputs == ["['a', 'a']"] * 2 + ["['b', 'b']"] * 2
 
 
+def bind(port):
+    """Occupy a port without listening: connections are refused at once."""
+    holder = socket.socket()
+    holder.bind(("127.0.0.1", port))
+    return holder
+
+
 def test_ports_in_use_are_skipped():
     job = f"busy {os.getpid()}"
     ports = candidate_ports(Launch(0, 2, 0, "test", job=job))
-    holders = [socket.create_server(("127.0.0.1", port)) for port in ports[:2]]
-    try:
+    with contextlib.ExitStack() as holders:
+        for port in ports[:2]:
+            holders.enter_context(bind(port))
         assert [code for code, _, _ in run_all(2, "group.all_gather(1)", job=job)] == [0, 0]
-        holders += [socket.create_server(("127.0.0.1", port)) for port in ports[2:]]
+        for port in ports[2:]:
+            holders.enter_context(bind(port))
         code, _, errors = wait(start(0, 2, job=job))
         assert code == 2 and "are all in use; choose another MASTER_PORT" in errors
-    finally:
-        for holder in holders:
-            holder.close()
+
+
+@pytest.mark.slow
+def test_a_server_that_never_replies_is_skipped():
+    job = f"silent {os.getpid()}"
+    with socket.create_server(("127.0.0.1", candidate_ports(Launch(0, 2, 0, "test", job=job))[0])):
+        assert [code for code, _, _ in run_all(2, "group.all_gather(1)", job=job)] == [0, 0]
 
 
 def test_a_missing_rank_is_named():
-    for process in [start(rank, 3, timeout=2) for rank in (0, 1)]:
+    for process in [start(rank, 3, timeout=1) for rank in (0, 1)]:
         code, _, errors = wait(process)
-        assert code == 2 and "rank 2 of 3 did not join rank 0 at 127.0.0.1 within 2 s" in errors
+        assert code == 2 and "rank 2 of 3 did not join rank 0 at 127.0.0.1 within 1 s" in errors
 
 
 def test_without_rank_0_the_others_name_its_address():
@@ -137,7 +152,8 @@ def test_two_processes_of_the_same_rank(ranks, message):
 def test_different_world_sizes():
     job = f"sizes {os.getpid()}"
     results = [wait(process) for process in (start(0, 2, job=job), start(1, 3, job=job))]
-    assert all(code == 2 and "was started as one of 3 processes" in errors and "of 2" in errors for code, _, errors in results)
+    for code, _, errors in results:
+        assert code == 2 and "was started as one of 3 processes" in errors and "as one of 2" in errors
 
 
 @pytest.mark.parametrize(
@@ -165,7 +181,7 @@ def test_a_killed_process_ends_all_within_seconds():
 
 
 def test_the_reason_of_a_failure_reaches_all_ranks():
-    body = "group.all_gather(0)\nif rank == 2:\n    group.fail('the disk is full')\n    sys.exit(2)\ngroup.all_gather(1)"
+    body = "group.all_gather(0)\nif rank == 2: group.fail('the disk is full'); sys.exit(2)\ngroup.all_gather(1)"
     results = run_all(3, body)
     assert [code for code, _, _ in results] == [1, 1, 2]
     assert all("error: rank 2 (" in errors and "the disk is full" in errors for _, _, errors in results[:2])
@@ -194,14 +210,15 @@ def test_a_missed_deadline_names_the_missing_ranks():
     processes = [start(rank, 2, body, job=f"limit {os.getpid()}") for rank in range(2)]
     for process in processes:
         code, _, errors = wait(process, 15)
-        assert code == 1 and "a first all-reduce took more than 2 s: rank 1 (" in errors and "did not get this far" in errors
+        assert code == 1 and "a first all-reduce took more than 2 s: rank 1 (" in errors
+        assert "did not get this far" in errors
 
 
 def test_processes_on_the_same_cores_divide_them(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     body = "from zoo.distributed import environment as e; e.prepare(group); print(e.os.environ.get('OMP_NUM_THREADS'))"
-    cores = len(os.sched_getaffinity(0))
-    assert [out for _, out, _ in run_all(2, body)] == [f"{max(1, cores // 2)}\n"] * 2
+    threads = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert [out for _, out, _ in run_all(2, body)] == [f"{threads}\n"] * 2
     assert run_all(1, body)[0][1] == "None\n"
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert [out for _, out, _ in run_all(2, body)] == ["7\n"] * 2

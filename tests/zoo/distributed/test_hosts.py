@@ -1,4 +1,4 @@
-"""Two hosts with two processes each: network namespaces of this machine, where it lets us make them."""
+"""Two hosts with two processes each: network namespaces of this machine, where it permits them."""
 
 import os
 import shutil
@@ -10,17 +10,19 @@ from tests.helpers.processes import losses, needs, words
 from tests.tools.test_launch import launch
 
 IP = shutil.which("ip", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
-HOSTS = ("10.213.7.1", "10.213.7.2")  # a namespace is named by its address
+HOSTS = ("10.213.7.1", "10.213.7.2")  # addresses, which are the names of the namespaces too
+
+pytestmark = pytest.mark.slow
 
 
-def ip(*words):
-    return subprocess.run([IP, *words], capture_output=True, text=True)
+def ip(*arguments):
+    return subprocess.run([IP, *arguments], capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
 def hosts():
     if IP is None or os.geteuid() or ip("netns", "add", HOSTS[0]).returncode:
-        pytest.skip("network namespaces cannot be made here")
+        pytest.skip("network namespaces cannot be created here")
     try:
         assert ip("netns", "add", HOSTS[1]).returncode == 0
         link = ip("link", "add", "wire", "netns", HOSTS[0], "type", "veth", "peer", "name", "wire", "netns", HOSTS[1])
@@ -40,11 +42,11 @@ def hosts():
             ip("netns", "del", host)
 
 
-@pytest.mark.parametrize("framework", ("torch", "paddle"))  # MindSpore takes a minute, and was tried by hand
-def test_two_hosts_follow_one_process(hosts, sets, tmp_path, framework):
+@pytest.mark.parametrize("framework", ("torch", "paddle"))  # MindSpore takes a minute; it was tested by hand
+def test_two_hosts_train_as_one_process_does(hosts, sets, tmp_path, framework):
     needs(framework)
 
-    def line(out):
+    def arguments(out):
         return words(sets, "tsm", tmp_path / out, framework, "--max-steps", 4)[1:]
 
     four = launch(
@@ -55,10 +57,10 @@ def test_two_hosts_follow_one_process(hosts, sets, tmp_path, framework):
         f"{IP} netns exec {{host}}",
         "--logs",
         tmp_path / "logs",
-        *line("four"),
+        *arguments("four"),
     )
     assert four.returncode == 0, four.stdout + four.stderr
-    assert "4 rank(s) x 1 part(s) x 3 samples = global batch 12" in four.stdout
-    one = launch("1x1", "--logs", tmp_path / "logs", *line("one"))
+    assert "4 rank(s) x 1 micro-batch(es) x 3 samples = global batch 12" in four.stdout
+    one = launch("1x1", "--logs", tmp_path / "logs", *arguments("one"))
     assert one.returncode == 0, one.stdout + one.stderr
     assert losses(tmp_path / "four") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)

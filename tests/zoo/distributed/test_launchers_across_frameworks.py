@@ -1,4 +1,4 @@
-"""train.py in every framework: the same run, also handed from one to another, stopped, killed and refused."""
+"""train.py in all frameworks: the same losses, resuming in another framework, after kills, and errors."""
 
 import importlib.util
 import os
@@ -22,65 +22,67 @@ from tests.helpers.training import (
 )
 from zoo.frameworks import FRAMEWORKS
 
-OTHERS = FRAMEWORKS[1:]
 STEPS = 6
-LESS = dict(train__eval_every="100 epochs", train__save_every="100 steps")
-PICTURES = os.path.join(ROOT, "configs/resnet50_demo.yaml")
+RARELY = dict(train__eval_every="100 epochs", train__save_every="100 steps")
+IMAGE_DEMO = os.path.join(ROOT, "configs/resnet50_demo.yaml")
 
-pytestmark = pytest.mark.skipif(
-    not all(importlib.util.find_spec(name) for name in FRAMEWORKS), reason="compares all three frameworks"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all(importlib.util.find_spec(name) for name in FRAMEWORKS), reason="compares all three frameworks"
+    ),
+]
 
 
-def together(commands):
-    """Run some programs beside each other; the output of each. All must succeed."""
+def run_concurrently(commands):
+    """Run programs at the same time and return their output; all must succeed."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     processes = [
-        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
-        for words in commands
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+        for command in commands
     ]
     try:
-        ended = [process.communicate(timeout=200) for process in processes]
+        outputs = [process.communicate(timeout=200) for process in processes]
     finally:
         for process in processes:
             process.kill()
-    for process, (_, errors) in zip(processes, ended):
+    for process, (_, errors) in zip(processes, outputs):
         assert process.returncode == 0, errors
-    return [out for out, _ in ended]
+    return [out for out, _ in outputs]
 
 
-def losses(folder, kind="train"):
-    return {event["step"]: event["loss"] for event in events(folder) if event["event"] == kind}
+def losses(folder, name="train"):
+    return {event["step"]: event["loss"] for event in events(folder) if event["event"] == name}
 
 
 @pytest.fixture(scope="module")
 def runs(clips, tmp_path_factory):
-    """Framework -> the folder of the same six updates."""
+    """By framework, the folder of a run of the same six updates."""
     root = tmp_path_factory.mktemp("across")
-    said = together(
+    outputs = run_concurrently(
         [
-            command(clips, "--framework", framework, "--out", root / framework, "--max-steps", STEPS, **LESS)
+            command(clips, "--framework", framework, "--out", root / framework, "--max-steps", STEPS, **RARELY)
             for framework in FRAMEWORKS
         ]
     )
-    for framework, out in zip(FRAMEWORKS, said):
+    for framework, out in zip(FRAMEWORKS, outputs):
         assert f"computing in fp32 with {framework}" in out
     return {framework: root / framework for framework in FRAMEWORKS}
 
 
-@pytest.mark.parametrize("framework", OTHERS)
+@pytest.mark.parametrize("framework", FRAMEWORKS[1:])
 def test_the_same_losses(runs, framework):
-    ours, theirs = losses(runs[framework]), losses(runs["torch"])
-    assert list(ours) == list(range(1, STEPS + 1))
-    assert ours == pytest.approx(theirs, rel=1e-3)
+    train_losses = losses(runs[framework])
+    assert list(train_losses) == list(range(1, STEPS + 1))
+    assert train_losses == pytest.approx(losses(runs["torch"]), rel=1e-3)
     assert losses(runs[framework], "eval") == pytest.approx(losses(runs["torch"], "eval"), rel=1e-3)
 
 
-@pytest.mark.parametrize("framework", OTHERS)
-def test_a_stopped_run_ends_bit_identical(clips, runs, framework, tmp_path):
-    """Killed after its first checkpoint; where starting is cheap also stopped by --max-steps; then taken up again."""
+@pytest.mark.parametrize("framework", FRAMEWORKS[1:])
+def test_a_resumed_run_is_bit_identical(clips, runs, framework, tmp_path):
+    """Killed after its first checkpoint; where starting is cheap, also stopped by --max-steps; then resumed."""
     folder = tmp_path / "run"
-    often = {**LESS, "train__save_every": "1 steps", "train__eval_every": "100 epochs"}
+    often = {**RARELY, "train__save_every": "1 steps", "train__eval_every": "100 epochs"}
     words = command(clips, "--framework", framework, "--resume", folder, "--max-steps", STEPS, **often)
     process = subprocess.Popen(
         words,
@@ -97,7 +99,7 @@ def test_a_stopped_run_ends_bit_identical(clips, runs, framework, tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert process.returncode == -signal.SIGKILL
-    if framework == "paddle":  # one more stop, an orderly one
+    if framework == "paddle":  # one more interruption
         done = run([*words[:-1], str(STEPS - 1)])
         assert done.returncode == 0 and "resuming from step" in done.stdout, done.stderr
     done = run(words)
@@ -107,23 +109,23 @@ def test_a_stopped_run_ends_bit_identical(clips, runs, framework, tmp_path):
         assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-def test_evaluation_of_a_checkpoint_of_torch(clips, runs):
-    """Nothing in a checkpoint belongs to the framework that wrote it."""
+def test_a_checkpoint_of_torch_evaluates_the_same_elsewhere(clips, runs):
+    """Checkpoints are independent of the framework that wrote them."""
     recorded = [event for event in events(runs["torch"]) if event["event"] == "eval"][-1]
-    for out in together(
+    for out in run_concurrently(
         [
             command(clips, "--eval-only", "--weights", runs["torch"] / "checkpoints/last", "--framework", framework)
-            for framework in OTHERS
+            for framework in FRAMEWORKS[1:]
         ]
     ):
         assert f"top1 {recorded['top1']:.4f}  top5 {recorded['top5']:.4f}  loss {recorded['loss']:.4f}" in out
 
 
-def test_a_run_goes_on_in_another_framework(clips, runs, tmp_path):
+def test_a_run_continues_in_another_framework(clips, runs, tmp_path):
     folder = tmp_path / "run"
     for number, framework in enumerate(FRAMEWORKS, 1):
         where = ["--resume", folder] if number > 1 else ["--out", folder]
-        done = run(command(clips, "--framework", framework, *where, "--max-steps", 2 * number, **LESS))
+        done = run(command(clips, "--framework", framework, *where, "--max-steps", 2 * number, **RARELY))
         assert done.returncode == 0, done.stderr
         if number > 1:
             assert f"changed since the run began: framework: {FRAMEWORKS[number - 2]} -> {framework}" in done.stdout
@@ -133,7 +135,7 @@ def test_a_run_goes_on_in_another_framework(clips, runs, tmp_path):
     assert not same(weights(folder, STEPS), weights(folder, 2))
 
 
-def test_half_precision_as_each_framework_has_it(clips, tmp_path):
+def test_half_precision_of_each_framework(clips, tmp_path):
     done = run(command(clips, "--framework", "paddle", "--amp", "--device", "cpu", "--out", tmp_path / "paddle"))
     assert done.returncode == 2 and "Paddle has no 16-bit kernels for a CPU" in done.stderr
     assert "leave --amp out" in done.stderr and "Traceback" not in done.stderr
@@ -150,7 +152,7 @@ def test_half_precision_as_each_framework_has_it(clips, tmp_path):
             tmp_path / "mindspore",
             "--max-steps",
             1,
-            **LESS,
+            **RARELY,
         )
     )
     assert done.returncode == 0, done.stderr
@@ -178,7 +180,7 @@ def test_a_missing_framework_is_named_with_its_extra(clips, framework, tmp_path)
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     assert done.returncode == 2, done.stderr
-    assert done.stderr == f"error: {framework} is not installed here: pip install '.[{framework}]'\n"
+    assert done.stderr == f"error: {framework} is not installed here: pip install 'vision-zoo[{framework}]'\n"
     assert not os.path.exists(tmp_path / "run")
 
 
@@ -190,7 +192,7 @@ def test_a_missing_framework_is_named_with_its_extra(clips, framework, tmp_path)
         ("torch", "train.amp_level=O3", "train.amp_level"),
     ],
 )
-def test_what_a_framework_cannot_do_is_refused(clips, framework, option, key, tmp_path):
+def test_unsupported_options_are_refused(clips, framework, option, key, tmp_path):
     amp = ["--amp"] * ("amp_level" in option)
     done = run(
         command(clips, "--framework", framework, "-o", option, *amp, "--device", "cpu", "--out", tmp_path / "run")
@@ -198,7 +200,7 @@ def test_what_a_framework_cannot_do_is_refused(clips, framework, option, key, tm
     assert done.returncode == 2 and done.stderr.startswith(f"error: {key}: ") and not os.path.exists(tmp_path / "run")
 
 
-def test_the_demo_on_pictures(tmp_path):
+def test_the_image_demo(tmp_path):
     shapes.make(str(tmp_path / "shapes"), 32, 8)
     commands = []
     for framework in FRAMEWORKS:
@@ -206,7 +208,7 @@ def test_the_demo_on_pictures(tmp_path):
             sys.executable,
             TRAIN,
             "-c",
-            PICTURES,
+            IMAGE_DEMO,
             "--framework",
             framework,
             "--out",
@@ -225,7 +227,7 @@ def test_the_demo_on_pictures(tmp_path):
         ):
             words += ["-o", pair]
         commands.append(words)
-    together(commands)
-    found = {framework: losses(tmp_path / framework) for framework in FRAMEWORKS}
-    assert all(values == pytest.approx(found["torch"], rel=1e-4) for values in found.values())
-    assert list(found["torch"]) == [1, 2]
+    run_concurrently(commands)
+    expected = losses(tmp_path / "torch")
+    assert list(expected) == [1, 2]
+    assert all(losses(tmp_path / framework) == pytest.approx(expected, rel=1e-4) for framework in FRAMEWORKS)
