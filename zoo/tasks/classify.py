@@ -1,13 +1,17 @@
-"""Classification of images and clips: the objective, and top-1 / top-5 accuracy."""
+"""Classification of images and clips: cross-entropy, top-1 and top-5 accuracy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from data.batch import Batch
 
-PRIMARY = "top1"  # the metric that targets and `best` go by
+if TYPE_CHECKING:  # data.stream imports Grain
+    from data.stream import Dataset
+
+PRIMARY = "top1"
 
 
 @dataclass(frozen=True)
@@ -23,58 +27,71 @@ class Settings:
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """Softmax cross-entropy of logits (N, K) with labels (N,); `smoothing` of a label is spread over all K classes."""
+    """Softmax cross-entropy of logits (N, K) with labels (N,).
+
+    Attributes:
+        smoothing: share of a label's weight that is spread evenly over all K classes (arXiv:1512.00567).
+    """
 
     smoothing: float = 0.0
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What Trainer.predict returns: the net's logits (N, K)."""
+    """Predictions of a classifier: the model's logits (N, K)."""
 
 
 def objective(settings: Settings) -> CrossEntropy:
+    """Return the loss."""
     return CrossEntropy(settings.label_smoothing)
 
 
 def output(settings: Settings) -> Scores:
+    """Return the form of a prediction."""
     return Scores()
 
 
 class Metric:
-    """Counts correct samples. The state is additive: sum it over batches and ranks, then ask for the result."""
+    """Top-1 and top-5 accuracy and mean cross-entropy; see zoo.tasks.TaskMetric."""
 
-    def __init__(self, dataset, settings: Settings = Settings()):
+    def __init__(self, dataset: "Dataset", settings: Settings = Settings()):
         self.views = dataset.views
-        self.state = {name: np.zeros((), np.float64) for name in ("samples", "top1", "top5", "loss", "labelled")}
-
-    def update(self, scores: np.ndarray, batch: Batch) -> None:
-        """scores (rows * views, K): the views of a sample are averaged; rows that are not valid are left out.
-
-        A label of -1 marks an unreadable sample: counted, never correct, without a loss. A score that is not a number
-        never counts as correct.
-        """
-        scores = scores.astype(np.float64).reshape(-1, self.views, scores.shape[-1]).mean(1)
-        valid = batch["valid"] > 0
-        scores, labels = scores[valid], batch["label"][valid]
-        known = labels >= 0
-        own = scores[np.arange(len(labels)), np.maximum(labels, 0)][:, None]
-        rank = (~(scores < own)).sum(1) - 1  # ties and NaN count against the label
-        right = known & ~np.isnan(own[:, 0])
-        shifted = scores - scores.max(1, keepdims=True, initial=-np.inf)
-        losses = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), np.maximum(labels, 0)]
-        found = {
-            "samples": len(labels),
-            "top1": (right & (rank < 1)).sum(),
-            "top5": (right & (rank < 5)).sum(),
-            "loss": losses[known].sum(),
-            "labelled": known.sum(),
+        self.state: dict[str, np.ndarray] = {
+            name: np.zeros((), np.float64) for name in ("samples", "top1", "top5", "loss", "labelled")
         }
-        self.state = {name: self.state[name] + value for name, value in found.items()}
+
+    def update(self, outputs: np.ndarray, batch: Batch) -> None:
+        """Add a batch; the logits of a sample's views are averaged.
+
+        A label of -1 marks an unreadable sample: it counts as a sample that is never correct, and has no loss. A logit
+        that is NaN never makes a sample correct; a tie counts against the label.
+
+        Args:
+            outputs: logits (rows * views, K).
+            batch: with `label` (rows,) and `valid` (rows,).
+        """
+        logits = outputs.astype(np.float64).reshape(-1, self.views, outputs.shape[-1]).mean(1)
+        valid = batch["valid"] > 0
+        logits, labels = logits[valid], batch["label"][valid]
+        labelled = labels >= 0
+        rows, targets = np.arange(len(labels)), np.maximum(labels, 0)
+        target_logits = logits[rows, targets][:, None]
+        rank = (~(logits < target_logits)).sum(1) - 1  # not `>=`, so that NaN counts against the label
+        eligible = labelled & ~np.isnan(target_logits[:, 0])
+        shifted = logits - logits.max(1, keepdims=True, initial=-np.inf)
+        losses = np.log(np.exp(shifted).sum(1)) - shifted[rows, targets]
+        increments = {
+            "samples": len(labels),
+            "top1": (eligible & (rank < 1)).sum(),
+            "top5": (eligible & (rank < 5)).sum(),
+            "loss": losses[labelled].sum(),
+            "labelled": labelled.sum(),
+        }
+        self.state = {name: self.state[name] + increment for name, increment in increments.items()}
 
     @staticmethod
     def result(state: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Accuracies as fractions of all samples, the mean loss over the readable ones."""
+        """Return the accuracies as fractions of all samples, the mean loss of the readable ones and their number."""
         samples = float(state["samples"])
         return {
             "top1": float(state["top1"]) / samples,

@@ -1,51 +1,51 @@
-"""Face recognition: the margin objective, the embedding of a picture, and how well pairs of pictures are verified."""
+"""Face recognition: the margin softmax loss, embeddings, verification accuracy on pairs of images."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
 from data.batch import Batch
 from data.errors import UserError
 
-PRIMARY = "accuracy"  # the metric that targets and `best` go by
+PRIMARY = "accuracy"
 HEAD_WEIGHT = "head.weight"  # the classifier weight, a parameter of the objective and not of the model
-MIN_SINE = 1e-3  # of an angle, where the margin's derivative divides by it
+MIN_SINE = 1e-3  # lower bound of the sine of an angle by which the derivative of the margin is divided
 FOLDS = 10
-STEPS = 400  # thresholds of the squared distance, 0.00 to 3.99
-FINE_STEPS = 4000  # those of the false accept rate, 0.000 to 3.999
+THRESHOLDS = np.arange(400) / 100  # of the squared distance, for the accuracy: 0.00, 0.01, ... 3.99
+FAR_THRESHOLDS = np.arange(4000) / 1000  # for the false accept rate: 0.000, 0.001, ... 3.999
 
 
 @dataclass(frozen=True)
 class Settings:
     """The `task:` section."""
 
-    scale: float = 64.0  # of the cosines, to make logits of them
-    m1: float = 1.0  # the target's logit is scale * (cos(m1 * angle + m2) - m3): SphereFace's
+    scale: float = 64.0  # factor that turns cosines into logits
+    m1: float = 1.0  # the target logit is scale * (cos(m1 * angle + m2) - m3): SphereFace's
     m2: float = 0.5  # margin, ArcFace's (radians)
     m3: float = 0.0  # and CosFace's
-    threshold: bool = True  # where angle + m2 passes pi, go on falling with the cosine (only with m1 = 1)
-    interclass: float | None = None  # take other classes' cosines above this for 0: they may be the same person
+    threshold: bool = True  # where angle + m2 exceeds pi, continue with cos(angle) less a constant (only with m1 = 1)
+    interclass: float | None = None  # set cosines of other classes above this to 0: they may be the same person
     gradient: Literal["true", "straight"] = "true"  # straight: as if the margin's derivative were 1, as insightface's
-    sample_rate: float = 1.0  # Partial FC: the share of the classes that an update uses
-    flip: bool = True  # evaluate each picture also mirrored
-    far: float = 1e-3  # the false accept rate that <name>_tar is for
+    sample_rate: float = 1.0  # Partial FC: fraction of the classes that an update uses
+    flip: bool = True  # evaluate each image and its mirror image
+    far: float = 1e-3  # the false accept rate at which <name>_tar is measured
 
     def __post_init__(self):
         if not 0 < self.scale < float("inf"):
             raise ValueError("scale: must be above 0")
         if not 1 <= self.m1 < float("inf"):
-            raise ValueError("m1: must be at least 1, which is no margin")
+            raise ValueError("m1: must be at least 1 (1 is no margin)")
         if not 0 <= self.m2 < math.pi:
-            raise ValueError("m2: an angle in radians, in [0, pi)")
+            raise ValueError("m2: must be an angle in radians in [0, pi)")
         if not 0 <= self.m3 < 2:
             raise ValueError("m3: must lie in [0, 2), as a difference of cosines")
         if self.threshold and self.m1 != 1:
-            raise ValueError("threshold: the rule is for m1 = 1 alone; give task.threshold=false with another m1")
+            raise ValueError("threshold: is defined for m1 = 1 only; set task.threshold=false with another m1")
         if self.interclass is not None and not 0 < self.interclass < 1:
-            raise ValueError("interclass: a cosine in (0, 1), or null for no filter")
+            raise ValueError("interclass: must be a cosine in (0, 1), or null for no filter")
         for key in ("sample_rate", "far"):
             if not 0 < getattr(self, key) <= 1:
                 raise ValueError(f"{key}: must lie in (0, 1]")
@@ -53,11 +53,19 @@ class Settings:
 
 @dataclass(frozen=True)
 class Margin:
-    """Softmax cross-entropy of scale * cosine between embeddings (N, d) and the rows of the class matrix (K, d).
+    """Softmax cross-entropy of scaled cosines, with a margin on the target class.
 
-    Labels are (N,). The cosine of the own class gets the margins of `Settings`: ArcFace (arXiv:1801.07698), CosFace
-    (1801.09414) and SphereFace (1704.08063) in one formula, and with `threshold` InsightFace's first rule: beyond
-    turning_point(m2) the cosine less fall(m2) takes its place. All of it in fp32; cosines are clamped to [-1, 1].
+    The logits are scale * cosine between the embeddings (N, d) and the rows of the classifier weight (K, d); labels are
+    (N,). The cosine of the target class is replaced by cos(m1 * angle + m2) - m3: ArcFace (arXiv:1801.07698, m2),
+    CosFace (arXiv:1801.09414, m3) and SphereFace (arXiv:1704.08063, m1) in one formula. All of it is computed in fp32;
+    cosines are clamped to [-1, 1].
+
+    Attributes:
+        scale, m1, m2, m3, interclass: those of the settings.
+        threshold: below threshold_cosine(m2), use cosine - threshold_offset(m2) as insightface's first implementation
+            does, so that the target logit keeps falling with the angle.
+        straight_through: take the derivative of the margin as 1.
+        sample_rate: fraction of the rows that an update uses (Partial FC, arXiv:2203.15565).
     """
 
     scale: float = 64.0
@@ -72,49 +80,73 @@ class Margin:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """What Trainer.predict returns: the net's output for a picture and, with `flip`, its mirror image: float32
-    (N, 1 or 2, d), not normalised."""
+    """Predictions of a face model: embeddings of an image and, with `flip`, of its mirror image.
+
+    float32 (N, 1 or 2, d), not normalised.
+    """
 
     flip: bool = True
 
 
+class VerificationSplit(Protocol):
+    """A validation split: several sets of image pairs, one after the other.
+
+    Attributes:
+        sets: (name, index of the first pair, number of pairs) of each set.
+    """
+
+    sets: tuple[tuple[str, int, int], ...]
+
+    def __len__(self) -> int:
+        """Return the number of pairs of all sets."""
+
+
 def objective(settings: Settings) -> Margin:
-    s = settings
-    return Margin(s.scale, s.m1, s.m2, s.m3, s.threshold, s.interclass, s.gradient == "straight", s.sample_rate)
+    """Return the loss."""
+    return Margin(
+        scale=settings.scale,
+        m1=settings.m1,
+        m2=settings.m2,
+        m3=settings.m3,
+        threshold=settings.threshold,
+        interclass=settings.interclass,
+        straight_through=settings.gradient == "straight",
+        sample_rate=settings.sample_rate,
+    )
 
 
 def output(settings: Settings) -> Embeddings:
+    """Return the form of a prediction."""
     return Embeddings(settings.flip)
 
 
 def threshold_cosine(m2: float) -> float:
-    """The cosine of the angle at which angle + m2 is pi: cos(angle + m2) would rise again behind it."""
+    """Return the cosine of the angle pi - m2; at larger angles, cos(angle + m2) would rise again."""
     return math.cos(math.pi - m2)
 
 
 def threshold_offset(m2: float) -> float:
-    """What is taken off the cosine behind the turning point."""
+    """Return what is subtracted from cosines below threshold_cosine(m2)."""
     return m2 * math.sin(math.pi - m2)
 
 
 class Metric:
-    """Verification of pairs by the squared distance of their embeddings, mirror images added, at length 1.
+    """Verification of pairs by the squared distance of their embeddings; see zoo.tasks.TaskMetric.
 
-    The state holds a number or two for each pair of the split, at the pair's own place, 0 where it was not seen. It is
-    additive: sum it over ranks, then ask for the result.
+    The embedding of an image is the sum over the image and its mirror image, scaled to length 1. The state has one
+    element per pair of the split, which is 0 until the pair is evaluated, so states of ranks add up.
     """
 
-    def __init__(self, dataset, settings: Settings = Settings()):
-        self.sets: tuple[tuple[str, int, int], ...] = dataset.sets
+    def __init__(self, dataset: VerificationSplit, settings: Settings = Settings()):
+        self.sets = dataset.sets
         self.far = settings.far
         for name, _, count in self.sets:
             if count < FOLDS:
                 raise UserError(
-                    f"the verification set {name} has {count} pairs, and {FOLDS} folds need one each; "
-                    "give it more pairs"
+                    f"the verification set {name} has {count} pairs, but {FOLDS} folds need one each; add pairs"
                 )
         count = len(dataset)
-        self.state = {
+        self.state: dict[str, np.ndarray] = {
             "distance": np.zeros(count),
             "norm": np.zeros(count),
             "same": np.zeros(count, np.int64),
@@ -122,91 +154,116 @@ class Metric:
             "samples": np.zeros((), np.int64),
         }
 
-    def update(self, embeddings: np.ndarray, batch: Batch) -> None:
-        """embeddings: (pairs * 2, P, d), of a pair's two pictures one after the other; `label` 1, 0 or -1 (unreadable).
+    def update(self, outputs: np.ndarray, batch: Batch) -> None:
+        """Add a batch; an unreadable pair counts as a sample and nothing else.
 
-        Rows that are not valid are left out, unreadable ones only counted.
+        Args:
+            outputs: embeddings (pairs * 2, 1 or 2, d), the two images of a pair one after the other.
+            batch: with `label` (pairs,), 1 same person, 0 different persons, -1 unreadable; `pair` (pairs,), the index
+                of the pair in the split; `valid` (pairs,).
         """
-        read = (batch["valid"] > 0) & (batch["label"] >= 0)
-        pairs = embeddings.astype(np.float64).reshape(len(read), 2, *embeddings.shape[1:])[read]
+        readable = (batch["valid"] > 0) & (batch["label"] >= 0)
+        pairs = outputs.astype(np.float64).reshape(len(readable), 2, *outputs.shape[1:])[readable]
         summed = pairs.sum(2)
-        with np.errstate(invalid="ignore", divide="ignore"):  # an embedding without a direction has a distance of NaN
+        with np.errstate(invalid="ignore", divide="ignore"):  # an embedding of length 0 gives a distance of NaN
             units = summed / np.sqrt((summed**2).sum(2, keepdims=True))
-        found = {
+        values_of = {
             "distance": ((units[:, 0] - units[:, 1]) ** 2).sum(1),
             "norm": np.sqrt((pairs**2).sum(3)).mean((1, 2)),
-            "same": batch["label"][read],
+            "same": batch["label"][readable],
             "seen": 1,
         }
-        for name, values in found.items():
-            self.state[name][batch["pair"][read]] = values
+        for name, values in values_of.items():
+            self.state[name][batch["pair"][readable]] = values
         self.state["samples"] += np.sum(batch["valid"] > 0)
 
     def result(self, state: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Fractions: `accuracy`, the mean over all sets, and of each set <name>, its own accuracy, <name>_std, its
-        standard deviation over folds, and <name>_tar, the true accept rate. `xnorm`: the mean length of all embeddings.
+        """Return the verification accuracy, as a fraction, and more.
 
-        A pair that was unreadable counts as wrong at every threshold; accept rates leave it out, since nobody knows
-        which of the two it belongs to.
+        An unreadable pair counts as wrong at every threshold. The true accept rate leaves it out, because its label is
+        unknown.
+
+        Returns:
+            `accuracy`, the mean over all sets; for each set <name>, its accuracy, <name>_std, the standard deviation
+            over the folds, and <name>_tar, the true accept rate; `xnorm`, the mean length of all embeddings; `samples`.
+
+        Raises:
+            UserError: a set lacks readable pairs of the same person or of different persons.
         """
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for name, first, count in self.sets:
             seen, distance, same = (state[key][first : first + count] for key in ("seen", "distance", "same"))
             seen, same = seen > 0, same > 0
-            for kind, wanted in (("the same person", same), ("different persons", ~same)):
-                if not wanted[seen].any():
-                    raise UserError(f"the verification set {name} has no readable pair of {kind}; it needs both kinds")
-            found[name], found[f"{name}_std"] = accuracy(np.where(seen, distance, np.nan), same)
-            found[f"{name}_tar"] = true_accept_rate(distance[seen], same[seen], self.far)
-        mean = sum(found[name] for name, _, _ in self.sets) / len(self.sets)
+            for description, selected in (("the same person", same), ("different persons", ~same)):
+                if not selected[seen].any():
+                    raise UserError(
+                        f"the verification set {name} has no readable pair of {description}; add some, or fix the "
+                        "unreadable ones"
+                    )
+            metrics[name], metrics[f"{name}_std"] = accuracy(np.where(seen, distance, np.nan), same)
+            metrics[f"{name}_tar"] = true_accept_rate(distance[seen], same[seen], self.far)
+        mean = sum(metrics[name] for name, _, _ in self.sets) / len(self.sets)
         return {
             "accuracy": mean,
-            **found,
+            **metrics,
             "xnorm": float(state["norm"].sum() / state["seen"].sum()),
             "samples": int(state["samples"]),
         }
 
 
 def accuracy(distance: np.ndarray, same: np.ndarray) -> tuple[float, float]:
-    """Mean and population standard deviation of the accuracies of ten contiguous folds; (P,) and bool (P,).
+    """Compute the verification accuracy by ten-fold cross-validation: LFW's protocol, as insightface implements it.
 
-    A pair is taken for the same person below a threshold, which for each fold is the lowest that is best on the nine
-    others. A distance that is NaN is wrong at all of them. The protocol of LFW, as InsightFace counts it.
+    A pair is classified as the same person if its distance is below a threshold. The threshold of a fold is the lowest
+    of those with the highest accuracy on the nine other folds. Folds are contiguous.
+
+    Args:
+        distance: squared distance of each pair, (P,); NaN is wrong at every threshold.
+        same: whether a pair shows the same person, bool (P,).
+
+    Returns:
+        Mean and population standard deviation of the accuracies of the folds.
     """
-    right = ((distance < np.arange(STEPS)[:, None] / 100) == same) & ~np.isnan(distance)  # (thresholds, P)
+    correct = ((distance < THRESHOLDS[:, None]) == same) & ~np.isnan(distance)  # (thresholds, P)
     folds = _folds(len(distance))
-    counts = np.stack([right[:, fold].sum(1) for fold in folds])  # (folds, thresholds)
+    counts = np.stack([correct[:, fold].sum(1) for fold in folds])  # (folds, thresholds)
     best = (counts.sum(0) - counts).argmax(1)
-    rates = [count[at] / len(fold) for count, at, fold in zip(counts, best, folds)]
-    return float(np.mean(rates)), float(np.std(rates))
+    accuracies = [count[threshold] / len(fold) for count, threshold, fold in zip(counts, best, folds)]
+    return float(np.mean(accuracies)), float(np.std(accuracies))
 
 
 def true_accept_rate(distance: np.ndarray, same: np.ndarray, far: float) -> float:
-    """The share of one person's pairs that are accepted where a share `far` of the others is; (P,) and bool (P,).
+    """Compute the fraction of same-person pairs that are accepted at a false accept rate of `far`.
 
-    The mean over ten contiguous folds, each at the threshold of the nine others: their false accept rates are counted
-    at 0.000, 0.001 ... 3.999 and joined by straight lines, and it is the lowest threshold at which that line reaches
-    `far`, or 0 if it never does. So rates that stand still, on which an interpolation from rate to threshold fails, do
-    no harm. A fold without a pair of one person does not count. A distance that is NaN is a wrong answer.
+    It is the mean over ten contiguous folds, each at the threshold that reaches `far` on the nine other folds: the
+    lowest one at which the piecewise linear curve through the false accept rates at FAR_THRESHOLDS reaches `far`, or 0
+    if the curve never does. So the threshold is also defined where the false accept rate is constant. A fold without a
+    same-person pair is left out.
+
+    Args:
+        distance: squared distance of each pair, (P,); NaN is a wrong answer.
+        same: whether a pair shows the same person, bool (P,).
+        far: false accept rate, in (0, 1].
     """
     folds, rates = _folds(len(distance)), []
     for i, fold in enumerate(folds):
-        others, genuine = np.concatenate(folds[:i] + folds[i + 1 :]), distance[fold][same[fold]]
+        other_folds, genuine = np.concatenate(folds[:i] + folds[i + 1 :]), distance[fold][same[fold]]
         if len(genuine):
-            rates.append(np.mean(genuine < _threshold(distance[others][~same[others]], far)))
+            rates.append(np.mean(genuine < _far_threshold(distance[other_folds][~same[other_folds]], far)))
     return float(np.mean(rates))
 
 
-def _threshold(impostors: np.ndarray, far: float) -> float:
-    thresholds, impostors = np.arange(FINE_STEPS) / 1000, np.sort(np.nan_to_num(impostors, nan=0.0))
-    rates = np.searchsorted(impostors, thresholds, side="left") / max(len(impostors), 1)  # shares below each
+def _far_threshold(impostors: np.ndarray, far: float) -> float:
+    """Return the threshold at which a fraction `far` of the distances of different-person pairs (P,) is accepted."""
+    impostors = np.sort(np.nan_to_num(impostors, nan=0.0))
+    rates = np.searchsorted(impostors, FAR_THRESHOLDS, side="left") / max(len(impostors), 1)
     if rates[-1] < far:
         return 0.0
-    after = int((rates >= far).argmax())  # never the first, since nothing lies below 0
-    share = (far - rates[after - 1]) / (rates[after] - rates[after - 1])
-    return float(thresholds[after - 1] + share * (thresholds[after] - thresholds[after - 1]))
+    after = int((rates >= far).argmax())  # never the first, because no distance is below 0
+    weight = (far - rates[after - 1]) / (rates[after] - rates[after - 1])
+    return float(FAR_THRESHOLDS[after - 1] + weight * (FAR_THRESHOLDS[after] - FAR_THRESHOLDS[after - 1]))
 
 
 def _folds(count: int) -> list[np.ndarray]:
-    """The indices of ten contiguous folds; the first ones have one more if they can't be equal."""
+    """Return the indices of ten contiguous folds; the first ones have one more if `count` is not divisible by ten."""
     return np.array_split(np.arange(count), FOLDS)

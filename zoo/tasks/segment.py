@@ -1,16 +1,19 @@
-"""Semantic segmentation: the objective, how a picture's class map is made, and the mean IoU."""
+"""Semantic segmentation: pixel-wise cross-entropy, class maps by sliding windows, mean IoU."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from data.batch import Batch
 from data.errors import UserError
 
-PRIMARY = "miou"  # the metric that targets and `best` go by
-IGNORE_INDEX = 255  # the label of pixels that count for nothing
+if TYPE_CHECKING:  # data.stream imports Grain
+    from data.stream import Dataset
+
+PRIMARY = "miou"
+IGNORE_INDEX = 255  # label of pixels that have no loss and are not evaluated
 
 
 @dataclass(frozen=True)
@@ -18,12 +21,12 @@ class Settings:
     """The `task:` section."""
 
     aux_weight: float = 0.4  # of the auxiliary head's loss
-    average: Literal["valid", "all"] = "valid"  # the mean over labelled pixels, or ignored ones too, as mmseg's is
-    ohem_kept: int | None = None  # train on the hardest pixels alone: at least so many per picture ...
-    ohem_threshold: float | None = None  # ... and all whose own class has a lower probability than this
+    average: Literal["valid", "all"] = "valid"  # the mean over labelled pixels, or ignored ones too, as in mmseg
+    ohem_kept: int | None = None  # online hard example mining: train on at least so many pixels per image ...
+    ohem_threshold: float | None = None  # ... and on all whose target class has a lower probability than this
     window: tuple[int, int] | None = None  # evaluate by sliding windows of this height and width
     stride: tuple[int, int] | None = None  # from window to window; default two thirds of it, rounded up
-    flip: bool = False  # evaluate each picture also mirrored
+    flip: bool = False  # evaluate each image and its mirror image
 
     def __post_init__(self):
         if self.aux_weight < 0:
@@ -31,23 +34,30 @@ class Settings:
         if self.ohem_kept is not None and self.ohem_kept < 1:
             raise ValueError("ohem_kept: must be at least 1")
         if self.ohem_threshold is not None and (self.ohem_kept is None or not 0 < self.ohem_threshold <= 1):
-            raise ValueError("ohem_threshold: a probability in (0, 1], together with ohem_kept")
+            raise ValueError("ohem_threshold: must be a probability in (0, 1], and needs task.ohem_kept")
         for key in ("window", "stride"):
             if getattr(self, key) is not None and min(getattr(self, key)) < 1:
-                raise ValueError(f"{key}: height and width, at least 1")
+                raise ValueError(f"{key}: height and width must be at least 1")
         if self.stride is not None and (
             self.window is None or self.stride[0] > self.window[0] or self.stride[1] > self.window[1]
         ):
-            raise ValueError("stride: from window to window, so not larger than task.window")
+            raise ValueError("stride: needs task.window and must not be larger than it")
 
 
 @dataclass(frozen=True)
 class PixelCrossEntropy:
-    """Softmax cross-entropy of logits (N, K, H, W) with labels (N, H, W), and `aux_weight` times that of further ones.
+    """Softmax cross-entropy of logits (N, K, H, W) with labels (N, H, W), plus that of auxiliary logits.
 
-    kept, threshold: online hard example mining of the first logits (mmsegmentation's OHEMPixelSampler): with a
-    threshold, pixels whose own class has a probability below max(threshold, that of the kept * N-th hardest); without,
-    those of the kept * N largest losses. The sum is still divided by what `average` says, not by the number kept.
+    With `kept`, the loss of the first logits is restricted to hard pixels (online hard example mining,
+    arXiv:1604.03540, as mmsegmentation's OHEMPixelSampler). With a threshold, these are the pixels whose target class
+    has a probability below max(threshold, that of the kept * N-th hardest pixel); without one, those with the kept * N
+    largest losses. The sum of their losses is still divided by the number of pixels that `average` selects.
+
+    Attributes:
+        average: valid to divide by the number of labelled pixels, all by the number of all pixels.
+        aux_weight: factor of the loss of all further logits.
+        kept: pixels per image to train on at least; None for all.
+        threshold: probability of the target class below which a pixel is hard.
     """
 
     average: str = "valid"
@@ -58,9 +68,15 @@ class PixelCrossEntropy:
 
 @dataclass(frozen=True)
 class ClassMap:
-    """What Trainer.predict returns: the likeliest class of each pixel, uint8 (N, H, W).
+    """Predictions of a segmentation model: the most probable class of each pixel, uint8 (N, H, W).
 
-    Several passes over a picture (scales, mirrored) are averaged as probabilities; windows of one pass as logits.
+    The scores of several passes over an image (scales, mirror images) are averaged as probabilities, those of the
+    windows of one pass as logits.
+
+    Attributes:
+        window: height and width of the sliding windows; None for the whole image.
+        stride: vertical and horizontal distance of the windows; None for two thirds of the window, rounded up.
+        flip: whether the mirror image is a further pass.
     """
 
     window: tuple[int, int] | None = None
@@ -69,64 +85,87 @@ class ClassMap:
 
 
 def objective(settings: Settings) -> PixelCrossEntropy:
+    """Return the loss."""
     return PixelCrossEntropy(settings.average, settings.aux_weight, settings.ohem_kept, settings.ohem_threshold)
 
 
 def output(settings: Settings) -> ClassMap:
+    """Return the form of a prediction."""
     return ClassMap(settings.window, settings.stride, settings.flip)
 
 
 def windows(size: tuple[int, int], output: ClassMap) -> list[tuple[int, int, int, int]]:
-    """(top, bottom, left, right) of the windows over a picture of height and width `size`; all of it without windows.
+    """Compute the sliding windows over an image.
 
-    The last ones are shifted back inside; a window larger than the picture is cut to it.
+    The last window of a row or column is moved back inside the image. A window larger than the image is cut to it.
+
+    Args:
+        size: height and width of the image.
+        output: the window and its stride.
+
+    Returns:
+        (top, bottom, left, right) of each window, row by row; a single one, the whole image, without sliding windows.
     """
     if output.window is None:
         return [(0, size[0], 0, size[1])]
-    stride = output.stride or tuple(-(-2 * side // 3) for side in output.window)
-    spans = []
-    for length, window, step in zip(size, output.window, stride):
-        count = max(length - window + step - 1, 0) // step + 1
-        spans.append(
-            [(max(min(i * step + window, length) - window, 0), min(i * step + window, length)) for i in range(count)]
-        )
+    strides = output.stride or tuple(-(-2 * side // 3) for side in output.window)
+    spans = []  # along each axis
+    for length, window, stride in zip(size, output.window, strides):
+        count = max(length - window + stride - 1, 0) // stride + 1
+        ends = [min(i * stride + window, length) for i in range(count)]
+        spans.append([(max(end - window, 0), end) for end in ends])
     return [(top, bottom, left, right) for top, bottom in spans[0] for left, right in spans[1]]
 
 
 class Metric:
-    """A confusion matrix: rows are labels, columns predictions, the last one of classes that the data does not have.
+    """Mean IoU from a confusion matrix; see zoo.tasks.TaskMetric.
 
-    The state is additive: sum it over ranks, then ask for the result.
+    The rows of the matrix are labels and the columns predictions; its last column counts predictions of classes that
+    the data does not have.
     """
 
-    def __init__(self, dataset, settings: Settings = Settings()):
-        self.classes: tuple[str, ...] = dataset.classes
+    def __init__(self, dataset: "Dataset", settings: Settings = Settings()):
+        self.classes = dataset.classes
         count = len(self.classes)
-        self.state = {"confusion": np.zeros((count, count + 1), np.int64), "samples": np.zeros((), np.int64)}
+        self.state: dict[str, np.ndarray] = {
+            "confusion": np.zeros((count, count + 1), np.int64),
+            "samples": np.zeros((), np.int64),
+        }
 
-    def update(self, classes: np.ndarray, batch: Batch) -> None:
-        """classes: uint8 (N, H, W), as the labels. Rows that are not valid and pixels without a label are left out."""
+    def update(self, outputs: np.ndarray, batch: Batch) -> None:
+        """Add a batch; pixels with the label IGNORE_INDEX do not count.
+
+        Args:
+            outputs: predicted classes, uint8 (N, H, W).
+            batch: with `label`, uint8 (N, H, W), and `valid` (N,).
+        """
         valid, count = batch["valid"] > 0, len(self.classes)
-        predicted, labels = classes[valid], batch["label"][valid]
-        known = labels != IGNORE_INDEX
-        pairs = labels[known].astype(np.int64) * (count + 1) + np.minimum(predicted[known], count)
-        found = np.bincount(pairs, minlength=count * (count + 1)).reshape(count, count + 1)
-        self.state = {"confusion": self.state["confusion"] + found, "samples": self.state["samples"] + valid.sum()}
+        predictions, labels = outputs[valid], batch["label"][valid]
+        labelled = labels != IGNORE_INDEX
+        cells = labels[labelled].astype(np.int64) * (count + 1) + np.minimum(predictions[labelled], count)
+        confusion = np.bincount(cells, minlength=count * (count + 1)).reshape(count, count + 1)
+        self.state = {"confusion": self.state["confusion"] + confusion, "samples": self.state["samples"] + valid.sum()}
 
     def result(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Fractions, as Cityscapes' own script defines them; `iou` by class. A class that is in neither labels nor
-        predictions is left out of the mean IoU, one without a label out of the mean accuracy."""
+        """Return `miou`, `macc` (mean class accuracy), `aacc` (pixel accuracy) and `iou` by class, all as fractions.
+
+        They are defined as in Cityscapes' evaluation script. The mean IoU leaves out classes that are neither in labels
+        nor in predictions, the mean accuracy those without a label.
+
+        Raises:
+            UserError: no pixel has a label.
+        """
         confusion = state["confusion"]
-        right, labelled, predicted = np.diag(confusion), confusion.sum(1), confusion[:, :-1].sum(0)
-        union = labelled + predicted - right
+        correct, labelled, predicted = np.diag(confusion), confusion.sum(1), confusion[:, :-1].sum(0)
+        union = labelled + predicted - correct
         if not labelled.any():
-            raise UserError("the validation set has no labelled pixel at all")
-        iou = {name: float(right[i] / union[i]) for i, name in enumerate(self.classes) if union[i]}
-        accuracies = right[labelled > 0] / labelled[labelled > 0]
+            raise UserError("the validation set has no labelled pixel; check its label files and data.classes")
+        iou = {name: float(correct[i] / union[i]) for i, name in enumerate(self.classes) if union[i]}
+        accuracies = correct[labelled > 0] / labelled[labelled > 0]
         return {
             "miou": sum(iou.values()) / len(iou),
             "macc": float(accuracies.mean()),
-            "aacc": float(right.sum() / labelled.sum()),
+            "aacc": float(correct.sum() / labelled.sum()),
             "samples": int(state["samples"]),
             "iou": iou,
         }

@@ -251,10 +251,10 @@ def test_the_threshold_between_two_steps():
     """A quarter of all others lies at 1: the rate climbs from 0 to 1/4 between 1.000 and 1.001, and reaches 1/10 at
     1.0004."""
     impostors = np.array([1.0, 2, 2, 2] * 25)
-    assert face._threshold(impostors, 0.1) == pytest.approx(1.0004, abs=1e-12)
-    assert face._threshold(impostors, 0.25) == pytest.approx(1.001)  # where a plateau begins
-    assert face._threshold(impostors, 0.26) == pytest.approx(2.0 + 0.001 * 0.01 / 0.75)
-    assert face._threshold(np.full(7, 3.9995), 0.1) == 0 == face._threshold(np.array([]), 0.1)  # never reached
+    assert face._far_threshold(impostors, 0.1) == pytest.approx(1.0004, abs=1e-12)
+    assert face._far_threshold(impostors, 0.25) == pytest.approx(1.001)  # where a plateau begins
+    assert face._far_threshold(impostors, 0.26) == pytest.approx(2.0 + 0.001 * 0.01 / 0.75)
+    assert face._far_threshold(np.full(7, 3.9995), 0.1) == 0 == face._far_threshold(np.array([]), 0.1)  # never reached
 
 
 def test_rates_that_stand_still():
@@ -299,7 +299,7 @@ def test_an_embedding_without_a_direction_is_wrong(value, pair):
 def test_an_impostor_without_a_direction_counts_as_accepted():
     same, distance = np.tile([True, False], 10), np.tile([0.5, 1.5], 10)
     distance[1] = np.nan
-    assert face._threshold(distance[~same], 0.05) < 0.001 < 1.5 < face._threshold(distance[~same], 0.15)
+    assert face._far_threshold(distance[~same], 0.05) < 0.001 < 1.5 < face._far_threshold(distance[~same], 0.15)
 
 
 def test_mirror_images_are_added_before_the_length_is_taken():
