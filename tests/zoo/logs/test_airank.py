@@ -1,4 +1,4 @@
-"""The AI-Rank log as a function of events, and as the file beside a run."""
+"""AI-Rank log, as a function of events and as a file of a run."""
 
 import itertools
 import os
@@ -25,13 +25,13 @@ CLOSING = ["no test_finish", "no total_use_time", "no avg_ips"]
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    """A second between any two looks at the clock: a machine that halts makes no epoch a suspicious one."""
+    """Advance the journal's clock by a second per event, so that a slow machine makes no epoch suspiciously long."""
     ticks = itertools.count(T)
     monkeypatch.setattr("zoo.logs.journal.time.time", lambda: next(ticks))
 
 
 def evaluation(epoch, accuracy, seconds=None):
-    """An evaluation `seconds` after test_begin, 10 s per epoch if not given."""
+    """Return an evaluation `seconds` after test_begin; by default 10 s per epoch."""
     return {
         "event": "eval",
         "time": T + 2 + (10 * epoch if seconds is None else seconds),
@@ -46,7 +46,7 @@ def end(epoch, seconds):
 
 
 def run(*accuracies):
-    """A finished run with an evaluation after every epoch."""
+    """Return the events of a finished run with an evaluation after every epoch."""
     evals = [evaluation(float(epoch), accuracy) for epoch, accuracy in enumerate(accuracies, 1)]
     return [LOAD, BEGIN, *evals, end(float(len(evals)), 10 * len(evals) + 0.25)]
 
@@ -55,12 +55,12 @@ def texts(events, target=None, warmup=0):
     return [line.split(" ", 2)[2] for line in lines(events, target, warmup)]
 
 
-def kinds(events, target=None, warmup=0):
+def names(events, target=None, warmup=0):
     return [text.split(":")[0].split(",")[0] for text in texts(events, target, warmup)]
 
 
 def check(events, target=None, warmup=0):
-    """What check_log --strict finds in the log of these events."""
+    """Return the deviations that check_log --strict reports for the log of these events."""
     return deviations(
         parse(lines(events, target, warmup)), None if target is None else Decimal(str(target)), 1000, warmup
     )
@@ -86,7 +86,7 @@ def test_exact_text():
     [((0.8, 0.9, 0.95), 0), ((0.1, 0.2, 0.8), 2), ((0.1, 0.2, 0.79), None), ((0.1, 0.8, 0.1), 1), ((0.8, 0.8, 0.8), 0)],
 )
 def test_the_target_counts_once_when_it_is_first_reached(accuracies, at):
-    log = kinds(run(*accuracies), 0.8)
+    log = names(run(*accuracies), 0.8)
     assert log.count("target_quality_time") == (at is not None)
     if at is not None:
         assert log.index("target_quality_time") == 2 + at + 1
@@ -94,18 +94,18 @@ def test_the_target_counts_once_when_it_is_first_reached(accuracies, at):
     assert check(run(*accuracies), 0.8) == []
 
 
-def test_reached_means_not_below():
-    assert "target_quality_time" in kinds(run(0.711), 0.711)
-    assert "target_quality_time" in kinds(run(711 / 1000), 0.711)
-    assert "target_quality_time" not in kinds(run(0.7109999), 0.711)
-    assert "target_quality_time" not in kinds(run(float("nan"), 0.5), 0.711)
+def test_a_target_is_reached_by_an_equal_accuracy():
+    assert "target_quality_time" in names(run(0.711), 0.711)
+    assert "target_quality_time" in names(run(711 / 1000), 0.711)
+    assert "target_quality_time" not in names(run(0.7109999), 0.711)
+    assert "target_quality_time" not in names(run(float("nan"), 0.5), 0.711)
 
 
-def test_no_target_no_target_time():
-    assert "target_quality_time" not in kinds(run(0.5, 1.0)) and check(run(0.5, 1.0)) == []
+def test_without_a_target_no_time_is_logged():
+    assert "target_quality_time" not in names(run(0.5, 1.0)) and check(run(0.5, 1.0)) == []
 
 
-def test_a_run_that_goes_on_keeps_its_log():
+def test_the_log_of_a_running_run_only_grows():
     events = run(0.3, 0.9, 0.5)
     whole = lines(events, 0.8, 0)
     for cut in range(len(events) + 1):
@@ -125,14 +125,14 @@ def test_unfinished_runs_lack_the_closing_lines_alone(cut, missing):
 
 
 def test_other_events_leave_no_line():
-    noise = [
+    others = [
         {"event": "train", "time": T + 3, "step": 1},
         {"event": "bad", "time": T + 3, "name": "x"},
         {"event": "save", "time": T + 3, "step": 1},
         {"event": "resume", "time": T + 3, "step": 0},
     ]
     events = run(0.3, 0.9)
-    assert lines(events[:2] + noise + events[2:], 0.8, 0) == lines(events, 0.8, 0)
+    assert lines(events[:2] + others + events[2:], 0.8, 0) == lines(events, 0.8, 0)
 
 
 def test_the_clock_starts_at_the_first_begin():
@@ -142,7 +142,7 @@ def test_the_clock_starts_at_the_first_begin():
 
 
 def test_without_a_begin_there_is_no_clock():
-    assert kinds([LOAD, evaluation(1.0, 0.9), end(1.0, 10)], 0.8) == ["load_data"]
+    assert names([LOAD, evaluation(1.0, 0.9), end(1.0, 10)], 0.8) == ["load_data"]
 
 
 @pytest.mark.parametrize("warmup, ips", [(0, "49.751"), (1, "49.669"), (2, "49.505"), (3, "49.020")])
@@ -175,14 +175,14 @@ def test_accuracies_stay_fractions():
     ]
 
 
-def journal(folder, target=0.8, warmup=0):
+def open_journal(folder, target=0.8, warmup=0):
     return Journal(str(folder), [Writer(str(folder), target, warmup)])
 
 
-def begin(book):
-    facts = {key: value for key, value in LOAD.items() if key not in ("event", "time")}
-    book.add("load", **facts)
-    book.add("begin")
+def begin(journal):
+    values = {key: value for key, value in LOAD.items() if key not in ("event", "time")}
+    journal.add("load", **values)
+    journal.add("begin")
 
 
 def written(folder):
@@ -190,32 +190,32 @@ def written(folder):
 
 
 def test_the_file_follows_the_journal(tmp_path):
-    with journal(tmp_path) as book:
-        begin(book)
+    with open_journal(tmp_path) as journal:
+        begin(journal)
         assert len(written(tmp_path).splitlines()) == 2
-        book.add("train", step=1, epoch=0.5)
-        book.add("eval", step=2, epoch=1.0, accuracy=0.9)
+        journal.add("train", step=1, epoch=0.5)
+        journal.add("eval", step=2, epoch=1.0, accuracy=0.9)
         assert len(written(tmp_path).splitlines()) == 4  # with the target
-        book.add("end", step=2, epoch=1.0)
-        expected = "".join(line + "\n" for line in lines(book.events, 0.8, 0))
+        journal.add("end", step=2, epoch=1.0)
+        expected = "".join(line + "\n" for line in lines(journal.events, 0.8, 0))
     assert written(tmp_path) == expected and len(expected.splitlines()) == 7
     assert deviations(parse(expected.splitlines()), Decimal("0.8")) == []
     assert sorted(os.listdir(tmp_path)) == ["airank.log", "events.jsonl"]  # nothing left aside
 
 
-def test_a_resume_takes_evaluations_back(tmp_path):
-    """Killed behind the last checkpoint: what came after it happens again, and the target with it."""
-    with journal(tmp_path) as book:
-        begin(book)
-        book.add("eval", step=10, epoch=1.0, accuracy=0.5)
-        book.add("eval", step=20, epoch=2.0, accuracy=0.85)
+def test_a_resume_reverts_evaluations(tmp_path):
+    """A run killed after its last checkpoint repeats what came later, and may reach the target later."""
+    with open_journal(tmp_path) as journal:
+        begin(journal)
+        journal.add("eval", step=10, epoch=1.0, accuracy=0.5)
+        journal.add("eval", step=20, epoch=2.0, accuracy=0.85)
     started = written(tmp_path).splitlines()[1]
-    with journal(tmp_path) as book:
-        book.add("resume", step=10)
+    with open_journal(tmp_path) as journal:
+        journal.add("resume", step=10)
         assert "cnt:2" not in written(tmp_path) and "target_quality_time" not in written(tmp_path)
-        book.add("eval", step=20, epoch=2.0, accuracy=0.6)
-        book.add("eval", step=30, epoch=3.0, accuracy=0.8)
-        book.add("end", step=30, epoch=3.0)
+        journal.add("eval", step=20, epoch=2.0, accuracy=0.6)
+        journal.add("eval", step=30, epoch=3.0, accuracy=0.8)
+        journal.add("end", step=30, epoch=3.0)
     log = written(tmp_path).splitlines()
     assert log[1] == started  # the clock never stops
     assert [line.split("total_epoch_cnt:")[1] for line in log if "total_epoch_cnt" in line] == ["1", "2", "3"]
@@ -223,29 +223,29 @@ def test_a_resume_takes_evaluations_back(tmp_path):
     assert deviations(parse(log), Decimal("0.8")) == []
 
 
-def test_a_finished_run_that_is_prolonged_has_one_end(tmp_path):
-    with journal(tmp_path) as book:
-        begin(book)
-        book.add("eval", step=10, epoch=1.0, accuracy=0.5)
-        book.add("end", step=10, epoch=1.0)
-    with journal(tmp_path) as book:
-        book.add("resume", step=10)
+def test_a_finished_run_that_is_extended_has_one_end(tmp_path):
+    with open_journal(tmp_path) as journal:
+        begin(journal)
+        journal.add("eval", step=10, epoch=1.0, accuracy=0.5)
+        journal.add("end", step=10, epoch=1.0)
+    with open_journal(tmp_path) as journal:
+        journal.add("resume", step=10)
         assert "test_finish" not in written(tmp_path)
-        book.add("eval", step=20, epoch=2.0, accuracy=0.9)
-        book.add("end", step=20, epoch=2.0)
+        journal.add("eval", step=20, epoch=2.0, accuracy=0.9)
+        journal.add("end", step=20, epoch=2.0)
     assert written(tmp_path).count("test_finish") == 1
     assert deviations(parse(written(tmp_path).splitlines()), Decimal("0.8")) == []
 
 
 def test_a_failed_rewrite_leaves_the_old_log(tmp_path, monkeypatch):
-    with journal(tmp_path) as book:
-        begin(book)
+    with open_journal(tmp_path) as journal:
+        begin(journal)
         before = written(tmp_path)
 
-        def full(*_):
+        def raise_disk_full(*_):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(os, "replace", full)
+        monkeypatch.setattr(os, "replace", raise_disk_full)
         with pytest.raises(OSError):
-            book.add("eval", step=10, epoch=1.0, accuracy=0.5)
+            journal.add("eval", step=10, epoch=1.0, accuracy=0.5)
     assert written(tmp_path) == before

@@ -1,4 +1,4 @@
-"""The journal of a run: events in order, across kills and resumes."""
+"""Journal of a run: events in order, across kills and resumes."""
 
 import json
 import time
@@ -8,14 +8,14 @@ import pytest
 from zoo.logs.journal import FILE, Journal, append, history
 
 
-class Ear:
-    """A listener that remembers."""
+class Recorder:
+    """Listener that records the events it receives."""
 
     def __init__(self):
-        self.heard, self.closed = [], False
+        self.received, self.closed = [], False
 
     def __call__(self, event):
-        self.heard.append(event)
+        self.received.append(event)
 
     def close(self):
         self.closed = True
@@ -25,56 +25,57 @@ def write(folder, *texts):
     (folder / FILE).write_text("".join(texts), encoding="utf-8")
 
 
-def line(kind, **values):
-    return json.dumps({"event": kind, "time": 1.0, **values}) + "\n"
+def line(event, /, **values):
+    return json.dumps({"event": event, "time": 1.0, **values}) + "\n"
 
 
-def kinds(events):
+def steps(events):
+    """Return name and step of each event."""
     return [(event["event"], event.get("step")) for event in events]
 
 
-def test_an_event_is_in_the_file_and_with_the_listeners_at_once(tmp_path):
-    ears = Ear(), Ear()
+def test_an_event_is_written_and_passed_to_listeners_at_once(tmp_path):
+    recorders = Recorder(), Recorder()
     before = time.time()
-    with Journal(str(tmp_path), ears) as book:
-        book.add("train", step=20, loss=0.5)
+    with Journal(str(tmp_path), recorders) as journal:
+        journal.add("train", step=20, loss=0.5)
         stored = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
-        assert stored == book.events[0] == ears[0].heard[0] == ears[1].heard[0]
+        assert stored == journal.events[0] == recorders[0].received[0] == recorders[1].received[0]
         assert stored["event"] == "train" and stored["step"] == 20 and stored["loss"] == 0.5
         assert before <= stored["time"] <= time.time()
-        assert not ears[0].closed
-    assert ears[0].closed and ears[1].closed
+        assert not recorders[0].closed
+    assert recorders[0].closed and recorders[1].closed
 
 
 def test_what_was_written_is_read_back(tmp_path):
-    with Journal(str(tmp_path), []) as book:
-        book.add("load", checksum='köln "1"\n', train_samples=10)
-        book.add("eval", step=10, epoch=1.0, accuracy=0.123456789012345678)
-        events = list(book.events)
+    with Journal(str(tmp_path), []) as journal:
+        journal.add("load", checksum='köln "1"\n', train_samples=10)
+        journal.add("eval", step=10, epoch=1.0, accuracy=0.123456789012345678)
+        events = list(journal.events)
     assert history(str(tmp_path)) == events
-    with Journal(str(tmp_path), []) as book:
-        assert book.events == events
+    with Journal(str(tmp_path), []) as journal:
+        assert journal.events == events
 
 
-def test_listeners_do_not_hear_the_past(tmp_path):
+def test_listeners_receive_new_events_alone(tmp_path):
     write(tmp_path, line("begin"))
-    ear = Ear()
-    with Journal(str(tmp_path), [ear]) as book:
-        book.add("resume", step=0)
-    assert kinds(ear.heard) == [("resume", 0)]
+    recorder = Recorder()
+    with Journal(str(tmp_path), [recorder]) as journal:
+        journal.add("resume", step=0)
+    assert steps(recorder.received) == [("resume", 0)]
 
 
-def test_a_listener_already_finds_the_event_in_the_file(tmp_path):
-    """airank.log is made from the file while the event is being told."""
+def test_the_file_has_the_event_before_listeners_receive_it(tmp_path):
+    """airank.log is written from the file."""
     seen = []
 
-    class Reader(Ear):
+    class Reader(Recorder):
         def __call__(self, event):
             seen.append(history(str(tmp_path))[-1] == event)
 
-    with Journal(str(tmp_path), [Reader()]) as book:
-        book.add("begin")
-        book.add("eval", step=1, epoch=1.0, accuracy=0.5)
+    with Journal(str(tmp_path), [Reader()]) as journal:
+        journal.add("begin")
+        journal.add("eval", step=1, epoch=1.0, accuracy=0.5)
     assert seen == [True, True]
 
 
@@ -85,35 +86,35 @@ def test_a_missing_file_is_an_empty_history(tmp_path):
 def test_an_empty_file_is_an_empty_history(tmp_path):
     write(tmp_path)
     assert history(str(tmp_path)) == []
-    with Journal(str(tmp_path), []) as book:
-        book.add("begin")
-    assert kinds(history(str(tmp_path))) == [("begin", None)]
+    with Journal(str(tmp_path), []) as journal:
+        journal.add("begin")
+    assert steps(history(str(tmp_path))) == [("begin", None)]
 
 
 @pytest.mark.parametrize("kept", range(0, 60, 7))
-def test_a_cut_last_line_is_dropped_and_does_not_eat_the_next(tmp_path, kept):
+def test_a_truncated_last_line_is_dropped_and_the_next_event_kept(tmp_path, kept):
     last = line("eval", step=20, epoch=2.0, accuracy=0.5)
     assert kept < len(last) - 1
     write(tmp_path, line("begin"), line("eval", step=10, epoch=1.0, accuracy=0.4), last[:kept])
-    with Journal(str(tmp_path), []) as book:
-        assert kinds(book.events) == [("begin", None), ("eval", 10)]
-        book.add("eval", step=30, epoch=3.0, accuracy=0.6)
-    assert kinds(history(str(tmp_path))) == [("begin", None), ("eval", 10), ("eval", 30)]
+    with Journal(str(tmp_path), []) as journal:
+        assert steps(journal.events) == [("begin", None), ("eval", 10)]
+        journal.add("eval", step=30, epoch=3.0, accuracy=0.6)
+    assert steps(history(str(tmp_path))) == [("begin", None), ("eval", 10), ("eval", 30)]
 
 
-def test_a_last_line_that_lacks_its_newline_alone_counts(tmp_path):
+def test_a_last_line_without_its_newline_alone_is_kept(tmp_path):
     write(tmp_path, line("begin").rstrip("\n"))
-    with Journal(str(tmp_path), []) as book:
-        book.add("eval", step=1, epoch=1.0, accuracy=0.5)
-    assert kinds(history(str(tmp_path))) == [("begin", None), ("eval", 1)]
+    with Journal(str(tmp_path), []) as journal:
+        journal.add("eval", step=1, epoch=1.0, accuracy=0.5)
+    assert steps(history(str(tmp_path))) == [("begin", None), ("eval", 1)]
 
 
-def test_a_cut_in_the_middle_of_a_letter(tmp_path):
+def test_a_line_truncated_within_a_character(tmp_path):
     (tmp_path / FILE).write_bytes(line("begin").encode() + '{"event": "bad", "name": "ü'.encode()[:-1])
-    assert kinds(history(str(tmp_path))) == [("begin", None)]
+    assert steps(history(str(tmp_path))) == [("begin", None)]
 
 
-def test_a_resume_takes_back_what_came_later(tmp_path):
+def test_a_resume_reverts_later_events(tmp_path):
     write(
         tmp_path,
         line("load"),
@@ -128,7 +129,7 @@ def test_a_resume_takes_back_what_came_later(tmp_path):
         line("train", step=15),
         line("eval", step=20, accuracy=0.7),
     )
-    want = [
+    expected = [
         ("load", None),
         ("begin", None),
         ("train", 5),
@@ -139,30 +140,30 @@ def test_a_resume_takes_back_what_came_later(tmp_path):
         ("train", 15),
         ("eval", 20),
     ]
-    assert kinds(history(str(tmp_path))) == want
-    with Journal(str(tmp_path), []) as book:
-        assert book.best() == 0.9 and book.last("eval")["accuracy"] == 0.7
+    assert steps(history(str(tmp_path))) == expected
+    with Journal(str(tmp_path), []) as journal:
+        assert journal.best() == 0.9 and journal.last("eval")["accuracy"] == 0.7
 
 
-def test_a_resume_takes_back_every_end(tmp_path):
+def test_a_resume_reverts_every_end(tmp_path):
     write(tmp_path, line("begin"), line("eval", step=10, accuracy=0.5), line("end", step=10))
-    with Journal(str(tmp_path), []) as book:
-        assert book.has("end")
-        book.add("resume", step=10)
-        assert not book.has("end") and kinds(book.events) == [("begin", None), ("eval", 10), ("resume", 10)]
-        book.add("end", step=10)
-    assert kinds(history(str(tmp_path)))[-1] == ("end", 10)
+    with Journal(str(tmp_path), []) as journal:
+        assert journal.has("end")
+        journal.add("resume", step=10)
+        assert not journal.has("end") and steps(journal.events) == [("begin", None), ("eval", 10), ("resume", 10)]
+        journal.add("end", step=10)
+    assert steps(history(str(tmp_path)))[-1] == ("end", 10)
 
 
 def test_a_resume_from_the_start_keeps_load_and_begin():
     events = [{"event": "load"}, {"event": "begin"}, {"event": "train", "step": 1}]
     append(events, {"event": "resume", "step": 0})
-    assert kinds(events) == [("load", None), ("begin", None), ("resume", 0)]
+    assert steps(events) == [("load", None), ("begin", None), ("resume", 0)]
 
 
-def test_two_resumes_leave_one_line_of_time():
+def test_two_resumes_leave_one_history():
     events = []
-    for kind, step in (
+    for name, step in (
         ("begin", None),
         ("eval", 10),
         ("eval", 20),
@@ -172,28 +173,33 @@ def test_two_resumes_leave_one_line_of_time():
         ("resume", 20),
         ("eval", 30),
     ):
-        append(events, {"event": kind, **({} if step is None else {"step": step})})
+        append(events, {"event": name, **({} if step is None else {"step": step})})
     assert [event["step"] for event in events if event["event"] == "eval"] == [10, 20, 30]
 
 
 def test_best_last_and_has(tmp_path):
-    with Journal(str(tmp_path), []) as book:
-        assert book.best() is None and book.last("eval") is None and not book.has("eval")
+    with Journal(str(tmp_path), []) as journal:
+        assert journal.best() is None and journal.last("eval") is None and not journal.has("eval")
         for step, accuracy in ((1, 0.2), (2, 0.8), (3, 0.5)):
-            book.add("eval", step=step, epoch=float(step), accuracy=accuracy)
-        assert book.best() == 0.8 and book.last("eval")["step"] == 3 and book.has("eval") and not book.has("begin")
+            journal.add("eval", step=step, epoch=float(step), accuracy=accuracy)
+        assert (
+            journal.best() == 0.8
+            and journal.last("eval")["step"] == 3
+            and journal.has("eval")
+            and not journal.has("begin")
+        )
 
 
-def test_listeners_are_closed_when_the_run_falls(tmp_path):
-    ear = Ear()
-    with pytest.raises(RuntimeError), Journal(str(tmp_path), [ear]) as book:
-        book.add("begin")
+def test_listeners_are_closed_when_the_run_fails(tmp_path):
+    recorder = Recorder()
+    with pytest.raises(RuntimeError), Journal(str(tmp_path), [recorder]) as journal:
+        journal.add("begin")
         raise RuntimeError
-    assert ear.closed and kinds(history(str(tmp_path))) == [("begin", None)]
+    assert recorder.closed and steps(history(str(tmp_path))) == [("begin", None)]
 
 
-def test_zeros_that_a_power_cut_leaves(tmp_path):
+def test_zeros_left_by_a_power_failure(tmp_path):
     write(tmp_path, line("begin"), "\0" * 100)
-    with Journal(str(tmp_path), []) as book:
-        book.add("eval", step=1, epoch=1.0, accuracy=0.5)
-    assert kinds(history(str(tmp_path))) == [("begin", None), ("eval", 1)]
+    with Journal(str(tmp_path), []) as journal:
+        journal.add("eval", step=1, epoch=1.0, accuracy=0.5)
+    assert steps(history(str(tmp_path))) == [("begin", None), ("eval", 1)]
