@@ -1,4 +1,4 @@
-"""The task of faces without any framework: its settings, and the verification of pairs against plain loops."""
+"""Face recognition: the settings, and the verification metric against plain loops and recorded values."""
 
 import json
 import math
@@ -15,15 +15,15 @@ from zoo.tasks.face import (
     Margin,
     Metric,
     Settings,
-    true_accept_rate,
     accuracy,
     objective,
     output,
+    true_accept_rate,
 )
 
 
 class Pairs:
-    """A validation split as far as the metric asks."""
+    """The attributes of a validation split that the metric uses."""
 
     def __init__(self, *counts):
         starts = np.cumsum((0,) + counts)
@@ -42,21 +42,21 @@ def batch(labels, pairs=None, valid=None):
     }
 
 
-def at(distances):
-    """Embeddings (2 * P, 1, 2) of pairs with these squared distances, of length 1."""
+def pairs_at(distances):
+    """Return unit embeddings (2 * P, 1, 2) of pairs with these squared distances."""
     angles = np.arccos(1 - np.asarray(distances, float) / 2)
     second = np.stack([np.cos(angles), np.sin(angles)], 1)
     return np.stack([np.broadcast_to([1.0, 0.0], second.shape), second], 1).reshape(-1, 1, 2).astype(np.float32)
 
 
-def measured(embeddings, labels, dataset=None, **keys):
+def evaluate(embeddings, labels, dataset=None, **keys):
     metric = Metric(dataset or Pairs(len(labels)), Settings(**keys))
     metric.update(embeddings, batch(labels))
     return metric.result(metric.state)
 
 
-def drawn(seed, count, sides=2, width=8, spread=0.8):
-    """Embeddings of pairs, the same ones alike, and their labels."""
+def random_pairs(seed, count, sides=2, width=8, spread=0.8):
+    """Return embeddings of pairs, close to each other for the same person, and their labels."""
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % 2)
     first, other = rng.normal(0, 1, (2, count, 1, width))
@@ -65,34 +65,34 @@ def drawn(seed, count, sides=2, width=8, spread=0.8):
     return both.reshape(-1, sides, width).astype(np.float32), labels
 
 
-# Plain loops, written from the definition.
+# Reference implementation in plain loops.
 
 
-def slow_distances(embeddings):
-    found = []
+def reference_distances(embeddings):
+    distances = []
     for i in range(0, len(embeddings), 2):
         ends = []
         for views in embeddings[i : i + 2]:
             total = [sum(float(view[k]) for view in views) for k in range(len(views[0]))]
             length = math.sqrt(sum(value * value for value in total))
             ends.append([value / length for value in total])
-        found.append(sum((a - b) ** 2 for a, b in zip(*ends)))
-    return found
+        distances.append(sum((a - b) ** 2 for a, b in zip(*ends)))
+    return distances
 
 
-def slow_folds(count):
+def reference_folds(count):
     sizes, start = [count // 10 + (i < count % 10) for i in range(10)], 0
     for size in sizes:
         yield list(range(start, start + size)), [i for i in range(count) if not start <= i < start + size]
         start += size
 
 
-def slow_accuracy(distances, labels):
+def reference_accuracy(distances, labels):
     def right(i, step):
         return (distances[i] < step / 100) == (labels[i] == 1)
 
     rates = []
-    for test, others in slow_folds(len(labels)):
+    for test, others in reference_folds(len(labels)):
         best, most = 0, -1
         for step in range(400):
             hits = sum(right(i, step) for i in others)
@@ -103,9 +103,9 @@ def slow_accuracy(distances, labels):
     return mean, math.sqrt(sum((rate - mean) ** 2 for rate in rates) / 10)
 
 
-def slow_tar(distances, labels, far):
+def reference_tar(distances, labels, far):
     rates = []
-    for test, others in slow_folds(len(labels)):
+    for test, others in reference_folds(len(labels)):
         impostors = [distances[i] for i in others if labels[i] == 0]
         before, cut = (0.0, 0.0), 0.0  # rate and threshold
         for step in range(4000):
@@ -123,17 +123,17 @@ def slow_tar(distances, labels, far):
 @given(st.integers(0, 2**32 - 1), st.integers(30, 50), st.integers(1, 2), st.sampled_from([0.3, 0.8, 1.5]))
 @settings(deadline=None, max_examples=8)
 def test_against_plain_loops(seed, count, sides, spread):
-    """Also numbers of pairs that ten does not divide."""
-    embeddings, labels = drawn(seed, count, sides, spread=spread)
-    got, distances = measured(embeddings, labels, far=0.1), slow_distances(embeddings)
-    mean, std = slow_accuracy(distances, labels)
+    """Numbers of pairs that are not divisible by ten are included."""
+    embeddings, labels = random_pairs(seed, count, sides, spread=spread)
+    result, distances = evaluate(embeddings, labels, far=0.1), reference_distances(embeddings)
+    mean, std = reference_accuracy(distances, labels)
     lengths = [math.sqrt(sum(float(value) ** 2 for value in view)) for views in embeddings for view in views]
-    assert got == pytest.approx(
+    assert result == pytest.approx(
         {
             "accuracy": mean,
             "set0": mean,
             "set0_std": std,
-            "set0_tar": slow_tar(distances, labels, 0.1),
+            "set0_tar": reference_tar(distances, labels, 0.1),
             "xnorm": sum(lengths) / len(lengths),
             "samples": count,
         },
@@ -142,8 +142,8 @@ def test_against_plain_loops(seed, count, sides, spread):
 
 
 # insightface at 7fadd420, recognition/arcface_torch/eval/verification.py: mean and np.std of the accuracies that
-# calculate_roc(np.arange(0, 4, 0.01), ...) returns for the unit vectors below; ten contiguous folds stood in for its
-# KFold, which scikit-learn documents as such.
+# calculate_roc(np.arange(0, 4, 0.01), ...) returns for the unit vectors below; ten contiguous folds replaced its
+# KFold, which scikit-learn documents as equivalent.
 UPSTREAM = [
     (600, 0.8, 0.9733333333333333, 0.013333333333333327),
     (603, 1.2, 0.9303825136612023, 0.02837555017038971),
@@ -165,13 +165,13 @@ def test_the_accuracy_is_that_of_insightface():
         )
 
 
-def test_several_sets_are_measured_apart():
-    parts = [drawn(seed, count, spread=spread) for seed, count, spread in ((1, 43, 0.2), (2, 60, 1.6))]
-    together = measured(*(np.concatenate(arrays) for arrays in zip(*parts)), Pairs(43, 60))
-    alone = [measured(*part) for part in parts]
-    for i, each in enumerate(alone):
+def test_several_sets_are_evaluated_separately():
+    parts = [random_pairs(seed, count, spread=spread) for seed, count, spread in ((1, 43, 0.2), (2, 60, 1.6))]
+    together = evaluate(*(np.concatenate(arrays) for arrays in zip(*parts)), Pairs(43, 60))
+    alone = [evaluate(*part) for part in parts]
+    for i, single in enumerate(alone):
         assert [together[f"set{i}{key}"] for key in ("", "_std", "_tar")] == [
-            each[f"set0{key}"] for key in ("", "_std", "_tar")
+            single[f"set0{key}"] for key in ("", "_std", "_tar")
         ]
     assert alone[0]["set0"] > alone[1]["set0"]
     assert together["accuracy"] == pytest.approx((alone[0]["accuracy"] + alone[1]["accuracy"]) / 2)
@@ -183,8 +183,8 @@ def test_several_sets_are_measured_apart():
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 7))
 @settings(deadline=None, max_examples=30)
 def test_any_order_and_any_split_over_ranks(seed, ranks, size):
-    """Batches of any size, dealt to any rank, in any order, with padding: the same state to the last bit."""
-    embeddings, labels = drawn(seed, 45)
+    """Batches of any size on any rank, in any order, with padding: the state is bit-identical."""
+    embeddings, labels = random_pairs(seed, 45)
     rng, dataset = np.random.default_rng(seed), Pairs(20, 25)
     labels[rng.integers(0, 45)] = -1
     whole, metrics = Metric(dataset), [Metric(dataset) for _ in range(ranks)]
@@ -203,18 +203,19 @@ def test_any_order_and_any_split_over_ranks(seed, ranks, size):
 
 
 def test_an_example_by_hand():
-    """Ten folds of two: the same at 0.5, others at 1.5, but the third pair of persons at 0.1 and the last same at 3."""
+    """Ten folds of two pairs: same person at 0.5, different persons at 1.5, but the third different pair at 0.1 and the
+    last same pair at 3."""
     distances, labels = np.tile([0.5, 1.5], 10), np.tile([1, 0], 10)
     distances[5], distances[18] = 0.1, 3.0
-    got = measured(at(distances), labels)  # two folds get one of two right, eight both
-    assert (got["accuracy"], got["set0_std"], got["xnorm"]) == (
+    result = evaluate(pairs_at(distances), labels)  # two folds have one of two correct, eight both
+    assert (result["accuracy"], result["set0_std"], result["xnorm"]) == (
         pytest.approx(0.9),
         pytest.approx(0.2),
         pytest.approx(1),
     )
 
 
-def test_std_is_that_of_the_folds():
+def test_std_is_computed_over_the_folds():
     assert accuracy(np.tile([0.5, 1.5], 10), np.tile([True, False], 10)) == (1.0, 0.0)
     distance = np.tile([0.5, 1.5], 10)
     distance[0] = 3.0  # one wrong answer in the first fold
@@ -222,15 +223,15 @@ def test_std_is_that_of_the_folds():
     assert (mean, std) == (pytest.approx(0.95), pytest.approx(math.sqrt(9 * 0.05**2 / 10 + 0.45**2 / 10)))
 
 
-def test_the_lowest_of_the_best_thresholds_and_strictly_below():
-    """Nine folds say: the same at 0.2, others at 3. All thresholds above 0.2 up to 3 are best, so it is 0.21."""
+def test_the_lowest_best_threshold_and_a_strict_comparison():
+    """In nine folds same pairs are at 0.2, others at 3. All thresholds above 0.2 up to 3 are best, so 0.21 is used."""
     distance, same = np.tile([0.2, 3.0], 10), np.tile([True, False], 10)
     for first, right in ((0.2099, 1.0), (0.21, 0.95), (0.2101, 0.95), (2.0, 0.95)):
         assert accuracy(np.concatenate([[first], distance[1:]]), same)[0] == pytest.approx(right), first
 
 
 def test_folds_are_contiguous():
-    """A stretch of ten pairs with another threshold is half of the first fold wrong, and nothing of the others."""
+    """Ten consecutive pairs with other distances make half of the first fold wrong, and nothing of the others."""
     distance, same = np.tile([0.2, 1.0], 50), np.tile([True, False], 50)
     moved = distance.copy()
     moved[:10] = np.tile([1.5, 2.5], 5)
@@ -238,18 +239,17 @@ def test_folds_are_contiguous():
 
 
 def test_true_accept_rate_by_hand():
-    """Others lie at 0.5, 1.5 or 2.5, a third or more of them at 0.5 whichever nine folds are asked: a rate of 0.1 is
-    reached between 0.500 and 0.501."""
+    """Different pairs are at 0.5, 1.5 or 2.5, at least a third of them at 0.5 in any nine folds: a false accept rate of
+    0.1 is reached between 0.500 and 0.501."""
     same = np.arange(200) % 2 > 0
     others = np.repeat(np.arange(10) % 3 + 0.5, 20)
-    for mine, rate in ((0.4, 1.0), (0.5, 1.0), (0.501, 0.0), (np.where(np.arange(200) < 50, 0.4, 0.6), 0.25)):
-        assert true_accept_rate(np.where(same, mine, others), same, 0.1) == pytest.approx(rate)
-    assert true_accept_rate(np.where(same, 0.6, others), same, 0.5) == 1.0  # half of them is reached at 1.5 alone
+    for distance, rate in ((0.4, 1.0), (0.5, 1.0), (0.501, 0.0), (np.where(np.arange(200) < 50, 0.4, 0.6), 0.25)):
+        assert true_accept_rate(np.where(same, distance, others), same, 0.1) == pytest.approx(rate)
+    assert true_accept_rate(np.where(same, 0.6, others), same, 0.5) == 1.0  # a rate of one half is reached at 1.5
 
 
-def test_the_threshold_between_two_steps():
-    """A quarter of all others lies at 1: the rate climbs from 0 to 1/4 between 1.000 and 1.001, and reaches 1/10 at
-    1.0004."""
+def test_the_threshold_is_interpolated():
+    """A quarter of the distances is 1: the rate rises from 0 to 1/4 between 1 and 1.001 and is 1/10 at 1.0004."""
     impostors = np.array([1.0, 2, 2, 2] * 25)
     assert face._far_threshold(impostors, 0.1) == pytest.approx(1.0004, abs=1e-12)
     assert face._far_threshold(impostors, 0.25) == pytest.approx(1.001)  # where a plateau begins
@@ -257,43 +257,43 @@ def test_the_threshold_between_two_steps():
     assert face._far_threshold(np.full(7, 3.9995), 0.1) == 0 == face._far_threshold(np.array([]), 0.1)  # never reached
 
 
-def test_rates_that_stand_still():
-    """Perfect separation: FAR is 0 nearly everywhere, where interpolating from rate to threshold is undefined."""
-    embeddings, labels = at(np.tile([0.1, 2.0], 10)), np.tile([1, 0], 10)
-    assert measured(embeddings, labels)["set0_tar"] == 1
-    assert measured(at(np.tile([2.0, 0.1], 10)), labels)["set0_tar"] == 0
+def test_constant_false_accept_rates():
+    """With perfect separation the rate is 0 nearly everywhere, where an interpolation from rate to threshold fails."""
+    embeddings, labels = pairs_at(np.tile([0.1, 2.0], 10)), np.tile([1, 0], 10)
+    assert evaluate(embeddings, labels)["set0_tar"] == 1
+    assert evaluate(pairs_at(np.tile([2.0, 0.1], 10)), labels)["set0_tar"] == 0
     never = np.tile([0.0, 4.0], 10)  # 4 lies above every threshold, so it is 0, and nothing lies strictly below
     assert true_accept_rate(never, labels > 0, 1e-3) == 0
 
 
-def test_a_fold_without_a_pair_of_one_person_has_no_true_accept_rate():
+def test_a_fold_without_a_same_pair_is_left_out_of_the_true_accept_rate():
     same = np.array([True] * 10 + [False] * 90)
     assert true_accept_rate(np.where(same, 0.1, 2.0), same, 1e-3) == 1.0
 
 
-def test_an_unreadable_pair_is_wrong_and_has_no_place():
-    embeddings, labels = at(np.tile([0.5, 1.5], 10)), np.tile([1, 0], 10)
+def test_an_unreadable_pair_is_wrong_and_leaves_the_state_alone():
+    embeddings, labels = pairs_at(np.tile([0.5, 1.5], 10)), np.tile([1, 0], 10)
     labels[4] = -1
     dataset, metric = Pairs(20), Metric(Pairs(20))
     metric.update(embeddings, {**batch(labels), "pair": np.where(labels < 0, 0, np.arange(20))})
-    got = metric.result(metric.state)
-    assert (got["accuracy"], got["samples"], got["set0_tar"]) == (pytest.approx(0.95), 20, 1.0)
+    result = metric.result(metric.state)
+    assert (result["accuracy"], result["samples"], result["set0_tar"]) == (pytest.approx(0.95), 20, 1.0)
     assert metric.state["seen"].tolist() == [1] * 4 + [0] + [1] * 15
-    labels[5] = -1  # of the other kind: no less wrong
-    assert measured(embeddings, labels, dataset)["accuracy"] == pytest.approx(0.9)
+    labels[5] = -1  # a pair with the other label is wrong as well
+    assert evaluate(embeddings, labels, dataset)["accuracy"] == pytest.approx(0.9)
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("value", [0.0, np.nan, np.inf])
 @pytest.mark.parametrize("pair", [4, 5])
 def test_an_embedding_without_a_direction_is_wrong(value, pair):
-    embeddings, labels = at(np.tile([0.5, 1.5], 10)), np.tile([1, 0], 10)
+    embeddings, labels = pairs_at(np.tile([0.5, 1.5], 10)), np.tile([1, 0], 10)
     embeddings[2 * pair + 1] = value
-    got = measured(embeddings, labels, far=0.2)
-    assert got["accuracy"] == pytest.approx(0.95)
-    assert got["set0_tar"] == (0.9 if pair == 4 else 1.0)
-    assert measured(np.full_like(embeddings, value), labels)["accuracy"] == 0
-    assert measured(np.full_like(embeddings, value), labels)["set0_tar"] == 0
+    result = evaluate(embeddings, labels, far=0.2)
+    assert result["accuracy"] == pytest.approx(0.95)
+    assert result["set0_tar"] == (0.9 if pair == 4 else 1.0)
+    assert evaluate(np.full_like(embeddings, value), labels)["accuracy"] == 0
+    assert evaluate(np.full_like(embeddings, value), labels)["set0_tar"] == 0
 
 
 def test_an_impostor_without_a_direction_counts_as_accepted():
@@ -303,7 +303,7 @@ def test_an_impostor_without_a_direction_counts_as_accepted():
 
 
 def test_mirror_images_are_added_before_the_length_is_taken():
-    """Picture (3, 0) and mirror image (0, 1) point to (3, 1), not to (1, 1) as their directions would."""
+    """Image (3, 0) and mirror image (0, 1) add up to (3, 1); their unit vectors would add up to (1, 1)."""
     labels = np.tile([1, 0], 10)
     embeddings = np.tile(np.float32([[[3, 0], [0, 1]], [[1, 3], [-1, 3]]]), (20, 1, 1))
     metric = Metric(Pairs(20))
@@ -312,16 +312,16 @@ def test_mirror_images_are_added_before_the_length_is_taken():
     assert metric.result(metric.state)["xnorm"] == pytest.approx((3 + 1 + 2 * math.sqrt(10)) / 4)
 
 
-@pytest.mark.parametrize("label, kind", [(1, "different persons"), (0, "the same person")])
-def test_pairs_of_one_kind_alone_are_an_error(label, kind):
+@pytest.mark.parametrize("label, missing", [(1, "different persons"), (0, "the same person")])
+def test_pairs_with_one_label_only_are_an_error(label, missing):
     labels = np.concatenate([np.tile([1, 0], 10), np.full(20, label)])
-    with pytest.raises(UserError, match=f"set1 has no readable pair of {kind}"):
-        measured(at(np.full(40, 0.5)), labels, Pairs(20, 20))
+    with pytest.raises(UserError, match=f"set1 has no readable pair of {missing}"):
+        evaluate(pairs_at(np.full(40, 0.5)), labels, Pairs(20, 20))
 
 
 def test_nothing_readable_is_an_error():
     with pytest.raises(UserError, match="set0 has no readable pair"):
-        measured(at(np.full(20, 0.5)), np.full(20, -1))
+        evaluate(pairs_at(np.full(20, 0.5)), np.full(20, -1))
 
 
 def test_fewer_pairs_than_folds_are_an_error():
@@ -330,7 +330,7 @@ def test_fewer_pairs_than_folds_are_an_error():
 
 
 @pytest.mark.parametrize(
-    "wrong, message",
+    "options, key",
     [
         ({"scale": 0.0}, "scale"),
         ({"scale": math.inf}, "scale"),
@@ -348,14 +348,14 @@ def test_fewer_pairs_than_folds_are_an_error():
         ({"m1": math.nan}, "m1"),
     ],
 )
-def test_settings_that_cannot_be(wrong, message):
-    with pytest.raises(ValueError, match=f"^{message}:"):
-        Settings(**wrong)
+def test_invalid_settings(options, key):
+    with pytest.raises(ValueError, match=f"^{key}:"):
+        Settings(**options)
 
 
-def test_what_the_settings_become():
+def test_objective_and_output_from_settings():
     assert objective(Settings()) == Margin() and output(Settings()) == Embeddings()
-    given_ = Settings(
+    settings_ = Settings(
         scale=30.0,
         m1=1.35,
         m2=0.3,
@@ -366,12 +366,12 @@ def test_what_the_settings_become():
         sample_rate=0.1,
         flip=False,
     )
-    assert objective(given_) == Margin(30.0, 1.35, 0.3, 0.2, False, 0.4, True, 0.1)
-    assert output(given_) == Embeddings(False)
+    assert objective(settings_) == Margin(30.0, 1.35, 0.3, 0.2, False, 0.4, True, 0.1)
+    assert output(settings_) == Embeddings(False)
 
 
 def test_the_threshold_rule_of_arcface():
-    """The published numbers for a margin of 0.5; together they keep the target's logit falling with the angle."""
+    """Published values for a margin of 0.5; with them the target logit decreases with the angle."""
     assert (face.threshold_cosine(0.5), face.threshold_offset(0.5)) == (
         pytest.approx(-0.87758, abs=1e-5),
         pytest.approx(0.23971, abs=1e-5),

@@ -1,4 +1,4 @@
-"""The task of segmentation without any framework: windows, and the confusion matrix and what is read off it."""
+"""Segmentation: sliding windows, the confusion matrix and the metrics derived from it."""
 
 import importlib
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from data.formats.palette import LABELS, TRAIN_CLASSES
 from zoo.tasks.segment import ClassMap, Metric, Settings, windows
 
 
-def measured(predicted, labels, classes=("a", "b", "c"), valid=None):
+def evaluate(predicted, labels, classes=("a", "b", "c"), valid=None):
     metric = Metric(SimpleNamespace(classes=tuple(classes)))
     predicted, labels = np.asarray(predicted, np.uint8), np.asarray(labels, np.uint8)
     metric.update(predicted, {"label": labels, "valid": np.ones(len(labels)) if valid is None else np.asarray(valid)})
@@ -22,9 +22,9 @@ def measured(predicted, labels, classes=("a", "b", "c"), valid=None):
 
 
 def test_an_example_by_hand():
-    """a: 2 of 3 found, 1 more claimed; b: 1 of 2 found, 1 more claimed; c: nowhere; one ignored pixel."""
-    got = measured([[[0, 0, 1], [1, 0, 2]]], [[[0, 0, 0], [1, 1, 255]]])
-    assert got == {
+    """a: 2 of 3 found, 1 false positive; b: 1 of 2 found, 1 false positive; c: absent; one ignored pixel."""
+    result = evaluate([[[0, 0, 1], [1, 0, 2]]], [[[0, 0, 0], [1, 1, 255]]])
+    assert result == {
         "miou": (2 / 4 + 1 / 3) / 2,
         "macc": (2 / 3 + 1 / 2) / 2,
         "aacc": 3 / 5,
@@ -34,23 +34,23 @@ def test_an_example_by_hand():
 
 
 def test_a_class_that_is_only_predicted_counts_as_zero():
-    got = measured([[[0, 2]]], [[[0, 0]]])
-    assert got["iou"] == {"a": 1 / 2, "c": 0} and got["miou"] == 1 / 4 and got["macc"] == 1 / 2
+    result = evaluate([[[0, 2]]], [[[0, 0]]])
+    assert result["iou"] == {"a": 1 / 2, "c": 0} and result["miou"] == 1 / 4 and result["macc"] == 1 / 2
 
 
 def test_a_class_that_the_data_does_not_have_is_a_wrong_answer():
-    got = measured([[[0, 9]]], [[[0, 0]]])
-    assert got["iou"] == {"a": 1 / 2} and got["aacc"] == 1 / 2
+    result = evaluate([[[0, 9]]], [[[0, 0]]])
+    assert result["iou"] == {"a": 1 / 2} and result["aacc"] == 1 / 2
 
 
 def test_padding_is_left_out():
-    got = measured([[[0, 0]], [[1, 1]]], [[[0, 0]], [[0, 0]]], valid=[1, 0])
-    assert got["miou"] == 1 and got["samples"] == 1
+    result = evaluate([[[0, 0]], [[1, 1]]], [[[0, 0]], [[0, 0]]], valid=[1, 0])
+    assert result["miou"] == 1 and result["samples"] == 1
 
 
-def test_nothing_to_measure_is_an_error():
+def test_labels_that_are_all_ignored_are_an_error():
     with pytest.raises(UserError, match="no labelled pixel"):
-        measured([[[0]]], [[[255]]])
+        evaluate([[[0]]], [[[255]]])
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4))
@@ -64,7 +64,7 @@ def test_the_state_adds_up_over_any_split(seed, cut):
         metric.update(predicted[part], {"label": labels[part], "valid": np.ones(len(labels[part]))})
     assert all(np.array_equal(first.state[name] + second.state[name], whole.state[name]) for name in whole.state)
     assert whole.state["confusion"].sum() == (labels != 255).sum()
-    assert sum(array.nbytes for array in whole.state.values()) < 200  # however many pictures come
+    assert sum(array.nbytes for array in whole.state.values()) < 200  # whatever the number of images
 
 
 def test_the_mean_iou_is_that_of_cityscapes_own_script(tmp_path, monkeypatch):
@@ -83,8 +83,8 @@ def test_the_mean_iou_is_that_of_cityscapes_own_script(tmp_path, monkeypatch):
     present = np.array([0, 1, 2, 4, 7, 8, 11, 17, 23, 24, 26, 33], np.uint8)  # ids: some are ignored, some absent
     for number in range(4):
         truth = rng.choice(present, (32, 48))
-        guess = np.where(rng.random((32, 48)) < 0.6, to_train[truth], rng.integers(0, 12, (32, 48)))
-        predicted = np.where(guess == 255, 0, guess).astype(np.uint8)
+        noisy = np.where(rng.random((32, 48)) < 0.6, to_train[truth], rng.integers(0, 12, (32, 48)))
+        predicted = np.where(noisy == 255, 0, noisy).astype(np.uint8)
         paths = [str(tmp_path / f"{kind}{number}.png") for kind in ("predicted", "truth")]
         for path, ids in zip(paths, (to_id[predicted], truth)):
             Image.fromarray(ids).save(path)
@@ -94,40 +94,40 @@ def test_the_mean_iou_is_that_of_cityscapes_own_script(tmp_path, monkeypatch):
         label: script.getIouScoreForLabel(script.name2label[label].id, confusion, script.args)
         for label in TRAIN_CLASSES
     }
-    got = metric.result(metric.state)
-    assert got["iou"] == {name: value for name, value in scores.items() if value == value}
-    assert got["miou"] == script.getScoreAverage(scores, script.args)
-    assert 0.2 < got["miou"] < 0.9 and 8 < len(got["iou"]) < 19
+    result = metric.result(metric.state)
+    assert result["iou"] == {name: value for name, value in scores.items() if value == value}
+    assert result["miou"] == script.getScoreAverage(scores, script.args)
+    assert 0.2 < result["miou"] < 0.9 and 8 < len(result["iou"]) < 19
 
 
 def test_windows_of_the_769_recipe():
     """Two rows and four columns over 1025 x 2049, the last ones shifted back inside."""
-    found = windows((1025, 2049), ClassMap((769, 769), (513, 513)))
-    assert [(top, left) for top, _, left, _ in found] == [
+    spans = windows((1025, 2049), ClassMap((769, 769), (513, 513)))
+    assert [(top, left) for top, _, left, _ in spans] == [
         (top, left) for top in (0, 256) for left in (0, 513, 1026, 1280)
     ]
-    assert all((bottom - top, right - left) == (769, 769) for top, bottom, left, right in found)
-    assert windows((1025, 2049), ClassMap((769, 769))) == found  # two thirds, rounded up
+    assert all((bottom - top, right - left) == (769, 769) for top, bottom, left, right in spans)
+    assert windows((1025, 2049), ClassMap((769, 769))) == spans  # two thirds, rounded up
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 40), st.integers(1, 40))
 @settings(deadline=None)
 def test_windows_cover_every_pixel_and_stay_inside(height, width, window, stride):
-    found = windows((height, width), ClassMap((window, window), (min(stride, window),) * 2))
+    spans = windows((height, width), ClassMap((window, window), (min(stride, window),) * 2))
     seen = np.zeros((height, width), int)
-    for top, bottom, left, right in found:
+    for top, bottom, left, right in spans:
         assert 0 <= top < bottom <= height and 0 <= left < right <= width
         assert (bottom - top, right - left) == (min(window, height), min(window, width))
         seen[top:bottom, left:right] += 1
-    assert seen.min() >= 1 and len(set(found)) == len(found)
+    assert seen.min() >= 1 and len(set(spans)) == len(spans)
 
 
-def test_one_window_over_all_is_the_whole_picture():
+def test_a_window_of_the_image_size_is_the_whole_image():
     assert windows((30, 40), ClassMap((30, 40), (10, 10))) == windows((30, 40), ClassMap()) == [(0, 30, 0, 40)]
 
 
 @pytest.mark.parametrize(
-    "wrong, message",
+    "options, key",
     [
         ({"aux_weight": -1}, "aux_weight"),
         ({"ohem_kept": 0}, "ohem_kept"),
@@ -138,6 +138,6 @@ def test_one_window_over_all_is_the_whole_picture():
         ({"window": (5, 5), "stride": (6, 5)}, "stride"),
     ],
 )
-def test_impossible_settings(wrong, message):
-    with pytest.raises(ValueError, match=f"^{message}:"):
-        Settings(**wrong)
+def test_invalid_settings(options, key):
+    with pytest.raises(ValueError, match=f"^{key}:"):
+        Settings(**options)
