@@ -1,11 +1,11 @@
-"""Fixtures of several folders: demo sets, and runs that several tests compare with."""
+"""Fixtures of several folders: demo demo_sets, and runs that several tests compare with."""
 
 from functools import cache
 
 import pytest
 
 from data.demo import motion, portraits, shapes, streets
-from tests.helpers.processes import NATIVE, SETTINGS, needs, run, words
+from tests.helpers.processes import NATIVE, SETTINGS, require_framework, run, train_arguments
 
 
 @pytest.fixture(scope="session")
@@ -17,8 +17,8 @@ def clips(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def sets(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sets")
+def demo_sets(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo_sets")
     made = {
         "tsm": str(folder / "motion"),
         "resnet50": str(folder / "shapes"),
@@ -34,32 +34,32 @@ def sets(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def alone(sets, tmp_path_factory):
+def single_run(demo_sets, tmp_path_factory):
     """(framework, model) -> the folder of one process's run, made when first asked for."""
 
     @cache
     def make(framework, model):
-        needs(framework)
-        out = tmp_path_factory.mktemp("alone") / "run"
-        run("alone", 1, None, words(sets, model, out, framework))
+        require_framework(framework)
+        out = tmp_path_factory.mktemp("python") / "run"
+        run("python", 1, None, train_arguments(demo_sets, model, out, framework))
         return out
 
     return make
 
 
 @pytest.fixture(scope="session")
-def pair(sets, tmp_path_factory):
+def two_process_run(demo_sets, tmp_path_factory):
     """(framework, model) -> the folder of the same run by two processes: ResNet natively started, others by mpirun."""
 
     @cache
     def make(framework, model):
-        needs(framework)
+        require_framework(framework)
         folder = tmp_path_factory.mktemp("pair")
         run(
             NATIVE[framework] if model == "resnet50" else "mpirun",
             2,
             folder / "logs",
-            words(sets, model, folder / "run", framework),
+            train_arguments(demo_sets, model, folder / "run", framework),
         )
         return folder / "run"
 

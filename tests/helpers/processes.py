@@ -1,4 +1,4 @@
-"""Runs of several processes, for the tests: recipes small enough, launchers, and what a run has written."""
+"""Runs of several processes: small recipes, launch commands, and the losses and weights of a run."""
 
 import importlib.util
 import json
@@ -70,7 +70,7 @@ NATIVE = {"torch": "torchrun", "paddle": "paddle.distributed.launch", "mindspore
 
 
 def launcher(name, size, logs):
-    if name == "alone":
+    if name == "python":
         return [sys.executable]
     if name == "torchrun":
         return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
@@ -100,11 +100,11 @@ def environment():
     return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{BIN}:{os.environ['PATH']}", "TERM": "dumb"}
 
 
-def words(sets, model, out, framework, *more, **changes):
+def train_arguments(demo_sets, model, out, framework, *more, **changes):
     settings = {
         **COMMON,
         **SETTINGS[model],
-        "data.root": sets[model],
+        "data.root": demo_sets[model],
         **{key.replace("__", "."): value for key, value in changes.items()},
     }
     return [
@@ -141,13 +141,13 @@ def evaluation(folder):
         return [event for event in map(json.loads, file) if event["event"] == "eval"][-1]
 
 
-def needs(framework):
+def require_framework(framework):
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
 
 
-def ranks_of(folder):
-    """Rank -> process of those whose command names the folder."""
+def processes_by_rank(folder):
+    """Rank -> process id of the processes whose command line has the folder."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -162,8 +162,8 @@ def ranks_of(folder):
     return found
 
 
-def back_to(step, run, folder):
-    """A copy of a run as it was when it had saved a step."""
+def copy_up_to(step, run, folder):
+    """Copy a run as it was when it had saved a step."""
     shutil.copytree(run, folder, symlinks=True)
     for later in range(step + 1, 13):
         shutil.rmtree(folder / f"checkpoints/step-{later:08d}")
@@ -171,10 +171,10 @@ def back_to(step, run, folder):
         (folder / "checkpoints" / link).unlink(missing_ok=True)
 
 
-def follows(two, one, steps, least=0.0):
-    """Asserts that a run does as another does: losses, weights, statistics, metric. Their evaluations.
+def assert_same_run(two, one, steps, atol=0.0):
+    """Compare losses, weights, running statistics and metrics of two runs; return their evaluations.
 
-    least: what a tensor may differ by that is 0 but for rounding.
+    atol: absolute tolerance, for tensors that are 0 but for rounding.
     """
     expected, found = losses(one), losses(two)
     assert list(found) == list(range(1, steps + 1)) and expected.keys() == found.keys()
@@ -182,7 +182,7 @@ def follows(two, one, steps, least=0.0):
     last = "checkpoints/last/model.safetensors"
     a, b = load_file(one / last), load_file(two / last)
     for name, value in a.items():
-        assert np.abs(b[name] - value).max() <= 1e-3 * np.abs(value).max() + least, name
+        assert np.abs(b[name] - value).max() <= 1e-3 * np.abs(value).max() + atol, name
     expected, found = evaluation(one), evaluation(two)
     assert expected.keys() == found.keys()
     assert found["accuracy"] == pytest.approx(expected["accuracy"], abs=1e-3)

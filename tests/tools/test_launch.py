@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.helpers.paths import ROOT
-from tests.helpers.processes import BIN, environment, losses, words
+from tests.helpers.processes import BIN, environment, losses, train_arguments
 from tools.launch import main
 
 TOOL = [sys.executable, str(ROOT / "tools/launch.py")]
@@ -81,9 +81,9 @@ def test_mistakes_are_reported_before_anything_starts(capsys, arguments, error):
 
 
 @pytest.mark.slow
-def test_a_run_prints_rank_0_and_keeps_all_output(sets, tmp_path):
+def test_a_run_prints_rank_0_and_keeps_all_output(demo_sets, tmp_path):
     """Relative paths, here of --out and --logs, are those of the current folder."""
-    arguments = words(sets, "tsm", "run", "torch", "--max-steps", 2)[1:]
+    arguments = train_arguments(demo_sets, "tsm", "run", "torch", "--max-steps", 2)[1:]
     done = launch("1x2", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "step 2/2" in done.stdout and len(losses(tmp_path / "run")) == 2
@@ -93,8 +93,8 @@ def test_a_run_prints_rank_0_and_keeps_all_output(sets, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_failed_rank_is_printed_last(sets, tmp_path):
-    arguments = words(sets, "tsm", tmp_path / "run", "torch", "--weights", "nowhere.safetensors")[1:]
+def test_the_failed_rank_is_printed_last(demo_sets, tmp_path):
+    arguments = train_arguments(demo_sets, "tsm", tmp_path / "run", "torch", "--weights", "nowhere.safetensors")[1:]
     done = launch("1x2", "--logs", tmp_path / "logs", *arguments)
     assert done.returncode not in (0, None), done.stdout + done.stderr
     last = done.stdout.splitlines()[-1]
@@ -103,8 +103,8 @@ def test_the_failed_rank_is_printed_last(sets, tmp_path):
 
 
 @pytest.mark.slow
-def test_sigterm_saves(sets, tmp_path):
-    arguments = words(sets, "tsm", tmp_path / "run", "torch", train__epochs=2000, train__save_every="2000 epochs")[1:]
+def test_sigterm_saves(demo_sets, tmp_path):
+    arguments = train_arguments(demo_sets, "tsm", tmp_path / "run", "torch", train__epochs=2000, train__save_every="2000 epochs")[1:]
     process = subprocess.Popen(
         [*TOOL, "1x2", "--logs", str(tmp_path / "logs"), *arguments],
         stdout=subprocess.PIPE,

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.helpers.processes import losses, needs, words
+from tests.helpers.processes import losses, require_framework, train_arguments
 from tests.tools.test_launch import launch
 
 IP = shutil.which("ip", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
@@ -43,11 +43,11 @@ def hosts():
 
 
 @pytest.mark.parametrize("framework", ("torch", "paddle"))  # MindSpore takes a minute; it was tested by hand
-def test_two_hosts_train_as_one_process_does(hosts, sets, tmp_path, framework):
-    needs(framework)
+def test_two_hosts_train_as_one_process_does(hosts, demo_sets, tmp_path, framework):
+    require_framework(framework)
 
     def arguments(out):
-        return words(sets, "tsm", tmp_path / out, framework, "--max-steps", 4)[1:]
+        return train_arguments(demo_sets, "tsm", tmp_path / out, framework, "--max-steps", 4)[1:]
 
     four = launch(
         "2x2",

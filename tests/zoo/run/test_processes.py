@@ -14,15 +14,15 @@ from safetensors.numpy import load_file
 from tests.helpers.processes import (
     ROOT,
     SETTINGS,
-    back_to,
+    assert_same_run,
+    copy_up_to,
     environment,
-    follows,
     launcher,
     losses,
-    needs,
-    ranks_of,
+    processes_by_rank,
+    require_framework,
     run,
-    words,
+    train_arguments,
 )
 from zoo.distributed.addresses import free_port
 from zoo.frameworks import FRAMEWORKS
@@ -32,19 +32,26 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("model", [name for name in SETTINGS if name != "arcface"])
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_two_processes_follow_one(alone, pair, framework, model):
+def test_two_processes_follow_one(single_run, two_process_run, framework, model):
     """The same global batch, batch statistics over both: losses, weights, statistics and the evaluation."""
-    expected, found = follows(pair(framework, model), alone(framework, model), SETTINGS[model].get("train.steps", 12))
+    expected, found = assert_same_run(
+        two_process_run(framework, model), single_run(framework, model), SETTINGS[model].get("train.steps", 12)
+    )
     assert found["samples"] == 8
     if model != "deeplabv3plus":  # whose evaluation has no loss
         assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_synchronised_statistics_are_the_frameworks_own(sets, alone, tmp_path, framework):
+def test_synchronised_statistics_are_the_frameworks_own(demo_sets, single_run, tmp_path, framework):
     """One process normalises with ours or with the framework's."""
-    ours, out = alone(framework, "resnet50"), tmp_path / "run"
-    run("alone", 1, None, words(sets, "resnet50", out, framework, "--max-steps", 3, train__sync_bn="false"))
+    ours, out = single_run(framework, "resnet50"), tmp_path / "run"
+    run(
+        "python",
+        1,
+        None,
+        train_arguments(demo_sets, "resnet50", out, framework, "--max-steps", 3, train__sync_bn="false"),
+    )
     expected, found = losses(out), losses(ours)
     assert len(expected) == 3 and all(found[step] == pytest.approx(expected[step], rel=1e-5) for step in expected)
     step = "checkpoints/step-00000003/model.safetensors"
@@ -54,21 +61,23 @@ def test_synchronised_statistics_are_the_frameworks_own(sets, alone, tmp_path, f
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_metric_does_not_know_the_number_of_processes(sets, alone, tmp_path, framework):
+def test_a_metric_does_not_know_the_number_of_processes(demo_sets, single_run, tmp_path, framework):
     """Seven samples: prime to 2 and 3, and fewer than three processes times two samples and a bit."""
-    weights = alone(framework, "tsm") / "checkpoints/last"
+    weights = single_run(framework, "tsm") / "checkpoints/last"
     lists = tmp_path / "val.list"
-    files = sorted(Path(sets["tsm"]).glob("val/*/*.mp4"))[:7]
+    files = sorted(Path(demo_sets["tsm"]).glob("val/*/*.mp4"))[:7]
     names = sorted({file.parent.name for file in files})
-    lists.write_text("".join(f"{file.relative_to(sets['tsm'])} {names.index(file.parent.name)}\n" for file in files))
+    lists.write_text(
+        "".join(f"{file.relative_to(demo_sets['tsm'])} {names.index(file.parent.name)}\n" for file in files)
+    )
     found = []
     for size in (1, 2, 3):  # uncompiled, which starts sooner
         out = run(
-            "mpirun" if size > 1 else "alone",
+            "mpirun" if size > 1 else "python",
             size,
             tmp_path,
-            words(
-                sets,
+            train_arguments(
+                demo_sets,
                 "tsm",
                 tmp_path / "none",
                 framework,
@@ -87,37 +96,42 @@ def test_a_metric_does_not_know_the_number_of_processes(sets, alone, tmp_path, f
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_run_of_two_goes_on_with_one_and_three(alone, pair, tmp_path, framework):
-    expected = losses(alone(framework, "tsm"))
-    back_to(4, pair(framework, "tsm"), tmp_path / "run")
+def test_a_run_of_two_goes_on_with_one_and_three(single_run, two_process_run, tmp_path, framework):
+    expected = losses(single_run(framework, "tsm"))
+    copy_up_to(4, two_process_run(framework, "tsm"), tmp_path / "run")
     resume = [str(ROOT / "train.py"), "--resume", str(tmp_path / "run"), "--global-batch", "keep"]
-    run("alone", 1, tmp_path, [*resume, "--max-steps", "8"])
+    run("python", 1, tmp_path, [*resume, "--max-steps", "8"])
     out = run("mpirun", 3, tmp_path, resume)
     assert "3 rank(s) x 1 micro-batch(es) x 4 samples = global batch 12" in out
     found = losses(tmp_path / "run")
     np.testing.assert_allclose([found[step] for step in expected], list(expected.values()), rtol=1e-5)
 
 
-def test_accumulating_stands_in_for_missing_processes(sets, alone, tmp_path):
+def test_accumulating_stands_in_for_missing_processes(demo_sets, single_run, tmp_path):
     """Two processes and three parts of two samples each; frozen statistics, else parts are batches of their own."""
-    line = words(sets, "tsm", tmp_path / "a", "torch", "--max-steps", 4, train__batch=2)
+    line = train_arguments(demo_sets, "tsm", tmp_path / "a", "torch", "--max-steps", 4, train__batch=2)
     out = run("torchrun", 2, tmp_path, line)
     assert "2 rank(s) x 3 micro-batch(es) x 2 samples = global batch 12" in out
-    expected, found = losses(alone("torch", "tsm")), losses(tmp_path / "a")
+    expected, found = losses(single_run("torch", "tsm")), losses(tmp_path / "a")
     assert found[1] == pytest.approx(expected[1], rel=0.1) and found[1] != expected[1]
 
 
-def test_gradients_travel_as_fp16(sets, alone, tmp_path):
-    expected = losses(alone("torch", "tsm"))
-    run("torchrun", 2, tmp_path, words(sets, "tsm", tmp_path / "run", "torch", train__fp16_allreduce="true"))
+def test_gradients_travel_as_fp16(demo_sets, single_run, tmp_path):
+    expected = losses(single_run("torch", "tsm"))
+    run(
+        "torchrun",
+        2,
+        tmp_path,
+        train_arguments(demo_sets, "tsm", tmp_path / "run", "torch", train__fp16_allreduce="true"),
+    )
     found = losses(tmp_path / "run")
     difference = max(abs(found[step] / expected[step] - 1) for step in found)
     assert 1e-7 < difference < 1e-2
 
 
-def test_what_paddle_cannot_sum_is_refused(sets, tmp_path):
-    needs("paddle")
-    line = words(sets, "tsm", tmp_path / "run", "paddle", train__fp16_allreduce="true")
+def test_what_paddle_cannot_sum_is_refused(demo_sets, tmp_path):
+    require_framework("paddle")
+    line = train_arguments(demo_sets, "tsm", tmp_path / "run", "paddle", train__fp16_allreduce="true")
     done = subprocess.run(
         [*launcher("mpirun", 2, tmp_path), *line],
         capture_output=True,
@@ -131,13 +145,13 @@ def test_what_paddle_cannot_sum_is_refused(sets, tmp_path):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_killed_rank_ends_all_and_a_resume_repeats(sets, pair, tmp_path, framework):
+def test_a_killed_rank_ends_all_and_a_resume_repeats(demo_sets, two_process_run, tmp_path, framework):
     """With the same number of processes, every byte is that of a run which nothing disturbed.
 
     MindSpore's rank 0 has started its scheduler, which must not stay behind: it holds the output that we wait for.
     """
-    straight, broken = pair(framework, "tsm"), tmp_path / "broken"
-    line = words(sets, "tsm", broken, framework)
+    straight, broken = two_process_run(framework, "tsm"), tmp_path / "broken"
+    line = train_arguments(demo_sets, "tsm", broken, framework)
     process = subprocess.Popen(
         [*launcher("mpirun", 2, tmp_path), *line],
         stdout=subprocess.PIPE,
@@ -149,12 +163,12 @@ def test_a_killed_rank_ends_all_and_a_resume_repeats(sets, pair, tmp_path, frame
     until = time.monotonic() + 100
     while not (broken / "checkpoints/step-00000003").exists() and time.monotonic() < until:
         time.sleep(0.02)
-    victims = ranks_of(str(broken))
+    victims = processes_by_rank(str(broken))
     began = time.monotonic()
     os.kill(victims[0 if framework == "mindspore" else 1], signal.SIGKILL)
     process.communicate(timeout=30)
     assert process.returncode != 0 and time.monotonic() - began < 10
-    assert not ranks_of(str(broken)), "somebody stayed behind"
+    assert not processes_by_rank(str(broken)), "somebody stayed behind"
     run("mpirun", 2, tmp_path, [line[0], "--resume", str(broken)])
     for file in ("model.safetensors", "update.safetensors"):
         assert (broken / "checkpoints/last" / file).read_bytes() == (straight / "checkpoints/last" / file).read_bytes()
@@ -162,7 +176,7 @@ def test_a_killed_rank_ends_all_and_a_resume_repeats(sets, pair, tmp_path, frame
 
 def test_a_scheduler_whose_rank_0_has_gone_ends_at_once():
     """It has gone while MindSpore was imported: another process is the parent."""
-    needs("mindspore")
+    require_framework("mindspore")
     done = subprocess.run(
         [sys.executable, "-m", "zoo.trainer.mindspore.scheduler", "1"],
         cwd=ROOT,
@@ -178,9 +192,9 @@ def test_a_scheduler_whose_rank_0_has_gone_ends_at_once():
     assert done.returncode == 0
 
 
-def test_sigterm_to_one_rank_stops_all_after_the_same_step(sets, tmp_path):
+def test_sigterm_to_one_rank_stops_all_after_the_same_step(demo_sets, tmp_path):
     out = tmp_path / "run"
-    line = words(sets, "tsm", out, "torch", train__epochs=2000, train__save_every="2000 epochs")
+    line = train_arguments(demo_sets, "tsm", out, "torch", train__epochs=2000, train__save_every="2000 epochs")
     process = subprocess.Popen(
         [*launcher("mpirun", 2, tmp_path), *line],
         stdout=subprocess.PIPE,
@@ -192,7 +206,7 @@ def test_sigterm_to_one_rank_stops_all_after_the_same_step(sets, tmp_path):
     until = time.monotonic() + 60
     while (time.monotonic() < until and not (out / "events.jsonl").exists()) or len(losses(out)) < 3:
         time.sleep(0.05)
-    os.kill(ranks_of(str(out))[1], signal.SIGTERM)
+    os.kill(processes_by_rank(str(out))[1], signal.SIGTERM)
     text, _ = process.communicate(timeout=30)
     assert process.returncode == 143 and "stopped by signal 15 after saving" in text
     assert (out / "checkpoints/last").exists()
@@ -205,11 +219,13 @@ def test_sigterm_to_one_rank_stops_all_after_the_same_step(sets, tmp_path):
         ({"train__global_batch": 13}, "train.global_batch"),
     ],
 )
-def test_contradictions_are_errors_on_every_rank(sets, tmp_path, changes, words_of_error):
+def test_contradictions_are_errors_on_every_rank(demo_sets, tmp_path, changes, words_of_error):
     port = str(free_port("127.0.0.1"))
     processes = []
     for rank in (0, 1):
-        line = words(sets, "tsm", tmp_path / "run", "torch", **(changes if rank or "optim__lr" not in changes else {}))
+        line = train_arguments(
+            demo_sets, "tsm", tmp_path / "run", "torch", **(changes if rank or "optim__lr" not in changes else {})
+        )
         variables = {
             "RANK": str(rank),
             "WORLD_SIZE": "2",
