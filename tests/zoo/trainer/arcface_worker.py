@@ -54,7 +54,7 @@ class Worker:
             load_model_class("arcface", self.framework), arch, CrossEntropy(0.0), plan, self.world
         )
         trainer.load_state_dict(
-            {name: drawn(name, shape) for name, shape in spec.shapes(arch).items() if name != spec.HEAD}
+            {name: drawn(name, shape) for name, shape in spec.shapes(arch).items() if name != spec.HEAD_WEIGHT}
         )
         return trainer
 
@@ -73,13 +73,13 @@ class Worker:
         """Embeddings of an evaluation, then those of training and the running statistics after it."""
         found = {"eval": trainer.predict(trainer.to_device(evaluated))}
         device_batch = trainer.to_device(trained)
-        prepare = trainer.prepare if self.framework == "mindspore" else trainer._prepare
+        prepare = trainer.preprocess if self.framework == "mindspore" else trainer.preprocess
         inputs = [prepare(device_batch["image"]), *(device_batch[name] for name in trainer.plan.dropout_masks)]
         if self.framework == "mindspore":
-            found["train"] = trainer.gradient.forward(*inputs).asnumpy()
+            found["train"] = trainer.train_forward(*inputs).asnumpy()
         else:
             trainer._train_mode()
-            output = trainer.forward(inputs) if self.framework == "paddle" else trainer.forward(*inputs)
+            output = trainer.train_forward(inputs) if self.framework == "paddle" else trainer.train_forward(*inputs)
             found["train"] = output.detach().numpy()
         found.update((name, value) for name, value in trainer.state_dict().items() if ".running_" in name)
         return found
@@ -106,18 +106,18 @@ class Worker:
             f"parameters/{variant}": np.array(
                 sum(
                     math.prod(tensor.shape)
-                    for name, tensor in names.tensors(Model(spec.Arch(variant=variant))).items()
+                    for name, tensor in names.named_tensors(Model(spec.Arch(variant=variant))).items()
                     if ".running_" not in name
                 )
             )
-            for variant in spec.PARAMETERS
+            for variant in spec.NUM_PARAMETERS
         }
 
     def update(self, case: str) -> dict[str, np.ndarray]:
         """Numbers and all tensors of one update; MindSpore compiles one of them, which takes it longest."""
         name, kind = case.split("/")
         trainer, batch = self.small(name, self.framework == "mindspore" and name == "plsc", kind == "synchronised")
-        numbers = trainer.read(trainer.step([trainer.to_device(batch)], RATE))
+        numbers = trainer.read(trainer.step([trainer.to_device(batch)], RATE, 0))
         found = {
             **trainer.state_dict(),
             "loss": np.asarray(numbers["loss"]),

@@ -16,7 +16,7 @@ def target_logit(cosine, settings):
         beyond = c <= np.cos(np.pi - settings.m2)
         value = np.where(beyond, c - settings.m2 * np.sin(np.pi - settings.m2), value)
         slope = np.where(beyond, 1.0, slope)
-    return value - settings.m3, np.ones_like(slope) if settings.straight else slope
+    return value - settings.m3, np.ones_like(slope) if settings.straight_through else slope
 
 
 def loss_and_gradients(x, weight, labels, settings):

@@ -97,11 +97,11 @@ class Worker:
         """Logits of the net in training mode, by the trainer's own net; updates the running statistics."""
         inputs = [device_batch[name] for name in ("input",) + trainer.plan.dropout_masks]
         if self.framework == "mindspore":
-            return trainer.gradient.forward(*inputs).asnumpy()
+            return trainer.train_forward(*inputs).asnumpy()
         trainer._train_mode()
         if self.framework == "paddle":
-            return trainer.forward(inputs).numpy()
-        return trainer.forward(*inputs).detach().numpy()
+            return trainer.train_forward(inputs).numpy()
+        return trainer.train_forward(*inputs).detach().numpy()
 
 
 def complete(case: Case):
@@ -167,7 +167,7 @@ def go(trainer, case: Case, first: int, last: int) -> np.ndarray:
     """Updates first+1 .. last: a row of loss and gradient norm each."""
     rows = []
     for step in range(first, last):
-        numbers = trainer.read(trainer.step([trainer.to_device(batch(case, step))], RATE))
+        numbers = trainer.read(trainer.step([trainer.to_device(batch(case, step))], RATE, 0))
         assert numbers["skipped"] == 0 and numbers["grad_norm"] > CLIP
         rows.append((numbers["loss"], numbers["grad_norm"]))
     return np.array(rows)
@@ -190,7 +190,7 @@ def updates(worker: Worker, folder: str, before: str | None) -> dict[str, np.nda
                 trainer.load_state_dict(load_file(awaited(before, "handover.safetensors")))
                 done = HANDOVER[Path(before).name]
             else:
-                empty = {f"momentum/{p.name}": np.zeros(p.shape, np.float32) for p in trainer.params if not p.statistic}
+                empty = {f"momentum/{p.name}": np.zeros(p.shape, np.float32) for p in trainer.params if not p.is_statistic}
                 trainer.load_state_dict({**start, **empty})
             found["relay"] = go(trainer, case, done, HANDOVER[worker.framework])
             save_arrays(trainer.state_dict(), folder, "handover.safetensors")
@@ -226,7 +226,7 @@ def facts(worker: Worker) -> dict[str, np.ndarray]:
     found = {}
     names = importlib.import_module(f"zoo.trainer.{worker.framework}.names")
     for model, options in FULL.items():
-        tensors = names.tensors(load_model_class(model, worker.framework)(load_spec(model).Arch(**options)))
+        tensors = names.named_tensors(load_model_class(model, worker.framework)(load_spec(model).Arch(**options)))
         sizes = {name: int(np.prod(tensor.shape)) for name, tensor in tensors.items() if ".running_" not in name}
         found[f"{model}/count"], found[f"{model}/names"] = np.array(sum(sizes.values())), np.array(list(sizes))
     return found

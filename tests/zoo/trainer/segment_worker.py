@@ -48,8 +48,8 @@ def logits(seed: int, size=SIZE) -> np.ndarray:
 
 def labels(kind: str, size=SIZE) -> np.ndarray:
     made = np.random.default_rng(5).integers(0, CLASSES, (2, *size)).astype(np.uint8)
-    made[:, : size[0] // 3, : size[1] // 2] = segment.IGNORE
-    return np.full_like(made, segment.IGNORE) if kind == "ignored" else made
+    made[:, : size[0] // 3, : size[1] // 2] = segment.IGNORE_INDEX
+    return np.full_like(made, segment.IGNORE_INDEX) if kind == "ignored" else made
 
 
 def pictures() -> np.ndarray:
@@ -102,17 +102,17 @@ class Worker:
         rest = [device_batch[key] for key in trainer.plan.dropout_masks]
         if self.framework == "mindspore":
             found = {"eval": trainer.predictor(device_batch["image"]).asnumpy()}
-            trained = [x.asnumpy() for x in trainer.gradient.forward(trainer.prepare(device_batch["image"]), *rest)]
+            trained = [x.asnumpy() for x in trainer.train_forward(trainer.preprocess(device_batch["image"]), *rest)]
         elif self.framework == "paddle":
-            trainer.net.eval()
-            found = {"eval": trainer.evaluate([trainer._prepare(device_batch["image"])]).numpy()}
+            trainer.model.eval()
+            found = {"eval": trainer.eval_forward([trainer.preprocess(device_batch["image"])]).numpy()}
             trainer._train_mode()
-            trained = [x.numpy() for x in trainer.forward([trainer._prepare(device_batch["image"]), *rest])]
+            trained = [x.numpy() for x in trainer.train_forward([trainer.preprocess(device_batch["image"]), *rest])]
         else:
-            trainer.net.eval()
-            found = {"eval": trainer.evaluate(trainer._prepare(device_batch["image"])).detach().numpy()}
+            trainer.model.eval()
+            found = {"eval": trainer.eval_forward(trainer.preprocess(device_batch["image"])).detach().numpy()}
             trainer._train_mode()
-            trained = [x.detach().numpy() for x in trainer.forward(trainer._prepare(device_batch["image"]), *rest)]
+            trained = [x.detach().numpy() for x in trainer.train_forward(trainer.preprocess(device_batch["image"]), *rest)]
         found.update((f"train{i}", value) for i, value in enumerate(trained))
         found.update((f"after/{key}", value) for key, value in trainer.state_dict().items() if ".running_" in key)
         return {f"{name}/{key}": value for key, value in found.items()}
@@ -190,7 +190,7 @@ class Worker:
         for kind in LABELS:
             trainer, batch = self.trainer("mmseg", compiled=self.framework == "mindspore")
             batch["label"] = labels(kind, batch["label"].shape[1:])
-            numbers = trainer.read(trainer.step([trainer.to_device(batch)], RATE))
+            numbers = trainer.read(trainer.step([trainer.to_device(batch)], RATE, 0))
             found[f"{kind}/loss"] = np.asarray(numbers["loss"])
             found[f"{kind}/grad_norm"] = np.asarray(numbers["grad_norm"])
             found.update((f"{kind}/{name}", value) for name, value in trainer.state_dict().items())

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from data.batch import LABEL, Field
-from zoo.distributed import control_group, environment, launchers
+from zoo.distributed import addresses, environment, launchers, rendezvous
 from zoo.models import initializers
 from zoo.tasks import face
 from zoo.trainer import load_backend, sharding
 from zoo.trainer.protocol import Mode, Plan
 
 CLASSES, WIDTH, INPUTS, BATCH, STEPS, RATE, DECAY = 11, 6, 5, 24, 10, 0.3, 1e-2
-WEIGHT, MOMENTUM = face.WEIGHT, f"momentum/{face.WEIGHT}"
+WEIGHT, MOMENTUM = face.HEAD_WEIGHT, f"momentum/{face.HEAD_WEIGHT}"
 
 
 class Case(NamedTuple):
@@ -166,8 +166,8 @@ def upset(run: Run) -> dict[str, np.ndarray]:
 
 def sampled(run: Run) -> dict[str, np.ndarray]:
     """Partial FC: which rows each of three updates changed on this rank, and which it should have; twice the same."""
-    held = sharding.rows(run.classes, run.group.rank, run.group.size)
-    count = sharding.used(held[1] - held[0], 0.25, BATCH)
+    held = sharding.row_range(run.classes, run.group.rank, run.group.size)
+    count = sharding.num_active_rows(held[1] - held[0], 0.25, BATCH)
     found = []
     for number in range(3):
         before = {name: np.array(run.trainer.state_dict()[name]) for name in (WEIGHT, MOMENTUM)}
@@ -175,7 +175,7 @@ def sampled(run: Run) -> dict[str, np.ndarray]:
         after = run.trainer.state_dict()
         _, labels = batch_of(number, run.classes)
         positives = np.unique(labels[(labels >= held[0]) & (labels < held[1])]) - held[0]
-        wanted = sharding.sample(positives, held[1] - held[0], count, 3, run.group.rank, number)
+        wanted = sharding.sample_active_rows(positives, held[1] - held[0], count, 3, run.group.rank, number)
         for name in before:
             changed = np.flatnonzero((np.array(after[name]) != before[name]).any(1))
             found.append(bool(np.array_equal(changed, wanted)) and set(positives) <= set(wanted))
@@ -183,11 +183,11 @@ def sampled(run: Run) -> dict[str, np.ndarray]:
 
 
 def main(framework: str, folder: str) -> None:
-    joined = control_group.connect(launchers.detect(os.environ), 100)
+    joined = rendezvous.connect(launchers.detect(os.environ), 100)
     environment.prepare(joined)
-    port = joined.all_gather(
-        control_group.free_port(joined.launch.address) if joined.size > 1 and joined.rank == 0 else 0
-    )[0]
+    port = joined.all_gather(addresses.free_port(joined.launch.address) if joined.size > 1 and joined.rank == 0 else 0)[
+        0
+    ]
     backend = load_backend(framework)
     world = backend.start(joined.launch, "cpu", port)
     cases = CASES if joined.size <= 2 else {"plain": CASES["plain"]}

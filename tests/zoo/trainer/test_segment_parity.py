@@ -76,7 +76,7 @@ def test_the_options_are_told_apart(found):
 def reference(name: str, kind: str):
     """Total, count and gradients of an objective in float64, by the definitions in zoo/tasks/segment.py."""
     settings, label = worker.OBJECTIVES[name], worker.labels(kind)
-    valid = label != segment.IGNORE
+    valid = label != segment.IGNORE_INDEX
     total, gradients = 0.0, []
     for number, logits in enumerate((worker.logits(2), worker.logits(3))):
         wide = logits.astype(np.float64)

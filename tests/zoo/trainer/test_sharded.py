@@ -84,12 +84,12 @@ def test_partial_fc_touches_the_drawn_rows_alone(computed, framework, size):
 def test_rows_are_balanced():
     for count in (4, 9, 11, 85742):
         for size in (1, 2, 3, 4):
-            parts = [sharding.rows(count, rank, size) for rank in range(size)]
+            parts = [sharding.row_range(count, rank, size) for rank in range(size)]
             assert parts[0][0] == 0 and parts[-1][1] == count
             assert all(before[1] == after[0] for before, after in zip(parts, parts[1:]))
             lengths = [last - first for first, last in parts]
             assert max(lengths) - min(lengths) <= 1 and lengths == sorted(lengths, reverse=True)
-    eighths = [last - first for first, last in (sharding.rows(85742, rank, 8) for rank in range(8))]
+    eighths = [last - first for first, last in (sharding.row_range(85742, rank, 8) for rank in range(8))]
     assert eighths == [10718] * 6 + [10717] * 2
 
 
@@ -98,22 +98,22 @@ def test_rows_of_partial_fc():
     positives = np.array([0, 3, 4, 9])
     counts = np.zeros(12)
     for number in range(3000):
-        rows = sharding.sample(positives, 12, 6, 1, 0, number)
+        rows = sharding.sample_active_rows(positives, 12, 6, 1, 0, number)
         assert len(rows) == 6 and (np.diff(rows) > 0).all() and set(positives) <= set(rows)
         counts[rows] += 1
     assert (counts[positives] == 3000).all()
     others = np.delete(counts, positives)
     assert np.abs(others - 3000 * 2 / 8).max() < 5 * np.sqrt(3000 * 0.25 * 0.75)
     again = [
-        sharding.sample(positives, 1000, 100, seed, rank, number).tolist()
+        sharding.sample_active_rows(positives, 1000, 100, seed, rank, number).tolist()
         for seed, rank, number in ((1, 0, 5), (1, 0, 5), (2, 0, 5), (1, 1, 5), (1, 0, 6))
     ]
     assert again[0] == again[1] and all(again[0] != other for other in again[2:])
-    assert sharding.sample(np.arange(12), 12, 12, 1, 0, 0).tolist() == list(range(12))
+    assert sharding.sample_active_rows(np.arange(12), 12, 12, 1, 0, 0).tolist() == list(range(12))
 
 
 def test_how_many_rows_an_update_uses():
     """A share, but room for all positives that a batch may have, and no more than there are."""
-    assert sharding.used(1000, 0.1, 32) == 100
-    assert sharding.used(1000, 0.0001, 32) == 32
-    assert sharding.used(20, 0.1, 32) == 20
+    assert sharding.num_active_rows(1000, 0.1, 32) == 100
+    assert sharding.num_active_rows(1000, 0.0001, 32) == 32
+    assert sharding.num_active_rows(20, 0.1, 32) == 20

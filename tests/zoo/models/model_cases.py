@@ -1,0 +1,160 @@
+"""The cases of the models, one body over all frameworks; test_models.py runs them.
+
+PyTorch's own view of the shift (layouts, dtypes, export, second derivatives) is in tsm/test_shift.py.
+"""
+
+import importlib
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tests.zoo.models.tsm import golden
+from zoo.models import load_model_class
+from zoo.models.resnet import spec as resnet_spec
+from zoo.models.tsm import spec as tsm_spec
+
+
+def tsm_module(backend):
+    return importlib.import_module(f"zoo.models.tsm.{backend.FRAMEWORK}")
+
+
+def make(backend, name, arch, tensors=None):
+    """Return a model; tensors: function of name and shape, for its weights and statistics."""
+    model = load_model_class(name, backend.FRAMEWORK)(arch)
+    if tensors:
+        backend.load_tensors(model, {name: tensors(name, shape) for name, shape in backend.shapes(model).items()})
+    return model
+
+
+def check_upstream(backend, case):
+    arch = tsm_spec.Arch(num_classes=golden.CLASSES, segments=golden.SEGMENTS, dropout=0.0, **golden.CASES[case])
+    model = make(backend, "tsm", arch, golden.drawn)
+    evaluated = backend.run(backend.set_train(model, False), golden.video())
+    trained = backend.run(backend.set_train(model, True), golden.video())
+    differences = golden.differences(case, evaluated, trained, backend.statistics(model))
+    assert max(differences.values()) <= golden.TOLERANCE, differences
+
+
+def case_tsm_blockres_equals_upstream(backend):
+    check_upstream(backend, "r50_blockres")
+
+
+def case_tsm_block_equals_upstream(backend):
+    check_upstream(backend, "r50_block")
+
+
+def case_tsm_temporal_pool_equals_upstream(backend):
+    check_upstream(backend, "r50_tpool")
+
+
+def case_tsm_non_local_equals_upstream(backend):
+    check_upstream(backend, "r50_nonlocal")
+
+
+def case_tsm_of_101_layers_equals_upstream(backend):
+    check_upstream(backend, "r101_blockres")
+
+
+def case_names_and_shapes_are_the_spec_s(backend):
+    """In the spec's canonical layout; parameters come before statistics."""
+    for name, spec, options in (
+        ("tsm", tsm_spec, dict(depth=18, segments=2)),
+        ("tsm", tsm_spec, dict(depth=50, non_local=True)),
+        ("resnet", resnet_spec, dict(depth=34)),
+        ("resnet", resnet_spec, dict(depth=50)),
+    ):
+        arch = spec.Arch(num_classes=5, width=8, **options)
+        shapes = backend.shapes(make(backend, name, arch))
+        assert shapes == spec.shapes(arch)
+        is_statistic = [".running_" in name for name in shapes]
+        assert is_statistic == sorted(is_statistic) and any(is_statistic)
+
+
+def case_a_dilated_resnet_keeps_its_resolution(backend):
+    arch = resnet_spec.Arch(depth=50, width=8, num_classes=5, dilate=(False, True, True))
+    model = backend.set_train(make(backend, "resnet", arch), False)
+
+    def features(x):
+        return model.layer4(model.layer3(model.layer2(model.layer1(model.stem(x)))))
+
+    assert backend.run(features, np.ones((1, 3, 64, 64), np.float32)).shape == (1, 256, 8, 8)
+
+
+def case_dropout_scales_the_features_that_are_kept(backend):
+    arch = tsm_spec.Arch(depth=18, width=8, num_classes=5, segments=2, dropout=0.5)
+    model = backend.set_train(make(backend, "tsm", arch, golden.drawn), False)
+    video = np.random.default_rng(0).standard_normal((4, 2, 3, 16, 16), np.float32)
+    bias = golden.drawn("fc.bias", (5,))
+    plain = backend.run(model, video) - bias
+    doubled, nothing = (backend.run(model, video, np.full((4, 2, 64), keep, np.uint8)) - bias for keep in (1, 0))
+    np.testing.assert_allclose(doubled, 2 * plain, rtol=1e-5, atol=1e-6)
+    assert (nothing == 0).all()
+
+
+def shifted(x, segments, fold, future):
+    """The shift of x (N*T, C, ...): `fold` channels from the next frame (future) and `fold` from the previous one."""
+    clips = x.reshape(-1, segments, *x.shape[1:])
+    out = clips.copy()
+    first, second = slice(0, fold), slice(fold, 2 * fold)
+    from_next, from_previous = (first, second) if future else (second, first)
+    out[:, :, : 2 * fold] = 0
+    out[:, :-1, from_next], out[:, 1:, from_previous] = clips[:, 1:, from_next], clips[:, :-1, from_previous]
+    return out.reshape(x.shape)
+
+
+def case_the_gradient_of_a_shift_is_the_opposite_shift(backend):
+    rng, temporal_shift = np.random.default_rng(0), tsm_module(backend).temporal_shift
+    widths = [(8, 8), (9, 3), (8, 2), (7, 2), (3, 8), *((19, div) for div in range(4, 10))]
+    for segments, (channels, div), direction in product((1, 2, 3, 8), widths, ("future", "past")):
+        x, weight = rng.standard_normal((2, 2 * segments, channels, 2, 3), np.float32)
+
+        def shift(x, segments=segments, div=div, direction=direction):
+            return temporal_shift(x, segments, div, direction)
+
+        y, gradient = backend.gradient(shift, x, weight)
+        future = direction == "future"
+        np.testing.assert_array_equal(y, shifted(x, segments, channels // div, future))
+        np.testing.assert_array_equal(gradient, shifted(weight, segments, channels // div, not future))
+        np.testing.assert_array_equal(backend.run(shift, x), y)
+
+
+def case_a_shift_by_hand(backend):
+    temporal_shift = tsm_module(backend).temporal_shift
+    x = np.arange(1, 7, dtype=np.float32).reshape(2, 3, 1, 1)  # frames 1 2 3 and 4 5 6
+    for arguments, expected in (((2, 3), [4, 0, 3, 0, 2, 6]), ((2, 3, "past"), [0, 5, 3, 1, 0, 6])):
+        assert backend.run(lambda x, a=arguments: temporal_shift(x, *a), x).flatten().tolist() == expected
+    for arguments in ((3,), (2, 1), (2, 3, "back")):
+        with pytest.raises(ValueError):
+            backend.run(lambda x, a=arguments: temporal_shift(x, *a), x)
+
+
+def case_a_temporal_pool_by_hand(backend):
+    temporal_pool = tsm_module(backend).temporal_pool
+    x = np.array([-5, -1, -3, -4, 2, 1, 0, 7], np.float32).reshape(8, 1, 1, 1)
+    for segments, expected in ((4, [-1, -1, 2, 7]), (2, [-1, -3, 2, 7])):
+        assert backend.run(lambda x, s=segments: temporal_pool(x, s), x).flatten().tolist() == expected
+    with pytest.raises(ValueError):
+        backend.run(lambda x: temporal_pool(x, 1), x)
+
+
+def case_a_non_local_block_begins_as_the_identity(backend):
+    block = backend.set_train(tsm_module(backend).NonLocal(4), True)
+    backend.load_tensors(block, {"bn.weight": np.zeros(4, np.float32)})
+    x = np.random.default_rng(0).standard_normal((4, 4, 4, 4), np.float32)
+    np.testing.assert_array_equal(backend.run(lambda x: block(x, 2), x), x)
+
+
+def case_the_running_variance_is_unbiased(backend):
+    rng = np.random.default_rng(0)
+    for shape in ((3, 4, 2, 2), (2, 4, 1, 1), (2, 4, 3, 1, 2)):
+        model = backend.set_train(backend.batch_norm(len(shape) - 2, 4), True)
+        mean, variance, axes = np.zeros(4), np.ones(4), (0, *range(2, len(shape)))
+        for _ in range(2):
+            x = (rng.standard_normal(shape) * 3 + 1).astype(np.float32)
+            backend.run(model, x)
+            mean = 0.9 * mean + 0.1 * x.mean(axes, np.float64)
+            variance = 0.9 * variance + 0.1 * x.astype(np.float64).var(axes, ddof=1)
+        statistics = backend.statistics(model)
+        np.testing.assert_allclose(statistics["0.running_mean"], mean, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(statistics["0.running_var"], variance, rtol=1e-5)

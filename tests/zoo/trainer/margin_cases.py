@@ -1,0 +1,312 @@
+"""The cases of the margin objective and its sharded class matrix, one body over all frameworks (test_margin.py).
+
+Truth is the definition in numpy and float64 (margin_reference.py).
+"""
+
+from itertools import pairwise, product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from data.batch import LABEL, Field
+from tests.zoo.trainer.margin_reference import loss_and_gradients, target_logit
+from zoo.tasks import face
+from zoo.trainer import sharding
+from zoo.trainer.protocol import Param, Plan
+
+VARIANTS = {
+    "arcface": {},
+    "no threshold": {"threshold": False},
+    "cosface": {"m2": 0.0, "m3": 0.4},
+    "sphereface": {"m1": 1.35, "m2": 0.0, "threshold": False},
+    "combined": {"m1": 1.1, "m2": 0.2, "m3": 0.15, "threshold": False},
+    "filter": {"interclass": 0.2},
+    "straight": {"gradient": "straight"},
+}
+COMPILED_VARIANTS = ("filter", "combined")  # the two that take other branches of the code; compiling takes seconds
+INPUTS, WIDTH, CLASSES, MANY_CLASSES, DECAY = 5, 6, 11, 200, 1e-2
+HEAD, MOMENTUM = face.HEAD_WEIGHT, f"momentum/{face.HEAD_WEIGHT}"
+
+
+def objective(**changes):
+    return face.objective(face.Settings(**{"scale": 16.0, **changes}))
+
+
+def param_group(name):
+    return (2.0, DECAY / 2) if name == HEAD else (1.0, DECAY)
+
+
+def make(backend, mode=None, classes=CLASSES, task=None, model=None, width=WIDTH, **plan):
+    """Return a trainer of one linear layer and a class matrix, with random weights."""
+    fields = (Field("x", (INPUTS,), "float32"), LABEL)
+    plan = Plan(fields, (), param_group, mode or backend.FP32_MODES[0], seed=3, **plan)
+    arch = SimpleNamespace(inputs=INPUTS, embedding=width, num_classes=classes)
+    trainer = backend.Trainer(model or backend.Linear, arch, objective(**(task or {})), plan, backend.WORLD)
+    rng = np.random.default_rng(1)
+    trainer.load_state_dict({param.name: rng.standard_normal(param.shape, np.float32) for param in trainer.params})
+    return trainer
+
+
+def random_batch(samples=12, seed=0, classes=CLASSES):
+    rng = np.random.default_rng(seed)
+    return {
+        "x": rng.standard_normal((samples, INPUTS), np.float32),
+        "label": rng.integers(0, classes, samples),
+        "valid": np.ones(samples, np.uint8),
+    }
+
+
+def update(trainer, *micro_batches, lr=0.1, step=0):
+    """Do one update; return its numbers."""
+    return trainer.read(trainer.step([trainer.to_device(batch) for batch in micro_batches], lr, step))
+
+
+def copied_state(trainer):
+    return {name: np.array(array) for name, array in trainer.state_dict().items()}
+
+
+def split(batch, *bounds):
+    return [{name: array[first:last] for name, array in batch.items()} for first, last in pairwise(bounds)]
+
+
+def expected_update(state, batch, settings, rows=None):
+    """Return the mean loss and all gradients in float64; those of the class matrix for the chosen rows."""
+    x, matrix, labels = batch["x"].astype(np.float64), state[HEAD].astype(np.float64), batch["label"]
+    if rows is not None:
+        matrix, labels = matrix[rows], np.searchsorted(rows, labels)
+    embeddings = x @ state["fc.weight"].T.astype(np.float64) + state["fc.bias"]
+    loss, to_embeddings, to_matrix = (
+        total / len(x) for total in loss_and_gradients(embeddings, matrix, labels, settings)
+    )
+    return loss, {"fc.weight": to_embeddings.T @ x, "fc.bias": to_embeddings.sum(0), HEAD: to_matrix}
+
+
+def norm(*arrays):
+    return np.sqrt(sum((array**2).sum() for array in arrays))
+
+
+def assert_unchanged(state, expected):
+    for name, value in expected.items():
+        if not name.startswith("scaler/"):
+            np.testing.assert_array_equal(state[name], value, err_msg=name)
+
+
+def assert_loss_and_gradients(backend, mode, x, weight, labels, settings, message=""):
+    results = backend.margin_loss(x, weight, labels, settings, mode)
+    for result, expected in zip(results, loss_and_gradients(x, weight, labels, settings)):
+        atol = 2e-6 * np.abs(expected).max()
+        np.testing.assert_allclose(result, expected, rtol=2e-5, atol=atol, err_msg=message)
+
+
+def case_loss_and_gradients_follow_the_definition(backend):
+    rng = np.random.default_rng(3)
+    x, weight = rng.standard_normal((24, 8), np.float32), rng.standard_normal((11, 8), np.float32)
+    labels = rng.integers(0, 11, 24)
+    for mode in backend.FP32_MODES:
+        for variant in COMPILED_VARIANTS if mode.compile else VARIANTS:
+            settings = objective(**VARIANTS[variant])
+            assert_loss_and_gradients(backend, mode, x, weight, labels, settings, variant)
+
+
+def case_loss_of_more_classes_than_a_block(backend):
+    rng = np.random.default_rng(4)
+    x, weight = rng.standard_normal((3, 4), np.float32), rng.standard_normal((9000, 4), np.float32)
+    assert_loss_and_gradients(backend, backend.FP32_MODES[0], x, weight, np.array([8999, 4096, 0]), objective())
+
+
+def case_target_logits_follow_the_formula(backend):
+    """To 1e-6 of the scale, the ends and the threshold included."""
+    turn = face.threshold_cosine(0.5)
+    cosines = np.concatenate([np.linspace(-1, 1, 4001), [turn, turn - 1e-4, turn + 1e-4, 1 - 1e-7, -1 + 1e-7]])
+    cosines = cosines.astype(np.float32)
+    clear = np.abs(cosines - turn) > 1e-6  # nearer, rounding decides the side of the threshold
+    inner = clear & (np.abs(cosines) < 1 - 1e-5)
+    for variant, changes in VARIANTS.items():
+        settings = objective(**changes)
+        value, slope = backend.target_logits(cosines, settings)
+        expected, expected_slope = target_logit(cosines, settings)
+        np.testing.assert_allclose(value[clear], expected[clear], atol=1e-6, err_msg=variant)
+        np.testing.assert_allclose(slope[inner], expected_slope[inner], rtol=1e-4, atol=1e-4, err_msg=variant)
+        assert np.isfinite(slope).all()
+
+
+def case_the_threshold_keeps_the_target_logit_monotonic(backend):
+    cosines = np.linspace(1, -1, 2001, dtype=np.float32)
+    kept, risen = (backend.target_logits(cosines, objective(threshold=threshold))[0] for threshold in (True, False))
+    assert (np.diff(kept) < 0).all() and not (np.diff(risen) < 0).all()
+
+
+def case_an_untrained_loss(backend):
+    """ln C + scale * sin m2, where all cosines are 0."""
+    weight, x = np.zeros((1000, 4), np.float32), np.zeros((2, 4), np.float32)
+    weight[:, 0], x[:, 1] = 1, 1
+    loss, *_ = backend.margin_loss(x, weight, np.array([7, 900]), objective(scale=64.0), backend.FP32_MODES[0])
+    # Of the target, exp(-64 sin 0.5) is left in the sum, so ln 999 and not ln 1000.
+    assert loss / 2 == pytest.approx(np.log(999) + 64 * np.sin(0.5), rel=1e-6)
+
+
+def case_embeddings_that_coincide_with_rows_have_finite_gradients(backend):
+    """Cosines of 1 and -1, of the target class and of others; some are rounded to above 1."""
+    weight = np.eye(4, 6, dtype=np.float32) * 3
+    x, labels = np.concatenate([weight, -weight]), np.array([0, 1, 3, 2, 0, 1, 3, 2])
+    rows, mode = np.random.default_rng(5).standard_normal((64, 8), np.float32), backend.FP32_MODES[0]
+    for changes in VARIANTS.values():
+        settings = objective(**changes)
+        loss, *gradients = backend.margin_loss(x, weight, labels, settings, mode)
+        assert loss == pytest.approx(loss_and_gradients(x, weight, labels, settings)[0], rel=1e-6)
+        assert all(np.isfinite(gradient).all() for gradient in gradients)
+        assert all(
+            np.isfinite(result).all() for result in backend.margin_loss(rows, rows, np.arange(64), settings, mode)
+        )
+
+
+def case_an_embedding_or_a_row_of_zeros_has_finite_gradients(backend):
+    weight, x = np.ones((4, 6), np.float32), np.ones((2, 6), np.float32)
+    weight[1], x[0] = 0, 0
+    results = backend.margin_loss(x, weight, np.array([1, 2]), objective(), backend.FP32_MODES[0])
+    assert all(np.isfinite(result).all() for result in results)
+
+
+def case_updates_follow_the_formulas(backend):
+    """Of model and class matrix: one norm over both, unless the matrix stays out of clipping."""
+    for mode, (clip_norm, clip_sharded) in product(backend.FP32_MODES, ((None, True), (0.5, True), (0.5, False))):
+        trainer = make(backend, mode, clip_norm=clip_norm, clip_sharded=clip_sharded)
+        momentum, before = {}, copied_state(trainer)
+        for step, lr in enumerate((0.1, 0.05)):
+            batch = random_batch(seed=step)
+            loss, gradients = expected_update(before, batch, objective())
+            numbers, after = update(trainer, batch, lr=lr, step=step), copied_state(trainer)
+            assert numbers["loss"] == pytest.approx(loss, rel=1e-5)
+            assert numbers["grad_norm"] == pytest.approx(norm(*gradients.values()), rel=1e-5)
+            clipped_norm = norm(*(gradient for name, gradient in gradients.items() if clip_sharded or name != HEAD))
+            clip = 1 if clip_norm is None else clip_norm / clipped_norm
+            assert clip == 1 or clip < 0.9  # otherwise clipping is not tested
+            for name, gradient in gradients.items():
+                factor, decay = param_group(name)
+                gradient = gradient * (clip if clip_sharded or name != HEAD else 1) + decay * before[name]
+                momentum[name] = 0.9 * momentum.get(name, 0) + gradient
+                weight = before[name] - lr * factor * momentum[name]
+                np.testing.assert_allclose(after[name], weight, rtol=1e-5, atol=1e-6, err_msg=name)
+                np.testing.assert_allclose(
+                    after[f"momentum/{name}"], momentum[name], rtol=1e-4, atol=1e-6, err_msg=name
+                )
+            before = after
+
+
+def case_micro_batches_compiling_and_loss_scale_change_nothing(backend):
+    """With all rows, and with those drawn once for all micro-batches of an update."""
+    for task in ({}, {"sample_rate": 0.3}):
+        whole = make(backend, classes=60, task=task)
+        others = [(make(backend, mode, 60, task, accumulate=2), (0, 6, 12)) for mode in backend.FP32_MODES]
+        others += [(make(backend, mode, 60, task), (0, 12)) for mode in backend.FP32_MODES if mode.compile]
+        scaled = make(backend, classes=60, task=task)
+        scaled.load_state_dict({"scaler/scale": np.array(1024, np.float32)})
+        others.append((scaled, (0, 12)))
+        for step in range(3):
+            batch = random_batch(seed=step, classes=60)
+            expected, state = update(whole, batch, step=step), copied_state(whole)
+            for trainer, bounds in others:
+                numbers = update(trainer, *split(batch, *bounds), step=step)
+                assert numbers["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+                assert numbers["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-5)
+                assert numbers["skipped"] == 0
+        for trainer, _ in others:
+            for name, value in trainer.state_dict().items():
+                if not name.startswith("scaler/"):
+                    np.testing.assert_allclose(value, state[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def case_the_loss_scale_is_divided_out_of_both_gradients(backend):
+    plain, scaled = make(backend, clip_norm=0.5), make(backend, clip_norm=0.5)
+    scaled.load_state_dict({"scaler/scale": np.array(1024, np.float32)})
+    expected, numbers = update(plain, random_batch()), update(scaled, random_batch())
+    assert numbers["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-6)
+    state = plain.state_dict()
+    for name in (HEAD, MOMENTUM, "fc.weight"):
+        np.testing.assert_allclose(scaled.state_dict()[name], state[name], rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+def case_partial_fc_updates_the_drawn_rows_alone(backend):
+    """Weight, momentum and decay of all other rows stay; a skipped update changes none."""
+    count = int(0.25 * MANY_CLASSES)
+    for mode in backend.FP32_MODES:
+        trainer = make(backend, mode, MANY_CLASSES, {"sample_rate": 0.25})
+        before = copied_state(trainer)
+        for step in (7, 8, 9):
+            batch = random_batch(seed=step, classes=MANY_CLASSES)
+            rows = sharding.sample_active_rows(np.unique(batch["label"]), MANY_CLASSES, count, 3, 0, step)
+            loss, gradients = expected_update(before, batch, objective(), rows)
+            assert update(trainer, batch, step=step)["loss"] == pytest.approx(loss, rel=1e-5)
+            after, others = copied_state(trainer), np.setdiff1d(np.arange(MANY_CLASSES), rows)
+            for name in (HEAD, MOMENTUM):
+                np.testing.assert_array_equal(after[name][others], before[name][others])
+            factor, decay = param_group(HEAD)
+            momentum = 0.9 * before[MOMENTUM][rows] + gradients[HEAD] + decay * before[HEAD][rows]
+            weight = before[HEAD][rows] - 0.1 * factor * momentum
+            np.testing.assert_allclose(after[MOMENTUM][rows], momentum, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(after[HEAD][rows], weight, rtol=1e-5, atol=1e-6)
+            before = after
+        trainer.load_state_dict({"scaler/scale": np.array(np.inf, np.float32)})
+        assert update(trainer, random_batch(classes=MANY_CLASSES), step=10)["skipped"] == 1
+        assert_unchanged(trainer.state_dict(), before)
+
+
+def case_a_skipped_update_changes_nothing(backend):
+    """Neither a loss scale that overflows nor a model whose output is NaN reaches weights or momentum."""
+    for mode, rate in product(backend.FP32_MODES, (1.0, 0.5)):
+        trainer = make(backend, mode, 60, {"sample_rate": rate}, clip_norm=1.0)
+        update(trainer, random_batch(classes=60))
+        before, batch = copied_state(trainer), random_batch(seed=1, classes=60)
+        for broken, repaired in (
+            ({"scaler/scale": np.array(np.inf, np.float32)}, {"scaler/scale": np.array(1, np.float32)}),
+            ({"fc.bias": np.full(WIDTH, np.nan, np.float32)}, {"fc.bias": before["fc.bias"]}),
+        ):
+            trainer.load_state_dict(broken)
+            assert update(trainer, batch, step=1)["consecutive_skips"] == 1
+            trainer.load_state_dict(repaired)
+            assert_unchanged(trainer.state_dict(), before)
+            assert update(trainer, batch, lr=0.0, step=1)["consecutive_skips"] == 0
+            assert trainer.nonfinite_report() == "all finite"
+            trainer.load_state_dict(before)
+
+
+def case_a_loaded_state_continues_bit_for_bit(backend):
+    for mode, rate in product(backend.FP32_MODES, (1.0, 0.5)):
+        first, second = (make(backend, mode, 60, {"sample_rate": rate}) for _ in range(2))
+        update(first, random_batch(classes=60))
+        assert first.state_dict()[MOMENTUM].any()
+        update(second, random_batch(seed=7, classes=60), step=5)  # loading in the middle forgets what was there
+        second.load_state_dict(first.state_dict())
+        for trainer in (first, second):
+            update(trainer, random_batch(seed=1, classes=60), step=1)
+        state, expected = copied_state(second), copied_state(first)
+        assert state[HEAD].shape == state[MOMENTUM].shape == (60, WIDTH) and state.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_array_equal(state[name], value, err_msg=name)
+
+
+def case_the_class_matrix_is_a_sharded_param(backend):
+    trainer = make(backend)
+    assert trainer.params == (
+        Param("fc.weight", (WIDTH, INPUTS)),
+        Param("fc.bias", (WIDTH,)),
+        Param(HEAD, (CLASSES, WIDTH), rows=(0, CLASSES)),
+    )
+    trainer.load_state_dict({HEAD: np.full((CLASSES, WIDTH), np.nan, np.float32)})
+    assert trainer.nonfinite_report() == f"not finite: weight or statistic {HEAD}"
+
+
+def case_a_rank_holds_its_rows_and_draws_among_them(backend):
+    """The second of three ranks."""
+    shape, local, rows = backend.choose_rows(np.array([[0, 4, 7], [8, 3, 5]]), 11, WIDTH, 1.0, 0, 1, 3, 0)
+    assert shape == (4, WIDTH) and rows is None and local.tolist() == [[-1, 0, 3], [-1, -1, 1]]
+    classes = np.array([[0, 21, 39], [40, 59, 21]])
+    shape, local, rows = backend.choose_rows(classes, 60, WIDTH, 0.5, 5, 1, 3, 4)
+    assert shape == (20, WIDTH)
+    np.testing.assert_array_equal(rows, sharding.sample_active_rows(np.array([1, 19]), 20, 10, 5, 1, 4))
+    held = local >= 0
+    np.testing.assert_array_equal(held, (classes >= 20) & (classes < 40))
+    np.testing.assert_array_equal(rows[local[held]] + 20, classes[held])
+    shape, local, rows = backend.choose_rows(np.array([99, 100, 150, 199, 200]), 300, WIDTH, 0.3, 0, 1, 3, 0)
+    assert len(rows) == 30 and local[[0, 4]].tolist() == [-1, -1] and rows[local[1:4]].tolist() == [0, 50, 99]

@@ -1,0 +1,128 @@
+"""MindSpore behind what the common cases need beside the trainer interface; see tests/zoo/trainer/torch/adapter.py."""
+
+from types import SimpleNamespace
+
+import mindspore
+import numpy as np
+from mindspore import Tensor, nn
+
+import zoo.trainer.mindspore as backend
+from tests.zoo.trainer.mindspore.tiny import Identity, Linear, Tiny
+from zoo.trainer.mindspore import names, start
+from zoo.trainer.mindspore.margin import Margin, margin
+from zoo.trainer.mindspore.shard import ParameterShard
+from zoo.trainer.protocol import Launch, Mode
+
+__all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
+
+FRAMEWORK = "mindspore"
+WORLD = start(Launch(), "cpu")  # the device must be set before the first computation
+FP32_MODES = (Mode("fp32", None, False, False), Mode("fp32", None, False, True))
+SIXTEEN_BIT_MODES = tuple(Mode("fp16", level, False, True) for level in ("O1", "O2", "O3"))
+GRADIENT_ATOL = 5e-6  # its batch normalization's gradient is less exact on a CPU
+DEVICE = r"cpu \(.*\)"
+RESOLVED_MODES = {
+    Mode("fp32"): Mode("fp32", None, False, True),
+    Mode("fp32", "O2", False, False): Mode("fp32", None, False, False),
+    Mode("amp"): Mode("fp16", "O1", False, True),
+    Mode("fp16", "O3", None, True): Mode("fp16", "O3", False, True),
+}
+REFUSED_MODES = {Mode("bf16"): "no bf16 .*use fp16", Mode("fp32", None, True): "channels_last"}
+REFUSED_DEVICES = (
+    "tpu",
+    "gpu",
+    "cpu:1",
+    "cuda:x",
+    "npu:99",
+    "cuda:99",
+    *([] if mindspore.hal.is_available("GPU") else ["cuda", "cuda:0"]),
+)
+
+
+def set_compile(compile: bool) -> None:
+    """Choose graph mode or pynative mode, which belongs to the process."""
+    mindspore.set_context(mode=mindspore.GRAPH_MODE if compile else mindspore.PYNATIVE_MODE)
+
+
+class Trainer(backend.Trainer):
+    """A trainer among others of another mode: a run has one trainer, these cases have many."""
+
+    def step(self, *arguments, **options):
+        set_compile(self.mode.compile)
+        return super().step(*arguments, **options)
+
+    def predict(self, *arguments, **options):
+        set_compile(self.mode.compile)
+        return super().predict(*arguments, **options)
+
+
+def make_loss_scale_dynamic(trainer, initial: float) -> None:
+    """Do nothing: a CPU has fp16, with which the loss scale is dynamic."""
+
+
+def batch_norm(dimensions: int, channels: int):
+    return nn.SequentialCell({2: nn.BatchNorm2d, 3: nn.BatchNorm3d}[dimensions](channels))
+
+
+def load_tensors(model, arrays: dict[str, np.ndarray]) -> None:
+    tensors = names.named_tensors(model)
+    for name, array in arrays.items():
+        tensors[name].set_data(Tensor(array))
+
+
+def shapes(model) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in names.named_tensors(model).items()}
+
+
+def statistics(model) -> dict[str, np.ndarray]:
+    return {name: tensor.asnumpy() for name, tensor in names.named_tensors(model).items() if ".running_" in name}
+
+
+def run(function, *arrays: np.ndarray) -> np.ndarray:
+    set_compile(False)
+    return function(*map(Tensor, arrays)).asnumpy()
+
+
+def set_train(model, train: bool):
+    return model.set_train(train)
+
+
+def gradient(function, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    set_compile(False)
+    source = Tensor(x)
+
+    def weighted_sum(x):
+        y = function(x)
+        return (y * Tensor(weight)).sum(), y
+
+    (_, y), found = mindspore.value_and_grad(weighted_sum, has_aux=True)(source)
+    assert np.array_equal(source.asnumpy(), x)
+    return y.asnumpy(), found.asnumpy()
+
+
+def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, np.ndarray]:
+    set_compile(mode.compile)
+    arch = SimpleNamespace(num_classes=len(weight), embedding=weight.shape[1])
+    plan = SimpleNamespace(seed=1, param_group=lambda name: (1.0, 0.0), momentum=0.9)
+    objective = Margin(settings, arch, plan, WORLD)
+    objective.split.values.set_data(Tensor(weight))
+    (micro_batch,) = objective.begin([{"label": Tensor(labels.astype(np.int32))}], 0)
+    loss, to_x, to_weight = objective(Tensor(x), *(micro_batch[name] for name in objective.targets))
+    return float(loss.asnumpy()), to_x.asnumpy(), to_weight.asnumpy()
+
+
+def target_logits(cosines: np.ndarray, settings) -> tuple[np.ndarray, np.ndarray]:
+    set_compile(False)
+    value, slope = margin(Tensor(cosines), settings)
+    return value.asnumpy(), slope.asnumpy()
+
+
+def choose_rows(classes, count, width, rate, seed, rank, size, step):
+    set_compile(False)
+    plan = SimpleNamespace(seed=seed, param_group=lambda name: (1.0, 0.0), momentum=0.9)
+    shard = ParameterShard("head.weight", count, width, rate, plan, SimpleNamespace(rank=rank, size=size))
+    chosen = {
+        name: array.asnumpy() for name, array in shard.sample_rows(Tensor(classes.astype(np.int32)), step).items()
+    }
+    assert shard.momentum.shape == shard.values.shape
+    return tuple(shard.values.shape), chosen["row"], chosen.get("index")

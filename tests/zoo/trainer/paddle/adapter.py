@@ -1,0 +1,107 @@
+"""Paddle behind what the common cases need beside the trainer interface; see tests/zoo/trainer/torch/adapter.py."""
+
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import paddle
+
+from tests.zoo.trainer.paddle.tiny import Identity, Linear, Tiny
+from zoo.trainer.paddle import Trainer, batchnorm, names, start
+from zoo.trainer.paddle.margin import Margin, margin
+from zoo.trainer.paddle.shard import ParameterShard
+from zoo.trainer.protocol import Launch, Mode, Plan
+
+__all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
+
+FRAMEWORK = "paddle"
+WORLD = start(Launch(), "cpu")
+FP32_MODES = (Mode("fp32", None, False, False), Mode("fp32", None, False, True))
+SIXTEEN_BIT_MODES = ()
+GRADIENT_ATOL = 1e-7
+DEVICE = rf"cpu \({os.environ['OMP_NUM_THREADS']} threads\)"
+RESOLVED_MODES = {
+    Mode("fp32"): Mode("fp32", None, False, False),
+    Mode("fp32", "O2", False, True): Mode("fp32", None, False, True),
+}
+REFUSED_MODES = {
+    Mode("amp"): "--framework torch",
+    Mode("fp16"): "no 16-bit",
+    Mode("bf16"): "silently",
+    Mode("fp32", None, True): "channels_last",
+}
+REFUSED_DEVICES = ("tpu", "gpu", "cpu:0", "cuda:x", "npu:99", "cuda:99")
+
+
+def make_loss_scale_dynamic(trainer, initial: float) -> None:
+    """Make the loss scale dynamic, as it is in fp16, which a CPU lacks."""
+    trainer.scaler = type(trainer.scaler)(dynamic=True, initial=initial)
+
+
+def batch_norm(dimensions: int, channels: int):
+    return converted(paddle.nn.Sequential({2: paddle.nn.BatchNorm2D, 3: paddle.nn.BatchNorm3D}[dimensions](channels)))
+
+
+def converted(model):
+    """Convert the batch normalizations of a model as the trainer does."""
+    if batchnorm.updates_biased_variance(paddle.CPUPlace()):
+        batchnorm.convert_batchnorm(model)
+    return model
+
+
+def load_tensors(model, arrays: dict[str, np.ndarray]) -> None:
+    tensors, transposed = names.named_tensors(converted(model)), names.transposed(model)
+    for name, array in arrays.items():
+        names.copy_into(tensors[name], array, name in transposed)
+
+
+def shapes(model) -> dict[str, tuple[int, ...]]:
+    transposed = names.transposed(model)
+    return {
+        name: tuple(tensor.shape[::-1] if name in transposed else tensor.shape)
+        for name, tensor in names.named_tensors(model).items()
+    }
+
+
+def statistics(model) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in names.named_tensors(model).items() if ".running_" in name}
+
+
+def run(function, *arrays: np.ndarray) -> np.ndarray:
+    with paddle.no_grad():
+        return function(*map(paddle.to_tensor, arrays)).numpy()
+
+
+def set_train(model, train: bool):
+    (model.train if train else model.eval)()
+    return model
+
+
+def gradient(function, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    source = paddle.to_tensor(x, stop_gradient=False)
+    y = function(source)
+    (y * paddle.to_tensor(weight)).sum().backward()
+    assert np.array_equal(source.numpy(), x)
+    return y.numpy(), source.grad.numpy()
+
+
+def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, np.ndarray]:
+    arch = SimpleNamespace(num_classes=len(weight), embedding=weight.shape[1])
+    objective = Margin(settings, arch, Plan((), (), lambda name: (1.0, 0.0)), WORLD)
+    objective.shard.values.set_value(weight)
+    output = paddle.to_tensor(x, stop_gradient=False)
+    (micro_batch,) = objective.begin([{"label": paddle.to_tensor(labels)}], 0)
+    loss = objective.total(output, micro_batch)
+    loss.backward()
+    return float(loss), output.grad.numpy(), objective.shard.values.grad.numpy()
+
+
+def target_logits(cosines: np.ndarray, settings) -> tuple[np.ndarray, np.ndarray]:
+    value, slope = margin(paddle.to_tensor(cosines), settings)
+    return value.numpy(), slope.numpy()
+
+
+def choose_rows(classes, count, width, rate, seed, rank, size, step):
+    shard = ParameterShard(count, width, rate, seed, SimpleNamespace(rank=rank, size=size))
+    local = shard.sample_rows(paddle.to_tensor(classes), step).numpy()
+    return tuple(shard.values.shape), local, None if shard.index is None else shard.index.numpy()

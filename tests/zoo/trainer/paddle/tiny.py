@@ -1,0 +1,44 @@
+"""The small models of the common trainer cases in Paddle; tests/zoo/trainer/tiny_reference.py has Tiny in numpy."""
+
+import paddle
+from paddle import nn
+
+from tests.zoo.trainer.tiny_reference import CHANNELS, CLASSES, KEEP_RATE
+
+
+class Tiny(nn.Layer):
+    """Convolution, batch normalization, ReLU, mean over pixels, dropout, classifier."""
+
+    def __init__(self, arch):
+        super().__init__()
+        self.conv = nn.Conv2D(3, CHANNELS, 3, padding=1, bias_attr=False)
+        self.bn = nn.BatchNorm2D(CHANNELS)
+        self.fc = nn.Linear(CHANNELS, CLASSES)
+
+    def forward(self, image, dropout=None):
+        x = nn.functional.relu(self.bn(self.conv(image))).mean((2, 3))
+        if dropout is not None:
+            x = x * (dropout.astype("float32") / KEEP_RATE)
+        return self.fc(x)
+
+
+class Linear(nn.Layer):
+    """One layer: (N, arch.inputs) -> (N, arch.embedding)."""
+
+    def __init__(self, arch):
+        super().__init__()
+        self.fc = nn.Linear(arch.inputs, arch.embedding)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+class Identity(nn.Layer):
+    """Its input, plus a bias that starts as 0."""
+
+    def __init__(self, arch):
+        super().__init__()
+        self.bias = self.create_parameter([1], default_initializer=nn.initializer.Constant(0.0))
+
+    def forward(self, x):
+        return x.astype(paddle.float32) + self.bias

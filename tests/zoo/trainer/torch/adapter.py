@@ -1,0 +1,102 @@
+"""PyTorch behind what the common cases need beside the trainer interface; every framework's adapter has these names."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from tests.zoo.trainer.torch.tiny import Identity, Linear, Tiny
+from zoo.trainer.protocol import Launch, Mode
+from zoo.trainer.torch import Trainer, names, start
+from zoo.trainer.torch.margin import Margin, margin
+from zoo.trainer.torch.shard import ParameterShard
+
+__all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
+
+FRAMEWORK = "torch"
+WORLD = start(Launch(), "cpu")
+FP32_MODES = (Mode("fp32", None, True, False), Mode("fp32", None, False, False))  # those that a CPU has
+SIXTEEN_BIT_MODES = (Mode("bf16", "O1", True, False), Mode("fp16", "O1", True, False))
+GRADIENT_ATOL = 1e-7
+DEVICE = rf"cpu \({torch.get_num_threads()} threads.*\)"
+RESOLVED_MODES = {  # on a CPU
+    Mode("fp32"): Mode("fp32", None, True, False),
+    Mode("fp32", "O1", False, True): Mode("fp32", None, False, True),
+    Mode("amp"): Mode("bf16", "O1", True, False),
+    Mode("bf16"): Mode("bf16", "O1", True, False),
+    Mode("fp16", "O1", False, True): Mode("fp16", "O1", False, True),
+}
+REFUSED_MODES = {Mode("amp", "O2"): "there is no O2", Mode("bf16", "O3"): "there is no O3"}
+REFUSED_DEVICES = ("tpu", "gpu", "cuda:x", "npu:0", "cuda:99", *([] if torch.cuda.is_available() else ["cuda"]))
+
+
+def make_loss_scale_dynamic(trainer, initial: float) -> None:
+    """Do nothing: a CPU has fp16, with which the loss scale is dynamic."""
+
+
+def batch_norm(dimensions: int, channels: int):
+    """Return a model of one batch normalization over (N, C, ...) with so many dimensions after the channels."""
+    return torch.nn.Sequential({2: torch.nn.BatchNorm2d, 3: torch.nn.BatchNorm3d}[dimensions](channels))
+
+
+def load_tensors(model, arrays: dict[str, np.ndarray]) -> None:
+    """Load any of a model's tensors by canonical name."""
+    tensors = names.named_tensors(model)
+    with torch.no_grad():
+        for name, array in arrays.items():
+            tensors[name].copy_(torch.from_numpy(array))
+
+
+def shapes(model) -> dict[str, tuple[int, ...]]:
+    """Return canonical name -> shape, in the order of the model's tensors."""
+    return {name: tuple(tensor.shape) for name, tensor in names.named_tensors(model).items()}
+
+
+def statistics(model) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in names.named_tensors(model).items() if ".running_" in name}
+
+
+def run(function, *arrays: np.ndarray) -> np.ndarray:
+    """Apply a function of tensors without gradients."""
+    with torch.no_grad():
+        return function(*map(torch.from_numpy, arrays)).numpy()
+
+
+def set_train(model, train: bool):
+    return model.train(train)
+
+
+def gradient(function, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return function(x) and the gradient of (function(x) * weight).sum() with respect to x."""
+    source = torch.from_numpy(x.copy()).requires_grad_()
+    y = function(source)
+    (y * torch.from_numpy(weight)).sum().backward()
+    assert np.array_equal(source.detach().numpy(), x)  # the input is left alone
+    return y.detach().numpy(), source.grad.numpy()
+
+
+def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return the margin objective's loss, summed over samples, and its gradients by embeddings and class matrix."""
+    arch = SimpleNamespace(num_classes=len(weight), embedding=weight.shape[1])
+    objective = Margin(settings, arch, SimpleNamespace(seed=1), WORLD)
+    objective.shard.values.data.copy_(torch.from_numpy(weight))
+    output = torch.from_numpy(x).requires_grad_()
+    (micro_batch,) = objective.begin([{"label": torch.from_numpy(labels)}], 0)
+    loss = objective.total(output, micro_batch)
+    loss.backward()
+    return float(loss.detach()), output.grad.numpy(), objective.shard.values.grad.numpy()
+
+
+def target_logits(cosines: np.ndarray, settings) -> tuple[np.ndarray, np.ndarray]:
+    """Return the target's cosines with their margin, and the derivative."""
+    value, slope = margin(torch.from_numpy(cosines), settings)
+    return value.numpy(), slope.numpy()
+
+
+def choose_rows(classes, count, width, rate, seed, rank, size, step):
+    """Return the shape of a rank's rows of a sharded class matrix, where `classes` lie among the rows that update
+    `step` uses (-1: not on this rank), and which rows those are (None: all)."""
+    world = SimpleNamespace(rank=rank, size=size, torch_device=torch.device("cpu"))
+    shard = ParameterShard(count, width, rate, seed, world)
+    local = shard.sample_rows(torch.from_numpy(classes), step).numpy()
+    return tuple(shard.values.shape), local, None if shard.index is None else shard.index.numpy()
