@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import data
@@ -15,6 +14,7 @@ from zoo.distributed.control_group import Group
 from zoo.models import Spec, load_model_class, load_spec, resolve_arch
 from zoo.run import schedule
 from zoo.run.cli import Request
+from zoo.tasks import Task
 from zoo.trainer import load_backend
 from zoo.trainer.protocol import Mode, Plan, Trainer, World
 from zoo.weights.match import match_state_dict
@@ -25,7 +25,7 @@ class Job(NamedTuple):
 
     framework: str
     spec: Spec
-    task: ModuleType
+    task: Task
     train_set: Any
     val_set: Any
     checksum: str  # of the data set
