@@ -1,15 +1,14 @@
-"""The demo set: K400-shaped, H.264-encoded clips whose eight classes differ only by motion in time.
+"""The demo set of clips: H.264 files in the layout of Kinetics-400, whose eight classes differ only by motion.
 
-Every clip exists forwards and backwards, under opposite labels (left/right, up/down, grow/shrink, clockwise/
-counterclockwise). So a network that cannot tell the order of frames guesses between the two: 50 % at best.
-Made at first use, in seconds, always with the same bytes.
+Every clip occurs forwards and backwards, with opposite labels (left/right, up/down, grow/shrink, clockwise/
+counterclockwise). A model that ignores the order of frames can only guess between the two: at most 50 %. The set is
+generated at first use, in seconds, always with the same bytes.
 """
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import cv2
 import numpy as np
@@ -21,7 +20,7 @@ from data.demo.common import cache
 CLASSES = ("left", "right", "up", "down", "grow", "shrink", "clockwise", "counterclockwise")
 WIDTH, HEIGHT, FRAMES, RATE = 96, 72, 24, 12  # pixels, pixels, frames, frames per second
 SEED = 2026
-DISCS = 60  # on a scene nine times the size of the frame
+DISCS = 60  # in a scene nine times the size of the frame
 checksum = kinetics.checksum
 
 
@@ -30,7 +29,7 @@ class Settings(kinetics.Settings):
     """The `data:` section of a recipe on the motion set."""
 
     root: str = "datasets/motion"
-    flip_pairs: tuple[tuple[int, int], ...] = ((0, 1), (6, 7))  # a mirrored clip moves the other way
+    flip_pairs: tuple[tuple[int, int], ...] = ((0, 1), (6, 7))  # a mirrored clip moves in the opposite direction
     train_clips: int = 640
     val_clips: int = 160
 
@@ -42,7 +41,7 @@ class Settings(kinetics.Settings):
 
 
 def load(settings: Settings) -> tuple[kinetics.ClipSplit, kinetics.ClipSplit]:
-    """Make the set if it is not there, then load it like Kinetics."""
+    """Generate the set if it does not exist, then open it like Kinetics."""
     if not os.path.isdir(settings.root):
         make(settings.root, settings.train_clips, settings.val_clips)
     cache.check(settings.root, "motion", _recipe(settings.train_clips, settings.val_clips))
@@ -50,27 +49,27 @@ def load(settings: Settings) -> tuple[kinetics.ClipSplit, kinetics.ClipSplit]:
 
 
 def make(root: str, train_clips: int, val_clips: int) -> None:
-    """Write the set; a folder of this name is always whole."""
-    print(f"making the demo set in {root}: {train_clips + val_clips} short H.264 clips ...", flush=True)
+    """Write the set to `root`, which is complete as soon as it exists."""
 
     def fill(folder: str) -> None:
         for split, count in (("train", train_clips), ("val", val_clips)):
-            # Two clips, forwards and backwards, per number.
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
-                lines = list(pool.map(lambda number: _write_pair(folder, split, number), range(count // 2)))
+            # Each number is a pair of clips, forwards and backwards.
+            lines = cache.map_threads(partial(_write_pair, folder, split), range(count // 2))
             with open(os.path.join(folder, f"{split}.list"), "w", encoding="utf-8") as file:
                 file.writelines(line for pair in lines for line in pair)
         with open(os.path.join(folder, "classes.txt"), "w", encoding="utf-8") as file:
             file.write("\n".join(CLASSES) + "\n")
 
-    cache.write(root, "motion", _recipe(train_clips, val_clips), fill)
+    content = f"{train_clips + val_clips} short H.264 clips"
+    cache.write(root, "motion", _recipe(train_clips, val_clips), content, fill)
 
 
-def _recipe(train_clips: int, val_clips: int) -> dict:
+def _recipe(train_clips: int, val_clips: int) -> cache.Recipe:
     return {"version": 1, "train_clips": train_clips, "val_clips": val_clips}
 
 
 def _write_pair(root: str, split: str, number: int) -> list[str]:
+    """Write one clip forwards and backwards, and return their lines of the list."""
     axis = number % (len(CLASSES) // 2)
     frames = render(axis, order.generator(SEED, split, number))
     lines = []
@@ -83,15 +82,13 @@ def _write_pair(root: str, split: str, number: int) -> list[str]:
 
 
 def render(axis: int, rng: np.random.Generator) -> np.ndarray:
-    """A clip (FRAMES, HEIGHT, WIDTH, 3) of class 2 * axis: random discs over a dim texture, under one steady motion."""
-    side = 3 * WIDTH
-    scene = cv2.resize(rng.random((12, 12, 3), dtype=np.float32) * 40, (side, side), interpolation=cv2.INTER_CUBIC)
-    for _ in range(DISCS):
-        center, radius = tuple(int(value) for value in rng.integers(0, side, 2)), int(rng.integers(7, 13))
-        color = rng.uniform(130, 255, 3)
-        color[rng.integers(3)] *= rng.uniform(0.2, 1)
-        cv2.circle(scene, center, radius, tuple(float(value) for value in color), -1, cv2.LINE_AA)
-    scene = np.clip(scene, 0, 255).astype(np.uint8)
+    """Draw a clip of class 2 * axis: random discs over a dim texture in constant motion.
+
+    Returns:
+        uint8 RGB (FRAMES, HEIGHT, WIDTH, 3).
+    """
+    size = 3 * WIDTH
+    scene = _random_scene(size, rng)
     speed, phase = rng.uniform(0.75, 1.25), rng.uniform(0, 360)
     frames = []
     for time in np.arange(FRAMES) - (FRAMES - 1) / 2:
@@ -104,16 +101,28 @@ def render(axis: int, rng: np.random.Generator) -> np.ndarray:
             scale = 1.06 ** (speed * time)  # grows
         else:
             angle = phase - 8.0 * speed * time  # degrees; OpenCV counts counterclockwise
-        matrix = cv2.getRotationMatrix2D((side / 2, side / 2), angle, scale)
-        matrix[:, 2] += shift + np.array([WIDTH - side, HEIGHT - side]) / 2
+        matrix: np.ndarray = cv2.getRotationMatrix2D((size / 2, size / 2), angle, scale)
+        matrix[:, 2] += shift + np.array([WIDTH - size, HEIGHT - size]) / 2
         frames.append(
             cv2.warpAffine(scene, matrix, (WIDTH, HEIGHT), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
         )
     return np.stack(frames)
 
 
+def _random_scene(size: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw random discs over a dim texture: uint8 (size, size, 3)."""
+    scene = cv2.resize(rng.random((12, 12, 3), dtype=np.float32) * 40, (size, size), interpolation=cv2.INTER_CUBIC)
+    for _ in range(DISCS):
+        x, y = (int(value) for value in rng.integers(0, size, 2))
+        radius = int(rng.integers(7, 13))
+        color = rng.uniform(130, 255, 3)
+        color[rng.integers(3)] *= rng.uniform(0.2, 1)
+        cv2.circle(scene, (x, y), radius, tuple(float(value) for value in color), -1, cv2.LINE_AA)
+    return np.clip(scene, 0, 255).astype(np.uint8)
+
+
 def encode(path: str, frames: np.ndarray, rate: int) -> None:
-    """Write (L, H, W, 3) RGB frames as H.264 in mp4; the same frames give the same bytes."""
+    """Write (L, H, W, 3) RGB frames as H.264 in mp4; equal frames give equal bytes."""
     import av
 
     with av.open(path, "w") as container:
@@ -126,8 +135,8 @@ def encode(path: str, frames: np.ndarray, rate: int) -> None:
 
 
 @lru_cache(maxsize=1)
-def _cpu_options() -> dict:
-    """Options that keep x264 deterministic: its AVX-512 code gives other bytes from one encoding to the next."""
+def _cpu_options() -> dict[str, str]:
+    """Return options that make x264 deterministic: its AVX-512 code gives different bytes in every run."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
             has_avx512 = "avx512" in file.read()

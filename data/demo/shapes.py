@@ -1,12 +1,12 @@
-"""The demo set of pictures: ImageNet-shaped JPEG files in folders, whose eight classes differ only by shape.
+"""The demo set of images: JPEG files in the layout of ImageNet, whose eight classes differ only by shape.
 
-Colours, sizes, places, angles and background textures are drawn alike for all classes, so a network that sees no more
-than colours guesses. Made at first use, in seconds, always with the same bytes.
+Colors, sizes, positions, angles and background textures have the same distribution in all classes, so a model that uses
+color alone can only guess. The set is generated at first use, in seconds, always with the same bytes.
 """
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from data.demo.common import cache
 from data.formats import images
 
 CLASSES = ("cross", "disc", "dots", "ring", "square", "star", "stripes", "triangle")  # sorted, as folders are
-SIDES = (64, 81)  # pixels of width and height, from and below
+SIDES = (64, 81)  # width and height in pixels: minimum, maximum + 1
+MIN_CONTRAST = 60  # between the mean levels of shape and background
 QUALITY = 90
 SEED = 2026
 checksum = imagenet.checksum
@@ -39,7 +40,7 @@ class Settings(imagenet.Settings):
 
 
 def load(settings: Settings) -> tuple[imagenet.ImageSplit, imagenet.ImageSplit]:
-    """Make the set if it is not there, then load it like ImageNet."""
+    """Generate the set if it does not exist, then open it like ImageNet."""
     if not os.path.isdir(settings.root):
         make(settings.root, settings.train_images, settings.val_images)
     cache.check(settings.root, "shapes", _recipe(settings.train_images, settings.val_images))
@@ -47,17 +48,16 @@ def load(settings: Settings) -> tuple[imagenet.ImageSplit, imagenet.ImageSplit]:
 
 
 def make(root: str, train_images: int, val_images: int) -> None:
-    """Write the set; a folder of this name is always whole."""
-    print(f"making the demo set in {root}: {train_images + val_images} small JPEG files ...", flush=True)
+    """Write the set to `root`, which is complete as soon as it exists."""
 
     def fill(folder: str) -> None:
         for split, count in (("train", train_images), ("val", val_images)):
             for name in CLASSES:
                 os.makedirs(os.path.join(folder, split, name))
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
-                list(pool.map(lambda number: _write(folder, split, number), range(count)))
+            cache.map_threads(partial(_write, folder, split), range(count))
 
-    cache.write(root, "shapes", _recipe(train_images, val_images), fill)
+    content = f"{train_images + val_images} small JPEG files"
+    cache.write(root, "shapes", _recipe(train_images, val_images), content, fill)
 
 
 def _recipe(train_images: int, val_images: int) -> cache.Recipe:
@@ -71,8 +71,13 @@ def _write(root: str, split: str, number: int) -> None:
 
 
 def render(name: str, rng: np.random.Generator) -> np.ndarray:
-    """One shape on a textured background: uint8 (height, width, 3). Only numpy's exact arithmetic in 64 bits, so that
-    no processor rounds a pixel otherwise."""
+    """Draw one shape on a textured background.
+
+    It uses exact 64-bit numpy arithmetic only, so that the pixels do not depend on the processor.
+
+    Returns:
+        uint8 RGB (height, width, 3), of random height and width.
+    """
     height, width = (int(side) for side in rng.integers(*SIDES, 2))
     radius = rng.uniform(0.26, 0.38) * min(height, width)
     center_x, center_y = (side / 2 + rng.uniform(-1, 1) * (0.42 * side - radius) for side in (width, height))
@@ -80,49 +85,53 @@ def render(name: str, rng: np.random.Generator) -> np.ndarray:
     y, x = np.mgrid[:height, :width] + 0.5
     u = (np.cos(angle) * (x - center_x) + np.sin(angle) * (y - center_y)) / radius
     v = (np.cos(angle) * (y - center_y) - np.sin(angle) * (x - center_x)) / radius
-    cover = np.clip(0.5 - distance(name, u, v) * radius, 0, 1)[:, :, None]
+    coverage = np.clip(0.5 - signed_distance(name, u, v) * radius, 0, 1)[:, :, None]
 
-    back, front = rng.uniform(40, 215, (2, 3))
-    while abs(front.mean() - back.mean()) < 60:  # to be told apart in grey too, in either direction
-        back, front = rng.uniform(40, 215, (2, 3))
-    scene = back + 45 * _texture(rng, height, width)
-    shape = front + 20 * _texture(rng, height, width)
-    return np.clip(scene + cover * (shape - scene) + rng.normal(0, 5, (height, width, 1)), 0, 255).astype(np.uint8)
+    background, foreground = rng.uniform(40, 215, (2, 3))
+    while abs(foreground.mean() - background.mean()) < MIN_CONTRAST:  # distinguishable in gray, in either direction
+        background, foreground = rng.uniform(40, 215, (2, 3))
+    scene = background + 45 * _texture(rng, height, width)
+    shape = foreground + 20 * _texture(rng, height, width)
+    noise = rng.normal(0, 5, (height, width, 1))
+    return np.clip(scene + coverage * (shape - scene) + noise, 0, 255).astype(np.uint8)
 
 
-def distance(name: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """How far points lie outside a shape of radius 1 around (0, 0); negative inside. Areas are alike."""
-    around = np.hypot(u, v)
+def signed_distance(name: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Return the signed distance of points to a shape of radius 1 around (0, 0), negative inside.
+
+    All shapes have similar areas.
+    """
+    radius = np.hypot(u, v)
     if name == "disc":
-        return around - 0.8
+        return radius - 0.8
     if name == "ring":
-        return np.abs(around - 0.75) - 0.2
+        return np.abs(radius - 0.75) - 0.2
     if name == "square":
         return np.maximum(np.abs(u), np.abs(v)) - 0.72
     if name == "triangle":
         return np.maximum(np.maximum(v, np.sqrt(0.75) * u - 0.5 * v), -np.sqrt(0.75) * u - 0.5 * v) - 0.5
     if name == "cross":
-        bars = (np.maximum(np.abs(a) - 1, np.abs(b) - 0.27) for a, b in ((u, v), (v, u)))
-        return np.minimum(*bars)
+        horizontal, vertical = (np.maximum(np.abs(a) - 1, np.abs(b) - 0.27) for a, b in ((u, v), (v, u)))
+        return np.minimum(horizontal, vertical)
     if name == "star":  # five times the wedge between a tip at 1 and a notch at 0.45
         wedge = np.pi / 5
         turn = np.abs(np.mod(np.arctan2(v, u), 2 * wedge) - wedge)
-        along, across = around * np.cos(turn - wedge), around * np.sin(wedge - turn)
+        along, across = radius * np.cos(turn - wedge), radius * np.sin(wedge - turn)
         edge_x, edge_y = 0.45 * np.cos(wedge) - 1, 0.45 * np.sin(wedge)
         return ((along - 1) * edge_y - across * edge_x) / np.hypot(edge_x, edge_y)
     if name == "stripes":
         bar = np.abs(v / 0.58 - np.clip(np.round(v / 0.58), -1, 1)) * 0.58
         return np.maximum(bar - 0.165, np.abs(u) - 0.8)
-    cells = [a - 0.62 * np.clip(np.round(a / 0.62), -1, 1) for a in (u, v)]  # dots: three by three
-    return np.hypot(*cells) - 0.22
+    cell_x, cell_y = (a - 0.62 * np.clip(np.round(a / 0.62), -1, 1) for a in (u, v))  # dots: three by three
+    return np.hypot(cell_x, cell_y) - 0.22
 
 
 def _texture(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
-    """Smooth noise in [-1, 1]: (height, width, 1), bilinear between random values on a grid of random width."""
+    """Return smooth noise in [-1, 1]: (height, width, 1), bilinear between the knots of a random grid."""
     knots = int(rng.integers(3, 9))
     rows, columns = (np.linspace(0, knots - 1, side) for side in (height, width))
     values = rng.uniform(-1, 1, (knots, knots))
-    across = np.stack([np.interp(columns, np.arange(knots), row) for row in values])  # (knots, width)
+    interpolated = np.stack([np.interp(columns, np.arange(knots), row) for row in values])  # (knots, width)
     low = np.minimum(rows.astype(int), knots - 2)
-    share = (rows - low)[:, None]
-    return (across[low] * (1 - share) + across[low + 1] * share)[:, :, None]
+    weight = (rows - low)[:, None]
+    return (interpolated[low] * (1 - weight) + interpolated[low + 1] * weight)[:, :, None]

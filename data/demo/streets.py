@@ -1,13 +1,14 @@
-"""The demo set of scenes: streets with a label for every pixel, in Cityscapes' own folders, names and ids.
+"""The demo set of street scenes: images with a label for every pixel, in the folders, names and ids of Cityscapes.
 
-Ten of the nineteen classes occur, with poles, signs and traffic lights among them, and the four kinds of pixels that
-are not evaluated. Colours overlap between classes. Made at first use, in seconds, always with the same bytes.
+Ten of the nineteen classes occur, including poles, signs and traffic lights, and four types of ignored pixels. Colors
+overlap between classes. The set is generated at first use, in seconds, always with the same bytes.
 """
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import cv2
 import numpy as np
@@ -15,21 +16,20 @@ import numpy as np
 from data import order
 from data.datasets import cityscapes
 from data.datasets.common.segmentation import SegmentationSplit
-from data.demo.common import cache
+from data.demo.common import cache, street_objects
 from data.demo.common import street_scene as scene
+from data.demo.common.drawing import Canvas, coverage, pick_color
 
 CITIES = {"train": ("altbrueck", "fernhagen", "moorstadt", "seewalde"), "val": ("linderfels", "quellheim")}
-FRAME = 19  # of each sequence, the one that Cityscapes labels
+FRAME = 19  # of each sequence, the frame that Cityscapes labels
 SEED = 2026
 SKIES = [
     ((90, 140, 205), (190, 210, 225)),
     ((185, 190, 198), (215, 215, 212)),
     ((150, 165, 190), (225, 195, 165)),
     ((130, 135, 145), (175, 175, 175)),
-]  # colours high up and at the horizon
+]  # colors at the zenith and at the horizon
 checksum = cityscapes.checksum
-
-Thing = tuple[float, Callable[[], None]]  # how many metres away it stands, and what paints it
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Settings(cityscapes.Settings):
 
 
 def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
-    """Make the set if it is not there, then load it like Cityscapes."""
+    """Generate the set if it does not exist, then open it like Cityscapes."""
     if not os.path.isdir(settings.root):
         make(settings.root, settings.train_images, settings.val_images)
     cache.check(settings.root, "streets", _recipe(settings.train_images, settings.val_images))
@@ -57,18 +57,17 @@ def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
 
 
 def make(root: str, train_images: int, val_images: int) -> None:
-    """Write the set; a folder of this name is always whole."""
-    print(f"making the demo set in {root}: {train_images + val_images} small PNG files and their masks ...", flush=True)
+    """Write the set to `root`, which is complete as soon as it exists."""
 
     def fill(folder: str) -> None:
         for split, count in (("train", train_images), ("val", val_images)):
             for city in CITIES[split]:
-                for kind in ("leftImg8bit", "gtFine"):
-                    os.makedirs(os.path.join(folder, kind, split, city))
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
-                list(pool.map(lambda number: _write(folder, split, number), range(count)))
+                for name in ("leftImg8bit", "gtFine"):
+                    os.makedirs(os.path.join(folder, name, split, city))
+            cache.map_threads(partial(_write, folder, split), range(count))
 
-    cache.write(root, "streets", _recipe(train_images, val_images), fill)
+    content = f"{train_images + val_images} small PNG files and their masks"
+    cache.write(root, "streets", _recipe(train_images, val_images), content, fill)
 
 
 def _recipe(train_images: int, val_images: int) -> cache.Recipe:
@@ -76,115 +75,149 @@ def _recipe(train_images: int, val_images: int) -> cache.Recipe:
 
 
 def _write(root: str, split: str, number: int) -> None:
-    sequence, which = divmod(number, len(CITIES[split]))
-    city = CITIES[split][which]
-    picture, labels = street(order.generator(SEED, split, number))
-    for folder, kind, pixels in (
-        ("leftImg8bit", "leftImg8bit", picture[:, :, ::-1]),
+    sequence, city_index = divmod(number, len(CITIES[split]))
+    city = CITIES[split][city_index]
+    image, labels = render(order.generator(SEED, split, number))
+    for folder, suffix, pixels in (
+        ("leftImg8bit", "leftImg8bit", image[:, :, ::-1]),
         ("gtFine", "gtFine_labelIds", labels),
     ):
-        name = f"{city}_{sequence:06d}_{FRAME:06d}_{kind}.png"
+        name = f"{city}_{sequence:06d}_{FRAME:06d}_{suffix}.png"
         write_png(os.path.join(root, folder, split, city, name), pixels)
 
 
 def write_png(path: str, pixels: np.ndarray) -> None:
-    """Write uint8 grey (H, W) or BGR (H, W, 3); the same pixels give the same bytes."""
+    """Write uint8 gray (H, W) or BGR (H, W, 3); equal pixels give equal bytes."""
     encoded = cv2.imencode(".png", pixels, [cv2.IMWRITE_PNG_COMPRESSION, 3])[1]
-    with open(path, "wb") as file:  # where cv2.imwrite would only return False on a full disk
+    with open(path, "wb") as file:  # raises on a full disk, where cv2.imwrite only returns False
         file.write(encoded.tobytes())
 
 
-def street(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """One street: its picture, uint8 RGB (HEIGHT, WIDTH, 3), and its labels, uint8 ids (HEIGHT, WIDTH)."""
-    canvas = scene.Canvas()
-    above, haze = (scene.pick(rng, [colour], 15) for colour in SKIES[int(rng.integers(len(SKIES)))])
-    v = view(rng, haze)
-    scene.sky(canvas, v, rng, above)
-    scene.ground(canvas, v, rng)
-    scene.far_end(canvas, v, rng)
+def render(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draw one street.
+
+    Returns:
+        The image, uint8 RGB (HEIGHT, WIDTH, 3), and the ids of its pixels, uint8 (HEIGHT, WIDTH).
+    """
+    canvas = Canvas(scene.HEIGHT, scene.WIDTH)
+    zenith, haze = (pick_color(rng, [color], 15) for color in SKIES[int(rng.integers(len(SKIES)))])
+    view = _random_view(rng, haze)
+    scene.paint_sky(canvas, view, rng, zenith)
+    scene.paint_ground(canvas, view, rng)
+    scene.paint_far_end(canvas, view, rng)
     for side in (-1, 1):
-        scene.houses(canvas, v, rng, side)
-    paint(things(canvas, v, rng))
-    frame(canvas, rng)
+        scene.paint_houses(canvas, view, rng, side)
+    Objects(canvas, view, rng).place_all().paint()
+    _paint_camera(canvas, rng)
     gain = rng.uniform(0.75, 1.15) * rng.uniform(0.92, 1.08, (3, 1, 1))
-    picture = canvas.picture * gain + rng.normal(0, rng.uniform(1.5, 5), canvas.picture.shape)
-    pixels = np.clip(picture, 0, 255).astype(np.uint8)
+    image = canvas.image * gain + rng.normal(0, rng.uniform(1.5, 5), canvas.image.shape)
+    pixels = np.clip(image, 0, 255).astype(np.uint8)
     return np.ascontiguousarray(pixels.transpose(1, 2, 0)), canvas.labels
 
 
-def view(rng: np.random.Generator, haze: np.ndarray) -> scene.View:
-    """A street and a camera in it, somewhere above its middle."""
+def _random_view(rng: np.random.Generator, haze: np.ndarray) -> scene.View:
+    """Draw a street and a camera near its middle."""
     left, right = rng.uniform(3.4, 5.6, 2)
     return scene.View(
         focal=rng.uniform(135, 165),
         height=rng.uniform(2.2, 2.9),
-        centre=rng.uniform(105, 151),
+        center=rng.uniform(105, 151),
         horizon=float(rng.integers(46, 58)),
         haze=haze,
         left=-left,
         right=right,
-        walk=rng.uniform(2.6, 4.2),
+        sidewalk=rng.uniform(2.6, 4.2),
     )
 
 
-def paint(found: list[Thing]) -> None:
-    """From far to near, so that the near ones hide the far ones."""
-    for _, draw in sorted(found, key=lambda thing: -thing[0]):
-        draw()
+class Objects:
+    """Objects of a street scene: first all are placed, then they are painted from far to near."""
+
+    def __init__(self, canvas: Canvas, view: scene.View, rng: np.random.Generator):
+        self.canvas, self.view, self.rng = canvas, view, rng
+        self.placed: list[tuple[float, Callable[[], None]]] = []  # distance in meters, and what paints the object
+
+    def place_all(self) -> "Objects":
+        """Place a random number of each object, where one expects it."""
+        self._place_poles_and_trees()
+        self._place_persons()
+        self._place_bins()
+        self._place_cars()
+        return self
+
+    def place(self, paint_object: Callable[..., None], x: float, z: float, *options: Any) -> None:
+        """Add an object at a place on the ground."""
+        self.placed.append((z, lambda: paint_object(self.canvas, self.view, self.rng, x, z, *options)))
+
+    def paint(self) -> None:
+        """Paint the objects from far to near, so that near ones hide the others."""
+        for _, paint_object in sorted(self.placed, key=lambda entry: -entry[0]):
+            paint_object()
+
+    def _random_side(self) -> int:
+        return int(self.rng.choice([-1, 1]))
+
+    def _sidewalk_x(self, side: int, nearest: float, farthest: float) -> float:
+        """Draw an x on the sidewalk of one side, at a distance from the curb in meters."""
+        distance = self.rng.uniform(nearest, farthest)
+        return self.view.right + distance if side > 0 else self.view.left - distance
+
+    def _place_poles_and_trees(self) -> None:
+        rng = self.rng
+        heads = rng.choice(["sign", "sign", "light", "lamp", ""], rng.integers(1, 4))
+        for head in ["sign", "light"] + [str(head) for head in heads]:
+            x = self._sidewalk_x(self._random_side(), 0.2, 0.7)
+            self.place(street_objects.paint_pole, x, rng.uniform(6, 11), head)
+        for _ in range(rng.integers(1, 4)):
+            x = self._sidewalk_x(self._random_side(), 0.8, self.view.sidewalk)
+            self.place(street_objects.paint_tree, x, rng.uniform(8, 18))
+
+    def _place_persons(self) -> None:
+        rng = self.rng
+        for _ in range(rng.integers(1, 4)):
+            x = self._sidewalk_x(self._random_side(), 0, self.view.sidewalk * 0.7)
+            self.place(street_objects.paint_person, x, rng.uniform(5.5, 8.5))
+        for _ in range(rng.integers(1, 3)):
+            x = rng.uniform(self.view.left, self.view.right)
+            self.place(street_objects.paint_person, x, rng.uniform(4.5, 7))
+
+    def _place_bins(self) -> None:
+        for label in (scene.STATIC, scene.DYNAMIC):
+            if self.rng.random() < 0.5:
+                x = self._sidewalk_x(self._random_side(), 0.5, self.view.sidewalk * 0.8)
+                self.place(street_objects.paint_bin, x, self.rng.uniform(6, 14), label)
+
+    def _place_cars(self) -> None:
+        """Place two rows of parked cars, sometimes a moving one, and sometimes one that turns into the street."""
+        rng, view = self.rng, self.view
+        turning_z = rng.uniform(10, 22) if rng.random() < 0.35 else -np.inf
+
+        def is_free(z: float) -> bool:
+            return not -6 < z - turning_z < 3.5
+
+        for x in (view.left + 1.0, view.right - 1.0):
+            z = rng.uniform(6, 16)
+            while z < 22 and rng.random() < 0.75:
+                if is_free(z):
+                    self.place(street_objects.paint_car, x, z, False)
+                z += rng.uniform(5.5, 12)
+        z = rng.uniform(8, 20)
+        if rng.random() < 0.75 and is_free(z):
+            self.place(street_objects.paint_car, rng.uniform(0, view.right - 2.8), z, False)
+        if turning_z > 0:
+            self.place(street_objects.paint_car, rng.uniform(view.left, view.right), turning_z, True)
 
 
-def things(canvas: scene.Canvas, v: scene.View, rng: np.random.Generator) -> list[Thing]:
-    """What stands and moves on the street, where a person would expect it."""
-    found: list[Thing] = []
-
-    def place(what, x, z, *options):
-        found.append((z, lambda: what(canvas, v, rng, x, z, *options)))
-
-    def beside(side, nearest, farthest):  # x on the pavement, in metres from the kerb
-        away = rng.uniform(nearest, farthest)
-        return v.right + away if side > 0 else v.left - away
-
-    def side():
-        return int(rng.choice([-1, 1]))
-
-    others = rng.choice(["sign", "sign", "light", "lamp", ""], rng.integers(1, 4))
-    for head in ["sign", "light"] + [str(head) for head in others]:
-        place(scene.pole, beside(side(), 0.2, 0.7), rng.uniform(6, 11), head)
-    for _ in range(rng.integers(1, 4)):
-        place(scene.tree, beside(side(), 0.8, v.walk), rng.uniform(8, 18))
-    for _ in range(rng.integers(1, 4)):
-        place(scene.person, beside(side(), 0, v.walk * 0.7), rng.uniform(5.5, 8.5))
-    for _ in range(rng.integers(1, 3)):
-        place(scene.person, rng.uniform(v.left, v.right), rng.uniform(4.5, 7))
-    for label in (scene.STATIC, scene.DYNAMIC):
-        if rng.random() < 0.5:
-            place(scene.litter, beside(side(), 0.5, v.walk * 0.8), rng.uniform(6, 14), label)
-
-    crossing = rng.uniform(10, 22) if rng.random() < 0.35 else -np.inf  # where a car turns into the street
-    for x in (v.left + 1.0, v.right - 1.0):  # two rows of parked cars
-        z = rng.uniform(6, 16)
-        while z < 22 and rng.random() < 0.75:
-            if not -6 < z - crossing < 3.5:
-                place(scene.car, x, z, False)
-            z += rng.uniform(5.5, 12)
-    z = rng.uniform(8, 20)
-    if rng.random() < 0.75 and not -6 < z - crossing < 3.5:  # and one that drives
-        place(scene.car, rng.uniform(0, v.right - 2.8), z, False)
-    if crossing > 0:
-        place(scene.car, rng.uniform(v.left, v.right), crossing, True)
-    return found
-
-
-def frame(canvas: scene.Canvas, rng: np.random.Generator) -> None:
-    """What belongs to the camera: the bonnet of its car below, and the dark edge that undistortion leaves."""
+def _paint_camera(canvas: Canvas, rng: np.random.Generator) -> None:
+    """Paint the hood of the camera's car, and the dark border left by rectification."""
     height, width = canvas.labels.shape
     if rng.random() < 0.8:
-        place, y, x = canvas.window(0, height - 12, width, height)
-        away = (x / width - rng.uniform(0.45, 0.55)) * 2
-        inside = y - height + rng.uniform(6, 11) - rng.uniform(3, 6) * away * away
-        metal = scene.pick(rng, [(40, 42, 46), (90, 92, 95), (55, 60, 75)])
-        canvas.paint(scene.share(inside), metal * (1 + 0.04 * inside), scene.EGO, place)
+        region, y, x = canvas.window(0, height - 12, width, height)
+        offset = (x / width - rng.uniform(0.45, 0.55)) * 2
+        inside = y - height + rng.uniform(6, 11) - rng.uniform(3, 6) * offset * offset
+        metal = pick_color(rng, [(40, 42, 46), (90, 92, 95), (55, 60, 75)])
+        canvas.paint(coverage(inside), metal * (1 + 0.04 * inside), scene.EGO, region)
     left, top, right, bottom = rng.integers(0, 3, 4)
-    edge = np.ones((height, width))
-    edge[top : height - bottom, left : width - right] = 0
-    canvas.paint(edge, scene.pick(rng, [(8, 8, 8)], 8), scene.BORDER, (slice(None), slice(None)))
+    border = np.ones((height, width))
+    border[top : height - bottom, left : width - right] = 0
+    canvas.paint(border, pick_color(rng, [(8, 8, 8)], 8), scene.BORDER, (slice(None), slice(None)))
