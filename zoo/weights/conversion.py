@@ -101,12 +101,13 @@ def expected_shapes(model: str, options: Mapping[str, Any]) -> dict[str, tuple[i
     options = dict(options)
     if model == "resnet" and options.pop("non_local"):
         raise UserError("a resnet has no non-local blocks; give --model tsm")
+    spec = load_spec(model)
+    is_backbone = options.get("num_classes") is None  # of a face recognition model
     try:
-        arch = load_spec(model).Arch(**options)
+        arch = spec.Arch(**{**options, "num_classes": 1} if is_backbone else options)
     except ValueError as error:
         raise UserError(f"there is no such {model}: {error}; give other options with -o") from None
-    shapes = load_spec(model).shapes(arch)
-    return {name: shape for name, shape in shapes.items() if None not in shape}  # without an unknown number of classes
+    return {name: shape for name, shape in spec.shapes(arch).items() if not (is_backbone and spec.is_head(name))}
 
 
 def reverse_shift(

@@ -1,4 +1,4 @@
-"""MindSpore's files: what MindSpore itself wrote is read, without MindSpore, and a damaged file is refused."""
+"""MindSpore's checkpoints: what MindSpore wrote is read without it, and a damaged file is refused."""
 
 import zlib
 
@@ -19,16 +19,16 @@ def varint(value):
 
 
 def field(number, value):
-    """A field of a message: a number, or bytes."""
+    """Return a field of a message: a number, or bytes."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
-def value(name, dims, kind, content, packed=False):
-    """One entry of a checkpoint."""
+def value(name, dims, dtype, content, packed=False):
+    """Return one entry of a checkpoint."""
     sizes = field(1, b"".join(map(varint, dims))) if packed else b"".join(field(1, size) for size in dims)
-    tensor = sizes + field(2, kind.encode()) + field(3, content)
+    tensor = sizes + field(2, dtype.encode()) + field(3, content)
     return field(1, field(1, name.encode()) + field(2, tensor))
 
 
@@ -44,7 +44,7 @@ def refused(tmp_path, content):
 
 
 def test_a_training_run_of_mindspore():
-    """Saved by TrainOneStepCell: weights as test_origins.drawn gives them, and the optimiser's state beside them."""
+    """Saved from TrainOneStepCell: weights of state_dicts.drawn, and the optimizer state beside them."""
     tensors, metadata = files.read(str(GOLDEN / "mindspore_run.ckpt"))
     assert metadata == {} and {"moments.conv1.weight", "learning_rate", "global_step", "epoch_num"} <= set(tensors)
     rng = np.random.default_rng(zlib.crc32(b"bn1.moving_mean"))
@@ -60,7 +60,7 @@ def test_a_training_run_of_mindspore():
     }
 
 
-def test_the_types_of_mindspore():
+def test_types():
     """With a checksum at the end."""
     tensors, _ = files.read(str(GOLDEN / "mindspore_kinds.ckpt"))
     assert tensors["half"].tolist() == [[1.5, -2, 0.25]] and tensors["half"].dtype == np.float32
@@ -81,13 +81,13 @@ def test_a_tensor_in_pieces(tmp_path):
     assert np.array_equal(found["a"], array) and found["b"].tolist() == [0]
 
 
-def test_an_early_scalar_and_a_text(tmp_path):
+def test_an_early_scalar_and_a_string(tmp_path):
     found = read(tmp_path, value("epoch_num", (0,), "Int32", b"\7\0\0\0") + value("text", (0,), "str", b"hello"))
     assert found.keys() == {"epoch_num"} and found["epoch_num"].shape == () and found["epoch_num"] == 7
 
 
-def test_every_cut_is_noticed_or_leaves_whole_tensors(tmp_path):
-    """A cut between two entries cannot be seen here; the comparison with the net names what is missing."""
+def test_a_truncated_file_is_refused_or_holds_complete_tensors(tmp_path):
+    """A cut between two entries cannot be detected; the comparison with the model lists the missing keys."""
     whole = (GOLDEN / "mindspore_run.ckpt").read_bytes()
     tensors = read(tmp_path, whole)
     kept = []
@@ -102,41 +102,41 @@ def test_every_cut_is_noticed_or_leaves_whole_tensors(tmp_path):
     assert len(kept) <= len(tensors) + 1 and max(kept) <= len(tensors)
 
 
-def test_a_damaged_byte_is_noticed_with_a_checksum(tmp_path):
+def test_a_checksum_detects_a_damaged_byte(tmp_path):
     whole = (GOLDEN / "mindspore_kinds.ckpt").read_bytes()
     at = whole.index(b"\x00\x00\x00\x3f")  # of the scalar 0.5
     assert "checksum" in refused(tmp_path, whole[:at] + b"\x01" + whole[at + 1 :])
 
 
 @pytest.mark.parametrize(
-    "content, says",
+    "content, reason",
     [
         (b"", "no tensors"),
-        (b"not a checkpoint", "no whole checkpoint"),
-        (b"\xff" * 30, "cut"),
-        (field(1, field(2, b"")), "without name"),
-        (field(1, field(1, b"a")), "a is no tensor"),
-        (field(1, field(1, b"a") + field(3, b"")), "a is no tensor"),
-        (field(2, b""), "a field 2"),
-        (field(1, 3), "a field 1"),
-        (value("a", (2,), "Float32", bytes(4)), "1 numbers for a tensor of shape (2,)"),
-        (value("a", (1,), "Float32", bytes(3)), "no whole checkpoint"),
+        (b"not a checkpoint", "not a complete checkpoint"),
+        (b"\xff" * 30, "truncated"),
+        (field(1, field(2, b"")), "without a name"),
+        (field(1, field(1, b"a")), "a is not a tensor"),
+        (field(1, field(1, b"a") + field(3, b"")), "a is not a tensor"),
+        (field(2, b""), "field 2 where"),
+        (field(1, 3), "field 1 where"),
+        (value("a", (2,), "Float32", bytes(4)), "1 elements for a tensor of shape (2,)"),
+        (value("a", (1,), "Float32", bytes(3)), "not a complete checkpoint"),
         (value("a", (1,), "Complex64", bytes(8)), "Complex64"),
         (value("a", (1,), "Int4", bytes(1)), "Int4"),
         (value("a", (2,), "Float32", bytes(4)) + value("a", (1,), "Float32", bytes(4)), "differ in shape"),
         (value("a", (2,), "Float32", bytes(4)) + value("a", (2,), "Int32", bytes(4)), "differ in shape or type"),
-        (field(1, field(1, b"\xff") + field(2, b"")), "no whole checkpoint"),
-        (value("a", ((1 << 64) - 1,), "Float32", bytes(4)), "no whole checkpoint"),
-        (value("a", (1 << 63, 1 << 63, 4), "Float32", b""), "no whole checkpoint"),
-        (value("a", (0, (1 << 64) - 1), "Float32", b""), "no whole checkpoint"),
+        (field(1, field(1, b"\xff") + field(2, b"")), "not a complete checkpoint"),
+        (value("a", ((1 << 64) - 1,), "Float32", bytes(4)), "not a complete checkpoint"),
+        (value("a", (1 << 63, 1 << 63, 4), "Float32", b""), "not a complete checkpoint"),
+        (value("a", (0, (1 << 64) - 1), "Float32", b""), "not a complete checkpoint"),
     ],
     ids=range(18),
 )
-def test_what_is_no_checkpoint(tmp_path, content, says):
-    assert says in refused(tmp_path, content)
+def test_other_files_are_refused(tmp_path, content, reason):
+    assert reason in refused(tmp_path, content)
 
 
-def test_a_file_of_pytorch_under_this_name(tmp_path):
+def test_a_file_of_pytorch_is_named_as_such(tmp_path):
     torch.save({"a": torch.zeros(1)}, tmp_path / "a.ckpt")
     with pytest.raises(UserError, match="ends in .pth"):
         files.read(str(tmp_path / "a.ckpt"))

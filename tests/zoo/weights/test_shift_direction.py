@@ -1,4 +1,4 @@
-"""Reordered channels turn a shift that looks one way into one that looks the other: proved on whole nets."""
+"""Converted weights compute the same with the other shift direction, in complete models."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from zoo.run import restore
 from zoo.weights import names, shift_direction
 
 SEGMENTS, SIDE = 4, 32
-NETS = {
+MODELS = {
     "r18": dict(depth=18, width=8),
     "r18_block": dict(depth=18, width=8, shift_place="block"),
     "r18_uneven": dict(depth=18, width=8, shift_div=3),
@@ -22,58 +22,49 @@ NETS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Nets this small lose more than they win by a second thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def options(case):
-    return {"num_classes": 5, "segments": SEGMENTS, "dropout": 0.0, **NETS[case]}
+    return {"num_classes": 5, "segments": SEGMENTS, "dropout": 0.0, **MODELS[case]}
 
 
 def weights(case):
-    """Random weights; no scale is 1, no statistic trivial, and residual branches end in small scales."""
+    """Draw weights: no scale is 1, no statistic is trivial, and residual branches end in small scales."""
     rng = np.random.default_rng(7)
-    found = {}
+    tensors = {}
     for name, shape in shapes(Arch(**options(case))).items():
         if len(shape) > 1:
-            found[name] = (rng.standard_normal(shape) * np.prod(shape[1:]) ** -0.5).astype(np.float32)
+            tensors[name] = (rng.standard_normal(shape) * np.prod(shape[1:]) ** -0.5).astype(np.float32)
         elif name.endswith(("weight", "running_var")):
             top = 0.5 if name.endswith(("bn3.weight", "nl.bn.weight")) else 1.5
-            found[name] = rng.uniform(top / 3, top, shape).astype(np.float32)
+            tensors[name] = rng.uniform(top / 3, top, shape).astype(np.float32)
         else:
-            found[name] = (0.3 * rng.standard_normal(shape)).astype(np.float32)
-    return found
+            tensors[name] = (0.3 * rng.standard_normal(shape)).astype(np.float32)
+    return tensors
 
 
-def logits(case, tensors, looks):
-    net = Model(Arch(**options(case), shift_direction=looks)).eval()
+def logits(case, tensors, direction):
+    model = Model(Arch(**options(case), shift_direction=direction)).eval()
     state = {name: torch.from_numpy(np.array(array)) for name, array in tensors.items()}
-    missing = net.load_state_dict(state, strict=False).missing_keys
+    missing = model.load_state_dict(state, strict=False).missing_keys
     assert all(name.endswith(names.COUNTER) for name in missing)
     video = torch.from_numpy(np.random.default_rng(3).standard_normal((2, SEGMENTS, 3, SIDE, SIDE), dtype=np.float32))
     with torch.no_grad():
-        return net(video).numpy()
+        return model(video).numpy()
 
 
-def relative(one, other):
-    return np.abs(one - other).max() / np.abs(other).max()
+def relative_difference(actual, expected):
+    return np.abs(actual - expected).max() / np.abs(expected).max()
 
 
-@pytest.mark.parametrize("case", NETS)
-def test_the_rewritten_net_computes_the_same(case):
+@pytest.mark.parametrize("case", MODELS)
+def test_the_converted_model_computes_the_same(case):
     past = weights(case)
     future = shift_direction.reverse_shift(past, Arch(**options(case)).shift_div)
-    wanted = logits(case, past, "past")
-    assert relative(logits(case, future, "future"), wanted) <= 1e-5
-    assert relative(logits(case, past, "future"), wanted) > 1e-3  # else there would be nothing to rewrite
+    expected = logits(case, past, "past")
+    assert relative_difference(logits(case, future, "future"), expected) <= 1e-5
+    assert relative_difference(logits(case, past, "future"), expected) > 1e-3  # otherwise there is nothing to convert
 
 
-@pytest.mark.parametrize("case", NETS)
+@pytest.mark.parametrize("case", MODELS)
 def test_twice_is_the_identity(case):
     before, div = weights(case), Arch(**options(case)).shift_div
     once = shift_direction.reverse_shift(before, div)
@@ -83,7 +74,7 @@ def test_twice_is_the_identity(case):
     assert not np.array_equal(once["conv1.weight"], before["conv1.weight"])
 
 
-def test_what_touches_no_stream_stays():
+def test_tensors_off_the_residual_stream_are_returned_as_they_are():
     before = weights("r50")
     after = shift_direction.reverse_shift(before, 8)
     assert all(
@@ -95,11 +86,13 @@ def test_what_touches_no_stream_stays():
 
 def test_folds_of_no_channel_change_nothing():
     before = weights("r18")
-    assert all(np.array_equal(array, before[name]) for name, array in shift_direction.reverse_shift(before, 1000).items())
+    assert all(
+        np.array_equal(array, before[name]) for name, array in shift_direction.reverse_shift(before, 1000).items()
+    )
 
 
 def test_weights_for_the_other_direction_are_refused_by_a_run():
-    stated = {"depth": 50, "num_classes": 400, "shift_direction": "past"}
-    with pytest.raises(UserError, match="is for model.shift_direction=past, the recipe says future"):
-        restore._compare_arch(stated, Arch(num_classes=7), "w.safetensors")
-    restore._compare_arch(stated, Arch(num_classes=7, shift_direction="past"), "w.safetensors")
+    recorded = {"depth": 50, "num_classes": 400, "shift_direction": "past"}
+    with pytest.raises(UserError, match="is for model.shift_direction=past, the recipe has future"):
+        restore._check_arch(recorded, Arch(num_classes=7), "w.safetensors")
+    restore._check_arch(recorded, Arch(num_classes=7, shift_direction="past"), "w.safetensors")

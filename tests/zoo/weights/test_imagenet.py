@@ -1,0 +1,194 @@
+"""Published ImageNet weights: found, downloaded, checked and converted once; small files replace the published ones."""
+
+import hashlib
+import io
+import os
+import pickle
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from data.errors import UserError
+from tests.zoo.weights import state_dicts
+from tests.zoo.weights.state_dicts import as_mmseg, as_vd, recorded_shapes, small_backbone, small_deeplab, small_resnet
+from zoo.models.deeplabv3plus import spec
+from zoo.weights import files, imagenet, layouts
+from zoo.weights.match import match_state_dict
+
+CANONICAL = {
+    "plain": "resnet18_imagenet.safetensors",
+    "deep": "resnet18_v1c_imagenet.safetensors",
+    "vd": "resnet18_vd_imagenet.safetensors",
+}
+URLS = {
+    "plain": "https://download.pytorch.org/models/",
+    "deep": "https://download.openmmlab.com/pretrain/third_party/",
+    "vd": "https://bj.bcebos.com/paddleseg/dygraph/",
+}
+
+
+def archive_of(contents):
+    """Return a .tar.gz with a folder and these files."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        folder = tarfile.TarInfo("resnet18")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+        for name, content in contents.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def saved(state_dict):
+    """Return the bytes of a file of PyTorch, and the digits of its hash in published names."""
+    buffer = io.BytesIO()
+    torch.save(state_dict, buffer)
+    return buffer.getvalue(), hashlib.sha256(buffer.getvalue()).hexdigest()[:8]
+
+
+def published(variant):
+    """Return the bytes and the name of a small file in place of a published one."""
+    if variant == "vd":
+        tensors = {**as_vd(small_backbone()), "out.weight": np.zeros((32, 1000), np.float32)}
+        return archive_of({"resnet18/model.pdparams": pickle.dumps(tensors, 4)}), "resnet18_vd_ssld.tar.gz"
+    if variant == "plain":
+        tensors = layouts.to_torchvision(small_resnet())
+        content, digits = saved({name: torch.from_numpy(np.array(array)) for name, array in tensors.items()})
+        return content, f"resnet18-{digits}.pth"
+    prefix = "backbone."
+    state = {name[len(prefix) :]: array for name, array in as_mmseg(small_deeplab()).items() if name.startswith(prefix)}
+    content, digits = saved({**state, "fc.weight": torch.zeros(1000, 32), "fc.bias": torch.zeros(1000)})
+    return content, f"resnet18_v1c-{digits}.pth"
+
+
+@pytest.fixture(params=["plain", "deep", "vd"])
+def weights(request, tmp_path, monkeypatch):
+    """(variant, content, name, folder) of a published file; a download fails the test."""
+    content, name = published(request.param)
+    monkeypatch.setitem(imagenet.FILES, request.param, {18: name})
+    monkeypatch.setattr(imagenet, "download", lambda url, path: pytest.fail(f"downloaded {url}"))
+    (tmp_path / "weights").mkdir()
+    return request.param, content, name, tmp_path / "weights"
+
+
+def find(weights):
+    variant, _, _, folder = weights
+    return imagenet.find_weights(18, str(folder), variant)
+
+
+def test_a_placed_file_is_converted_once(weights):
+    variant, content, name, folder = weights
+    (folder / name).write_bytes(content)
+    path, description = find(weights)
+    assert path == str(folder / CANONICAL[variant]) and description == imagenet.SOURCES[variant].description
+    tensors, metadata = files.read(path)
+    expected = small_resnet() if variant == "plain" else small_backbone()
+    assert tensors.keys() == expected.keys()
+    assert all(np.array_equal(tensors[key], expected[key]) for key in expected)
+    digest = hashlib.sha256(content).hexdigest()
+    assert metadata == {"origin": description, "file": name, "sha256": digest, "url": URLS[variant] + name}
+    (folder / name).unlink()
+    assert find(weights) == (path, description)
+
+
+def test_a_file_is_downloaded(weights, monkeypatch):
+    variant, content, name, folder = weights
+    urls = []
+    monkeypatch.setattr(imagenet, "download", lambda url, path: (urls.append(url), Path(path).write_bytes(content)))
+    find(weights)
+    assert urls == [URLS[variant] + name]
+    assert sorted(os.listdir(folder)) == sorted([name, CANONICAL[variant]])
+
+
+def test_a_damaged_download_is_not_kept(weights, monkeypatch):
+    variant, _, name, folder = weights
+    monkeypatch.setattr(imagenet, "download", lambda url, path: Path(path).write_bytes(b"truncated"))
+    with pytest.raises(UserError, match="complete .tar.gz" if variant == "vd" else "SHA-256"):
+        find(weights)
+    assert os.listdir(folder) == ([name] if variant == "vd" else [])  # the name of an archive has no digits to check
+
+
+def test_a_failed_download_names_the_file_to_place(weights, monkeypatch):
+    variant, _, name, folder = weights
+
+    def unreachable(url, path):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(imagenet, "download", unreachable)
+    with pytest.raises(UserError) as caught:
+        find(weights)
+    for part in (URLS[variant] + name, str(folder / name), "-o model.pretrained=null"):
+        assert part in str(caught.value)
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:-1],
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:-6] + bytes(3) + content[-3:],
+        lambda content: b"",
+    ],
+)
+def test_a_damaged_file_is_named(weights, damage):
+    _, content, name, folder = weights
+    (folder / name).write_bytes(damage(content))
+    with pytest.raises(UserError, match=f"{name} is (damaged|not a complete .tar.gz).*remove it and download it again"):
+        find(weights)
+    assert os.listdir(folder) == [name]
+
+
+def test_a_damaged_canonical_file_is_named(weights):
+    variant, _, _, folder = weights
+    (folder / CANONICAL[variant]).write_bytes(b"damaged")
+    with pytest.raises(UserError, match="not a complete safetensors"):
+        find(weights)
+
+
+@pytest.mark.parametrize(
+    "contents, reason",
+    [
+        ({"readme.txt": b"x"}, "holds 0 files"),
+        ({"a.pdparams": b"", "b.pdparams": b""}, "holds 2 files"),
+        ({"a.pdparams": b"x"}, "a.pdparams in .*a.tar.gz is refused"),
+    ],
+)
+def test_other_archives_are_refused(tmp_path, monkeypatch, contents, reason):
+    monkeypatch.setitem(imagenet.FILES, "vd", {18: "a.tar.gz"})
+    (tmp_path / "a.tar.gz").write_bytes(archive_of(contents))
+    with pytest.raises(UserError, match=reason):
+        imagenet.find_weights(18, str(tmp_path), "vd")
+    assert os.listdir(tmp_path) == ["a.tar.gz"]
+
+
+def test_an_archive_has_a_largest_size(tmp_path, monkeypatch):
+    monkeypatch.setitem(imagenet.FILES, "vd", {18: "a.tar.gz"})
+    monkeypatch.setattr(imagenet, "MAX_ARCHIVE_SIZE", 1 << 20)
+    (tmp_path / "a.tar.gz").write_bytes(archive_of({"a.pdparams": bytes(1 << 20)}))
+    with pytest.raises(UserError, match="more than 1048576 bytes when decompressed"):
+        imagenet.find_weights(18, str(tmp_path), "vd")
+
+
+@pytest.mark.parametrize("variant, recorded", [("deep", "mmseg_r50"), ("vd", "paddleseg_r50vd")])
+def test_all_names_of_backbones(variant, recorded):
+    prefix = "backbone."
+    shapes = recorded_shapes(f"names_{recorded}").items()
+    tensors = state_dicts.numbered({name[len(prefix) :]: shape for name, shape in shapes if name.startswith(prefix)})
+    canonical = layouts.to_canonical(tensors, imagenet.SOURCES[variant].origin)
+    model = spec.shapes(spec.Arch(variant="paddleseg" if variant == "vd" else "mmseg", num_classes=19))
+    report = match_state_dict(
+        imagenet.add_backbone_prefix(canonical, model),
+        {name: shape for name, shape in model.items() if not spec.not_pretrained(name)},
+    )
+    assert report.complete, str(report)
+
+
+def test_unpublished_depths_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"this variant \(vd\) are published for ResNet-50, -101 only"):
+        imagenet.find_weights(18, str(tmp_path), imagenet.variant_of(spec.Arch(variant="paddleseg", depth=18)))
