@@ -104,7 +104,9 @@ def test_the_failed_rank_is_printed_last(demo_sets, tmp_path):
 
 @pytest.mark.slow
 def test_sigterm_saves(demo_sets, tmp_path):
-    arguments = train_arguments(demo_sets, "tsm", tmp_path / "run", "torch", train__epochs=2000, train__save_every="2000 epochs")[1:]
+    arguments = train_arguments(
+        demo_sets, "tsm", tmp_path / "run", "torch", train__epochs=2000, train__save_every="2000 epochs"
+    )[1:]
     process = subprocess.Popen(
         [*TOOL, "1x2", "--logs", str(tmp_path / "logs"), *arguments],
         stdout=subprocess.PIPE,

@@ -145,7 +145,9 @@ def _read(path: str, chain: tuple[str, ...]) -> Entries:
         with open(path, encoding="utf-8") as file:
             root = yaml.compose(file, yaml.SafeLoader)
     except OSError as error:
-        raise UserError(f"{path}: cannot read this recipe ({error.strerror}); recipes lie in configs/") from None
+        raise UserError(
+            f"{path}: cannot read this recipe ({error.strerror}); the recipes of the zoo are in configs/"
+        ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid YAML: {error}") from None
     entries: Entries = {}

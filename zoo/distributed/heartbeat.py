@@ -108,7 +108,9 @@ class Heartbeat(threading.Thread):
             message = json.loads(receive(connection))
         except (ConnectionLost, ValueError):
             if not self._stopped.is_set():
-                self._exit(f"{self.names[rank]} ended without an error message: it was killed, or see its own output")
+                self._exit(
+                    f"{self.names[rank]} ended without an error message: it was killed, or its own output has the reason"
+                )
             return
         if "failed" in message:
             if not self._stopped.is_set():

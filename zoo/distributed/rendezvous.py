@@ -68,7 +68,9 @@ def connect(launch: Launch, straggler_timeout: float, timeout: float = TIMEOUT) 
         return Group(launch, {}, None)
     end = time.monotonic() + timeout
     rendezvous = Rendezvous(launch, resolve(launch), timeout, end)
-    return (_join if launch.rank else _accept_ranks)(rendezvous, straggler_timeout)
+    if launch.rank == 0:
+        return _accept_ranks(rendezvous, straggler_timeout)
+    return _join(rendezvous, straggler_timeout)
 
 
 def _accept_ranks(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
