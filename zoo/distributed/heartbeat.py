@@ -109,7 +109,7 @@ class Heartbeat(threading.Thread):
         except (ConnectionLost, ValueError):
             if not self._stopped.is_set():
                 self._exit(
-                    f"{self.names[rank]} ended without an error message: it was killed, or its own output has the reason"
+                    f"{self.names[rank]} ended without an error message: killed, or its own output has the reason"
                 )
             return
         if "failed" in message:

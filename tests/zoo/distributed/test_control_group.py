@@ -218,10 +218,13 @@ def test_processes_on_the_same_cores_divide_them(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     body = "from zoo.distributed import environment as e; e.prepare(group); print(e.os.environ.get('OMP_NUM_THREADS'))"
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
-    assert [out for _, out, _ in run_all(2, body)] == [f"{threads}\n"] * 2
-    assert run_all(1, body)[0][1] == "None\n"
+    pair = [start(rank, 2, body, job=f"pair {os.getpid()}") for rank in range(2)]
+    single = start(0, 1, body)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert [out for _, out, _ in run_all(2, body)] == ["7\n"] * 2
+    user_set = [start(rank, 2, body, job=f"user {os.getpid()}") for rank in range(2)]
+    assert [wait(process)[1] for process in pair] == [f"{threads}\n"] * 2
+    assert wait(single)[1] == "None\n"
+    assert [wait(process)[1] for process in user_set] == ["7\n"] * 2
 
 
 def test_connections_of_other_programs_do_no_harm():
