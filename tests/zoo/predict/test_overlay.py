@@ -1,4 +1,4 @@
-"""Class maps drawn for a person: legends that can be read at any size, and videos read and written whole."""
+"""Overlays of class maps: legends that are legible at any size, and videos that are read and written whole."""
 
 from fractions import Fraction
 
@@ -12,10 +12,10 @@ from data.formats import palette
 from tests.helpers import clips as encoded
 from zoo.predict import overlay
 
-COLOURS = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255]], np.uint8)
+COLORS = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255]], np.uint8)
 
 
-def test_shares_in_words():
+def test_shares_are_formatted_and_ranked():
     assert [overlay.percent(share) for share in (1, 0.4126, 0.001, 0.0005, 0.0004, 1e-9)] == [
         "100.0 %",
         "41.3 %",
@@ -24,73 +24,75 @@ def test_shares_in_words():
         "<0.1 %",
         "<0.1 %",
     ]
-    assert overlay.largest(np.array([0.2, 0, 0.5, 0.2, 0.1])) == [2, 0, 3, 4]
+    assert overlay.by_share(np.array([0.2, 0, 0.5, 0.2, 0.1])) == [2, 0, 3, 4]
 
 
 @pytest.mark.parametrize(
     "height, width, count",
     [(7, 9, 3), (1024, 2048, 19), (40, 1500, 12), (1500, 60, 12), (480, 640, 150), (300, 300, 1), (600, 900, 41)],
 )
-def test_a_legend_is_beside_the_picture_and_can_be_read(height, width, count):
+def test_a_legend_is_beside_the_image_and_legible(height, width, count):
     names = [f"class number {label}" for label in range(count)]
     legend = overlay.Legend(height, width, names, palette.class_colors(names), range(count))
     shares = np.full(count, 1 / count)
-    picture = np.full((height, width, 3), 77, np.uint8)
-    whole = legend.attach(picture, shares)
-    high, wide = legend.factor * height, legend.factor * width
-    assert (whole[:high, :wide] == 77).all() and max(high, wide) > overlay.SMALL // 2
-    assert legend.font.size >= max(overlay.FONT, min(high, wide) // 33)
-    blank = whole.copy()
-    blank[:high, :wide] = 255
-    for edge in (blank[-1], blank[:, -1]):  # what is written ends before the edge
+    image = np.full((height, width, 3), 77, np.uint8)
+    canvas = legend.attach(image, shares)
+    image_height, image_width = legend.factor * height, legend.factor * width
+    assert (canvas[:image_height, :image_width] == 77).all() and max(
+        image_height, image_width
+    ) > overlay.ENLARGED_SIZE // 2
+    assert legend.font.size >= max(overlay.MIN_FONT_SIZE, min(image_height, image_width) // 33)
+    strip = canvas.copy()
+    strip[:image_height, :image_width] = 255
+    for edge in (strip[-1], strip[:, -1]):  # the text ends before the edge
         assert (edge == 255).all()
-    boxes = [(x, y, x + 3 * legend.line, y + legend.line) for x, y in legend.places]
-    assert len(set(boxes)) == min(count, overlay.MOST)
-    for x, y, right, low in boxes:
-        assert (x >= wide or y >= high) and right <= whole.shape[1] and low <= whole.shape[0]
-        assert (whole[y:low, x:right] != 255).any()
+    boxes = [(x, y, x + 3 * legend.line_height, y + legend.line_height) for x, y in legend.places]
+    assert len(set(boxes)) == min(count, overlay.MAX_LEGEND_ENTRIES)
+    for x, y, right, bottom in boxes:
+        assert (x >= image_width or y >= image_height) and right <= canvas.shape[1] and bottom <= canvas.shape[0]
+        assert (canvas[y:bottom, x:right] != 255).any()
 
 
 def test_a_class_keeps_its_place_in_a_video():
-    legend = overlay.Legend(64, 64, ["a", "b", "c"], COLOURS, range(3))
+    legend = overlay.Legend(64, 64, ["a", "b", "c"], COLORS, range(3))
     places = []
     for shares in ([0.1, 0.2, 0.7], [0, 0.9, 0.1], [0, 0, 1]):
-        whole = legend.attach(np.zeros((64, 64, 3), np.uint8), np.array(shares))
-        places.append([tuple(np.argwhere((whole == colour).all(2))[:1].ravel()) for colour in COLOURS])
+        canvas = legend.attach(np.zeros((64, 64, 3), np.uint8), np.array(shares))
+        places.append([tuple(np.argwhere((canvas == color).all(2))[:1].ravel()) for color in COLORS])
     assert all(places[0]) and places[1] == [(), *places[0][1:]] and places[2] == [(), (), places[0][2]]
 
 
-def test_the_classes_of_a_picture_stand_in_the_order_given():
-    legend = overlay.Legend(300, 500, ["a", "b", "c"], COLOURS, [2, 0, 1])
-    whole = legend.attach(np.zeros((300, 500, 3), np.uint8), np.array([0.3, 0.1, 0.6]))
+def test_the_classes_of_an_image_are_in_the_given_order():
+    legend = overlay.Legend(300, 500, ["a", "b", "c"], COLORS, [2, 0, 1])
+    canvas = legend.attach(np.zeros((300, 500, 3), np.uint8), np.array([0.3, 0.1, 0.6]))
     assert [
-        (whole[y : y + legend.line, x : x + 2 * legend.line] == colour).all(2).any()
-        for (x, y), colour in zip(legend.places, COLOURS[[2, 0, 1]])
+        (canvas[y : y + legend.line_height, x : x + 2 * legend.line_height] == color).all(2).any()
+        for (x, y), color in zip(legend.places, COLORS[[2, 0, 1]])
     ] == [True] * 3
 
 
 def test_more_classes_than_places():
     names = [f"c{label}" for label in range(60)]
-    colours, shares = palette.class_colors(names), np.arange(60) / 1770
-    legend = overlay.Legend(600, 600, names, colours, range(60))
-    whole = legend.attach(np.full((600, 600, 3), 255, np.uint8), shares)
-    seen = [(whole == colour).all(2).sum() > 100 for colour in colours]
-    assert np.flatnonzero(seen).tolist() == list(range(60 - overlay.MOST + 1, 60))
+    colors, shares = palette.class_colors(names), np.arange(60) / 1770
+    legend = overlay.Legend(600, 600, names, colors, range(60))
+    canvas = legend.attach(np.full((600, 600, 3), 255, np.uint8), shares)
+    seen = [(canvas == color).all(2).sum() > 100 for color in colors]
+    assert np.flatnonzero(seen).tolist() == list(range(60 - overlay.MAX_LEGEND_ENTRIES + 1, 60))
     x, y = legend.places[-1]
-    assert (whole[y : y + legend.line, x:] < 128).any()  # where it says how many more
+    assert (canvas[y : y + legend.line_height, x:] < 128).any()  # the number of the other classes
 
 
-def test_a_picture_and_its_colours_in_equal_parts():
-    picture = np.array([[[255, 255, 255], [0, 10, 21]]], np.uint8)
-    assert overlay.blend(picture, np.array([[0, 2]], np.uint8), COLOURS).tolist() == [[[255, 127, 127], [0, 5, 138]]]
+def test_image_and_colors_are_mixed_in_equal_parts():
+    image = np.array([[[255, 255, 255], [0, 10, 21]]], np.uint8)
+    assert overlay.blend(image, np.array([[0, 2]], np.uint8), COLORS).tolist() == [[[255, 127, 127], [0, 5, 138]]]
 
 
-def test_labels_as_indices_with_colours(tmp_path):
+def test_labels_as_indices_with_colors(tmp_path):
     labels = np.array([[0, 1], [2, 1]], np.uint8)
-    overlay.write_labels(str(tmp_path / "a.png"), labels, COLOURS)
+    overlay.write_labels(str(tmp_path / "a.png"), labels, COLORS)
     with Image.open(tmp_path / "a.png") as image:
         assert image.mode == "P" and np.array_equal(image, labels)
-        assert np.array_equal(image.convert("RGB"), COLOURS[labels])
+        assert np.array_equal(image.convert("RGB"), COLORS[labels])
 
 
 def test_every_frame_is_read(tmp_path):
@@ -102,7 +104,7 @@ def test_every_frame_is_read(tmp_path):
 
 @pytest.mark.parametrize("degrees", [90, 180, 270])
 def test_videos_are_read_upright(degrees, tmp_path):
-    """White top left must be where the mark of a phone turns it."""
+    """A white top left corner goes where the rotation in the metadata moves it."""
     stored = np.zeros((48, 96, 3), np.uint8)
     stored[:24, :48] = 255
     path = str(tmp_path / "turned.mp4")
@@ -118,20 +120,20 @@ def test_videos_are_read_upright(degrees, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no video" * 100, None])
-def test_what_is_no_video(content, tmp_path):
+def test_other_files_are_bad_samples(content, tmp_path):
     if content is not None:
         (tmp_path / "a.mp4").write_bytes(content)
     with pytest.raises(BadSample, match="cannot be decoded as video"):
         list(overlay.read_video(str(tmp_path / "a.mp4")))
 
 
-def test_sound_alone_is_no_video(tmp_path):
+def test_audio_alone_is_not_a_video(tmp_path):
     with pytest.raises(BadSample, match="no video in this file"):
         list(overlay.read_video(encoded.encode_audio(tmp_path / "a.mp4")))
 
 
-def test_a_cut_video_is_said_to_be_broken(tmp_path):
-    """Cut in its middle, where the frames are read one by one."""
+def test_a_truncated_video_is_a_bad_sample(tmp_path):
+    """Truncated in its middle, where the frames are read one by one."""
     rng = np.random.default_rng(0)
     path = tmp_path / "a.mp4"
     encoded.encode(path, rng.integers(0, 256, (20, 64, 64, 3), np.uint8), container_options={"movflags": "faststart"})
@@ -141,15 +143,17 @@ def test_a_cut_video_is_said_to_be_broken(tmp_path):
 
 
 @pytest.mark.parametrize("height, width", [(48, 64), (49, 63)])
-def test_videos_are_written_at_their_speed_and_padded_to_even_sides(height, width, tmp_path):
+def test_videos_are_written_at_their_frame_rate_and_padded_to_even_sides(height, width, tmp_path):
     rate = Fraction(30000, 1001)
     frames = [np.full((height, width, 3), 10 * number, np.uint8) for number in range(12)]
     overlay.write_video(str(tmp_path / "a.mp4"), ((pixels, rate) for pixels in frames))
     read = list(overlay.read_video(str(tmp_path / "a.mp4")))
-    assert [round(pixels.mean() / 10) for pixels, _ in read] == list(range(12)) and {each for _, each in read} == {rate}
+    assert [round(pixels.mean() / 10) for pixels, _ in read] == list(range(12)) and {
+        frame_rate for _, frame_rate in read
+    } == {rate}
     assert read[0][0].shape == (height + height % 2, width + width % 2, 3)
 
 
-def test_an_encoder_that_refuses_is_one_message(tmp_path):
+def test_frames_that_the_encoder_refuses(tmp_path):
     with pytest.raises(BadSample, match="cannot be encoded"):
         overlay.write_video(str(tmp_path / "a.mp4"), [(np.zeros((2, 40000, 3), np.uint8), Fraction(25))])

@@ -1,0 +1,103 @@
+"""Checkpoints that are trained in this process, predictions from them, and the evaluation they are compared with."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from data.datasets import cityscapes, faces, imagenet, kinetics, random_faces
+from data.demo import motion, portraits, shapes
+from data.stream import open_evaluation, open_training
+from tests.helpers.paths import ROOT
+from tools import predict
+from zoo.config import loader
+from zoo.predict import results
+from zoo.run import cli, restore
+from zoo.run.checkpoint import save_checkpoint, save_evaluation
+from zoo.run.evaluate import evaluate
+from zoo.run.job import assemble, join
+
+COMMON = {"data.workers": 0, "train.batch": 4, "train.eval_batch": 3}
+DATASETS = (cityscapes, faces, imagenet, kinetics, random_faces, motion, portraits, shapes)
+LOAD = {dataset: dataset.load for dataset in DATASETS}
+
+
+def run_script(*words, cwd=ROOT):
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def train(folder, config, settings, steps):
+    """Train a model for a few steps with PyTorch; return the folder of its checkpoint."""
+    pairs = [f"{key}={value}" for key, value in {**COMMON, **settings}.items()]
+    request = cli.request(str(ROOT / "configs" / config), pairs, device="cpu")
+    job = assemble(request, join(request, {}))
+    restore.restore(request.config, job, None, lambda line: None)
+    batches = open_training(
+        job.train_set, request.config.seed, job.batch_plan.batch, 0, steps, dropout_masks=job.dropout_masks
+    )
+    for step, (batch, _) in enumerate(batches):
+        job.trainer.step([job.trainer.to_device(batch)], job.lr(step), step)
+    run, recipe = str(folder / "tiny"), loader.render(request.resolved)
+    record = {"classes": job.class_names, "recipe": recipe}
+    save_checkpoint(run, steps, job.trainer.state_dict(), record, 1)
+    save_evaluation(run, steps, {}, True, 1)
+    (folder / "tiny/config.yaml").write_text(recipe, encoding="utf-8")
+    return os.path.join(run, "checkpoints/last")
+
+
+def forbid_datasets(patch: pytest.MonkeyPatch) -> None:
+    """Make loading a data set fail: predictions must not need the one that a model was trained on."""
+    for dataset in DATASETS:
+        patch.setattr(dataset, "load", lambda settings: pytest.fail("a data set was loaded"))
+
+
+@contextmanager
+def datasets_allowed() -> Iterator[None]:
+    """Undo forbid_datasets."""
+    with pytest.MonkeyPatch.context() as patch:
+        for dataset, load in LOAD.items():
+            patch.setattr(dataset, "load", load)
+        yield
+
+
+def evaluation_outputs(weights, *changes):
+    """Evaluate a checkpoint as train.py does: path of the sample -> the model's output for its views."""
+    request = cli.request(os.path.join(weights, "../../config.yaml"), changes, weights=weights)
+    with datasets_allowed():
+        job = assemble(request, join(request, {}))
+    restore.restore(request.config, job, None, lambda line: None)
+    rows = []
+
+    class Recorder:
+        def __init__(self):
+            self.state = {}
+
+        def update(self, output, batch):
+            rows.extend(output.reshape(len(batch["valid"]), -1, *output.shape[1:])[batch["valid"] > 0])
+
+        def result(self, state):
+            return {}
+
+    stream = open_evaluation(job.val_set, request.config.seed, 1 if job.task.PRIMARY == "miou" else 3)
+    evaluate(job.trainer, stream, job.val_set, Recorder(), job.group, pytest.fail)
+    root = request.config.data.root if hasattr(request.config.data, "root") else ""
+    return {os.path.join(root, job.val_set.name(index)): row for index, row in enumerate(rows)}
+
+
+def run_predict(capsys, out, *words):
+    """Run tools/predict.py here: its exit code, predictions.json, the lines printed but the last, and the errors."""
+    code = predict.main([*map(str, words), "--out", str(out), "--device", "cpu"])
+    lines, errors = capsys.readouterr()
+    record = json.loads((out / results.FILE_NAME).read_text(encoding="utf-8")) if out.exists() else None
+    return code, record, lines.splitlines()[:-1], errors
