@@ -28,11 +28,10 @@ def read_bin(path: str) -> tuple[list[bytes], list[bool], bytes]:
     try:
         # encoding: strings of Python 2 are bytes
         loaded = safe_pickle.load(io.BytesIO(content), dtypes=("u1",), encoding="bytes")
-    except Exception as error:  # a damaged pickle raises almost anything
-        reason = str(error).strip().split("\n")[0]
+    except ValueError as error:
         raise UserError(
             f"{path}: refused: it is damaged, or holds more than images, which would mean running code from it "
-            f"({type(error).__name__}: {reason}); {REMEDY}"
+            f"({error}); {REMEDY}"
         ) from None
     if not isinstance(loaded, (tuple, list)) or [type(part) for part in loaded] != [list, list]:
         raise UserError(f"{path}: not a verification set, which is a list of images and a list of flags; {REMEDY}")
@@ -62,6 +61,4 @@ def _read_content(path: str) -> bytes:
 
 def _encoded(item: Any) -> Any:
     """Return the bytes of an array; any other item as it is."""
-    if isinstance(item, safe_pickle.Array) and item.array is not None:
-        return item.array.tobytes(order="A")
-    return item
+    return item.content if isinstance(item, safe_pickle.Array) else item

@@ -22,11 +22,10 @@ def read(path: str) -> dict[str, np.ndarray]:
     try:
         with open(path, "rb") as file:
             content = safe_pickle.load(file, dtypes=DTYPES)
-    except Exception as error:  # a damaged pickle raises almost anything
-        reason = str(error).strip().split("\n")[0]
+    except (OSError, ValueError) as error:
         raise UserError(
             f"{path} is refused: it is damaged, or holds more than numpy arrays, which would mean running code from it "
-            f"({type(error).__name__}: {reason}). Download it again; if you trust it, {REMEDY}"
+            f"({error}). Download it again; if you trust it, {REMEDY}"
         ) from None
     state_dict = _unwrap(content)
     if not isinstance(state_dict, dict) or not state_dict:

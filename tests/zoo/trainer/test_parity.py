@@ -52,7 +52,7 @@ def folders(tmp_path_factory):
     from tests.zoo.weights import test_origins
 
     made = {name: tmp_path_factory.mktemp("parity") / name for name in FRAMEWORKS}
-    record = layouts.to_canonical(test_origins.theirs(RECORDED), "paddleclas")
+    record = layouts.to_canonical(test_origins.state_dict_of(RECORDED), "paddleclas")
     processes = []
     for number, (name, folder) in enumerate(made.items()):
         folder.mkdir()
