@@ -190,7 +190,9 @@ def updates(worker: Worker, folder: str, before: str | None) -> dict[str, np.nda
                 trainer.load_state_dict(load_file(awaited(before, "handover.safetensors")))
                 done = HANDOVER[Path(before).name]
             else:
-                empty = {f"momentum/{p.name}": np.zeros(p.shape, np.float32) for p in trainer.params if not p.is_statistic}
+                empty = {
+                    f"momentum/{p.name}": np.zeros(p.shape, np.float32) for p in trainer.params if not p.is_statistic
+                }
                 trainer.load_state_dict({**start, **empty})
             found["relay"] = go(trainer, case, done, HANDOVER[worker.framework])
             save_arrays(trainer.state_dict(), folder, "handover.safetensors")

@@ -112,7 +112,9 @@ class Worker:
             trainer.model.eval()
             found = {"eval": trainer.eval_forward(trainer.preprocess(device_batch["image"])).detach().numpy()}
             trainer._train_mode()
-            trained = [x.detach().numpy() for x in trainer.train_forward(trainer.preprocess(device_batch["image"]), *rest)]
+            trained = [
+                x.detach().numpy() for x in trainer.train_forward(trainer.preprocess(device_batch["image"]), *rest)
+            ]
         found.update((f"train{i}", value) for i, value in enumerate(trained))
         found.update((f"after/{key}", value) for key, value in trainer.state_dict().items() if ".running_" in key)
         return {f"{name}/{key}": value for key, value in found.items()}

@@ -317,14 +317,9 @@ def case_sixteen_bits_stay_out_of_state_and_evaluation(backend):
     assert len(losses) == len(backend.SIXTEEN_BIT_MODES)  # every mode rounds in places of its own
 
 
-def case_compiled_and_eager_updates_agree(backend):
-    """A whole TSM with dropout, clipping and label smoothing: numbers, weights, statistics and predictions."""
-    modes = {mode.compile: mode for mode in backend.FP32_MODES}
-    if True not in modes:
-        return  # tests/zoo/trainer/torch/test_compile.py
-    eager, compiled = (
-        make_tsm(backend, modes[compile], smoothing=0.1, dropout=0.5, clip_norm=1.0)[0] for compile in (False, True)
-    )
+def check_compiled_updates(backend, *modes):
+    """Compare a whole TSM, eager and compiled, with dropout, clipping and label smoothing."""
+    eager, compiled = (make_tsm(backend, mode, smoothing=0.1, dropout=0.5, clip_norm=1.0)[0] for mode in modes)
     for seed, lr in enumerate((0.01, 0.005)):
         numbers, expected = (update(trainer, random_clips(seed=seed), lr=lr) for trainer in (compiled, eager))
         assert numbers == pytest.approx(expected, rel=1e-5)
@@ -335,6 +330,12 @@ def case_compiled_and_eager_updates_agree(backend):
     )
     np.testing.assert_allclose(predictions, expected, rtol=1e-5, atol=1e-6)
     assert_equal(compiled.state_dict(), before)
+
+
+def case_compiled_and_eager_updates_agree(backend):
+    eager, *others = backend.FP32_MODES
+    for mode in others:  # of PyTorch another layout; torch/test_trainer.py compiles, which takes longer
+        check_compiled_updates(backend, eager, mode)
 
 
 def case_partial_bn_freezes_all_but_the_first_normalization(backend):
