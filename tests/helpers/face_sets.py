@@ -41,11 +41,11 @@ def write_set(root, layout):
         return root
     lines = []
     for identity, images in enumerate(PACK):
-        folder = root / ("train" if layout == "folder" else "pictures") / f"p{identity}"
+        folder = root / ("train" if layout == "folder" else "images") / f"p{identity}"
         folder.mkdir(parents=True)
         for number, image in enumerate(images):
             (folder / f"{number}.png").write_bytes(image)
-            lines.append(f"pictures/p{identity}/{number}.png{' ' if number % 2 else chr(9)}{identity}\n")
+            lines.append(f"images/p{identity}/{number}.png{' ' if number % 2 else chr(9)}{identity}\n")
     if layout == "list":
         (root / "label.txt").write_text("".join(lines))
     return root

@@ -45,7 +45,7 @@ def test_every_layout_gives_the_same_set(tmp_path, layout):
         ("image", (SIZE, SIZE, 3), "uint8", 0),
         ("label", (), "int64", -1),
     ]
-    assert train.name(7) == {"rec": "train.rec key 8", "list": "pictures/p1/2.png", "folder": "train/p1/2.png"}[layout]
+    assert train.name(7) == {"rec": "train.rec key 8", "list": "images/p1/2.png", "folder": "train/p1/2.png"}[layout]
     for other in {"rec", "list", "folder"} - {layout}:
         assert str(tmp_path) in error_message(tmp_path, format=other)
 
@@ -160,18 +160,18 @@ def test_too_few_identities_to_hold_out(tmp_path):
 )
 def test_invalid_lines_of_a_list(tmp_path, line, expected):
     write_set(tmp_path, "list")
-    (tmp_path / "label.txt").write_text(f"pictures/p0/0.png 0\n{line}\n")
+    (tmp_path / "label.txt").write_text(f"images/p0/0.png 0\n{line}\n")
     assert expected in error_message(tmp_path)
 
 
 def test_lists_with_other_names_and_spaces_in_paths(tmp_path):
     write_set(tmp_path, "list")
-    os.rename(tmp_path / "pictures/p1", tmp_path / "pictures/p one")
+    os.rename(tmp_path / "images/p1", tmp_path / "images/p one")
     text = "\ufeff" + (tmp_path / "label.txt").read_text().replace("p1", "p one")
     (tmp_path / "other.list").write_bytes(text.replace("\n", "\r\n\r\n").encode())
     (tmp_path / "label.txt").unlink()
     train, _ = load(tmp_path, train="other.list", num_classes=8)
-    assert len(values_and_labels(train)) == 30 and train.classes == range(8) and train.name(5) == "pictures/p one/0.png"
+    assert len(values_and_labels(train)) == 30 and train.classes == range(8) and train.name(5) == "images/p one/0.png"
     assert "label 5, but data.num_classes is 5" in error_message(tmp_path, train="other.list", num_classes=5)
     assert "cannot read this list" in error_message(tmp_path, train="none.list")
     (tmp_path / "other.list").write_text("\n")
@@ -218,22 +218,22 @@ def test_images_of_another_size(tmp_path, layout):
 
 def test_one_image_of_another_size_is_a_bad_sample(tmp_path):
     write_set(tmp_path, "list")
-    (tmp_path / "pictures/p1/2.png").write_bytes(packs.encoded_image(5, 10))
+    (tmp_path / "images/p1/2.png").write_bytes(packs.encoded_image(5, 10))
     with pytest.raises(BadSample, match="10 x 10 pixels, not 12 x 12"):
         load(tmp_path)[0].sample(7, RNG)
 
 
 def test_image_formats_and_color_modes(tmp_path):
     write_set(tmp_path, "list")
-    grey = np.full((SIZE, SIZE), 77, np.uint8)
+    gray = np.full((SIZE, SIZE), 77, np.uint8)
     for form, content in (
         ("JPEG", packs.encode(np.full((SIZE, SIZE, 3), (200, 30, 60), np.uint8), "JPEG")),
-        ("grey", packs.encode(grey)),
+        ("gray", packs.encode(gray)),
         ("BMP", packs.encoded_image(3, form="BMP")),
     ):
-        (tmp_path / "pictures/p0/0.png").write_bytes(content)
+        (tmp_path / "images/p0/0.png").write_bytes(content)
         pixel = load(tmp_path, flip=False)[0].sample(0, RNG)["image"][5, 5]
-        expected = {"JPEG": (200, 30, 60), "grey": (77, 77, 77), "BMP": (3, 5, 5)}[form]
+        expected = {"JPEG": (200, 30, 60), "gray": (77, 77, 77), "BMP": (3, 5, 5)}[form]
         assert np.abs(pixel.astype(int) - expected).max() <= 2, form  # red stays red: RGB, not BGR
 
 

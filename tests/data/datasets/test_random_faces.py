@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from data.datasets import random_faces
 from data.stream import open_evaluation, open_training
@@ -25,6 +26,17 @@ assert batch["image"].shape == (4, 8, 8, 3)
 assert sum(int(batch["valid"].sum()) for batch, _ in open_evaluation(val, 0, 4)) == 10
 """
 
+TRAIN_WITHOUT_LIBRARIES = """
+import sys
+for module in ("cv2", "PIL", "decord", "av"):
+    sys.modules[module] = None
+import train
+changes = ("data.num_classes=50", "data.size=16", "data.val_pairs=10", "data.workers=0", "model.depth=18")
+overrides = [word for change in changes + ("train.batch=4", "train.eval_batch=10") for word in ("-o", change)]
+arguments = ["-c", "configs/arcface_synthetic.yaml", "--max-steps", "1", "--out", sys.argv[1]]
+sys.exit(train.main(arguments + overrides))
+"""
+
 
 def load(**keys):
     return random_faces.load(random_faces.Settings(**{"workers": 0, "size": 32, **keys}))
@@ -32,6 +44,13 @@ def load(**keys):
 
 def test_neither_opencv_nor_pillow_nor_a_video_decoder_is_imported():
     subprocess.run([sys.executable, "-c", WITHOUT_LIBRARIES], cwd=ROOT, check=True, timeout=60)
+
+
+@pytest.mark.slow
+def test_a_torch_run_needs_no_image_library(tmp_path):
+    command = [sys.executable, "-c", TRAIN_WITHOUT_LIBRARIES, str(tmp_path / "run")]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=300, stdout=subprocess.DEVNULL)
+    assert (tmp_path / "run" / "checkpoints" / "last").exists()
 
 
 def test_normalized_images_are_standard_normal():

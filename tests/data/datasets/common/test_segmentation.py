@@ -287,13 +287,13 @@ def test_files_are_described_by_their_paths_and_sizes(tmp_path):
 def test_every_image_format_becomes_8_bit_rgb(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
     image = Image.fromarray(pixels)
-    grey = np.repeat(np.asarray(image.convert("L"))[..., None], 3, -1)
+    gray = np.repeat(np.asarray(image.convert("L"))[..., None], 3, -1)
     palette, alpha = image.quantize(40), image.copy()
     alpha.putalpha(7)
     deep = Image.fromarray((pixels[..., 0].astype(np.uint16) << 8) + 3)
     formats = [
         ("a.png", image, pixels),
-        ("b.png", image.convert("L"), grey),
+        ("b.png", image.convert("L"), gray),
         ("c.png", alpha, pixels),
         ("d.png", palette, np.asarray(palette.convert("RGB"))),
         ("e.bmp", image, pixels),
