@@ -12,7 +12,7 @@ FAIR, DARK = np.reshape((238, 200, 176), (3, 1)), np.reshape((98, 64, 48), (3, 1
 
 
 class Person(NamedTuple):
-    """What is equal in all images of a person.
+    """Fixed measures of a person, equal in all images.
 
     The unit of lengths is half the height of a head. Slopes are positive where features rise towards the temples.
     Colors are (3, 1).
@@ -54,7 +54,7 @@ class Person(NamedTuple):
 
 
 class View(NamedTuple):
-    """What changes from image to image. Angles are given by their sines."""
+    """Pose, light and expression of one image. Angles are given by their sines."""
 
     roll: float
     yaw: float  # to the right
