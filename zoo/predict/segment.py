@@ -70,7 +70,9 @@ def segment_video(model: TrainedModel, path: str, colors: np.ndarray, output: st
 def predict_labels(model: TrainedModel, image: np.ndarray) -> np.ndarray:
     """Predict the class of each pixel, uint8 (H, W), of an image (H, W, 3) at the scales of an evaluation."""
     s = model.cfg.data
-    views = {name: segmentation.resize_to_fit(image, s.base_size, ratio) for name, ratio in zip(s.eval_images, s.eval_scales)}
+    views = {
+        name: segmentation.resize_to_fit(image, s.base_size, ratio) for name, ratio in zip(s.eval_images, s.eval_scales)
+    }
     device_batch = model.trainer.to_device({name: view[None] for name, view in views.items()})
     height, width = image.shape[:2]
     return model.trainer.predict(device_batch, (height, width))[0]
