@@ -31,7 +31,7 @@ def load(file: BinaryIO, dtypes: Collection[str], encoding: str = "ASCII") -> An
         The object, in which an `Array` stands for every numpy array.
 
     Raises:
-        ValueError: the pickle is damaged, names something that is not allowed, or unfolds into more data than the file
+        ValueError: the pickle is damaged, names something that is not allowed, or expands to more data than the file
             holds.
     """
     try:
@@ -55,7 +55,7 @@ def _check_memo(file: BinaryIO, size: int) -> None:
 class _Budget:
     """Bytes that the stand-ins of one file may still make.
 
-    A pickle can name the same data any number of times. No honest one makes more than twice its own size: text encoded
+    A pickle can name the same data any number of times. No regular one makes more than twice its own size: text encoded
     as bytes, and the array of these bytes.
     """
 
@@ -67,7 +67,7 @@ class _Budget:
     def spend(self, size: int) -> None:
         self.remaining -= size
         if self.remaining < 0:
-            raise ValueError("it unfolds into more data than the file holds")
+            raise ValueError("it expands to more data than the file holds")
 
 
 class Array:

@@ -239,4 +239,4 @@ FROMBUFFER = strings("numpy.core.numeric", "_frombuffer") + b"\x93"
 def test_memory_stays_in_proportion_to_the_file(setup, unit):
     """A file may not make the same data any number of times."""
     assert len(load(repeated(setup, unit, 1))) == 1
-    assert "unfolds into more data than the file holds" in refused(repeated(setup, unit, 100))
+    assert "expands to more data than the file holds" in refused(repeated(setup, unit, 100))

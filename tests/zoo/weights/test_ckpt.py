@@ -74,16 +74,16 @@ def test_a_tensor_in_pieces(tmp_path):
     array = np.arange(70_000, dtype=np.float32).reshape(7, 10_000)
     pieces = [array[:3].tobytes(), array[3:].tobytes()]
     between = value("b", (1,), "Float32", bytes(4), packed=True)
-    found = read(
+    loaded = read(
         tmp_path,
         value("a", array.shape, "Float32", pieces[0]) + between + value("a", array.shape, "Float32", pieces[1]),
     )
-    assert np.array_equal(found["a"], array) and found["b"].tolist() == [0]
+    assert np.array_equal(loaded["a"], array) and loaded["b"].tolist() == [0]
 
 
 def test_an_early_scalar_and_a_string(tmp_path):
-    found = read(tmp_path, value("epoch_num", (0,), "Int32", b"\7\0\0\0") + value("text", (0,), "str", b"hello"))
-    assert found.keys() == {"epoch_num"} and found["epoch_num"].shape == () and found["epoch_num"] == 7
+    loaded = read(tmp_path, value("epoch_num", (0,), "Int32", b"\7\0\0\0") + value("text", (0,), "str", b"hello"))
+    assert loaded.keys() == {"epoch_num"} and loaded["epoch_num"].shape == () and loaded["epoch_num"] == 7
 
 
 def test_a_truncated_file_is_refused_or_holds_complete_tensors(tmp_path):
@@ -93,12 +93,12 @@ def test_a_truncated_file_is_refused_or_holds_complete_tensors(tmp_path):
     kept = []
     for end in range(0, len(whole), 3):
         try:
-            found = read(tmp_path, whole[:end])
+            loaded = read(tmp_path, whole[:end])
         except UserError as error:
             assert "a.ckpt" in str(error)
             continue
-        kept.append(len(found))
-        assert all(np.array_equal(found[name], tensors[name]) for name in found)
+        kept.append(len(loaded))
+        assert all(np.array_equal(loaded[name], tensors[name]) for name in loaded)
     assert len(kept) <= len(tensors) + 1 and max(kept) <= len(tensors)
 
 

@@ -80,8 +80,8 @@ def test_the_digest_is_of_all_files(tmp_path):
     for change in (b"", b" "):
         with open(tmp_path / "checkpoint_gpu_1.pt", "ab") as file:
             file.write(change)
-        for more in ((), ("--head",)):
-            digests.append(converted(tmp_path, tmp_path / "checkpoint_gpu_0.pt", *more)[1]["sha256"])
+        for flags in ((), ("--head",)):
+            digests.append(converted(tmp_path, tmp_path / "checkpoint_gpu_0.pt", *flags)[1]["sha256"])
             os.remove(tmp_path / "out.safetensors")
     alone, joined, alone_again, joined_again = digests
     assert alone == alone_again == files.sha256(str(tmp_path / "checkpoint_gpu_0.pt"))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.zoo.models.arcface.golden import CASES, TOLERANCE, pictures, recorded, relative
+from tests.zoo.models.arcface.golden import CASES, TOLERANCE, input_images, recorded, relative
 from tests.zoo.weights.face_models import (
     PLSC,
     SMALL,
@@ -99,8 +99,8 @@ def test_plscs_model_in_the_other_variant():
     """insightface's arithmetic gives the embeddings recorded from PLSC."""
     arch = spec.Arch(**CASES["plsc50"])
     moved = faces.to_insightface(backbone(arch))
-    moved["conv1.weight"] = moved["conv1.weight"] * np.float32(128 / 127.5)  # pictures() are normalised already
-    actual = embeddings(replace(arch, variant="insightface"), moved, pictures()[:2].astype(np.float64))
+    moved["conv1.weight"] = moved["conv1.weight"] * np.float32(128 / 127.5)  # input_images() are normalised already
+    actual = embeddings(replace(arch, variant="insightface"), moved, input_images()[:2].astype(np.float64))
     assert relative(actual, recorded()["plsc50/eval"]) <= TOLERANCE
 
 

@@ -1,4 +1,4 @@
-"""Published ImageNet weights: found, downloaded, checked and converted once; small files replace the published ones."""
+"""Published ImageNet weights: download, hash and single conversion, with small files in place of the published ones."""
 
 import hashlib
 import io

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from data.errors import UserError
-from tests.zoo.models.deeplabv3plus.golden import CASES, CLASSES, TOLERANCE, pictures, recorded, relative, thinned
+from tests.zoo.models.deeplabv3plus.golden import CASES, CLASSES, TOLERANCE, input_images, recorded, relative, thinned
 from tests.zoo.weights.state_dicts import (
     SMALL_DEEPLAB,
     as_mmseg,
@@ -39,23 +39,23 @@ CLASS_NAMES = [f"class {i}" for i in range(3)]
 COLOURS = [[i, 0, 9] for i in range(3)]
 
 
-def run(source, target, *more):
-    return convert.main([str(source), str(target), *more])
+def run(source, target, *flags):
+    return convert.main([str(source), str(target), *flags])
 
 
-def refused(capsys, folder, content, *more):
+def refused(capsys, folder, content, *flags):
     """Return the message of a conversion that must fail and leave no file."""
     torch.save(content, folder / "in.pth")
-    assert run(folder / "in.pth", folder / "out.safetensors", *more) == 2
+    assert run(folder / "in.pth", folder / "out.safetensors", *flags) == 2
     assert os.listdir(folder) == ["in.pth"]
     output = capsys.readouterr()
     assert output.err.startswith("error: ")
     return output.out + output.err
 
 
-def converted(folder, content, *more):
+def converted(folder, content, *flags):
     torch.save(content, folder / "in.pth")
-    assert run(folder / "in.pth", folder / "out.safetensors", *more) == 0
+    assert run(folder / "in.pth", folder / "out.safetensors", *flags) == 0
     return files.read(str(folder / "out.safetensors"))
 
 
@@ -104,7 +104,7 @@ def logits(tensors, case):
     result = model.load_state_dict(state, strict=False)
     assert not result.unexpected_keys and all(name.endswith(names.COUNTER) for name in result.missing_keys)
     with torch.no_grad():
-        return model.eval()(torch.from_numpy(pictures(case))).numpy()
+        return model.eval()(torch.from_numpy(input_images(case))).numpy()
 
 
 def test_a_file_of_mmsegmentation_computes_the_same(tmp_path, capsys):
