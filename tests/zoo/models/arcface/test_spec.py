@@ -82,20 +82,20 @@ def test_parameters(found, framework):
 
 
 @pytest.mark.parametrize("framework", INSTALLED)
-@pytest.mark.parametrize("name", worker.NETS)
+@pytest.mark.parametrize("name", worker.MODELS)
 def test_every_tensor_is_the_specs(found, framework, name):
     shapes = {key: tuple(shape) for key, shape in below(found[framework], f"{name}/shape/").items()}
-    expected = spec.shapes(worker.NETS[name])
+    expected = spec.shapes(worker.MODELS[name])
     assert expected.pop("head.weight") == (3, 16)
     assert shapes == expected
 
 
 @pytest.mark.parametrize("framework", OTHERS)
-@pytest.mark.parametrize("name", worker.NETS)
+@pytest.mark.parametrize("name", worker.MODELS)
 def test_nets(found, framework, name):
     ours, theirs = (below(found[each], f"{name}/") for each in (framework, "torch"))
     assert ours.keys() == theirs.keys()
-    assert ours["eval"].shape == ours["train"].shape == (worker.ROWS, 16)
+    assert ours["eval"].shape == ours["train"].shape == (worker.BATCH, 16)
     assert relative(ours["eval"], theirs["eval"]) <= EXACT
     for key in ours:
         assert relative(ours[key], theirs[key]) <= STATISTICS, key
@@ -104,7 +104,7 @@ def test_nets(found, framework, name):
 def test_the_options_are_told_apart(found):
     """Slopes, epsilons and masks change what comes out of the same pixels and weights."""
     for mode, same in (("eval", {"insightface", "insightface_dropout"}), ("train", set())):
-        values = {name: found["torch"][f"{name}/{mode}"] for name in worker.NETS}
+        values = {name: found["torch"][f"{name}/{mode}"] for name in worker.MODELS}
         for one in values:
             for other in set(values) - {one}:
                 assert (relative(values[one], values[other]) > 1e-3) != ({one, other} == same), (one, other)
@@ -129,7 +129,7 @@ def test_one_update(found, framework, case):
 def test_the_last_scale_alone_is_frozen(found, framework, case):
     """Its shift is trained, and it uses the batch's statistics; PLSC trains both."""
     name = case.split("/")[0]
-    before = {key: worker.drawn(key, shape) for key, shape in spec.shapes(worker.NETS[name]).items()}
+    before = {key: worker.drawn(key, shape) for key, shape in spec.shapes(worker.MODELS[name]).items()}
     after = below(found[framework], f"update/{case}/")
     still = {key for key in before if key in after and np.array_equal(before[key], after[key])}
     frozen = set() if name == "plsc" else {"features.weight"}
@@ -250,7 +250,9 @@ def test_every_law(variant):
     arch = spec.Arch(variant=variant, num_classes=1000)
     for name, shape in spec.shapes(arch).items():
         found, expected = spec.initializer(arch, name, shape), law(arch, name, shape)
-        assert found.distribution == expected.distribution and found.scale == pytest.approx(expected.scale, rel=1e-12), name
+        assert found.distribution == expected.distribution and found.scale == pytest.approx(
+            expected.scale, rel=1e-12
+        ), name
 
 
 def test_slopes_are_drawn():

@@ -8,7 +8,7 @@ from mindspore import Tensor, nn
 
 import zoo.trainer.mindspore as backend
 from tests.zoo.trainer.mindspore.tiny import Identity, Linear, Tiny
-from zoo.trainer.mindspore import names, start
+from zoo.trainer.mindspore import names, objectives, start
 from zoo.trainer.mindspore.margin import Margin, margin
 from zoo.trainer.mindspore.shard import ParameterShard
 from zoo.trainer.protocol import Launch, Mode
@@ -85,6 +85,34 @@ def run(function, *arrays: np.ndarray) -> np.ndarray:
 
 def set_train(model, train: bool):
     return model.set_train(train)
+
+
+def to_array(tensor) -> np.ndarray:
+    return tensor.asnumpy()
+
+
+def to_tensor(array: np.ndarray):
+    return Tensor(array)
+
+
+def forward(trainer, batch: dict[str, np.ndarray], train: bool) -> list[np.ndarray]:
+    set_compile(trainer.mode.compile)
+    device_batch = trainer.to_device(batch)
+    image, *masks = (device_batch[name] for name in trainer.inputs)
+    outputs = trainer.train_forward(trainer.preprocess(image), *masks) if train else trainer.predictor(image)
+    return [to_array(output) for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
+
+
+def loss_of_logits(objective, logits: list[np.ndarray], label: np.ndarray) -> tuple:
+    set_compile(False)
+    objective, label = objectives.build(objective), Tensor(label)
+
+    def loss(*tensors):
+        return objective(tensors, label)
+
+    positions = tuple(range(len(logits)))
+    total, gradients = mindspore.value_and_grad(loss, positions)(*map(Tensor, logits))
+    return float(total), float(objective.count({"label": label})), *(gradient.asnumpy() for gradient in gradients)
 
 
 def gradient(function, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ import numpy as np
 import paddle
 
 from tests.zoo.trainer.paddle.tiny import Identity, Linear, Tiny
-from zoo.trainer.paddle import Trainer, batchnorm, names, start
+from zoo.trainer.paddle import Trainer, batchnorm, names, objectives, start
 from zoo.trainer.paddle.margin import Margin, margin
 from zoo.trainer.paddle.shard import ParameterShard
 from zoo.trainer.protocol import Launch, Mode, Plan
@@ -75,6 +75,35 @@ def run(function, *arrays: np.ndarray) -> np.ndarray:
 def set_train(model, train: bool):
     (model.train if train else model.eval)()
     return model
+
+
+def to_array(tensor) -> np.ndarray:
+    return tensor.numpy()
+
+
+def to_tensor(array: np.ndarray):
+    return paddle.to_tensor(array)
+
+
+def forward(trainer, batch: dict[str, np.ndarray], train: bool) -> list[np.ndarray]:
+    device_batch = trainer.to_device(batch)
+    inputs = [trainer.preprocess(device_batch[trainer.input])]
+    if train:
+        trainer._train_mode()
+        inputs += [device_batch[name] for name in trainer.plan.dropout_masks]
+        outputs = trainer.train_forward(inputs)
+    else:
+        trainer.model.eval()
+        outputs = trainer.eval_forward(inputs)
+    return [to_array(output) for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
+
+
+def loss_of_logits(objective, logits: list[np.ndarray], label: np.ndarray) -> tuple:
+    objective, batch = objectives.build(objective), {"label": paddle.to_tensor(label)}
+    tensors = [paddle.to_tensor(array, stop_gradient=False) for array in logits]
+    total = objective.total(tuple(tensors), batch)
+    total.backward()
+    return float(total), float(objective.count(batch)), *(tensor.grad.numpy() for tensor in tensors)
 
 
 def gradient(function, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ import torch
 
 from tests.zoo.trainer.torch.tiny import Identity, Linear, Tiny
 from zoo.trainer.protocol import Launch, Mode
-from zoo.trainer.torch import Trainer, names, start
+from zoo.trainer.torch import Trainer, names, objectives, start
 from zoo.trainer.torch.margin import Margin, margin
 from zoo.trainer.torch.shard import ParameterShard
 
@@ -64,6 +64,37 @@ def run(function, *arrays: np.ndarray) -> np.ndarray:
 
 def set_train(model, train: bool):
     return model.train(train)
+
+
+def to_array(tensor) -> np.ndarray:
+    return tensor.detach().numpy()
+
+
+def to_tensor(array: np.ndarray):
+    return torch.from_numpy(array)
+
+
+def forward(trainer, batch: dict[str, np.ndarray], train: bool) -> list[np.ndarray]:
+    """Return the model's outputs for a training batch, as the trainer computes them in training or in evaluation."""
+    device_batch = trainer.to_device(batch)
+    inputs = [trainer.preprocess(device_batch[trainer.input])]
+    if train:
+        trainer._train_mode()
+        inputs += [device_batch[name] for name in trainer.plan.dropout_masks]
+        outputs = trainer.train_forward(*inputs)
+    else:
+        trainer.model.eval()
+        outputs = trainer.eval_forward(*inputs)
+    return [to_array(output) for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
+
+
+def loss_of_logits(objective, logits: list[np.ndarray], label: np.ndarray) -> tuple:
+    """Return total and count of an objective without parameters, and the total's gradients by the logits."""
+    objective, batch = objectives.build(objective), {"label": torch.from_numpy(label)}
+    tensors = [torch.from_numpy(array).requires_grad_() for array in logits]
+    total = objective.total(tuple(tensors), batch)
+    total.backward()
+    return float(total.detach()), float(objective.count(batch)), *(tensor.grad.numpy() for tensor in tensors)
 
 
 def gradient(function, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
