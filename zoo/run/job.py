@@ -16,7 +16,7 @@ from zoo.run import schedule
 from zoo.run.cli import Request
 from zoo.tasks import Task
 from zoo.trainer import load_backend
-from zoo.trainer.protocol import Mode, Plan, Trainer, World
+from zoo.trainer.protocol import Mode, ParamGroup, Plan, Trainer, World
 from zoo.weights.match import match_state_dict
 
 
@@ -156,9 +156,9 @@ def build_trainer(
     spec = load_spec(model)
     task, dropout_masks = tasks.load_task(spec.TASK), spec.dropout_masks(arch)
 
-    def param_group(name: str) -> tuple[float, float]:
+    def param_group(name: str) -> ParamGroup:
         lr_scale, decay_scale = spec.lr_and_decay_scale(arch, name)
-        return lr_scale, decay_scale * cfg.optim.weight_decay
+        return ParamGroup(lr_scale, decay_scale * cfg.optim.weight_decay)
 
     plan = Plan(
         fields=fields + tuple(mask.field for mask in dropout_masks),

@@ -1,6 +1,6 @@
-"""The common trainer interface: what the loop asks of a framework. Types and contracts, no code.
+"""Interface between the training loop and a framework: types and contracts, no code.
 
-A framework's package zoo/trainer/<framework>/ offers `start(launch, device, port) -> World` and
+A back end is a package zoo/trainer/<framework>/ with `start(launch, device, port) -> World` and
 `Trainer(Model, arch, objective, plan, world)`.
 """
 
@@ -13,132 +13,326 @@ import numpy as np
 
 from data.batch import Batch, Field
 from zoo.tasks import classify
+from zoo.trainer.loss_scale import INITIAL_SCALE
 
-DeviceBatch = Any  # a batch on the device
-StepOutput = Any  # what a step leaves behind, still on the device
+Tensor = Any  # of the framework, on the device
+DeviceBatch = dict[str, Tensor]  # by field name
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Who this process is among those started together."""
+    """This process among those of a run, as the launcher describes it.
+
+    Attributes:
+        rank: of this process, from 0.
+        size: number of processes.
+        local_rank: rank among the processes of this machine, and index of the process's device.
+        launcher: name of the launcher; "single" for one process.
+        address: host name of rank 0; its IP address after the rendezvous.
+        job: identifier that separates runs with the same address.
+        local_address: IP address of this process, set after the rendezvous.
+    """
 
     rank: int = 0
     size: int = 1
-    local_rank: int = 0  # on its machine: the number of its GPU
+    local_rank: int = 0
     launcher: str = "single"
-    address: str = "127.0.0.1"  # host of rank 0; a number, once the processes have met
-    job: str = ""  # tells this start from others at the same address
-    local_address: str = "127.0.0.1"  # of this process, set after the rendezvous
+    address: str = "127.0.0.1"
+    job: str = ""
+    local_address: str = "127.0.0.1"
 
 
 class Mode(NamedTuple):
-    """How to compute. None: as the framework does best on this device."""
+    """Precision, memory format and compilation of a run; None leaves the choice to the framework and the device.
 
-    compute: str  # fp32, fp16, bf16; as a wish also amp
-    level: str | None = None  # of 16 bits: O1 the convolutions and products, O2 all but normalisations, O3 all
+    Attributes:
+        compute: "fp32", "fp16" or "bf16"; in a request also "amp", the device's usual 16-bit type.
+        level: 16-bit operations: O1 convolutions and matrix products, O2 all but normalizations, O3 all.
+            None in a resolved mode means fp32.
+        channels_last: memory format of images and convolution weights.
+        compile: compile the model (torch.compile, to_static, graph mode).
+    """
+
+    compute: str
+    level: str | None = None
     channels_last: bool | None = None
     compile: bool | None = None
 
 
 class World(Protocol):
-    """This process's device, and the framework's own way to the devices of the other processes.
+    """This process's device and the framework's process group.
 
-    start() joins all processes, by a free `port` of the machine of rank 0, and has done one all-reduce.
+    `start` joins the processes through a free port of rank 0's machine and runs a first all-reduce.
+
+    Attributes:
+        rank: of this process.
+        size: number of processes.
+        device: description for logs, such as "cpu (8 threads)" or "cuda:0 (NVIDIA H100)".
     """
 
-    rank: int
-    size: int
-    device: str  # for people: "cpu", "cuda:0 (NVIDIA H100)"
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def device(self) -> str: ...
 
-    def resolve_mode(self, wish: Mode) -> Mode: ...
+    def resolve_mode(self, requested: Mode) -> Mode:
+        """Return the mode that this device runs for a requested one, with every choice made.
 
-    """What is really done here, nothing left open (level None is fp32). Raises UserError for what can't be honoured."""
+        Raises:
+            UserError: the framework or the device cannot run it; the message names the setting and a remedy.
+        """
+        ...
 
-    def close(self) -> None: ...
-    def exit_process(self, code: int) -> None: ...
+    def close(self) -> None:
+        """Leave the process group. Called once, by all ranks."""
+        ...
 
-    """All have parted: this process ends next, with this exit status. Where an engine does not end safely by itself,
-    end it here."""
+    def exit_process(self, code: int) -> None:
+        """Exit now if the framework cannot shut down safely by itself; else return.
+
+        Called last, after all ranks have disconnected.
+        """
+        ...
 
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter or a running statistic, by its canonical name."""
+    """Parameter or running statistic of a model or an objective.
+
+    Attributes:
+        name: canonical name.
+        shape: of the whole tensor, also if it is sharded.
+        is_statistic: a running statistic, not a parameter.
+        rows: the rows [first, last) of a sharded parameter that this rank holds; None if it is not sharded.
+    """
 
     name: str
     shape: tuple[int, ...]
     is_statistic: bool = False
-    rows: tuple[int, int] | None = None  # split over ranks: this one holds these, [first, last), of shape[0]
+    rows: tuple[int, int] | None = None
 
     @property
     def size(self) -> int:
         return math.prod(self.shape)
 
 
+class ParamGroup(NamedTuple):
+    """Hyper-parameters of a parameter.
+
+    Attributes:
+        lr_scale: factor of the learning rate; 0 freezes the parameter.
+        weight_decay: L2 penalty, added to the clipped gradient.
+    """
+
+    lr_scale: float
+    weight_decay: float
+
+
+_FP32 = Mode("fp32", None, False, False)
+_SCORES = classify.Scores()
+
+
 @dataclass(frozen=True)
 class Plan:
-    """All that a compiled step must know beforehand.
+    """Everything that a compiled step must know beforehand.
 
-    fields describe a training batch: the model's input, the targets of the objective, then noise for the model.
-    param_group: canonical name -> (learning-rate factor, weight decay). A factor of 0 freezes the parameter; a batch
-    normalisation whose weight and bias are frozen uses its running statistics.
+    Attributes:
+        fields: of a training batch: first the model's input, then the objective's targets, then the dropout masks.
+        dropout_masks: names of the fields that are dropout masks, in the order of the model's arguments.
+        param_group: hyper-parameters of each parameter, by canonical name. A batch normalization whose weight and
+            bias are both frozen uses its running statistics.
+        mode: as resolved by World.resolve_mode.
+        loss_scale: initial value of the dynamic loss scale, which fp16 alone uses.
+        momentum: of SGD.
+        clip_norm: largest norm of the gradient; None does not clip.
+        accumulate: micro-batches per update.
+        sync_bn: normalize training batches with statistics over all ranks, not over each rank's own samples.
+        fp16_allreduce: all-reduce gradients in fp16.
+        clip_sharded: include the gradients of sharded parameters in the norm, and clip them too.
+        fp32_modules: names of the model's modules that compute in fp32 in every mode.
+        seed: of the sampling within a step, together with the step's number.
+        output: the task's specification of what `predict` returns.
     """
 
     fields: tuple[Field, ...]
-    dropout_masks: tuple[str, ...]  # names of the fields that are noise
-    param_group: Callable[[str], tuple[float, float]]
-    mode: Mode = Mode("fp32", None, False, False)  # as resolved
-    loss_scale: float = 65536.0  # initial, dynamic; for fp16 alone
+    dropout_masks: tuple[str, ...]
+    param_group: Callable[[str], ParamGroup]
+    mode: Mode = _FP32
+    loss_scale: float = INITIAL_SCALE
     momentum: float = 0.9
     clip_norm: float | None = None
     accumulate: int = 1
-    sync_bn: bool = False  # statistics of a batch over all ranks; else each rank its own
-    fp16_allreduce: bool = False  # gradients travel between ranks as fp16
-    clip_sharded: bool = True  # clip by the gradient of parameters split over ranks too, and clip theirs
-    fp32_modules: tuple[str, ...] = ()  # names of the model's modules that compute in fp32 whatever the mode
-    seed: int = 0  # of what a step draws, together with its number
-    output: Any = classify.Scores()  # of the task: what predict makes of the model's output
+    sync_bn: bool = False
+    fp16_allreduce: bool = False
+    clip_sharded: bool = True
+    fp32_modules: tuple[str, ...] = ()
+    seed: int = 0
+    output: Any = _SCORES
+
+    def is_frozen(self, name: str) -> bool:
+        """Return whether a parameter is not trained."""
+        lr_scale, _ = self.param_group(name)
+        return lr_scale == 0
+
+
+class Shard(Protocol):
+    """The rows of a sharded parameter that this rank holds: [first, last) of num_rows."""
+
+    num_rows: int
+    first: int
+    last: int
+
+
+class Objective(Protocol):
+    """Training loss of a task.
+
+    The loss of an update is the sum of `total` over all micro-batches and ranks, divided by the sum of `count`. It is
+    never a mean of means, so it does not depend on how samples are distributed over micro-batches and ranks.
+
+    Attributes:
+        equal_counts: every rank has the same `count` in every update, so that the ranks need not exchange it.
+        shards: the objective's own parameters, which are sharded over ranks, by canonical name; mostly empty.
+    """
+
+    @property
+    def equal_counts(self) -> bool: ...
+    @property
+    def shards(self) -> Mapping[str, Any]: ...
+
+    def begin(self, micro_batches: Sequence[DeviceBatch], step: int) -> Sequence[DeviceBatch]:
+        """Prepare an update of the sharded parameters.
+
+        Args:
+            micro_batches: all those of the update.
+            step: number of the update, from 0; what is sampled is a function of the plan's seed and this number.
+
+        Returns:
+            The micro-batches, perhaps with fields of the objective's own.
+        """
+        ...
+
+    def count(self, batch: DeviceBatch) -> int | Tensor:
+        """Return the number of items (samples, pixels) of a micro-batch that the mean loss is taken over."""
+        ...
+
+    def total(self, output: Any, batch: DeviceBatch) -> Tensor:
+        """Return the sum of the losses of a micro-batch, computed in fp32.
+
+        In MindSpore, whose compiler takes tensors as arguments, this is `construct(output, *targets)`, and an
+        objective with shards also returns its gradients.
+
+        Args:
+            output: of the model.
+            batch: the micro-batch, as `begin` returned it.
+        """
+        ...
+
+
+class Output(Protocol):
+    """Postprocessing of the model's output for predictions, on the device."""
+
+    def __call__(
+        self, forward: Callable[[Tensor], Any], images: Sequence[Tensor], size: tuple[int, int] | None
+    ) -> Tensor:
+        """Compute the task's predictions for a batch.
+
+        Args:
+            forward: raw input (N, ..., 3) -> the model's output in evaluation mode and fp32.
+            images: the batch's input; several for multi-scale evaluation.
+            size: height and width of the prediction where it has pixels; None for those of the input.
+        """
+        ...
+
+
+class StepOutput(NamedTuple):
+    """Result of an update: 0-d tensors on the device, or floats; Trainer.read waits for them.
+
+    Attributes:
+        loss: this rank's share of the mean loss over all samples of the update; the ranks' shares add up to it.
+        grad_norm: norm of the gradient of the mean loss, before clipping.
+        scale: loss scale of this update.
+        skipped: updates skipped so far because their gradient was not finite.
+        consecutive_skips: the last updates that were skipped in a row.
+    """
+
+    loss: Any
+    grad_norm: Any
+    scale: Any
+    skipped: Any
+    consecutive_skips: Any
 
 
 class Trainer(Protocol):
-    """Owns the tensors of one run; knows no schedule, data set, log or file."""
+    """Owner of the tensors of a run: model, optimizer and loss scale. Knows no schedule, data set, log or file.
 
-    params: tuple[Param, ...]
+    Attributes:
+        params: every parameter, then every running statistic, then every sharded parameter.
+    """
 
-    def to_device(self, batch: Batch) -> DeviceBatch: ...
+    @property
+    def params(self) -> tuple[Param, ...]: ...
 
-    """Copy a batch to the device ahead of time; may return before the copy is done. A training batch holds all fields
-    of the plan and `valid`, one to predict only the model's input, perhaps at several scales."""
+    def to_device(self, batch: Batch) -> DeviceBatch:
+        """Copy a batch to the device. May return before the copy is complete.
 
-    def step(self, parts: Sequence[DeviceBatch], lr: float, number: int = 0) -> StepOutput: ...
+        Args:
+            batch: all fields of the plan and `valid`, to train; to predict, only the model's input, perhaps at
+                several scales.
+        """
+        ...
 
-    """One update from `accumulate` parts, by the mean loss over them all and over all ranks. An update whose gradient
-    is not finite on any rank is skipped as a whole on all. number: of the updates before it; what a step draws goes by
-    it. Never waits for the device, unless the framework can't skip there (Paddle) or a step draws (Partial FC)."""
+    def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
+        """Run one update on the mean loss over all micro-batches and ranks.
 
-    def read(self, output: StepOutput) -> dict[str, float]: ...
+        An update whose gradient is not finite on any rank is skipped on all ranks. Does not wait for the device,
+        unless the framework cannot skip an update there (Paddle) or the objective samples (Partial FC).
 
-    """loss (this rank's share: the shares of all ranks add up to the mean), grad_norm (before clipping), scale, skipped
-    (updates so far), consecutive_skips (updates skipped in a row). Waits."""
+        Args:
+            micro_batches: `accumulate` training batches.
+            lr: learning rate.
+            step: number of the update, from 0; what is sampled is a function of the plan's seed and this number.
+        """
+        ...
 
-    def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray: ...
+    def read(self, output: StepOutput) -> dict[str, float]:
+        """Wait for the result of an update and return it by the field names of StepOutput."""
+        ...
 
-    """The task's output for the input in a batch, in evaluation mode and fp32: (rows, ...), or (rows, *size) where it
-    has pixels. Waits."""
+    def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
+        """Return the task's predictions, computed in evaluation mode and fp32. Waits for the device.
 
-    def sync_batch_stats(self) -> None: ...
+        Args:
+            device_batch: the model's input.
+            size: height and width of the predictions where they have pixels; None for those of the input.
 
-    """Give all ranks the mean of their running statistics. Called by all, before an evaluation or a dump."""
+        Returns:
+            (N, ...), or (N, *size) where predictions have pixels.
+        """
+        ...
 
-    def state_dict(self) -> dict[str, np.ndarray]: ...
+    def sync_batch_stats(self) -> None:
+        """Average the running statistics over ranks. Called by all ranks, before an evaluation or a checkpoint."""
+        ...
 
-    """Weights and running statistics by canonical name, and the state of the update: momentum/<name>, scaler/<name>.
-    Of a parameter split over ranks the rows held here, perhaps not copied: use them before the next step."""
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return weights, running statistics and optimizer state.
 
-    def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None: ...
+        Returns:
+            By canonical name; momentum as momentum/<name>, the loss scale as scaler/<name>. Of a sharded parameter
+            only this rank's rows, perhaps without a copy: use them before the next step.
+        """
+        ...
 
-    """Take over any subset of what dump returns."""
+    def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None:
+        """Load any subset of what `state_dict` returns.
 
-    def nonfinite_report(self) -> str: ...
+        Raises:
+            KeyError: a name is unknown.
+        """
+        ...
 
-    """Which tensor is not finite, for a person. Waits."""
+    def nonfinite_report(self) -> str:
+        """Name the weights, running statistics and gradients of the last step that are not finite. Waits."""
+        ...

@@ -1,12 +1,17 @@
-"""Parameters that are sharded over ranks by rows: the rows of each rank, and those that an update of Partial FC uses."""
+"""Parameters that are sharded over ranks by rows: the rows of each rank, and those that an update uses (Partial FC)."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from data import order
+from zoo.trainer.protocol import DeviceBatch
 
 
 def row_range(num_rows: int, rank: int, world_size: int) -> tuple[int, int]:
-    """Return the rows [first, last) of a rank. Sizes are balanced: the first `num_rows % world_size` ranks have one more."""
+    """Return the rows [first, last) of a rank; the first `num_rows % world_size` ranks have one row more."""
     per_rank, remainder = divmod(num_rows, world_size)
     first = rank * per_rank + min(rank, remainder)
     return first, first + per_rank + (rank < remainder)
@@ -48,3 +53,28 @@ def sample_active_rows(
     # The k-th negative row is k plus the number of positive rows before it.
     negatives += np.searchsorted(positives - np.arange(len(positives)), negatives, side="right")
     return np.sort(np.concatenate([positives, negatives]))
+
+
+def choose_active_rows(
+    rows: np.ndarray, local_rows: int, sample_rate: float, seed: int, rank: int, step: int
+) -> np.ndarray:
+    """Return the rows that update `step` uses, given the rows of the classes of all its samples.
+
+    Args:
+        rows: any shape; -1 for a class of another rank.
+
+    Returns:
+        int64 (num_active_rows,), sorted.
+    """
+    positives = np.unique(rows).astype(np.int64)
+    count = num_active_rows(local_rows, sample_rate, rows.size)
+    return sample_active_rows(positives[positives >= 0], local_rows, count, seed, rank, step)
+
+
+class NoShards:
+    """The part of an Objective that concerns sharded parameters, for one that has none."""
+
+    shards: Mapping[str, Any] = MappingProxyType({})
+
+    def begin(self, micro_batches: Sequence[DeviceBatch], step: int) -> Sequence[DeviceBatch]:
+        return micro_batches

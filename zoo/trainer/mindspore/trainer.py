@@ -119,7 +119,7 @@ class Trainer:
 
     def nonfinite_report(self) -> str:
         found = [
-            f"weight or statistic {name}"
+            f"weights {name}"
             for name, tensor in self.tensors.items()
             if not np.isfinite(tensor.asnumpy()).all()
         ]

@@ -1,12 +1,12 @@
-"""The common trainer interface in PaddlePaddle."""
+"""Trainer in PaddlePaddle."""
 
 import contextlib
 import io
 import os
 
-# Left unset, Paddle sets it to 1 while it is imported, and large convolutions take twice as long.
+# Unset, Paddle would set it to 1 when it is imported, and large convolutions would take twice as long.
 os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count()))
-with contextlib.redirect_stderr(io.StringIO()):  # of any other number it warns, for those who start many processes
+with contextlib.redirect_stderr(io.StringIO()):  # it warns of every other number
     from zoo.trainer.paddle.trainer import Trainer
     from zoo.trainer.paddle.world import start
 

@@ -1,7 +1,7 @@
-"""The running variance as PyTorch and MindSpore keep it.
+"""Batch normalization whose running variance agrees with PyTorch and MindSpore.
 
-All three normalise by the biased variance of a batch, but the running variance of the others takes in the unbiased
-one. Paddle's does so in cuDNN alone; on a CPU it takes in the biased one.
+All three frameworks normalize with the biased variance of a batch. PyTorch and MindSpore update the running variance
+with the unbiased one; Paddle does so only in cuDNN, and on CPUs uses the biased one.
 """
 
 import warnings
@@ -10,30 +10,30 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-# Said of every training forward; it is what we want.
+# Every training forward pass warns of it.
 warnings.filterwarnings("ignore", "When training, we now always track global mean and variance")
 
 
 def updates_biased_variance(place) -> bool:
-    """Whether batch normalisation takes in the biased variance on this device: of 0 and 2 that is 1, else 2."""
-    x = paddle.to_tensor([[[[0.0, 2.0]]]], place=place)
+    """Return whether the running variance is updated with the biased variance on a device."""
+    x = paddle.to_tensor([[[[0.0, 2.0]]]], place=place)  # biased variance 1, unbiased 2
     mean, variance, weight, bias = (paddle.to_tensor([value], place=place) for value in (0.0, 0.0, 1.0, 0.0))
     F.batch_norm(x, mean, variance, weight, bias, training=True, momentum=0.0)
     return float(variance) < 1.5
 
 
-class _UnbiasedBatchNorm:
-    """A batch normalisation whose running variance takes in the unbiased variance of n values.
+class _UnbiasedBatchNorm(nn.layer.norm._BatchNormBase):
+    """Batch normalization that updates its running variance with the unbiased variance of n values.
 
-    m*v + (1-m)*biased*n/(n-1) is what Paddle makes of v*(n-1)/n, times n/(n-1). The gradient keeps the variance that
-    went in, so it is not the layer's own that goes in.
+    momentum * v + (1 - momentum) * biased * n / (n-1) is what Paddle computes from v * (n-1) / n, times n / (n-1). The
+    backward pass keeps the variance that was passed in, so it must not be the layer's own tensor.
     """
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         count = x.size // x.shape[1]
-        mends = self.training and count > 1
-        variance = self._variance * ((count - 1) / count) if mends else self._variance
-        x = F.batch_norm(
+        is_corrected = self.training and count > 1
+        variance = self._variance * ((count - 1) / count) if is_corrected else self._variance
+        y = F.batch_norm(
             x,
             self._mean,
             variance,
@@ -43,9 +43,9 @@ class _UnbiasedBatchNorm:
             momentum=self._momentum,
             epsilon=self._epsilon,
         )
-        if mends:
+        if is_corrected:
             paddle.assign(variance * (count / (count - 1)), self._variance)
-        return x
+        return y
 
 
 class UnbiasedBatchNorm2D(_UnbiasedBatchNorm, nn.BatchNorm2D):
@@ -56,8 +56,10 @@ class UnbiasedBatchNorm3D(_UnbiasedBatchNorm, nn.BatchNorm3D):
     pass
 
 
+REPLACEMENTS: dict[type, type] = {nn.BatchNorm2D: UnbiasedBatchNorm2D, nn.BatchNorm3D: UnbiasedBatchNorm3D}
+
+
 def convert_batchnorm(model: nn.Layer) -> None:
-    """Let the running variances of a model take in unbiased ones."""
-    swap = {nn.BatchNorm2D: UnbiasedBatchNorm2D, nn.BatchNorm3D: UnbiasedBatchNorm3D}
+    """Make a model's batch normalizations update their running variances with unbiased ones."""
     for layer in model.sublayers():
-        layer.__class__ = swap.get(type(layer), type(layer))
+        layer.__class__ = REPLACEMENTS.get(type(layer), type(layer))

@@ -1,7 +1,7 @@
-"""Canonical names and layouts to Paddle's own.
+"""Canonical names and layouts of Paddle tensors.
 
-Paddle calls the running statistics _mean and _variance and counts them among the parameters, calls the weight of a
-PReLU _weight, and keeps that of a Linear as (features, classes).
+Paddle calls the running statistics _mean and _variance and lists them among the parameters. It calls the weight of a
+PReLU _weight, and stores that of a Linear as (in_features, out_features).
 """
 
 import numpy as np
@@ -9,35 +9,37 @@ import paddle
 from paddle import nn
 
 STATISTICS = {"_mean": "running_mean", "_variance": "running_var"}
-RENAMED = {**STATISTICS, "_weight": "weight"}
+CANONICAL = {**STATISTICS, "_weight": "weight"}
 
 
-def canonical_name(native: str) -> str:
-    module, _, last = native.rpartition(".")
-    return f"{module}.{RENAMED[last]}" if last in RENAMED else native
+def canonical_name(name: str) -> str:
+    """Return the canonical name of a tensor that Paddle calls `name`."""
+    layer, _, last = name.rpartition(".")
+    return f"{layer}.{CANONICAL[last]}" if last in CANONICAL else name
 
 
 def named_tensors(model: nn.Layer) -> dict[str, paddle.Tensor]:
-    """Every parameter, then every running statistic, by canonical name; the tensors themselves, not copies."""
-    named = {canonical_name(native): tensor for native, tensor in model.named_parameters()}
-    return dict(sorted(named.items(), key=lambda item: is_statistic(item[0])))  # stable: else the order of the model
+    """Return every parameter, then every running statistic, by canonical name; not copied."""
+    tensors = {canonical_name(name): tensor for name, tensor in model.named_parameters()}
+    return dict(sorted(tensors.items(), key=lambda item: is_statistic(item[0])))  # stable: keeps the model's order
 
 
 def is_statistic(name: str) -> bool:
+    """Return whether a canonical name is that of a running statistic."""
     return name.endswith(tuple(STATISTICS.values()))
 
 
 def transposed(model: nn.Layer) -> set[str]:
-    """The names of the tensors whose canonical layout is the transpose of Paddle's."""
+    """Return the canonical names of the tensors whose canonical layout is the transpose of Paddle's."""
     return {f"{name}.weight" for name, layer in model.named_sublayers() if isinstance(layer, nn.Linear)}
 
 
 def to_numpy(tensor: paddle.Tensor, transpose: bool) -> np.ndarray:
-    """A copy in canonical layout."""
+    """Return a copy in canonical layout."""
     array = tensor.numpy()
     return np.array(array.T if transpose else array, order="C")
 
 
-def copy_into(tensor: paddle.Tensor, values: np.ndarray, transpose: bool) -> None:
-    """Copy values of canonical layout into a tensor."""
-    tensor.set_value(np.ascontiguousarray(values.T if transpose else values))
+def copy_into(tensor: paddle.Tensor, array: np.ndarray, transpose: bool) -> None:
+    """Copy an array of canonical layout into a tensor."""
+    tensor.set_value(np.ascontiguousarray(array.T if transpose else array))

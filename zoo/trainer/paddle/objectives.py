@@ -1,54 +1,55 @@
-"""The objectives of zoo/tasks in PaddlePaddle.
-
-An objective is two functions of a batch: `count`, how many items the mean is taken over, and `total`, the sum of their
-losses. The trainer divides one by the other's sum over all parts and ranks, so no mean is ever taken of means. `even`
-says that every rank counts as many, so that nobody need ask. One that has parameters of its own, split over ranks,
-names them in `shards`, and `begin` is called with all parts of an update before it.
-"""
+"""The objectives of zoo/tasks in PaddlePaddle; see Objective in zoo/trainer/protocol.py."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import paddle
 import paddle.nn.functional as F
 
 from zoo.tasks import classify, face, segment
 from zoo.trainer.paddle.margin import Margin
+from zoo.trainer.paddle.world import World
+from zoo.trainer.protocol import Objective, Plan
+from zoo.trainer.sharding import NoShards
+
+Batch = dict[str, paddle.Tensor]
 
 
-class CrossEntropy:
-    """zoo.tasks.classify.CrossEntropy: logits (N, K), `label` (N,)."""
+class CrossEntropy(NoShards):
+    """zoo.tasks.classify.CrossEntropy for logits (N, K) and `label` (N,)."""
 
     equal_counts = True
 
-    def __init__(self, settings: classify.CrossEntropy):
+    def __init__(self, settings: classify.CrossEntropy, *_: Any):
         self.smoothing = settings.smoothing
 
-    def count(self, batch: dict[str, paddle.Tensor]) -> int:
+    def count(self, batch: Batch) -> int:
         return len(batch["label"])
 
-    def total(self, logits: paddle.Tensor, batch: dict[str, paddle.Tensor]) -> paddle.Tensor:
-        return F.cross_entropy(
-            logits.astype("float32"), batch["label"], reduction="sum", label_smoothing=self.smoothing
-        )
+    def total(self, output: paddle.Tensor, batch: Batch) -> paddle.Tensor:
+        logits = output.astype("float32")
+        return F.cross_entropy(logits, batch["label"], reduction="sum", label_smoothing=self.smoothing)
 
 
-class PixelCrossEntropy:
-    """zoo.tasks.segment.PixelCrossEntropy: several logits (N, K, H, W), `label` uint8 (N, H, W)."""
+class PixelCrossEntropy(NoShards):
+    """zoo.tasks.segment.PixelCrossEntropy for one or more logits (N, K, H, W) and `label` uint8 (N, H, W)."""
 
-    def __init__(self, settings: segment.PixelCrossEntropy):
+    def __init__(self, settings: segment.PixelCrossEntropy, *_: Any):
         self.settings, self.equal_counts = settings, settings.average == "all"
 
-    def count(self, batch: dict[str, paddle.Tensor]) -> int | paddle.Tensor:
-        return batch["label"].size if self.equal_counts else (batch["label"] != segment.IGNORE_INDEX).sum()
+    def count(self, batch: Batch) -> int | paddle.Tensor:
+        if self.equal_counts:
+            return batch["label"].size
+        return (batch["label"] != segment.IGNORE_INDEX).sum()
 
-    def total(self, outputs: Sequence[paddle.Tensor], batch: dict[str, paddle.Tensor]) -> paddle.Tensor:
-        labels, (first, *others) = batch["label"].astype("int64"), outputs
-        losses = self._losses(first, labels)
+    def total(self, output: Sequence[paddle.Tensor], batch: Batch) -> paddle.Tensor:
+        labels, (logits, *auxiliary_logits) = batch["label"].astype("int64"), output
+        losses = self._losses(logits, labels)
         if self.settings.kept is not None:
-            losses = losses * self._hard(losses.detach(), labels != segment.IGNORE_INDEX).astype("float32")
+            losses = losses * self._hard_pixels(losses.detach(), labels, self.settings.kept).astype("float32")
         total = losses.sum()
-        for logits in others:
-            total = total + self.settings.aux_weight * self._losses(logits, labels).sum()
+        for aux in auxiliary_logits:
+            total = total + self.settings.aux_weight * self._losses(aux, labels).sum()
         return total
 
     def _losses(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
@@ -57,24 +58,30 @@ class PixelCrossEntropy:
         )
         return losses.squeeze(1)
 
-    def _hard(self, losses: paddle.Tensor, valid: paddle.Tensor) -> paddle.Tensor:
-        """Which pixels to train on: bool (N, H, W)."""
-        kept, threshold = self.settings.kept * len(losses), self.settings.threshold
+    def _hard_pixels(self, losses: paddle.Tensor, labels: paddle.Tensor, kept_per_image: int) -> paddle.Tensor:
+        """Return the pixels to train on: bool (N, H, W)."""
+        valid, kept, threshold = labels != segment.IGNORE_INDEX, kept_per_image * len(losses), self.settings.threshold
         if threshold is None:
             ranked = paddle.where(valid, losses, paddle.full_like(losses, -1)).flatten().sort(descending=True)
             return valid & (losses >= ranked[min(kept, len(ranked)) - 1])
-        own = paddle.exp(-losses)  # the probability of a pixel's own class
-        ranked = paddle.where(valid, own, paddle.full_like(own, 2)).flatten().sort()
-        edge = ranked[(valid.sum() - 1).clip(0, kept)]
-        return valid & (own < edge.clip(min=threshold))
+        probabilities = paddle.exp(-losses)  # of the target class
+        ranked = paddle.where(valid, probabilities, paddle.full_like(probabilities, 2)).flatten().sort()
+        limit = ranked[(valid.sum() - 1).clip(0, kept)]
+        return valid & (probabilities < limit.clip(min=threshold))
 
 
-def build(objective, arch=None, plan=None, world=None) -> CrossEntropy | PixelCrossEntropy | Margin:
-    """The implementation of a task's objective. arch, plan, world: for one that has parameters of its own."""
-    if isinstance(objective, face.Margin):
-        return Margin(objective, arch, plan, world)
-    if isinstance(objective, segment.PixelCrossEntropy):
-        return PixelCrossEntropy(objective)
-    if isinstance(objective, classify.CrossEntropy):
-        return CrossEntropy(objective)
-    raise TypeError(f"no Paddle objective for {objective}")
+IMPLEMENTATIONS: dict[type, type] = {
+    classify.CrossEntropy: CrossEntropy,
+    segment.PixelCrossEntropy: PixelCrossEntropy,
+    face.Margin: Margin,
+}
+
+
+def build(settings: Any, arch: Any = None, plan: Plan | None = None, world: World | None = None) -> Objective:
+    """Return the implementation of a task's objective.
+
+    Args:
+        settings: specification of the objective, from zoo/tasks.
+        arch, plan, world: needed by an objective with parameters of its own.
+    """
+    return IMPLEMENTATIONS[type(settings)](settings, arch, plan, world)

@@ -1,87 +1,92 @@
-"""One update in PaddlePaddle, as zoo/trainer/protocol.py states it."""
+"""Trainer in PaddlePaddle."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 import paddle
 from paddle import nn
 
-from data.batch import Batch, Field
+from data.batch import Batch
 from data.errors import UserError
-from zoo.trainer.paddle import batchnorm, fp32, names, outputs, parallel, sync_batchnorm
-from zoo.trainer.paddle.objectives import build
+from zoo.trainer import loss_scale, preprocessing, state
+from zoo.trainer.paddle import batchnorm, fp32, names, objectives, outputs, parallel, sync_batchnorm
 from zoo.trainer.paddle.scaler import LossScaler
 from zoo.trainer.paddle.shard import ParameterShard
 from zoo.trainer.paddle.update import Momentum, total_norm
 from zoo.trainer.paddle.world import World
-from zoo.trainer.protocol import Param, Plan
+from zoo.trainer.protocol import Param, Plan, StepOutput
+from zoo.trainer.state import momentum_key
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
+EPS = 1e-30  # smallest norm that clipping divides by
 DeviceBatch = dict[str, paddle.Tensor]
 
 
 class Trainer:
-    """The common trainer interface; see zoo/trainer/protocol.py for every method's contract."""
+    """Trainer in PaddlePaddle; see zoo/trainer/protocol.py for the contracts of its methods.
 
-    def __init__(self, Model: type, arch, objective, plan: Plan, world: World):
-        self.plan, self.mode, self.place, self.size = plan, plan.mode, world.place, world.size
-        if plan.fp16_allreduce and world.size > 1 and world.name == "cpu":
-            raise UserError(
-                "train.fp16_allreduce: Paddle sums fp16 to infinity between processes on a CPU; leave it out"
-            )
-        if plan.sync_bn and self.mode.compile and world.name == "cpu":
-            raise UserError("train.sync_bn: to_static cannot compile it on a CPU; leave it or train.compile out")
-        self.model = Model(arch)
-        self.model.eval()  # a step switches it to training
-        if plan.sync_bn and (world.size > 1 or world.name == "cpu"):
-            self.model = sync_batchnorm.convert_sync_batchnorm(self.model, world.name == "cpu")
-        if batchnorm.updates_biased_variance(self.place):
-            batchnorm.convert_batchnorm(self.model)
-        if self.mode.compute != "fp32":
-            fp32.convert_to_fp32(self.model, plan.fp32_modules)
-        self.train_forward, self.eval_forward = self._forwards()
-        self.objective, self.output = build(objective, arch, plan, world), outputs.build(plan.output, arch)
-        self.input = plan.fields[0].name
-        self._constants = self._normalisation(plan.fields[0])
+    Args:
+        Model: class of the model.
+        arch: its architecture.
+        objective: the task's specification of the loss.
+        plan: everything else that a step needs.
+        world: this process.
+
+    Raises:
+        UserError: Paddle cannot run the plan on this device.
+    """
+
+    def __init__(self, Model: type[nn.Layer], arch: Any, objective: Any, plan: Plan, world: World):
+        _check(plan, world)
+        self.plan, self.mode, self.place, self.world_size = plan, plan.mode, world.place, world.size
+        self.model = _build_model(Model, arch, plan, world)
+        self.train_forward, self.eval_forward = self._build_forwards()
+        self.objective: Any = objectives.build(objective, arch, plan, world)
+        self.output = outputs.build(plan.output, arch)
+        self.input_name = plan.fields[0].name
+        constants = preprocessing.scale_and_offset(plan.fields[0])
+        self.normalization = constants and tuple(paddle.to_tensor(array, place=self.place) for array in constants)
         self.tensors, self.transposed = names.named_tensors(self.model), names.transposed(self.model)
-        self._freeze()
-        self.shards: dict[str, ParameterShard] = getattr(self.objective, "shards", {})
+        self.trainable, self.frozen = self._freeze()
+        self.shards: Mapping[str, ParameterShard] = self.objective.shards
         self.tensors.update((name, shard.values) for name, shard in self.shards.items())
-        self.params = tuple(self._param(name, tensor) for name, tensor in self.tensors.items())
-        if world.size > 1 and not plan.fp16_allreduce:  # after freezing: it looks at what is trained
-            self.parallel = paddle.DataParallel(parallel.ForwardModule(self.model, self.train_forward))
+        self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
+        self.ddp = None
+        if world.size > 1 and not plan.fp16_allreduce:  # after freezing, because it registers what is trained
+            self.ddp = paddle.DataParallel(parallel.ForwardModule(self.model, self.train_forward))
         self.optimizer = Momentum(self.trainable, plan.param_group, plan.momentum)
-        self.momentum_buffers = {**self.optimizer.momentum_buffers, **{name: shard.momentum for name, shard in self.shards.items()}}
+        self.momentum_buffers = dict(self.optimizer.momentum_buffers)
+        self.momentum_buffers.update((name, shard.momentum) for name, shard in self.shards.items())
         self.scaler = LossScaler(self.mode.compute == "fp16", plan.loss_scale)
 
     def to_device(self, batch: Batch) -> DeviceBatch:
         return {name: paddle.to_tensor(array, place=self.place) for name, array in batch.items()}
 
-    def step(self, parts: Sequence[DeviceBatch], lr: float, number: int = 0) -> dict[str, Any]:
+    def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         self._train_mode()
         self.model.clear_gradients(set_to_zero=False)
-        if self.shards:
-            parts = self.objective.begin(parts, number)
-        count = self._count(parts)
+        micro_batches = self.objective.begin(micro_batches, step)
+        count = self._global_count(micro_batches)
         shares = []
-        for number, part in enumerate(parts, 1):
-            with self._sums_over_ranks(number == len(parts)):
+        for i, batch in enumerate(micro_batches):
+            with self._gradient_sync(is_last=i == len(micro_batches) - 1):
                 with self._autocast():
-                    output = self._outputs(
-                        [self.preprocess(part[self.input]), *(part[name] for name in self.plan.dropout_masks)]
-                    )
-                share = self.objective.total(output, part) / count
-                (share * (self.scaler.scale * self.size)).backward()  # the mean taken over ranks is their sum
+                    masks = [batch[name] for name in self.plan.dropout_masks]
+                    output = self._forward([self.preprocess(batch[self.input_name]), *masks])
+                share = self.objective.total(output, batch) / count
+                # Gradients are averaged over ranks, whose shares add up: hence the factor of the world size.
+                (share * (self.scaler.scale * self.world_size)).backward()
             shares.append(share.detach())
-        if self.plan.fp16_allreduce and self.size > 1:
-            parallel.average_as_fp16([tensor.grad for tensor in self.trainable.values()])
-        return {"loss": paddle.add_n(shares), **self._update(lr)}
+        if self.plan.fp16_allreduce and self.world_size > 1:
+            gradients: list[Any] = [tensor.grad for tensor in self.trainable.values()]
+            parallel.all_reduce_mean_fp16(gradients)
+        return self._update(paddle.add_n(shares), lr)
 
-    def read(self, output: Mapping[str, Any]) -> dict[str, float]:
-        return {name: float(value) for name, value in output.items()}
+    def read(self, output: StepOutput) -> dict[str, float]:
+        return {name: float(value) for name, value in output._asdict().items()}
 
     @paddle.no_grad()
     def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
@@ -91,94 +96,98 @@ class Trainer:
         ).numpy()
 
     def sync_batch_stats(self) -> None:
-        if self.size > 1:
-            parallel.average([tensor for name, tensor in self.tensors.items() if names.is_statistic(name)])
+        if self.world_size > 1:
+            parallel.all_reduce_mean([tensor for name, tensor in self.tensors.items() if names.is_statistic(name)])
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        state = {name: self._array(name, tensor) for name, tensor in self.tensors.items()}
-        state.update(self.scaler.state())
-        state.update((f"momentum/{name}", self._array(name, tensor)) for name, tensor in self.momentum_buffers.items())
-        return state
+        arrays = {name: self._to_numpy(name, tensor) for name, tensor in self.tensors.items()}
+        arrays.update(self.scaler.state_dict())
+        for name, buffer in self.momentum_buffers.items():
+            arrays[momentum_key(name)] = self._to_numpy(name, buffer)
+        return arrays
 
     @paddle.no_grad()
-    def load_state_dict(self, values: Mapping[str, np.ndarray]) -> None:
-        for name, value in values.items():
-            kind, _, rest = name.rpartition("/")
-            if kind == "scaler":
-                self.scaler.load(rest, value)
-            else:
-                tensor = (self.momentum_buffers if kind == "momentum" else self.tensors)[rest]
-                names.copy_into(tensor, value, rest in self.transposed)
+    def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None:
+        self.scaler.load_state_dict(tensors)
+        targets = {momentum_key(name): (name, buffer) for name, buffer in self.momentum_buffers.items()}
+        targets.update((name, (name, tensor)) for name, tensor in self.tensors.items())
+        for key in tensors.keys() - set(loss_scale.KEYS):
+            name, target = targets[key]
+            names.copy_into(target, tensors[key], name in self.transposed)
 
     @paddle.no_grad()
     def nonfinite_report(self) -> str:
-        state = [(f"weight or statistic {name}", tensor) for name, tensor in self.tensors.items()]
         trained = {**self.trainable, **{name: shard.active_rows for name, shard in self.shards.items()}}
-        state += [(f"gradient of {name}", tensor.grad) for name, tensor in trained.items() if tensor.grad is not None]
-        found = [what for what, tensor in state if not paddle.isfinite(tensor).all()]
-        return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
+        gradients = {name: tensor.grad for name, tensor in trained.items()}
+        return state.nonfinite_report(
+            self.params, self.tensors, gradients, lambda tensor: bool(paddle.isfinite(tensor).all())
+        )
 
-    def _outputs(self, inputs: list[paddle.Tensor]) -> paddle.Tensor:
-        return self.parallel(*inputs) if self.size > 1 and not self.plan.fp16_allreduce else self.train_forward(inputs)
+    def preprocess(self, x: paddle.Tensor) -> paddle.Tensor:
+        """Return the model's input: normalized pixels, channels first; a field without pixels is unchanged."""
+        if self.normalization:
+            scale, offset = self.normalization
+            x = x.astype("float32") * scale + offset
+            x = paddle.moveaxis(x, -1, -3)
+        return x
 
-    def _count(self, parts: Sequence[DeviceBatch]) -> int | paddle.Tensor:
-        """The items that the update's mean loss is taken over, on all ranks."""
-        counts = [self.objective.count(part) for part in parts]
+    def _forward(self, inputs: list[paddle.Tensor]) -> Any:
+        return self.train_forward(inputs) if self.ddp is None else self.ddp(*inputs)
+
+    def _global_count(self, micro_batches: Sequence[DeviceBatch]) -> int | paddle.Tensor:
+        """Return the number of items that the mean loss of the update is taken over, on all ranks."""
+        counts = [self.objective.count(batch) for batch in micro_batches]
         if self.objective.equal_counts:
-            return self.size * sum(counts)
-        return parallel.total(paddle.add_n(counts)).clip(min=1).astype("float32")
+            return self.world_size * sum(counts)
+        return parallel.all_reduce(paddle.add_n(counts).clone()).clip(min=1).astype("float32")
 
-    def _sums_over_ranks(self, last: bool):
-        """Gradients are exchanged while the last part of an update goes backward, and stay here before."""
-        waits = self.size > 1 and not self.plan.fp16_allreduce and not last
-        return self.parallel.no_sync() if waits else nullcontext()
+    def _gradient_sync(self, is_last: bool) -> AbstractContextManager:
+        """All-reduce gradients in the backward pass of the last micro-batch only."""
+        return nullcontext() if self.ddp is None or is_last else self.ddp.no_sync()
 
     @paddle.no_grad()
-    def _update(self, lr: float) -> dict[str, float]:
+    def _update(self, loss: paddle.Tensor, lr: float) -> StepOutput:
         """Unscale, clip and update, unless the gradient is not finite."""
         scale = self.scaler.scale
         gradients = [tensor.grad for tensor in self.trainable.values() if tensor.grad is not None]
         # Waits for the device: Paddle's fused update cannot skip by itself, so the host has to decide.
-        whole = float(total_norm(gradients)) / scale
-        norm = float(np.hypot(whole, self._split_norm() / scale)) if self.shards else whole
+        model_norm = float(total_norm(gradients)) / scale
+        norm = float(np.hypot(model_norm, self._sharded_norm() / scale)) if self.shards else model_norm
         finite = bool(np.isfinite(norm))
         if finite:
-            seen, clip = norm if self.plan.clip_sharded else whole, 1.0
+            clip_factor = 1.0
             if self.plan.clip_norm is not None:
-                clip = min(1.0, self.plan.clip_norm / max(seen, 1e-30))
-            self.optimizer.step(lr, clip / scale)
+                clipped_norm = norm if self.plan.clip_sharded else model_norm
+                clip_factor = min(1.0, self.plan.clip_norm / max(clipped_norm, EPS))
+            self.optimizer.step(lr, clip_factor / scale)
+            shard_factor = clip_factor if self.plan.clip_sharded else 1.0
             for name, shard in self.shards.items():
-                factor, decay = self.plan.param_group(name)
-                shard.step(
-                    lr * factor,
-                    decay,
-                    self.plan.momentum,
-                    (clip if self.plan.clip_sharded else 1.0) / (scale * self.size),
-                )
+                lr_scale, weight_decay = self.plan.param_group(name)
+                rescale = shard_factor / (scale * self.world_size)
+                shard.step(lr * lr_scale, weight_decay, self.plan.momentum, rescale)
         self.scaler.update(finite)
-        return {
-            "grad_norm": norm,
-            "scale": scale,
-            "skipped": self.scaler.skipped,
-            "consecutive_skips": self.scaler.consecutive_skips,
-        }
+        return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
 
-    def _split_norm(self) -> float:
-        """The norm of the shards' gradients over all ranks. They are sums over ranks already, and no mean was taken."""
-        mine = total_norm([shard.active_rows.grad for shard in self.shards.values()])
-        return float(parallel.total(mine.square()).sqrt()) / self.size
+    def _sharded_norm(self) -> float:
+        """Return the norm of the shards' gradients over all ranks.
 
-    def _autocast(self):
+        They are sums over ranks already, not averages, so only the factor of the world size is undone.
+        """
+        gradients: list[Any] = [shard.active_rows.grad for shard in self.shards.values()]
+        return float(parallel.all_reduce(total_norm(gradients).square()).sqrt()) / self.world_size
+
+    def _autocast(self) -> AbstractContextManager:
         if self.mode.compute == "fp32":
             return nullcontext()
-        # Level O2 usually goes with decorated, 16-bit parameters. Ours stay fp32 and are cast where they are used: so
-        # they are their own master weights, and evaluation and checkpoints know of no 16 bits.
-        return paddle.amp.auto_cast(
-            level=self.mode.level, dtype=DTYPES[self.mode.compute], custom_white_list={"conv3d"}
-        )  # which Paddle's list of convolutions lacks
+        # Level O2 usually goes with parameters decorated to 16 bits. Ours stay fp32 and are cast where they are used,
+        # so they are their own master weights, and evaluation and checkpoints have no 16 bits.
+        level: Any = self.mode.level
+        dtype: Any = DTYPES[self.mode.compute]
+        # Paddle's list of convolutions lacks conv3d.
+        return paddle.amp.auto_cast(level=level, dtype=dtype, custom_white_list={"conv3d"})
 
-    def _forwards(self) -> tuple[Callable, Callable]:
-        """The model for training and for evaluation, as functions of a list of tensors."""
+    def _build_forwards(self) -> tuple[Callable, Callable]:
+        """Return the model for training and for evaluation, as functions of a list of tensors."""
         model = self.model
 
         def train(inputs):
@@ -189,33 +198,26 @@ class Trainer:
 
         if not self.mode.compile:
             return train, evaluate
-        warnings.filterwarnings("ignore", "Tensor do not have 'place' interface")  # said of Paddle's own code
-        # Two, because Paddle traces a model's Python once and does not look again whether it trains.
+        warnings.filterwarnings("ignore", "Tensor do not have 'place' interface")  # from Paddle's own code
+        # Two functions, because Paddle traces Python code once, in one of the two modes.
         return paddle.jit.to_static(train, full_graph=True), paddle.jit.to_static(evaluate, full_graph=True)
 
-    def preprocess(self, x: paddle.Tensor) -> paddle.Tensor:
-        """The model's input: pixels normalised, channels first."""
-        if self._constants:
-            factor, offset = self._constants
-            x = x.astype("float32") * factor + offset
-            x = paddle.moveaxis(x, -1, -3)
-        return x
+    def _freeze(self) -> tuple[dict[str, paddle.Tensor], list[nn.Layer]]:
+        """Freeze parameters.
 
-    def _normalisation(self, field: Field) -> tuple[paddle.Tensor, paddle.Tensor] | None:
-        if field.mean is None:
-            return None
-        mean, std = (np.array(values, np.float64) for values in (field.mean, field.std))
-        factor, offset = (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
-        return paddle.to_tensor(factor, place=self.place), paddle.to_tensor(offset, place=self.place)
-
-    def _freeze(self) -> None:
+        Returns:
+            The trained parameters, and the batch normalizations that use running statistics.
+        """
         for name, tensor in self.tensors.items():
-            tensor.stop_gradient = names.is_statistic(name) or self.plan.param_group(name)[0] == 0
-        self.trainable = {name: tensor for name, tensor in self.tensors.items() if not tensor.stop_gradient}
-        norms = [layer for layer in self.model.sublayers() if isinstance(layer, nn.layer.norm._BatchNormBase)]
-        self.frozen = [layer for layer in norms if layer.weight.stop_gradient and layer.bias.stop_gradient]
-        for layer in norms:  # Paddle computes the gradients of both or of none: a bias alone would get zeros
-            layer.weight.stop_gradient = layer.bias.stop_gradient = layer in self.frozen
+            tensor.stop_gradient = names.is_statistic(name) or self.plan.is_frozen(name)
+        trainable = {name: tensor for name, tensor in self.tensors.items() if not tensor.stop_gradient}
+        norms: list[Any] = [
+            layer for layer in self.model.sublayers() if isinstance(layer, nn.layer.norm._BatchNormBase)
+        ]
+        frozen = [layer for layer in norms if layer.weight.stop_gradient and layer.bias.stop_gradient]
+        for layer in norms:  # Paddle computes the gradients of both or of none: for a bias alone, zeros
+            layer.weight.stop_gradient = layer.bias.stop_gradient = layer in frozen
+        return trainable, frozen
 
     def _train_mode(self) -> None:
         if not self.model.training:
@@ -223,14 +225,32 @@ class Trainer:
             for layer in self.frozen:
                 layer.eval()
 
-    def _param(self, name: str, tensor: paddle.Tensor) -> Param:
-        shape, shard = tuple(tensor.shape), self.shards.get(name)
-        if shard:
-            return Param(name, (shard.count, *shape[1:]), rows=(shard.first, shard.last))
-        return Param(name, shape[::-1] if name in self.transposed else shape, names.is_statistic(name))
+    def _describe(self, name: str, tensor: paddle.Tensor) -> Param:
+        shape = tensor.shape[::-1] if name in self.transposed else tensor.shape
+        return state.describe(name, shape, names.is_statistic(name), self.shards.get(name))
 
-    def _array(self, name: str, tensor: paddle.Tensor) -> np.ndarray:
-        """In canonical layout: a copy, but of a shard, which may be large, a view where it lies on the host."""
+    def _to_numpy(self, name: str, tensor: paddle.Tensor) -> np.ndarray:
+        """Return a copy in canonical layout; of a shard, which may be large, a view if it is on the host."""
         if name in self.shards:
             return np.from_dlpack(tensor.detach().cpu())
         return names.to_numpy(tensor, name in self.transposed)
+
+
+def _check(plan: Plan, world: World) -> None:
+    if plan.fp16_allreduce and world.size > 1 and world.name == "cpu":
+        raise UserError("train.fp16_allreduce: Paddle sums fp16 to infinity between processes on a CPU; leave it out")
+    if plan.sync_bn and plan.mode.compile and world.name == "cpu":
+        raise UserError("train.sync_bn: to_static cannot compile it on a CPU; leave it or train.compile out")
+
+
+def _build_model(Model: type[nn.Layer], arch: Any, plan: Plan, world: World) -> nn.Layer:
+    """Build the model in evaluation mode, which a step changes, with the plan's normalization and precision."""
+    model = Model(arch)
+    model.eval()
+    if plan.sync_bn and (world.size > 1 or world.name == "cpu"):
+        model = sync_batchnorm.convert_sync_batchnorm(model, world.name == "cpu")
+    if batchnorm.updates_biased_variance(world.place):
+        batchnorm.convert_batchnorm(model)
+    if plan.mode.compute != "fp32":
+        fp32.convert_to_fp32(model, plan.fp32_modules)
+    return model

@@ -1,43 +1,47 @@
-"""Gradient descent with momentum, for all parameters in one call."""
+"""SGD with momentum for all parameters in one kernel call."""
 
 from collections.abc import Callable
+from typing import Any
 
 import paddle
 from paddle import _C_ops
 
+from zoo.trainer.protocol import ParamGroup
+
 
 class Momentum:
-    """velocity = momentum * velocity + (rescale * gradient + decay * p); p -= lr * factor * velocity.
+    """SGD: buffer = momentum * buffer + (rescale * gradient + weight_decay * p); p -= lr * lr_scale * buffer.
 
-    paddle.optimizer.Momentum calls the same kernel, but makes its momentum_buffers at the first step, which may be skipped or
-    come after a load.
+    paddle.optimizer.Momentum calls the same kernel, but creates its buffers in the first step, which may be skipped or
+    follow the loading of a checkpoint.
     """
 
-    def __init__(
-        self, trained: dict[str, paddle.Tensor], param_group: Callable[[str], tuple[float, float]], momentum: float
-    ):
-        self.parameters, self.momentum = trained, momentum
-        self.momentum_buffers = {name: paddle.zeros_like(tensor) for name, tensor in trained.items()}
-        self.param_groups = {name: param_group(name) for name in trained}
+    def __init__(self, parameters: dict[str, paddle.Tensor], param_group: Callable[[str], ParamGroup], momentum: float):
+        self.parameters, self.momentum = parameters, momentum
+        self.momentum_buffers = {name: paddle.zeros_like(tensor) for name, tensor in parameters.items()}
+        self.param_groups = {name: param_group(name) for name in parameters}
 
     def step(self, lr: float, rescale: float) -> None:
-        """Update every parameter that has a gradient, in place. lr and rescale may change from step to step."""
-        names = [name for name, tensor in self.parameters.items() if tensor.grad is not None]
-        gradients = [self.parameters[name].grad for name in names]
-        if rescale != 1:  # the kernel has an argument for this, which it ignores on a CPU
-            gradients = [gradient * rescale for gradient in gradients]
+        """Update every parameter that has a gradient, in place. lr and rescale may change between steps."""
+        gradients = {name: tensor.grad for name, tensor in self.parameters.items() if tensor.grad is not None}
+        if rescale != 1:  # the kernel has an argument for it, but ignores it on a CPU
+            gradients = {name: gradient * rescale for name, gradient in gradients.items()}
+        groups = [self.param_groups[name] for name in gradients]
         momentum_update(
-            [self.parameters[name] for name in names],
-            gradients,
-            [self.momentum_buffers[name] for name in names],
-            [lr * self.param_groups[name][0] for name in names],
-            [self.param_groups[name][1] for name in names],
+            [self.parameters[name] for name in gradients],
+            list(gradients.values()),
+            [self.momentum_buffers[name] for name in gradients],
+            [lr * lr_scale for lr_scale, _ in groups],
+            [weight_decay for _, weight_decay in groups],
             self.momentum,
         )
 
 
 def total_norm(gradients: list[paddle.Tensor]) -> paddle.Tensor:
-    """Of all elements, (1,). paddle.linalg.norm adds one to the other on a CPU, and of millions loses some percent."""
+    """Return the norm of all elements, (1,).
+
+    paddle.linalg.norm adds elements one after the other on a CPU, and of millions loses some percent.
+    """
     return paddle.add_n([_C_ops.squared_l2_norm(gradient) for gradient in gradients]).sqrt()
 
 
@@ -45,22 +49,23 @@ def momentum_update(
     parameters: list[paddle.Tensor],
     gradients: list[paddle.Tensor],
     momentum_buffers: list[paddle.Tensor],
-    rates: list[float],
-    decays: list[float],
+    lrs: list[float],
+    weight_decays: list[float],
     momentum: float,
 ) -> None:
-    """velocity = momentum * velocity + (gradient + decay * p); p -= rate * velocity: in place, for all at once."""
-    made = {rate: paddle.full((1,), rate) for rate in set(rates)}
+    """Update in place: buffer = momentum * buffer + (gradient + weight_decay * p); p -= lr * buffer."""
+    master_parameters: Any = None  # parameters are fp32
+    lr_tensors = {lr: paddle.full((1,), lr) for lr in set(lrs)}
     _C_ops.merged_momentum_(
         parameters,
         gradients,
         momentum_buffers,
-        [made[rate] for rate in rates],
-        None,
+        [lr_tensors[lr] for lr in lrs],
+        master_parameters,
         momentum,
         False,
         ["l2_decay"] * len(parameters),
-        decays,
+        weight_decays,
         False,
         1.0,
     )

@@ -1,4 +1,4 @@
-"""This process's device, and the processes beside it."""
+"""The device of this process and Paddle's process group."""
 
 import os
 from dataclasses import dataclass
@@ -7,12 +7,15 @@ from typing import Any
 import paddle
 
 from data.errors import UserError
+from zoo.trainer.device import select_device
 from zoo.trainer.protocol import Launch, Mode
+
+MIN_COMPUTE_CAPABILITY = {"fp16": 7, "bf16": 8}  # of a GPU
 
 
 @dataclass(frozen=True)
 class World:
-    """This process among those of the run; their collectives go through paddle.distributed."""
+    """This process among those of the run; collectives go through paddle.distributed."""
 
     rank: int
     size: int
@@ -23,34 +26,34 @@ class World:
     def device(self) -> str:
         if self.name == "cpu":
             return f"cpu ({os.environ['OMP_NUM_THREADS']} threads)"
-        kind, _, number = self.name.partition(":")
-        return f"cuda:{number} ({paddle.device.cuda.get_device_name(int(number))})" if kind == "gpu" else self.name
+        kind, _, index = self.name.partition(":")
+        return f"cuda:{index} ({paddle.device.cuda.get_device_name(int(index))})" if kind == "gpu" else self.name
 
     def has(self, compute: str) -> bool:
-        """Whether the device has a 16-bit type. Where not, Paddle's auto_cast warns and goes on in fp32."""
-        kind, _, number = self.name.partition(":")
+        """Return whether the device has a 16-bit type. Without it, Paddle's auto_cast warns and computes in fp32."""
+        kind, _, index = self.name.partition(":")
         if kind == "gpu":
-            return paddle.device.cuda.get_device_capability(int(number))[0] >= {"fp16": 7, "bf16": 8}[compute]
+            return paddle.device.cuda.get_device_capability(int(index))[0] >= MIN_COMPUTE_CAPABILITY[compute]
         return kind != "cpu" and (compute == "fp16" or paddle.amp.is_bfloat16_supported())
 
-    def resolve_mode(self, wish: Mode) -> Mode:
-        """`amp` is fp16 with loss scaling. Raises UserError for 16 bits on a CPU, where Paddle quietly keeps 32."""
-        compute = "fp16" if wish.compute == "amp" else wish.compute
-        if wish.channels_last:
-            raise UserError("train.channels_last: only PyTorch's models can be laid out so; leave it out")
+    def resolve_mode(self, requested: Mode) -> Mode:
+        """See World in zoo/trainer/protocol.py. `amp` is fp16; there are no 16 bits on a CPU."""
+        compute = "fp16" if requested.compute == "amp" else requested.compute
+        if requested.channels_last:
+            raise UserError("train.channels_last: only PyTorch has this memory format; leave it out")
         if compute == "fp32":
-            return Mode(compute, None, False, bool(wish.compile))
+            return Mode(compute, None, False, bool(requested.compile))
         if self.name == "cpu":
             raise UserError(
                 f"train.precision: Paddle has no 16-bit kernels for a CPU and would silently compute in "
-                f"fp32 instead of {wish.compute}; leave --amp out or use --framework torch"
+                f"fp32 instead of {requested.compute}; leave --amp out or use --framework torch"
             )
         if not self.has(compute):
-            other = "fp16" if self.has("fp16") else "fp32"
-            raise UserError(f"train.precision: {self.device} has no {compute}; use {other}")
-        if wish.level not in (None, "O1", "O2"):
-            raise UserError(f"train.amp_level: Paddle has O1 and O2, there is no {wish.level}; leave it out")
-        return Mode(compute, wish.level or "O1", False, bool(wish.compile))
+            alternative = "fp16" if self.has("fp16") else "fp32"
+            raise UserError(f"train.precision: {self.device} has no {compute}; use {alternative}")
+        if requested.level not in (None, "O1", "O2"):
+            raise UserError(f"train.amp_level: Paddle has O1 and O2, there is no {requested.level}; leave it out")
+        return Mode(compute, requested.level or "O1", False, bool(requested.compile))
 
     def close(self) -> None:
         if self.size > 1:
@@ -61,24 +64,18 @@ class World:
 
 
 def start(launch: Launch, device: str, port: int = 0) -> World:
-    """The world of this process. device: auto, cpu, cuda or cuda:N, npu or npu:N; several processes take the device of
-    their local rank.
+    """Select the device of this process and join the process group.
 
-    port: a free one on the machine of rank 0. Raises UserError for a device that is not there.
+    Args:
+        launch: this process among those of the run.
+        device: auto, cpu, cuda, cuda:N, npu or npu:N.
+        port: a free port of the machine of rank 0, if there are several processes.
+
+    Raises:
+        UserError: the device is not present.
     """
-    if device == "auto":
-        device = next((kind for kind in ("cuda", "npu") if found(kind)), "cpu")
-    kind, _, number = device.partition(":")
-    if kind not in ("cpu", "cuda", "npu") or (number and (kind == "cpu" or not number.isdigit())):
-        raise UserError(f"device: expected auto, cpu, cuda, cuda:N, npu or npu:N, got {device!r}")
-    if launch.size > 1 and kind != "cpu" and found(kind) > 1:  # else the launcher shows each its own device alone
-        number = str(launch.local_rank)
-    if kind != "cpu" and int(number or 0) >= found(kind):
-        raise UserError(
-            f"device: there is no {device} here ({kind.upper()} devices that this Paddle finds: "
-            f"{found(kind)}); use --device cpu"
-        )
-    name = "cpu" if kind == "cpu" else f"{'gpu' if kind == 'cuda' else kind}:{number or 0}"
+    selected = select_device(device, launch, ("cuda", "npu"), _device_count, "Paddle")
+    name = str(selected).replace("cuda", "gpu")
     place = paddle.set_device(name)
     if launch.size > 1:
         _join(launch, name, port)
@@ -86,19 +83,20 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
 
 
 def _join(launch: Launch, name: str, port: int) -> None:
-    """Paddle reads its own launcher's variables; only the store at the master address is ever connected to.
+    """Join the process group through the variables of Paddle's own launcher.
 
-    Not fleet.init, which makes more groups at once: with three processes on a CPU, one start in four failed so.
+    Paddle connects only to the store at the master address. Not fleet.init, which creates more groups at once: with
+    three processes on a CPU, one start in four failed.
     """
-    kind, _, number = name.partition(":")
-    ends = [f"{launch.address}:{port + rank}" for rank in range(launch.size)]  # names of the ranks
+    kind, _, index = name.partition(":")
+    endpoints = [f"{launch.address}:{port + rank}" for rank in range(launch.size)]  # names of the ranks
     os.environ.update(
         {
             "PADDLE_TRAINER_ID": str(launch.rank),
             "PADDLE_TRAINERS_NUM": str(launch.size),
-            "PADDLE_MASTER": ends[0],
-            "PADDLE_TRAINER_ENDPOINTS": ",".join(ends),
-            "PADDLE_CURRENT_ENDPOINT": ends[launch.rank],
+            "PADDLE_MASTER": endpoints[0],
+            "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+            "PADDLE_CURRENT_ENDPOINT": endpoints[launch.rank],
             "PADDLE_RANK_IN_NODE": str(launch.local_rank),
             "PADDLE_LOCAL_RANK": str(launch.local_rank),
             "PADDLE_DISTRI_BACKEND": {"cpu": "gloo", "gpu": "nccl"}.get(kind, "xccl"),
@@ -107,13 +105,13 @@ def _join(launch: Launch, name: str, port: int) -> None:
         }
     )
     if kind != "cpu":
-        os.environ[f"FLAGS_selected_{kind}s"] = number
+        os.environ[f"FLAGS_selected_{kind}s"] = index
     paddle.distributed.init_parallel_env()
-    paddle.distributed.all_reduce(paddle.ones([1]))  # the first one makes the connections
+    paddle.distributed.all_reduce(paddle.ones([1]))  # opens the connections
 
 
-def found(kind: str) -> int:
-    """How many devices of a kind this build of Paddle can use."""
+def _device_count(kind: str) -> int:
+    """Return the number of devices of a type that this build of Paddle can use."""
     if kind == "cuda":
         return paddle.device.cuda.device_count() if paddle.is_compiled_with_cuda() else 0
     return sum(device.startswith("npu") for device in paddle.device.get_available_custom_device() or ())

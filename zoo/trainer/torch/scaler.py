@@ -1,12 +1,34 @@
-"""Dynamic loss scale that lives on the device, so that an overflow is noticed and answered without waiting for it."""
+"""Dynamic loss scale on the device, so that an overflow is handled without waiting for it."""
 
+from collections.abc import Mapping
+
+import numpy as np
 import torch
 
-GROWTH, BACKOFF, PATIENCE = 2.0, 0.5, 2000  # as torch.amp.GradScaler: doubled after 2000 good steps, halved after a bad
+from zoo.trainer.loss_scale import (
+    BACKOFF_FACTOR,
+    GOOD_STEPS_KEY,
+    GROWTH_FACTOR,
+    GROWTH_INTERVAL,
+    SCALE_KEY,
+    SKIPPED_KEY,
+)
 
 
 class LossScaler:
-    """scale: 0-d fp32, 1 and constant unless dynamic. skipped, consecutive_skips: updates skipped so far, and in a row."""
+    """Loss scale and counters of updates, as 0-d fp32 tensors.
+
+    Args:
+        device: of the tensors.
+        dynamic: adapt the scale; else it is always 1.
+        initial: scale, if it is dynamic.
+
+    Attributes:
+        scale: factor of the loss.
+        good_steps: finite updates since the scale last changed.
+        skipped: updates skipped so far.
+        consecutive_skips: the last updates that were skipped in a row.
+    """
 
     def __init__(self, device: torch.device, dynamic: bool, initial: float):
         self.dynamic = dynamic
@@ -16,18 +38,24 @@ class LossScaler:
         self.consecutive_skips = torch.zeros((), device=device)
 
     def update(self, finite: torch.Tensor) -> None:
-        """Take note of one step; finite: 0-d bool."""
-        bad = (~finite).float()
-        self.skipped = self.skipped + bad
-        self.consecutive_skips = (self.consecutive_skips + 1) * bad
+        """Adapt the scale after an update; finite: 0-d bool, whether its gradient was finite."""
+        overflow = (~finite).float()
+        self.skipped = self.skipped + overflow
+        self.consecutive_skips = (self.consecutive_skips + 1) * overflow
         if self.dynamic:
-            self.good_steps = (self.good_steps + 1) * (1 - bad)
-            grown = torch.where(self.good_steps >= PATIENCE, self.scale * GROWTH, self.scale)
-            self.good_steps = torch.where(self.good_steps >= PATIENCE, torch.zeros_like(self.good_steps), self.good_steps)
-            self.scale = torch.where(finite, grown, self.scale * BACKOFF)
+            good_steps = (self.good_steps + 1) * (1 - overflow)
+            grows = good_steps >= GROWTH_INTERVAL
+            grown = torch.where(grows, self.scale * GROWTH_FACTOR, self.scale)
+            self.good_steps = torch.where(grows, torch.zeros_like(good_steps), good_steps)
+            self.scale = torch.where(finite, grown, self.scale * BACKOFF_FACTOR)
 
-    def state(self) -> dict[str, torch.Tensor]:
-        return {"scaler/scale": self.scale, "scaler/good": self.good_steps, "scaler/skipped": self.skipped}
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {SCALE_KEY: self.scale, GOOD_STEPS_KEY: self.good_steps, SKIPPED_KEY: self.skipped}
 
-    def load(self, name: str, value: torch.Tensor) -> None:
-        setattr(self, {"good": "good_steps"}.get(name, name), value.to(self.scale.device))
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Load those values that the state dict contains."""
+        tensors = self.state_dict()
+        tensors.update(
+            (key, torch.tensor(float(state[key]), device=self.scale.device)) for key in tensors.keys() & state.keys()
+        )
+        self.scale, self.good_steps, self.skipped = (tensors[key] for key in (SCALE_KEY, GOOD_STEPS_KEY, SKIPPED_KEY))

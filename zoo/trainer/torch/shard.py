@@ -1,73 +1,81 @@
-"""This rank's rows of a parameter that is split over ranks, and those of them that an update uses."""
+"""This rank's rows of a sharded parameter, and those of them that an update uses."""
 
-import numpy as np
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from zoo.trainer import sharding
+from zoo.trainer.torch.world import World
 
 
 class ParameterShard:
-    """values: the rows held here. used: those of the update under way, whose gradient it is; all, unless sampled.
+    """Rows [first, last) of a parameter (num_rows, width) that is sharded over ranks.
 
-    index: which they are, int64; None for all. momentum: of the rows held, where the optimizer does not keep it.
+    Args:
+        num_rows: of the whole parameter.
+        width: elements per row.
+        sample_rate: fraction of the rows that an update uses (Partial FC); with 1 the optimizer updates all of them.
+        seed: of the sampling.
+        world: this process.
+
+    Attributes:
+        values: the rows of this rank.
+        active_rows: the rows that the current update uses, with its gradient; `values` unless they are sampled.
+        index: int64, sorted: which rows are active; None for all.
+        momentum: of `values` if rows are sampled; else the optimizer has it.
     """
 
-    def __init__(self, count: int, width: int, rate: float, seed: int, world):
-        self.count, self.seed, self.rate, self.rank = count, seed, rate, world.rank
-        self.first, self.last = sharding.row_range(count, world.rank, world.size)
-        self.values = nn.Parameter(
-            torch.zeros(self.last - self.first, width, device=world.torch_device), requires_grad=rate == 1
-        )
-        self.momentum = None if rate == 1 else torch.zeros_like(self.values)
+    def __init__(self, num_rows: int, width: int, sample_rate: float, seed: int, world: World):
+        self.num_rows, self.sample_rate, self.seed, self.rank = num_rows, sample_rate, seed, world.rank
+        self.first, self.last = sharding.row_range(num_rows, world.rank, world.size)
+        zeros = torch.zeros(self.last - self.first, width, device=world.torch_device)
+        self.values = nn.Parameter(zeros, requires_grad=sample_rate == 1)
+        self.momentum = None if sample_rate == 1 else torch.zeros_like(self.values)
         self.index: torch.Tensor | None = None
-        self.active_rows = self.values
+        self.active_rows: torch.Tensor = self.values
 
-    def sample_rows(self, classes: torch.Tensor, number: int) -> torch.Tensor:
-        """Fix the rows of update `number`. classes: int64, any shape, those of the update's samples on all ranks.
+    def sample_rows(self, classes: torch.Tensor, step: int) -> torch.Tensor:
+        """Select the rows of an update.
 
-        Where each class lies among the rows used here, -1 if it is another rank's.
+        Args:
+            classes: int64, any shape: of all samples of the update, on all ranks.
+            step: number of the update.
+
+        Returns:
+            The active row of each class; -1 for a class of another rank.
         """
-        held = (classes >= self.first) & (classes < self.last)
-        local = torch.where(held, classes - self.first, -1)
-        if self.rate == 1:
-            return local
-        positives = np.unique(local[held].cpu().numpy())  # waits for the device: the draw is the host's
-        count = sharding.num_active_rows(len(self.values), self.rate, classes.numel())
-        chosen = sharding.sample_active_rows(positives, len(self.values), count, self.seed, self.rank, number)
-        self.index = torch.from_numpy(chosen).to(classes.device)
+        is_local = (classes >= self.first) & (classes < self.last)
+        rows = torch.where(is_local, classes - self.first, -1)
+        if self.sample_rate == 1:
+            return rows
+        host_rows = rows.cpu().numpy()  # waits for the device: rows are sampled on the host
+        index = sharding.choose_active_rows(host_rows, len(self.values), self.sample_rate, self.seed, self.rank, step)
+        self.index = torch.from_numpy(index).to(classes.device)
         self.active_rows = self.values.detach()[self.index].requires_grad_()
-        return torch.where(held, torch.searchsorted(self.index, local), -1)
+        return torch.where(is_local, torch.searchsorted(self.index, rows), -1)
 
     @torch.no_grad()
-    def step(self, lr: float, decay: float, momentum: float, divisor: torch.Tensor, finite: torch.Tensor) -> None:
-        """SGD on the rows used alone: weight, momentum and decay of all others stay as they are."""
-        rows, velocity = self.active_rows.detach(), self.momentum[self.index]
-        moved = self.active_rows.grad.div_(divisor).add_(rows, alpha=decay).add_(velocity, alpha=momentum)
-        self.momentum[self.index] = torch.where(finite, moved, velocity)
-        self.values.detach()[self.index] = torch.where(finite, rows.sub(moved, alpha=lr), rows)
+    def step(
+        self, lr: float, weight_decay: float, momentum: float, divisor: torch.Tensor, finite: torch.Tensor
+    ) -> None:
+        """Update the sampled rows with SGD; weights and momentum of all others remain unchanged.
+
+        Args:
+            divisor: 0-d, of the gradient: loss scale and clipping.
+            finite: 0-d bool; without it the update is skipped.
+        """
+        assert self.momentum is not None and self.index is not None and self.active_rows.grad is not None
+        rows, buffer = self.active_rows.detach(), self.momentum[self.index]
+        update = self.active_rows.grad.div_(divisor).add_(rows, alpha=weight_decay).add_(buffer, alpha=momentum)
+        self.momentum[self.index] = torch.where(finite, update, buffer)
+        self.values.detach()[self.index] = torch.where(finite, rows.sub(update, alpha=lr), rows)
 
 
-def squares(x: torch.Tensor) -> torch.Tensor:
-    """The sum of squares, in float64: on a CPU PyTorch adds up in fp32, and loses a percent of a hundred million.
+def squared_norm(x: torch.Tensor) -> torch.Tensor:
+    """Return the sum of squares in float64.
 
-    Block by block, since there it makes a copy in float64.
+    On CPUs, PyTorch sums in fp32 and loses a percent of a hundred million elements. Computed in blocks, because there
+    vector_norm makes a float64 copy.
     """
-    return sum(torch.linalg.vector_norm(block, dtype=torch.float64).square() for block in x.flatten().split(1 << 24))
-
-
-def gather(x: torch.Tensor) -> torch.Tensor:
-    """The rows of all ranks, one rank's after the other's: (n, ...) -> (ranks * n, ...)."""
-    if not dist.is_initialized():
-        return x
-    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
-    dist.all_gather(parts, x.contiguous())
-    return torch.cat(parts)
-
-
-def reduce(x: torch.Tensor, kind=dist.ReduceOp.SUM) -> torch.Tensor:
-    """The sum (or maximum) over ranks, in place."""
-    if dist.is_initialized():
-        dist.all_reduce(x, kind)
-    return x
+    zero = torch.zeros((), dtype=torch.float64, device=x.device)
+    blocks = x.flatten().split(1 << 24)
+    return sum((torch.linalg.vector_norm(block, dtype=torch.float64).square() for block in blocks), zero)

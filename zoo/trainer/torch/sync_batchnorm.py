@@ -1,74 +1,88 @@
-"""Batch normalisation over all ranks; on CPUs, where PyTorch has none, our own.
+"""Batch normalization with statistics over all ranks; for CPUs, where PyTorch has none, an implementation of our own.
 
-There sums over samples are taken in float64 and all else is elementwise, so that the result does not depend on how the
-samples are spread over ranks. As in PyTorch's own, the input is all that is kept for the backward pass.
+It sums over samples in float64, and all other operations are elementwise, so that the result does not depend on how
+samples are distributed over ranks. Like PyTorch's own, it saves only the input for the backward pass.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from zoo.trainer.blocks import blocks
-from zoo.trainer.torch.parallel import total
+from zoo.trainer.torch.parallel import all_reduce
 
-CHUNK = 1 << 18  # elements in fp32 or float64 at once: copies of a whole activation would be the peak of an update
+BLOCK_SIZE = 1 << 18  # elements per block: fp32 and float64 copies of a whole activation would double the peak memory
 
 
 class SyncBatchNormFunction(torch.autograd.Function):
-    """(x, weight, bias, eps) -> (normalised x, mean, variance (biased), elements per channel over all ranks).
+    """(x, weight, bias, eps) -> (y, mean, biased variance, elements per channel over all ranks).
 
-    x: (N, C, ...) in any float type; computed in float32. Ioffe and Szegedy, arXiv:1502.03167.
+    x: (N, C, ...) in any floating-point type; computed in fp32. Ioffe and Szegedy, arXiv:1502.03167.
     """
 
     @staticmethod
-    def forward(ctx, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float):
-        ctx.count = x.numel() // x.shape[1] * (dist.get_world_size() if dist.is_initialized() else 1)  # all as many
-        wide = total(_sums(lambda part: part, x)) / ctx.count
-        mean = wide.float()
-        variance = total(_sums(lambda part: (part - _along(mean, x)).square_(), x)) / ctx.count
-        variance = (variance - (wide - mean).square()).clamp(min=0)
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float):
+        world_size = dist.get_world_size() if dist.is_initialized() else 1
+        ctx.count = x.numel() // x.shape[1] * world_size  # every rank has the same batch size
+        mean64 = all_reduce(_channel_sums(lambda part: part, x)) / ctx.count
+        mean = mean64.float()
+        variance = all_reduce(_channel_sums(lambda part: (part - _broadcast(mean, x)).square_(), x)) / ctx.count
+        variance = (variance - (mean64 - mean).square()).clamp(min=0)
         ctx.scale = torch.rsqrt(variance + eps).float()
         ctx.save_for_backward(x, weight, mean)
         ctx.mark_non_differentiable(mean, variance)
-        factor, y = _along(weight * ctx.scale, x), torch.empty_like(x)
-        for block in blocks(x.shape, CHUNK):
-            y[block] = (x[block].float() - _along(mean, x)).mul_(factor).add_(_along(bias, x))
+        factor, y = _broadcast(weight * ctx.scale, x), torch.empty_like(x)
+        for block in blocks(x.shape, BLOCK_SIZE):
+            y[block] = (x[block].float() - _broadcast(mean, x)).mul_(factor).add_(_broadcast(bias, x))
         return y, mean, variance, ctx.count
 
     @staticmethod
-    def backward(ctx, gradient: torch.Tensor, *_):
+    def backward(ctx: Any, grad_y: torch.Tensor, *_: Any):
         x, weight, mean = ctx.saved_tensors
-        scale = _along(ctx.scale, x)
+        scale = _broadcast(ctx.scale, x)
 
-        def normalised(part: torch.Tensor) -> torch.Tensor:
-            return (part - _along(mean, x)).mul_(scale)
+        def normalized(part: torch.Tensor) -> torch.Tensor:
+            return (part - _broadcast(mean, x)).mul_(scale)
 
-        by_bias = _sums(lambda part: part, gradient)
-        by_weight = _sums(lambda slope, part: normalised(part).mul_(slope), gradient, x)
-        shift, tilt = (_along((total(each) / ctx.count).float(), x) for each in (by_bias, by_weight))
-        factor, slope = _along(weight * ctx.scale, x), torch.empty_like(x)
-        for block in blocks(x.shape, CHUNK):
-            slope[block] = normalised(x[block].float()).mul_(-tilt).add_(gradient[block]).sub_(shift).mul_(factor)
-        return slope, by_weight.float(), by_bias.float(), None
+        grad_bias = _channel_sums(lambda part: part, grad_y)
+        grad_weight = _channel_sums(lambda grad, part: normalized(part).mul_(grad), grad_y, x)
+        mean_grad, mean_product = (
+            _broadcast((all_reduce(sums.clone()) / ctx.count).float(), x) for sums in (grad_bias, grad_weight)
+        )
+        factor, grad_x = _broadcast(weight * ctx.scale, x), torch.empty_like(x)
+        for block in blocks(x.shape, BLOCK_SIZE):
+            grad = normalized(x[block].float()).mul_(-mean_product).add_(grad_y[block])
+            grad_x[block] = grad.sub_(mean_grad).mul_(factor)
+        return grad_x, grad_weight.float(), grad_bias.float(), None
 
 
-def _sums(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
-    """function(tensors in float32), summed over all axes but the channels: float64 (C,)."""
+def _channel_sums(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
+    """Return function(tensors in fp32), summed in float64 over all axes but the channels: (C,)."""
     axes = [axis for axis in range(tensors[0].dim()) if axis != 1]
+    zeros = torch.zeros(tensors[0].shape[1], dtype=torch.float64, device=tensors[0].device)
     return sum(
-        function(*(tensor[block].float() for tensor in tensors)).double().sum(axes)
-        for block in blocks(tensors[0].shape, CHUNK)
+        (
+            function(*(tensor[block].float() for tensor in tensors)).double().sum(axes)
+            for block in blocks(tensors[0].shape, BLOCK_SIZE)
+        ),
+        zeros,
     )
 
 
-def _along(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """(C,) beside (N, C, ...)."""
+def _broadcast(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Reshape values (C,) so that they broadcast over x (N, C, ...)."""
     return values.view([1, -1] + [1] * (x.dim() - 2))
 
 
-class _SyncBatchNorm:
+class _SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
+    running_mean: torch.Tensor
+    running_var: torch.Tensor
+    num_batches_tracked: torch.Tensor
+    momentum: float
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return super().forward(x)
@@ -88,13 +102,13 @@ class SyncBatchNorm3d(_SyncBatchNorm, nn.BatchNorm3d):
     pass
 
 
-KINDS = {nn.BatchNorm2d: SyncBatchNorm2d, nn.BatchNorm3d: SyncBatchNorm3d}
+REPLACEMENTS: dict[type, type] = {nn.BatchNorm2d: SyncBatchNorm2d, nn.BatchNorm3d: SyncBatchNorm3d}
 
 
 def convert_sync_batchnorm(model: nn.Module, device: torch.device) -> nn.Module:
-    """The model with batch normalisations that take their statistics over all ranks."""
+    """Return the model with batch normalizations that use statistics over all ranks."""
     if device.type == "cuda":
         return nn.SyncBatchNorm.convert_sync_batchnorm(model)
     for module in model.modules():
-        module.__class__ = KINDS.get(type(module), type(module))
+        module.__class__ = REPLACEMENTS.get(type(module), type(module))
     return model

@@ -1,19 +1,21 @@
-"""One update in PyTorch, as zoo/trainer/protocol.py states it."""
+"""Trainer in PyTorch."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from data.batch import Batch, Field
-from zoo.trainer.protocol import Param, Plan
-from zoo.trainer.torch import emulated_bf16, outputs, parallel, sync_batchnorm
+from data.batch import Batch
+from zoo.trainer import loss_scale, preprocessing, state
+from zoo.trainer.protocol import Param, Plan, StepOutput
+from zoo.trainer.state import momentum_key
+from zoo.trainer.torch import emulated_bf16, objectives, outputs, parallel, sync_batchnorm
 from zoo.trainer.torch.names import named_tensors
-from zoo.trainer.torch.objectives import build
 from zoo.trainer.torch.scaler import LossScaler
-from zoo.trainer.torch.shard import ParameterShard, reduce, squares
+from zoo.trainer.torch.shard import ParameterShard, squared_norm
 from zoo.trainer.torch.world import World
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -21,170 +23,163 @@ DeviceBatch = dict[str, torch.Tensor]
 
 
 class Trainer:
-    """The common trainer interface; see zoo/trainer/protocol.py for every method's contract."""
+    """Trainer in PyTorch; see zoo/trainer/protocol.py for the contracts of its methods.
 
-    def __init__(self, Model: type, arch, objective, plan: Plan, world: World):
-        self.plan, self.mode, self.device, self.size = plan, plan.mode, world.torch_device, world.size
-        self.model = Model(arch).to(self.device).eval()  # a step switches it to training
-        for parameter in self.model.parameters():  # one by one: a model's own `to` refuses 3-D convolutions
-            if self.mode.channels_last and parameter.dim() == 4:
-                parameter.data = parameter.data.to(memory_format=torch.channels_last)
-        if self.mode.compute == "bf16" and not world.has_bf16:
-            emulated_bf16.convert_convolutions(self.model)
-        for name in plan.fp32_modules if self.mode.compute != "fp32" else ():
-            _keep_fp32(self.model.get_submodule(name))
-        if plan.sync_bn and (world.size > 1 or self.device.type == "cpu"):
-            self.model = sync_batchnorm.convert_sync_batchnorm(self.model, self.device)
-        self.objective, self.output = build(objective, arch, plan, world), outputs.build(plan.output, arch)
-        self.input = plan.fields[0].name
-        self._constants = self._normalisation(plan.fields[0])
-        self._freeze()
-        self.eval_forward = torch.compile(self.model) if self.mode.compile else self.model
-        self.ddp = parallel.wrap(self.model, plan.fp16_allreduce) if world.size > 1 else None
+    Args:
+        Model: class of the model.
+        arch: its architecture.
+        objective: the task's specification of the loss.
+        plan: everything else that a step needs.
+        world: this process.
+    """
+
+    def __init__(self, Model: type[nn.Module], arch: Any, objective: Any, plan: Plan, world: World):
+        self.plan, self.mode, self.device, self.world_size = plan, plan.mode, world.torch_device, world.size
+        self.model = _build_model(Model, arch, plan, world)
+        self.objective: Any = objectives.build(objective, arch, plan, world)
+        self.output = outputs.build(plan.output, arch)
+        self.input_name = plan.fields[0].name
+        constants = preprocessing.scale_and_offset(plan.fields[0])
+        self.normalization = constants and tuple(torch.from_numpy(array).to(self.device) for array in constants)
+        self.frozen = self._freeze()
+        self.eval_forward: Any = torch.compile(self.model) if self.mode.compile else self.model
         self.train_forward = self.eval_forward
-        if self.ddp:
+        self.ddp = None
+        if world.size > 1:
+            self.ddp = parallel.data_parallel(self.model, plan.fp16_allreduce)
             self.train_forward = torch.compile(self.ddp) if self.mode.compile else self.ddp
-        self.shards: dict[str, ParameterShard] = getattr(self.objective, "shards", {})
+        self.shards: Mapping[str, ParameterShard] = self.objective.shards
         self.tensors = {**named_tensors(self.model), **{name: shard.values for name, shard in self.shards.items()}}
         self.trainable = {name: tensor for name, tensor in self.tensors.items() if tensor.requires_grad}
-        self.params = tuple(self._param(name, tensor) for name, tensor in self.tensors.items())
-        self.optimizer = self._sgd()
+        self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
+        self.optimizer: Any = self._build_optimizer()
         self.scaler = LossScaler(self.device, self.mode.compute == "fp16", plan.loss_scale)
 
     def to_device(self, batch: Batch) -> DeviceBatch:
-        device_batch = {name: torch.from_numpy(array) for name, array in batch.items()}
+        tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
         if self.device.type != "cuda":
-            return device_batch
-        return {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in device_batch.items()}
+            return tensors
+        return {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in tensors.items()}
 
-    def step(self, parts: Sequence[DeviceBatch], lr: float, number: int = 0) -> dict[str, torch.Tensor]:
+    def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         self._train_mode()
         self.optimizer.zero_grad(set_to_none=True)
-        if self.shards:
-            parts = self.objective.begin(parts, number)
-        count = self._count(parts)
+        micro_batches = self.objective.begin(micro_batches, step)
+        count = self._global_count(micro_batches)
         loss = torch.zeros((), device=self.device)
-        for number, part in enumerate(parts, 1):
-            with self._sums_over_ranks(number == len(parts)):
+        for i, batch in enumerate(micro_batches):
+            with self._gradient_sync(is_last=i == len(micro_batches) - 1):
                 with torch.autocast(self.device.type, DTYPES[self.mode.compute], enabled=self.mode.compute != "fp32"):
-                    output = self.train_forward(
-                        self.preprocess(part[self.input]), *(part[name] for name in self.plan.dropout_masks)
-                    )
-                    share = self.objective.total(output, part) / count
-                (share * (self.scaler.scale * self.size)).backward()  # the mean that is taken over ranks is their sum
+                    masks = [batch[name] for name in self.plan.dropout_masks]
+                    output = self.train_forward(self.preprocess(batch[self.input_name]), *masks)
+                    share = self.objective.total(output, batch) / count
+                # DDP averages gradients over ranks, whose shares add up: hence the factor of the world size.
+                (share * (self.scaler.scale * self.world_size)).backward()
             loss += share.detach()
-        return {"loss": loss, **self._update(lr)}
+        return self._update(loss, lr)
 
-    def read(self, output: Mapping[str, torch.Tensor]) -> dict[str, float]:
-        values = torch.stack([value.float() for value in output.values()]).tolist()
-        return dict(zip(output, values))
+    def read(self, output: StepOutput) -> dict[str, float]:
+        values = torch.stack([value.float() for value in output]).tolist()
+        return dict(zip(output._fields, values))
 
     @torch.no_grad()
     def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
         self.model.eval()
-        return (
-            self.output(lambda x: self.eval_forward(self.preprocess(x)).float(), list(device_batch.values()), size)
-            .cpu()
-            .numpy()
+        prediction = self.output(
+            lambda x: self.eval_forward(self.preprocess(x)).float(), list(device_batch.values()), size
         )
+        return prediction.cpu().numpy()
 
     @torch.no_grad()
     def sync_batch_stats(self) -> None:
-        if self.size > 1:
-            parallel.average([tensor for tensor in self.tensors.values() if not isinstance(tensor, nn.Parameter)])
+        if self.world_size > 1:
+            statistics = [tensor for tensor in self.tensors.values() if not isinstance(tensor, nn.Parameter)]
+            parallel.all_reduce_mean(statistics)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        state = {**self.tensors, **self.scaler.state()}
-        state.update((f"momentum/{name}", self._momentum(name)) for name in {**self.trainable, **self.shards})
-        split = {key for name in self.shards for key in (name, f"momentum/{name}")}
-        arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in state.items()}
-        return {name: array if name in split else array.copy() for name, array in arrays.items()}
+        sharded = state.sharded_keys(self.shards)
+        tensors = {**self.tensors, **self.scaler.state_dict(), **self._momentum_buffers()}
+        arrays = {key: tensor.detach().cpu().contiguous().numpy() for key, tensor in tensors.items()}
+        return {key: array if key in sharded else array.copy() for key, array in arrays.items()}
 
     @torch.no_grad()
-    def load_state_dict(self, values: Mapping[str, np.ndarray]) -> None:
-        for name, value in values.items():
-            kind, _, rest = name.rpartition("/")
-            source = torch.from_numpy(value if value.flags.writeable else np.array(value))  # torch warns of others
-            if kind == "scaler":
-                self.scaler.load(rest, source)
-            elif kind == "momentum":
-                self._momentum(rest).copy_(source)
-            else:
-                self.tensors[name].copy_(source)
+    def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None:
+        self.scaler.load_state_dict(tensors)
+        targets = {**self.tensors, **self._momentum_buffers()}
+        for key in tensors.keys() - set(loss_scale.KEYS):
+            array = tensors[key]
+            writable = array if array.flags.writeable else np.array(array)  # PyTorch warns of read-only arrays
+            targets[key].copy_(torch.from_numpy(writable))
 
     @torch.no_grad()
     def nonfinite_report(self) -> str:
-        state = [(f"weight or statistic {name}", tensor) for name, tensor in self.tensors.items()]
         trained = {**self.trainable, **{name: shard.active_rows for name, shard in self.shards.items()}}
-        state += [(f"gradient of {name}", tensor.grad) for name, tensor in trained.items() if tensor.grad is not None]
-        found = [what for what, tensor in state if not torch.isfinite(tensor).all()]
-        return f"not finite: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else "all finite"
+        gradients = {name: tensor.grad for name, tensor in trained.items()}
+        return state.nonfinite_report(
+            self.params, self.tensors, gradients, lambda tensor: bool(torch.isfinite(tensor).all())
+        )
 
-    def _count(self, parts: Sequence[DeviceBatch]) -> int | torch.Tensor:
-        """The items that the update's mean loss is taken over, on all ranks."""
-        count = sum(self.objective.count(part) for part in parts)
+    def preprocess(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the model's input: normalized pixels, channels first; a field without pixels is unchanged."""
+        if self.normalization:
+            scale, offset = self.normalization
+            # movedim renames the axes and keeps the order in memory: the result is in channels-last format.
+            x = x.float().mul_(scale).add_(offset).movedim(-1, -3)
+        return x if self.mode.channels_last else x.contiguous()
+
+    def _global_count(self, micro_batches: Sequence[DeviceBatch]) -> int | torch.Tensor:
+        """Return the number of items that the mean loss of the update is taken over, on all ranks."""
+        count = sum(self.objective.count(batch) for batch in micro_batches)
         if self.objective.equal_counts:
-            return self.size * count
-        return parallel.total(count).clamp(min=1)
+            return self.world_size * count
+        return parallel.all_reduce(count).clamp(min=1)
 
-    def _sums_over_ranks(self, last: bool):
-        """Gradients are exchanged while the last part of an update goes backward, and stay here before."""
-        waits = self.size > 1 and not last
-        return self.ddp.no_sync() if waits else nullcontext()
+    def _gradient_sync(self, is_last: bool) -> AbstractContextManager:
+        """All-reduce gradients in the backward pass of the last micro-batch only."""
+        return nullcontext() if self.ddp is None or is_last else self.ddp.no_sync()
 
-    def _update(self, lr: float) -> dict[str, torch.Tensor]:
-        """Unscale, clip, and let the fused kernel skip the update on the device if the gradient is not finite."""
+    def _update(self, loss: torch.Tensor, lr: float) -> StepOutput:
+        """Unscale, clip and update; if the gradient is not finite, the fused kernel skips the update on the device."""
         scale = self.scaler.scale
-        gradients = [
-            tensor.grad for name, tensor in self.trainable.items() if tensor.grad is not None and name not in self.shards
-        ]
-        split = [shard.active_rows.grad.div_(self.size) for shard in self.shards.values()]  # a sum already: no mean was taken
-        whole = torch.nn.utils.get_total_norm(gradients) / scale
-        norm = whole
-        if split:
-            norm = torch.hypot(whole, reduce(sum(map(squares, split))).sqrt().float() / scale)
+        model_tensors = [tensor for name, tensor in self.trainable.items() if name not in self.shards]
+        gradients = [tensor.grad for tensor in model_tensors if tensor.grad is not None]
+        # Gradients of shards are sums over ranks already; only the factor of the world size is undone.
+        shard_gradients: list[Any] = [shard.active_rows.grad for shard in self.shards.values()]
+        for gradient in shard_gradients:
+            gradient.div_(self.world_size)
+        model_norm = torch.nn.utils.get_total_norm(gradients) / scale
+        norm = model_norm
+        if shard_gradients:
+            squares = torch.stack([squared_norm(gradient) for gradient in shard_gradients]).sum()
+            norm = torch.hypot(model_norm, parallel.all_reduce(squares).sqrt().float() / scale)
         finite = torch.isfinite(norm)
         divisor = scale
         if self.plan.clip_norm is not None:
-            divisor = scale * torch.clamp((norm if self.plan.clip_sharded else whole) / self.plan.clip_norm, min=1.0)
+            clipped_norm = norm if self.plan.clip_sharded else model_norm
+            divisor = scale * torch.clamp(clipped_norm / self.plan.clip_norm, min=1.0)
             if not self.plan.clip_sharded:
-                for part in split:
-                    part.mul_(divisor / scale)
+                for gradient in shard_gradients:
+                    gradient.mul_(divisor / scale)
+        self._apply(lr, divisor, finite)
+        self.scaler.update(finite)
+        return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
+
+    def _apply(self, lr: float, divisor: torch.Tensor, finite: torch.Tensor) -> None:
         self.optimizer.grad_scale = divisor
         self.optimizer.found_inf = (~finite).float()
         for group in self.optimizer.param_groups:
-            group["lr"] = lr * group["factor"]
+            group["lr"] = lr * group["lr_scale"]
         self.optimizer.step()
         for name, shard in self.shards.items():
             if name not in self.trainable:
-                factor, decay = self.plan.param_group(name)
-                shard.step(lr * factor, decay, self.plan.momentum, divisor, finite)
-        self.scaler.update(finite)
-        return {
-            "grad_norm": norm,
-            "scale": scale,
-            "skipped": self.scaler.skipped,
-            "consecutive_skips": self.scaler.consecutive_skips,
-        }
+                lr_scale, weight_decay = self.plan.param_group(name)
+                shard.step(lr * lr_scale, weight_decay, self.plan.momentum, divisor, finite)
 
-    def preprocess(self, x: torch.Tensor) -> torch.Tensor:
-        """The model's input: pixels normalised, channels first."""
-        if self._constants:
-            factor, offset = self._constants
-            # Channels last by construction: the pixels keep their order in memory, only the axes are renamed.
-            x = x.float().mul_(factor).add_(offset).movedim(-1, -3)
-        return x if self.mode.channels_last else x.contiguous()
-
-    def _normalisation(self, field: Field) -> tuple[torch.Tensor, torch.Tensor] | None:
-        if field.mean is None:
-            return None
-        mean, std = (torch.tensor(values, dtype=torch.float64) for values in (field.mean, field.std))
-        return (1 / (255 * std)).float().to(self.device), (-mean / std).float().to(self.device)
-
-    def _freeze(self) -> None:
+    def _freeze(self) -> list[nn.Module]:
+        """Freeze parameters; return the batch normalizations that use running statistics for it."""
         for name, parameter in self.model.named_parameters():
-            parameter.requires_grad_(self.plan.param_group(name)[0] != 0)
-        self.frozen: list[nn.Module] = [
+            parameter.requires_grad_(not self.plan.is_frozen(name))
+        return [
             module
             for module in self.model.modules()
             if isinstance(module, nn.modules.batchnorm._BatchNorm)
@@ -197,41 +192,59 @@ class Trainer:
             for module in self.frozen:
                 module.eval()
 
-    def _sgd(self) -> torch.optim.Optimizer:
+    def _build_optimizer(self) -> torch.optim.Optimizer:
         groups: dict[tuple[float, float], list[torch.Tensor]] = {}
         for name, tensor in self.trainable.items():
             groups.setdefault(self.plan.param_group(name), []).append(tensor)
         optimizer = torch.optim.SGD(
             [
-                {"params": members, "factor": factor, "weight_decay": decay}
-                for (factor, decay), members in groups.items()
+                {"params": tensors, "lr_scale": lr_scale, "weight_decay": weight_decay}
+                for (lr_scale, weight_decay), tensors in groups.items()
             ],
             lr=0.0,
             momentum=self.plan.momentum,
             fused=True,
         )
-        # From the start, not at the first step: that one may be skipped.
+        # Not left to the first update, which may be skipped.
         for tensor in self.trainable.values():
             optimizer.state[tensor]["momentum_buffer"] = torch.zeros_like(tensor)
         return optimizer
 
-    def _momentum(self, name: str) -> torch.Tensor:
-        own = self.shards[name].momentum if name in self.shards else None
-        return self.optimizer.state[self.trainable[name]]["momentum_buffer"] if own is None else own
+    def _momentum_buffers(self) -> dict[str, torch.Tensor]:
+        """Return the momentum of every trained parameter by its key in a state dict."""
+        state_of = self.optimizer.state
+        buffers = {momentum_key(name): state_of[tensor]["momentum_buffer"] for name, tensor in self.trainable.items()}
+        for name, shard in self.shards.items():
+            if shard.momentum is not None:
+                buffers[momentum_key(name)] = shard.momentum
+        return buffers
 
-    def _param(self, name: str, tensor: torch.Tensor) -> Param:
-        shape, shard = tuple(tensor.shape), self.shards.get(name)
-        if shard:
-            return Param(name, (shard.count, *shape[1:]), rows=(shard.first, shard.last))
-        return Param(name, shape, not isinstance(tensor, nn.Parameter))
+    def _describe(self, name: str, tensor: torch.Tensor) -> Param:
+        return state.describe(name, tensor.shape, not isinstance(tensor, nn.Parameter), self.shards.get(name))
 
 
-def _keep_fp32(module: nn.Module) -> None:
+def _build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World) -> nn.Module:
+    """Build the model in evaluation mode, which a step changes, and apply the plan's memory format and precision."""
+    model = Model(arch).to(world.torch_device).eval()
+    for parameter in model.parameters():  # one by one, because Module.to refuses 3-D convolutions
+        if plan.mode.channels_last and parameter.dim() == 4:
+            parameter.data = parameter.data.to(memory_format=torch.channels_last)
+    if plan.mode.compute == "bf16" and not world.has_bf16:
+        emulated_bf16.convert_convolutions(model)
+    if plan.mode.compute != "fp32":
+        for name in plan.fp32_modules:
+            _disable_autocast(model.get_submodule(name))
+    if plan.sync_bn and (world.size > 1 or world.torch_device.type == "cpu"):
+        model = sync_batchnorm.convert_sync_batchnorm(model, world.torch_device)
+    return model
+
+
+def _disable_autocast(module: nn.Module) -> None:
     """Let a module compute in fp32 under autocast."""
     forward = module.forward
 
-    def wide(x: torch.Tensor) -> torch.Tensor:
+    def fp32_forward(x: torch.Tensor) -> torch.Tensor:
         with torch.autocast(x.device.type, enabled=False):
             return forward(x.float())
 
-    module.forward = wide
+    module.forward = fp32_forward

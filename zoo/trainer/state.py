@@ -1,0 +1,58 @@
+"""Descriptions, keys and checks of a trainer's tensors that do not depend on the framework."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from zoo.trainer.protocol import Param, Shard
+
+MAX_NAMES = 3  # of each kind of tensors in the report
+
+
+def describe(name: str, shape: Sequence[int], is_statistic: bool, shard: Shard | None) -> Param:
+    """Return the Param of a tensor.
+
+    Args:
+        name: canonical name.
+        shape: of the tensor on this rank, in canonical layout.
+        is_statistic: a running statistic.
+        shard: the rows held here if the tensor is sharded.
+    """
+    if shard is None:
+        return Param(name, tuple(shape), is_statistic)
+    return Param(name, (shard.num_rows, *shape[1:]), is_statistic, (shard.first, shard.last))
+
+
+def momentum_key(name: str) -> str:
+    """Return the key of a parameter's momentum in a state dict."""
+    return f"momentum/{name}"
+
+
+def sharded_keys(shards: Mapping[str, Shard]) -> set[str]:
+    """Return the keys of a state dict that hold this rank's rows only."""
+    return {key for name in shards for key in (name, momentum_key(name))}
+
+
+def nonfinite_report(
+    params: Iterable[Param], tensors: Mapping[str, Any], gradients: Mapping[str, Any], is_finite: Callable[[Any], bool]
+) -> str:
+    """List the tensors that are not finite.
+
+    Args:
+        params: parameters and running statistics.
+        tensors: their values by name.
+        gradients: of the last step, by name; None where there is none.
+        is_finite: returns whether all elements of a tensor are finite.
+    """
+    nonfinite = [param for param in params if not is_finite(tensors[param.name])]
+    kinds = {
+        "weights": [param.name for param in nonfinite if not param.is_statistic],
+        "running statistics": [param.name for param in nonfinite if param.is_statistic],
+        "gradients of": [name for name, grad in gradients.items() if grad is not None and not is_finite(grad)],
+    }
+    parts = [f"{kind} {_list(names)}" for kind, names in kinds.items() if names]
+    return f"not finite: {'; '.join(parts)}" if parts else "all finite"
+
+
+def _list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
