@@ -204,6 +204,7 @@ def test_programs_are_imported_by_nothing_but_tests():
         ("rich", ["zoo/logs/console.py"]),
         ("decord", ["data/formats/video.py"]),
         ("tensorboard", ["zoo/logs/tensorboard.py"]),
+        ("matplotlib", ["tools/compare_report.py"]),
         ("PIL", ["data/formats/images.py", "data/formats/face_files.py", "zoo/predict/overlay.py"]),
     ],
 )
