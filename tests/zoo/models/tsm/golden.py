@@ -1,4 +1,4 @@
-"""The recorded cases of tests/golden/tsm.npz and what they were recorded from, without any framework."""
+"""Cases, weights and inputs that tests/golden/tsm.npz was recorded with; uses no framework."""
 
 import zlib
 
@@ -14,15 +14,19 @@ CASES = {
     "r50_nonlocal": dict(depth=50, non_local=True),
     "r101_blockres": dict(depth=101),
 }
-WATCHED = {"bn1": 1, "layer4.2.bn3": 32}  # every n-th channel's running statistics after one training forward
+RECORDED_STATISTICS = {
+    "bn1": 1,
+    "layer4.2.bn3": 32,
+}  # every n-th channel's running statistics after one training forward
 TOLERANCE = 1e-5  # of float32 against logits recorded in float64
 
 
-def drawn(name, shape):
-    """Weights that hide nothing: a function of the canonical name and the shape alone, float32.
+def drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return float32 weights that are a function of the canonical name and the shape, and neutral nowhere.
 
-    No scale is 1, no shift and no statistic trivial, non-local blocks contribute. Residual branches end in smaller
-    scales and attention is soft: otherwise batch statistics of so few pixels amplify float32's rounding past 1e-5.
+    No weight of a normalisation is 1, no bias and no statistic trivial, and non-local blocks contribute. Residual
+    branches end in smaller weights and attention is soft: otherwise batch statistics of so few pixels amplify float32's
+    rounding past 1e-5.
     """
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     if name.endswith("running_var"):
@@ -37,27 +41,33 @@ def drawn(name, shape):
     return rng.standard_normal(shape, dtype=np.float32) * scale
 
 
-def video():
+def video() -> np.ndarray:
+    """Return the input (2, 8, 3, 64, 64) float32."""
     rng = np.random.default_rng(2019)
     return rng.standard_normal((VIDEOS, SEGMENTS, 3, SIDE, SIDE), dtype=np.float32)
 
 
 def recorded() -> dict[str, np.ndarray]:
+    """Return the recorded arrays."""
     with np.load(GOLDEN / "tsm.npz") as arrays:
         return dict(arrays)
 
 
-def relative(ours, theirs):
+def relative(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """Return the largest difference relative to the largest magnitude."""
     return np.abs(ours - theirs).max() / np.abs(theirs).max()
 
 
 def differences(
     case: str, evaluated: np.ndarray, trained: np.ndarray, state: dict[str, np.ndarray]
 ) -> dict[str, float]:
-    """What a net makes of video() against the record: logits of evaluation, then of training, then the statistics."""
+    """Return relative differences from the record: logits in evaluation and training, then running statistics."""
     golden = recorded()
-    found = {"eval": relative(evaluated, golden[f"{case}/eval"]), "train": relative(trained, golden[f"{case}/train"])}
-    for norm, step in WATCHED.items():
+    measured = {
+        "eval": relative(evaluated, golden[f"{case}/eval"]),
+        "train": relative(trained, golden[f"{case}/train"]),
+    }
+    for norm, step in RECORDED_STATISTICS.items():
         for name in (f"{norm}.running_mean", f"{norm}.running_var"):
-            found[name] = relative(state[name][::step], golden[f"{case}/{name}"])
-    return found
+            measured[name] = relative(state[name][::step], golden[f"{case}/{name}"])
+    return measured

@@ -1,4 +1,7 @@
-"""The temporal shift and the temporal pool in PyTorch, against values written by hand and a reference in loops."""
+"""The temporal shift and the temporal pool in PyTorch, against hand-written values and a reference in loops.
+
+Tests that hold in every framework are in tests/zoo/models/model_cases.py.
+"""
 
 import numpy as np
 import pytest
@@ -24,7 +27,7 @@ SIZES = dict(
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    """Nets this small lose time to more threads, above all on a busy machine."""
+    """Small models are slower with several threads, above all on a busy machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -32,7 +35,7 @@ def one_thread():
 
 
 def reference_shift(x, segments, div, direction):
-    """The definition, element by element."""
+    """Shift element by element, by definition."""
     out, fold = np.zeros_like(x), x.shape[1] // div
     step = 1 if direction == "future" else -1
     for row in range(x.shape[0]):
@@ -56,12 +59,12 @@ def random(*shape, seed=0):
 
 
 def column(values):
-    """(frames, channels) -> a tensor (frames, channels, 1, 1)."""
+    """Return values (frames, channels) as a tensor (frames, channels, 1, 1)."""
     return torch.tensor(values, dtype=torch.float32)[:, :, None, None]
 
 
 def test_values_written_by_hand():
-    # Two clips of three frames and four channels; a digit each for clip, frame, channel.
+    # Two clips of three frames and four channels; the digits are clip, frame and channel.
     x = column(
         [
             [110, 111, 112, 113],
@@ -107,7 +110,7 @@ def test_default_moves_an_eighth_of_the_channels_each_way():
 
 
 @pytest.mark.parametrize("channels, div", [(1, 2), (3, 4), (7, 8)])
-def test_fewer_channels_than_div_leave_the_clip_as_it_is(channels, div):
+def test_fewer_channels_than_div_are_not_shifted(channels, div):
     x = torch.from_numpy(random(6, channels, 2, 2))
     out = temporal_shift(x, 3, div)
     assert torch.equal(out, x) and out.data_ptr() != x.data_ptr()
@@ -138,35 +141,35 @@ def test_div_below_two_is_refused(div):
 
 
 @pytest.mark.parametrize("frames, segments", [(7, 4), (4, 8), (9, 2)])
-def test_frames_that_are_no_whole_clips_are_refused(frames, segments):
+def test_incomplete_clips_are_refused(frames, segments):
     with pytest.raises(ValueError, match=f"{frames} frames are not whole clips of {segments}"):
         temporal_shift(torch.zeros(frames, 8, 1, 1), segments)
 
 
 @pytest.mark.parametrize("needs_gradient", [False, True])
-def test_input_is_not_touched(needs_gradient):
+def test_input_is_not_modified(needs_gradient):
     values = random(8, 8, 2, 2)
     x = torch.from_numpy(values.copy()).requires_grad_(needs_gradient)
     out = temporal_shift(x, 4, 4)
     with torch.no_grad():
-        out.fill_(7)  # nor does the output share its memory
+        out.fill_(7)  # the output does not share its memory
     assert np.array_equal(x.detach().numpy(), values)
 
 
-@pytest.mark.parametrize("poison", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("direction", ["future", "past"])
-def test_poison_stays_in_its_clip_and_does_not_wrap_around(poison, direction):
+def test_nonfinite_values_stay_in_their_clip_and_do_not_wrap_around(value, direction):
     x = torch.ones(12, 8, 2, 2)
-    x[4:8] = poison
+    x[4:8] = value
     out = temporal_shift(x, 4, 4, direction)
     assert torch.isfinite(out[:4]).all() and torch.isfinite(out[8:]).all()
-    # Zeros come in at the ends even where everything else of the clip is poisoned: nothing was multiplied by 0.
+    # The ends are exactly 0 although the whole clip is not finite: nothing was multiplied by 0.
     first, last = (slice(2, 4), slice(0, 2)) if direction == "future" else (slice(0, 2), slice(2, 4))
     assert not out[4, first].any() and not out[7, last].any()
     assert not torch.isfinite(out[4:8, 4:]).any()
 
 
-def test_poisoned_gradient_stays_in_its_clip():
+def test_a_nonfinite_gradient_stays_in_its_clip():
     x = torch.ones(12, 8, 1, 1, requires_grad=True)
     gradient = torch.ones(12, 8, 1, 1)
     gradient[4:8] = float("nan")
@@ -202,12 +205,12 @@ def test_channels_last_stays_channels_last(needs_gradient):
 )
 def test_inputs_that_are_not_contiguous(view):
     x = view(torch.from_numpy(random(12, 12, 4, 4)))
-    want = reference_shift(x.numpy(), 3, 4, "future")
-    assert np.array_equal(temporal_shift(x, 3, 4).numpy(), want)
+    expected = reference_shift(x.numpy(), 3, 4, "future")
+    assert np.array_equal(temporal_shift(x, 3, 4).numpy(), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int64])
-def test_every_dtype_is_kept_and_exact(dtype):
+def test_every_dtype_is_preserved_and_exact(dtype):
     values = np.random.default_rng(0).integers(-100, 100, (8, 9, 2, 2))
     out = temporal_shift(torch.from_numpy(values).to(dtype), 4, 3)
     assert out.dtype == dtype
@@ -215,7 +218,7 @@ def test_every_dtype_is_kept_and_exact(dtype):
 
 
 def operator(size, segments, div, direction):
-    """The shift as the explicit matrix of a linear map, from the reference."""
+    """Return the shift as the matrix of a linear map, computed by the reference."""
     basis = np.eye(int(np.prod(size)), dtype=np.float64)
     return np.stack([reference_shift(e.reshape(size), segments, div, direction).ravel() for e in basis], axis=1)
 
@@ -240,7 +243,7 @@ def test_gradient_is_the_transpose(segments, channels, div, direction):
 def test_first_and_second_derivatives(direction):
     x = torch.from_numpy(random(4, 5, 1, 2).astype(np.float64)).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: temporal_shift(x, 2, 2, direction), x)
-    # Of the square: a second derivative that is not zero.
+    # The square has a second derivative other than zero.
     assert torch.autograd.gradgradcheck(lambda x: temporal_shift(x, 2, 2, direction) ** 2, x)
 
 
@@ -248,15 +251,15 @@ def test_first_and_second_derivatives(direction):
 @given(**SIZES)
 def test_equals_the_reference(n, t, c, h, w, div, direction, seed):
     x = random(n * t, c, h, w, seed=seed)
-    want = reference_shift(x, t, div, direction)
-    assert np.array_equal(temporal_shift(torch.from_numpy(x), t, div, direction).numpy(), want)
+    expected = reference_shift(x, t, div, direction)
+    assert np.array_equal(temporal_shift(torch.from_numpy(x), t, div, direction).numpy(), expected)
     with_gradient = torch.from_numpy(x).requires_grad_()
-    assert np.array_equal(temporal_shift(with_gradient, t, div, direction).detach().numpy(), want)
+    assert np.array_equal(temporal_shift(with_gradient, t, div, direction).detach().numpy(), expected)
 
 
 @settings(max_examples=40, deadline=None)
 @given(**SIZES)
-def test_is_linear_and_mirrored_in_time(n, t, c, h, w, div, direction, seed):
+def test_is_linear_and_symmetric_in_time(n, t, c, h, w, div, direction, seed):
     x, y = (torch.from_numpy(random(n * t, c, h, w, seed=seed + i)) for i in (0, 1000))
 
     def shift(x, direction=direction):
@@ -282,16 +285,16 @@ def test_pool_equals_reference_and_max_pool3d(n, half, c, seed):
     out = temporal_pool(x, 2 * half)
     assert np.array_equal(out.detach().numpy(), reference_pool(x.detach().numpy(), 2 * half))
     clips = x.detach().clone().requires_grad_()
-    want = F.max_pool3d(clips.unflatten(0, (n, 2 * half)).transpose(1, 2), (3, 1, 1), (2, 1, 1), (1, 0, 0))
-    want = want.transpose(1, 2).flatten(0, 1)
-    assert torch.equal(out, want)
+    expected = F.max_pool3d(clips.unflatten(0, (n, 2 * half)).transpose(1, 2), (3, 1, 1), (2, 1, 1), (1, 0, 0))
+    expected = expected.transpose(1, 2).flatten(0, 1)
+    assert torch.equal(out, expected)
     gradient = torch.from_numpy(random(*out.shape, seed=seed + 1))
     out.backward(gradient)
-    want.backward(gradient)
+    expected.backward(gradient)
     assert torch.allclose(x.grad, clips.grad, atol=1e-6)
 
 
-def test_pool_keeps_the_input_dtype_and_poison_in_its_clip():
+def test_pool_keeps_the_dtype_and_nonfinite_values_in_their_clip():
     x = torch.ones(12, 2, 1, 1, dtype=torch.bfloat16)
     x[4:8] = float("nan")
     kept = x.clone()
@@ -306,61 +309,61 @@ def test_pool_refuses_an_odd_number_of_frames(segments):
         temporal_pool(torch.zeros(2 * segments, 4, 1, 1), segments)
 
 
-def places(**arch):
+def shifts_per_layer(**arch):
     return [sum(layer) for layer in shifts(Arch(**arch))]
 
 
 def test_which_blocks_shift():
-    assert places(depth=50) == [3, 4, 6, 3]
-    assert places(depth=18) == [2, 2, 2, 2] and places(depth=34) == [3, 4, 6, 3]
-    assert places(depth=101) == [2, 2, 12, 2]  # every second one, from the first
-    assert places(depth=152) == [2, 4, 18, 2]
+    assert shifts_per_layer(depth=50) == [3, 4, 6, 3]
+    assert shifts_per_layer(depth=18) == [2, 2, 2, 2] and shifts_per_layer(depth=34) == [3, 4, 6, 3]
+    assert shifts_per_layer(depth=101) == [2, 2, 12, 2]  # every second block, from the first
+    assert shifts_per_layer(depth=152) == [2, 4, 18, 2]
     assert [i for i, on in enumerate(shifts(Arch(depth=101))[2]) if on] == list(range(0, 23, 2))
-    assert places(depth=101, shift_place="block") == [3, 4, 23, 3]
+    assert shifts_per_layer(depth=101, shift_place="block") == [3, 4, 23, 3]
     for depth in (18, 34, 50, 101, 152):
-        assert places(depth=depth, shift_place="none") == [0, 0, 0, 0]
+        assert shifts_per_layer(depth=depth, shift_place="none") == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
     "depth, place, count", [(50, "blockres", 16), (101, "blockres", 18), (101, "block", 33), (50, "none", 0)]
 )
-def test_the_net_shifts_as_often_as_the_spec_says(depth, place, count, monkeypatch):
+def test_the_model_shifts_as_often_as_the_spec_defines(depth, place, count, monkeypatch):
     calls = []
     original = Model.shift
     monkeypatch.setattr(Model, "shift", lambda self, x, segments: calls.append(1) or original(self, x, segments))
-    net = Model(Arch(depth=depth, num_classes=2, segments=2, shift_place=place, width=2)).eval()
+    model = Model(Arch(depth=depth, num_classes=2, segments=2, shift_place=place, width=2)).eval()
     with torch.no_grad():
-        net(torch.zeros(1, 2, 3, 32, 32))
+        model(torch.zeros(1, 2, 3, 32, 32))
     assert len(calls) == count
 
 
-def small_net(**arch):
+def small_model(**arch):
     torch.manual_seed(0)
-    net = Model(Arch(**{"depth": 50, "num_classes": 5, "segments": 4, "width": 4, **arch}))
-    for module in net.modules():  # weights and statistics that are not the neutral ones
+    model = Model(Arch(**{"depth": 50, "num_classes": 5, "segments": 4, "width": 4, **arch}))
+    for module in model.modules():  # no neutral weights and statistics
         if isinstance(module, (torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)):
             torch.nn.init.uniform_(module.weight, 0.5, 1.5)
             torch.nn.init.normal_(module.bias, std=0.1)
             torch.nn.init.uniform_(module.running_var, 0.5, 1.5)
-    return net
+    return model
 
 
-def test_the_shortcut_sees_unshifted_frames_with_blockres_alone():
+def test_only_blockres_leaves_the_shortcut_unshifted():
     x = torch.from_numpy(np.abs(random(4, 16, 2, 2)))
     for place in ("blockres", "block"):
-        net = small_net(shift_place=place).eval()
-        block = net.layer1[1]
+        model = small_model(shift_place=place).eval()
+        block = model.layer1[1]
         torch.nn.init.zeros_(block.bn3.weight)  # the residual branch adds nothing
         torch.nn.init.zeros_(block.bn3.bias)
         with torch.no_grad():
-            out = net.run_block(block, x, 4, True)
+            out = model.run_block(block, x, 4, True)
         assert torch.equal(out, x if place == "blockres" else temporal_shift(x, 4, 8))
 
 
 def test_gradient_of_a_block_with_its_shortcut():
-    net = small_net().double().eval()
+    model = small_model().double().eval()
     x = torch.from_numpy(random(4, 16, 2, 2).astype(np.float64)).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: net.run_block(net.layer1[1], x, 4, True), x, fast_mode=True)
+    assert torch.autograd.gradcheck(lambda x: model.run_block(model.layer1[1], x, 4, True), x, fast_mode=True)
 
 
 @pytest.mark.parametrize(
@@ -373,23 +376,23 @@ def test_gradient_of_a_block_with_its_shortcut():
         {"shift_place": "block"},
     ],
 )
-def test_a_clip_does_not_see_the_others_of_its_batch(arch):
-    net = small_net(**arch).eval()
+def test_a_clip_is_independent_of_the_rest_of_the_batch(arch):
+    model = small_model(**arch).eval()
     video = torch.from_numpy(random(3, 4, 3, 32, 32))
     with torch.no_grad():
-        together = net(video)
-        alone = torch.cat([net(clip[None]) for clip in video])
+        together = model(video)
+        alone = torch.cat([model(clip[None]) for clip in video])
     assert torch.allclose(together, alone, atol=1e-5)
     assert not torch.allclose(together[0], together[1], atol=1e-3)
 
 
 def test_opposite_direction_is_the_reversed_clip():
-    net, video = small_net().eval(), torch.from_numpy(random(2, 4, 3, 32, 32))
-    other = small_net(shift_direction="past").eval()
-    other.load_state_dict(net.state_dict())
+    model, video = small_model().eval(), torch.from_numpy(random(2, 4, 3, 32, 32))
+    other = small_model(shift_direction="past").eval()
+    other.load_state_dict(model.state_dict())
     with torch.no_grad():
-        assert torch.allclose(other(video), net(video.flip(1)), atol=1e-5)
-        assert not torch.allclose(net(video), net(video.flip(1)), atol=1e-4)
+        assert torch.allclose(other(video), model(video.flip(1)), atol=1e-5)
+        assert not torch.allclose(model(video), model(video.flip(1)), atol=1e-4)
 
 
 class Shift(torch.nn.Module):
@@ -404,8 +407,8 @@ def test_export_of_the_function(needs_gradient):
     assert torch.equal(exported(x), temporal_shift(x, 4, 4))
 
 
-def test_export_of_the_net():
-    net, video = small_net(depth=18).eval(), torch.from_numpy(random(2, 4, 3, 32, 32))
-    exported = torch.export.export(net, (video,)).module()
+def test_export_of_the_model():
+    model, video = small_model(depth=18).eval(), torch.from_numpy(random(2, 4, 3, 32, 32))
+    exported = torch.export.export(model, (video,)).module()
     with torch.no_grad():
-        assert torch.allclose(exported(video), net(video), atol=1e-6)
+        assert torch.allclose(exported(video), model(video), atol=1e-6)
