@@ -1,10 +1,6 @@
 """Fixtures of the tools' tests."""
 
-import os
-
 import pytest
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before a framework reads it: several test processes share the cores
 
 from tests.helpers.predicting import forbid_datasets
 
