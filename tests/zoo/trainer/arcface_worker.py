@@ -1,4 +1,4 @@
-"""Compute ArcFace in one framework for tests/zoo/models/arcface/test_spec.py; the arrays go into a file.
+"""Compute ArcFace in one framework for tests/zoo/models/arcface/test_frameworks.py; the arrays go into a file.
 
 python -m tests.zoo.trainer.arcface_worker FRAMEWORK FILE
 """
@@ -14,7 +14,7 @@ from tests.zoo.models.arcface.golden import SIDE, drawn, input_images
 from zoo.models import load_model_class
 from zoo.models.arcface import spec
 from zoo.tasks.classify import CrossEntropy
-from zoo.trainer.protocol import Mode, Plan
+from zoo.trainer.protocol import Mode, ParamGroup, Plan
 
 BATCH, LR, DECAY = 4, 0.01, 1e-3
 SMALL = dict(depth=18, width=8, embedding=16, num_classes=3)
@@ -41,7 +41,7 @@ class Worker:
 
         def param_group(name):
             factor, decay = spec.lr_and_decay_scale(arch, name)
-            return factor, DECAY * decay
+            return ParamGroup(factor, decay * DECAY)
 
         world = self.backend.WORLD
         plan = Plan(
