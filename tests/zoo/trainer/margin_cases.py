@@ -13,7 +13,7 @@ from data.batch import LABEL, Field
 from tests.zoo.trainer.margin_reference import loss_and_gradients, target_logit
 from zoo.tasks import face
 from zoo.trainer import sharding
-from zoo.trainer.protocol import Param, Plan
+from zoo.trainer.protocol import Param, ParamGroup, Plan
 
 VARIANTS = {
     "arcface": {},
@@ -34,7 +34,7 @@ def objective(**changes):
 
 
 def param_group(name):
-    return (2.0, DECAY / 2) if name == HEAD else (1.0, DECAY)
+    return ParamGroup(2.0, DECAY / 2) if name == HEAD else ParamGroup(1.0, DECAY)
 
 
 def make(backend, mode=None, classes=CLASSES, task=None, model=None, width=WIDTH, **plan):
@@ -294,7 +294,7 @@ def case_the_class_matrix_is_a_sharded_param(backend):
         Param(HEAD, (CLASSES, WIDTH), rows=(0, CLASSES)),
     )
     trainer.load_state_dict({HEAD: np.full((CLASSES, WIDTH), np.nan, np.float32)})
-    assert trainer.nonfinite_report() == f"not finite: weight or statistic {HEAD}"
+    assert trainer.nonfinite_report() == f"not finite: weights {HEAD}"
 
 
 def case_a_rank_holds_its_rows_and_draws_among_them(backend):

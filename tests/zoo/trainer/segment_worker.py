@@ -14,7 +14,7 @@ from tests.zoo.models.tsm.golden import drawn
 from tests.zoo.trainer.tiny_reference import MEAN, STD
 from zoo.models import load_model_class, load_spec
 from zoo.tasks import segment
-from zoo.trainer.protocol import Mode, Plan
+from zoo.trainer.protocol import Mode, ParamGroup, Plan
 
 CLASSES, LR = 5, 0.005
 SMALL = dict(num_classes=CLASSES, head_width=16, low_width=8, aux_width=8, width=8)
@@ -85,7 +85,7 @@ class Worker:
         plan = Plan(
             fields + tuple(mask.field for mask in masks),
             tuple(mask.name for mask in masks),
-            lambda name: (1.0, 1e-3),
+            lambda name: ParamGroup(1.0, 1e-3),
             world.resolve_mode(Mode("fp32", None, None, compiled)),
             output=segment.output(settings),
         )

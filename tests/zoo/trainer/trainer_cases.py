@@ -18,22 +18,26 @@ from zoo.models.resnet import spec as resnet_spec
 from zoo.models.tsm import spec as tsm_spec
 from zoo.tasks import face
 from zoo.tasks.classify import CrossEntropy
-from zoo.trainer.protocol import Launch, Plan
+from zoo.trainer.protocol import Launch, ParamGroup, Plan
 
 IMAGE = Field("image", (tiny.SIDE, tiny.SIDE, 3), "uint8", MEAN, STD)
 VIDEO = Field("video", (2, 16, 16, 3), "uint8", MEAN, STD)
 DROPOUT = Field("dropout", (tiny.CHANNELS,), "uint8")
 DECAY = 1e-2
-PARAM_GROUPS = {"conv.weight": (1.0, DECAY), "fc.weight": (5.0, DECAY), "fc.bias": (10.0, 0.0)}
+PARAM_GROUPS = {
+    "conv.weight": ParamGroup(1.0, DECAY),
+    "fc.weight": ParamGroup(5.0, DECAY),
+    "fc.bias": ParamGroup(10.0, 0.0),
+}
 STATE = ("scale", "good", "skipped")  # of the loss scale
 
 
 def param_group(name):
-    return PARAM_GROUPS.get(name, (1.0, 0.0))
+    return PARAM_GROUPS.get(name, ParamGroup(1.0, 0.0))
 
 
 def frozen_norm(name):
-    return (0.0, 0.0) if name.startswith("bn.") else param_group(name)
+    return ParamGroup(0.0, 0.0) if name.startswith("bn.") else param_group(name)
 
 
 def make(backend, mode=None, smoothing=0.0, dropout=False, group=param_group, **plan):
@@ -48,7 +52,7 @@ def make(backend, mode=None, smoothing=0.0, dropout=False, group=param_group, **
 
 def make_identity(backend, field, mode=None, smoothing=0.0, **plan):
     """Return a trainer of the model that returns its input."""
-    plan = Plan((field, LABEL), (), lambda name: (1.0, 0.0), mode or backend.FP32_MODES[0], **plan)
+    plan = Plan((field, LABEL), (), lambda name: ParamGroup(1.0, 0.0), mode or backend.FP32_MODES[0], **plan)
     return backend.Trainer(backend.Identity, None, CrossEntropy(smoothing), plan, backend.WORLD)
 
 
@@ -58,7 +62,7 @@ def make_tsm(backend, mode=None, smoothing=0.0, dropout=0.0, partial_bn=False, d
 
     def group(name):
         factor, decay = tsm_spec.lr_and_decay_scale(arch, name)
-        return factor, decay * DECAY
+        return ParamGroup(factor, decay * DECAY)
 
     masks = tsm_spec.dropout_masks(arch)
     fields = (VIDEO, LABEL, *(mask.field for mask in masks))
@@ -163,7 +167,7 @@ def case_updates_with_synchronized_normalization_follow_the_formulas(backend):
 def case_momentum_decay_and_clipping_act_on_the_gradient(backend):
     """As above, but from the framework's own gradients, so that its rounding of those is no excuse."""
     for mode in backend.FP32_MODES:
-        bare, trainer = make(backend, mode, group=lambda name: (1.0, 0.0)), make(backend, mode, clip_norm=0.2)
+        bare, trainer = make(backend, mode, group=lambda name: ParamGroup(1.0, 0.0)), make(backend, mode, clip_norm=0.2)
         momentum = dict.fromkeys((name for name in tiny.SHAPES if ".running_" not in name), 0.0)
         for step, lr in enumerate((0.05, 0.02)):
             before, batch = copied_state(trainer), random_batch(seed=step)
@@ -280,7 +284,7 @@ def case_the_loss_scale_halves_and_doubles(backend):
     head = np.array(trainer.state_dict()["fc.weight"])
     trainer.load_state_dict({"fc.weight": np.full_like(head, np.nan)})
     assert update(trainer, random_batch())["scale"] == 8.0 and trainer.state_dict()["scaler/scale"] == 4.0
-    assert trainer.nonfinite_report().startswith("not finite: weight or statistic fc.weight")
+    assert trainer.nonfinite_report().startswith("not finite: weights fc.weight")
     trainer.load_state_dict({"fc.weight": head, "scaler/good": np.array(1998, np.float32)})
     for scale, *after in ((4.0, 4.0, 1999, 1), (4.0, 8.0, 0, 1), (8.0, 8.0, 1, 1)):
         numbers, state = update(trainer, random_batch(), lr=0.001), trainer.state_dict()

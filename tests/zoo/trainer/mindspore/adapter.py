@@ -11,7 +11,7 @@ from tests.zoo.trainer.mindspore.tiny import Identity, Linear, Tiny
 from zoo.trainer.mindspore import names, objectives, start
 from zoo.trainer.mindspore.margin import Margin, margin
 from zoo.trainer.mindspore.shard import ParameterShard
-from zoo.trainer.protocol import Launch, Mode
+from zoo.trainer.protocol import Launch, Mode, ParamGroup
 
 __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
 
@@ -131,7 +131,7 @@ def gradient(function, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, n
 def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, np.ndarray]:
     set_compile(mode.compile)
     arch = SimpleNamespace(num_classes=len(weight), embedding=weight.shape[1])
-    plan = SimpleNamespace(seed=1, param_group=lambda name: (1.0, 0.0), momentum=0.9)
+    plan = SimpleNamespace(seed=1, param_group=lambda name: ParamGroup(1.0, 0.0), momentum=0.9)
     objective = Margin(settings, arch, plan, WORLD)
     objective.split.values.set_data(Tensor(weight))
     (micro_batch,) = objective.begin([{"label": Tensor(labels.astype(np.int32))}], 0)
@@ -147,7 +147,7 @@ def target_logits(cosines: np.ndarray, settings) -> tuple[np.ndarray, np.ndarray
 
 def choose_rows(classes, count, width, rate, seed, rank, size, step):
     set_compile(False)
-    plan = SimpleNamespace(seed=seed, param_group=lambda name: (1.0, 0.0), momentum=0.9)
+    plan = SimpleNamespace(seed=seed, param_group=lambda name: ParamGroup(1.0, 0.0), momentum=0.9)
     shard = ParameterShard("head.weight", count, width, rate, plan, SimpleNamespace(rank=rank, size=size))
     chosen = {
         name: array.asnumpy() for name, array in shard.sample_rows(Tensor(classes.astype(np.int32)), step).items()

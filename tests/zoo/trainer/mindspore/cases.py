@@ -15,7 +15,7 @@ from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_cases import IMAGE, LABEL, make, make_tsm, random_clips, update
 from zoo.tasks.classify import CrossEntropy
 from zoo.trainer.mindspore.world import _await_scheduler
-from zoo.trainer.protocol import Mode, Plan
+from zoo.trainer.protocol import Mode, ParamGroup, Plan
 
 EAGER, COMPILED = Mode("fp32", None, False, False), Mode("fp32", None, False, True)
 
@@ -45,7 +45,7 @@ def case_levels_round_what_the_protocol_says(backend):
     batch = random_batch()
     for compute, level, code in (("fp32", None, 0), ("fp16", "O1", 1), ("fp16", "O2", 7), ("fp16", "O3", 7)):
         for compile in (False, True):
-            plan = Plan((IMAGE, LABEL), (), lambda name: (1.0, 0.0), Mode(compute, level, False, compile))
+            plan = Plan((IMAGE, LABEL), (), lambda name: ParamGroup(1.0, 0.0), Mode(compute, level, False, compile))
             trainer = backend.Trainer(PrecisionProbe, None, CrossEntropy(0.0), plan, backend.WORLD)
             codes = trainer.train_forward(trainer.preprocess(trainer.to_device(batch)["image"])).asnumpy()
             assert codes.flatten().tolist() == [code] * 8, level

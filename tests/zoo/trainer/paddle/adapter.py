@@ -10,7 +10,7 @@ from tests.zoo.trainer.paddle.tiny import Identity, Linear, Tiny
 from zoo.trainer.paddle import Trainer, batchnorm, names, objectives, start
 from zoo.trainer.paddle.margin import Margin, margin
 from zoo.trainer.paddle.shard import ParameterShard
-from zoo.trainer.protocol import Launch, Mode, Plan
+from zoo.trainer.protocol import Launch, Mode, ParamGroup, Plan
 
 __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
 
@@ -87,7 +87,7 @@ def to_tensor(array: np.ndarray):
 
 def forward(trainer, batch: dict[str, np.ndarray], train: bool) -> list[np.ndarray]:
     device_batch = trainer.to_device(batch)
-    inputs = [trainer.preprocess(device_batch[trainer.input])]
+    inputs = [trainer.preprocess(device_batch[trainer.input_name])]
     if train:
         trainer._train_mode()
         inputs += [device_batch[name] for name in trainer.plan.dropout_masks]
@@ -116,7 +116,7 @@ def gradient(function, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, n
 
 def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, np.ndarray]:
     arch = SimpleNamespace(num_classes=len(weight), embedding=weight.shape[1])
-    objective = Margin(settings, arch, Plan((), (), lambda name: (1.0, 0.0)), WORLD)
+    objective = Margin(settings, arch, Plan((), (), lambda name: ParamGroup(1.0, 0.0)), WORLD)
     objective.shard.values.set_value(weight)
     output = paddle.to_tensor(x, stop_gradient=False)
     (micro_batch,) = objective.begin([{"label": paddle.to_tensor(labels)}], 0)

@@ -158,7 +158,7 @@ def case_synchronized_normalization_follows_the_formulas(backend):
     """For a mean far from 0 too; a block at once or row by row."""
     for shape in NORM_SHAPES:
         for chunk_size in (1, 1 << 18):
-            original, sync_batchnorm.CHUNK = sync_batchnorm.CHUNK, chunk_size
+            original, sync_batchnorm.BLOCK_SIZE = sync_batchnorm.BLOCK_SIZE, chunk_size
             try:
                 layer, x, gradient = random_norm(shape)
                 *expected, mean, unbiased, variance = expected_norm(layer, x, gradient)
@@ -166,7 +166,7 @@ def case_synchronized_normalization_follows_the_formulas(backend):
                 y = layer(x)
                 (y * paddle.to_tensor(gradient)).sum().backward()
             finally:
-                sync_batchnorm.CHUNK = original
+                sync_batchnorm.BLOCK_SIZE = original
             amplification = 1 + float(1 / np.sqrt(variance.min()))  # of rounding, by the division
             expected += [0.1 * mean, 0.9 + 0.1 * unbiased]
             results = y, x.grad, layer.weight.grad, layer.bias.grad, layer._mean, layer._variance

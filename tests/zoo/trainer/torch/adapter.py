@@ -77,7 +77,7 @@ def to_tensor(array: np.ndarray):
 def forward(trainer, batch: dict[str, np.ndarray], train: bool) -> list[np.ndarray]:
     """Return the model's outputs for a training batch, as the trainer computes them in training or in evaluation."""
     device_batch = trainer.to_device(batch)
-    inputs = [trainer.preprocess(device_batch[trainer.input])]
+    inputs = [trainer.preprocess(device_batch[trainer.input_name])]
     if train:
         trainer._train_mode()
         inputs += [device_batch[name] for name in trainer.plan.dropout_masks]

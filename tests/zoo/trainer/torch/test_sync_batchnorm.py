@@ -25,7 +25,7 @@ def norms(shape, dtype=torch.float32):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_output_gradients_and_statistics(monkeypatch, shape, layout, at_once):
     """Against float64, for a mean far from 0 too; rows at once or one by one."""
-    monkeypatch.setattr(sync_batchnorm, "CHUNK", at_once)
+    monkeypatch.setattr(sync_batchnorm, "BLOCK_SIZE", at_once)
     own, ours = norms(shape)
     x = 3 + 2 * torch.randn(shape)
     x = x.contiguous(memory_format=layout) if x.dim() == 4 else x
@@ -55,12 +55,12 @@ def test_how_rows_are_split_hardly_matters():
     found = []
     for at_once in (1, 1 << 22):
         _, ours = norms(x.shape)
-        sync_batchnorm.CHUNK, before = at_once, sync_batchnorm.CHUNK
+        sync_batchnorm.BLOCK_SIZE, before = at_once, sync_batchnorm.BLOCK_SIZE
         try:
             y = ours(x.requires_grad_())
             (gradient,) = torch.autograd.grad(y, x, slope)
         finally:
-            sync_batchnorm.CHUNK = before
+            sync_batchnorm.BLOCK_SIZE = before
         found.append((y.detach(), gradient))
     for one, other in zip(*found):
         torch.testing.assert_close(one, other, rtol=2e-7, atol=2e-7)

@@ -1,0 +1,47 @@
+"""Descriptions, keys and checks of a trainer's tensors."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from zoo.trainer import state
+from zoo.trainer.protocol import Param
+
+SHARD = SimpleNamespace(num_rows=11, first=4, last=8)
+
+
+def report(gradients=(), **values):
+    """Report tensors of one element; those called *_stat are running statistics."""
+    params = [Param(name, (1,), name.endswith("_stat")) for name in values]
+    tensors = {name: np.array([value]) for name, value in values.items()}
+    gradients = {name: None if value is None else np.array([value]) for name, value in dict(gradients).items()}
+    return state.nonfinite_report(params, tensors, gradients, lambda array: bool(np.isfinite(array).all()))
+
+
+def test_a_param_has_the_shape_of_the_whole_tensor():
+    assert state.describe("fc.weight", [5, 4], False, None) == Param("fc.weight", (5, 4))
+    assert state.describe("bn.running_var", [4], True, None) == Param("bn.running_var", (4,), True)
+    sharded = state.describe("head.weight", [4, 6], False, SHARD)
+    assert sharded == Param("head.weight", (11, 6), False, (4, 8)) and sharded.size == 66
+
+
+def test_weights_and_momentum_of_shards_are_sharded_keys():
+    assert state.sharded_keys({"head.weight": SHARD}) == {"head.weight", "momentum/head.weight"}
+    assert state.sharded_keys({}) == set()
+
+
+def test_a_report_of_finite_tensors():
+    assert report(weight=1.0, mean_stat=2.0, gradients={"weight": 0.0, "bias": None}) == "all finite"
+
+
+def test_a_report_names_weights_statistics_and_gradients():
+    text = report(a=np.nan, b=1.0, mean_stat=np.inf, gradients={"a": -np.inf, "b": 1.0, "c": None})
+    assert text == "not finite: weights a; running statistics mean_stat; gradients of a"
+    assert report(a=1.0, gradients={"a": np.nan}) == "not finite: gradients of a"
+
+
+def test_a_report_names_a_few_of_many():
+    values = dict.fromkeys("abcde", np.nan)
+    assert (
+        report(**values, gradients=values) == "not finite: weights a, b, c and 2 more; gradients of a, b, c and 2 more"
+    )
