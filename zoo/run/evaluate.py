@@ -7,6 +7,7 @@ from data.batch import Batch
 from data.errors import UserError
 from data.stream import Dataset, LoadedBatch, UnreadableSample
 from zoo.distributed.control_group import Group
+from zoo.tasks import TaskMetric
 from zoo.trainer.protocol import Trainer
 
 
@@ -14,7 +15,7 @@ def evaluate(
     trainer: Trainer,
     stream: Iterator[LoadedBatch],
     dataset: Dataset,
-    metric: Any,
+    metric: TaskMetric,
     group: Group,
     report: Callable[[UnreadableSample], None],
 ) -> dict[str, Any]:

@@ -106,12 +106,16 @@ def bind(port):
 
 def test_ports_in_use_are_skipped():
     job = f"busy {os.getpid()}"
-    ports = candidate_ports(Launch(0, 2, 0, "test", job=job))
     with contextlib.ExitStack() as holders:
-        for port in ports[:2]:
+        for port in candidate_ports(Launch(0, 2, 0, "test", job=job))[:2]:
             holders.enter_context(bind(port))
         assert [code for code, _, _ in run_all(2, "group.all_gather(1)", job=job)] == [0, 0]
-        for port in ports[2:]:
+
+
+def test_all_ports_in_use():
+    job = f"full {os.getpid()}"
+    with contextlib.ExitStack() as holders:
+        for port in candidate_ports(Launch(0, 2, 0, "test", job=job)):
             holders.enter_context(bind(port))
         code, _, errors = wait(start(0, 2, job=job))
         assert code == 2 and "are all in use; choose another MASTER_PORT" in errors
