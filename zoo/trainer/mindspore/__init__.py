@@ -1,8 +1,8 @@
-"""The common trainer interface in MindSpore."""
+"""Trainer in MindSpore."""
 
 import os
 
-os.environ.setdefault("GLOG_v", "3")  # errors alone: on a CPU, every start would warn of libraries for other devices
+os.environ.setdefault("GLOG_v", "3")  # errors only: on a CPU, every start would warn of libraries for other devices
 
 from zoo.trainer.mindspore.trainer import Trainer
 from zoo.trainer.mindspore.world import start

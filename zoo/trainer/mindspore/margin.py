@@ -1,96 +1,124 @@
-"""zoo.tasks.face.Margin in MindSpore: softmax over classes that are split over ranks, with a margin for the own class.
+"""Margin softmax (zoo.tasks.face.Margin) in MindSpore, with the class matrix sharded over ranks.
 
-No rank ever holds the whole class matrix or its logits. The backward pass is written out: the exact transpose of the
-forward one, which it follows at once, so that no matrix of logits is kept for it. All in fp32.
+No rank ever holds the whole class matrix or its logits. The gradients are written by hand: the exact transpose of the
+forward pass, computed directly after it, so that no matrix of the logits' size is kept for later. All in fp32.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from zoo.tasks import face
-from zoo.trainer.mindspore.parallel import total
-from zoo.trainer.mindspore.shard import ParameterShard, gather
+from zoo.trainer.mindspore.parallel import all_gather, all_reduce
+from zoo.trainer.mindspore.shard import ParameterShard
+from zoo.trainer.mindspore.world import World
+from zoo.trainer.protocol import Plan
 
-EPS = 1e-12  # of a vector's length
+EPS = 1e-12  # smallest norm of a vector
+Batch = dict[str, Tensor]
 
 
 class Margin(nn.Cell):
-    """Objective: embeddings (N, d), `label` (N,). Owns the class matrix, of which each rank holds some rows."""
+    """Objective for embeddings (N, d) and `label` (N,); owns the class matrix, of which each rank holds some rows."""
 
     equal_counts = True
 
-    def __init__(self, settings: face.Margin, arch, plan, world):
+    def __init__(self, settings: face.Margin, arch: Any, plan: Plan, world: World):
         super().__init__()
-        self.settings, self.rank, self.ranks, self.on_cpu = settings, world.rank, world.size, world.device_type == "cpu"
-        # Not `shard`, which is a method of every Cell.
-        self.split = ParameterShard(face.HEAD_WEIGHT, arch.num_classes, arch.embedding, settings.sample_rate, plan, world)
-        self.shards = {face.HEAD_WEIGHT: self.split}
-        self.targets = ("row",) if settings.sample_rate == 1 else ("row", "index")
-        self.by_transpose, self.transpose_by = ops.MatMul(transpose_b=True), ops.MatMul(transpose_a=True)
+        self.settings, self.on_cpu = settings, world.device_type == "cpu"
+        self.rank, self.world_size = world.rank, world.size
+        # Not called `shard`, which is a method of every Cell.
+        self.parameter_shard = ParameterShard(
+            face.HEAD_WEIGHT, arch.num_classes, arch.embedding, settings.sample_rate, plan, world
+        )
+        self.shards = {face.HEAD_WEIGHT: self.parameter_shard}
+        self.targets = ("target_rows",) if settings.sample_rate == 1 else ("target_rows", "index")
+        self.matmul_nt, self.matmul_tn = ops.MatMul(transpose_b=True), ops.MatMul(transpose_a=True)
 
-    def count(self, batch: dict[str, Tensor]) -> int:
+    def begin(self, micro_batches: Sequence[Batch], step: int) -> list[Batch]:
+        """Select the active rows of the class matrix.
+
+        Returns:
+            The micro-batches with `target_rows`: the active row of the class of each sample of all ranks, or -1; and
+            `index`, the active rows, if they are sampled.
+        """
+        labels = ops.stack([all_gather(batch["label"], self.world_size) for batch in micro_batches])
+        sampled = self.parameter_shard.sample_rows(labels, step)
+        target_rows = sampled.pop("target_rows")
+        return [{**batch, **sampled, "target_rows": target_rows[i]} for i, batch in enumerate(micro_batches)]
+
+    def count(self, batch: Batch) -> int:
         return len(batch["label"])
 
-    def begin(self, parts: Sequence[dict[str, Tensor]], number: int) -> list[dict[str, Tensor]]:
-        """Fix the rows that update `number` uses; the parts with `row`: where the classes of all ranks' samples lie."""
-        found = self.split.sample_rows(ops.stack([gather(part["label"], self.ranks) for part in parts]), number)
-        rows = found.pop("row")
-        return [{**part, **found, "row": rows[i]} for i, part in enumerate(parts)]
+    def construct(self, embeddings: Tensor, target_rows: Tensor, index=None) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute the sum of the losses of this rank's samples and the gradients.
 
-    def construct(self, x: Tensor, row: Tensor, index=None) -> tuple[Tensor, Tensor, Tensor]:
-        """The sum of the losses of this rank's samples, its gradient by x, and that of all ranks' sum by the rows used.
+        All ranks must give their sums the same weight in the mean loss.
 
-        x: embeddings (N, d). row: (M,) of all ranks' M samples, where a sample's class lies among the K rows used
-        here, else -1. All ranks must weigh their sums alike, as shares of one mean are.
+        Args:
+            embeddings: (N, d).
+            target_rows: (M,), for the M samples of all ranks: the row of a sample's class among the K active rows
+                of this rank, or -1.
+            index: (K,), the active rows; None for all.
+
+        Returns:
+            The sum; its gradient with respect to the embeddings; the gradient of all ranks' sum with respect to the
+            active rows.
         """
-        settings, weight = self.settings, self.split.active_rows(index)
-        x = x.astype(mstype.float32)
-        length = ops.maximum(ops.sqrt(ops.square(x).sum(1, keepdims=True)), EPS)
-        units = gather(x / length, self.ranks)
-        inverse = 1 / ops.maximum(ops.sqrt(ops.square(weight).sum(1)), EPS)
-        cosines = self.by_transpose(units, weight)  # (M, K), when they are multiplied by:
-        cosines = ops.clamp(cosines * self.spread(inverse.reshape(1, -1), cosines), -1.0, 1.0)
-        value, slope = margin(_target_logits(cosines, row), settings)
-        hidden = None
+        settings, weight = self.settings, self.parameter_shard.active_rows(index)
+        embeddings = embeddings.astype(mstype.float32)
+        norms = ops.maximum(ops.sqrt(ops.square(embeddings).sum(1, keepdims=True)), EPS)
+        units = all_gather(embeddings / norms, self.world_size)
+        inverse_norms = 1 / ops.maximum(ops.sqrt(ops.square(weight).sum(1)), EPS)
+        cosines = self.matmul_nt(units, weight)  # (M, K), after the division by the norms:
+        cosines = ops.clamp(cosines * self.expand(inverse_norms.reshape(1, -1), cosines), -1.0, 1.0)
+        target_cosines, slopes = margin(_target_logits(cosines, target_rows), settings)
+        is_filtered = None
         if settings.interclass is not None:
-            hidden = cosines > settings.interclass
-            cosines = ops.masked_fill(cosines, hidden, 0.0)
-        logits = _scatter_targets(cosines, row, value) * settings.scale
-        # The maximum of what is gathered: MindSpore's all-reduce on CPUs knows sums alone.
-        largest = ops.max(gather(ops.max(logits, 1)[0], self.ranks).reshape(self.ranks, -1), 0)[0]
-        target = ops.select(row >= 0, _target_logits(logits, row), ops.zeros_like(largest))
-        each = ops.exp(logits - self.spread(largest.reshape(-1, 1), logits))
-        sums = total(ops.stack((each.sum(1), target)), self.ranks)
-        loss = self.local_rows(largest + ops.log(sums[0]) - sums[1], len(x)).sum()
+            is_filtered = cosines > settings.interclass
+            cosines = ops.masked_fill(cosines, is_filtered, 0.0)
+        logits = _scatter_targets(cosines, target_rows, target_cosines) * settings.scale
+        # The maximum of gathered ones, because MindSpore's all-reduce on CPUs can only add.
+        local_max = all_gather(ops.max(logits, 1)[0], self.world_size).reshape(self.world_size, -1)
+        max_logits = ops.max(local_max, 0)[0]
+        target_logits = ops.select(target_rows >= 0, _target_logits(logits, target_rows), ops.zeros_like(max_logits))
+        grad = ops.exp(logits - self.expand(max_logits.reshape(-1, 1), logits))
+        sums = all_reduce(ops.stack((grad.sum(1), target_logits)), self.world_size)
+        loss = self.local_rows(max_logits + ops.log(sums[0]) - sums[1], len(embeddings)).sum()
 
-        # Of the logits, then of the cosines, then of the products with the rows; all times a sample's own sum.
-        share = 1 / sums[0].reshape(-1, 1)
-        own = (_target_logits(each, row) - sums[0]) * slope
-        if hidden is not None:
-            each = ops.masked_fill(each, hidden, 0.0)
-        each = _scatter_targets(each, row, own)
-        each = each * self.spread((inverse * settings.scale).reshape(1, -1), each)
-        to_units = self.local_rows(total(ops.matmul(each, weight) * share, self.ranks), len(x))
-        to_weight = self.transpose_by(each, units * share)
-        along = (to_weight * weight).sum(1)
-        to_weight = to_weight - weight * self.spread((along * inverse * inverse).reshape(-1, 1), weight)
-        mine = self.local_rows(units, len(x))
-        to_x = (to_units - mine * (mine * to_units).sum(1, keepdims=True)) / length
-        return loss, to_x, to_weight
+        # The gradient of the logits, then of the cosines, then of the products, each times the sample's sum of exps.
+        inverse_sums = 1 / sums[0].reshape(-1, 1)
+        grad_targets = (_target_logits(grad, target_rows) - sums[0]) * slopes
+        if is_filtered is not None:
+            grad = ops.masked_fill(grad, is_filtered, 0.0)
+        grad = _scatter_targets(grad, target_rows, grad_targets)
+        grad = grad * self.expand((inverse_norms * settings.scale).reshape(1, -1), grad)
+        grad_units = all_reduce(ops.matmul(grad, weight) * inverse_sums, self.world_size)
+        grad_units = self.local_rows(grad_units, len(embeddings))
+        grad_weight = self.matmul_tn(grad, units * inverse_sums)
+        radial = (grad_weight * weight).sum(1)
+        radial = self.expand((radial * inverse_norms * inverse_norms).reshape(-1, 1), weight)
+        grad_weight = grad_weight - weight * radial
+        local_units = self.local_rows(units, len(embeddings))
+        grad_embeddings = (grad_units - local_units * (local_units * grad_units).sum(1, keepdims=True)) / norms
+        return loss, grad_embeddings, grad_weight
 
-    def spread(self, x: Tensor, like: Tensor) -> Tensor:
-        """A row or a column for all of a matrix; on CPUs repeated: broadcasting takes tables of four times that."""
+    def expand(self, x: Tensor, like: Tensor) -> Tensor:
+        """Repeat a row or a column to the shape of a matrix; only on CPUs, where broadcasting needs four times that."""
         return ops.tile(x, (like.shape[0] // x.shape[0], like.shape[1] // x.shape[1])) if self.on_cpu else x
 
     def local_rows(self, x: Tensor, count: int) -> Tensor:
-        """This rank's `count` rows of those of all ranks."""
+        """Return this rank's `count` rows of a tensor with the rows of all ranks."""
         return x[self.rank * count : (self.rank + 1) * count]
 
 
 def margin(cosine: Tensor, settings: face.Margin) -> tuple[Tensor, Tensor]:
-    """The target's cosine with its margin, and its derivative, which stays finite where that of the angle is not."""
+    """Return the target's cosine with its margin, and the derivative.
+
+    The derivative stays finite where that of the angle is not.
+    """
     m1, m2, m3 = settings.m1, settings.m2, settings.m3
     value, slope = cosine, ops.ones_like(cosine)
     if (m1, m2) != (1.0, 0.0):
@@ -98,18 +126,18 @@ def margin(cosine: Tensor, settings: face.Margin) -> tuple[Tensor, Tensor]:
         angle = m1 * ops.atan2(sine, cosine) + m2
         value, slope = ops.cos(angle), m1 * ops.sin(angle) / ops.maximum(sine, face.MIN_SINE)
     if settings.threshold and m2:
-        beyond = cosine <= face.threshold_cosine(m2)
-        value = ops.select(beyond, cosine - face.threshold_offset(m2), value)
-        slope = ops.select(beyond, ops.ones_like(slope), slope)
+        is_beyond = cosine <= face.threshold_cosine(m2)
+        value = ops.select(is_beyond, cosine - face.threshold_offset(m2), value)
+        slope = ops.select(is_beyond, ops.ones_like(slope), slope)
     return value - m3, ops.ones_like(slope) if settings.straight_through else slope
 
 
-def _target_logits(matrix: Tensor, row: Tensor) -> Tensor:
-    """(M,): of each sample what belongs to its own class; anything, where the class is not here."""
-    return ops.gather_d(matrix, 1, ops.maximum(row, 0).reshape(-1, 1)).reshape(-1)
+def _target_logits(matrix: Tensor, target_rows: Tensor) -> Tensor:
+    """Return the element of each sample's target class: (M, K) -> (M,). Undefined where target_rows is -1."""
+    return ops.gather_d(matrix, 1, ops.maximum(target_rows, 0).reshape(-1, 1)).reshape(-1)
 
 
-def _scatter_targets(matrix: Tensor, row: Tensor, values: Tensor) -> Tensor:
-    """The matrix with values (M,) in the places of the own classes that are here."""
-    own = ops.select(row >= 0, values, _target_logits(matrix, row))
-    return ops.tensor_scatter_elements(matrix, ops.maximum(row, 0).reshape(-1, 1), own.reshape(-1, 1), 1)
+def _scatter_targets(matrix: Tensor, target_rows: Tensor, values: Tensor) -> Tensor:
+    """Return the matrix with values (M,) as the elements of the target classes, where target_rows is not -1."""
+    values = ops.select(target_rows >= 0, values, _target_logits(matrix, target_rows))
+    return ops.tensor_scatter_elements(matrix, ops.maximum(target_rows, 0).reshape(-1, 1), values.reshape(-1, 1), 1)

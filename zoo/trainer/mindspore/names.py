@@ -1,26 +1,27 @@
-"""Canonical names to MindSpore parameters."""
+"""Canonical names of MindSpore parameters."""
 
 from mindspore import Parameter, nn
 
-RENAMED = {
+CANONICAL = {
     "gamma": "weight",
     "beta": "bias",
     "moving_mean": "running_mean",
     "moving_variance": "running_var",
-    "w": "weight",
-}  # of a PReLU
+    "w": "weight",  # of a PReLU
+}
 
 
 def named_tensors(model: nn.Cell) -> dict[str, Parameter]:
-    """Every parameter, then every running statistic, by canonical name; the tensors themselves, not copies."""
-    named = {_canonical(name): parameter for name, parameter in model.parameters_and_names()}
-    return dict(sorted(named.items(), key=lambda item: is_statistic(item[0])))  # stable
+    """Return every parameter, then every running statistic, by canonical name; not copied."""
+    tensors = {_canonical_name(name): parameter for name, parameter in model.parameters_and_names()}
+    return dict(sorted(tensors.items(), key=lambda item: is_statistic(item[0])))  # stable: keeps the model's order
 
 
 def is_statistic(name: str) -> bool:
+    """Return whether a canonical name is that of a running statistic."""
     return name.endswith((".running_mean", ".running_var"))
 
 
-def _canonical(name: str) -> str:
-    path = [part for part in name.split(".") if part != "bn2d"]  # BatchNorm3d wraps one of two dimensions
-    return ".".join(path[:-1] + [RENAMED.get(path[-1], path[-1])])
+def _canonical_name(name: str) -> str:
+    *cells, last = [part for part in name.split(".") if part != "bn2d"]  # BatchNorm3d contains a BatchNorm2d
+    return ".".join([*cells, CANONICAL.get(last, last)])

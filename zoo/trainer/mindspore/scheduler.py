@@ -1,4 +1,7 @@
-"""The process by which MindSpore's workers find each other: scheduler PARENT. Ends with the process that started it."""
+"""Scheduler of MindSpore's cluster, through which the workers find each other: `scheduler PARENT`.
+
+It ends with the process PARENT, which started it.
+"""
 
 import ctypes
 import os
@@ -12,9 +15,9 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the workers, which save first
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the workers, which save a checkpoint first
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # The kernel's own sign, because MindSpore lets no thread of Python's run while it waits.
+    # The kernel's signal, because no Python thread runs while MindSpore waits.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(sys.argv[1]):  # it has ended while MindSpore was imported
         return

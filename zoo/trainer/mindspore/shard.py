@@ -1,62 +1,76 @@
-"""This rank's rows of a parameter that is split over ranks, and those of them that an update uses."""
+"""This rank's rows of a sharded parameter, and those of them that an update uses."""
 
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common.initializer import initializer
 
 from zoo.trainer import sharding
+from zoo.trainer.mindspore.world import World
+from zoo.trainer.protocol import Plan
+from zoo.trainer.state import momentum_key
 
 
 class ParameterShard(nn.Cell):
-    """values: the rows held here, with their momentum; as a cell, the step along the gradient of the rows used.
+    """Rows [first, last) of a parameter (num_rows, width) that is sharded over ranks; as a cell, their update.
 
-    index: which rows are used, int32, rising; None for all.
+    Args:
+        name: canonical name of the parameter.
+        num_rows: of the whole parameter.
+        width: elements per row.
+        sample_rate: fraction of the rows that an update uses (Partial FC).
+        plan: param_group, momentum and seed.
+        world: this process.
+
+    Attributes:
+        values: the rows of this rank.
+        momentum: of `values`.
     """
 
-    def __init__(self, name: str, count: int, width: int, rate: float, plan, world):
+    def __init__(self, name: str, num_rows: int, width: int, sample_rate: float, plan: Plan, world: World):
         super().__init__()
-        self.count, self.seed, self.rate, self.rank = count, plan.seed, rate, world.rank
-        self.first, self.last = sharding.row_range(count, world.rank, world.size)
+        self.num_rows, self.sample_rate, self.seed, self.rank = num_rows, sample_rate, plan.seed, world.rank
+        self.first, self.last = sharding.row_range(num_rows, world.rank, world.size)
         shape = (self.last - self.first, width)
-        # Not for MindSpore to find the gradient of: the objective does.
+        # No gradient for MindSpore to compute: the objective does.
         # initializer() and not ops.zeros(), whose result stays in MindSpore's pool beside the parameter's copy of it.
         self.values = Parameter(initializer("zeros", shape), name, requires_grad=False)
-        self.momentum = Parameter(initializer("zeros", shape), f"momentum/{name}", requires_grad=False)
-        (self.factor, self.decay), self.friction = plan.param_group(name), plan.momentum
+        self.momentum = Parameter(initializer("zeros", shape), momentum_key(name), requires_grad=False)
+        (self.lr_scale, self.weight_decay), self.momentum_factor = plan.param_group(name), plan.momentum
         self.apply_momentum = ops.ApplyMomentum()
 
-    def sample_rows(self, classes: Tensor, number: int) -> dict[str, Tensor]:
-        """The rows of update `number`. classes: int32, any shape, those of the update's samples on all ranks.
+    def sample_rows(self, classes: Tensor, step: int) -> dict[str, Tensor]:
+        """Select the rows of an update.
 
-        row: where each class lies among the rows used here, -1 if it is another rank's; index, if not all are used.
+        Args:
+            classes: int32, any shape: of all samples of the update, on all ranks.
+            step: number of the update.
+
+        Returns:
+            `target_rows`: the active row of each class; -1 for a class of another rank. If rows are sampled also
+            `index`: int32, sorted: which rows are active.
         """
-        held = ops.logical_and(classes >= self.first, classes < self.last)
-        local = ops.select(held, classes - self.first, ops.full_like(classes, -1))
-        if self.rate == 1:
-            return {"row": local}
-        local = local.asnumpy()  # waits for the device: the draw is the host's
-        positives = np.unique(local[local >= 0]).astype(np.int64)
-        held = self.last - self.first
-        count = sharding.num_active_rows(held, self.rate, local.size)
-        chosen = sharding.sample_active_rows(positives, held, count, self.seed, self.rank, number)
-        row = np.where(local >= 0, np.searchsorted(chosen, local), -1)
-        return {"row": Tensor(row.astype(np.int32)), "index": Tensor(chosen.astype(np.int32))}
+        is_local = ops.logical_and(classes >= self.first, classes < self.last)
+        rows = ops.select(is_local, classes - self.first, ops.full_like(classes, -1))
+        if self.sample_rate == 1:
+            return {"target_rows": rows}
+        host_rows = rows.asnumpy()  # waits for the device: rows are sampled on the host
+        index = sharding.choose_active_rows(
+            host_rows, self.last - self.first, self.sample_rate, self.seed, self.rank, step
+        )
+        target_rows = np.where(host_rows >= 0, np.searchsorted(index, host_rows), -1)
+        return {"target_rows": Tensor(target_rows.astype(np.int32)), "index": Tensor(index.astype(np.int32))}
 
     def active_rows(self, index: Tensor | None) -> Tensor:
+        """Return the rows that the update uses; index None: all."""
         return self.values if index is None else ops.gather(self.values, index, 0)
 
     def construct(self, lr, gradient, multiplier, index=None):
-        """SGD on the rows used alone: weight, momentum and decay of all others stay as they are."""
+        """Update the active rows with SGD; weights and momentum of all others remain unchanged."""
         rows = self.active_rows(index)
-        direction = gradient * multiplier + self.decay * rows
+        direction = gradient * multiplier + self.weight_decay * rows
         if index is None:
-            self.apply_momentum(self.values, self.momentum, lr * self.factor, direction, self.friction)
+            self.apply_momentum(self.values, self.momentum, lr * self.lr_scale, direction, self.momentum_factor)
         else:
-            moved = self.friction * ops.gather(self.momentum, index, 0) + direction
-            ops.scatter_update(self.momentum, index, moved)
-            ops.scatter_update(self.values, index, rows - lr * self.factor * moved)
-
-
-def gather(x: Tensor, size: int) -> Tensor:
-    """The rows of all ranks, one rank's after the other's: (n, ...) -> (ranks * n, ...)."""
-    return ops.AllGather()(x) if size > 1 else x
+            update = self.momentum_factor * ops.gather(self.momentum, index, 0) + direction
+            ops.scatter_update(self.momentum, index, update)
+            ops.scatter_update(self.values, index, rows - lr * self.lr_scale * update)

@@ -1,174 +1,164 @@
-"""The update as MindSpore compiles it: cells for the gradient, for the step along it, and for both at once."""
+"""The update as MindSpore compiles it: cells for loss and gradients, for the step along them, and for both at once."""
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
+from mindspore import ParameterTuple, nn, ops
 from mindspore import dtype as mstype
 
-from zoo.trainer.mindspore.parallel import flat, total
+from zoo.trainer.mindspore.parallel import all_reduce, flatten
+from zoo.trainer.mindspore.scaler import LossScaler, scalar
 from zoo.trainer.mindspore.shard import ParameterShard
-
-GROWTH, BACKOFF, PATIENCE = 2.0, 0.5, 2000.0  # as torch.amp.GradScaler
-
-
-def scalar(value: float) -> Tensor:
-    return Tensor(np.float32(value))
-
-
-class LossScaler(nn.Cell):
-    """Dynamic loss scale on the device. scale: 1 and constant unless dynamic. good: steps since it changed; skipped,
-    consecutive_skips: updates skipped so far, and in a row."""
-
-    def __init__(self, dynamic: bool, initial: float):
-        super().__init__()
-        self.dynamic = dynamic
-        self.scale = Parameter(scalar(initial if dynamic else 1.0), "scaler/scale", requires_grad=False)
-        self.good_steps = Parameter(scalar(0.0), "scaler/good", requires_grad=False)
-        self.skipped = Parameter(scalar(0.0), "scaler/skipped", requires_grad=False)
-        self.consecutive_skips = Parameter(scalar(0.0), "scaler/consecutive_skips", requires_grad=False)
-
-    def construct(self, finite: Tensor) -> tuple[Tensor, Tensor]:
-        """Take note of one step; finite: 0-d bool. The new values of skipped and consecutive_skips."""
-        bad = 1 - finite.astype(mstype.float32)
-        skipped = self.skipped + bad
-        consecutive_skips = (self.consecutive_skips + 1) * bad
-        ops.assign(self.skipped, skipped)
-        ops.assign(self.consecutive_skips, consecutive_skips)
-        if self.dynamic:
-            good = (self.good_steps + 1) * (1 - bad)
-            full = (good >= PATIENCE).astype(mstype.float32)
-            ops.assign(self.scale, self.scale * (1 + (GROWTH - 1) * full) * (1 - (1 - BACKOFF) * bad))
-            ops.assign(self.good_steps, good * (1 - full))
-        return skipped, consecutive_skips
+from zoo.trainer.protocol import ParamGroup
 
 
 class LossAndGradients(nn.Cell):
-    """(count, fields) -> this part's share of the loss, and its gradient, a tensor per weight, times the loss scale and
-    the number of ranks: the mean over ranks is then the sum of their shares. Last that of the objective's own rows."""
+    """(count, fields) -> this micro-batch's share of the mean loss, and its gradients.
+
+    The gradients, one per weight, are multiplied by the loss scale and by the world size: their mean over ranks is then
+    the sum of the ranks' shares. The last one is that of the objective's active rows, if it has shards.
+
+    Args:
+        forward: the model in training mode.
+        objective: see objectives.py.
+        num_inputs: fields that are arguments of the model; the others are the objective's targets.
+        preprocess: raw input -> input of the model.
+        scaler: loss scale.
+        weights: of the model.
+        world_size: number of ranks.
+    """
 
     def __init__(
         self,
         forward: nn.Cell,
         objective: nn.Cell,
-        inputs: int,
+        num_inputs: int,
         preprocess: Callable,
         scaler: LossScaler,
         weights: ParameterTuple,
-        ranks: int = 1,
+        world_size: int = 1,
     ):
         super().__init__()
-        self.ranks = ranks
-        self.forward, self.objective, self.inputs, self.preprocess = forward, objective, inputs, preprocess
-        self.scale = scaler.scale
-        self.writes_out = hasattr(objective, "shards")
-        self.derive = ops.value_and_grad(self.share, None, weights, has_aux=True)
+        self.forward, self.objective, self.num_inputs, self.preprocess = forward, objective, num_inputs, preprocess
+        self.scale, self.world_size = scaler.scale, world_size
+        self.has_shards = len(objective.shards) > 0
+        self.value_and_grad = ops.value_and_grad(self.share, None, weights, has_aux=True)
 
     def share(self, count, fields):
-        """fields: the model's inputs, then the objective's targets."""
         image = self.preprocess(fields[0])
-        output = self.forward(image, *fields[1 : self.inputs])
-        targets = fields[self.inputs :]
-        if not self.writes_out:
+        output = self.forward(image, *fields[1 : self.num_inputs])
+        targets = fields[self.num_inputs :]
+        if not self.has_shards:
             share = self.objective(output, *targets) / count
-            return share * self.scale * self.ranks, (share, ())
-        loss, to_output, to_rows = self.objective(ops.stop_gradient(output), *targets)
+            return share * self.scale * self.world_size, (share, ())
+        loss, grad_output, grad_rows = self.objective(ops.stop_gradient(output), *targets)
         factor = self.scale / count
-        # The derivative of this product by the output is the gradient that the objective has found.
-        product = (output.astype(mstype.float32) * to_output).sum()
-        # No mean is taken over ranks of the rows' gradient, which is a sum over all samples already.
-        return product * factor * self.ranks, (loss / count, (to_rows * factor,))
+        # The derivative of this product with respect to the output is the gradient that the objective has computed.
+        product = (output.astype(mstype.float32) * grad_output).sum()
+        # The gradient of the rows is a sum over all ranks already, and not averaged over them.
+        return product * factor * self.world_size, (loss / count, (grad_rows * factor,))
 
     def construct(self, count, *fields):
-        (_, (share, split)), gradient = self.derive(count, fields)
-        return share, gradient + split
+        (_, (share, shard_gradients)), gradients = self.value_and_grad(count, fields)
+        return share, gradients + shard_gradients
 
 
 class Update(nn.Cell):
-    """(lr, index, loss, gradient) -> (loss, grad_norm, scale, skipped, consecutive_skips): unscale, clip, decay, momentum, step.
+    """(lr, index, loss, gradients) -> the values of a StepOutput: unscale, clip, weight decay, momentum, step.
 
-    v = momentum * v + (clipped gradient + decay * w); w -= lr * factor * v. Left out as a whole if the gradient is not
-    finite on any rank. shard: the objective's own rows; index: those used, None for all. clip_sharded: clip by their
-    gradient too, and theirs.
+    buffer = momentum * buffer + (clipped gradient + weight_decay * w); w -= lr * lr_scale * buffer. The update is
+    skipped if the gradient is not finite on any rank. index: the active rows of the shard, None for all.
+
+    Args:
+        weights: of the model.
+        momentum_buffers: theirs.
+        param_groups: theirs.
+        momentum: of SGD.
+        clip_norm: see Plan.
+        scaler: loss scale.
+        all_reduce_mean: mean of gradients over ranks; None for one rank.
+        shard: sharded parameter of the objective.
+        clip_sharded: see Plan.
+        world_size: number of ranks.
     """
 
     def __init__(
         self,
         weights: ParameterTuple,
         momentum_buffers: ParameterTuple,
-        param_groups: Sequence[tuple[float, float]],
+        param_groups: Sequence[ParamGroup],
         momentum: float,
-        clip_norm,
+        clip_norm: float | None,
         scaler: LossScaler,
-        mean: nn.Cell | None = None,
+        all_reduce_mean: nn.Cell | None = None,
         shard: ParameterShard | None = None,
         clip_sharded: bool = True,
-        ranks: int = 1,
+        world_size: int = 1,
     ):
         super().__init__()
-        self.mean = mean  # over ranks
-        self.split, self.clip_sharded, self.ranks = shard, clip_sharded, ranks
+        self.all_reduce_mean = all_reduce_mean
+        self.parameter_shard, self.clip_sharded, self.world_size = shard, clip_sharded, world_size
         self.weights, self.momentum_buffers, self.scaler = weights, momentum_buffers, scaler
-        self.factors = tuple(factor for factor, _ in param_groups)
-        self.decays = tuple(decay for _, decay in param_groups)
+        self.lr_scales = tuple(lr_scale for lr_scale, _ in param_groups)
+        self.weight_decays = tuple(weight_decay for _, weight_decay in param_groups)
         self.momentum, self.clip_norm = momentum, clip_norm
-        # Maps instead of loops, of which each turn nests the compiler's calls deeper: 1000 is its limit.
+        # Maps instead of loops: every iteration would nest the compiler's calls deeper, and 1000 is its limit.
         self.map, self.concat, self.apply_momentum = ops.HyperMap(), ops.Concat(), ops.ApplyMomentum()
 
-    def construct(self, lr, index, loss, *gradient):
-        own = None
-        if self.split is not None:
-            gradient, own = gradient[:-1], gradient[-1]
-        if self.mean is not None:
-            gradient = self.mean(gradient)
-        scale = self.scaler.scale + 0.0  # its value before this step
-        row = self.concat(self.map(flat, gradient))
-        whole = ops.sqrt(ops.square(row).sum()) / scale  # of one long row: half the time of many
-        norm = whole
-        if self.split is not None:
-            # Not before the mean: all ranks must talk in the same order.
-            squares = total(ops.depend(ops.square(own).sum(), whole), self.ranks)
-            norm = ops.sqrt(ops.square(whole) + squares / ops.square(scale))
+    def construct(self, lr, index, loss, *gradients):
+        shard_gradient = None
+        if self.parameter_shard is not None:
+            gradients, shard_gradient = gradients[:-1], gradients[-1]
+        if self.all_reduce_mean is not None:
+            gradients = self.all_reduce_mean(gradients)
+        scale = self.scaler.scale + 0.0  # a copy: the scaler changes it below
+        flat = self.concat(self.map(flatten, gradients))
+        model_norm = ops.sqrt(ops.square(flat).sum()) / scale  # of one long tensor: half the time of many
+        norm = model_norm
+        if self.parameter_shard is not None:
+            # Depends on the mean of gradients, because all ranks must run their collectives in the same order.
+            squares = all_reduce(ops.depend(ops.square(shard_gradient).sum(), model_norm), self.world_size)
+            norm = ops.sqrt(ops.square(model_norm) + squares / ops.square(scale))
         finite = ops.isfinite(norm)
-        multiplier = clipped = 1 / scale
+        multiplier = clipping_multiplier = 1 / scale
         if self.clip_norm is not None:
-            clipped = clipped / ops.maximum((norm if self.clip_sharded else whole) / self.clip_norm, scalar(1.0))
+            clipped_norm = norm if self.clip_sharded else model_norm
+            clipping_multiplier = clipping_multiplier / ops.maximum(clipped_norm / self.clip_norm, scalar(1.0))
         if finite:
-            self.map(
-                ops.partial(self.move, lr, clipped), self.weights, self.momentum_buffers, gradient, self.factors, self.decays
-            )
-            if self.split is not None:
-                self.split(lr, own, clipped if self.clip_sharded else multiplier, index)
+            step = ops.partial(self.step, lr, clipping_multiplier)
+            self.map(step, self.weights, self.momentum_buffers, gradients, self.lr_scales, self.weight_decays)
+            if self.parameter_shard is not None:
+                shard_multiplier = clipping_multiplier if self.clip_sharded else multiplier
+                self.parameter_shard(lr, shard_gradient, shard_multiplier, index)
         skipped, consecutive_skips = self.scaler(finite)
         return loss, norm, scale, skipped, consecutive_skips
 
-    def move(self, lr, clipped, weight, velocity, part, factor, decay):
-        direction = part * clipped
-        if decay > 0:
-            direction = direction + decay * weight
-        return self.apply_momentum(weight, velocity, lr * factor, direction, self.momentum)
+    def step(self, lr, multiplier, weight, momentum_buffer, gradient, lr_scale, weight_decay):
+        direction = gradient * multiplier
+        if weight_decay > 0:
+            direction = direction + weight_decay * weight
+        return self.apply_momentum(weight, momentum_buffer, lr * lr_scale, direction, self.momentum)
 
 
-class Add(nn.Cell):
-    """(share of the loss, its gradient, another share, its gradient) -> (sum of the shares, of the gradients)."""
+class Accumulate(nn.Cell):
+    """(share, gradients, share, gradients) of two micro-batches -> (sum of the shares, sums of the gradients)."""
 
     def __init__(self):
         super().__init__()
         self.map = ops.HyperMap()
 
-    def construct(self, *shares):
-        half = len(shares) // 2
-        return self.map(ops.add, shares[:half], shares[half:])
+    def construct(self, *values):
+        half = len(values) // 2
+        return self.map(ops.add, values[:half], values[half:])
 
 
-class Step(nn.Cell):
-    """Gradient and update in one compiled graph: (lr, count, fields) -> as Update."""
+class TrainStep(nn.Cell):
+    """(lr, count, fields) -> (the values of a StepOutput, the gradients): an update of one micro-batch as one graph."""
 
-    def __init__(self, gradient: LossAndGradients, update: Update):
+    def __init__(self, loss_and_gradients: LossAndGradients, update: Update):
         super().__init__()
-        self.gradient, self.update = gradient, update
-        self.draws = update.split is not None and update.split.rate < 1
+        self.loss_and_gradients, self.update = loss_and_gradients, update
+        self.samples_rows = update.parameter_shard is not None and update.parameter_shard.sample_rate < 1
 
     def construct(self, lr, count, *fields):
-        loss, gradient = self.gradient(count, *fields)
-        return self.update(lr, fields[-1] if self.draws else None, loss, *gradient)
+        loss, gradients = self.loss_and_gradients(count, *fields)
+        return self.update(lr, fields[-1] if self.samples_rows else None, loss, *gradients), gradients

@@ -1,0 +1,24 @@
+"""16-bit computation of a MindSpore model."""
+
+from mindspore import amp, nn
+from mindspore import dtype as mstype
+
+from zoo.trainer.protocol import Plan
+
+DTYPES = {"fp16": mstype.float16, "bf16": mstype.bfloat16}
+
+
+def convert_precision(model: nn.Cell, plan: Plan) -> nn.Cell:
+    """Return the model with the precision of the plan's mode; its parameters stay fp32."""
+    if plan.mode.compute == "fp32":
+        return model
+    # MindSpore's own O1 rewrites source code and misses methods; `auto` decides by operator, as autocast does.
+    level = "auto" if plan.mode.level == "O1" else plan.mode.level
+    fp32_cells = [cell for name, cell in model.cells_and_names() if name in plan.fp32_modules]
+    model = amp.auto_mixed_precision(model, level, DTYPES[plan.mode.compute])
+    for cell in fp32_cells:
+        cell.to_float(mstype.float32)  # its own operators; in pynative O2 and O3 those around it still round to 16 bits
+    for _, cell in model.cells_and_names():
+        if getattr(cell, "_backbone", None) in fp32_cells:  # O2's wrapper of a normalization, which casts to 16 bits
+            cell.dtype = mstype.float32
+    return model
