@@ -3,6 +3,7 @@
 Truth is the definition in numpy and float64 (margin_reference.py).
 """
 
+import re
 from itertools import pairwise, product
 from types import SimpleNamespace
 
@@ -264,6 +265,7 @@ def case_a_skipped_update_changes_nothing(backend):
         ):
             trainer.load_state_dict(broken)
             assert update(trainer, batch, step=1)["consecutive_skips"] == 1
+            assert re.search(f"gradients of .*{HEAD}", trainer.nonfinite_report())
             trainer.load_state_dict(repaired)
             assert_unchanged(trainer.state_dict(), before)
             assert update(trainer, batch, lr=0.0, step=1)["consecutive_skips"] == 0

@@ -1,10 +1,10 @@
-"""The margin objective of zoo/tasks/face.py in numpy, float64, from its definition: for the tests of all frameworks."""
+"""The margin objective of zoo/tasks/face.py in numpy and float64, from its definition."""
 
 import numpy as np
 
 
 def target_logit(cosine, settings):
-    """What becomes of the own class's cosine, and its slope; the latter exact, where it exists."""
+    """Return the target's cosine with its margin, and the derivative: exact, infinite where there is none."""
     c = np.asarray(cosine, np.float64)
     angle = np.arccos(np.clip(c, -1, 1))
     value = np.cos(settings.m1 * angle + settings.m2)
@@ -20,27 +20,27 @@ def target_logit(cosine, settings):
 
 
 def loss_and_gradients(x, weight, labels, settings):
-    """Sum of the losses of all samples, and its gradients by x (M, d) and weight (C, d)."""
+    """Return the sum of the losses of all samples, and its gradients by x (M, d) and weight (C, d)."""
     x, weight = x.astype(np.float64), weight.astype(np.float64)
-    unit, row = x / np.linalg.norm(x, axis=1, keepdims=True), weight / np.linalg.norm(weight, axis=1, keepdims=True)
-    cosine, every = unit @ row.T, np.arange(len(x))
-    own = np.zeros(cosine.shape, bool)
-    own[every, labels] = True
-    through = np.ones_like(cosine)
-    logit = cosine.copy()
+    lengths, row_lengths = (np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (x, weight))
+    units, rows = x / lengths, weight / row_lengths
+    cosine, samples = units @ rows.T, np.arange(len(x))
+    is_target = np.zeros(cosine.shape, bool)
+    is_target[samples, labels] = True
+    logits, slope = cosine.copy(), np.ones_like(cosine)
     if settings.interclass is not None:
-        hidden = (cosine > settings.interclass) & ~own
-        logit[hidden], through[hidden] = 0, 0
-    logit[own], through[own] = target_logit(cosine[every, labels], settings)
-    logit *= settings.scale
-    shifted = np.exp(logit - logit.max(1, keepdims=True))
-    share = shifted / shifted.sum(1, keepdims=True)
-    losses = np.log(shifted.sum(1)) + logit.max(1) - logit[every, labels]
-    by_cosine = (share - own) * settings.scale * through
-    by_cosine = np.where(own & ~np.isfinite(by_cosine), 0, by_cosine)  # no slope at an angle of 0 or pi
-    by_unit, by_row = by_cosine @ row, by_cosine.T @ unit
+        filtered = (cosine > settings.interclass) & ~is_target
+        logits[filtered], slope[filtered] = 0, 0
+    logits[is_target], slope[is_target] = target_logit(cosine[samples, labels], settings)
+    logits *= settings.scale
+    powers = np.exp(logits - logits.max(1, keepdims=True))
+    probabilities = powers / powers.sum(1, keepdims=True)
+    losses = np.log(powers.sum(1)) + logits.max(1) - logits[samples, labels]
+    to_cosine = (probabilities - is_target) * settings.scale * slope
+    to_cosine = np.where(is_target & ~np.isfinite(to_cosine), 0, to_cosine)  # no derivative at an angle of 0 or pi
+    to_units, to_rows = to_cosine @ rows, to_cosine.T @ units
     return (
         losses.sum(),
-        (by_unit - unit * (unit * by_unit).sum(1, keepdims=True)) / np.linalg.norm(x, axis=1, keepdims=True),
-        (by_row - row * (row * by_row).sum(1, keepdims=True)) / np.linalg.norm(weight, axis=1, keepdims=True),
+        (to_units - units * (units * to_units).sum(1, keepdims=True)) / lengths,
+        (to_rows - rows * (rows * to_rows).sum(1, keepdims=True)) / row_lengths,
     )

@@ -293,6 +293,20 @@ def case_the_loss_scale_halves_and_doubles(backend):
     assert trainer.nonfinite_report() == "all finite"
 
 
+def case_the_nonfinite_report_names_weights_statistics_and_gradients(backend):
+    for mode in backend.FP32_MODES:
+        trainer = make(backend, mode)
+        update(trainer, random_batch())
+        assert trainer.nonfinite_report() == "all finite"
+        before = copied_state(trainer)
+        broken = {name: np.full_like(before[name], np.nan) for name in ("fc.weight", "bn.running_mean")}
+        trainer.load_state_dict(broken)
+        assert trainer.nonfinite_report() == "not finite: weights fc.weight; running statistics bn.running_mean"
+        trainer.load_state_dict({**before, "scaler/scale": np.array(np.inf, np.float32)})
+        assert update(trainer, random_batch())["skipped"] == 1
+        assert trainer.nonfinite_report() == "not finite: gradients of conv.weight, bn.weight, bn.bias and 2 more"
+
+
 def case_the_loss_scale_is_divided_out_of_the_gradient(backend):
     for mode in (*backend.FP32_MODES, *(mode for mode in backend.SIXTEEN_BIT_MODES if mode.compute == "bf16")):
         plain, scaled = make(backend, mode, clip_norm=0.2), make(backend, mode, clip_norm=0.2)

@@ -133,7 +133,7 @@ def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, n
     arch = SimpleNamespace(num_classes=len(weight), embedding=weight.shape[1])
     plan = SimpleNamespace(seed=1, param_group=lambda name: ParamGroup(1.0, 0.0), momentum=0.9)
     objective = Margin(settings, arch, plan, WORLD)
-    objective.split.values.set_data(Tensor(weight))
+    objective.parameter_shard.values.set_data(Tensor(weight))
     (micro_batch,) = objective.begin([{"label": Tensor(labels.astype(np.int32))}], 0)
     loss, to_x, to_weight = objective(Tensor(x), *(micro_batch[name] for name in objective.targets))
     return float(loss.asnumpy()), to_x.asnumpy(), to_weight.asnumpy()
@@ -153,4 +153,4 @@ def choose_rows(classes, count, width, rate, seed, rank, size, step):
         name: array.asnumpy() for name, array in shard.sample_rows(Tensor(classes.astype(np.int32)), step).items()
     }
     assert shard.momentum.shape == shard.values.shape
-    return tuple(shard.values.shape), chosen["row"], chosen.get("index")
+    return tuple(shard.values.shape), chosen["target_rows"], chosen.get("index")
