@@ -1,2 +1,4 @@
-"""The shortest training loop of each framework that does the same update as the zoo's trainer: what bench.py compares
-with. Each module offers loop(job, device_batch) -> a function that does one update and waits for its loss."""
+"""Minimal training loop in each framework with the same update as the zoo's trainer, as a baseline for tools/bench.py.
+
+Each module offers `loop(job, device_batch)`, which returns a function that runs one update and waits for its loss.
+"""

@@ -1,6 +1,7 @@
-"""A bare training loop in PaddlePaddle."""
+"""Minimal training loop in PaddlePaddle."""
 
 from collections.abc import Callable
+from typing import Any
 
 import paddle
 import paddle.nn.functional as F
@@ -9,15 +10,20 @@ from data.errors import UserError
 from zoo.run.job import Job
 from zoo.tasks import face
 from zoo.tasks.segment import IGNORE_INDEX
+from zoo.trainer.preprocessing import channels_first
+from zoo.trainer.protocol import DeviceBatch
+
+LR = 1e-3
+MAX_COSINE = 0.999  # keeps the gradient of acos finite
 
 
-class Classifier(paddle.nn.Layer):
-    """A face model under the usual head: every process holds all classes, and autograd finds the margin's gradient.
+class MarginClassifier(paddle.nn.Layer):
+    """Face model with a class matrix that is not sharded, and a margin whose gradient autograd computes.
 
-    Neither interclass nor threshold, which cost nothing to speak of.
+    It lacks the options interclass and threshold, whose cost is negligible.
     """
 
-    def __init__(self, model: paddle.nn.Layer, arch, margin):
+    def __init__(self, model: paddle.nn.Layer, arch: Any, margin: face.Margin):
         super().__init__()
         self.model, self.margin = model, margin
         self.weight = self.create_parameter(
@@ -26,63 +32,55 @@ class Classifier(paddle.nn.Layer):
 
     def forward(self, images: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
         scale, m1, m2, m3 = self.margin.scale, self.margin.m1, self.margin.m2, self.margin.m3
-        units = F.normalize(self.model(images).astype("float32"))
+        embeddings = F.normalize(self.model(images).astype("float32"))
         with paddle.amp.auto_cast(False):
-            cosines = paddle.clip(paddle.matmul(units, F.normalize(self.weight), transpose_y=True), -0.999, 0.999)
-        own = F.one_hot(labels, cosines.shape[1]) > 0
-        return scale * paddle.where(own, paddle.cos(m1 * paddle.acos(cosines) + m2) - m3, cosines)
+            cosines = paddle.matmul(embeddings, F.normalize(self.weight), transpose_y=True)
+            cosines = paddle.clip(cosines, -MAX_COSINE, MAX_COSINE)
+        is_target = F.one_hot(labels, cosines.shape[1]) > 0
+        return scale * paddle.where(is_target, paddle.cos(m1 * paddle.acos(cosines) + m2) - m3, cosines)
 
 
-def mean_loss(output, labels: paddle.Tensor, objective) -> paddle.Tensor:
+def mean_loss(output: Any, labels: paddle.Tensor, objective: Any) -> paddle.Tensor:
+    """Return the mean cross-entropy; for several logits, the weighted sum of theirs."""
     if not isinstance(output, (tuple, list)):
         return F.cross_entropy(output.astype("float32"), labels)
-    weights = (1,) + (objective.settings.aux_weight,) * (len(output) - 1)
     labels = labels.astype("int64").unsqueeze(1)
-    return sum(
-        weight * F.cross_entropy(logits.astype("float32"), labels, ignore_index=IGNORE_INDEX, axis=1)
-        for weight, logits in zip(weights, output)
-    )
+    losses = [F.cross_entropy(logits.astype("float32"), labels, ignore_index=IGNORE_INDEX, axis=1) for logits in output]
+    return losses[0] + objective.settings.aux_weight * sum(losses[1:])
 
 
-def loop(job: Job, device_batch: dict) -> Callable[[], None]:
-    """One update of another model of the same shape."""
+def loop(job: Job, device_batch: DeviceBatch) -> Callable[[], None]:
+    """Return an update of another model of the same architecture.
+
+    Raises:
+        UserError: the recipe accumulates gradients.
+    """
+    trainer: Any = job.trainer
     plan, field = job.plan, job.plan.fields[0]
     if plan.accumulate > 1:
-        raise UserError("the bare Paddle loop does not know train.accumulate")
-    model, extra = type(job.trainer.model)(job.arch), [device_batch[name] for name in plan.dropout_masks]
+        raise UserError("train.accumulate: the bare Paddle loop cannot accumulate; give -o train.accumulate=1")
+    model = type(trainer.model)(job.arch)
+    inputs = [device_batch[name] for name in plan.dropout_masks]
     if job.task is face:
-        model, extra = Classifier(model, job.arch, job.trainer.objective.settings), [device_batch["label"]]
+        model, inputs = MarginClassifier(model, job.arch, trainer.objective.settings), [device_batch["label"]]
     model.train()
-    groups: dict = {}
-    for name, parameter in model.named_parameters():
-        canonical = face.HEAD_WEIGHT if name == "weight" else name.removeprefix("model.")
-        parameter.stop_gradient = not plan.param_group(canonical)[0]
-        groups.setdefault(plan.param_group(canonical), []).append(parameter)
-    groups = {key: members for key, members in groups.items() if key[0]}
-    clip = None if plan.clip_norm is None else paddle.nn.ClipGradByGlobalNorm(plan.clip_norm)
-    optimizer = paddle.optimizer.Momentum(
-        1e-3,
-        plan.momentum,
-        [
-            {"params": members, "learning_rate": factor, "weight_decay": decay}
-            for (factor, decay), members in groups.items()
-        ],
-        grad_clip=clip,
-    )
-    mean, std = (paddle.to_tensor(values) * 255 for values in (field.mean, field.std))
-    axes = [0] + [axis for axis in range(1, len(field.shape) + 1)]
-    axes = axes[:-3] + [axes[-1]] + axes[-3:-1]
+    optimizer = _build_optimizer(job, model)
+    constants: Any = (field.mean, field.std)
+    mean, std = (paddle.to_tensor(values) * 255 for values in constants)
+    axes = channels_first(1 + len(field.shape))
     scaler = paddle.amp.GradScaler(enable=plan.mode.compute == "fp16")
-    dtype = {"fp16": "float16", "bf16": "bfloat16"}.get(plan.mode.compute)
+    is_autocast = plan.mode.compute != "fp32"
+    level: Any = plan.mode.level or "O1"
+    dtype: Any = "bfloat16" if plan.mode.compute == "bf16" else "float16"
     forward = paddle.jit.to_static(model, full_graph=True) if plan.mode.compile else model
     if job.group.size > 1:
         forward = paddle.DataParallel(forward)
 
     def update() -> None:
         images = paddle.transpose((device_batch[field.name].astype("float32") - mean) / std, axes)
-        with paddle.amp.auto_cast(dtype is not None, level=plan.mode.level or "O1", dtype=dtype or "float16"):
-            output = forward(images, *extra)
-        loss = mean_loss(output, device_batch["label"], job.trainer.objective)
+        with paddle.amp.auto_cast(is_autocast, level=level, dtype=dtype):
+            output = forward(images, *inputs)
+        loss = mean_loss(output, device_batch["label"], trainer.objective)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
@@ -90,3 +88,19 @@ def loop(job: Job, device_batch: dict) -> Callable[[], None]:
         float(loss)
 
     return update
+
+
+def _build_optimizer(job: Job, model: paddle.nn.Layer) -> paddle.optimizer.Optimizer:
+    plan = job.plan
+    groups: dict[tuple[float, float], list] = {}
+    for name, parameter in model.named_parameters():
+        canonical_name = face.HEAD_WEIGHT if name == "weight" else name.removeprefix("model.")
+        parameter.stop_gradient = plan.is_frozen(canonical_name)
+        if not parameter.stop_gradient:
+            groups.setdefault(plan.param_group(canonical_name), []).append(parameter)
+    param_groups: Any = [
+        {"params": parameters, "learning_rate": lr_scale, "weight_decay": weight_decay}
+        for (lr_scale, weight_decay), parameters in groups.items()
+    ]
+    clip = None if plan.clip_norm is None else paddle.nn.ClipGradByGlobalNorm(plan.clip_norm)
+    return paddle.optimizer.Momentum(LR, plan.momentum, param_groups, grad_clip=clip)

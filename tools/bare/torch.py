@@ -1,7 +1,8 @@
-"""A bare training loop in PyTorch."""
+"""Minimal training loop in PyTorch."""
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,65 +11,65 @@ from torch.nn.parallel import DistributedDataParallel
 from zoo.run.job import Job
 from zoo.tasks import face
 from zoo.tasks.segment import IGNORE_INDEX
+from zoo.trainer.protocol import DeviceBatch
+
+LR = 1e-3
+MAX_COSINE = 0.999  # keeps the gradient of acos finite
 
 
-class Classifier(torch.nn.Module):
-    """A face model under the usual head: every process holds all classes, and autograd finds the margin's gradient.
+class MarginClassifier(torch.nn.Module):
+    """Face model with a class matrix that is not sharded, and a margin whose gradient autograd computes.
 
-    Neither interclass nor threshold, which cost nothing to speak of.
+    It lacks the options interclass and threshold, whose cost is negligible.
     """
 
-    def __init__(self, model: torch.nn.Module, arch, margin):
+    def __init__(self, model: torch.nn.Module, arch: Any, margin: face.Margin):
         super().__init__()
         self.model, self.margin = model, margin
         self.weight = torch.nn.Parameter(0.01 * torch.randn(arch.num_classes, arch.embedding))
 
     def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         scale, m1, m2, m3 = self.margin.scale, self.margin.m1, self.margin.m2, self.margin.m3
-        units = F.normalize(self.model(images).float())
+        embeddings = F.normalize(self.model(images).float())
         with torch.autocast(images.device.type, enabled=False):
-            cosines = F.linear(units, F.normalize(self.weight)).clamp(-0.999, 0.999)
-        own = cosines.gather(1, labels[:, None])
-        return scale * cosines.scatter(1, labels[:, None], torch.cos(m1 * torch.acos(own) + m2) - m3)
+            cosines = F.linear(embeddings, F.normalize(self.weight)).clamp(-MAX_COSINE, MAX_COSINE)
+        targets = cosines.gather(1, labels[:, None])
+        return scale * cosines.scatter(1, labels[:, None], torch.cos(m1 * torch.acos(targets) + m2) - m3)
 
 
-def mean_loss(output, labels: torch.Tensor, objective) -> torch.Tensor:
+def mean_loss(output: Any, labels: torch.Tensor, objective: Any) -> torch.Tensor:
+    """Return the mean cross-entropy; for several logits, the weighted sum of theirs."""
     if not isinstance(output, tuple):
         return F.cross_entropy(output, labels)
-    weights = (1,) + (objective.settings.aux_weight,) * (len(output) - 1)
-    return sum(
-        weight * F.cross_entropy(logits, labels.long(), ignore_index=IGNORE_INDEX) for weight, logits in zip(weights, output)
-    )
+    loss = F.cross_entropy(output[0], labels.long(), ignore_index=IGNORE_INDEX)
+    for logits in output[1:]:
+        aux_loss = F.cross_entropy(logits, labels.long(), ignore_index=IGNORE_INDEX)
+        loss = loss + objective.settings.aux_weight * aux_loss
+    return loss
 
 
-def loop(job: Job, device_batch: dict) -> Callable[[], None]:
-    """One update on a copy of the model."""
-    trainer, plan = job.trainer, job.plan
-    model, extra = copy.deepcopy(trainer.model).train(), [device_batch[name] for name in plan.dropout_masks]
+def loop(job: Job, device_batch: DeviceBatch) -> Callable[[], None]:
+    """Return an update of a copy of the model."""
+    trainer: Any = job.trainer
+    plan, device = job.plan, trainer.device
+    model = copy.deepcopy(trainer.model).train()
+    inputs = [device_batch[name] for name in plan.dropout_masks]
     if job.task is face:
-        model, extra = Classifier(model, job.arch, trainer.objective.settings).to(trainer.device), [device_batch["label"]]
+        model = MarginClassifier(model, job.arch, trainer.objective.settings).to(device)
+        inputs = [device_batch["label"]]
     forward = DistributedDataParallel(model) if job.group.size > 1 else model
-    groups: dict = {}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            canonical = face.HEAD_WEIGHT if name == "weight" else name.removeprefix("model.")
-            groups.setdefault(plan.param_group(canonical), []).append(parameter)
-    optimizer = torch.optim.SGD(
-        [{"params": params, "lr": 1e-3 * factor, "weight_decay": decay} for (factor, decay), params in groups.items()],
-        momentum=plan.momentum,
-        fused=True,
-    )
+    optimizer = _build_optimizer(job, model)
     field = plan.fields[0]
-    mean, std = (torch.tensor(values, device=trainer.device) * 255 for values in (field.mean, field.std))
-    scaler = torch.amp.GradScaler(trainer.device.type, enabled=plan.mode.compute == "fp16")
+    mean, std = (torch.tensor(values, device=device) * 255 for values in (field.mean, field.std))
+    scaler = torch.amp.GradScaler(device.type, enabled=plan.mode.compute == "fp16")
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(plan.mode.compute, torch.float32)
 
     def update() -> None:
         optimizer.zero_grad()
         for _ in range(plan.accumulate):
             images = ((device_batch[field.name].float() - mean) / std).movedim(-1, -3)
-            with torch.autocast(trainer.device.type, dtype, enabled=plan.mode.compute != "fp32"):
-                output = forward(images, *extra)
+            with torch.autocast(device.type, dtype, enabled=plan.mode.compute != "fp32"):
+                output = forward(images, *inputs)
                 loss = mean_loss(output, device_batch["label"], trainer.objective) / plan.accumulate
             scaler.scale(loss).backward()
         if plan.clip_norm is not None:
@@ -79,3 +80,16 @@ def loop(job: Job, device_batch: dict) -> Callable[[], None]:
         loss.item()
 
     return update
+
+
+def _build_optimizer(job: Job, model: torch.nn.Module) -> torch.optim.Optimizer:
+    groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            canonical_name = face.HEAD_WEIGHT if name == "weight" else name.removeprefix("model.")
+            groups.setdefault(job.plan.param_group(canonical_name), []).append(parameter)
+    param_groups = [
+        {"params": parameters, "lr": LR * lr_scale, "weight_decay": weight_decay}
+        for (lr_scale, weight_decay), parameters in groups.items()
+    ]
+    return torch.optim.SGD(param_groups, momentum=job.plan.momentum, fused=True)
