@@ -9,7 +9,7 @@ from mindspore import dtype as mstype
 
 from data.errors import UserError
 from zoo.run.job import Job
-from zoo.tasks import face
+from zoo.tasks import face, segment
 from zoo.tasks.segment import IGNORE_INDEX
 from zoo.trainer.mindspore.names import is_statistic, named_tensors
 from zoo.trainer.preprocessing import channels_first
@@ -48,7 +48,7 @@ class Update(nn.Cell):
         trainer: Any = job.trainer
         plan, field = job.plan, job.plan.fields[0]
         self.model, self.clip_norm, self.takes_label = model, plan.clip_norm, job.task is face
-        self.aux_weight = getattr(trainer.objective, "aux_weight", None)
+        self.aux_weight = trainer.objective.aux_weight if job.task is segment else None
         self.mean = Tensor(np.array(field.mean, np.float32) * 255)
         self.std = Tensor(np.array(field.std, np.float32) * 255)
         self.axes = channels_first(1 + len(field.shape))
