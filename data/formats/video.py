@@ -54,7 +54,7 @@ def video_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1) ->
         size = os.path.getsize(path)
         if size == 0:
             raise BadSample("the file is empty")
-        with av.open(path, metadata_errors="ignore") as container:
+        with open_container(path) as container:
             stream = container.streams.best("video")
             if not isinstance(stream, av.VideoStream):
                 raise BadSample("there is no video in this file")
@@ -66,6 +66,15 @@ def video_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1) ->
     except decode_errors() as error:
         raise BadSample(f"cannot be decoded as video ({_reason(error)})") from None
     return _decode_with_decord(path, sample_frames, min_frames)
+
+
+def open_container(path: str) -> "InputContainer":
+    """Open a media file with PyAV; metadata that is not UTF-8 is ignored."""
+    import av
+
+    if int(av.__version__.split(".")[0]) >= 19:  # decodes metadata when they are read
+        return av.open(path)
+    return av.open(path, metadata_errors="ignore")
 
 
 def image_frames(

@@ -2,14 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from typing import cast
 
-import av
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from data.errors import BadSample
-from data.formats.video import decode_errors
+from data.formats.video import decode_errors, open_container
 
 Frame = tuple[np.ndarray, Fraction]  # (H, W, 3) uint8 RGB; frames per second
 
@@ -136,11 +134,13 @@ def read_video(path: str) -> Iterator[Frame]:
     Raises:
         BadSample: the file cannot be decoded; perhaps only after some frames.
     """
+    import av
+
     shape = None
     try:
-        with av.open(path, metadata_errors="ignore") as container:
-            stream = cast(av.VideoStream | None, container.streams.best("video"))
-            if stream is None:
+        with open_container(path) as container:
+            stream = container.streams.best("video")
+            if not isinstance(stream, av.VideoStream):
                 raise BadSample("there is no video in this file")
             for frame in container.decode(stream):
                 pixels = np.rot90(frame.to_ndarray(format="rgb24"), frame.rotation // 90)  # counterclockwise
@@ -161,6 +161,8 @@ def write_video(path: str, frames: Iterable[Frame]) -> None:
     Raises:
         BadSample: the encoder refuses them.
     """
+    import av
+
     try:
         with av.open(path, "w", format="mp4") as container:
             stream = None
