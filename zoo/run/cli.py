@@ -1,4 +1,4 @@
-"""The command line of train.py, and the recipe it results in."""
+"""The command line of train.py, and the recipe that results from it."""
 
 import argparse
 import math
@@ -19,7 +19,7 @@ from zoo.run.checkpoint import latest, load_record
 NEWEST = "newest"  # --resume without a folder
 RECIPE_FLAGS = ("amp", "framework", "device")
 
-# Whose settings fill the sections of a recipe, and which key names the owner.
+# Section of a recipe -> the key that names its module, and the settings class of that module.
 FIND = {
     "model": ("model.name", lambda name: load_spec(name).Arch),
     "data": ("data.name", lambda name: data.find(name).Settings),
@@ -31,13 +31,14 @@ examples
   python train.py -c configs/tsm_demo.yaml --amp                       a small job on data it makes itself
   python train.py -c configs/tsm_k400.yaml --amp -o data.root=/data/k400
   python train.py -c configs/tsm_k400.yaml -o train.batch=8 -o optim.lr=0.01 --print-config
-  python train.py --resume runs/tsm_k400                               go on where a run was stopped or killed
+  python train.py --resume runs/tsm_k400                               continue where a run was stopped or killed
   python train.py -c configs/tsm_k400.yaml --eval-only --weights runs/tsm_k400/checkpoints/best
 
-A run writes to its folder: config.yaml (the resolved recipe), events.jsonl (all that happened), airank.log,
-tensorboard/ and checkpoints/. Every key of a recipe, with its meaning, is in zoo/config/schema.py, zoo/<model>/spec.py
-and data/<data set>.py; --print-config shows all of them with the file and line each value comes from.
-Exit codes: 0 done, 2 something to mend on your side, 130 and 143 stopped by Ctrl-C and SIGTERM after saving."""
+A run writes to its folder: config.yaml (the resolved recipe), events.jsonl (every event), airank.log,
+tensorboard/ and checkpoints/. Every key of a recipe, with its meaning, is in zoo/config/schema.py,
+zoo/models/<model>/spec.py, zoo/tasks/<task>.py and data/datasets/<data set>.py; --print-config shows all of them with
+the file and line each value comes from.
+Exit codes: 0 done, 2 something to fix on your side, 130 and 143 stopped by Ctrl-C and SIGTERM after saving."""
 
 
 class Request(NamedTuple):
@@ -120,8 +121,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     add(
         "--global-batch",
         metavar="N",
-        help="samples per update over all processes, divided into parts of at most train.batch; `keep`: as the run to "
-        "resume had it, in a new run optim.base_batch",
+        help="samples per update over all processes, divided into micro-batches of at most train.batch; `keep`: as the run "
+        "to resume had it, in a new run optim.base_batch",
     )
     add("--plan", metavar="WORLD", help="show batch and learning rate for 8 or 4x8 processes, and stop")
     add("--print-config", action="store_true", help="show the resolved recipe with the origin of each value, and stop")
@@ -205,7 +206,15 @@ def request(
 
 
 def plan(request: Request, world: str) -> str:
-    """Batch and learning rate for a number of processes, such as 8 or 4x8, as a line. Raises UserError."""
+    """Return batch and learning rate for a number of processes as a line.
+
+    Args:
+        request: the recipe.
+        world: number of processes, such as 8, or hosts x processes, such as 4x8.
+
+    Raises:
+        UserError: `world` is neither, or the global batch cannot be divided by it.
+    """
     numbers = world.lower().split("x")
     if len(numbers) > 2 or not all(number.isdigit() and int(number) for number in numbers):
         raise UserError(f"--plan: expected a number of processes such as 8, or hosts x processes, 4x8, got {world}")
@@ -215,11 +224,11 @@ def plan(request: Request, world: str) -> str:
     return f"{request.recipe}: {schedule.describe(batch_plan, optim)}, {length}\n"
 
 
-def _global_batch(wish: str, entries: loader.Entries, resume: str | None) -> int:
-    if wish != "keep":
-        if not wish.isdigit() or not int(wish):
-            raise UserError(f"--global-batch: expected a number of samples or `keep`, got {wish}")
-        return int(wish)
+def _global_batch(requested: str, entries: loader.Entries, resume: str | None) -> int:
+    if requested != "keep":
+        if not requested.isdigit() or not int(requested):
+            raise UserError(f"--global-batch: expected a number of samples or `keep`, got {requested}")
+        return int(requested)
     path = latest(resume) if resume else None
     if path:
         return load_record(path)["global_batch"]
