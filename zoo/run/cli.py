@@ -121,8 +121,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     add(
         "--global-batch",
         metavar="N",
-        help="samples per update over all processes, divided into micro-batches of at most train.batch; `keep`: as the run "
-        "to resume had it, in a new run optim.base_batch",
+        help="samples per update over all processes, divided into micro-batches of at most train.batch; `keep`: as the "
+        "run to resume had it, in a new run optim.base_batch",
     )
     add("--plan", metavar="WORLD", help="show batch and learning rate for 8 or 4x8 processes, and stop")
     add("--print-config", action="store_true", help="show the resolved recipe with the origin of each value, and stop")
