@@ -8,6 +8,7 @@ import numpy as np
 
 from data.errors import UserError
 from zoo.models.arcface.spec import HEAD_WEIGHT
+from zoo.run import cli
 from zoo.weights import conversion, face_checkpoints, files, layouts, names
 from zoo.weights.match import MatchReport, match_state_dict
 
@@ -98,13 +99,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         default="canonical",
         help="names and layout to write, paddle for those of paddle.vision; default canonical",
     )
-    add(
-        "-o",
-        "--override",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="option that the model must have, with the keys of a recipe's model section: depth, num_classes, ...; "
+    cli.add_override_argument(
+        parser,
+        "option that the model must have, with the keys of a recipe's model section: depth, num_classes, ...; "
         "repeatable",
     )
     add(

@@ -88,13 +88,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         help=f"classes to list per file, or images found by --search; default {DEFAULT_TOP}, of a class map all",
     )
     add("--search", metavar="FOLDER", help="for faces: find the most similar images in this folder and below")
-    add(
-        "-o",
-        "--override",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="change one key of the checkpoint's recipe, such as -o data.eval_crops=3; repeatable",
+    cli.add_override_argument(
+        parser,
+        "change one key of the checkpoint's recipe, such as -o data.eval_crops=3; repeatable",
     )
     return parser.parse_args(argv)
 

@@ -71,13 +71,8 @@ def add_recipe_arguments(
         required=required,
         help="recipe, such as configs/tsm_k400.yaml" + ("" if required else "; not needed with --resume DIR"),
     )
-    add(
-        "-o",
-        "--override",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="change one key of the recipe, such as -o optim.lr=0.01; repeatable, the last one counts",
+    add_override_argument(
+        parser, "change one key of the recipe, such as -o optim.lr=0.01; repeatable, the last one counts"
     )
     if "amp" in flags:
         add(
@@ -94,6 +89,11 @@ def add_recipe_arguments(
             metavar="NAME",
             help="auto, cpu, cuda, cuda:N, npu or npu:N; default auto: a GPU or NPU if there is one",
         )
+
+
+def add_override_argument(parser: argparse.ArgumentParser, help_text: str) -> None:
+    """Add the repeatable option -o KEY=VALUE."""
+    parser.add_argument("-o", "--override", metavar="KEY=VALUE", action="append", default=[], help=help_text)
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
