@@ -80,9 +80,9 @@ class Worker:
         arrays = {}
         for name in MODELS:
             trainer, batch = self.small(name)
-            found = self.embeddings(trainer, batch, batch)
-            found.update((f"shape/{param.name}", np.array(param.shape)) for param in trainer.params)
-            arrays.update((f"{name}/{key}", value) for key, value in found.items())
+            own = self.embeddings(trainer, batch, batch)
+            own.update((f"shape/{param.name}", np.array(param.shape)) for param in trainer.params)
+            arrays.update((f"{name}/{key}", value) for key, value in own.items())
         return arrays
 
     def golden(self) -> Arrays:

@@ -1,6 +1,6 @@
 """One short case for the fast tests of every framework (test_smoke.py)."""
 
-from tests.zoo.trainer.trainer_cases import check_updates
+from tests.zoo.trainer.trainer_setup import check_updates
 
 
 def case_two_updates_follow_the_formulas(backend):

@@ -1,10 +1,12 @@
-"""The trainer interface in every framework: the cases of trainer_cases.py."""
+"""The trainer interface in every framework: the cases of update_cases.py and state_cases.py."""
 
 import pytest
 
 from tests.helpers import frameworks
 
 
-@pytest.mark.parametrize("framework, module, case", frameworks.parameters("zoo.trainer.trainer_cases"))
+@pytest.mark.parametrize(
+    "framework, module, case", frameworks.parameters("zoo.trainer.update_cases", "zoo.trainer.state_cases")
+)
 def test_trainer(framework, module, case):
     frameworks.check(framework, module, case)

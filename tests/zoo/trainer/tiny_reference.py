@@ -129,9 +129,9 @@ class Reference:
             loss, to_logits = cross_entropy(forward.logits, batch["label"], self.smoothing)
             weight = len(batch["label"]) / samples
             total += weight * loss
-            found = forward.backward(weight * to_logits)
+            partial = forward.backward(weight * to_logits)
             for name in self.trainable:
-                gradients[name] += found[name]
+                gradients[name] += partial[name]
             self._update_statistics(forward)
         norm = float(np.sqrt(sum((gradient**2).sum() for gradient in gradients.values())))
         clip = 1.0 if self.clip_norm is None else min(1.0, self.clip_norm / norm)

@@ -123,9 +123,9 @@ def gradient(function, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, n
         y = function(x)
         return (y * Tensor(weight)).sum(), y
 
-    (_, y), found = mindspore.value_and_grad(weighted_sum, has_aux=True)(source)
+    (_, y), to_x = mindspore.value_and_grad(weighted_sum, has_aux=True)(source)
     assert np.array_equal(source.asnumpy(), x)
-    return y.asnumpy(), found.asnumpy()
+    return y.asnumpy(), to_x.asnumpy()
 
 
 def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, np.ndarray]:

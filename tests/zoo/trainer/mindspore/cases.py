@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from mindspore import Tensor, ops
 
-from tests.zoo.trainer import margin_cases, trainer_cases
+from tests.zoo.trainer import margin_cases, trainer_setup
 from tests.zoo.trainer.mindspore.tiny import PrecisionProbe, Tower
 from tests.zoo.trainer.tiny_reference import random_batch
-from tests.zoo.trainer.trainer_cases import IMAGE, LABEL, make, make_tsm, random_clips, update
+from tests.zoo.trainer.trainer_setup import IMAGE, LABEL, make, make_tsm, random_clips, update
 from zoo.tasks.classify import CrossEntropy
 from zoo.trainer.mindspore.world import _await_scheduler
 from zoo.trainer.protocol import Mode, ParamGroup, Plan
@@ -84,7 +84,7 @@ def case_a_model_of_152_layers_compiles(backend):
     expected, numbers = update(eager, random_clips()), update(compiled, random_clips())
     assert abs(numbers["loss"] / expected["loss"] - 1) <= 1e-5
     assert abs(numbers["grad_norm"] / expected["grad_norm"] - 1) <= 1e-3
-    trainer_cases.assert_close(compiled.state_dict(), eager.state_dict(), 1e-3, 1e-5)
+    trainer_setup.assert_close(compiled.state_dict(), eager.state_dict(), 1e-3, 1e-5)
 
 
 def case_an_accumulated_update_compiles_once(backend):

@@ -9,7 +9,7 @@ from paddle.base import core
 from data.errors import UserError
 from tests.zoo.trainer import margin_cases
 from tests.zoo.trainer.margin_reference import loss_and_gradients
-from tests.zoo.trainer.trainer_cases import make
+from tests.zoo.trainer.trainer_setup import make
 from zoo.trainer.paddle import fp32, sync_batchnorm
 from zoo.trainer.paddle.update import total_norm
 from zoo.trainer.paddle.world import World

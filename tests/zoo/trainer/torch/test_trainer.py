@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from tests.helpers.frameworks import adapter
-from tests.zoo.trainer import margin_cases, tiny_reference, trainer_cases
-from tests.zoo.trainer.trainer_cases import make_tsm, random_clips, update
+from tests.zoo.trainer import margin_cases, tiny_reference, trainer_setup
+from tests.zoo.trainer.trainer_setup import make_tsm, random_clips, update
 from zoo.trainer.protocol import Mode
 
 
@@ -79,4 +79,4 @@ def test_fp32_modules_keep_32_bits(fp32_modules, dtype):
 @pytest.mark.slow
 def test_compiled_updates_follow_the_formulas():
     compiled = Mode("fp32", None, True, True)
-    trainer_cases.check_updates(adapter("torch"), compiled, clip_norm=0.2, smoothing=0.1)
+    trainer_setup.check_updates(adapter("torch"), compiled, clip_norm=0.2, smoothing=0.1)

@@ -1,0 +1,213 @@
+"""Updates and predictions of the trainer interface, one body over all frameworks (test_trainer.py).
+
+Truth is the numpy reference of a small model, or what another trainer of the same framework computes.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from data.batch import Field
+from tests.zoo.trainer import tiny_reference as tiny
+from tests.zoo.trainer.tiny_reference import MEAN, STD, random_batch
+from tests.zoo.trainer.trainer_setup import (
+    VIDEO,
+    assert_close,
+    assert_equal,
+    check_compiled_updates,
+    check_updates,
+    copied_state,
+    frozen_norm,
+    make,
+    make_identity,
+    make_tsm,
+    param_group,
+    random_clips,
+    update,
+)
+from zoo.models.resnet import spec as resnet_spec
+from zoo.tasks import face
+from zoo.trainer.protocol import ParamGroup
+
+
+def case_updates_follow_the_formulas(backend):
+    for mode in backend.FP32_MODES:
+        check_updates(backend, mode, steps=3)
+        check_updates(backend, mode, steps=3, clip_norm=0.2, smoothing=0.1)
+
+
+def case_updates_with_dropout_follow_the_formulas(backend):
+    for mode in backend.FP32_MODES:
+        check_updates(backend, mode, dropout=True, clip_norm=0.2)
+
+
+def case_updates_from_micro_batches_follow_the_formulas(backend):
+    """Each micro-batch is normalized by its own statistics; the running statistics move once for each."""
+    for mode in backend.FP32_MODES:
+        check_updates(backend, mode, accumulate=2, clip_norm=0.2, smoothing=0.1)
+
+
+def case_updates_with_a_frozen_normalization_follow_the_formulas(backend):
+    for mode in backend.FP32_MODES:
+        check_updates(backend, mode, frozen=True, clip_norm=0.2)
+
+
+def case_updates_with_synchronized_normalization_follow_the_formulas(backend):
+    """The implementation for several ranks, with one."""
+    check_updates(backend, backend.FP32_MODES[0], sync_bn=True, clip_norm=0.2)
+
+
+def case_momentum_decay_and_clipping_act_on_the_gradient(backend):
+    """As above, but from the framework's own gradients, so that its rounding of those is no excuse."""
+    for mode in backend.FP32_MODES:
+        bare, trainer = make(backend, mode, group=lambda name: ParamGroup(1.0, 0.0)), make(backend, mode, clip_norm=0.2)
+        momentum = dict.fromkeys((name for name in tiny.SHAPES if ".running_" not in name), 0.0)
+        for step, lr in enumerate((0.05, 0.02)):
+            before, batch = copied_state(trainer), random_batch(seed=step)
+            bare.load_state_dict({name: before[name] for name in tiny.SHAPES})
+            bare.load_state_dict({f"momentum/{name}": np.zeros(tiny.SHAPES[name], np.float32) for name in momentum})
+            expected, gradients = update(bare, batch, lr=0.0), bare.state_dict()
+            gradients = {name: gradients[f"momentum/{name}"].astype(np.float64) for name in momentum}
+            norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
+            numbers, after = update(trainer, batch, lr=lr), trainer.state_dict()
+            assert numbers["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+            assert numbers["grad_norm"] == pytest.approx(norm, rel=1e-5) and norm > 0.2
+            for name, gradient in gradients.items():
+                factor, decay = param_group(name)
+                momentum[name] = 0.9 * momentum[name] + gradient * 0.2 / norm + decay * before[name]
+                weight = before[name] - lr * factor * momentum[name]
+                np.testing.assert_allclose(after[name], weight, rtol=1e-5, atol=1e-7, err_msg=name)
+                np.testing.assert_allclose(
+                    after[f"momentum/{name}"], momentum[name], rtol=1e-4, atol=1e-7, err_msg=name
+                )
+
+
+def case_gradients_sum_over_uneven_micro_batches(backend):
+    """With frozen statistics accumulation is exact: the mean over all samples, not a mean of means."""
+    batch = random_batch(6)
+    for mode in backend.FP32_MODES:
+        whole = make(backend, mode, group=frozen_norm)
+        expected, state = update(whole, batch, lr=0.1), whole.state_dict()
+        # A training run has even ones only. Paddle clears the gradients when it compiles for another size meanwhile.
+        for bounds in ((0, 3, 6),) if mode.compile else ((0, 3, 6), (0, 2, 6)):
+            split = make(backend, mode, group=frozen_norm, accumulate=2)
+            micro_batches = [
+                {name: array[first:last] for name, array in batch.items()} for first, last in pairwise(bounds)
+            ]
+            numbers = update(split, *micro_batches, lr=0.1)
+            assert numbers["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+            assert numbers == pytest.approx(expected, rel=1e-5)
+            assert_close(split.state_dict(), state, 1e-4, 1e-6)
+
+
+def case_pixels_are_normalized_by_the_field(backend):
+    """uint8 images and videos, channels last, become normalized float32, channels first; other inputs pass."""
+    video = random_clips()["video"]
+    expected = np.moveaxis((video.astype(np.float64) / 255 - np.array(MEAN)) / np.array(STD), -1, -3)
+    for mode in backend.FP32_MODES:
+        trainer = make_identity(backend, VIDEO, mode)
+        normalized = trainer.predict(trainer.to_device({"video": video}))
+        assert normalized.dtype == np.float32
+        np.testing.assert_allclose(normalized, expected, atol=1e-6)
+        trainer = make_identity(backend, Field("image", VIDEO.shape[1:], "uint8", MEAN, STD), mode)
+        images = trainer.predict(trainer.to_device({"image": video[:, 0]}))
+        np.testing.assert_array_equal(images, normalized[:, 0])
+        trainer = make_identity(backend, Field("features", (4,), "float32"), mode)
+        features = np.arange(8, dtype=np.float32).reshape(2, 4)
+        np.testing.assert_array_equal(trainer.predict(trainer.to_device({"features": features})), features)
+
+
+def case_a_batch_of_the_host_is_left_alone(backend):
+    trainer, batch = make(backend), random_batch()
+    kept = {name: array.copy() for name, array in batch.items()}
+    update(trainer, batch)
+    trainer.predict(trainer.to_device({"image": batch["image"]}))
+    assert_equal(batch, kept)
+
+
+def case_label_smoothing_is_spread_over_all_classes(backend):
+    rng = np.random.default_rng(0)
+    logits, labels = rng.standard_normal((6, 5), np.float32), rng.integers(0, 5, 6)
+    for smoothing in (0.0, 0.1):
+        trainer = make_identity(backend, Field("logits", (5,), "float32"), smoothing=smoothing)
+        batch = {"logits": logits, "label": labels, "valid": np.ones(6, np.uint8)}
+        expected, _ = tiny.cross_entropy(logits.astype(np.float64), labels, smoothing)
+        assert update(trainer, batch)["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def case_an_update_without_finite_gradient_is_skipped(backend):
+    for mode in backend.FP32_MODES:
+        trainer = make(backend, mode, clip_norm=1.0)
+        for seed in (1, 2):  # the first update may be skipped, and any later one
+            before = copied_state(trainer)
+            trainer.load_state_dict({"scaler/scale": np.array(np.inf, np.float32)})
+            for skips in (1, 2):
+                numbers = update(trainer, random_batch(seed=seed))
+                assert numbers["consecutive_skips"] == skips
+                assert numbers["skipped"] == before["scaler/skipped"] + skips
+                assert not np.isfinite(numbers["grad_norm"])
+            after = trainer.state_dict()
+            trained = [name for name in before if "/" not in name and ".running_" not in name]
+            for name in (*trained, *(f"momentum/{name}" for name in trained)):
+                np.testing.assert_array_equal(after[name], before[name], err_msg=name)
+            assert not np.array_equal(after["bn.running_mean"], before["bn.running_mean"])
+            trainer.load_state_dict({"scaler/scale": np.array(1, np.float32)})
+            numbers = update(trainer, random_batch(seed=seed))
+            assert numbers["consecutive_skips"] == 0 and numbers["skipped"] == before["scaler/skipped"] + 2
+            assert not np.array_equal(trainer.state_dict()["fc.weight"], before["fc.weight"])
+
+
+def case_compiled_and_eager_updates_agree(backend):
+    eager, *others = backend.FP32_MODES
+    for mode in others:  # of PyTorch another layout; torch/test_trainer.py compiles, which takes longer
+        check_compiled_updates(backend, eager, mode)
+
+
+def case_partial_bn_freezes_all_but_the_first_normalization(backend):
+    trainer, _ = make_tsm(backend, partial_bn=True)
+    before = copied_state(trainer)
+    update(trainer, random_clips(), lr=0.5)
+    trainer.predict(trainer.to_device({"video": random_clips()["video"]}))  # an evaluation must not unfreeze
+    update(trainer, random_clips(), lr=0.5)
+    changed = {
+        name
+        for name, value in trainer.state_dict().items()
+        if "/" not in name and not np.array_equal(value, before[name])
+    }
+    norms = {param.name for param in trainer.params if resnet_spec.is_norm(param.name)}
+    assert changed & norms == {f"bn1.{part}" for part in ("weight", "bias", "running_mean", "running_var")}
+    assert {param.name for param in trainer.params} - norms <= changed
+
+
+def case_dropout_follows_the_mask(backend):
+    """Ones keep features and scale them up, zeros leave the bias alone; an evaluation ignores the mask."""
+    trainer, arch = make_tsm(backend, dropout=0.5)
+    plain, _ = make_tsm(backend)
+    bias = np.linspace(-1, 1, arch.num_classes, dtype=np.float32)
+    clips = random_clips()
+    losses = []
+    for value in (0, 1):
+        trainer.load_state_dict({"fc.bias": bias})
+        batch = {**clips, "dropout": np.full_like(clips["dropout"], value)}
+        losses.append(update(trainer, batch, lr=0.0)["loss"])
+    without_features, _ = tiny.cross_entropy(np.tile(bias, (4, 1)).astype(np.float64), clips["label"], 0.0)
+    assert losses[0] == pytest.approx(without_features, rel=1e-5) and abs(losses[1] - losses[0]) > 1e-3
+    head = np.array(plain.state_dict()["fc.weight"])
+    plain.load_state_dict({"fc.bias": bias, "fc.weight": 2 * head})  # as if every feature was doubled
+    assert losses[1] == pytest.approx(update(plain, clips, lr=0.0)["loss"], rel=1e-5)
+    state = {name: value for name, value in trainer.state_dict().items() if "/" not in name}
+    plain.load_state_dict(state)
+    predictions, expected = (each.predict(each.to_device({"video": clips["video"]})) for each in (trainer, plain))
+    np.testing.assert_allclose(predictions, expected, atol=1e-6)
+
+
+def case_embeddings_of_an_image_and_its_mirror_image(backend):
+    images = np.random.default_rng(0).integers(0, 256, (2, 3, 4, 3), dtype=np.uint8)
+    field = Field("image", (3, 4, 3), "uint8", (0.0,) * 3, (1 / 255,) * 3)
+    for flip in (False, True):
+        trainer = make_identity(backend, field, output=face.Embeddings(flip))
+        views = trainer.predict(trainer.to_device({"image": images}))
+        assert views.shape == (2, 1 + flip, 3, 3, 4) and views.dtype == np.float32
+        for view, source in zip(np.moveaxis(views, 1, 0), (images, images[:, :, ::-1])):
+            np.testing.assert_array_equal(np.round(np.moveaxis(view, 1, -1)), source)
