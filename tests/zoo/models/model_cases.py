@@ -88,7 +88,7 @@ def case_dropout_scales_the_features_that_are_kept(backend):
     bias = golden.drawn("fc.bias", (5,))
     plain = backend.run(model, video) - bias
     doubled, nothing = (backend.run(model, video, np.full((4, 2, 64), keep, np.uint8)) - bias for keep in (1, 0))
-    np.testing.assert_allclose(doubled, 2 * plain, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(doubled, 2 * plain, rtol=1.3e-6, atol=1e-6)
     assert (nothing == 0).all()
 
 

@@ -133,7 +133,8 @@ def check_compiled_updates(backend, *modes):
     for seed, lr in enumerate((0.01, 0.005)):
         numbers, expected = (update(trainer, random_clips(seed=seed), lr=lr) for trainer in (compiled, eager))
         assert numbers == pytest.approx(expected, rel=1e-5)
-    assert_close(compiled.state_dict(), eager.state_dict(), 1e-5, 1e-5)
+    for rtol, atol in ((1e-5, 1e-5), (1e-4, 1e-6)):
+        assert_close(compiled.state_dict(), eager.state_dict(), rtol, atol)
     before = copied_state(compiled)
     predictions, expected = (
         trainer.predict(trainer.to_device({"video": random_clips(seed=5)["video"]})) for trainer in (compiled, eager)
