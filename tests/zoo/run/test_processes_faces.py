@@ -68,4 +68,4 @@ def test_a_nan_in_one_rank_s_rows_stops_all_and_is_named(demo_sets, single_run, 
     )
     text = done.stdout + done.stderr
     assert done.returncode != 0 and "no finite gradient in the last 3 updates, up to step 3" in text
-    assert "not finite: weight or statistic head.weight" in text and list(losses(tmp_path / "run")) == [1, 2, 3]
+    assert "not finite: weights head.weight" in text and list(losses(tmp_path / "run")) == [1, 2, 3]
