@@ -56,7 +56,7 @@ class DropoutMask:
     def field(self) -> Field:
         return Field(self.name, self.shape, "uint8")
 
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the mask of one sample: uint8, 1 where a value is kept."""
         return (rng.random(self.shape, dtype=np.float32) >= self.rate).astype(np.uint8)
 

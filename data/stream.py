@@ -156,7 +156,7 @@ def _training_batch(
     for position in range(start, start + batch_size):
         sample, failures = _readable_sample(dataset, seed, position)
         for mask in dropout_masks:
-            sample[mask.name] = mask.draw(order.generator(seed, mask.name, position))
+            sample[mask.name] = mask.sample(order.generator(seed, mask.name, position))
         samples.append(sample)
         unreadable += failures
     return collate(samples, batch_size), unreadable

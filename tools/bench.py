@@ -128,7 +128,7 @@ def sample_batch(job: Job) -> DeviceBatch:
     rows = []
     for index in range(job.batch_plan.batch):
         row = job.train_set.sample(index % len(job.train_set), order.generator(0, "bench", index))
-        masks = {mask.name: mask.draw(order.generator(0, mask.name, index)) for mask in job.dropout_masks}
+        masks = {mask.name: mask.sample(order.generator(0, mask.name, index)) for mask in job.dropout_masks}
         rows.append({**row, **masks})
     return job.trainer.to_device(collate(rows, len(rows)))
 

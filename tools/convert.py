@@ -137,10 +137,10 @@ def convert(arguments: argparse.Namespace) -> None:
     has_head = HEAD_WEIGHT in source.tensors
     check_flags(arguments, model, origin, has_head)
 
-    stated = conversion.user_options(arguments.override, model)
+    user_options = conversion.user_options(arguments.override, model)
     tensors: Tensors
-    tensors, notes = conversion.to_canonical(source.tensors, origin, stated)
-    options = {**conversion.INFER[model](tensors), **stated}
+    tensors, notes = conversion.to_canonical(source.tensors, origin, user_options)
+    options = {**conversion.INFER[model](tensors), **user_options}
     print(
         f"{arguments.source}: names of {origin}; {model} with "
         + ", ".join(f"{key} {value}" for key, value in options.items())
@@ -158,7 +158,7 @@ def convert(arguments: argparse.Namespace) -> None:
         options["shift_direction"] = "past" if arguments.keep_direction else "future"
         options["shift_div"] = arguments.shift_div or conversion.DEFAULT_SHIFT_DIV
     notes += conversion.usage_notes(model, origin, options, has_head)
-    if not conversion.to_other_variant(origin, stated):
+    if not conversion.to_other_variant(origin, user_options):
         notes += layouts.conversion_notes(origin, options["depth"] >= 50)
     for note in notes:
         print(f"note: {note}")

@@ -113,7 +113,7 @@ def test_a_bare_loop_does_the_trainers_update(clips, monkeypatch, model):
     rows = [
         {
             **job.train_set.sample(index, np.random.default_rng(index)),
-            **{mask.name: mask.draw(np.random.default_rng(index)) for mask in job.dropout_masks},
+            **{mask.name: mask.sample(np.random.default_rng(index)) for mask in job.dropout_masks},
         }
         for index in range(4)
     ]

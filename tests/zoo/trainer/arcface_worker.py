@@ -65,7 +65,7 @@ class Worker:
         batch = {
             "image": rng.integers(0, 256, (BATCH, *image.shape), np.uint8),
             "label": rng.integers(0, arch.embedding, BATCH),
-            **{mask.name: np.stack([mask.draw(rng) for _ in range(BATCH)]) for mask in spec.dropout_masks(arch)},
+            **{mask.name: np.stack([mask.sample(rng) for _ in range(BATCH)]) for mask in spec.dropout_masks(arch)},
         }
         return self.trainer(arch, image, compiled, sync_bn), batch
 

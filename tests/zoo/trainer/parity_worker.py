@@ -118,7 +118,7 @@ def random_batch(case: Case, seed: int = 0) -> Arrays:
     rng, samples = np.random.default_rng(case.seed + seed), case.shape[0]
     batch = {"input": rng.standard_normal(case.shape, dtype=np.float32), "label": rng.integers(0, CLASSES, samples)}
     for mask in spec.dropout_masks(arch):
-        batch[mask.name] = np.stack([mask.draw(rng) for _ in range(samples)])
+        batch[mask.name] = np.stack([mask.sample(rng) for _ in range(samples)])
     return batch
 
 

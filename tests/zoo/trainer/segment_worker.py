@@ -96,7 +96,7 @@ class Worker:
         batch = {
             "image": rng.integers(0, 256, (2, height, width, 3), np.uint8),
             "label": random_mask("mixed", (height, width)),
-            **{mask.name: np.stack([mask.draw(rng) for _ in range(2)]) for mask in masks},
+            **{mask.name: np.stack([mask.sample(rng) for _ in range(2)]) for mask in masks},
         }
         return trainer, batch
 
