@@ -176,7 +176,7 @@ def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:
             )
         rows, held_out = source.split_by_label(train_classes)
         labels = np.array([source.label(index) for index in held_out])
-        pair_sets = (verification.draw(source, held_out, labels, settings.val_pairs),)
+        pair_sets = (verification.sample_pairs(source, held_out, labels, settings.val_pairs),)
         notes = (
             f"no verification sets: the last {len(classes) - train_classes} of {len(classes)} identities are held out "
             f"of training and give {len(pair_sets[0].same)} pairs (data.val_fraction, data.verification)",

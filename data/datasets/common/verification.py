@@ -87,7 +87,7 @@ def open_sets(root: str, entries: Sequence[str]) -> tuple[PairSet, ...]:
     return tuple(sets.values())
 
 
-def draw(source: FaceFiles | FacePack, rows: np.ndarray, labels: np.ndarray, count: int) -> PairSet:
+def sample_pairs(source: FaceFiles | FacePack, rows: np.ndarray, labels: np.ndarray, count: int) -> PairSet:
     """Draw up to `count` distinct pairs, alternately of the same and of different persons.
 
     Identities are drawn uniformly, then their images. The same rows always give the same pairs.

@@ -110,7 +110,7 @@ def drawn(labels, count):
     labels = np.array(labels)
     rows = np.arange(len(labels)) + 100  # numbers in a larger source
     source = FaceFiles("", [b""] * (100 + len(labels)), np.zeros(100 + len(labels)))
-    return verification.draw(source, rows, labels, count)
+    return verification.sample_pairs(source, rows, labels, count)
 
 
 def test_drawn_pairs_are_distinct_and_correctly_labeled():
