@@ -17,8 +17,8 @@ from zoo.weights.match import match_state_dict
 WARMUP_STEPS = 3  # left out of the timing: compilers and allocators
 MAX_LISTED = 3  # tensors
 GRADIENT_TOLERANCE = 0.1  # relative, in L2, of a tensor's first gradient; rounding alone has made 0.01
-# Values that are 0 but for rounding, such as the mean of normalised activations, or the gradient of a bias before a
-# normalisation, are not compared relative to themselves:
+# Values that are 0 but for rounding, such as the mean of normalized activations, or the gradient of a bias before a
+# normalization, are not compared relative to themselves:
 MIN_DIFFERENCE = 1e-6  # a difference of a weight or statistic that always passes
 MIN_GRADIENT_SHARE = 1e-5  # of the norm of all gradients: the least that a tensor's gradient is compared relative to
 EPS = 1e-30

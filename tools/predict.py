@@ -40,7 +40,7 @@ folder stands for all images or clips in it and below. Any checkpoint runs in an
                                (8-bit indices) and NAME_overlay.png (both, with a legend) are written to --out; of a
                                video, NAME_overlay.mp4
   faces, aligned as for training
-                               the embedding: that of the mirror image is added, then the sum is normalised; all are
+                               the embedding: that of the mirror image is added, then the sum is normalized; all are
                                in embeddings.npz, too. Of two files, their similarity; with --search, the images of a
                                folder that are most similar to each file
 

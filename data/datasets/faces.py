@@ -55,7 +55,7 @@ class Settings(LoaderSettings):
 
     @property
     def std(self) -> tuple[float, ...]:
-        """Standard deviation of the normalisation, for pixels in [0, 1]."""
+        """Standard deviation of the normalization, for pixels in [0, 1]."""
         return STD[self.normalisation]
 
 

@@ -32,7 +32,7 @@ def read_face(path: str, settings: Any) -> np.ndarray:
 
 
 def embed(trainer: Trainer, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute embeddings as an evaluation compares them: the mirror image's is added, then the sum normalised.
+    """Compute embeddings as an evaluation compares them: the mirror image's is added, then the sum normalized.
 
     Args:
         trainer: of the face model.
@@ -104,7 +104,7 @@ def search(
     Args:
         trainer: of the face model.
         settings: of the data set that it was trained on.
-        units: normalised embeddings of the faces, (N, d).
+        units: normalized embeddings of the faces, (N, d).
         album: paths of the images.
 
     Returns:

@@ -114,7 +114,7 @@ def _check_batch_norm(cfg: Config, spec: Spec, arch: Any, model: str, batch: int
     samples, required = batch * (world_size if cfg.train.sync_bn else 1), spec.min_batch_size(arch)
     if samples < required:
         raise UserError(
-            f"train.batch: a batch normalisation of {model} sees one value per sample and channel, and needs "
+            f"train.batch: a batch normalization of {model} sees one value per sample and channel, and needs "
             f"{required} samples at least, not {samples}; make train.batch larger"
             + ("" if cfg.train.sync_bn else " or share statistics over processes with train.sync_bn=true")
         )

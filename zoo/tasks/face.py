@@ -82,7 +82,7 @@ class Margin:
 class Embeddings:
     """Predictions of a face model: embeddings of an image and, with `flip`, of its mirror image.
 
-    float32 (N, 1 or 2, d), not normalised.
+    float32 (N, 1 or 2, d), not normalized.
     """
 
     flip: bool = True

@@ -9,7 +9,7 @@ from data.errors import UserError
 from zoo.weights.names import COUNTER, block_count, canonical_name, is_training_state
 
 PADDLE = ("paddle_vision", "paddleclas", "paddlevideo", "plsc", "plsc2")  # linear weights are (inputs, outputs)
-EPS = 1e-5  # of every batch normalisation here
+EPS = 1e-5  # of every batch normalization here
 MINDSPORE_EPS = 1e-4  # of mindspore-ai/models
 PADDING_EFFECT = "measured on a ResNet-50: logits up to 0.09 apart, at a standard deviation of 0.27"
 
@@ -114,7 +114,7 @@ def conversion_notes(origin: str, is_bottleneck: bool) -> list[str]:
 def _move_eps(tensors: dict[str, np.ndarray], source_names: Mapping[str, str]) -> None:
     """Add the difference of both epsilons to the running variance, which gives the same function in evaluation.
 
-    In models with two convolutions per block only the normalisations inside the blocks (bn1d, bn2d) differ.
+    In models with two convolutions per block only the normalizations inside the blocks (bn1d, bn2d) differ.
     """
     is_basic = any(re.search(r"\bbn\dd\.", name) for name in source_names.values())
     for name in [name for name in tensors if name.endswith("running_var")]:

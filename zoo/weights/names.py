@@ -1,10 +1,10 @@
 """Key mapping from the state dicts of other projects, called origins, to the canonical names of ResNet and TSM.
 
-    torchvision    canonical, plus a counter num_batches_tracked for each batch normalisation
+    torchvision    canonical, plus a counter num_batches_tracked for each batch normalization
     mit            mit-han-lab/temporal-shift-module: wrappers add module., base_model., .net and .block
-    mmaction2      open-mmlab/mmaction2's TSM: convolution and normalisation share a module convN
+    mmaction2      open-mmlab/mmaction2's TSM: convolution and normalization share a module convN
     paddle_vision  paddle.vision.models: as torchvision, but _mean and _variance
-    paddleclas     PaddleClas: blocks numbered across stages, convolutions from 0, normalisation beside them
+    paddleclas     PaddleClas: blocks numbered across stages, convolutions from 0, normalization beside them
     paddlevideo    PaddleVideo's TSM: blocks called res2a to res5c, prefixes backbone. and head.
     mindspore      mindspore-ai/models: gamma, beta, moving_mean, moving_variance; the classifier is end_point
     mindcv         mindspore-lab/mindcv: as mindspore, but classifier and down_sample
@@ -33,7 +33,7 @@ def conv_from_one(match: Match[str]) -> str:
 
 
 def norm_from_one(match: Match[str]) -> str:
-    """Map the normalisation beside conv0 to bn1."""
+    """Map the normalization beside conv0 to bn1."""
     return f"{match[1]}bn{int(match[2]) + 1}."
 
 

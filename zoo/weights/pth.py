@@ -91,7 +91,7 @@ def _select(content: Any, entry: str | None) -> tuple[Any, dict[str, str]]:
 
 
 def _class_metadata(meta: Any) -> dict[str, str]:
-    """Return class names and colours as mmsegmentation 0.x (CLASSES) and 1.x (dataset_meta) store them."""
+    """Return class names and colors as mmsegmentation 0.x (CLASSES) and 1.x (dataset_meta) store them."""
     meta = meta if isinstance(meta, dict) else {}
     meta = {**meta, **meta["dataset_meta"]} if isinstance(meta.get("dataset_meta"), dict) else meta
     values = {key: meta.get(key) or meta.get(key.upper()) for key in ("classes", "palette")}

@@ -14,7 +14,7 @@ Rule = tuple[str, str | Callable[[Match[str]], str]]  # pattern and replacement 
 
 
 def stem_layer(match: Match[str]) -> str:
-    """Map stem.3. to conv2., stem.4. to bn2.: the stem is convolution, normalisation and ReLU, three times."""
+    """Map stem.3. to conv2., stem.4. to bn2.: the stem is convolution, normalization and ReLU, three times."""
     index = int(match[1])
     return f"{'bn' if index % 3 else 'conv'}{index // 3 + 1}."
 

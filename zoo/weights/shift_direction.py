@@ -3,7 +3,7 @@
 A shift that takes the first fold of channels from the past and the second from the future equals the usual shift with
 the two folds exchanged. The shift acts on the residual stream, so exchanging both folds in every tensor that writes to
 this stream or reads from it reverses the direction. The converted model computes exactly the same function: ReLU,
-pooling and normalisation act per channel, and both sides of every residual sum have the same channel order.
+pooling and normalization act per channel, and both sides of every residual sum have the same channel order.
 """
 
 import re

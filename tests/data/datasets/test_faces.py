@@ -50,7 +50,7 @@ def test_every_layout_gives_the_same_set(tmp_path, layout):
         assert str(tmp_path) in error_message(tmp_path, format=other)
 
 
-def test_normalisations(tmp_path):
+def test_normalizations(tmp_path):
     train, _ = load(write_set(tmp_path, "rec"))
     assert train.fields[0].mean == train.fields[0].std == (0.5, 0.5, 0.5)
     train, val = load(tmp_path, normalisation="plsc")

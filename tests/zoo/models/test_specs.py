@@ -1,4 +1,4 @@
-"""The contract of all specs, and the specs of ResNet and TSM: shapes, initialisers, parameter counts."""
+"""The contract of all specs, and the specs of ResNet and TSM: shapes, initializers, parameter counts."""
 
 import inspect
 import math
@@ -102,7 +102,7 @@ def test_parameters_of_tsm():
 
 
 def resnet_initializer(name, shape):
-    """torchvision's initialisation."""
+    """torchvision's initialization."""
     norm = re.search(r"(^|\.)bn\d\.|downsample\.1\.", name) is not None
     if norm or ".running_" in name:
         return Initializer("ones") if name.endswith((".weight", ".running_var")) else Initializer("zeros")

@@ -28,7 +28,7 @@ def write_image(path, first, last):
     return str(path)
 
 
-def test_embeddings_are_added_and_normalised():
+def test_embeddings_are_added_and_normalized():
     images = np.array([[[[3, 0, 0], [0, 4, 0]]], [[[0, 0, 0], [0, 0, 0]]]], np.uint8)
     units, norms = faces.embed(FirstPixel(), images)
     np.testing.assert_allclose(units[0], [0.6, 0.8, 0], atol=1e-15)

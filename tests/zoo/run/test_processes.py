@@ -43,8 +43,8 @@ def test_two_processes_follow_one(single_run, two_process_run, framework, model)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_synchronised_statistics_are_the_frameworks_own(demo_sets, single_run, tmp_path, framework):
-    """One process normalises with ours or with the framework's."""
+def test_synchronized_statistics_are_the_frameworks_own(demo_sets, single_run, tmp_path, framework):
+    """One process normalizes with ours or with the framework's."""
     ours, out = single_run(framework, "resnet50"), tmp_path / "run"
     run(
         "python",

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 def test_two_processes_follow_one(single_run, two_process_run, framework):
     """The same global batch, batch statistics over both; seven classes: 4 rows and 3.
 
-    The last normalisation takes biases before it away, and means behind a normalisation are 0.
+    The last normalization takes biases before it away, and means behind a normalization are 0.
     """
     _, found = assert_same_run(two_process_run(framework, "arcface"), single_run(framework, "arcface"), 12, atol=1e-7)
     assert found["samples"] == 10

@@ -25,7 +25,7 @@ MODELS = {
     "plsc": spec.Arch(variant="plsc", size=32, **SMALL),
     "plsc_deep": spec.Arch(variant="plsc", size=40, **{**SMALL, "depth": 50}),
 }
-UPDATES = ("insightface/plain", "insightface/synchronised", "plsc/plain")
+UPDATES = ("insightface/plain", "insightface/synchronized", "plsc/plain")
 Arrays = dict[str, np.ndarray]
 
 
@@ -104,7 +104,7 @@ class Worker:
         """Return numbers and all tensors of one update; MindSpore compiles one of them, which takes it longest."""
         name, statistics = case.split("/")
         compiled = self.framework == "mindspore" and name == "plsc"
-        trainer, batch = self.small(name, compiled, statistics == "synchronised")
+        trainer, batch = self.small(name, compiled, statistics == "synchronized")
         numbers = trainer.read(trainer.step([trainer.to_device(batch)], LR, 0))
         numbers = {key: np.asarray(numbers[key]) for key in ("loss", "grad_norm")}
         return {f"update/{case}/{key}": value for key, value in {**trainer.state_dict(), **numbers}.items()}

@@ -99,7 +99,7 @@ def test_plscs_model_in_the_other_variant():
     """insightface's arithmetic gives the embeddings recorded from PLSC."""
     arch = spec.Arch(**CASES["plsc50"])
     moved = faces.to_insightface(backbone(arch))
-    moved["conv1.weight"] = moved["conv1.weight"] * np.float32(128 / 127.5)  # input_images() are normalised already
+    moved["conv1.weight"] = moved["conv1.weight"] * np.float32(128 / 127.5)  # input_images() are normalized already
     actual = embeddings(replace(arch, variant="insightface"), moved, input_images()[:2].astype(np.float64))
     assert relative(actual, recorded()["plsc50/eval"]) <= TOLERANCE
 

@@ -30,7 +30,7 @@ class Block(nn.Cell):
 class Model(nn.Cell):
     """IResNet: image (N, 3, H, W) float, dropout mask (N, features) or None -> embeddings (N, embedding).
 
-    The embeddings are not normalised.
+    The embeddings are not normalized.
     """
 
     def __init__(self, arch: Arch):
@@ -61,7 +61,7 @@ class Model(nn.Cell):
 
 
 def norm(arch: Arch, channels: int) -> nn.BatchNorm2d:
-    """Return a batch normalisation.
+    """Return a batch normalization.
 
     That of the embeddings is 2-D as well, over maps of one pixel, because trainers handle 2-D ones alone.
     """

@@ -31,7 +31,7 @@ class Block(nn.Layer):
 class Model(nn.Layer):
     """IResNet: image (N, 3, H, W) float, dropout mask (N, features) or None -> embeddings (N, embedding).
 
-    The embeddings are not normalised.
+    The embeddings are not normalized.
     """
 
     def __init__(self, arch: Arch):
@@ -62,7 +62,7 @@ class Model(nn.Layer):
 
 
 def norm(arch: Arch, channels: int) -> nn.BatchNorm2D:
-    """Return a batch normalisation.
+    """Return a batch normalization.
 
     That of the embeddings is 2-D as well, over maps of one pixel, because trainers handle 2-D ones alone.
     """

@@ -38,13 +38,13 @@ class Arch:
     """Architecture of an IResNet."""
 
     depth: Literal[18, 34, 50, 100, 101, 152, 200] = 50
-    variant: Literal["insightface", "plsc"] = "insightface"  # PReLU slopes, epsilon, dropout and initialisation
+    variant: Literal["insightface", "plsc"] = "insightface"  # PReLU slopes, epsilon, dropout and initialization
     num_classes: int | None = None  # None: that of the data
     embedding: int = 512
     width: int = 64  # channels of the stem, 64 in the published models
     size: int | None = None  # side of the square images in pixels; None: that of the data, else 112
     dropout: float | None = None  # in front of fc; None: 0.4 for plsc, else 0
-    decay: Literal["weights", "all"] = "all"  # weights: no weight decay on biases, normalisations and PReLUs
+    decay: Literal["weights", "all"] = "all"  # weights: no weight decay on biases, normalizations and PReLUs
 
     def __post_init__(self):
         for key in ("embedding", "width", "size", "num_classes"):
@@ -76,7 +76,7 @@ class Arch:
 
     @property
     def epsilon(self) -> float:
-        """Epsilon of every batch normalisation."""
+        """Epsilon of every batch normalization."""
         return 2e-5 if self.is_plsc else 1e-5
 
     @property
@@ -145,7 +145,7 @@ def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
 
 
 def min_batch_size(arch: Arch) -> int:
-    """Return 2: the normalisation `features` sees a single value of each sample and channel."""
+    """Return 2: the normalization `features` sees a single value of each sample and channel."""
     return 2
 
 
@@ -155,7 +155,7 @@ def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
 
 
 def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
-    """Return the initialisation of the variant; PReLU slopes start at 0.25 in both.
+    """Return the initialization of the variant; PReLU slopes start at 0.25 in both.
 
     insightface: N(0, 0.1) for convolutions, PyTorch's default (uniform within 1/sqrt(fan-in)) for fc, N(0, 0.01) for
     the classifier weight. PLSC: normal by fan-out for convolutions and fc, by the mean of fan-in and fan-out (Glorot)
@@ -175,7 +175,7 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
 def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
     """Return (learning-rate factor, weight-decay factor) of a parameter.
 
-    insightface freezes the weight of the last normalisation at 1. Its bias is trained, and it uses batch statistics.
+    insightface freezes the weight of the last normalization at 1. Its bias is trained, and it uses batch statistics.
     """
     lr_factor = 0.0 if name == "features.weight" and not arch.is_plsc else 1.0
     is_scale_or_bias = is_norm(name) or name.endswith((".bias", "prelu.weight"))
@@ -193,5 +193,5 @@ def not_pretrained(name: str) -> bool:
 
 
 def is_norm(name: str) -> bool:
-    """Return whether a tensor belongs to a batch normalisation."""
+    """Return whether a tensor belongs to a batch normalization."""
     return resnet.is_norm(name) or name.startswith("features.")

@@ -124,7 +124,7 @@ class AuxiliaryHead(nn.Cell):
 
 
 class ConvModule(nn.Cell):
-    """Convolution that keeps the size, batch normalisation and optionally ReLU."""
+    """Convolution that keeps the size, batch normalization and optionally ReLU."""
 
     def __init__(
         self,

@@ -127,7 +127,7 @@ class AuxiliaryHead(nn.Layer):
 
 
 class ConvModule(nn.Layer):
-    """Convolution that keeps the size, batch normalisation and optionally ReLU."""
+    """Convolution that keeps the size, batch normalization and optionally ReLU."""
 
     def __init__(
         self,

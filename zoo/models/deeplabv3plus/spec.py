@@ -1,7 +1,7 @@
 """Specification of DeepLabV3+ (arXiv:1802.02611) on a dilated ResNet.
 
 Two variants are in use under this name. `mmseg` is mmsegmentation's: a wide head with a 3x3 bottleneck, batch
-normalisation and ReLU between the two halves of a separable convolution, and an auxiliary head. `paddleseg` is
+normalization and ReLU between the two halves of a separable convolution, and an auxiliary head. `paddleseg` is
 PaddleSeg's: half as wide, with a 1x1 bottleneck, on the backbone ResNet-vd, without an auxiliary head.
 
 Canonical names: backbone.{conv1,bn1, ... layer1..4} as in the ResNet (a deep stem adds conv2, bn2, conv3, bn3);
@@ -40,8 +40,8 @@ class Arch:
     auxiliary: bool | None = None  # a second, smaller head on layer3 in training; None: that of the variant
     dropout: float = 0.1  # mmseg: of channels in front of the classifiers; paddleseg: of elements
     align_corners: bool = False  # of every resize; true suits inputs of 8k + 1 pixels
-    decay: Literal["weights", "all"] = "all"  # all: weight decay on biases and normalisations too
-    zero_gamma: bool = True  # initialise the last normalisation of each block to 0, unless pretrained
+    decay: Literal["weights", "all"] = "all"  # all: weight decay on biases and normalizations too
+    zero_gamma: bool = True  # initialize the last normalization of each block to 0, unless pretrained
     crop: tuple[int, int] | None = None  # height and width in training; None: that of the data
     pretrained: Literal["imagenet"] | None = None
 
@@ -139,7 +139,7 @@ def feature_size(arch: Arch, size: int) -> int:
 def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
     """Return the shape of every parameter and running statistic by canonical name."""
     shape_of: dict[str, tuple[int, ...]] = {}
-    head_bias = arch.variant == "paddleseg"  # its head has biases in front of normalisations
+    head_bias = arch.variant == "paddleseg"  # its head has biases in front of normalizations
 
     def add_norm(name: str, channels: int) -> None:
         shape_of.update((f"{name}.{tensor}", (channels,)) for tensor in resnet.BATCH_NORM_TENSORS)
@@ -187,7 +187,7 @@ def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
 
 
 def min_batch_size(arch: Arch) -> int:
-    """Return 2: the normalisation of the image pooling sees a single value of each sample and channel."""
+    """Return 2: the normalization of the image pooling sees a single value of each sample and channel."""
     return 2
 
 
@@ -210,7 +210,7 @@ def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
 
 
 def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
-    """Return the initialisation of the variant.
+    """Return the initialization of the variant.
 
     mmseg: He normal by fan-out for convolutions, N(0, 0.01) for the classifiers. paddleseg: He normal by fan-in. Both
     count the channels of all groups of a depthwise convolution.
@@ -242,5 +242,5 @@ def not_pretrained(name: str) -> bool:
 
 
 def is_norm(name: str) -> bool:
-    """Return whether a tensor belongs to a batch normalisation."""
+    """Return whether a tensor belongs to a batch normalization."""
     return resnet.is_norm(name)

@@ -26,8 +26,8 @@ class Arch:
     num_classes: int | None = None  # None: that of the data
     width: int = 64  # channels of the stem, 64 in the paper
     dilate: tuple[bool, bool, bool] = (False, False, False)  # dilation instead of the stride in layer2, layer3, layer4
-    decay: Literal["weights", "all"] = "weights"  # all: weight decay on biases and normalisations too, as torchvision
-    zero_gamma: bool = False  # initialise the last normalisation of each block to 0: the block starts as its shortcut
+    decay: Literal["weights", "all"] = "weights"  # all: weight decay on biases and normalizations too, as torchvision
+    zero_gamma: bool = False  # initialize the last normalization of each block to 0: the block starts as its shortcut
     pretrained: Literal["imagenet"] | None = None
 
     def __post_init__(self):
@@ -110,7 +110,7 @@ def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
 
 
 def min_batch_size(arch: Arch) -> int:
-    """Return 1: every normalisation sees many pixels of each sample."""
+    """Return 1: every normalization sees many pixels of each sample."""
     return 1
 
 
@@ -120,7 +120,7 @@ def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
 
 
 def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
-    """Return torchvision's initialisation.
+    """Return torchvision's initialization.
 
     He normal by fan-out for convolutions, uniform within 1/sqrt(fan-in) for the classifier, whose bias starts at 0.
     """
@@ -151,11 +151,11 @@ def not_pretrained(name: str) -> bool:
 
 
 def is_last_bn_weight(arch: Arch, name: str) -> bool:
-    """Return whether a tensor is the weight of the last batch normalisation of a block."""
+    """Return whether a tensor is the weight of the last batch normalization of a block."""
     return "layer" in name and name.endswith(f".bn{3 if arch.expansion == 4 else 2}.weight")
 
 
 def is_norm(name: str) -> bool:
-    """Return whether a tensor belongs to a batch normalisation."""
+    """Return whether a tensor belongs to a batch normalization."""
     module = name.rsplit(".", 1)[0]
     return module.rsplit(".", 1)[-1].startswith("bn") or module.endswith("downsample.1")

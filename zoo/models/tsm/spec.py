@@ -33,7 +33,7 @@ class Arch:
     temporal_pool: bool = False  # halve T in front of layer2
     non_local: bool = False
     dropout: float = 0.5
-    partial_bn: bool = False  # freeze every 2-D batch normalisation but the first
+    partial_bn: bool = False  # freeze every 2-D batch normalization but the first
     fc_lr5: bool = True  # 5 times the learning rate for the classifier's weight, 10 times for its bias
     width: int = 64  # channels of the stem, 64 in the paper
     pretrained: Literal["imagenet"] | None = None
@@ -98,7 +98,7 @@ def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
 
 
 def min_batch_size(arch: Arch) -> int:
-    """Return 1: every normalisation sees many pixels of each sample."""
+    """Return 1: every normalization sees many pixels of each sample."""
     return 1
 
 
@@ -113,10 +113,10 @@ def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
 
 
 def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
-    """Return ResNet's initialisation, but N(0, 0.001) for the classifier's weight and PyTorch's default for non-local
+    """Return ResNet's initialization, but N(0, 0.001) for the classifier's weight and PyTorch's default for non-local
     convolutions: uniform within 1/sqrt(fan-in).
 
-    The normalisation at the end of a non-local block has weight and bias 0, so the block starts as the identity.
+    The normalization at the end of a non-local block has weight and bias 0, so the block starts as the identity.
     """
     if name == "fc.weight":
         return normal(0.001)
@@ -134,7 +134,7 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
 def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
     """Return (learning-rate factor, weight-decay factor) of a parameter: upstream's parameter groups.
 
-    Biases have twice the learning rate and no weight decay, normalisations no weight decay.
+    Biases have twice the learning rate and no weight decay, normalizations no weight decay.
     """
     if resnet.is_norm(name):
         first_or_3d = name.startswith("bn1.") or ".nl." in name

@@ -16,7 +16,7 @@ NUM_IMAGES, SIDE = 4, 112
 # every n-th channel's running statistics after one training forward
 RECORDED_STATISTICS = {"bn1": 4, "layer1.0.downsample.1": 4, "layer4.1.bn3": 32, "bn2": 32, "features": 32}
 TOLERANCE = 1e-5  # of float32 against what was recorded in float64
-TRAIN_TOLERANCE = 1e-4  # the last normalisation has one value per image, and amplifies rounding
+TRAIN_TOLERANCE = 1e-4  # the last normalization has one value per image, and amplifies rounding
 
 
 def drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -34,7 +34,7 @@ def drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def input_images() -> np.ndarray:
-    """Return normalised images (4, 3, 112, 112) float32."""
+    """Return normalized images (4, 3, 112, 112) float32."""
     return np.random.default_rng(2019).standard_normal((NUM_IMAGES, 3, SIDE, SIDE), dtype=np.float32)
 
 

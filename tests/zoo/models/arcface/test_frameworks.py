@@ -100,7 +100,7 @@ def test_every_option_changes_the_embeddings(results):
 @pytest.mark.parametrize("framework", OTHERS)
 @pytest.mark.parametrize("case", worker.UPDATES)
 def test_one_update(results, framework, case):
-    """Momenta are compared relative to the largest one: those of biases before normalisations are rounding noise."""
+    """Momenta are compared relative to the largest one: those of biases before normalizations are rounding noise."""
     ours, theirs = (under(results[source], f"update/{case}/") for source in (framework, "torch"))
     assert ours.keys() == theirs.keys()
     largest = max(np.abs(value).max() for key, value in theirs.items() if key.startswith("momentum/"))
@@ -115,7 +115,7 @@ def test_one_update(results, framework, case):
 
 @pytest.mark.parametrize("framework", INSTALLED)
 @pytest.mark.parametrize("case", worker.UPDATES)
-def test_only_the_weight_of_the_last_normalisation_is_frozen(results, framework, case):
+def test_only_the_weight_of_the_last_normalization_is_frozen(results, framework, case):
     """Its bias is trained, and it uses batch statistics; PLSC trains both."""
     name = case.split("/")[0]
     before = {key: worker.drawn(key, shape) for key, shape in spec.shapes(worker.MODELS[name]).items()}
@@ -132,10 +132,10 @@ def test_only_the_weight_of_the_last_normalisation_is_frozen(results, framework,
 
 
 @pytest.mark.parametrize("framework", INSTALLED)
-def test_synchronised_statistics_of_one_process_equal_its_own(results, framework):
-    """This includes the normalisation of the embeddings."""
-    plain, synchronised = (
-        under(results[framework], f"update/insightface/{mode}/") for mode in ("plain", "synchronised")
+def test_synchronized_statistics_of_one_process_equal_its_own(results, framework):
+    """This includes the normalization of the embeddings."""
+    plain, synchronized = (
+        under(results[framework], f"update/insightface/{mode}/") for mode in ("plain", "synchronized")
     )
     for key in ("loss", "grad_norm", "features.running_mean", "features.running_var", "fc.weight"):
-        assert relative(synchronised[key], plain[key]) <= TOLERANCE_EVAL, key
+        assert relative(synchronized[key], plain[key]) <= TOLERANCE_EVAL, key

@@ -1,4 +1,4 @@
-"""The specification of ArcFace's IResNet: shapes, options, initialisers."""
+"""The specification of ArcFace's IResNet: shapes, options, initializers."""
 
 import math
 from dataclasses import replace
@@ -31,7 +31,7 @@ def test_shapes_of_the_spec_and_the_model_are_equal(variant, depth):
 
 @pytest.mark.parametrize("depth, entries", [(18, 187), (34, 331), (50, 475), (100, 925), (200, 1807)])
 def test_the_state_dict_has_as_many_entries_as_insightfaces(depth, entries):
-    """Counts are recorded from insightface's classes and include num_batches_tracked of each normalisation."""
+    """Counts are recorded from insightface's classes and include num_batches_tracked of each normalization."""
     with torch.device("meta"):
         assert len(Model(spec.Arch(depth=depth)).state_dict()) == entries
 
@@ -93,7 +93,7 @@ def test_the_mask_is_applied_in_front_of_fc():
 
 
 def expected_initializer(arch, name, shape):
-    """The initialisations of insightface and PLSC."""
+    """The initializations of insightface and PLSC."""
     plsc = arch.variant == "plsc"
     if name == "head.weight":
         return normal(math.sqrt(2 / (arch.embedding + arch.num_classes))) if plsc else normal(0.01)

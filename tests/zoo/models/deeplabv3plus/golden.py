@@ -55,7 +55,7 @@ TOLERANCE = 1e-5  # of float32 against what was recorded in float64
 def drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Return float32 weights that are a function of the canonical name and the shape, and neutral nowhere.
 
-    Normalisations have positive biases, so that ReLUs cut less: each that cuts one half makes float32's rounding a
+    Normalizations have positive biases, so that ReLUs cut less: each that cuts one half makes float32's rounding a
     fifth larger, and up to a hundred follow each other. Classifiers are sharp: some pixels are easy, others are not.
     """
     values = golden.drawn(name, shape)
@@ -69,7 +69,7 @@ def drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
 def input_images(case: str) -> np.ndarray:
     """Return images (2, 3, H, W) float32.
 
-    The second one is brighter and has more contrast: the image pooling normalises the means of the two images, which
+    The second one is brighter and has more contrast: the image pooling normalizes the means of the two images, which
     must not be close to each other.
     """
     rng = np.random.default_rng(2018)

@@ -24,7 +24,7 @@ TOLERANCE = 1e-5  # of float32 against logits recorded in float64
 def drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Return float32 weights that are a function of the canonical name and the shape, and neutral nowhere.
 
-    No weight of a normalisation is 1, no bias and no statistic trivial, and non-local blocks contribute. Residual
+    No weight of a normalization is 1, no bias and no statistic trivial, and non-local blocks contribute. Residual
     branches end in smaller weights and attention is soft: otherwise batch statistics of so few pixels amplify float32's
     rounding past 1e-5.
     """

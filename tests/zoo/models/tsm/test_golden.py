@@ -47,7 +47,7 @@ def test_parameter_groups_equal_upstream(variant, options):
     for name, factors in theirs.items():
         if factors == "frozen":
             assert ours[name][0] == 0, name
-        elif factors == "nogroup":  # upstream omits these; ours are trained like the other normalisations
+        elif factors == "nogroup":  # upstream omits these; ours are trained like the other normalizations
             assert ".nl.bn." in name and ours[name] == (1, 0), name
         else:
             assert ours[name] == tuple(map(float, factors.split("/"))), name
