@@ -126,7 +126,8 @@ def exec_rank(logs: Path, arguments: list[str]) -> NoReturn:
     os.dup2(file, 2)
     os.environ["PYTHONUNBUFFERED"] = "1"
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # a launcher that dies takes its ranks with it
-    command = [*_numa_binding(launch.local_rank), sys.executable, str(TRAIN), *arguments]
+    # -P: installed by pip, train.py lies in site-packages, which must not come before the standard library.
+    command = [*_numa_binding(launch.local_rank), sys.executable, "-P", str(TRAIN), *arguments]
     os.execvp(command[0], command)
 
 
