@@ -55,7 +55,8 @@ def mmengine(monkeypatch):
     parts = ("mmengine", "mmengine.logging", "mmengine.logging.history_buffer")
     for name in parts:
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    monkeypatch.setattr(HistoryBuffer, "__module__", parts[-1])
+    for pickled_by_name in (HistoryBuffer, HistoryBuffer.touch):
+        monkeypatch.setattr(pickled_by_name, "__module__", parts[-1])
     sys.modules[parts[-1]].HistoryBuffer = HistoryBuffer
     return lambda: [monkeypatch.delitem(sys.modules, name) for name in parts]
 
