@@ -333,6 +333,16 @@ class Trainer(Protocol):
         """
         ...
 
+    def gradients(self) -> dict[str, np.ndarray]:
+        """Return the gradients of the last step. Called by all ranks, because MindSpore's are averaged only here.
+
+        Returns:
+            By canonical name and in canonical layout, copied: the gradient of the mean loss over all micro-batches and
+            ranks of each trained parameter, without loss scale, clipping and weight decay. Of a sharded parameter this
+            rank's rows; under Partial FC only the rows that the step used, in ascending order.
+        """
+        ...
+
     def nonfinite_report(self) -> str:
         """Name the weights, running statistics and gradients of the last step that are not finite. Waits."""
         ...

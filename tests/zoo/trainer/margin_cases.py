@@ -194,6 +194,25 @@ def case_updates_follow_the_formulas(backend):
             before = after
 
 
+def case_gradients_are_those_of_the_mean_loss(backend):
+    """Not clipped, whether or not the class matrix is; of the active rows alone under Partial FC."""
+    for mode, rate, clip_sharded in product(backend.FP32_MODES, (1.0, 0.25), (True, False)):
+        task = {"sample_rate": rate}
+        trainer = make(backend, mode, MANY_CLASSES, task, clip_norm=0.5, clip_sharded=clip_sharded)
+        before, batch = copied_state(trainer), random_batch(classes=MANY_CLASSES)
+        rows = None
+        if rate < 1:
+            rows = sharding.choose_active_rows(batch["label"], MANY_CLASSES, rate, 3, 0, 4)
+        _, expected = expected_update(before, batch, objective(), rows)
+        trainer.load_state_dict({"scaler/scale": np.array(1024, np.float32)})
+        assert update(trainer, batch, step=4)["grad_norm"] > 0.6
+        gradients = trainer.gradients()
+        assert gradients.keys() == expected.keys()
+        for name, value in expected.items():
+            atol = 2e-6 * np.abs(value).max()
+            np.testing.assert_allclose(gradients[name], value, rtol=2e-5, atol=atol, err_msg=name)
+
+
 def case_micro_batches_compiling_and_loss_scale_change_nothing(backend):
     """With all rows, and with those drawn once for all micro-batches of an update."""
     for task in ({}, {"sample_rate": 0.3}):

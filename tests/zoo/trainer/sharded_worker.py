@@ -86,16 +86,22 @@ class Run:
         """Return the state dict with the class matrix and its momentum of all ranks."""
         state = self.copied_state()
         for name in (WEIGHT, MOMENTUM):
-            shards = self.group.all_gather(state[name].tolist())
-            state[name] = np.concatenate([np.array(shard, np.float32).reshape(-1, WIDTH) for shard in shards])
+            state[name] = self.gathered_rows(state[name])
         return state
+
+    def gathered_rows(self, rows: np.ndarray) -> np.ndarray:
+        """Return the rows of all ranks."""
+        shards = self.group.all_gather(rows.tolist())
+        return np.concatenate([np.array(shard, np.float32).reshape(-1, WIDTH) for shard in shards])
 
 
 def train(run: Run) -> dict[str, np.ndarray]:
     """Do ten updates."""
     numbers = [run.step(step) for step in range(STEPS)]
     arrays = {key: np.array([row[key] for row in numbers]) for key in ("loss", "grad_norm")}
-    return {**arrays, **run.gathered_state()}
+    gradients = {f"gradient/{name}": array for name, array in run.trainer.gradients().items()}
+    gradients[f"gradient/{WEIGHT}"] = run.gathered_rows(gradients[f"gradient/{WEIGHT}"])
+    return {**arrays, **run.gathered_state(), **gradients}
 
 
 def overflow(run: Run) -> dict[str, np.ndarray]:

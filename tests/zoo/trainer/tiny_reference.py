@@ -119,6 +119,7 @@ class Reference:
         self.param_group, self.clip_norm, self.smoothing, self.dropout = param_group, clip_norm, smoothing, dropout
         self.trainable = [name for name in SHAPES if ".running_" not in name and param_group(name)[0]]
         self.momentum = {name: np.zeros(SHAPES[name]) for name in self.trainable}
+        self.gradients: Arrays = {}  # of the last step, not clipped
 
     def step(self, micro_batches: Sequence[Arrays], lr: float) -> dict[str, float]:
         """Update the state by the mean loss over all micro-batches; return loss and grad_norm (before clipping)."""
@@ -133,6 +134,7 @@ class Reference:
             for name in self.trainable:
                 gradients[name] += partial[name]
             self._update_statistics(forward)
+        self.gradients = gradients
         norm = float(np.sqrt(sum((gradient**2).sum() for gradient in gradients.values())))
         clip = 1.0 if self.clip_norm is None else min(1.0, self.clip_norm / norm)
         for name, gradient in gradients.items():

@@ -3,7 +3,7 @@
 Truth is the numpy reference of a small model, or what another trainer of the same framework computes.
 """
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -99,6 +99,37 @@ def case_gradients_sum_over_uneven_micro_batches(backend):
             assert numbers["loss"] == pytest.approx(expected["loss"], rel=1e-6)
             assert numbers == pytest.approx(expected, rel=1e-5)
             assert_close(split.state_dict(), state, 1e-4, 1e-6)
+
+
+def case_gradients_are_those_of_the_mean_loss(backend):
+    """Without loss scale, clipping and weight decay, over all micro-batches; 0 where the loss does not depend on it."""
+    for mode, accumulate in product(backend.FP32_MODES, (1, 2)):
+        options = {"clip_norm": 0.2, "accumulate": accumulate}
+        trainer = make(backend, mode, smoothing=0.1, dropout=True, **options)
+        reference = tiny.Reference(tiny.initial_state(), param_group, 0.2, 0.1, dropout=True)
+        for step, scale in enumerate((1, 1024)):
+            micro_batches = [random_batch(4, seed=10 * step + part) for part in range(accumulate)]
+            assert reference.step(micro_batches, lr=0.05)["grad_norm"] > 0.2
+            trainer.load_state_dict({"scaler/scale": np.array(scale, np.float32)})
+            update(trainer, *micro_batches, lr=0.05, step=step)
+            gradients, state = trainer.gradients(), copied_state(trainer)
+            assert gradients.keys() == reference.gradients.keys()
+            for name, expected in reference.gradients.items():
+                assert gradients[name].dtype == np.float32 and gradients[name].flags.c_contiguous
+                np.testing.assert_allclose(
+                    gradients[name], expected, rtol=2e-5, atol=2 * backend.GRADIENT_ATOL, err_msg=name
+                )
+            assert_equal(trainer.state_dict(), state)
+
+
+def case_gradients_of_a_skipped_update(backend):
+    """Those that are finite can still be read."""
+    trainer = make(backend, clip_norm=0.2)
+    trainer.load_state_dict({"fc.weight": np.full(tiny.SHAPES["fc.weight"], np.inf, np.float32)})
+    assert update(trainer, random_batch())["skipped"] == 1
+    gradients = trainer.gradients()
+    assert gradients.keys() == {name for name in tiny.SHAPES if ".running_" not in name}
+    assert not all(np.isfinite(gradient).all() for gradient in gradients.values())
 
 
 def case_pixels_are_normalized_by_the_field(backend):

@@ -51,9 +51,13 @@ def all_gather(x: Tensor, world_size: int) -> Tensor:
 
 def all_reduce_mean(tensors: Sequence[Parameter], world_size: int) -> None:
     """Replace tensors by their means over ranks, in place, with one all-reduce."""
-    flat = np.concatenate([tensor.asnumpy().ravel() for tensor in tensors])
-    flat = ops.AllReduce()(Tensor(flat)).asnumpy() / np.float32(world_size)
-    start = 0
-    for tensor in tensors:
-        ops.assign(tensor, Tensor(flat[start : start + tensor.size].reshape(tensor.shape)))
-        start += tensor.size
+    for tensor, mean in zip(tensors, means_over_ranks([tensor.asnumpy() for tensor in tensors], world_size)):
+        ops.assign(tensor, Tensor(mean))
+
+
+def means_over_ranks(arrays: Sequence[np.ndarray], world_size: int) -> list[np.ndarray]:
+    """Return the means of arrays of one type over ranks, with one all-reduce."""
+    flat = np.concatenate([array.ravel() for array in arrays])
+    flat = ops.AllReduce()(Tensor(flat)).asnumpy() / flat.dtype.type(world_size)
+    parts = np.split(flat, np.cumsum([array.size for array in arrays])[:-1])
+    return [part.reshape(array.shape) for part, array in zip(parts, arrays)]

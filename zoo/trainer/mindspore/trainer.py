@@ -59,7 +59,8 @@ class Trainer:
         self.predictor = Predictor(self.preprocess, self.model)
         self.train_forward = self._build_training_model(Model, arch)
         self._build_step()
-        self.gradients: Sequence[Tensor] = ()  # of the last step
+        self.scaled_gradients: Sequence[Tensor] = ()  # of the last step on this rank
+        self.last_scale: Any = None  # the loss scale of the last step
 
     def to_device(self, batch: Batch) -> DeviceBatch:
         return {
@@ -67,20 +68,20 @@ class Trainer:
         }
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
-        self.gradients = ()  # frees their memory
+        self.scaled_gradients = ()  # frees their memory
         micro_batches = self.objective.begin(micro_batches, step)
         count, rate = self._global_count(micro_batches), scalar(lr)
         if len(micro_batches) == 1:
-            values, self.gradients = self.train_step(rate, count, *self._fields(micro_batches[0]))
-            return StepOutput(*values)
+            values, self.scaled_gradients = self.train_step(rate, count, *self._fields(micro_batches[0]))
+            return self._output(values)
         # Gradients are passed as arguments of their own, because a tuple would be a constant to the compiler, which
         # would compile anew for every call.
         loss, gradients = self.loss_and_gradients(count, *self._fields(micro_batches[0]))
         for batch in micro_batches[1:]:
             share, more = self.loss_and_gradients(count, *self._fields(batch))
             loss, *gradients = self.accumulate(loss, *gradients, share, *more)
-        self.gradients = gradients
-        return StepOutput(*self.update(rate, micro_batches[0].get("index"), loss, *gradients))
+        self.scaled_gradients = gradients
+        return self._output(self.update(rate, micro_batches[0].get("index"), loss, *gradients))
 
     def read(self, output: StepOutput) -> dict[str, float]:
         return {name: float(value.asnumpy()) for name, value in output._asdict().items()}
@@ -107,11 +108,24 @@ class Trainer:
             else:
                 ops.assign(targets[key], source)
 
+    def gradients(self) -> dict[str, np.ndarray]:
+        scale, arrays = self.last_scale.asnumpy(), [tensor.asnumpy() for tensor in self.scaled_gradients]
+        model_gradients = arrays[: len(self.trainable)]
+        if self.world_size > 1:  # those of shards are sums over ranks already
+            model_gradients = parallel.means_over_ranks(model_gradients, self.world_size)
+        arrays = [*model_gradients, *arrays[len(self.trainable) :]]
+        return {name: array / scale for name, array in zip([*self.trainable, *self.shards], arrays)}
+
     def nonfinite_report(self) -> str:
-        gradients = dict(zip([*self.trainable, *self.shards], self.gradients))
+        gradients = dict(zip([*self.trainable, *self.shards], self.scaled_gradients))
         return state.nonfinite_report(
             self.params, self.tensors, gradients, lambda tensor: bool(np.isfinite(tensor.asnumpy()).all())
         )
+
+    def _output(self, values: Sequence[Tensor]) -> StepOutput:
+        output = StepOutput(*values)
+        self.last_scale = output.scale
+        return output
 
     def _global_count(self, micro_batches: Sequence[DeviceBatch]) -> Tensor:
         """Return the number of items that the mean loss of the update is taken over, on all ranks."""

@@ -61,19 +61,20 @@ class Trainer:
         self.momentum_buffers = dict(self.optimizer.momentum_buffers)
         self.momentum_buffers.update((name, shard.momentum) for name, shard in self.shards.items())
         self.scaler = LossScaler(self.mode.compute == "fp16", plan.loss_scale)
+        self.gradient_divisors: dict[str, float] = {}  # of the last step, to get the gradients of the mean loss
 
     def to_device(self, batch: Batch) -> DeviceBatch:
         return {name: paddle.to_tensor(array, place=self.place) for name, array in batch.items()}
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
-        self._train_mode()
+        self.train_mode()
         self.model.clear_gradients(set_to_zero=False)
         micro_batches = self.objective.begin(micro_batches, step)
         count = self._global_count(micro_batches)
         shares = []
         for i, batch in enumerate(micro_batches):
             with self._gradient_sync(is_last=i == len(micro_batches) - 1):
-                with self._autocast():
+                with self.autocast():
                     masks = [batch[name] for name in self.plan.dropout_masks]
                     output = self._forward([self.preprocess(batch[self.input_name]), *masks])
                 share = self.objective.total(output, batch) / count
@@ -116,9 +117,17 @@ class Trainer:
             names.copy_into(target, tensors[key], name in self.transposed)
 
     @paddle.no_grad()
+    def gradients(self) -> dict[str, np.ndarray]:
+        arrays = {}
+        for name, tensor in self._trained().items():
+            divisor = self.gradient_divisors["shards" if name in self.shards else "model"]
+            gradient = paddle.zeros_like(tensor) if tensor.grad is None else tensor.grad / divisor
+            arrays[name] = names.to_numpy(gradient, name in self.transposed)
+        return arrays
+
+    @paddle.no_grad()
     def nonfinite_report(self) -> str:
-        trained = {**self.trainable, **{name: shard.active_rows for name, shard in self.shards.items()}}
-        gradients = {name: tensor.grad for name, tensor in trained.items()}
+        gradients = {name: tensor.grad for name, tensor in self._trained().items()}
         return state.nonfinite_report(
             self.params, self.tensors, gradients, lambda tensor: bool(paddle.isfinite(tensor).all())
         )
@@ -154,6 +163,7 @@ class Trainer:
         model_norm = float(total_norm(gradients)) / scale
         norm = float(np.hypot(model_norm, self._sharded_norm() / scale)) if self.shards else model_norm
         finite = bool(np.isfinite(norm))
+        self.gradient_divisors = {"model": scale, "shards": scale * self.world_size}
         if finite:
             clip_factor = 1.0
             if self.plan.clip_norm is not None:
@@ -165,8 +175,13 @@ class Trainer:
                 lr_scale, weight_decay = self.plan.param_group(name)
                 rescale = shard_factor / (scale * self.world_size)
                 shard.step(lr * lr_scale, weight_decay, self.plan.momentum, rescale)
+            self.gradient_divisors["shards"] = shard_factor  # what is left of it: `step` rescales in place
         self.scaler.update(finite)
         return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
+
+    def _trained(self) -> dict[str, paddle.Tensor]:
+        """Return the tensors that have gradients, by canonical name; of a shard the active rows."""
+        return {**self.trainable, **{name: shard.active_rows for name, shard in self.shards.items()}}
 
     def _sharded_norm(self) -> float:
         """Return the norm of the shards' gradients over all ranks.
@@ -176,7 +191,8 @@ class Trainer:
         gradients: list[Any] = [shard.active_rows.grad for shard in self.shards.values()]
         return float(parallel.all_reduce(total_norm(gradients).square()).sqrt()) / self.world_size
 
-    def _autocast(self) -> AbstractContextManager:
+    def autocast(self) -> AbstractContextManager:
+        """Return the context in which the model computes in 16 bits, if the mode says so."""
         if self.mode.compute == "fp32":
             return nullcontext()
         # Level O2 usually goes with parameters decorated to 16 bits. Ours stay fp32 and are cast where they are used,
@@ -219,7 +235,8 @@ class Trainer:
             layer.weight.stop_gradient = layer.bias.stop_gradient = layer in frozen
         return trainable, frozen
 
-    def _train_mode(self) -> None:
+    def train_mode(self) -> None:
+        """Switch the model to training mode, its frozen normalizations excepted."""
         if not self.model.training:
             self.model.train()
             for layer in self.frozen:

@@ -65,7 +65,9 @@ class ParameterShard:
         """
         assert self.momentum is not None and self.index is not None and self.active_rows.grad is not None
         rows, buffer = self.active_rows.detach(), self.momentum[self.index]
-        update = self.active_rows.grad.div_(divisor).add_(rows, alpha=weight_decay).add_(buffer, alpha=momentum)
+        # The gradient is divided in place, as the fused kernel does, but nothing is added to it: Trainer.gradients.
+        divided = self.active_rows.grad.div_(torch.where(finite, divisor, 1))
+        update = divided.add(rows, alpha=weight_decay).add_(buffer, alpha=momentum)
         self.momentum[self.index] = torch.where(finite, update, buffer)
         self.values.detach()[self.index] = torch.where(finite, rows.sub(update, alpha=lr), rows)
 

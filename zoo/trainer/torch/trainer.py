@@ -53,6 +53,7 @@ class Trainer:
         self.trainable = {name: tensor for name, tensor in self.tensors.items() if tensor.requires_grad}
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
         self.optimizer: Any = self._build_optimizer()
+        self.gradient_factors: dict[str, torch.Tensor] = {}  # of the last step
         self.scaler = LossScaler(self.device, self.mode.compute == "fp16", plan.loss_scale)
 
     def to_device(self, batch: Batch) -> DeviceBatch:
@@ -62,14 +63,14 @@ class Trainer:
         return {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in tensors.items()}
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
-        self._train_mode()
+        self.train_mode()
         self.optimizer.zero_grad(set_to_none=True)
         micro_batches = self.objective.begin(micro_batches, step)
         count = self._global_count(micro_batches)
         loss = torch.zeros((), device=self.device)
         for i, batch in enumerate(micro_batches):
             with self._gradient_sync(is_last=i == len(micro_batches) - 1):
-                with torch.autocast(self.device.type, DTYPES[self.mode.compute], enabled=self.mode.compute != "fp32"):
+                with self.autocast():
                     masks = [batch[name] for name in self.plan.dropout_masks]
                     output = self.train_forward(self.preprocess(batch[self.input_name]), *masks)
                     share = self.objective.total(output, batch) / count
@@ -112,9 +113,17 @@ class Trainer:
             targets[key].copy_(torch.from_numpy(writable))
 
     @torch.no_grad()
+    def gradients(self) -> dict[str, np.ndarray]:
+        arrays = {}
+        for name, tensor in self._trained().items():
+            factor = self.gradient_factors["shards" if name in self.shards else "model"]
+            gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad * factor
+            arrays[name] = gradient.cpu().contiguous().numpy()
+        return arrays
+
+    @torch.no_grad()
     def nonfinite_report(self) -> str:
-        trained = {**self.trainable, **{name: shard.active_rows for name, shard in self.shards.items()}}
-        gradients = {name: tensor.grad for name, tensor in trained.items()}
+        gradients = {name: tensor.grad for name, tensor in self._trained().items()}
         return state.nonfinite_report(
             self.params, self.tensors, gradients, lambda tensor: bool(torch.isfinite(tensor).all())
         )
@@ -159,10 +168,27 @@ class Trainer:
             divisor = scale * torch.clamp(clipped_norm / self.plan.clip_norm, min=1.0)
             if not self.plan.clip_sharded:
                 for gradient in shard_gradients:
-                    gradient.mul_(divisor / scale)
+                    gradient.mul_(torch.where(finite, divisor / scale, 1))
         self._apply(lr, divisor, finite)
+        self.gradient_factors = self._gradient_factors(scale, divisor, finite)
         self.scaler.update(finite)
         return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
+
+    def _gradient_factors(
+        self, scale: torch.Tensor, divisor: torch.Tensor, finite: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Return what to multiply the gradients of model and shards by to get those of the mean loss.
+
+        The fused kernel stores gradients that it has divided, unless it skips the update.
+        """
+        model = shards = torch.where(finite, divisor, 1) / scale
+        if self.plan.clip_norm is not None and not self.plan.clip_sharded:
+            shards = torch.where(finite, 1, 1 / scale)
+        return {"model": model, "shards": shards}
+
+    def _trained(self) -> dict[str, torch.Tensor]:
+        """Return the tensors that have gradients, by canonical name; of a shard the active rows."""
+        return {**self.trainable, **{name: shard.active_rows for name, shard in self.shards.items()}}
 
     def _apply(self, lr: float, divisor: torch.Tensor, finite: torch.Tensor) -> None:
         self.optimizer.grad_scale = divisor
@@ -186,7 +212,14 @@ class Trainer:
             and not (module.weight.requires_grad or module.bias.requires_grad)
         ]
 
-    def _train_mode(self) -> None:
+    def autocast(self) -> AbstractContextManager:
+        """Return the context in which the model computes in 16 bits, if the mode says so."""
+        return torch.autocast(
+            self.device.type, DTYPES[self.mode.compute], enabled=self.mode.compute not in ("fp32", "fp64")
+        )
+
+    def train_mode(self) -> None:
+        """Switch the model to training mode, its frozen normalizations excepted."""
         if not self.model.training:
             self.model.train()
             for module in self.frozen:
