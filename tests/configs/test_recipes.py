@@ -81,3 +81,8 @@ def test_arcface_of_insightface():
     lr, steps = lr_schedule(cfg, GLINT360K_SIZE, 8)
     assert lr(0) == pytest.approx(0.1) and lr(steps // 2) == pytest.approx(0.05, rel=1e-4)
     assert 0 < lr(steps - 1) < 1e-6 and (train.epochs, train.batch) == (20, 128)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*_demo.yaml")), ids=lambda path: path.stem)
+def test_a_demo_claims_no_upstream(path):
+    assert read(path.stem).upstream is None

@@ -1,5 +1,6 @@
 """Conversion of YAML values to the declared types of settings."""
 
+import dataclasses
 import difflib
 import types
 import typing
@@ -29,6 +30,8 @@ def convert(value: Any, target: Any) -> Any:
         return _tuple(value, arguments)
     if target is Duration:
         return value if isinstance(value, Duration) else Duration.parse(value)
+    if dataclasses.is_dataclass(target):
+        raise ValueError(f"expected the keys of a section or null, got {value!r}")
     return _scalar(value, target)
 
 

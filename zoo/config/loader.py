@@ -48,6 +48,18 @@ def read(path: str, recorded: bool = False) -> Entries:
     return translate(entries) if recorded else entries
 
 
+def merge(entries: Entries, changes: Entries) -> Entries:
+    """Return entries with changes applied: a section set to null loses its keys, and one of its keys ends its null."""
+    nulls = {key for key, entry in changes.items() if entry.value is None}
+    sections = {key.split(".")[0] for key in changes if "." in key}
+    kept = {
+        key: entry
+        for key, entry in entries.items()
+        if key.split(".")[0] not in nulls and not (key in sections and entry.value is None)
+    }
+    return {**kept, **changes}
+
+
 def find_recipe(path: str) -> str:
     """Return the path of a recipe: `path` if it exists, else that of the shipped recipe of this name, if there is one.
 
@@ -156,7 +168,7 @@ def _read(path: str, chain: tuple[str, ...]) -> Entries:
     base = entries.pop("base", None)
     if base is None:
         return entries
-    return {**_read(os.path.join(os.path.dirname(path), str(base.value)), (*chain, real_path)), **entries}
+    return merge(_read(os.path.join(os.path.dirname(path), str(base.value)), (*chain, real_path)), entries)
 
 
 def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries, parents: tuple[yaml.Node, ...] = ()) -> None:
@@ -196,7 +208,14 @@ def _sections(entries: Entries, lookups: Mapping[str, Lookup]) -> dict[str, type
                 raise UserError(f"{_location(key, entries[key])}{error}") from None
         elif is_dataclass(hints[field.name]) and hints[field.name] is not Duration:
             sections[field.name] = hints[field.name]
+        elif any(key.startswith(f"{field.name}.") for key in entries):  # an optional section that is given
+            sections[field.name] = _class_of(hints[field.name])
     return sections
+
+
+def _class_of(optional: Any) -> type:
+    """Return the settings class of an optional section from its type hint."""
+    return next(kind for kind in typing.get_args(optional) if isinstance(kind, type) and is_dataclass(kind))
 
 
 def _check_keys(entries: Entries, sections: Mapping[str, type], lookups: Mapping[str, Lookup]) -> None:

@@ -120,6 +120,26 @@ class Optim:
 
 
 @dataclass(frozen=True)
+class Upstream:
+    """Section `upstream`: the published code whose training the recipe repeats.
+
+    A recipe inherits it from its base. One that changes what is computed sets `upstream: null`.
+    """
+
+    repository: str  # https address
+    commit: str  # 40 hexadecimal digits
+    files: tuple[str, ...]  # paths in the repository: the settings, and the code that they select
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"https://[^/\s]+/\S+", self.repository):
+            raise ValueError(f"repository: expected an https address, got {self.repository!r}")
+        if not re.fullmatch(r"[0-9a-f]{40}", self.commit):
+            raise ValueError(f"commit: expected all 40 hexadecimal digits of a commit, got {self.commit!r}")
+        if not self.files or any(not file or file.startswith("/") for file in self.files):
+            raise ValueError("files: expected at least one path, relative to the root of the repository")
+
+
+@dataclass(frozen=True)
 class Config:
     """Recipe. The settings classes of `model`, `data` and `task` belong to the model, data set and task it names."""
 
@@ -137,6 +157,7 @@ class Config:
     weights_dir: str = "weights"  # folder of published ImageNet weights, which are downloaded to it
     target: float | None = None  # target of the main metric, as a fraction, for AI-Rank's target_quality_time
     warmup_epochs: int = 0  # epochs that AI-Rank's avg_ips leaves out
+    upstream: Upstream | None = None  # null: the recipe repeats nobody's
 
     def __post_init__(self) -> None:
         if self.seed < 0:

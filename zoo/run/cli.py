@@ -185,12 +185,12 @@ def request(
             raise UserError("no recipe: name one with -c, for example -c configs/tsm_demo.yaml")
         path = os.path.join(directory.existing(resume, ""), directory.RECIPE)
     flags = {"framework": framework, "device": device, "seed": seed, "out": out, "weights": weights}
-    entries = {
-        **loader.read(path, recorded=config is None),
+    changes = {
         **{key: loader.Entry(value, f"--{key}") for key, value in flags.items() if value is not None},
         **({"train.precision": loader.Entry("amp", "--amp")} if amp else {}),
         **loader.overrides(overrides),
     }
+    entries = loader.merge(loader.read(path, recorded=config is None), changes)
     recipe = os.path.splitext(os.path.basename(path))[0]
     run = _run_to_resume(resume, config, out, entries, recipe)
     if run:
