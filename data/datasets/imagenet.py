@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -44,6 +45,9 @@ class Settings(LoaderSettings):
     scale: tuple[float, float] = (0.08, 1.0)  # of the random crop: fraction of the image area ...
     ratio: tuple[float, float] = (3 / 4, 4 / 3)  # ... and aspect ratio, width by height
     flip: bool = True  # mirror half of the training images
+    antialias: bool = (
+        True  # resize by Pillow's antialiased filter (torchvision), else OpenCV's (NVIDIA's DALI pipeline)
+    )
     reduce: bool = True  # in training, decode large JPEG files at 1/2 to 1/8 where that loses nothing
     eval_size: int | None = None  # of the center crop in an evaluation; default size
     eval_resize: int | None = None  # the shorter side before that crop; default 256 for 224, in proportion
@@ -61,6 +65,8 @@ class Settings(LoaderSettings):
             raise ValueError("ratio: must be two aspect ratios above 0, the smaller one first")
         if min(self.std) <= 0:
             raise ValueError("std: must be above 0")
+        if self.reduce and not self.antialias:
+            raise ValueError("reduce: averages pixels as antialias=true does; set reduce=false with antialias=false")
         if self.eval_resize is not None and self.eval_resize < self.eval_crop:
             raise ValueError(f"eval_resize: must be at least {self.eval_crop}, the size of the crop")
 
@@ -102,11 +108,12 @@ class ImageSplit:
         """Decode, crop, resize and (in training) mirror one image. Raises BadSample."""
         s, path = self.settings, os.path.join(self.settings.root, self.name(index))
         if self.training:
-            image = images.decode_crop(path, lambda w, h: random_box(w, h, s.scale, s.ratio, rng), s.size, s.reduce)
+            choose_box = partial(random_box, scale=s.scale, ratio=s.ratio, rng=rng)
+            image = images.decode_crop(path, choose_box, s.size, s.antialias, s.reduce)
             if s.flip and rng.random() < 0.5:
                 image = np.ascontiguousarray(image[:, ::-1])
         else:
-            image = images.decode_center(path, s.short_side, s.eval_crop)
+            image = images.decode_center(path, s.short_side, s.eval_crop, s.antialias)
         return {"image": image, "label": np.asarray(self.labels[index])}
 
     def describe_files(self) -> list[str]:

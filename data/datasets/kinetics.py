@@ -37,6 +37,7 @@ class Settings(LoaderSettings):
     size: int = 224  # pixels, square
     sampling: Literal["uniform", "dense"] = "uniform"
     scales: tuple[float, ...] = (1.0, 0.875, 0.75, 0.66)  # of the multi-scale crop
+    antialias: bool = False  # resize by Pillow's antialiased filter (mit-han-lab, PaddleVideo), not OpenCV's
     flip: bool = True  # mirror half of the training clips
     flip_pairs: tuple[tuple[int, int], ...] = ()  # labels that are swapped when a clip is mirrored
     eval_sampling: Literal["val", "test", "twice", "dense", "dense_val"] = "val"
@@ -117,7 +118,7 @@ class ClipSplit:
         pick = frame_sampling.dense_train if s.sampling == "dense" else frame_sampling.uniform_train
         frames = self._read(clip, lambda n: pick(n, s.segments, rng))
         box = clips.multi_scale_box(frames.shape[2], frames.shape[1], s.size, s.scales, rng)
-        frames = clips.resize(clips.crop(frames, box), s.size, s.size)
+        frames = clips.resize(clips.crop(frames, box), s.size, s.size, s.antialias)
         label = clip.label
         if s.flip and rng.random() < 0.5:
             frames = clips.flip(frames)
@@ -135,7 +136,8 @@ class ClipSplit:
             "dense": frame_sampling.dense_test,
             "dense_val": lambda n, t: frame_sampling.dense_train(n, t, rng),
         }[s.eval_sampling]
-        frames = clips.resize_short(self._read(clip, lambda n: pick(n, s.segments)), s.short_side)
+        frames = self._read(clip, lambda n: pick(n, s.segments))
+        frames = clips.resize_short(frames, s.short_side, s.antialias)
         # Crops first, then clips, then time: the temporal shift must never mix frames of different crops.
         views = [view.reshape(-1, s.segments, *view.shape[1:]) for view in clips.views(frames, self.size, s.eval_crops)]
         stacked = np.concatenate(views)

@@ -1,8 +1,8 @@
 """Decoding of image files to uint8 RGB arrays, upright. Whatever cannot be read raises BadSample.
 
-Pillow decodes and resizes: it antialiases when it shrinks, bit for bit as in the evaluations behind torchvision's
-published accuracies, and it reads the CMYK files of ImageNet. Colors are those of its convert("RGB"): transparency is
-dropped, and the color stored below it stays.
+Pillow decodes, and resizes with antialiasing bit for bit as in the evaluations behind torchvision's published
+accuracies; it reads the CMYK files of ImageNet. Colors are those of its convert("RGB"): transparency is dropped, and
+the color stored below it stays.
 """
 
 import io
@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple
 
+import cv2
 import numpy as np
 from PIL import Image
 
 from data.errors import BadSample
-from data.transforms.clips import Box, center_box
+from data.transforms.clips import Box, center_box, resize_image
 
 BoxChooser = Callable[[int, int], Box]  # width and height of the upright image -> the box to keep
 
@@ -47,6 +48,7 @@ DECODE_ERRORS = (
     EOFError,
     MemoryError,
     struct.error,
+    cv2.error,
     Image.DecompressionBombError,
 )
 
@@ -73,22 +75,26 @@ class EncodedImage(NamedTuple):
         top = self.size[1] - top - height if mirror_y else top
         return (top, left, height, width) if swap else (left, top, width, height)
 
-    def upright(self, image: Image.Image) -> np.ndarray:
-        """Return the pixels of a part of the stored image, rotated and mirrored upright: (H, W, 3)."""
-        pixels, (mirror_x, mirror_y, swap) = np.asarray(image), self.orientation
+    def upright(self, pixels: np.ndarray) -> np.ndarray:
+        """Return the pixels (H, W, 3) of a part of the stored image, rotated and mirrored upright."""
+        mirror_x, mirror_y, swap = self.orientation
         pixels = pixels.transpose(1, 0, 2) if swap else pixels
         pixels = pixels[:, ::-1] if mirror_x else pixels
         return np.ascontiguousarray(pixels[::-1] if mirror_y else pixels)
 
 
-def decode_crop(path: str, choose_box: BoxChooser, size: int, reduce: bool = False) -> np.ndarray:
-    """Decode a box of an image and resize it, antialiased bilinear.
+def decode_crop(
+    path: str, choose_box: BoxChooser, size: int, antialias: bool = True, reduce: bool = False
+) -> np.ndarray:
+    """Decode a box of an image and resize it, bilinear.
 
     Args:
         path: the image file.
         choose_box: called with width and height of the upright image, returns the box to keep.
         size: side of the result in pixels.
-        reduce: decode JPEG files at 1/2, 1/4 or 1/8 as long as the box keeps `size` pixels in both directions.
+        antialias: see resize_image.
+        reduce: decode JPEG files at 1/2, 1/4 or 1/8 as long as the box keeps `size` pixels in both directions; only
+            with `antialias`.
 
     Returns:
         uint8 RGB (size, size, 3).
@@ -105,17 +111,20 @@ def decode_crop(path: str, choose_box: BoxChooser, size: int, reduce: bool = Fal
         x, y = math.floor(left_edge), math.floor(top_edge)
         # Crop before the resize: its filter must not see pixels outside of the box, as in torchvision.
         region = to_rgb(encoded.image.crop((x, y, math.ceil(right_edge), math.ceil(bottom_edge))))
+        if not antialias:
+            return encoded.upright(resize_image(np.asarray(region), size, size, antialias))
         edges = (left_edge - x, top_edge - y, right_edge - x, bottom_edge - y)
-        return encoded.upright(region.resize((size, size), Image.Resampling.BILINEAR, edges))
+        return encoded.upright(np.asarray(region.resize((size, size), Image.Resampling.BILINEAR, edges)))
 
 
-def decode_center(path: str, short_side: int, size: int) -> np.ndarray:
+def decode_center(path: str, short_side: int, size: int, antialias: bool = True) -> np.ndarray:
     """Decode an image, resize its shorter side, the longer one in proportion (truncated), and crop the center.
 
     Args:
         path: the image file.
         short_side: length of the shorter side after the resize, in pixels.
         size: side of the central crop in pixels.
+        antialias: see resize_image.
 
     Returns:
         uint8 RGB (size, size, 3).
@@ -126,11 +135,12 @@ def decode_center(path: str, short_side: int, size: int) -> np.ndarray:
     encoded = _open(path)
     width, height = encoded.image.size
     if width < height:
-        resized_size = short_side, int(short_side * height / width)
+        width, height = short_side, int(short_side * height / width)
     else:
-        resized_size = int(short_side * width / height), short_side
+        width, height = int(short_side * width / height), short_side
     with _decode_errors_as_bad_sample():
-        pixels = encoded.upright(to_rgb(encoded.image).resize(resized_size, Image.Resampling.BILINEAR))
+        stored = np.asarray(to_rgb(encoded.image))
+        pixels = encoded.upright(resize_image(stored, width, height, antialias))
     left, top, _, _ = center_box(pixels.shape[1], pixels.shape[0], size)
     return np.ascontiguousarray(pixels[top : top + size, left : left + size])
 

@@ -329,6 +329,25 @@ def test_half_of_the_training_images_are_mirrored_and_no_validation_image(tmp_pa
     assert all(np.array_equal(fixed.sample(0, np.random.default_rng(seed))["image"], ramp) for seed in range(20))
 
 
+def test_samples_with_and_without_antialias(tmp_path):
+    """Of stripes one pixel wide, the antialiased filter leaves gray and plain interpolation does not."""
+    write_files(tmp_path, "train/a/x.png", "val/a/x.png")
+    stripes = Image.fromarray(np.tile(np.array([0, 255], np.uint8)[None, :, None], (90, 60, 3)))
+    for split in ("train", "val"):
+        stripes.save(tmp_path / split / "a/x.png")
+    ranges = {}
+    for antialias in (True, False):
+        splits = load(tmp_path, antialias=antialias, reduce=False, scale=(1.0, 1.0), ratio=(2 / 3, 2 / 3))
+        ranges[antialias] = [np.ptp(split.sample(0, np.random.default_rng(0))["image"][:, 1:-1]) for split in splits]
+    assert max(ranges[True]) < 20 and min(ranges[False]) > 150
+
+
+def test_reduced_decodes_need_antialias():
+    with pytest.raises(ValueError, match="reduce.*set reduce=false"):
+        imagenet.Settings(antialias=False)
+    assert imagenet.Settings(antialias=False, reduce=False).antialias is False
+
+
 def test_a_reduced_decode_keeps_the_crop_and_almost_all_pixels(tmp_path):
     write_files(tmp_path, "train/a/x.jpg", "val/a/x.jpg")
     y, x = np.mgrid[:600, :800]

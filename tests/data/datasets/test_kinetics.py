@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from data.datasets import kinetics
 from data.errors import UserError
@@ -292,6 +293,20 @@ def test_a_training_sample_swaps_the_labels_of_mirrored_clips_only():
             assert row["label"] == (mirrored if is_mirror else label)
             seen.add(is_mirror)
         assert seen == {True, False}
+
+
+def test_samples_with_antialias_are_cropped_then_resized_by_pillow():
+    """One scale and a square clip: the box is the whole frame. An evaluation resizes to 32 pixels and crops 28."""
+    frames = random_clip(8, 75, 75)
+    train = split_of(frames, True, segments=8, scales=(1.0,), flip=False, antialias=True).sample(0, rng())["video"]
+    val = split_of(frames, False, segments=8, antialias=True).sample(0, rng())["video"]
+    images = [Image.fromarray(frame) for frame in frames]
+    for image, frame in zip(images, train):
+        assert np.array_equal(frame, np.asarray(image.resize((28, 28), Image.Resampling.BILINEAR)))
+    resized = np.asarray(images[0].resize((32, 32), Image.Resampling.BILINEAR))
+    assert np.array_equal(val[0], resized[2:30, 2:30])
+    plain = split_of(frames, True, segments=8, scales=(1.0,), flip=False).sample(0, rng())["video"]
+    assert np.abs(plain.astype(int) - train).mean() > 10
 
 
 def test_a_training_sample_is_a_function_of_its_generator():

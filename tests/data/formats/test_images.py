@@ -88,6 +88,22 @@ def test_the_center_matches_torchvisions_resize_then_center_crop(width, height, 
     assert np.array_equal(decoded, resized[top : top + 28, left : left + 28]) and decoded.shape == (28, 28, 3)
 
 
+def test_without_antialias_pixels_are_those_of_opencvs_resize(tmp_path):
+    pixels = noisy(100, 90)
+    path = save(tmp_path, pixels)
+    expected = cv2.resize(pixels[7:87, 13:74], (40, 40), interpolation=cv2.INTER_LINEAR)
+    assert np.array_equal(images.decode_crop(path, lambda *_: (13, 7, 61, 80), 40, antialias=False), expected)
+    resized = cv2.resize(pixels, (35, 32), interpolation=cv2.INTER_LINEAR)
+    assert np.array_equal(images.decode_center(path, 32, 28, antialias=False), resized[2:30, 4:32])
+    exif = Image.Exif()
+    exif[images.EXIF_ORIENTATION] = 6
+    rotated = images.decode_center(save(tmp_path, pixels, "y.png", exif=exif), 32, 28, antialias=False)
+    with Image.open(tmp_path / "y.png") as image:
+        upright = np.asarray(ImageOps.exif_transpose(image))
+    expected = images.decode_center(save(tmp_path, upright, "z.png"), 32, 28, antialias=False)
+    assert max_difference(rotated, expected) <= 1  # rows first or columns first: one rounding
+
+
 @pytest.mark.parametrize("orientation", [None, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
 def test_exif_orientation_is_applied(orientation, tmp_path):
     exif = Image.Exif()
@@ -164,7 +180,7 @@ def test_decodes_are_reduced_only_on_request_and_where_the_size_allows(tmp_path,
     path, max_factors, draft = save(tmp_path, smooth(400, 300), "x.jpg"), [], images._draft_jpeg
     monkeypatch.setattr(images, "_draft_jpeg", lambda image, factor: max_factors.append(factor) or draft(image, factor))
     for size, reduce in ((50, True), (100, True), (224, True), (50, False)):
-        images.decode_crop(path, lambda *_: (0, 0, 400, 250), size, reduce)
+        images.decode_crop(path, lambda *_: (0, 0, 400, 250), size, reduce=reduce)
     assert max_factors == [5, 2, 1, 1]
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from data.transforms import clips
 
@@ -115,30 +116,48 @@ def test_half_pixels_of_the_center_round_to_even(width, left):
     ],
 )
 def test_resize_short_truncates_the_long_side(height, width, expected):
-    assert clips.resize_short(clip(1, height, width), 256).shape == (1, *expected, 3)
+    assert clips.resize_short(clip(1, height, width), 256, False).shape == (1, *expected, 3)
 
 
 @settings(max_examples=60, deadline=None)
 @given(width=st.integers(2, 60), height=st.integers(2, 60), short_side=st.integers(8, 40))
 def test_resize_short_keeps_the_aspect_ratio(width, height, short_side):
-    out = clips.resize_short(np.zeros((1, height, width, 3), np.uint8), short_side)
+    out = clips.resize_short(np.zeros((1, height, width, 3), np.uint8), short_side, True)
     small, large = sorted((width, height))
     assert min(out.shape[1:3]) == short_side and max(out.shape[1:3]) == short_side * large // small
     assert (out.shape[2] > out.shape[1]) <= (width > height)
 
 
-def test_resize_is_plain_bilinear_with_half_pixel_centers():
+@pytest.mark.parametrize(
+    "antialias, expected",
+    [
+        (False, [5, 25, 45, 65]),  # the mean of the two nearest pixels
+        # Weights 1/8 3/8 3/8 1/8 of four; at the borders the outer one is left out: (3 * 0 + 3 * 10 + 20) / 7
+        (True, [7, 25, 45, 63]),
+    ],
+)
+def test_resize_is_bilinear_with_half_pixel_centers(antialias, expected):
     ramp = np.tile(np.arange(8, dtype=np.uint8)[None, None, :, None] * 10, (2, 4, 1, 3))
-    out = clips.resize(ramp, 4, 4)
-    assert out.shape == (2, 4, 4, 3) and out[0, 0, :, 0].tolist() == [5, 25, 45, 65]  # not antialiased
-    assert clips.resize(ramp, 8, 4) is ramp
+    out = clips.resize(ramp, 4, 4, antialias)
+    assert out.shape == (2, 4, 4, 3) and out[0, 0, :, 0].tolist() == expected
+    assert clips.resize(ramp, 8, 4, antialias) is ramp
 
 
-def test_resize_treats_frames_independently():
-    video = clip(3, 20, 30)
-    out = clips.resize(video, 17, 11)
-    for frame, expected in zip(out, video):
-        assert np.array_equal(frame, cv2.resize(expected, (17, 11), interpolation=cv2.INTER_LINEAR))
+@pytest.mark.parametrize("width, height", [(17, 11), (60, 40), (9, 33)])
+def test_frames_of_a_crop_equal_those_of_opencv_and_pillow(width, height):
+    """Up and down; the frames are views of larger ones, whose other pixels must not count."""
+    video = clip(3, 30, 40)[:, 4:24, 5:35]
+    plain, antialiased = (clips.resize(video, width, height, antialias) for antialias in (False, True))
+    for index, frame in enumerate(np.ascontiguousarray(video)):
+        opencv = cv2.resize(frame, (width, height), interpolation=cv2.INTER_LINEAR)
+        pillow = Image.fromarray(frame).resize((width, height), Image.Resampling.BILINEAR)
+        assert np.array_equal(plain[index], opencv) and np.array_equal(antialiased[index], np.asarray(pillow))
+
+
+def test_shrinking_with_antialias_averages_and_without_keeps_single_pixels():
+    stripes = np.tile(np.array([0, 255], np.uint8)[None, None, :, None], (1, 90, 60, 3))
+    assert np.ptp(clips.resize(stripes, 40, 30, True)[0, :, 1:-1]) < 40
+    assert np.ptp(clips.resize(stripes, 40, 30, False)) == 255
 
 
 def test_crop_takes_left_top_width_height():
@@ -189,8 +208,9 @@ def test_ten_views_are_corners_and_center_each_with_its_flip():
 @pytest.mark.parametrize(
     "transform",
     [
-        lambda x: clips.resize(x, 9, 9),
-        lambda x: clips.resize_short(x, 8),
+        lambda x: clips.resize(x, 9, 9, True),
+        lambda x: clips.resize(x, 9, 9, False),
+        lambda x: clips.resize_short(x, 8, True),
         lambda x: clips.crop(x, (1, 2, 3, 4)),
         lambda x: clips.flip(x),
         lambda x: np.stack(clips.views(x, 8, 10)),
