@@ -45,9 +45,7 @@ class Settings(LoaderSettings):
     scale: tuple[float, float] = (0.08, 1.0)  # of the random crop: fraction of the image area ...
     ratio: tuple[float, float] = (3 / 4, 4 / 3)  # ... and aspect ratio, width by height
     flip: bool = True  # mirror half of the training images
-    antialias: bool = (
-        True  # resize by Pillow's antialiased filter (torchvision), else OpenCV's (NVIDIA's DALI pipeline)
-    )
+    antialias: bool = True  # resize by Pillow's antialiased filter (torchvision), not OpenCV's
     reduce: bool = True  # in training, decode large JPEG files at 1/2 to 1/8 where that loses nothing
     eval_size: int | None = None  # of the center crop in an evaluation; default size
     eval_resize: int | None = None  # the shorter side before that crop; default 256 for 224, in proportion

@@ -61,6 +61,20 @@ def test_a_checkpoint_of_mit(tmp_path, capsys):
     assert_equal(tensors, small_resnet())
 
 
+@pytest.mark.parametrize("origin, antialias", [("mit", True), ("mmaction2", False), ("paddlevideo", True)])
+def test_the_resize_filter_of_the_origin_is_recorded_and_kept(tmp_path, capsys, origin, antialias):
+    source = small_resnet(depth=50, width=16)
+    tensors = as_paddlevideo(source) if origin == "paddlevideo" else source
+    _, metadata = converted(tmp_path, tensors, "--model", "tsm", "--origin", origin)
+    assert json.loads(metadata["data"]) == {"antialias": antialias}
+    library, value = ("Pillow", "true") if antialias else ("OpenCV", "false")
+    assert f"{origin} trains on frames resized by {library}: the recipe should have data.antialias={value}" in (
+        capsys.readouterr().out
+    )
+    assert run(tmp_path / "out.safetensors", tmp_path / "copy.safetensors", "--model", "tsm") == 0
+    assert files.read(str(tmp_path / "copy.safetensors"))[1]["data"] == metadata["data"]
+
+
 @pytest.mark.parametrize("target", ["back.pth", "back.safetensors"])
 def test_there_and_back_to_torchvision(tmp_path, target):
     state = state_dict()

@@ -72,6 +72,7 @@ def initial(
         sharded = {param.name: (param.shape[0], *param.rows) for param in params if param.rows}
         tensors, metadata = files.read(path, sharded)
         _check_arch(json.loads(metadata.get("arch", "{}")), cfg.model, path)
+        _warn_of_other_preprocessing(json.loads(metadata.get("data", "{}")), cfg, path, print_line)
         if "classes" in metadata and not cfg.fresh_head:
             _warn_of_other_classes(json.loads(metadata["classes"]), classes, path, print_line)
         merged = _merge(initialized, tensors, lambda name: cfg.fresh_head and spec.is_head(name), path, print_line)
@@ -125,6 +126,15 @@ def _check_arch(recorded: Mapping[str, Any], arch: Any, path: str) -> None:
         if key != "num_classes" and current != value:
             option = f"model.{key}={str(value).replace(' ', '')}"
             raise UserError(f"{path} is for {option}, the recipe has {current}; give -o {option}")
+
+
+def _warn_of_other_preprocessing(recorded: Mapping[str, Any], cfg: Config, path: str, print_line: Print) -> None:
+    """Warn when samples are not prepared as those that the weights were trained on."""
+    for key, value in recorded.items():
+        current = getattr(cfg.data, key, value)
+        if current != value:
+            option, other = f"data.{key}={json.dumps(value)}", json.dumps(current)
+            print_line(f"warning: {path} was trained with {option}, the recipe has {other}; give -o {option}")
 
 
 def _warn_of_other_classes(recorded: Sequence[str], current: Sequence[str], path: str, print_line: Print) -> None:

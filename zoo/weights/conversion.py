@@ -39,6 +39,8 @@ INFER: dict[str, Callable[[Tensors], dict[str, Any]]] = {
     "arcface": infer.infer_face_model,
 }
 DEFAULT_SHIFT_DIV = 8  # of this zoo, and of PaddleVideo's models of 8 frames
+# Keys of the data section that repeat the preprocessing of a TSM's training, by origin.
+DATA_OPTIONS = {"mit": {"antialias": True}, "mmaction2": {"antialias": False}, "paddlevideo": {"antialias": True}}
 VIDEO_ORIGINS = ("mit", "mmaction2", "paddlevideo", "canonical")  # whose classifiers are TSM by default
 
 
@@ -169,9 +171,18 @@ def usage_notes(model: str, origin: str, options: Mapping[str, Any], has_head: b
         )
     if model == "arcface" and not has_head:
         notes.append("no classifier weight: a run that fine-tunes or evaluates the model needs -o fresh_head=true")
+    for key, value in data_options(model, origin).items():
+        library = "Pillow" if value else "OpenCV"
+        option = f"data.{key}={json.dumps(value)}"
+        notes.append(f"{origin} trains on frames resized by {library}: the recipe should have {option}")
     if origin == "mmaction2" and options["non_local"]:
         notes.append("mmaction2's dot-product blocks have the same names; only embedded-Gaussian ones compute the same")
     return notes
+
+
+def data_options(model: str, origin: str) -> dict[str, bool]:
+    """Return the keys of the data section that a run with the converted weights should have, with their values."""
+    return DATA_OPTIONS.get(origin, {}) if model == "tsm" else {}
 
 
 def metadata(model: str, origin: str, options: Mapping[str, Any], path: str, paths: Sequence[str]) -> dict[str, str]:
@@ -185,12 +196,14 @@ def metadata(model: str, origin: str, options: Mapping[str, Any], path: str, pat
         path: The converted file or folder.
         paths: All files that were read.
     """
+    data = data_options(model, origin)
     return {
         "origin": origin,
         "model": model,
         "arch": json.dumps({key: value for key, value in options.items() if key != "size"}),
         "file": os.path.basename(os.path.normpath(path)),
         "sha256": _digest(paths),
+        **({"data": json.dumps(data)} if data else {}),
     }
 
 
