@@ -5,15 +5,15 @@ import numpy as np
 from data.batch import Field
 
 
-def scale_and_offset(field: Field) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return float32 (C,) arrays so that `pixels * scale + offset` equals `(pixels / 255 - mean) / std`.
+def scale_and_offset(field: Field, dtype: type[np.floating] = np.float32) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return (C,) arrays so that `pixels * scale + offset` equals `(pixels / 255 - mean) / std`.
 
-    None for a field that does not hold pixels.
+    None for a field that does not hold pixels. Computed in float64 and rounded to dtype.
     """
     if field.mean is None or field.std is None:
         return None
     mean, std = np.array(field.mean, np.float64), np.array(field.std, np.float64)
-    return (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
+    return (1 / (255 * std)).astype(dtype), (-mean / std).astype(dtype)
 
 
 def channels_first(num_axes: int) -> tuple[int, ...]:

@@ -46,9 +46,10 @@ class Mode(NamedTuple):
     """Precision, memory format and compilation of a run; None leaves the choice to the framework and the device.
 
     Attributes:
-        compute: "fp32", "fp16" or "bf16"; in a request also "amp", the device's usual 16-bit type.
+        compute: "fp32", "fp64", "fp16" or "bf16"; in a request also "amp", the device's usual 16-bit type. fp64 is the
+            exact mode: nothing in an update or a prediction is rounded to fp32.
         level: 16-bit operations: O1 convolutions and matrix products, O2 all but normalizations, O3 all.
-            None in a resolved mode means fp32.
+            None in a resolved mode means that there are none.
         channels_last: memory format of images and convolution weights.
         compile: compile the model (torch.compile, to_static, graph mode).
     """
@@ -57,6 +58,15 @@ class Mode(NamedTuple):
     level: str | None = None
     channels_last: bool | None = None
     compile: bool | None = None
+
+    @property
+    def is_fp64(self) -> bool:
+        return self.compute == "fp64"
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether some operations compute in 16 bits."""
+        return self.compute not in ("fp32", "fp64")
 
 
 class World(Protocol):
@@ -218,7 +228,7 @@ class Objective(Protocol):
         ...
 
     def total(self, output: Any, batch: DeviceBatch) -> Tensor:
-        """Return the sum of the losses of a micro-batch, computed in fp32.
+        """Return the sum of the losses of a micro-batch, computed in fp32, or in fp64 if the output is.
 
         In MindSpore, whose compiler takes tensors as arguments, this is `construct(output, *targets)`, and an
         objective with shards also returns its gradients.
@@ -239,7 +249,7 @@ class Output(Protocol):
         """Compute the task's predictions for a batch.
 
         Args:
-            forward: raw input (N, ..., 3) -> the model's output in evaluation mode and fp32.
+            forward: raw input (N, ..., 3) -> the model's output in evaluation mode and fp32 or fp64.
             images: the batch's input; several for multi-scale evaluation.
             size: height and width of the prediction where it has pixels; None for those of the input.
         """
@@ -301,7 +311,7 @@ class Trainer(Protocol):
         ...
 
     def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
-        """Return the task's predictions, computed in evaluation mode and fp32. Waits for the device.
+        """Return the task's predictions, computed in evaluation mode and fp32, or fp64. Waits for the device.
 
         Args:
             device_batch: the model's input.
@@ -317,7 +327,7 @@ class Trainer(Protocol):
         ...
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Return weights, running statistics and optimizer state.
+        """Return weights, running statistics and optimizer state, as float32 arrays, or float64 ones in fp64.
 
         Returns:
             By canonical name; momentum as momentum/<name>, the loss scale as scaler/<name>. Of a sharded parameter
@@ -326,7 +336,7 @@ class Trainer(Protocol):
         ...
 
     def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None:
-        """Load any subset of what `state_dict` returns.
+        """Load any subset of what `state_dict` returns, in any floating-point type.
 
         Raises:
             KeyError: a name is unknown.

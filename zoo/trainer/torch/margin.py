@@ -1,7 +1,7 @@
 """Margin softmax (zoo.tasks.face.Margin) in PyTorch, with the class matrix sharded over ranks.
 
 No rank ever holds the whole class matrix or its logits. The backward pass is written by hand: the exact transpose of
-the forward pass with a single matrix of the logits' size, modified in place, and no copy of the weights. All in fp32.
+the forward pass with a single matrix of the logits' size, modified in place, and no copy of the weights. All in fp32, or in fp64 if the weights are.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,8 @@ class Margin:
 
     def __init__(self, settings: face.Margin, arch: Any, plan: Plan, world: World):
         self.settings = settings
-        self.shard = ParameterShard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world)
+        dtype = torch.float64 if plan.mode.is_fp64 else torch.float32
+        self.shard = ParameterShard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world, dtype)
         self.shards = {face.HEAD_WEIGHT: self.shard}
 
     def begin(self, micro_batches: Sequence[Batch], step: int) -> list[Batch]:
@@ -46,7 +47,8 @@ class Margin:
 
     def total(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         with torch.autocast(output.device.type, enabled=False):
-            return _MarginLoss.apply(output.float(), self.shard.active_rows, batch["target_rows"], self.settings)
+            embeddings = output.to(self.shard.values.dtype)
+            return _MarginLoss.apply(embeddings, self.shard.active_rows, batch["target_rows"], self.settings)
 
 
 class _MarginLoss(torch.autograd.Function):

@@ -27,7 +27,7 @@ class CrossEntropy(NoShards):
         return len(batch["label"])
 
     def total(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return F.cross_entropy(output.float(), batch["label"], reduction="sum", label_smoothing=self.smoothing)
+        return F.cross_entropy(widen(output), batch["label"], reduction="sum", label_smoothing=self.smoothing)
 
 
 class PixelCrossEntropy(NoShards):
@@ -51,7 +51,7 @@ class PixelCrossEntropy(NoShards):
         return total + self.settings.aux_weight * sum(self._losses(aux, labels, "sum") for aux in auxiliary_logits)
 
     def _losses(self, logits: torch.Tensor, labels: torch.Tensor, reduction: str) -> torch.Tensor:
-        return F.cross_entropy(logits.float(), labels, ignore_index=segment.IGNORE_INDEX, reduction=reduction)
+        return F.cross_entropy(widen(logits), labels, ignore_index=segment.IGNORE_INDEX, reduction=reduction)
 
     def _hard_pixels(self, losses: torch.Tensor, labels: torch.Tensor, kept_per_image: int) -> torch.Tensor:
         """Return the pixels to train on: bool (N, H, W)."""
@@ -63,6 +63,11 @@ class PixelCrossEntropy(NoShards):
         ranked = torch.where(valid, probabilities, 2).flatten().sort().values
         limit = ranked[(valid.sum() - 1).clamp(0, kept)]
         return valid & (probabilities < limit.clamp(min=threshold))
+
+
+def widen(x: torch.Tensor) -> torch.Tensor:
+    """Return x in fp32, or in fp64 if it is."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 IMPLEMENTATIONS: dict[type, type] = {

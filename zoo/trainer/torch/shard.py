@@ -16,6 +16,7 @@ class ParameterShard:
         sample_rate: fraction of the rows that an update uses (Partial FC); with 1 the optimizer updates all of them.
         seed: of the sampling.
         world: this process.
+        dtype: of the parameter.
 
     Attributes:
         values: the rows of this rank.
@@ -24,10 +25,18 @@ class ParameterShard:
         momentum: of `values` if rows are sampled; else the optimizer has it.
     """
 
-    def __init__(self, num_rows: int, width: int, sample_rate: float, seed: int, world: World):
+    def __init__(
+        self,
+        num_rows: int,
+        width: int,
+        sample_rate: float,
+        seed: int,
+        world: World,
+        dtype: torch.dtype = torch.float32,
+    ):
         self.num_rows, self.sample_rate, self.seed, self.rank = num_rows, sample_rate, seed, world.rank
         self.first, self.last = sharding.row_range(num_rows, world.rank, world.size)
-        zeros = torch.zeros(self.last - self.first, width, device=world.torch_device)
+        zeros = torch.zeros(self.last - self.first, width, dtype=dtype, device=world.torch_device)
         self.values = nn.Parameter(zeros, requires_grad=sample_rate == 1)
         self.momentum = None if sample_rate == 1 else torch.zeros_like(self.values)
         self.index: torch.Tensor | None = None

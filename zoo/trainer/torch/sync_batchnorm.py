@@ -20,7 +20,7 @@ BLOCK_SIZE = 1 << 18  # elements per block: fp32 and float64 copies of a whole a
 class SyncBatchNormFunction(torch.autograd.Function):
     """(x, weight, bias, eps) -> (y, mean, biased variance, elements per channel over all ranks).
 
-    x: (N, C, ...) in any floating-point type; computed in fp32. Ioffe and Szegedy, arXiv:1502.03167.
+    x: (N, C, ...) in any floating-point type; computed in fp32, or in fp64 if x is. Ioffe and Szegedy, arXiv:1502.03167.
     """
 
     @staticmethod
@@ -28,15 +28,15 @@ class SyncBatchNormFunction(torch.autograd.Function):
         world_size = dist.get_world_size() if dist.is_initialized() else 1
         ctx.count = x.numel() // x.shape[1] * world_size  # every rank has the same batch size
         mean64 = all_reduce(_channel_sums(lambda part: part, x)) / ctx.count
-        mean = mean64.float()
+        mean = mean64.to(_wide_type(x))
         variance = all_reduce(_channel_sums(lambda part: (part - _broadcast(mean, x)).square_(), x)) / ctx.count
         variance = (variance - (mean64 - mean).square()).clamp(min=0)
-        ctx.scale = torch.rsqrt(variance + eps).float()
+        ctx.scale = torch.rsqrt(variance + eps).to(mean.dtype)
         ctx.save_for_backward(x, weight, mean)
         ctx.mark_non_differentiable(mean, variance)
         factor, y = _broadcast(weight * ctx.scale, x), torch.empty_like(x)
         for block in blocks(x.shape, BLOCK_SIZE):
-            y[block] = (x[block].float() - _broadcast(mean, x)).mul_(factor).add_(_broadcast(bias, x))
+            y[block] = (x[block].to(mean.dtype) - _broadcast(mean, x)).mul_(factor).add_(_broadcast(bias, x))
         return y, mean, variance, ctx.count
 
     @staticmethod
@@ -50,26 +50,31 @@ class SyncBatchNormFunction(torch.autograd.Function):
         grad_bias = _channel_sums(lambda part: part, grad_y)
         grad_weight = _channel_sums(lambda grad, part: normalized(part).mul_(grad), grad_y, x)
         mean_grad, mean_product = (
-            _broadcast((all_reduce(sums.clone()) / ctx.count).float(), x) for sums in (grad_bias, grad_weight)
+            _broadcast((all_reduce(sums.clone()) / ctx.count).to(mean.dtype), x) for sums in (grad_bias, grad_weight)
         )
         factor, grad_x = _broadcast(weight * ctx.scale, x), torch.empty_like(x)
         for block in blocks(x.shape, BLOCK_SIZE):
-            grad = normalized(x[block].float()).mul_(-mean_product).add_(grad_y[block])
+            grad = normalized(x[block].to(mean.dtype)).mul_(-mean_product).add_(grad_y[block])
             grad_x[block] = grad.sub_(mean_grad).mul_(factor)
-        return grad_x, grad_weight.float(), grad_bias.float(), None
+        return grad_x, grad_weight.to(weight.dtype), grad_bias.to(weight.dtype), None
 
 
 def _channel_sums(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
-    """Return function(tensors in fp32), summed in float64 over all axes but the channels: (C,)."""
+    """Return function(tensors in fp32 or fp64), summed in float64 over all axes but the channels: (C,)."""
     axes = [axis for axis in range(tensors[0].dim()) if axis != 1]
     zeros = torch.zeros(tensors[0].shape[1], dtype=torch.float64, device=tensors[0].device)
     return sum(
         (
-            function(*(tensor[block].float() for tensor in tensors)).double().sum(axes)
+            function(*(tensor[block].to(_wide_type(tensor)) for tensor in tensors)).double().sum(axes)
             for block in blocks(tensors[0].shape, BLOCK_SIZE)
         ),
         zeros,
     )
+
+
+def _wide_type(x: torch.Tensor) -> torch.dtype:
+    """Return the type that x is computed in."""
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _broadcast(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -89,7 +94,7 @@ class _SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         y, mean, variance, count = SyncBatchNormFunction.apply(x, self.weight, self.bias, self.eps)
         with torch.no_grad():
             self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_((variance * (count / max(count - 1, 1))).float(), self.momentum)
+            self.running_var.lerp_((variance * (count / max(count - 1, 1))).to(mean.dtype), self.momentum)
             self.num_batches_tracked += 1
         return y
 

@@ -18,7 +18,7 @@ from zoo.trainer.torch.scaler import LossScaler
 from zoo.trainer.torch.shard import ParameterShard, squared_norm
 from zoo.trainer.torch.world import World
 
-DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+MIXED_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 DeviceBatch = dict[str, torch.Tensor]
 
 
@@ -35,12 +35,15 @@ class Trainer:
 
     def __init__(self, Model: type[nn.Module], arch: Any, objective: Any, plan: Plan, world: World):
         self.plan, self.mode, self.device, self.world_size = plan, plan.mode, world.torch_device, world.size
-        self.model = _build_model(Model, arch, plan, world)
+        self.dtype = torch.float64 if self.mode.is_fp64 else torch.float32  # of parameters, momentum and losses
+        self.model = _build_model(Model, arch, plan, world, self.dtype)
         self.objective: Any = objectives.build(objective, arch, plan, world)
         self.output = outputs.build(plan.output, arch)
         self.input_name = plan.fields[0].name
-        constants = preprocessing.scale_and_offset(plan.fields[0])
-        self.normalization = constants and tuple(torch.from_numpy(array).to(self.device) for array in constants)
+        constants = preprocessing.scale_and_offset(plan.fields[0], np.float64)
+        self.normalization = constants and tuple(
+            torch.from_numpy(array).to(self.device, self.dtype) for array in constants
+        )
         self.frozen = self._freeze()
         self.eval_forward: Any = torch.compile(self.model) if self.mode.compile else self.model
         self.train_forward = self.eval_forward
@@ -58,6 +61,8 @@ class Trainer:
 
     def to_device(self, batch: Batch) -> DeviceBatch:
         tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
+        if self.mode.is_fp64:  # a model that divides bytes by a Python number would do it in fp32
+            tensors.update((name, tensors[name].double()) for name in self.plan.dropout_masks if name in tensors)
         if self.device.type != "cuda":
             return tensors
         return {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in tensors.items()}
@@ -67,7 +72,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         micro_batches = self.objective.begin(micro_batches, step)
         count = self._global_count(micro_batches)
-        loss = torch.zeros((), device=self.device)
+        loss = torch.zeros((), dtype=self.dtype, device=self.device)
         for i, batch in enumerate(micro_batches):
             with self._gradient_sync(is_last=i == len(micro_batches) - 1):
                 with self.autocast():
@@ -80,14 +85,14 @@ class Trainer:
         return self._update(loss, lr)
 
     def read(self, output: StepOutput) -> dict[str, float]:
-        values = torch.stack([value.float() for value in output]).tolist()
+        values = torch.stack([value.double() for value in output]).tolist()
         return dict(zip(output._fields, values))
 
     @torch.no_grad()
     def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
         self.model.eval()
         prediction = self.output(
-            lambda x: self.eval_forward(self.preprocess(x)).float(), list(device_batch.values()), size
+            lambda x: self.eval_forward(self.preprocess(x)).to(self.dtype), list(device_batch.values()), size
         )
         return prediction.cpu().numpy()
 
@@ -133,7 +138,9 @@ class Trainer:
         if self.normalization:
             scale, offset = self.normalization
             # movedim renames the axes and keeps the order in memory: the result is in channels-last format.
-            x = x.float().mul_(scale).add_(offset).movedim(-1, -3)
+            x = x.to(self.dtype).mul_(scale).add_(offset).movedim(-1, -3)
+        elif x.is_floating_point():
+            x = x.to(self.dtype)
         return x if self.mode.channels_last else x.contiguous()
 
     def _global_count(self, micro_batches: Sequence[DeviceBatch]) -> int | torch.Tensor:
@@ -160,7 +167,7 @@ class Trainer:
         norm = model_norm
         if shard_gradients:
             squares = torch.stack([squared_norm(gradient) for gradient in shard_gradients]).sum()
-            norm = torch.hypot(model_norm, parallel.all_reduce(squares).sqrt().float() / scale)
+            norm = torch.hypot(model_norm, parallel.all_reduce(squares).sqrt().to(self.dtype) / scale)
         finite = torch.isfinite(norm)
         divisor = scale
         if self.plan.clip_norm is not None:
@@ -179,7 +186,7 @@ class Trainer:
     ) -> dict[str, torch.Tensor]:
         """Return what to multiply the gradients of model and shards by to get those of the mean loss.
 
-        The fused kernel stores gradients that it has divided, unless it skips the update.
+        Gradients are divided in place, also by the fused kernel, unless the update is skipped.
         """
         model = shards = torch.where(finite, divisor, 1) / scale
         if self.plan.clip_norm is not None and not self.plan.clip_sharded:
@@ -191,7 +198,11 @@ class Trainer:
         return {**self.trainable, **{name: shard.active_rows for name, shard in self.shards.items()}}
 
     def _apply(self, lr: float, divisor: torch.Tensor, finite: torch.Tensor) -> None:
-        self.optimizer.grad_scale = divisor
+        if self.mode.is_fp64:  # the kernel takes the divisor in fp32 only
+            gradients = [tensor.grad for tensor in self.trainable.values() if tensor.grad is not None]
+            torch._foreach_div_(gradients, torch.where(finite, divisor, 1))
+        else:
+            self.optimizer.grad_scale = divisor
         self.optimizer.found_inf = (~finite).float()
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["lr_scale"]
@@ -214,9 +225,9 @@ class Trainer:
 
     def autocast(self) -> AbstractContextManager:
         """Return the context in which the model computes in 16 bits, if the mode says so."""
-        return torch.autocast(
-            self.device.type, DTYPES[self.mode.compute], enabled=self.mode.compute not in ("fp32", "fp64")
-        )
+        if not self.mode.is_mixed:
+            return nullcontext()
+        return torch.autocast(self.device.type, MIXED_DTYPES[self.mode.compute])
 
     def train_mode(self) -> None:
         """Switch the model to training mode, its frozen normalizations excepted."""
@@ -256,15 +267,15 @@ class Trainer:
         return state.describe(name, tensor.shape, not isinstance(tensor, nn.Parameter), self.shards.get(name))
 
 
-def _build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World) -> nn.Module:
+def _build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World, dtype: torch.dtype) -> nn.Module:
     """Build the model in evaluation mode, which a step changes, and apply the plan's memory format and precision."""
-    model = Model(arch).to(world.torch_device).eval()
+    model = Model(arch).to(world.torch_device, dtype).eval()
     for parameter in model.parameters():  # one by one, because Module.to refuses 3-D convolutions
         if plan.mode.channels_last and parameter.dim() == 4:
             parameter.data = parameter.data.to(memory_format=torch.channels_last)
     if plan.mode.compute == "bf16" and not world.has_bf16:
         emulated_bf16.convert_convolutions(model)
-    if plan.mode.compute != "fp32":
+    if plan.mode.is_mixed:
         for name in plan.fp32_modules:
             _disable_autocast(model.get_submodule(name))
     if plan.sync_bn and (world.size > 1 or world.torch_device.type == "cpu"):

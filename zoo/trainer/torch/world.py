@@ -44,7 +44,7 @@ class World:
             raise UserError(f"train.precision: {self.device} has no bf16; use fp16")
         if requested.level not in (None, "O1"):
             raise UserError(f"train.amp_level: PyTorch's autocast is O1, there is no {requested.level}; leave it out")
-        level = None if compute == "fp32" else "O1"
+        level = None if compute in ("fp32", "fp64") else "O1"
         return Mode(compute, level, requested.channels_last is not False, bool(requested.compile))
 
     def close(self) -> None:

@@ -109,7 +109,7 @@ def gradient(function, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, n
 def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, np.ndarray]:
     """Return the margin objective's loss, summed over samples, and its gradients by embeddings and class matrix."""
     arch = SimpleNamespace(num_classes=len(weight), embedding=weight.shape[1])
-    objective = Margin(settings, arch, SimpleNamespace(seed=1), WORLD)
+    objective = Margin(settings, arch, SimpleNamespace(seed=1, mode=mode), WORLD)
     objective.shard.values.data.copy_(torch.from_numpy(weight))
     output = torch.from_numpy(x).requires_grad_()
     (micro_batch,) = objective.begin([{"label": torch.from_numpy(labels)}], 0)
