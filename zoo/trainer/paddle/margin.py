@@ -1,7 +1,7 @@
 """Margin softmax (zoo.tasks.face.Margin) in PaddlePaddle, with the class matrix sharded over ranks.
 
 No rank ever holds the whole class matrix or its logits. The backward pass is written by hand: the exact transpose of
-the forward pass with a single matrix of the logits' size, modified in place, and no copy of the weights. All in fp32.
+the forward pass with a single matrix of the logits' size, modified in place, and no copy of the weights. All in fp32, or in fp64 if the weights are.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,8 @@ class Margin:
 
     def __init__(self, settings: face.Margin, arch: Any, plan: Plan, world: World):
         self.settings = settings
-        self.shard = ParameterShard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world)
+        dtype = "float64" if plan.mode.is_fp64 else "float32"
+        self.shard = ParameterShard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world, dtype)
         self.shards = {face.HEAD_WEIGHT: self.shard}
 
     def begin(self, micro_batches: Sequence[Batch], step: int) -> list[Batch]:
@@ -47,7 +48,7 @@ class Margin:
         return len(batch["label"])
 
     def total(self, output: paddle.Tensor, batch: Batch) -> paddle.Tensor:
-        embeddings = output.astype("float32")
+        embeddings = output.astype(self.shard.values.dtype)
         return _MarginLoss.apply(embeddings, self.shard.active_rows, batch["target_rows"], self.settings)
 
 
@@ -71,7 +72,9 @@ class _MarginLoss(PyLayer):
         target_cosines, slopes = margin(_target_logits(cosines, target_rows), settings)
         is_filtered = None
         if settings.interclass is not None:
-            is_filtered = cosines > paddle.full((), settings.interclass)  # of a number Paddle would make a matrix
+            is_filtered = cosines > paddle.full(
+                (), settings.interclass, cosines.dtype
+            )  # of a number Paddle would make a matrix
             cosines.masked_fill_(is_filtered, 0.0)
         _scatter_targets(cosines, target_rows, target_cosines)
         logits = cosines.scale_(settings.scale)
@@ -144,7 +147,7 @@ def _row_sums(matrix: paddle.Tensor) -> paddle.Tensor:
     """
     if not matrix.place.is_cpu_place():
         return matrix.sum(1)
-    return paddle.stack([row.sum(dtype="float64") for row in matrix]).astype("float32")
+    return paddle.stack([row.sum(dtype="float64") for row in matrix]).astype(matrix.dtype)
 
 
 def _local_rows(x: paddle.Tensor, count: int) -> paddle.Tensor:

@@ -27,8 +27,16 @@ class CrossEntropy(NoShards):
         return len(batch["label"])
 
     def total(self, output: paddle.Tensor, batch: Batch) -> paddle.Tensor:
-        logits = output.astype("float32")
+        logits = widen(output)
+        if logits.dtype == paddle.float64 and self.smoothing:
+            return self._smoothed(logits, batch["label"])
         return F.cross_entropy(logits, batch["label"], reduction="sum", label_smoothing=self.smoothing)
+
+    def _smoothed(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        """Return the total in fp64: F.cross_entropy rounds the smoothing to fp32."""
+        losses = -F.log_softmax(logits, -1)
+        target_loss = F.cross_entropy(logits, labels, reduction="sum")
+        return (1 - self.smoothing) * target_loss + self.smoothing / logits.shape[1] * losses.sum()
 
 
 class PixelCrossEntropy(NoShards):
@@ -46,7 +54,7 @@ class PixelCrossEntropy(NoShards):
         labels, (logits, *auxiliary_logits) = batch["label"].astype("int64"), output
         losses = self._losses(logits, labels)
         if self.settings.kept is not None:
-            losses = losses * self._hard_pixels(losses.detach(), labels, self.settings.kept).astype("float32")
+            losses = losses * self._hard_pixels(losses.detach(), labels, self.settings.kept).astype(losses.dtype)
         total = losses.sum()
         for aux in auxiliary_logits:
             total = total + self.settings.aux_weight * self._losses(aux, labels).sum()
@@ -54,7 +62,7 @@ class PixelCrossEntropy(NoShards):
 
     def _losses(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
         losses = F.cross_entropy(
-            logits.astype("float32"), labels.unsqueeze(1), ignore_index=segment.IGNORE_INDEX, reduction="none", axis=1
+            widen(logits), labels.unsqueeze(1), ignore_index=segment.IGNORE_INDEX, reduction="none", axis=1
         )
         return losses.squeeze(1)
 
@@ -68,6 +76,11 @@ class PixelCrossEntropy(NoShards):
         ranked = paddle.where(valid, probabilities, paddle.full_like(probabilities, 2)).flatten().sort()
         limit = ranked[(valid.sum() - 1).clip(0, kept)]
         return valid & (probabilities < limit.clip(min=threshold))
+
+
+def widen(x: paddle.Tensor) -> paddle.Tensor:
+    """Return x in fp32, or in fp64 if it is."""
+    return x if x.dtype == paddle.float64 else x.astype("float32")
 
 
 IMPLEMENTATIONS: dict[type, type] = {

@@ -16,6 +16,7 @@ class ParameterShard:
         sample_rate: fraction of the rows that an update uses (Partial FC).
         seed: of the sampling.
         world: this process.
+        dtype: of the parameter.
 
     Attributes:
         values: the rows of this rank.
@@ -24,10 +25,10 @@ class ParameterShard:
         momentum: of `values`.
     """
 
-    def __init__(self, num_rows: int, width: int, sample_rate: float, seed: int, world: World):
+    def __init__(self, num_rows: int, width: int, sample_rate: float, seed: int, world: World, dtype: str = "float32"):
         self.num_rows, self.sample_rate, self.seed, self.rank = num_rows, sample_rate, seed, world.rank
         self.first, self.last = sharding.row_range(num_rows, world.rank, world.size)
-        self.values = paddle.zeros((self.last - self.first, width))
+        self.values = paddle.zeros((self.last - self.first, width), dtype)
         self.values.stop_gradient = sample_rate < 1
         self.momentum = paddle.zeros_like(self.values)
         self.index: paddle.Tensor | None = None

@@ -21,16 +21,16 @@ BLOCK_SIZE = 1 << 18  # elements per block: float64 copies of a whole activation
 class SyncBatchNormFunction(PyLayer):
     """(x, weight, bias, epsilon, elements per channel over all ranks) -> (y, mean, biased variance).
 
-    x: (N, C, ...) float32. Mean and variance: float64. Ioffe and Szegedy, arXiv:1502.03167.
+    x: (N, C, ...) float32 or float64. Mean and variance: float64. Ioffe and Szegedy, arXiv:1502.03167.
     """
 
     @staticmethod
     def forward(ctx: Any, x, weight, bias, epsilon, count):
         mean64 = all_reduce(_channel_sums(lambda part: part, x)) / count
-        mean = mean64.astype("float32")
+        mean = mean64.astype(x.dtype)
         variance = all_reduce(_channel_sums(lambda part: (part - _broadcast(mean, x)).square(), x)) / count
         variance = (variance - (mean64 - mean.astype("float64")).square()).clip(min=0)
-        scale = paddle.rsqrt(variance + epsilon).astype("float32")
+        scale = paddle.rsqrt(variance + epsilon).astype(x.dtype)
         ctx.count, ctx.needs_gradient = count, [not tensor.stop_gradient for tensor in (x, weight, bias)]
         ctx.save_for_backward(x, weight, mean, scale)
         ctx.mark_non_differentiable(mean64, variance)
@@ -50,12 +50,12 @@ class SyncBatchNormFunction(PyLayer):
         grad_bias = _channel_sums(lambda part: part, grad_y)
         grad_weight = _channel_sums(lambda grad, part: normalized(part) * grad, grad_y, x)
         mean_grad, mean_product = (
-            _broadcast((all_reduce(sums.clone()) / ctx.count).astype("float32"), x) for sums in (grad_bias, grad_weight)
+            _broadcast((all_reduce(sums.clone()) / ctx.count).astype(x.dtype), x) for sums in (grad_bias, grad_weight)
         )
         factor, grad_x = _broadcast(weight * scale, x), paddle.empty_like(x)
         for block in blocks(x.shape, BLOCK_SIZE):
             grad_x[block] = (grad_y[block] - mean_grad - normalized(x[block]) * mean_product) * factor
-        gradients = grad_x, grad_weight.astype("float32"), grad_bias.astype("float32")
+        gradients = grad_x, grad_weight.astype(x.dtype), grad_bias.astype(x.dtype)
         # Paddle requires None for an input that needs no gradient.
         return tuple(gradient if needed else None for gradient, needed in zip(gradients, ctx.needs_gradient))
 
@@ -69,6 +69,12 @@ def _channel_sums(function: Callable[..., paddle.Tensor], *tensors: paddle.Tenso
     )
 
 
+def num_elements(x: paddle.Tensor, over_ranks: bool) -> int:
+    """Return the number of elements per channel of x (N, C, ...), over all ranks if so asked."""
+    ranks = dist.get_world_size() if over_ranks else 1  # every rank has the same batch size
+    return x.size // x.shape[1] * ranks
+
+
 def _broadcast(values: paddle.Tensor, x: paddle.Tensor) -> paddle.Tensor:
     """Reshape values (C,) so that they broadcast over x (N, C, ...)."""
     return values.reshape([1, -1] + [1] * (x.ndim - 2))
@@ -80,7 +86,7 @@ class _SyncBatchNorm(nn.layer.norm._BatchNormBase):
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         if not self.training:
             return super().forward(x)
-        count = x.size // x.shape[1] * dist.get_world_size()  # every rank has the same batch size
+        count = num_elements(x, over_ranks=True)
         y, mean, variance = SyncBatchNormFunction.apply(x, self.weight, self.bias, self._epsilon, count)
         with paddle.no_grad():
             for running, new in ((self._mean, mean), (self._variance, variance * (count / max(count - 1, 1)))):

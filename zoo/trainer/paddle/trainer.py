@@ -12,7 +12,7 @@ from paddle import nn
 from data.batch import Batch
 from data.errors import UserError
 from zoo.trainer import loss_scale, preprocessing, state
-from zoo.trainer.paddle import batchnorm, fp32, names, objectives, outputs, parallel, sync_batchnorm
+from zoo.trainer.paddle import batchnorm, fp32, fp64, names, objectives, outputs, parallel, sync_batchnorm
 from zoo.trainer.paddle.scaler import LossScaler
 from zoo.trainer.paddle.shard import ParameterShard
 from zoo.trainer.paddle.update import Momentum, total_norm
@@ -47,8 +47,11 @@ class Trainer:
         self.objective: Any = objectives.build(objective, arch, plan, world)
         self.output = outputs.build(plan.output, arch)
         self.input_name = plan.fields[0].name
-        constants = preprocessing.scale_and_offset(plan.fields[0])
-        self.normalization = constants and tuple(paddle.to_tensor(array, place=self.place) for array in constants)
+        self.dtype = "float64" if self.mode.is_fp64 else "float32"  # of parameters, momentum and losses
+        constants = preprocessing.scale_and_offset(plan.fields[0], np.float64)
+        self.normalization = constants and tuple(
+            paddle.to_tensor(array, dtype=self.dtype, place=self.place) for array in constants
+        )
         self.tensors, self.transposed = names.named_tensors(self.model), names.transposed(self.model)
         self.trainable, self.frozen = self._freeze()
         self.shards: Mapping[str, ParameterShard] = self.objective.shards
@@ -64,7 +67,11 @@ class Trainer:
         self.gradient_divisors: dict[str, float] = {}  # of the last step, to get the gradients of the mean loss
 
     def to_device(self, batch: Batch) -> DeviceBatch:
-        return {name: paddle.to_tensor(array, place=self.place) for name, array in batch.items()}
+        tensors = {name: paddle.to_tensor(array, place=self.place) for name, array in batch.items()}
+        if self.mode.is_fp64:  # a model that divides bytes by a Python number would do it in fp32
+            masks = self.plan.dropout_masks
+            tensors.update((name, tensors[name].astype("float64")) for name in masks if name in tensors)
+        return tensors
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         self.train_mode()
@@ -93,7 +100,7 @@ class Trainer:
     def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
         self.model.eval()
         return self.output(
-            lambda x: self.eval_forward([self.preprocess(x)]).astype("float32"), list(device_batch.values()), size
+            lambda x: self.eval_forward([self.preprocess(x)]).astype(self.dtype), list(device_batch.values()), size
         ).numpy()
 
     def sync_batch_stats(self) -> None:
@@ -114,7 +121,7 @@ class Trainer:
         targets.update((name, (name, tensor)) for name, tensor in self.tensors.items())
         for key in tensors.keys() - set(loss_scale.KEYS):
             name, target = targets[key]
-            names.copy_into(target, tensors[key], name in self.transposed)
+            names.copy_into(target, np.asarray(tensors[key], self.dtype), name in self.transposed)
 
     @paddle.no_grad()
     def gradients(self) -> dict[str, np.ndarray]:
@@ -136,8 +143,10 @@ class Trainer:
         """Return the model's input: normalized pixels, channels first; a field without pixels is unchanged."""
         if self.normalization:
             scale, offset = self.normalization
-            x = x.astype("float32") * scale + offset
+            x = x.astype(self.dtype) * scale + offset
             x = paddle.moveaxis(x, -1, -3)
+        elif self.mode.is_fp64 and x.is_floating_point():
+            x = x.astype(self.dtype)
         return x
 
     def _forward(self, inputs: list[paddle.Tensor]) -> Any:
@@ -148,7 +157,7 @@ class Trainer:
         counts = [self.objective.count(batch) for batch in micro_batches]
         if self.objective.equal_counts:
             return self.world_size * sum(counts)
-        return parallel.all_reduce(paddle.add_n(counts).clone()).clip(min=1).astype("float32")
+        return parallel.all_reduce(paddle.add_n(counts).clone()).clip(min=1).astype(self.dtype)
 
     def _gradient_sync(self, is_last: bool) -> AbstractContextManager:
         """All-reduce gradients in the backward pass of the last micro-batch only."""
@@ -193,7 +202,7 @@ class Trainer:
 
     def autocast(self) -> AbstractContextManager:
         """Return the context in which the model computes in 16 bits, if the mode says so."""
-        if self.mode.compute == "fp32":
+        if not self.mode.is_mixed:
             return nullcontext()
         # Level O2 usually goes with parameters decorated to 16 bits. Ours stay fp32 and are cast where they are used,
         # so they are their own master weights, and evaluation and checkpoints have no 16 bits.
@@ -262,12 +271,18 @@ def _check(plan: Plan, world: World) -> None:
 
 def _build_model(Model: type[nn.Layer], arch: Any, plan: Plan, world: World) -> nn.Layer:
     """Build the model in evaluation mode, which a step changes, with the plan's normalization and precision."""
+    if plan.mode.is_fp64:
+        with fp64.default_fp64():
+            model = Model(arch)
+        model.eval()
+        fp64.convert_to_fp64(model, plan.sync_bn)
+        return model
     model = Model(arch)
     model.eval()
     if plan.sync_bn and (world.size > 1 or world.name == "cpu"):
         model = sync_batchnorm.convert_sync_batchnorm(model, world.name == "cpu")
     if batchnorm.updates_biased_variance(world.place):
         batchnorm.convert_batchnorm(model)
-    if plan.mode.compute != "fp32":
+    if plan.mode.is_mixed:
         fp32.convert_to_fp32(model, plan.fp32_modules)
     return model

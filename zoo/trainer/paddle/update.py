@@ -54,6 +54,13 @@ def momentum_update(
     momentum: float,
 ) -> None:
     """Update in place: buffer = momentum * buffer + (gradient + weight_decay * p); p -= lr * buffer."""
+    if parameters[0].dtype == paddle.float64:
+        for parameter, gradient, buffer, lr, decay in zip(
+            parameters, gradients, momentum_buffers, lrs, weight_decays, strict=True
+        ):
+            paddle.assign(momentum * buffer + (gradient + decay * parameter), buffer)
+            paddle.assign(parameter - lr * buffer, parameter)
+        return  # the kernel rounds its arguments to fp32
     master_parameters: Any = None  # parameters are fp32
     lr_tensors = {lr: paddle.full((1,), lr) for lr in set(lrs)}
     _C_ops.merged_momentum_(

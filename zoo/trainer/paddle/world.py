@@ -41,7 +41,9 @@ class World:
         compute = "fp16" if requested.compute == "amp" else requested.compute
         if requested.channels_last:
             raise UserError("train.channels_last: only PyTorch has this memory format; leave it out")
-        if compute == "fp32":
+        if compute == "fp64":
+            self._require_fp64(requested)
+        if compute in ("fp32", "fp64"):
             return Mode(compute, None, False, bool(requested.compile))
         if self.name == "cpu":
             raise UserError(
@@ -54,6 +56,12 @@ class World:
         if requested.level not in (None, "O1", "O2"):
             raise UserError(f"train.amp_level: Paddle has O1 and O2, there is no {requested.level}; leave it out")
         return Mode(compute, requested.level or "O1", False, bool(requested.compile))
+
+    def _require_fp64(self, requested: Mode) -> None:
+        if self.name != "cpu" and not self.name.startswith("gpu"):
+            raise UserError(f"train.precision: fp64 is for CPUs and GPUs, not for {self.name}; use --device cpu")
+        if requested.compile:
+            raise UserError("train.compile: Paddle cannot compile fp64, whose kernels round; leave train.compile out")
 
     def close(self) -> None:
         if self.size > 1:

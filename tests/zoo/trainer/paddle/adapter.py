@@ -116,7 +116,7 @@ def gradient(function, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, n
 
 def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, np.ndarray]:
     arch = SimpleNamespace(num_classes=len(weight), embedding=weight.shape[1])
-    objective = Margin(settings, arch, Plan((), (), lambda name: ParamGroup(1.0, 0.0)), WORLD)
+    objective = Margin(settings, arch, Plan((), (), lambda name: ParamGroup(1.0, 0.0), mode), WORLD)
     objective.shard.values.set_value(weight)
     output = paddle.to_tensor(x, stop_gradient=False)
     (micro_batch,) = objective.begin([{"label": paddle.to_tensor(labels)}], 0)

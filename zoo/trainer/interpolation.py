@@ -1,0 +1,27 @@
+"""Bilinear interpolation as products with two matrices, for frameworks whose kernels have fp32 weights even in fp64."""
+
+from functools import cache
+
+import numpy as np
+
+
+@cache
+def bilinear_matrix(inputs: int, outputs: int, align_corners: bool) -> np.ndarray:
+    """Return the matrix that resizes an axis: float64 (outputs, inputs).
+
+    Args:
+        inputs: size of the axis.
+        outputs: the new size.
+        align_corners: the first and last pixels have the same centers before and after; else the outer edges do.
+    """
+    index = np.arange(outputs)
+    if align_corners:
+        source = index * (inputs - 1) / max(outputs - 1, 1)
+    else:
+        source = np.maximum((index + 0.5) * (inputs / outputs) - 0.5, 0)
+    first = np.minimum(source.astype(int), inputs - 1)
+    second = np.minimum(first + 1, inputs - 1)
+    matrix = np.zeros((outputs, inputs))
+    np.add.at(matrix, (index, first), 1 - (source - first))
+    np.add.at(matrix, (index, second), source - first)
+    return matrix

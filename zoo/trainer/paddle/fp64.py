@@ -1,0 +1,108 @@
+"""What Paddle's kernels round to fp32 even in fp64, computed without it.
+
+These are their arguments that are no tensors: epsilon and momentum of a batch normalization, the weights of an
+interpolation, label smoothing (objectives.py), and momentum and weight decay of an update (update.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import paddle
+import paddle.nn.functional as F
+from paddle import nn
+
+from zoo.trainer.interpolation import bilinear_matrix
+from zoo.trainer.paddle.sync_batchnorm import SyncBatchNormFunction, num_elements
+
+interpolate_in_fp32 = F.interpolate
+
+
+@contextmanager
+def default_fp64() -> Iterator[None]:
+    """Create parameters in fp64 within the context."""
+    before = paddle.get_default_dtype()
+    paddle.set_default_dtype("float64")
+    try:
+        yield
+    finally:
+        paddle.set_default_dtype(before)
+
+
+class _Fp64BatchNorm(nn.layer.norm._BatchNormBase):
+    """Batch normalization of (N, C, ...) that updates its running variance with the unbiased one.
+
+    Attributes:
+        is_synced: statistics are over all ranks.
+    """
+
+    is_synced = False
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        axes = [axis for axis in range(x.ndim) if axis != 1]
+        if not self.training:
+            return self._normalize(x - _broadcast(self._mean, x), self._variance)
+        count = num_elements(x, self.is_synced)
+        if self.is_synced:
+            y, mean, variance = SyncBatchNormFunction.apply(x, self.weight, self.bias, self._epsilon, count)
+        else:
+            mean = x.mean(axes)
+            centered = x - _broadcast(mean, x)
+            variance = centered.square().mean(axes)
+            y = self._normalize(centered, variance)
+        with paddle.no_grad():
+            for running, new in ((self._mean, mean), (self._variance, variance * (count / max(count - 1, 1)))):
+                paddle.assign(self._momentum * running + (1 - self._momentum) * new, running)
+        return y
+
+    def _normalize(self, centered: paddle.Tensor, variance: paddle.Tensor) -> paddle.Tensor:
+        factor = self.weight * paddle.rsqrt(variance + self._epsilon)
+        return centered * _broadcast(factor, centered) + _broadcast(self.bias, centered)
+
+
+class Fp64BatchNorm2D(_Fp64BatchNorm, nn.BatchNorm2D):
+    pass
+
+
+class Fp64BatchNorm3D(_Fp64BatchNorm, nn.BatchNorm3D):
+    pass
+
+
+REPLACEMENTS: dict[type, type] = {nn.BatchNorm2D: Fp64BatchNorm2D, nn.BatchNorm3D: Fp64BatchNorm3D}
+
+
+def convert_to_fp64(model: nn.Layer, sync_bn: bool) -> None:
+    """Make a model that was built in fp64 compute without rounding to fp32.
+
+    Args:
+        model: changed in place.
+        sync_bn: normalize training batches with statistics over all ranks.
+    """
+    for layer in model.sublayers():
+        if type(layer) in REPLACEMENTS:
+            layer.__class__ = REPLACEMENTS[type(layer)]
+            layer.is_synced = sync_bn
+    F.interpolate = interpolate  # where models look it up; tensors of other types are computed as before
+
+
+def interpolate(
+    x: paddle.Tensor,
+    size: Sequence[int] | None = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+    *args: Any,
+    **options: Any,
+) -> paddle.Tensor:
+    """Return F.interpolate of the arguments; bilinear and to a given size in fp64 with weights in fp64."""
+    if x.dtype != paddle.float64 or mode != "bilinear" or size is None:
+        return interpolate_in_fp32(x, size, scale_factor, mode, align_corners, *args, **options)
+    height, width = size
+    rows = paddle.to_tensor(bilinear_matrix(x.shape[2], int(height), align_corners), place=x.place)
+    columns = paddle.to_tensor(bilinear_matrix(x.shape[3], int(width), align_corners), place=x.place)
+    return rows @ x @ columns.T
+
+
+def _broadcast(values: paddle.Tensor, x: paddle.Tensor) -> paddle.Tensor:
+    """Reshape values (C,) so that they broadcast over x (N, C, ...)."""
+    return values.reshape([1, -1] + [1] * (x.ndim - 2))
