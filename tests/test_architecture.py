@@ -205,7 +205,15 @@ def test_programs_are_imported_by_nothing_but_tests():
         ("decord", ["data/formats/video.py"]),
         ("tensorboard", ["zoo/logs/tensorboard.py"]),
         ("matplotlib", ["tools/compare_report.py"]),
-        ("PIL", ["data/formats/images.py", "data/formats/face_files.py", "zoo/predict/overlay.py"]),
+        (
+            "PIL",
+            [
+                "data/formats/images.py",
+                "data/formats/face_files.py",
+                "data/transforms/resize.py",
+                "zoo/predict/overlay.py",
+            ],
+        ),
     ],
 )
 def test_a_library_is_imported_in_one_place(library, homes):

@@ -18,7 +18,8 @@ import numpy as np
 from PIL import Image
 
 from data.errors import BadSample
-from data.transforms.clips import Box, center_box, resize_image
+from data.transforms.clips import Box, center_box
+from data.transforms.resize import resize
 
 BoxChooser = Callable[[int, int], Box]  # width and height of the upright image -> the box to keep
 
@@ -92,7 +93,7 @@ def decode_crop(
         path: the image file.
         choose_box: called with width and height of the upright image, returns the box to keep.
         size: side of the result in pixels.
-        antialias: see resize_image.
+        antialias: see data/transforms/resize.py.
         reduce: decode JPEG files at 1/2, 1/4 or 1/8 as long as the box keeps `size` pixels in both directions; only
             with `antialias`.
 
@@ -112,7 +113,7 @@ def decode_crop(
         # Crop before the resize: its filter must not see pixels outside of the box, as in torchvision.
         region = to_rgb(encoded.image.crop((x, y, math.ceil(right_edge), math.ceil(bottom_edge))))
         if not antialias:
-            return encoded.upright(resize_image(np.asarray(region), size, size, antialias))
+            return encoded.upright(resize(np.asarray(region), size, size, antialias))
         edges = (left_edge - x, top_edge - y, right_edge - x, bottom_edge - y)
         return encoded.upright(np.asarray(region.resize((size, size), Image.Resampling.BILINEAR, edges)))
 
@@ -124,7 +125,7 @@ def decode_center(path: str, short_side: int, size: int, antialias: bool = True)
         path: the image file.
         short_side: length of the shorter side after the resize, in pixels.
         size: side of the central crop in pixels.
-        antialias: see resize_image.
+        antialias: see data/transforms/resize.py.
 
     Returns:
         uint8 RGB (size, size, 3).
@@ -140,7 +141,7 @@ def decode_center(path: str, short_side: int, size: int, antialias: bool = True)
         width, height = int(short_side * width / height), short_side
     with _decode_errors_as_bad_sample():
         stored = np.asarray(to_rgb(encoded.image))
-        pixels = encoded.upright(resize_image(stored, width, height, antialias))
+        pixels = encoded.upright(resize(stored, width, height, antialias))
     left, top, _, _ = center_box(pixels.shape[1], pixels.shape[0], size)
     return np.ascontiguousarray(pixels[top : top + size, left : left + size])
 

@@ -5,9 +5,9 @@ Geometry as in mit-han-lab/temporal-shift-module (ops/transforms.py).
 
 from collections.abc import Sequence
 
-import cv2
 import numpy as np
-from PIL import Image
+
+from data.transforms.resize import resize as resize_image
 
 Box = tuple[int, int, int, int]  # left, top, width, height
 
@@ -15,38 +15,18 @@ SNAP_DISTANCE = 3  # pixels; a side of a multi-scale crop that is closer to the 
 
 
 def resize(clip: np.ndarray, width: int, height: int, antialias: bool) -> np.ndarray:
-    """Resize every frame to (height, width), bilinear; see resize_image."""
+    """Resize every frame to (height, width), bilinear; see data/transforms/resize.py."""
     if clip.shape[1:3] == (height, width):
         return clip
     return np.stack([resize_image(frame, width, height, antialias) for frame in clip])
 
 
 def resize_short(clip: np.ndarray, short_side: int, antialias: bool) -> np.ndarray:
-    """Resize the shorter side to `short_side` pixels and the longer one in proportion, truncated; see resize_image."""
+    """Resize the shorter side to `short_side` pixels and the longer one in proportion, truncated; see resize."""
     height, width = clip.shape[1:3]
     if width < height:
         return resize(clip, short_side, int(short_side * height / width), antialias)
     return resize(clip, int(short_side * width / height), short_side, antialias)
-
-
-def resize_image(image: np.ndarray, width: int, height: int, antialias: bool) -> np.ndarray:
-    """Resize one image, bilinear.
-
-    Args:
-        image: uint8 (H, W, 3).
-        width: of the result.
-        height: of the result.
-        antialias: widen the filter where the image shrinks, as Pillow's resize does; otherwise interpolate between
-            the four nearest pixels, as OpenCV's does.
-
-    Returns:
-        uint8 (height, width, 3), the very pixels of Pillow's or OpenCV's resize.
-    """
-    if antialias:
-        # Pillow copies a box of an array row by row, which takes twice as long as the resize itself.
-        resized = Image.fromarray(np.ascontiguousarray(image)).resize((width, height), Image.Resampling.BILINEAR)
-        return np.asarray(resized)
-    return cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
 
 
 def crop(clip: np.ndarray, box: Box) -> np.ndarray:
