@@ -1,6 +1,7 @@
 """Conversion of other projects' weights to the zoo's names and format, or back to torchvision's and Paddle's."""
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Mapping
 
@@ -9,7 +10,7 @@ import numpy as np
 from data.errors import UserError
 from zoo.models.arcface.spec import HEAD_WEIGHT
 from zoo.run import cli
-from zoo.weights import conversion, face_checkpoints, files, layouts, names
+from zoo.weights import conversion, face_checkpoints, files, layouts, limits, names, origins, recorded
 from zoo.weights.match import MatchReport, match_state_dict
 
 DESCRIPTION = "Convert weights of other projects to the zoo's names and format, or back to torchvision's and Paddle's."
@@ -133,14 +134,17 @@ def convert(arguments: argparse.Namespace) -> None:
 
     source = face_checkpoints.read(arguments.source, arguments.head)
     origin = names.detect(source.tensors) if arguments.origin == "auto" else arguments.origin
-    model = arguments.model or conversion.default_model(origin, source.tensors)
+    record = recorded.read(arguments.source) if origin == "canonical" else recorded.NOTHING
+    model = arguments.model or conversion.default_model(origin, source.tensors, record.model)
     has_head = HEAD_WEIGHT in source.tensors
     check_flags(arguments, model, origin, has_head)
 
     user_options = conversion.user_options(arguments.override, model)
     tensors: Tensors
     tensors, notes = conversion.to_canonical(source.tensors, origin, user_options)
-    options = {**conversion.INFER[model](tensors), **user_options}
+    options = conversion.INFER[model](tensors)
+    depth = options["depth"]
+    options |= {**origins.architecture(model, origin, source.tensors, depth, record.arch), **user_options}
     print(
         f"{arguments.source}: names of {origin}; {model} with "
         + ", ".join(f"{key} {value}" for key, value in options.items())
@@ -149,21 +153,24 @@ def convert(arguments: argparse.Namespace) -> None:
     print(report)
     check_report(report, arguments.source)
     conversion.require_float32(tensors)
+    if model in ("resnet", "tsm"):
+        if arguments.to != "canonical":
+            options.pop("bn_eps", None)  # the projects to write for have no such option
+        epsilons = origins.epsilon(origin, depth, record.arch), options.get("bn_eps", layouts.EPS)
+        tensors = layouts.move_eps(tensors, epsilons[0] - epsilons[1])
 
     if is_paddlevideo_tsm(model, origin):
-        tensors, shift_notes = conversion.reverse_shift(
-            tensors, options["depth"], arguments.shift_div, arguments.keep_direction
-        )
+        tensors, shift_notes = conversion.reverse_shift(tensors, depth, arguments.shift_div, arguments.keep_direction)
         notes += shift_notes
         options["shift_direction"] = "past" if arguments.keep_direction else "future"
         options["shift_div"] = arguments.shift_div or conversion.DEFAULT_SHIFT_DIV
-    notes += conversion.usage_notes(model, origin, options, has_head)
-    if not conversion.to_other_variant(origin, user_options):
-        notes += layouts.conversion_notes(origin, options["depth"] >= 50)
+    data = record.data or origins.data_settings(model, origin, options)
+    notes += limits.notes(model, origin, options, data, has_head, arguments.to)
     for note in notes:
         print(f"note: {note}")
 
-    metadata = conversion.metadata(model, origin, options, arguments.source, source.paths)
+    notes = [*json.loads(source.metadata.get("notes", "[]")), *notes]
+    metadata = conversion.metadata(model, origin, options, data, notes, arguments.source, source.paths)
     save(arguments.target, FROM_CANONICAL[arguments.to](tensors), {**source.metadata, **metadata})
     print(f"wrote {arguments.target}")
 

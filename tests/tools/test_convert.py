@@ -11,9 +11,16 @@ import pytest
 import torch
 
 from tests.helpers.paths import ROOT
-from tests.zoo.weights.state_dicts import as_mindspore, as_paddle, as_paddlevideo, small_resnet
+from tests.zoo.weights.state_dicts import (
+    as_mindspore,
+    as_paddle,
+    as_paddlevideo,
+    drawn_state_dict,
+    recorded_shapes,
+    small_resnet,
+)
 from tools import convert
-from zoo.weights import conversion, files, layouts, shift_direction
+from zoo.weights import conversion, files, layouts, limits, origins, shift_direction
 
 
 def state_dict():
@@ -108,9 +115,121 @@ def test_the_spare_class_of_mindspore(tmp_path, capsys, flags, classes):
     assert np.array_equal(tensors["fc.bias"], source["fc.bias"][:classes])
 
 
-def test_the_note_on_padding(tmp_path, capsys):
+def test_mindcv_s_padding_is_stored(tmp_path, capsys):
+    _, metadata = converted(tmp_path, as_mindspore(small_resnet(), "classifier", "down_sample"))
+    assert json.loads(metadata["arch"])["padding"] == "same_pool"
+    (note,) = json.loads(metadata["notes"])
+    assert "model.padding=same_pool gives the same function" in note
+    assert f"note: {note}\n" in capsys.readouterr().out
+
+
+def test_mindspore_s_padding_and_epsilon_are_stored(tmp_path):
+    """And kept by a conversion of the converted file, which moves the epsilon into the variances if asked to."""
+    source = small_resnet(depth=50)
+    tensors, metadata = converted(tmp_path, as_mindspore(source))
+    arch = json.loads(metadata["arch"])
+    assert (arch["padding"], arch["bn_eps"]) == ("same", 1e-4)
+    assert "model.padding=same and model.bn_eps=0.0001 gives" in json.loads(metadata["notes"])[-1]
+    assert_equal(tensors, source)
+    assert run(tmp_path / "out.safetensors", tmp_path / "moved.safetensors", "-o", "bn_eps=1e-5") == 0
+    moved, again = files.read(str(tmp_path / "moved.safetensors"))
+    arch = json.loads(again["arch"])
+    assert (again["model"], arch["padding"], arch["bn_eps"]) == ("resnet", "same", 1e-5)
+    variances = {name for name in source if name.endswith("running_var")}
+    for name in source:
+        expected = source[name] + np.float32(1e-4 - 1e-5) if name in variances else source[name]
+        assert np.array_equal(moved[name], expected)
+
+
+@pytest.mark.parametrize("flags, subject", [(("--to", "torchvision"), "torchvision"), (("--model", "tsm"), "a tsm")])
+def test_models_without_the_padding(tmp_path, capsys, flags, subject):
+    """Their conversion says so, and moves the epsilon into the variances."""
+    source = small_resnet(depth=50, width=8)
+    tensors, metadata = converted(tmp_path, as_mindspore(source), *flags)
+    assert re.search(f"note: NOT EQUAL: mindspore's ResNet pads .*, {subject} does not\n", capsys.readouterr().out)
+    assert "bn_eps" not in json.loads(metadata["arch"])
+    assert np.allclose(tensors["bn1.running_var"] + 1e-5, source["bn1.running_var"] + 1e-4, rtol=1e-6)
+
+
+def test_a_model_of_same_padding_for_torchvision(tmp_path, capsys):
     converted(tmp_path, as_mindspore(small_resnet(), "classifier", "down_sample"))
-    assert "note: mindcv pads" in capsys.readouterr().out
+    assert run(tmp_path / "out.safetensors", tmp_path / "torchvision.pth", "--to", "torchvision") == 0
+    assert "NOT EQUAL: the model has model.padding=same_pool, torchvision has not" in capsys.readouterr().out
+
+
+def test_basic_blocks_of_mindspore_have_two_epsilons(tmp_path, capsys):
+    _, metadata = converted(tmp_path, as_mindspore(small_resnet()))
+    assert "epsilon 1e-4 and its other normalizations 1e-5" in capsys.readouterr().out
+    assert "padding" not in json.loads(metadata["arch"])
+
+
+@pytest.mark.parametrize(
+    "file, shift_place, temporal_pool",
+    [
+        ("mit_blockres", "blockres", False),
+        ("mit_block", "block", False),
+        ("mit_nonlocal_tpool", "blockres", True),
+        ("mmaction2_block", "block", False),
+        ("mmaction2_nonlocal", "blockres", False),
+        ("mmaction2_tpool", "blockres", True),
+    ],
+)
+def test_the_wrappers_of_a_tsm_tell_its_options(file, shift_place, temporal_pool):
+    names = recorded_shapes(f"names_{file}")
+    options = origins.architecture("tsm", file.partition("_")[0], names, 50, {})
+    assert options == {"shift_place": shift_place, "temporal_pool": temporal_pool}
+    bare = [name.replace(".net", "") for name in names]
+    assert origins.architecture("tsm", "mit", bare, 50, {})["shift_place"] == "none"  # TSN
+    assert origins.architecture("tsm", "mit", list(small_resnet()), 50, {}) == {}
+
+
+VIDEO = {"non_local": True, "shift_place": "blockres"}
+
+
+@pytest.mark.parametrize(
+    "origin, options, parts",
+    [
+        ("mit", {"temporal_pool": True}, ["NOT EQUAL: with non-local blocks and temporal pooling", "partial_bn"]),
+        ("mit", {"temporal_pool": False}, ["upstream leaves them out of its optimizer"]),
+        ("mit", {"non_local": False}, []),
+        ("mit", {"non_local": False, "shift_place": "none"}, ["model.shift_place=none is stored"]),
+        ("mmaction2", {"temporal_pool": True}, ["NOT EQUAL: with non-local", "dot-product"]),
+        ("paddlevideo", {}, []),
+    ],
+)
+def test_limits_of_video_models(origin, options, parts):
+    found = limits.notes("tsm", origin, {**VIDEO, **options}, {}, False, "canonical")
+    assert len(found) == len(parts)
+    assert all(part in note for part, note in zip(parts, found))
+
+
+@pytest.mark.slow
+def test_a_whole_model_with_non_local_blocks_and_temporal_pool(tmp_path, capsys):
+    """A checkpoint of mit-han-lab's own names; its converted file keeps the limits when it is converted again."""
+    _, metadata = converted(tmp_path, drawn_state_dict("names_mit_nonlocal_tpool"))
+    first, second = json.loads(metadata["notes"])[-2:]
+    assert first.startswith("NOT EQUAL: with non-local blocks") and second.startswith("with model.partial_bn=true")
+    assert f"note: {first}\nnote: {second}\n" in capsys.readouterr().out
+    assert json.loads(metadata["arch"])["temporal_pool"]
+    assert run(tmp_path / "out.safetensors", tmp_path / "copy.safetensors") == 0
+    copied = files.read(str(tmp_path / "copy.safetensors"))[1]
+    assert copied["arch"] == metadata["arch"] and first in json.loads(copied["notes"])
+
+
+@pytest.mark.parametrize(
+    "model, origin, options, data",
+    [
+        ("deeplabv3plus", "paddleseg", {}, {"mean": [0.5] * 3, "std": [0.5] * 3}),
+        ("deeplabv3plus", "mmseg", {}, {}),
+        ("arcface", "plsc", {"variant": "plsc"}, {"normalisation": "plsc"}),
+        ("arcface", "plsc", {"variant": "insightface"}, {"normalisation": "insightface"}),
+        ("arcface", "insightface", {"variant": "insightface"}, {"normalisation": "insightface"}),
+        ("resnet", "torchvision", {}, {"antialias": True}),
+        ("resnet", "mit", {}, {}),
+    ],
+)
+def test_the_preprocessing_of_the_origin(model, origin, options, data):
+    assert origins.data_settings(model, origin, options) == data
 
 
 @pytest.mark.parametrize(

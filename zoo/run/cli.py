@@ -10,11 +10,13 @@ import data
 from data.errors import UserError
 from zoo import tasks
 from zoo.config import loader
+from zoo.config.convert import plain
 from zoo.config.schema import Config
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec
 from zoo.run import directory, schedule
 from zoo.run.checkpoint import latest, load_record
+from zoo.weights import recorded
 
 NEWEST = "newest"  # --resume without a folder
 RECIPE_FLAGS = ("amp", "framework", "device")
@@ -197,11 +199,14 @@ def request(
         entries["out"] = loader.Entry(run, "--resume")
     if global_batch is not None:
         entries["train.global_batch"] = loader.Entry(_global_batch(global_batch, entries, run), "--global-batch")
-    settings, resolved = loader.build(entries, FIND)
-    changed: list[str] = []
+    before: loader.Entries | None = None
     if run and os.path.exists(os.path.join(run, directory.RECIPE)):
         _, before = loader.build(loader.read(os.path.join(run, directory.RECIPE), recorded=True), FIND)
-        changed = directory.check_same(before, resolved)
+    settings, resolved = loader.build(entries, FIND)
+    path = settings.weights or (before["weights"].value if before else None)
+    if path:  # the run that is resumed took the same settings from these weights
+        settings, resolved = loader.build({**entries, **_recorded_settings(path, resolved)}, FIND)
+    changed = directory.check_same(before, resolved) if before else []
     return Request(settings, resolved, recipe, run, changed)
 
 
@@ -222,6 +227,15 @@ def plan(request: Request, world: str) -> str:
     length = f"{train.epochs} epochs" if train.epochs else f"{train.steps} steps"
     batch_plan = schedule.batch_plan(train, math.prod(map(int, numbers)))
     return f"{request.recipe}: {schedule.describe(batch_plan, optim)}, {length}\n"
+
+
+def _recorded_settings(weights: str, resolved: loader.Entries) -> loader.Entries:
+    """Return entries for settings that a weights file records and the recipe leaves at their defaults."""
+    return {
+        key: loader.Entry(value, weights)
+        for key, value in recorded.run_settings(weights).items()
+        if key in resolved and resolved[key].origin == loader.DEFAULT and plain(resolved[key].value) != value
+    }
 
 
 def _global_batch(requested: str, entries: loader.Entries, resume: str | None) -> int:

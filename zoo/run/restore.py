@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 
 from data.errors import UserError
+from zoo.config.convert import plain
 from zoo.config.schema import Config
 from zoo.models import Spec, initializers
 from zoo.run.checkpoint import latest, load_checkpoint
 from zoo.run.job import Job
 from zoo.trainer.protocol import Param
-from zoo.weights import files, imagenet
+from zoo.weights import files, imagenet, recorded
 from zoo.weights.match import match_state_dict
 
 Print = Callable[[str], None]
+# Options of converted weights that a run may change, with a warning.
+CHANGEABLE = ("padding", "bn_eps", "dilate", "shift_place", "temporal_pool")
+WITHOUT_OPTION = {"padding": "symmetric", "bn_eps": 1e-5}  # what models compute that lack the option
 
 
 def restore(cfg: Config, job: Job, resume: str | None, print_line: Print) -> tuple[int, str]:
@@ -71,8 +75,10 @@ def initial(
         path = model_file(cfg.weights)
         sharded = {param.name: (param.shape[0], *param.rows) for param in params if param.rows}
         tensors, metadata = files.read(path, sharded)
+        record = recorded.read(path)
         _check_arch(json.loads(metadata.get("arch", "{}")), cfg.model, path)
-        _warn_of_other_preprocessing(json.loads(metadata.get("data", "{}")), cfg, path, print_line)
+        _warn_of_other_arch(record.arch, cfg.model, path, print_line)
+        _warn_of_other_preprocessing(record.data, cfg, path, print_line)
         if "classes" in metadata and not cfg.fresh_head:
             _warn_of_other_classes(json.loads(metadata["classes"]), classes, path, print_line)
         merged = _merge(initialized, tensors, lambda name: cfg.fresh_head and spec.is_head(name), path, print_line)
@@ -118,20 +124,29 @@ def _restore(cfg: Config, job: Job, resume: str | None, print_line: Print) -> tu
     return record["step"], record["weights"]
 
 
-def _check_arch(recorded: Mapping[str, Any], arch: Any, path: str) -> None:
-    """Refuse weights that were converted for another option that changes no shape, such as a shift's direction."""
-    for key, value in recorded.items():
-        current = getattr(arch, key, value)
-        current = list(current) if isinstance(current, tuple) else current  # JSON has lists only
-        if key != "num_classes" and current != value:
+def _check_arch(options: Mapping[str, Any], arch: Any, path: str) -> None:
+    """Refuse weights that were converted for an option which a run cannot change, such as a shift's direction."""
+    for key, value in options.items():
+        current = plain(getattr(arch, key, value))
+        if key != "num_classes" and key not in CHANGEABLE and current != value:
             option = f"model.{key}={str(value).replace(' ', '')}"
             raise UserError(f"{path} is for {option}, the recipe has {current}; give -o {option}")
 
 
-def _warn_of_other_preprocessing(recorded: Mapping[str, Any], cfg: Config, path: str, print_line: Print) -> None:
+def _warn_of_other_arch(options: Mapping[str, Any], arch: Any, path: str, print_line: Print) -> None:
+    """Warn when the model does not compute exactly what that of the weights does."""
+    for key, value in options.items():
+        current = plain(getattr(arch, key, WITHOUT_OPTION.get(key, value)))
+        if key != "num_classes" and current != value:
+            option = f"model.{key}={str(value).replace(' ', '')}"
+            remedy = f"give -o {option}" if hasattr(arch, key) else "there is no such option for this model"
+            print_line(f"warning: {path} is for {option}, the recipe has {current}; {remedy}")
+
+
+def _warn_of_other_preprocessing(settings: Mapping[str, Any], cfg: Config, path: str, print_line: Print) -> None:
     """Warn when samples are not prepared as those that the weights were trained on."""
-    for key, value in recorded.items():
-        current = getattr(cfg.data, key, value)
+    for key, value in settings.items():
+        current = plain(getattr(cfg.data, key, value))
         if current != value:
             option, other = f"data.{key}={json.dumps(value)}", json.dumps(current)
             print_line(f"warning: {path} was trained with {option}, the recipe has {other}; give -o {option}")

@@ -17,7 +17,7 @@ from zoo.weights import faces, files, infer, layouts, segmentation, shift_direct
 Tensors = Mapping[str, np.ndarray]
 OPTIONS = {  # options of the model's Arch that a user may state
     "tsm": ("depth", "num_classes", "width", "non_local"),
-    "resnet": ("depth", "num_classes", "width"),
+    "resnet": ("depth", "num_classes", "width", "padding", "bn_eps"),
     "deeplabv3plus": (
         "variant",
         "depth",
@@ -28,7 +28,7 @@ OPTIONS = {  # options of the model's Arch that a user may state
         "low_width",
         "aux_width",
         "auxiliary",
-        *infer.NOT_IN_TENSORS,
+        *infer.NOT_IN_TENSORS["deeplabv3plus"],
     ),
     "arcface": ("variant", "depth", "num_classes", "width", "embedding", "size"),
 }
@@ -39,13 +39,13 @@ INFER: dict[str, Callable[[Tensors], dict[str, Any]]] = {
     "arcface": infer.infer_face_model,
 }
 DEFAULT_SHIFT_DIV = 8  # of this zoo, and of PaddleVideo's models of 8 frames
-# Keys of the data section that repeat the preprocessing of a TSM's training, by origin.
-DATA_OPTIONS = {"mit": {"antialias": True}, "mmaction2": {"antialias": False}, "paddlevideo": {"antialias": True}}
 VIDEO_ORIGINS = ("mit", "mmaction2", "paddlevideo", "canonical")  # whose classifiers are TSM by default
 
 
-def default_model(origin: str, tensors: Tensors) -> str:
-    """Return the model that a file of this origin usually holds."""
+def default_model(origin: str, tensors: Tensors, recorded: str | None = None) -> str:
+    """Return the model that a file records to hold, or else the one that a file of this origin usually holds."""
+    if recorded in OPTIONS:
+        return recorded
     if segmentation.detect(tensors):
         return "deeplabv3plus"
     if faces.detect(tensors):
@@ -142,9 +142,9 @@ def reverse_shift(
         "same"
     ]
     if keep_direction:
-        notes = ["PaddleVideo's shift has the other direction: give -o model.shift_direction=past to a run"]
+        notes = ["PaddleVideo's shift has the other direction: model.shift_direction=past is stored in the file"]
     if shift_div != DEFAULT_SHIFT_DIV:
-        notes.append(f"give -o model.shift_div={shift_div} to a run")
+        notes.append(f"model.shift_div={shift_div} is stored in the file; if a recipe has another, give it with -o")
     if depth > 50:
         notes.append(
             f"PaddleVideo's ResNet-{depth} shifts in every block, this zoo's in every second one: fine-tune these "
@@ -153,50 +153,27 @@ def reverse_shift(
     return tensors if keep_direction else shift_direction.reverse_shift(tensors, shift_div), notes
 
 
-def usage_notes(model: str, origin: str, options: Mapping[str, Any], has_head: bool) -> list[str]:
-    """Return notes on what a run with the converted weights needs.
-
-    Args:
-        model: Name of the model.
-        origin: One of names.ORIGINS.
-        options: All known options of the model.
-        has_head: Whether the file holds the classifier weight of a face recognition model.
-    """
-    notes = []
-    unknown = [key for key in infer.NOT_IN_TENSORS if model == "deeplabv3plus" and key not in options]
-    if unknown:
-        notes.append(
-            f"the tensors do not show {', '.join(unknown)}: the recipe must have them as the model was trained; with "
-            "-o KEY=VALUE they are stored in the file, and a run checks them"
-        )
-    if model == "arcface" and not has_head:
-        notes.append("no classifier weight: a run that fine-tunes or evaluates the model needs -o fresh_head=true")
-    for key, value in data_options(model, origin).items():
-        library = "Pillow" if value else "OpenCV"
-        option = f"data.{key}={json.dumps(value)}"
-        notes.append(f"{origin} trains on frames resized by {library}: the recipe should have {option}")
-    if origin == "mmaction2" and options["non_local"]:
-        notes.append("mmaction2's dot-product blocks have the same names; only embedded-Gaussian ones compute the same")
-    return notes
-
-
-def data_options(model: str, origin: str) -> dict[str, bool]:
-    """Return the keys of the data section that a run with the converted weights should have, with their values."""
-    return DATA_OPTIONS.get(origin, {}) if model == "tsm" else {}
-
-
-def metadata(model: str, origin: str, options: Mapping[str, Any], path: str, paths: Sequence[str]) -> dict[str, str]:
+def metadata(
+    model: str,
+    origin: str,
+    options: Mapping[str, Any],
+    data: Mapping[str, Any],
+    notes: Sequence[str],
+    path: str,
+    paths: Sequence[str],
+) -> dict[str, str]:
     """Return the metadata of a converted file.
 
     Args:
         model: Name of the model.
         origin: One of names.ORIGINS.
-        options: All known options of the model, which a run compares with its own. The image size is left out: the
-            shape of fc.weight determines it.
+        options: All known options of the model, which a run uses, or compares with those of its recipe. The image size
+            is left out: the shape of fc.weight determines it.
+        data: Settings of the data section, likewise.
+        notes: Printed for the user.
         path: The converted file or folder.
         paths: All files that were read.
     """
-    data = data_options(model, origin)
     return {
         "origin": origin,
         "model": model,
@@ -204,6 +181,7 @@ def metadata(model: str, origin: str, options: Mapping[str, Any], path: str, pat
         "file": os.path.basename(os.path.normpath(path)),
         "sha256": _digest(paths),
         **({"data": json.dumps(data)} if data else {}),
+        **({"notes": json.dumps(notes)} if notes else {}),
     }
 
 

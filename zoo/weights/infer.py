@@ -13,8 +13,12 @@ from zoo.models.resnet.spec import BLOCKS
 
 Shapes = Mapping[str, tuple[int, ...]]
 DEPTHS = ", ".join(f"ResNet-{depth} {counts}" for depth, counts in BLOCKS.items())
-# Options of DeepLabV3+ that change the computation but no tensor.
-NOT_IN_TENSORS = ("output_stride", "multi_grid", "rates", "align_corners")
+NOT_IN_TENSORS = {  # model -> options that change the computation in evaluation, but no tensor
+    "tsm": ("shift_place", "shift_div", "shift_direction", "temporal_pool"),
+    "resnet": ("dilate", "padding", "bn_eps"),
+    "deeplabv3plus": ("output_stride", "multi_grid", "rates", "align_corners"),
+    "arcface": (),
+}
 
 
 def infer_classifier(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -35,7 +39,7 @@ def infer_classifier(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def infer_segmenter(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return the options of a DeepLabV3+ except NOT_IN_TENSORS.
+    """Return the options of a DeepLabV3+ except those of NOT_IN_TENSORS.
 
     head_width and auxiliary are left out if they are the variant's default. For the variant mmseg, a missing auxiliary
     head is not inferred: it may have been lost by accident.

@@ -9,9 +9,8 @@ from data.errors import UserError
 from zoo.weights.names import COUNTER, block_count, canonical_name, is_training_state
 
 PADDLE = ("paddle_vision", "paddleclas", "paddlevideo", "plsc", "plsc2")  # linear weights are (inputs, outputs)
-EPS = 1e-5  # of every batch normalization here
+EPS = 1e-5  # of batch normalizations almost everywhere
 MINDSPORE_EPS = 1e-4  # of mindspore-ai/models
-PADDING_EFFECT = "measured on a ResNet-50: logits up to 0.09 apart, at a standard deviation of 0.27"
 
 
 def to_canonical(tensors: Mapping[str, np.ndarray], origin: str) -> dict[str, np.ndarray]:
@@ -42,7 +41,8 @@ def to_canonical(tensors: Mapping[str, np.ndarray], origin: str) -> dict[str, np
     if origin == "mmaction2":
         _add_zero_biases(result)
     if origin == "mindspore":
-        _move_eps(result, source_names)
+        inner = [name for name, source in source_names.items() if re.search(r"\bbn\dd\.", source)]
+        result.update(move_eps({name: result[name] for name in inner}, MINDSPORE_EPS - EPS))
     return result
 
 
@@ -81,45 +81,26 @@ def without_spare_class(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
     return {name: tensor[:1000] if name.startswith("fc.") else tensor for name, tensor in tensors.items()}
 
 
-def conversion_notes(origin: str, is_bottleneck: bool) -> list[str]:
-    """Return notes for the user on weights that match the model but do not give the same outputs by themselves.
+def move_eps(tensors: Mapping[str, np.ndarray], difference: float) -> dict[str, np.ndarray]:
+    """Add the difference of two epsilons to the running variances, which gives the same function in evaluation.
 
     Args:
-        origin: One of names.ORIGINS.
-        is_bottleneck: Whether the residual blocks have three convolutions.
+        tensors: Canonical tensors.
+        difference: Epsilon of the model that they come from, minus that of the model which they are for.
+
+    Raises:
+        UserError: A variance would become negative.
     """
-    if origin == "mindcv":
-        return [
-            "mindcv pads the stem's max pooling at the right and at the bottom only, this zoo on all sides "
-            f"({PADDING_EFFECT}): the accuracy will differ slightly"
-        ]
-    if origin == "mindspore" and is_bottleneck:
-        return [
-            "this model of mindspore-ai/models pads convolutions and pooling of stride 2 at the right and at the "
-            f"bottom first, this zoo on all sides ({PADDING_EFFECT}): the accuracy will differ slightly"
-        ]
-    if origin == "paddleseg":
-        return [
-            "PaddleSeg's models expect pixels with another mean and standard deviation than ImageNet's: train and "
-            "predict with -o data.mean=[0.5,0.5,0.5] -o data.std=[0.5,0.5,0.5]"
-        ]
-    if origin == "plsc":
-        return [
-            "PLSC's models expect pixels as (x - 127.5) / 128: train and predict with -o data.normalisation=plsc, or "
-            "convert with -o variant=insightface, which moves the difference into the weights"
-        ]
-    return []
-
-
-def _move_eps(tensors: dict[str, np.ndarray], source_names: Mapping[str, str]) -> None:
-    """Add the difference of both epsilons to the running variance, which gives the same function in evaluation.
-
-    In models with two convolutions per block only the normalizations inside the blocks (bn1d, bn2d) differ.
-    """
-    is_basic = any(re.search(r"\bbn\dd\.", name) for name in source_names.values())
-    for name in [name for name in tensors if name.endswith("running_var")]:
-        if not is_basic or re.search(r"\bbn\dd\.", source_names[name]):
-            tensors[name] = tensors[name] + np.float32(MINDSPORE_EPS - EPS)
+    if difference == 0:
+        return dict(tensors)
+    result = {
+        name: tensor + np.float32(difference) if name.endswith("running_var") else tensor
+        for name, tensor in tensors.items()
+    }
+    for name, tensor in result.items():
+        if name.endswith("running_var") and (tensor < 0).any():
+            raise UserError(f"-o bn_eps: {name} is smaller than the difference of the epsilons; leave bn_eps out")
+    return result
 
 
 def _refuse_non_local(tensors: Mapping[str, np.ndarray], project: str) -> None:

@@ -90,13 +90,14 @@ def as_paddle(tensors):
 
 
 def as_mindspore(tensors, classifier="end_point", shortcut="down_sample_layer"):
-    """Convert a ResNet with two convolutions per block."""
+    """Convert a ResNet."""
+    is_basic = not any(name.endswith("conv3.weight") for name in tensors)
     result = {}
     for name, tensor in tensors.items():
         module, part = name.rsplit(".", 1)
         if resnet.is_norm(name):
             part = MINDSPORE_NORM[part]
-        if classifier == "end_point" and name.startswith("layer") and "downsample" not in name:
+        if classifier == "end_point" and is_basic and name.startswith("layer") and "downsample" not in name:
             module = module.replace("bn1", "bn1d").replace("bn2", "bn2d")
         module = module.replace("downsample", shortcut).replace("fc", classifier)
         result[f"{module}.{part}"] = tensor

@@ -46,18 +46,20 @@ def test_training_state_is_left_out():
 
 
 @pytest.mark.parametrize("is_basic", [True, False])
-def test_another_epsilon_moves_into_the_variance(is_basic):
+def test_the_second_epsilon_of_basic_blocks_moves_into_the_variance(is_basic):
     """With the larger epsilon, (x - mean) / sqrt(var + 1e-4) equals (x - mean) / sqrt(var' + 1e-5)."""
     variance = np.float32([1e-6, 0.5, 3])
     inner = "layer1.0.bn1d" if is_basic else "layer1.0.bn1"
-    tensors = {"bn1.moving_variance": variance, f"{inner}.moving_variance": variance}
+    tensors = {"bn1.moving_variance": variance, f"{inner}.moving_variance": variance, "bn1.moving_mean": variance}
     canonical = layouts.to_canonical(tensors, "mindspore")
-    assert np.allclose(canonical["layer1.0.bn1.running_var"] + 1e-5, variance + 1e-4, rtol=1e-6)
-    assert np.array_equal(canonical["bn1.running_var"], variance) == is_basic
-    unchanged = layouts.to_canonical({"bn1.moving_variance": variance}, "mindcv")
-    assert np.array_equal(unchanged["bn1.running_var"], variance)
+    epsilon = 1e-5 if is_basic else 1e-4  # of the model: those of bottlenecks have one epsilon, which is an option
+    assert np.allclose(canonical["layer1.0.bn1.running_var"] + epsilon, variance + 1e-4, rtol=1e-6)
+    assert np.array_equal(canonical["bn1.running_var"], variance)
+    moved = layouts.move_eps(canonical, 1e-4 - 1e-5)
+    assert np.allclose(moved["bn1.running_var"] + 1e-5, variance + 1e-4, rtol=1e-6)
+    assert np.array_equal(moved["bn1.running_mean"], variance)
 
 
-def test_only_bottlenecks_of_mindspore_pad_differently():
-    assert not layouts.conversion_notes("mindspore", is_bottleneck=False)
-    assert "0.09" in layouts.conversion_notes("mindspore", is_bottleneck=True)[0]
+def test_a_variance_that_would_become_negative_is_refused():
+    with pytest.raises(UserError, match="bn1.running_var is smaller than the difference"):
+        layouts.move_eps({"bn1.running_var": np.float32([1, 1e-6])}, -1e-5)

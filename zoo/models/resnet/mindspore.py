@@ -10,13 +10,13 @@ class BasicBlock(nn.Cell):
 
     expansion = 1
 
-    def __init__(self, inputs: int, width: int, stride: int, dilation: int):
+    def __init__(self, inputs: int, width: int, stride: int, dilation: int, same: bool = False, eps: float = 1e-5):
         super().__init__()
-        self.conv1 = conv3x3(inputs, width, stride, dilation)
-        self.bn1 = nn.BatchNorm2d(width)
+        self.conv1 = conv3x3(inputs, width, stride, dilation, same)
+        self.bn1 = nn.BatchNorm2d(width, eps=eps)
         self.conv2 = conv3x3(width, width, 1, 1)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.downsample = shortcut(inputs, width, stride)
+        self.bn2 = nn.BatchNorm2d(width, eps=eps)
+        self.downsample = shortcut(inputs, width, stride, eps)
 
     def residual(self, x: Tensor) -> Tensor:
         """Return the residual branch, to which the shortcut is added."""
@@ -32,15 +32,15 @@ class Bottleneck(nn.Cell):
 
     expansion = 4
 
-    def __init__(self, inputs: int, width: int, stride: int, dilation: int):
+    def __init__(self, inputs: int, width: int, stride: int, dilation: int, same: bool = False, eps: float = 1e-5):
         super().__init__()
         self.conv1 = conv1x1(inputs, width, 1)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = conv3x3(width, width, stride, dilation)
-        self.bn2 = nn.BatchNorm2d(width)
+        self.bn1 = nn.BatchNorm2d(width, eps=eps)
+        self.conv2 = conv3x3(width, width, stride, dilation, same)
+        self.bn2 = nn.BatchNorm2d(width, eps=eps)
         self.conv3 = conv1x1(width, width * 4, 1)
-        self.bn3 = nn.BatchNorm2d(width * 4)
-        self.downsample = shortcut(inputs, width * 4, stride)
+        self.bn3 = nn.BatchNorm2d(width * 4, eps=eps)
+        self.downsample = shortcut(inputs, width * 4, stride, eps)
 
     def residual(self, x: Tensor) -> Tensor:
         """Return the residual branch, to which the shortcut is added."""
@@ -58,15 +58,15 @@ class Model(nn.Cell):
     def __init__(self, arch: Arch):
         super().__init__()
         block = Bottleneck if arch.expansion == 4 else BasicBlock
-        self.conv1 = nn.Conv2d(3, arch.width, 7, 2, "pad", 3, has_bias=False)
-        self.bn1 = nn.BatchNorm2d(arch.width)
-        self.maxpool = nn.MaxPool2d(3, 2, "pad", 1)
+        self.conv1 = conv7x7(3, arch.width, arch.same_convs)
+        self.bn1 = nn.BatchNorm2d(arch.width, eps=arch.bn_eps)
+        self.maxpool = nn.MaxPool2d(3, 2, "same") if arch.same_pool else nn.MaxPool2d(3, 2, "pad", 1)
         layers, inputs = [], arch.width
         for stage in stages(arch):
             layer = []
             for i in range(stage.blocks):
                 stride, dilation = (stage.stride, stage.first_dilation) if i == 0 else (1, stage.dilation)
-                layer.append(block(inputs, stage.width, stride, dilation))
+                layer.append(block(inputs, stage.width, stride, dilation, arch.same_convs, arch.bn_eps))
                 inputs = stage.width * block.expansion
             layers.append(nn.SequentialCell(*layer))
         self.layer1, self.layer2, self.layer3, self.layer4 = layers
@@ -88,13 +88,22 @@ def conv1x1(inputs: int, outputs: int, stride: int) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, 1, stride, "pad", 0, has_bias=False)
 
 
-def conv3x3(inputs: int, outputs: int, stride: int, dilation: int) -> nn.Conv2d:
-    """Return a 3x3 convolution without bias; with stride 1 it keeps the size."""
+def conv3x3(inputs: int, outputs: int, stride: int, dilation: int, same: bool = False) -> nn.Conv2d:
+    """Return a 3x3 convolution without bias; with stride 1 it keeps the size, and both paddings are equal."""
+    if same and stride > 1:
+        return nn.Conv2d(inputs, outputs, 3, stride, "same", 0, dilation, has_bias=False)
     return nn.Conv2d(inputs, outputs, 3, stride, "pad", dilation, dilation, has_bias=False)
 
 
-def shortcut(inputs: int, outputs: int, stride: int) -> nn.Cell:
+def conv7x7(inputs: int, outputs: int, same: bool) -> nn.Conv2d:
+    """Return a 7x7 convolution of stride 2 without bias."""
+    if same:
+        return nn.Conv2d(inputs, outputs, 7, 2, "same", 0, has_bias=False)
+    return nn.Conv2d(inputs, outputs, 7, 2, "pad", 3, has_bias=False)
+
+
+def shortcut(inputs: int, outputs: int, stride: int, eps: float) -> nn.Cell:
     """Return the shortcut: the identity, or a strided 1x1 convolution where the shape changes."""
     if stride == 1 and inputs == outputs:
         return nn.Identity()
-    return nn.SequentialCell(conv1x1(inputs, outputs, stride), nn.BatchNorm2d(outputs))
+    return nn.SequentialCell(conv1x1(inputs, outputs, stride), nn.BatchNorm2d(outputs, eps=eps))

@@ -1,14 +1,21 @@
 """Specification of ResNet v1.5 (arXiv:1512.03385, with the stride on the 3x3 convolution of a bottleneck).
 
 Canonical names are torchvision's: conv1, bn1, layer{1..4}.{block}.conv{1..3} / .bn{1..3} / .downsample.{0,1}, fc.
+
+`padding` of the layers of stride 2, the stem's 7x7 convolution and max pooling and a 3x3 convolution in layer2..layer4:
+
+    symmetric  the same number of pixels on all sides: torchvision, and almost every other project
+    same_pool  max pooling by the rule `same` of TensorFlow and MindSpore (see same_padding): mindspore-lab/mindcv
+    same       all of them by this rule: the ResNet-50, -101 and -152 of mindspore-ai/models, which has bn_eps 1e-4
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from data.batch import DropoutMask, Field
-from zoo.models.initializers import Initializer, kaiming_normal, uniform
+from zoo.models.initializers import Initializer, kaiming_normal, normal, uniform
 
 TASK = "classify"
 SHARDED_PARAMETERS: tuple[str, ...] = ()
@@ -26,7 +33,12 @@ class Arch:
     num_classes: int | None = None  # None: that of the data
     width: int = 64  # channels of the stem, 64 in the paper
     dilate: tuple[bool, bool, bool] = (False, False, False)  # dilation instead of the stride in layer2, layer3, layer4
-    decay: Literal["weights", "all"] = "weights"  # all: weight decay on biases and normalizations too, as torchvision
+    decay: Literal["weights", "all", "all_but_bn"] = "weights"  # all: weight decay on biases and normalizations too, as
+    # torchvision; all_but_bn: on all but those named bn*, so on downsample.1 and the classifier's bias, as NVIDIA
+    conv_init: Literal["fan_out", "fan_in"] = "fan_out"  # He normal by this; torchvision: fan_out, NVIDIA: fan_in
+    fc_bias_init: Literal["zeros", "uniform"] = "zeros"  # uniform: as the classifier's weight, PyTorch's default
+    padding: Literal["symmetric", "same_pool", "same"] = "symmetric"  # of layers of stride 2, see above
+    bn_eps: float = 1e-5  # epsilon of every batch normalization
     zero_gamma: bool = False  # initialize the last normalization of each block to 0: the block starts as its shortcut
     pretrained: Literal["imagenet"] | None = None
 
@@ -35,6 +47,18 @@ class Arch:
             raise ValueError("width: must be at least 1")
         if self.num_classes is not None and self.num_classes < 1:
             raise ValueError("num_classes: must be at least 1")
+        if not 0 < self.bn_eps < 1:
+            raise ValueError("bn_eps: must lie between 0 and 1")
+
+    @property
+    def same_convs(self) -> bool:
+        """Whether convolutions of stride 2 have the padding `same`."""
+        return self.padding == "same"
+
+    @property
+    def same_pool(self) -> bool:
+        """Whether the max pooling of the stem has the padding `same`."""
+        return self.padding != "symmetric"
 
     @property
     def outputs(self) -> int:
@@ -80,6 +104,19 @@ def stages(arch: Arch) -> tuple[Stage, ...]:
     return tuple(layers)
 
 
+def same_padding(height: int, width: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int, int, int]:
+    """Return the padding left, right, top and bottom by the rule `same` of TensorFlow and MindSpore.
+
+    The output has 1/stride of the size, rounded up. Of an odd number of pixels, the larger half is right and bottom.
+    """
+    padding = []
+    for size in (width, height):
+        total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
+        padding += [total // 2, total - total // 2]
+    left, right, top, bottom = padding
+    return left, right, top, bottom
+
+
 def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
     """Return the shape of every parameter and running statistic by canonical name."""
     shape_of: dict[str, tuple[int, ...]] = {}
@@ -120,24 +157,29 @@ def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
 
 
 def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
-    """Return torchvision's initialization.
+    """Return the initialization: He normal for convolutions, uniform within 1/sqrt(fan-in) for the classifier.
 
-    He normal by fan-out for convolutions, uniform within 1/sqrt(fan-in) for the classifier, whose bias starts at 0.
+    With fc_bias_init uniform, as in torchvision and in NVIDIA's ResNet.
     """
     if arch.zero_gamma and is_last_bn_weight(arch, name):
         return Initializer("zeros")
-    if name.startswith("fc."):
-        return uniform(shape[1] ** -0.5) if name.endswith("weight") else Initializer("zeros")
+    if name == "fc.weight" or (name == "fc.bias" and arch.fc_bias_init == "uniform"):
+        return uniform(arch.features**-0.5)
     if name.endswith(".running_var") or (is_norm(name) and name.endswith(".weight")):
         return Initializer("ones")
     if len(shape) >= 4:
-        return kaiming_normal(shape)
+        return kaiming_normal(shape) if arch.conv_init == "fan_out" else normal((2 / math.prod(shape[1:])) ** 0.5)
     return Initializer("zeros")
 
 
 def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
     """Return (learning-rate factor, weight-decay factor) of a parameter."""
-    return 1.0, 0.0 if arch.decay == "weights" and (is_norm(name) or name.endswith(".bias")) else 1.0
+    exempt = {
+        "weights": is_norm(name) or name.endswith(".bias"),
+        "all": False,
+        "all_but_bn": name.split(".")[-2].startswith("bn"),
+    }
+    return 1.0, 0.0 if exempt[arch.decay] else 1.0
 
 
 def is_head(name: str) -> bool:

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from zoo.models.resnet.spec import Arch, stages
+from zoo.models.resnet.spec import Arch, same_padding, stages
 
 
 class BasicBlock(nn.Module):
@@ -12,13 +12,13 @@ class BasicBlock(nn.Module):
 
     expansion = 1
 
-    def __init__(self, inputs: int, width: int, stride: int, dilation: int):
+    def __init__(self, inputs: int, width: int, stride: int, dilation: int, same: bool = False, eps: float = 1e-5):
         super().__init__()
-        self.conv1 = conv3x3(inputs, width, stride, dilation)
-        self.bn1 = nn.BatchNorm2d(width)
+        self.conv1 = conv3x3(inputs, width, stride, dilation, same)
+        self.bn1 = nn.BatchNorm2d(width, eps=eps)
         self.conv2 = conv3x3(width, width, 1, 1)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.downsample = shortcut(inputs, width, stride)
+        self.bn2 = nn.BatchNorm2d(width, eps=eps)
+        self.downsample = shortcut(inputs, width, stride, eps)
 
     def residual(self, x: torch.Tensor) -> torch.Tensor:
         """Return the residual branch, to which the shortcut is added."""
@@ -34,15 +34,15 @@ class Bottleneck(nn.Module):
 
     expansion = 4
 
-    def __init__(self, inputs: int, width: int, stride: int, dilation: int):
+    def __init__(self, inputs: int, width: int, stride: int, dilation: int, same: bool = False, eps: float = 1e-5):
         super().__init__()
         self.conv1 = conv1x1(inputs, width, 1)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = conv3x3(width, width, stride, dilation)
-        self.bn2 = nn.BatchNorm2d(width)
+        self.bn1 = nn.BatchNorm2d(width, eps=eps)
+        self.conv2 = conv3x3(width, width, stride, dilation, same)
+        self.bn2 = nn.BatchNorm2d(width, eps=eps)
         self.conv3 = conv1x1(width, width * 4, 1)
-        self.bn3 = nn.BatchNorm2d(width * 4)
-        self.downsample = shortcut(inputs, width * 4, stride)
+        self.bn3 = nn.BatchNorm2d(width * 4, eps=eps)
+        self.downsample = shortcut(inputs, width * 4, stride, eps)
 
     def residual(self, x: torch.Tensor) -> torch.Tensor:
         """Return the residual branch, to which the shortcut is added."""
@@ -54,20 +54,32 @@ class Bottleneck(nn.Module):
         return F.relu(self.residual(x) + self.downsample(x), inplace=True)
 
 
+class SameConv2d(nn.Conv2d):
+    """Convolution with the padding `same`, which PyTorch itself has for stride 1 only."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, dilation: int = 1):
+        super().__init__(inputs, outputs, kernel, stride, 0, dilation, bias=False)
+        self.window = kernel, stride, dilation
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(F.pad(x, same_padding(x.shape[2], x.shape[3], *self.window)))
+
+
 class Model(nn.Module):
     """ResNet: image (N, 3, H, W) float -> logits (N, num_classes)."""
 
     def __init__(self, arch: Arch):
         super().__init__()
         block = Bottleneck if arch.expansion == 4 else BasicBlock
-        self.conv1 = nn.Conv2d(3, arch.width, 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(arch.width)
+        self.same_pool = arch.same_pool
+        self.conv1 = conv7x7(3, arch.width, arch.same_convs)
+        self.bn1 = nn.BatchNorm2d(arch.width, eps=arch.bn_eps)
         layers, inputs = [], arch.width
         for stage in stages(arch):
             layer = []
             for i in range(stage.blocks):
                 stride, dilation = (stage.stride, stage.first_dilation) if i == 0 else (1, stage.dilation)
-                layer.append(block(inputs, stage.width, stride, dilation))
+                layer.append(block(inputs, stage.width, stride, dilation, arch.same_convs, arch.bn_eps))
                 inputs = stage.width * block.expansion
             layers.append(nn.Sequential(*layer))
         self.layer1, self.layer2, self.layer3, self.layer4 = layers
@@ -76,6 +88,8 @@ class Model(nn.Module):
     def stem(self, x: torch.Tensor) -> torch.Tensor:
         """Return the input of layer1: (N, 3, H, W) -> (N, width, H/4, W/4)."""
         x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        if self.same_pool:
+            return F.max_pool2d(F.pad(x, same_padding(x.shape[2], x.shape[3], 3, 2), value=float("-inf")), 3, 2)
         return F.max_pool2d(x, 3, 2, 1)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
@@ -89,13 +103,22 @@ def conv1x1(inputs: int, outputs: int, stride: int) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, 1, stride, bias=False)
 
 
-def conv3x3(inputs: int, outputs: int, stride: int, dilation: int) -> nn.Conv2d:
-    """Return a 3x3 convolution without bias; with stride 1 it keeps the size."""
+def conv3x3(inputs: int, outputs: int, stride: int, dilation: int, same: bool = False) -> nn.Conv2d:
+    """Return a 3x3 convolution without bias; with stride 1 it keeps the size, and both paddings are equal."""
+    if same and stride > 1:
+        return SameConv2d(inputs, outputs, 3, stride, dilation)
     return nn.Conv2d(inputs, outputs, 3, stride, dilation, dilation, bias=False)
 
 
-def shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
+def conv7x7(inputs: int, outputs: int, same: bool) -> nn.Conv2d:
+    """Return a 7x7 convolution of stride 2 without bias."""
+    if same:
+        return SameConv2d(inputs, outputs, 7, 2)
+    return nn.Conv2d(inputs, outputs, 7, 2, 3, bias=False)
+
+
+def shortcut(inputs: int, outputs: int, stride: int, eps: float) -> nn.Module:
     """Return the shortcut: the identity, or a strided 1x1 convolution where the shape changes."""
     if stride == 1 and inputs == outputs:
         return nn.Identity()
-    return nn.Sequential(conv1x1(inputs, outputs, stride), nn.BatchNorm2d(outputs))
+    return nn.Sequential(conv1x1(inputs, outputs, stride), nn.BatchNorm2d(outputs, eps=eps))

@@ -1,0 +1,116 @@
+"""A run takes the settings that weights record where its recipe leaves the defaults."""
+
+import json
+
+import numpy as np
+import pytest
+
+from data.errors import UserError
+from tests.zoo.weights.state_dicts import as_mindspore, small_resnet
+from tools import convert
+from zoo.config import loader
+from zoo.models.resnet import spec as resnet
+from zoo.models.tsm import spec as tsm
+from zoo.run import cli, restore
+from zoo.weights import files, recorded
+
+RECIPE = "configs/resnet50_imagenet.yaml"
+
+
+@pytest.fixture
+def mindcv(tmp_path):
+    """A converted ResNet-50 of mindcv."""
+    tensors = as_mindspore(small_resnet(depth=50, width=8), "classifier", "down_sample")
+    files.write(str(tmp_path / "in.safetensors"), tensors)
+    path = str(tmp_path / "mindcv.safetensors")
+    assert convert.main([str(tmp_path / "in.safetensors"), path]) == 0
+    return path
+
+
+def write(path, **metadata):
+    values = {key: value if key == "model" else json.dumps(value) for key, value in metadata.items()}
+    files.write(str(path), {"fc.bias": np.zeros(3, np.float32)}, values)
+    return str(path)
+
+
+def checkpoint(folder, recipe):
+    """Write a folder that looks like a checkpoint of this recipe."""
+    folder.mkdir()
+    write(folder / "model.safetensors", classes=["a"])
+    (folder / "checkpoint.json").write_text(json.dumps({"recipe": recipe}))
+    return str(folder)
+
+
+def test_a_run_takes_the_padding_of_converted_weights(mindcv):
+    request = cli.request(RECIPE, ["model.width=8"], weights=mindcv)
+    assert request.config.model.padding == "same_pool"
+    assert request.resolved["model.padding"] == loader.Entry("same_pool", mindcv)
+    assert f"  padding: same_pool{' ' * 25}# {mindcv}" in loader.render(request.resolved)
+    assert request.config.model.num_classes is None  # that of the data
+    assert request.config.model.width == 8
+    assert cli.request(RECIPE).config.model.padding == "symmetric"
+
+
+def test_a_recipe_s_own_padding_stays_and_is_warned_of(mindcv):
+    request = cli.request(RECIPE, ["model.padding=symmetric"], weights=mindcv)
+    assert request.config.model.padding == "symmetric"
+    lines = []
+    restore._warn_of_other_arch(recorded.read(mindcv).arch, resnet.Arch(width=8), mindcv, lines.append)
+    option = "model.padding=same_pool"
+    assert lines == [f"warning: {mindcv} is for {option}, the recipe has symmetric; give -o {option}"]
+    lines.clear()
+    restore._warn_of_other_arch(recorded.read(mindcv).arch, tsm.Arch(width=8), mindcv, lines.append)
+    assert lines == [
+        f"warning: {mindcv} is for {option}, the recipe has symmetric; there is no such option for this model"
+    ]
+
+
+def test_weights_for_another_padding_are_not_refused():
+    options = {"padding": "same", "bn_eps": 1e-4, "num_classes": 1000}
+    restore._check_arch(options, resnet.Arch(), "w.safetensors")
+    with pytest.raises(UserError, match="is for model.depth=101, the recipe has 50; give -o model.depth=101"):
+        restore._check_arch({**options, "depth": 101}, resnet.Arch(), "w.safetensors")
+
+
+def test_settings_of_the_data(tmp_path):
+    path = write(tmp_path / "a.safetensors", model="resnet", data={"mean": [0.5, 0.5, 0.5], "normalisation": "plsc"})
+    request = cli.request(RECIPE, weights=path)
+    assert request.config.data.mean == (0.5, 0.5, 0.5)  # and the key that this data set lacks is left out
+    assert request.resolved["data.mean"].origin == path
+    given = cli.request(RECIPE, ["data.mean=[0.1,0.2,0.3]"], weights=path)
+    assert given.config.data.mean == (0.1, 0.2, 0.3)
+
+
+def test_an_impossible_recorded_value_names_the_file(tmp_path):
+    path = write(tmp_path / "a.safetensors", model="resnet", arch={"padding": "none"})
+    with pytest.raises(UserError, match="a.safetensors"):
+        cli.request(RECIPE, weights=path)
+
+
+def test_a_checkpoint_s_recipe_tells_what_no_tensor_shows(tmp_path):
+    path = checkpoint(tmp_path / "best", "model: {name: resnet, depth: 50, padding: same, bn_eps: 1.0e-4, decay: all}")
+    expected = recorded.Recorded("resnet", {"padding": "same", "bn_eps": 1e-4}, {})
+    assert recorded.read(path) == recorded.read(f"{path}/model.safetensors") == expected
+    settings = cli.request(RECIPE, weights=path).config.model
+    assert (settings.padding, settings.bn_eps, settings.decay != "all") == ("same", 1e-4, True)
+
+
+@pytest.mark.parametrize("recipe", ["no: model", "model: 3", "{", "model: {name: mine, padding: same}"])
+def test_a_checkpoint_without_a_known_model(tmp_path, recipe):
+    assert recorded.read(checkpoint(tmp_path / "best", recipe)).arch == {}
+
+
+def test_files_without_a_record(tmp_path):
+    assert recorded.read(write(tmp_path / "a.safetensors")) == recorded.NOTHING
+    assert recorded.read(str(tmp_path / "missing.safetensors")) == recorded.NOTHING
+    assert recorded.read(str(tmp_path / "a.pth")) == recorded.NOTHING
+
+
+def test_a_run_that_is_resumed_keeps_the_settings_of_its_weights(mindcv, tmp_path):
+    first = cli.request(RECIPE, ["model.width=8"], weights=mindcv)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text(loader.render(first.resolved))
+    again = cli.request(RECIPE, ["model.width=8"], resume=str(run))  # without --weights
+    assert again.config.model.padding == "same_pool"
+    assert cli.request(None, resume=str(run)).config.model.padding == "same_pool"
