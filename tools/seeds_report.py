@@ -1,0 +1,165 @@
+"""The tables of tools/seeds.py, and its paired t-test."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from zoo.logs import journal
+
+CONFIDENCE = 0.95
+
+
+class Result(NamedTuple):
+    """A complete run.
+
+    Attributes:
+        framework: of the run.
+        seed: of the run.
+        last: the main metric at its end.
+        best: the highest of any evaluation.
+        steps_to_target: updates until the target was reached; None if it was not.
+        seconds_to_target: time until then, from the beginning; None if it was not, or if the run was resumed.
+    """
+
+    framework: str
+    seed: int
+    last: float
+    best: float
+    steps_to_target: int | None = None
+    seconds_to_target: float | None = None
+
+
+class Study(NamedTuple):
+    """The runs of a recipe.
+
+    Attributes:
+        recipe: its name.
+        metric: name of the main metric.
+        target: of the main metric; None without one.
+        results: of every framework for every seed.
+    """
+
+    recipe: str
+    metric: str
+    target: float | None
+    results: Sequence[Result]
+
+    @property
+    def frameworks(self) -> list[str]:
+        return list(dict.fromkeys(result.framework for result in self.results))
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted({result.seed for result in self.results})
+
+    def of(self, framework: str) -> list[Result]:
+        """Return the results of a framework in the order of their seeds."""
+        return sorted((result for result in self.results if result.framework == framework), key=lambda r: r.seed)
+
+
+class PairedTest(NamedTuple):
+    """Mean of paired differences.
+
+    Attributes:
+        mean: of the differences.
+        half_width: of its confidence interval: the least mean difference that is significant.
+        p: two-sided probability of a mean this far from 0 if the true one is 0.
+    """
+
+    mean: float
+    half_width: float
+    p: float
+
+
+def read_result(folder: str, framework: str, seed: int, target: float | None) -> Result | None:
+    """Read a run from its journal; None if it has not reached its end."""
+    events = journal.history(folder)
+    evaluations = [event for event in events if event["event"] == "eval"]
+    if not evaluations or not any(event["event"] == "end" for event in events):
+        return None
+    accuracies = [event["accuracy"] for event in evaluations]
+    reached = next((event for event in evaluations if target is not None and event["accuracy"] >= target), None)
+    steps = seconds = None
+    if reached:
+        steps = reached["step"]
+        begin = next(event["time"] for event in events if event["event"] == "begin")
+        is_resumed = any(event["event"] == "resume" for event in events)
+        seconds = None if is_resumed else reached["time"] - begin
+    return Result(framework, seed, accuracies[-1], max(accuracies), steps, seconds)
+
+
+def paired_test(differences: Sequence[float]) -> PairedTest:
+    """Test whether the mean of at least two differences is 0, by Student's t."""
+    degrees = len(differences) - 1
+    mean, error = statistics.mean(differences), statistics.stdev(differences) / math.sqrt(len(differences))
+    if error == 0:
+        return PairedTest(mean, 0.0, 1.0 if mean == 0 else 0.0)
+    return PairedTest(mean, t_quantile(CONFIDENCE, degrees) * error, 1 - t_probability(abs(mean) / error, degrees))
+
+
+def t_probability(t: float, degrees: int) -> float:
+    """Compute P(|T| < t) of Student's distribution with whole degrees of freedom, a finite sum.
+
+    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+    """
+    angle = math.atan(t / math.sqrt(degrees))
+    cosine, is_odd = math.cos(angle), degrees % 2
+    term = math.sin(angle) * (cosine if is_odd else 1.0)
+    total = 0.0
+    for power in range(is_odd, degrees - 1, 2):  # of the cosine
+        total += term
+        term *= cosine**2 * (power + 1) / (power + 2)
+    return (2 / math.pi) * (angle + total) if is_odd else total
+
+
+def t_quantile(probability: float, degrees: int) -> float:
+    """Compute t with P(|T| < t) = probability, by bisection."""
+    low, high = 0.0, 1.0
+    while t_probability(high, degrees) < probability:
+        high *= 2
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_probability(middle, degrees) < probability else (low, middle)
+    return high
+
+
+def lines(study: Study) -> list[str]:
+    """Return the tables in Markdown: a row per framework, then one per pair of frameworks."""
+    seeds, target = study.seeds, study.target
+    of_target = f"target {target:g}" if target is not None else "target"
+    text = [
+        f"{study.recipe}: {study.metric} over the seeds {', '.join(map(str, seeds))}",
+        "",
+        f"| framework | mean | sd | min | max | best: mean | sd | {of_target} | steps | minutes |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    text += [_framework_row(framework, study.of(framework)) for framework in study.frameworks]
+    if len(study.frameworks) > 1:
+        text += ["", f"| difference | mean | {CONFIDENCE:.0%} interval | half width | p |", "|---|---|---|---|---|"]
+        text += [_pair_row(study, a, b) for a, b in combinations(study.frameworks, 2)]
+    return text
+
+
+def _framework_row(framework: str, results: Sequence[Result]) -> str:
+    last, best = [result.last for result in results], [result.best for result in results]
+    steps = [result.steps_to_target for result in results if result.steps_to_target is not None]
+    seconds = [result.seconds_to_target for result in results if result.seconds_to_target is not None]
+    cells = [framework, *(f"{value:.4f}" for value in (statistics.mean(last), statistics.stdev(last)))]
+    cells += [f"{value:.4f}" for value in (min(last), max(last), statistics.mean(best), statistics.stdev(best))]
+    cells += [f"{len(steps)} of {len(results)}", f"{statistics.mean(steps):.0f}" if steps else ""]
+    cells += [f"{statistics.mean(seconds) / 60:.1f}" if seconds else ""]
+    return f"| {' | '.join(cells)} |"
+
+
+def _pair_row(study: Study, a: str, b: str) -> str:
+    """Return the row of a pair of frameworks, compared over the seeds that both have."""
+    metric_of = {result.seed: result.last for result in study.of(b)}
+    test = paired_test([result.last - metric_of[result.seed] for result in study.of(a)])
+    low, high = test.mean - test.half_width, test.mean + test.half_width
+    verdict = "significant" if test.p < 1 - CONFIDENCE else "not significant"
+    return (
+        f"| {a} - {b} | {test.mean:+.4f} | {low:+.4f} to {high:+.4f} | {test.half_width:.4f} | "
+        f"{test.p:.3f}, {verdict} |"
+    )
