@@ -25,15 +25,16 @@ def lr_schedule(cfg, train_samples, world_size):
 def test_resnet50_of_nvidia():
     cfg = read("resnet50_imagenet")
     assert (cfg.train.epochs, cfg.train.batch, cfg.optim.momentum, cfg.task.label_smoothing) == (90, 256, 0.875, 0.1)
-    assert cfg.optim.weight_decay == 1 / 32768 and cfg.model.decay == "weights" and cfg.optim.clip_norm is None
+    assert cfg.optim.weight_decay == 1 / 32768 and cfg.model.decay == "all_but_bn" and cfg.optim.clip_norm is None
     assert (cfg.model.depth, cfg.model.width, cfg.model.pretrained, cfg.target) == (50, 64, None, 0.761)
     assert (cfg.data.size, cfg.data.short_side, cfg.data.scale, cfg.data.flip) == (224, 256, (0.08, 1.0), True)
     for world_size, peak in ((1, 0.256), (8, 2.048)):
         lr, steps = lr_schedule(cfg, IMAGENET_SIZE, world_size)
-        warmup = math.ceil(8 * IMAGENET_SIZE / (256 * world_size))
-        assert lr(0) == 0 and lr(warmup) == pytest.approx(peak) and lr(warmup // 2) == pytest.approx(peak / 2, rel=1e-3)
-        assert lr((warmup + steps) // 2) == pytest.approx(peak / 2, rel=1e-3)  # half of the cosine
-        assert 0 < lr(steps - 1) < peak * 1e-6
+        first = [math.ceil(epoch * IMAGENET_SIZE / (256 * world_size)) for epoch in range(91)]
+        assert lr(0) == lr(first[1] - 1) == pytest.approx(peak / 8) and lr(first[1]) == pytest.approx(peak / 4)
+        assert lr(first[7]) == lr(first[9] - 1) == pytest.approx(peak) and lr(first[9]) < peak
+        assert lr(first[49]) == lr(first[50] - 1) == pytest.approx(peak / 2)  # half of the cosine
+        assert lr(steps - 1) == lr(first[89]) == pytest.approx(peak * 0.5 * (1 - math.cos(math.pi / 82)))
     assert lr_schedule(cfg, IMAGENET_SIZE, 8)[1] == math.ceil(90 * IMAGENET_SIZE / 2048) == 56302
 
 
@@ -76,7 +77,7 @@ def test_arcface_of_insightface():
     cfg = read("arcface_glint360k")
     optim, train, task = cfg.optim, cfg.train, cfg.task
     assert (cfg.model.variant, cfg.model.depth, cfg.data.normalisation) == ("insightface", 100, "insightface")
-    assert (task.scale, task.m1, task.m2, task.m3, task.sample_rate) == (64, 1, 0, 0.4, 0.1)
+    assert (task.scale, task.m1, task.m2, task.m3, task.sample_rate) == (64, 1, 0, 0.4, 1)
     assert (optim.momentum, optim.weight_decay, optim.clip_norm, optim.clip_sharded) == (0.9, 1e-4, 5, False)
     lr, steps = lr_schedule(cfg, GLINT360K_SIZE, 8)
     assert lr(0) == pytest.approx(0.1) and lr(steps // 2) == pytest.approx(0.05, rel=1e-4)

@@ -96,8 +96,11 @@ class Optim:
     gamma: float = 0.1
     power: float = 0.9  # of schedule poly
     min_lr: float = 0.0  # last value of the schedules cosine and poly, at a global batch of base_batch
+    min_lr_at: Literal["end", "last_step"] = "end"  # when min_lr is reached: one step after the last, or at the last
+    update: Literal["step", "epoch"] = "step"  # epoch: the learning rate is constant within an epoch
     warmup: Duration = field(default=Duration.parse("0 steps"))  # linear, from warmup_start * lr
     warmup_start: float = 0.0
+    warmup_offset: Literal[0, 1] = 0  # 1: the warm-up is one step (or epoch) ahead, so its last one has the whole lr
     momentum: float = 0.9
     weight_decay: float = 1e-4
     clip_norm: float | None = None  # maximum L2 norm of the gradient over all parameters

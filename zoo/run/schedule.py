@@ -111,22 +111,24 @@ def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], flo
     """Return the learning rate as a function of the step, counted from 0.
 
     It is scaled with the global batch, warmed up linearly, then follows the schedule. Milestones count from the start
-    of the run; cosine and poly from the end of the warm-up.
+    of the run; cosine and poly from the end of the warm-up. With optim.update epoch, the learning rate of an epoch's
+    first step is that of the whole epoch, and the schedule counts epochs instead of steps.
 
     Raises:
-        UserError: the warm-up is as long as the run.
+        UserError: the warm-up is as long as the run, or optim.update needs whole epochs and the recipe has others.
     """
     peak = base_lr(optim, clock.global_batch)
-    steps_per_unit = Fraction(clock.samples, clock.global_batch) if optim.warmup.unit == "epochs" else 1
-    warmup = math.ceil(optim.warmup.value * steps_per_unit)
-    if warmup >= clock.steps:
-        raise UserError(f"optim.warmup: {optim.warmup} are {warmup} steps, but the run has only {clock.steps}")
+    length, warmup = _whole_epochs(optim, train) if optim.update == "epoch" else _steps(optim, clock)
+    last = length - (optim.min_lr_at == "last_step")
 
-    def factor(step: int) -> float:
+    def position(step: int) -> int:
+        return math.floor(clock.epochs(step)) if optim.update == "epoch" else step
+
+    def factor(position: int) -> float:
         if optim.schedule == "step":
-            position = clock.epochs(step) if train.epochs else step
-            return optim.gamma ** sum(position >= milestone for milestone in optim.milestones)
-        progress = (step - warmup) / (clock.steps - warmup)
+            reached = clock.epochs(position) if train.epochs and optim.update == "step" else position
+            return optim.gamma ** sum(reached >= milestone for milestone in optim.milestones)
+        progress = (position - warmup) / max(last - warmup, 1)
         final = optim.min_lr / optim.lr if optim.min_lr else 0.0
         if optim.schedule == "cosine":
             return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
@@ -135,9 +137,30 @@ def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], flo
         return 1.0
 
     def lr(step: int) -> float:
-        if step < warmup:
+        if position(step) < warmup:
             start = optim.warmup_start * peak
-            return start + (peak * factor(warmup) - start) * step / warmup
-        return peak * factor(step)
+            return start + (peak * factor(warmup) - start) * (position(step) + optim.warmup_offset) / warmup
+        return peak * factor(position(step))
 
     return lr
+
+
+def _steps(optim: Optim, clock: Clock) -> tuple[int, int]:
+    """Return the number of steps of the run and of its warm-up."""
+    steps_per_unit = Fraction(clock.samples, clock.global_batch) if optim.warmup.unit == "epochs" else 1
+    warmup = math.ceil(optim.warmup.value * steps_per_unit)
+    if warmup >= clock.steps:
+        raise UserError(f"optim.warmup: {optim.warmup} are {warmup} steps, but the run has only {clock.steps}")
+    return clock.steps, warmup
+
+
+def _whole_epochs(optim: Optim, train: Train) -> tuple[int, int]:
+    """Return the number of epochs of the run and of its warm-up."""
+    warmup = optim.warmup.value
+    if train.epochs is None:
+        raise UserError("optim.update: epoch needs the length of the run in epochs; give train.epochs, not train.steps")
+    if warmup and (optim.warmup.unit != "epochs" or warmup.denominator != 1):
+        raise UserError(f"optim.warmup: {optim.warmup} are no whole epochs, which optim.update=epoch needs")
+    if warmup >= train.epochs:
+        raise UserError(f"optim.warmup: {optim.warmup} of a run of {train.epochs}; the warm-up must be shorter")
+    return train.epochs, int(warmup)

@@ -208,7 +208,7 @@ def test_an_unknown_key_without_a_similar_one_lists_all(tmp_path):
         ("model.depth=51", "18, 34, 50, 101, 152"),
         ("model.depth=50.0", "18, 34, 50, 101, 152"),
         ("model.depth='50'", "18, 34, 50, 101, 152"),
-        ("train.precision=fp61", "did you mean fp16?"),
+        ("train.precision=bf61", "did you mean bf16?"),
         ("model.pretrained=imagenett", "did you mean imagenet?"),
         ("data.eval_crops=true", "1, 3, 10"),
         ("optim.milestones=20", "a list"),

@@ -148,6 +148,53 @@ def test_poly_towards_a_floor():
     assert wide[::7777] == pytest.approx([8 * value for value in got[::7777]])
 
 
+def test_the_floor_at_the_last_step():
+    """mmsegmentation's recipe (1.x) ends with exactly 1e-4."""
+    recipe = dict(lr=0.01, min_lr=1e-4, base_batch=8, schedule="poly", power=0.9, min_lr_at="last_step")
+    got = rates(Train(steps=80_000, batch=8), 2975, **recipe)
+    assert got[0] == pytest.approx(0.01) and got[-1] == pytest.approx(1e-4, rel=1e-12) and got[-2] > 1e-4
+    assert got[40_000] == pytest.approx(0.0099 * (1 - 40_000 / 79_999) ** 0.9 + 1e-4)
+    assert rates(Train(steps=5, batch=8), 100, lr=2.0, base_batch=8, schedule="cosine", min_lr_at="last_step") == (
+        pytest.approx([2, 1 + math.sqrt(0.5), 1, 1 - math.sqrt(0.5), 0])
+    )
+    assert rates(Train(steps=1, batch=8), 100, lr=2.0, base_batch=8, schedule="poly", min_lr_at="last_step") == [2.0]
+
+
+def test_a_learning_rate_that_changes_once_per_epoch():
+    """Epochs of 2.5 steps: a step belongs to the epoch that it begins in."""
+    epochs = dict(lr=1.0, base_batch=40, update="epoch")
+    got = rates(Train(epochs=4, batch=40), 100, schedule="cosine", **epochs)
+    values = [1, 0.5 + math.sqrt(0.125), 0.5, 0.5 - math.sqrt(0.125)]
+    assert got == pytest.approx([values[i] for i in (0, 0, 0, 1, 1, 2, 2, 2, 3, 3)])
+    got = rates(Train(epochs=4, batch=40), 100, schedule="step", milestones=(1.5, 3), gamma=0.5, **epochs)
+    assert got == [1, 1, 1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25]
+    warmup = dict(warmup=Duration.parse("2 epochs"), warmup_start=0.5)
+    got = rates(Train(epochs=4, batch=40), 100, schedule="constant", **warmup, **epochs)
+    assert got == [0.5] * 3 + [0.75] * 2 + [1] * 5
+
+
+def test_a_warm_up_that_is_one_step_ahead():
+    ahead = dict(lr=1.0, base_batch=8, warmup=Duration.parse("4 steps"), warmup_offset=1)
+    assert rates(Train(steps=6, batch=8), 100, schedule="constant", **ahead) == [0.25, 0.5, 0.75, 1, 1, 1]
+    got = rates(Train(steps=6, batch=8), 100, schedule="constant", warmup_start=0.2, **ahead)
+    assert got == pytest.approx([0.4, 0.6, 0.8, 1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    "train, optim, message",
+    [
+        (dict(steps=10), {}, "optim.update: epoch needs the length of the run in epochs"),
+        (dict(epochs=4), dict(warmup="5 steps"), "optim.warmup: 5 steps are no whole epochs"),
+        (dict(epochs=4), dict(warmup="1.5 epochs"), "optim.warmup: 1.5 epochs are no whole epochs"),
+        (dict(epochs=4), dict(warmup="4 epochs"), "optim.warmup: 4 epochs of a run of 4; the warm-up must be shorter"),
+    ],
+)
+def test_epochs_that_a_learning_rate_per_epoch_cannot_use(train, optim, message):
+    warmup = Duration.parse(optim.get("warmup", "0 steps"))
+    with pytest.raises(UserError, match=message):
+        rates(Train(**train), 97, update="epoch", warmup=warmup)
+
+
 @pytest.mark.parametrize("wrong", [dict(min_lr=0.2), dict(min_lr=0.01, schedule="step"), dict(min_lr=-1.0)])
 def test_a_floor_above_the_peak_or_of_another_schedule(wrong):
     with pytest.raises(ValueError, match="^min_lr:"):
@@ -191,10 +238,15 @@ def test_warm_up_in_epochs_scales_with_the_batch():
 
 
 @given(
-    st.sampled_from(["constant", "step", "cosine", "poly"]), st.integers(1, 60), st.integers(1, 30), st.integers(0, 8)
+    st.sampled_from(["constant", "step", "cosine", "poly"]),
+    st.integers(1, 60),
+    st.integers(1, 30),
+    st.integers(0, 8),
+    st.sampled_from(["end", "last_step"]),
+    st.integers(0, 1),
 )
 @settings(deadline=None, max_examples=100)
-def test_no_rate_is_negative_or_above_the_peak(schedule, steps, batch, warmup):
+def test_no_rate_is_negative_or_above_the_peak(schedule, steps, batch, warmup, min_lr_at, warmup_offset):
     warmup = min(warmup, steps - 1)
     got = rates(
         Train(steps=steps, batch=batch),
@@ -204,6 +256,8 @@ def test_no_rate_is_negative_or_above_the_peak(schedule, steps, batch, warmup):
         schedule=schedule,
         milestones=(3, 9),
         warmup=Duration(Fraction(warmup), "steps"),
+        min_lr_at=min_lr_at,
+        warmup_offset=warmup_offset,
     )
     assert all(0 <= value <= 0.1 * (1 + 1e-12) for value in got)
 
