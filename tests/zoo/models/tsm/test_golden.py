@@ -11,8 +11,11 @@ from tests.zoo.models.tsm.golden import (
     CLASSES,
     GOLDEN,
     SEGMENTS,
+    TOLERANCE,
+    drawn,
     recorded,
     relative,
+    video,
 )
 from zoo.models.tsm.spec import Arch, lr_and_decay_scale
 from zoo.models.tsm.torch import Model
@@ -33,6 +36,30 @@ def test_the_recorded_cases_differ():
         logits = [golden[f"{case}/{mode}"] for case in CASES]
         for i, value in enumerate(logits):
             assert all(relative(value, previous) > 1e-2 for previous in logits[:i])
+
+
+class MixedClips(Model):
+    """Upstream's combination of both: its non-local blocks count the frames as if there were no temporal pool."""
+
+    def run_block(self, block, x, segments, has_shift):
+        nl = block._modules.pop("nl", None)
+        x = super().run_block(block, x, segments, has_shift)
+        return nl(x, SEGMENTS) if nl else x
+
+
+@pytest.mark.slow
+def test_non_local_blocks_with_temporal_pool_differ_from_upstream_as_the_conversion_says():
+    """Upstream's attention spans two clips. With the same mistake, the model here has upstream's logits."""
+    arch = Arch(num_classes=CLASSES, segments=SEGMENTS, dropout=0.0, non_local=True, temporal_pool=True)
+    theirs = recorded()["r50_nonlocal_tpool/eval"]
+    with torch.no_grad():
+        for model_class, is_equal in ((Model, False), (MixedClips, True)):
+            model = model_class(arch).eval()
+            for name, tensor in model.state_dict().items():
+                if not name.endswith("num_batches_tracked"):
+                    tensor.copy_(torch.from_numpy(drawn(name, tuple(tensor.shape))))
+            difference = relative(model(torch.from_numpy(video())).numpy(), theirs)
+            assert difference <= TOLERANCE if is_equal else 0.01 < difference < 0.02
 
 
 @pytest.mark.parametrize("variant, options", VARIANTS.items())
