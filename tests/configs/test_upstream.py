@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from data.datasets import faces, imagenet
-from tests.configs.upstream import RECORDED, recipe, relative
+from tests.configs.upstream import RECORDED, check, recipe
 from tests.helpers import frameworks
 from zoo.models.initializers import Initializer
 from zoo.run import schedule
@@ -71,7 +71,9 @@ def test_learning_rate_factor_and_decay_of_every_parameter(name):
 def test_learning_rate_at_recorded_steps(name):
     lr, _ = lr_schedule(name)
     steps, expected = recipe(name).values["lr/steps"], recipe(name).values["lr/values"]
-    assert len(steps) == 20 and [lr(int(step)) for step in steps] == pytest.approx(expected, rel=1e-12)
+    assert len(steps) == 20
+    for step, value in zip(map(int, steps), expected):
+        check(f"learning rate of step {step}", lr(step), value, 1e-12)
 
 
 def test_learning_rate_of_a_run_that_ends_before_the_first_milestone():
@@ -89,7 +91,7 @@ def test_learning_rate_of_recorded_epochs(name):
     for epoch, value in zip(map(int, epochs), expected):
         first, after = (math.ceil(number * clock.samples / clock.global_batch) for number in (epoch, epoch + 1))
         for step in (first, (first + after) // 2, after - 1):
-            assert lr(step) == pytest.approx(value, rel=1e-13)
+            check(f"learning rate of epoch {epoch}, step {step}", lr(step), value, 1e-13)
 
 
 def test_learning_rate_of_insightface():
@@ -97,10 +99,12 @@ def test_learning_rate_of_insightface():
     values = recipe("arcface_glint360k").values
     steps, expected = values["lr/steps"], values["lr/values"]
     lr, _ = lr_schedule("arcface_glint360k", steps=int(values["lr/total"]))
-    assert len(steps) == 20 and [lr(int(step)) for step in steps] == pytest.approx(expected, rel=1e-11)
+    assert len(steps) == 20
+    for step, value in zip(map(int, steps), expected):
+        check(f"learning rate of step {step} of {int(values['lr/total'])}", lr(step), value, 1e-11)
     lr, clock = lr_schedule("arcface_glint360k")
     assert clock.steps == 333_822 and int(values["lr/total"]) == 333_820
-    assert [lr(int(step)) for step in steps] == pytest.approx(expected, abs=6e-7)
+    check("learning rate, as a fraction of the highest", [lr(int(step)) for step in steps], expected, 6e-6)
 
 
 def check_distribution(initializer: Initializer, size: int, mean: float, rms: float, largest: float) -> None:
@@ -163,7 +167,7 @@ def test_normalized_values_of_a_recorded_picture(name):
     config, values = recipe(name).config.data, recipe(name).values
     pixels = values["picture/wide/val"].astype(np.float64) / 255
     normalized = (pixels - np.array(config.mean)) / np.array(config.std)
-    assert relative(np.moveaxis(normalized, -1, 0), values["normalized"]) < 3e-7
+    check("normalized values", np.moveaxis(normalized, -1, 0), values["normalized"], 3e-7)
     assert (config.size, config.short_side, config.eval_crop, config.reduce) == (224, 256, 224, False)
 
 
@@ -188,7 +192,7 @@ def test_normalized_values_of_a_recorded_face(name):
     for draw, case in ((0.5, "plain"), (0.49, "flipped")):
         pixels = split.sample(0, RecordedDraws([draw]))["image"].astype(np.float64) / 255
         normalized = (pixels - np.array(field.mean)) / np.array(field.std)
-        assert relative(np.moveaxis(normalized, -1, 0), values[f"picture/{case}"]) < 2e-7
+        check(f"normalized values, {case}", np.moveaxis(normalized, -1, 0), values[f"picture/{case}"], 2e-7)
 
 
 @pytest.mark.parametrize("name", ["deeplabv3plus_cityscapes", "deeplabv3plus_cityscapes_769"])

@@ -1,4 +1,4 @@
-"""What was recorded from the upstream of each recipe: tests/golden/upstream_*.npz."""
+"""What was recorded from the upstream of each recipe, tests/golden/upstream_*.npz, and its comparison."""
 
 from dataclasses import replace
 from functools import cache
@@ -68,7 +68,12 @@ def recipe(name: str) -> Recipe:
     return Recipe(config, load_spec(str(entries["model.name"].value)), arch, recorded, values)
 
 
-def relative(value: Any, expected: Any) -> float:
-    """Return the largest difference, as a fraction of the largest expected value."""
+def check(what: str, value: Any, expected: Any, limit: float) -> None:
+    """Check that no value differs by more than `limit` times the largest expected one; print the largest difference.
+
+    `pytest -rP` shows what was printed.
+    """
     value, expected = np.asarray(value, np.float64), np.asarray(expected, np.float64)
-    return float(np.abs(value - expected).max() / np.abs(expected).max())
+    difference = np.abs(value - expected).max() / np.abs(expected).max()
+    print(f"{what}: {difference:.1e} of the largest value, limit {limit:.0e}")
+    assert value.shape == expected.shape and difference <= limit, f"{what}: {difference:.3e}"

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from data.batch import LABEL, Field
-from tests.configs.upstream import recipe, relative
+from tests.configs.upstream import check, recipe
 from zoo.tasks import classify, face, segment
 from zoo.trainer.protocol import ParamGroup, Plan
 
@@ -20,9 +20,9 @@ def case_pixel_loss_of_mmsegmentation(backend):
         config, values = recipe(name).config, recipe(name).values
         logits = [values["loss/logits"], values["loss/aux_logits"]]
         total, count, *gradients = backend.loss_of_logits(segment.objective(config.task), logits, values["loss/label"])
-        check(total / count, values["loss/value"])
-        check(gradients[0] / count, values["loss/gradient"])
-        check(gradients[1] / count, values["loss/aux_gradient"])
+        check(f"{name}, loss", total / count, values["loss/value"], TOLERANCE)
+        for gradient, head in zip(gradients, ("", "aux_")):
+            check(f"{name}, {head}gradient", gradient / count, values[f"loss/{head}gradient"], TOLERANCE)
 
 
 def case_smoothed_loss_of_nvidia(backend):
@@ -67,19 +67,14 @@ def check_classification(backend, name):
         "valid": np.ones(samples, np.uint8),
     }
     output = trainer.read(trainer.step([trainer.to_device(batch)], 0.0, 0))
-    check(output["loss"], values["loss/value"])
-    check(trainer.state_dict()["momentum/fc.weight"].T, values["loss/gradient"])
+    check(f"{name}, loss", output["loss"], values["loss/value"], TOLERANCE)
+    check(f"{name}, gradient", trainer.state_dict()["momentum/fc.weight"].T, values["loss/gradient"], TOLERANCE)
 
 
 def check_margin(backend, settings, values, case):
     """Compare the mean loss and its gradients by embeddings and class weights."""
     inputs = (values["loss/embeddings"], values["loss/weight"], values["loss/labels"])
     loss, *gradients = backend.margin_loss(*inputs, settings, backend.FP32_MODES[0])
-    check(loss / len(inputs[0]), values[f"loss/{case}/value"])
+    check(f"{case}, loss", loss / len(inputs[0]), values[f"loss/{case}/value"], TOLERANCE)
     for gradient, key in zip(gradients, ("embeddings", "weight")):
-        check(gradient / len(inputs[0]), values[f"loss/{case}/{key}"])
-
-
-def check(value, expected):
-    difference = relative(value, expected)
-    assert difference <= TOLERANCE, difference
+        check(f"{case}, gradient of the {key}", gradient / len(inputs[0]), values[f"loss/{case}/{key}"], TOLERANCE)
