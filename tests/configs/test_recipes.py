@@ -84,6 +84,6 @@ def test_arcface_of_insightface():
     assert 0 < lr(steps - 1) < 1e-6 and (train.epochs, train.batch) == (20, 128)
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*_demo.yaml")), ids=lambda path: path.stem)
-def test_a_demo_claims_no_upstream(path):
-    assert read(path.stem).upstream is None
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_recipe_names_its_upstream_and_a_demo_has_none(path):
+    assert (read(path.stem).upstream is None) == path.stem.endswith("_demo")
