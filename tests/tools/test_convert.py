@@ -118,7 +118,9 @@ def test_the_spare_class_of_mindspore(tmp_path, capsys, flags, classes):
 def test_mindcv_s_padding_is_stored(tmp_path, capsys):
     _, metadata = converted(tmp_path, as_mindspore(small_resnet(), "classifier", "down_sample"))
     assert json.loads(metadata["arch"])["padding"] == "same_pool"
-    (note,) = json.loads(metadata["notes"])
+    resized, note = json.loads(metadata["notes"])
+    assert resized.endswith("resized by OpenCV: the recipe should have data.antialias=false and data.reduce=false")
+    assert json.loads(metadata["data"]) == {"antialias": False, "reduce": False}
     assert "model.padding=same_pool gives the same function" in note
     assert f"note: {note}\n" in capsys.readouterr().out
 
@@ -225,6 +227,7 @@ def test_a_whole_model_with_non_local_blocks_and_temporal_pool(tmp_path, capsys)
         ("arcface", "plsc", {"variant": "insightface"}, {"normalisation": "insightface"}),
         ("arcface", "insightface", {"variant": "insightface"}, {"normalisation": "insightface"}),
         ("resnet", "torchvision", {}, {"antialias": True}),
+        ("resnet", "paddleclas", {}, {"antialias": False, "reduce": False}),
         ("resnet", "mit", {}, {}),
     ],
 )

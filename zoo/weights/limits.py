@@ -45,10 +45,10 @@ def _needs(model: str, options: Mapping[str, Any], data: Mapping[str, Any], has_
         )
     if model == "arcface" and not has_head:
         found.append("no classifier weight: a run that fine-tunes or evaluates the model needs -o fresh_head=true")
-    if model == "tsm" and "antialias" in data:
-        library = "Pillow" if data["antialias"] else "OpenCV"
-        option = f"data.antialias={json.dumps(data['antialias'])}"
-        found.append(f"{origin} trains on frames resized by {library}: the recipe should have {option}")
+    if "antialias" in data:
+        library, subject = "Pillow" if data["antialias"] else "OpenCV", "frames" if model == "tsm" else "images"
+        option = " and ".join(f"data.{key}={json.dumps(value)}" for key, value in data.items())
+        found.append(f"{origin} trains on {subject} resized by {library}: the recipe should have {option}")
     if origin == "paddleseg":
         found.append(
             "PaddleSeg's models expect pixels with another mean and standard deviation than ImageNet's: a run uses "

@@ -9,7 +9,7 @@ from zoo.weights.layouts import EPS, MINDSPORE_EPS
 
 ANTIALIAS = {  # whether the project resizes by Pillow's antialiased filter, and not by OpenCV's
     "tsm": {"mit": True, "mmaction2": False, "paddlevideo": True},
-    "resnet": {"torchvision": True},
+    "resnet": {"torchvision": True, "paddleclas": False, "mindspore": False, "mindcv": False},
 }
 PADDING = {"mindcv": "same_pool", "mindspore": "same"}  # mindspore-ai/models: of 50 layers or more
 HALF = [0.5, 0.5, 0.5]
@@ -56,7 +56,8 @@ def data_settings(model: str, origin: str, options: Mapping[str, Any]) -> dict[s
         options: All known options of the converted model.
     """
     if origin in ANTIALIAS.get(model, {}):
-        return {"antialias": ANTIALIAS[model][origin]}
+        antialias = ANTIALIAS[model][origin]
+        return {"antialias": antialias, **({"reduce": False} if model == "resnet" and not antialias else {})}
     if origin == "paddleseg":
         return {"mean": HALF, "std": HALF}
     if origin in ("insightface", "plsc", "plsc2"):

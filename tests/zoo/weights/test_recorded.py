@@ -47,6 +47,7 @@ def test_a_run_takes_the_padding_of_converted_weights(mindcv):
     assert request.resolved["model.padding"] == loader.Entry("same_pool", mindcv)
     assert f"  padding: same_pool{' ' * 25}# {mindcv}" in loader.render(request.resolved)
     assert request.config.model.num_classes is None  # that of the data
+    assert (request.config.data.antialias, request.config.data.reduce) == (False, False)
     assert request.config.model.width == 8
     assert cli.request(RECIPE).config.model.padding == "symmetric"
 
