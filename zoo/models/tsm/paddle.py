@@ -105,7 +105,7 @@ class Model(resnet.Model):
 
     def __init__(self, arch: Arch):
         super().__init__(arch.backbone)
-        self.arch = arch
+        self.arch, self.dropout_rate = arch, arch.dropout
         self.shifts = shifts(arch)
         if arch.non_local:
             for layer, blocks in NON_LOCAL_BLOCKS.items():
@@ -123,7 +123,7 @@ class Model(resnet.Model):
                 x = self.run_block(block, x, segments, has_shift)
         x = x.mean((2, 3)).reshape((-1, segments, x.shape[1]))  # (N, T', features)
         if dropout is not None:
-            x = x * (dropout.astype(x.dtype) / (1 - self.arch.dropout))
+            x = x * (dropout.astype(x.dtype) / (1 - self.dropout_rate))
         return self.fc(x).mean(1)
 
     def run_block(self, block: nn.Layer, x: paddle.Tensor, segments: int, has_shift: bool) -> paddle.Tensor:

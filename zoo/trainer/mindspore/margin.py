@@ -1,16 +1,19 @@
 """Margin softmax (zoo.tasks.face.Margin) in MindSpore, with the class matrix sharded over ranks.
 
 No rank ever holds the whole class matrix or its logits. The gradients are written by hand: the exact transpose of the
-forward pass, computed directly after it, so that no matrix of the logits' size is kept for later. All in fp32.
+forward pass, computed directly after it, so that no matrix of the logits' size is kept for later. All in fp32, or
+in fp64 if the weights are.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from zoo.tasks import face
+from zoo.trainer.mindspore.fp64 import constant
 from zoo.trainer.mindspore.parallel import all_gather, all_reduce
 from zoo.trainer.mindspore.shard import ParameterShard
 from zoo.trainer.mindspore.world import World
@@ -18,6 +21,34 @@ from zoo.trainer.protocol import Plan
 
 EPS = 1e-12  # smallest norm of a vector
 Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers of the settings as operands: in fp64 tensors, because MindSpore rounds Python's numbers to fp32."""
+
+    m1: Any
+    m2: Any
+    m3: Any
+    scale: Any
+    interclass: Any
+    min_sine: Any
+    threshold_cosine: Any
+    threshold_offset: Any
+
+
+def numbers(settings: face.Margin, is_fp64: bool) -> Numbers:
+    number = constant if is_fp64 else float
+    return Numbers(
+        number(settings.m1),
+        number(settings.m2),
+        number(settings.m3),
+        number(settings.scale),
+        None if settings.interclass is None else number(settings.interclass),
+        number(face.MIN_SINE),
+        number(face.threshold_cosine(settings.m2)),
+        number(face.threshold_offset(settings.m2)),
+    )
 
 
 class Margin(nn.Cell):
@@ -29,6 +60,8 @@ class Margin(nn.Cell):
         super().__init__()
         self.settings, self.on_cpu = settings, world.device_type == "cpu"
         self.rank, self.world_size = world.rank, world.size
+        self.numbers = numbers(settings, plan.mode.is_fp64)
+        self.dtype = mstype.float64 if plan.mode.is_fp64 else mstype.float32
         # Not called `shard`, which is a method of every Cell.
         self.parameter_shard = ParameterShard(
             face.HEAD_WEIGHT, arch.num_classes, arch.embedding, settings.sample_rate, plan, world
@@ -68,18 +101,18 @@ class Margin(nn.Cell):
             active rows.
         """
         settings, weight = self.settings, self.parameter_shard.active_rows(index)
-        embeddings = embeddings.astype(mstype.float32)
+        embeddings = embeddings.astype(self.dtype)
         norms = ops.maximum(ops.sqrt(ops.square(embeddings).sum(1, keepdims=True)), EPS)
         units = all_gather(embeddings / norms, self.world_size)
         inverse_norms = 1 / ops.maximum(ops.sqrt(ops.square(weight).sum(1)), EPS)
         cosines = self.matmul_nt(units, weight)  # (M, K), after the division by the norms:
         cosines = ops.clamp(cosines * self.expand(inverse_norms.reshape(1, -1), cosines), -1.0, 1.0)
-        target_cosines, slopes = margin(_target_logits(cosines, target_rows), settings)
+        target_cosines, slopes = margin(_target_logits(cosines, target_rows), settings, self.numbers)
         is_filtered = None
         if settings.interclass is not None:
-            is_filtered = cosines > settings.interclass
+            is_filtered = cosines > self.numbers.interclass
             cosines = ops.masked_fill(cosines, is_filtered, 0.0)
-        logits = _scatter_targets(cosines, target_rows, target_cosines) * settings.scale
+        logits = _scatter_targets(cosines, target_rows, target_cosines) * self.numbers.scale
         # The maximum of gathered ones, because MindSpore's all-reduce on CPUs can only add.
         local_max = all_gather(ops.max(logits, 1)[0], self.world_size).reshape(self.world_size, -1)
         max_logits = ops.max(local_max, 0)[0]
@@ -94,7 +127,7 @@ class Margin(nn.Cell):
         if is_filtered is not None:
             grad = ops.masked_fill(grad, is_filtered, 0.0)
         grad = _scatter_targets(grad, target_rows, grad_targets)
-        grad = grad * self.expand((inverse_norms * settings.scale).reshape(1, -1), grad)
+        grad = grad * self.expand((inverse_norms * self.numbers.scale).reshape(1, -1), grad)
         grad_units = all_reduce(ops.matmul(grad, weight) * inverse_sums, self.world_size)
         grad_units = self.local_rows(grad_units, len(embeddings))
         grad_weight = self.matmul_tn(grad, units * inverse_sums)
@@ -114,22 +147,21 @@ class Margin(nn.Cell):
         return x[self.rank * count : (self.rank + 1) * count]
 
 
-def margin(cosine: Tensor, settings: face.Margin) -> tuple[Tensor, Tensor]:
+def margin(cosine: Tensor, settings: face.Margin, numbers: Numbers) -> tuple[Tensor, Tensor]:
     """Return the target's cosine with its margin, and the derivative.
 
     The derivative stays finite where that of the angle is not.
     """
-    m1, m2, m3 = settings.m1, settings.m2, settings.m3
     value, slope = cosine, ops.ones_like(cosine)
-    if (m1, m2) != (1.0, 0.0):
+    if (settings.m1, settings.m2) != (1.0, 0.0):
         sine = ops.sqrt((1 - cosine) * (1 + cosine))
-        angle = m1 * ops.atan2(sine, cosine) + m2
-        value, slope = ops.cos(angle), m1 * ops.sin(angle) / ops.maximum(sine, face.MIN_SINE)
-    if settings.threshold and m2:
-        is_beyond = cosine <= face.threshold_cosine(m2)
-        value = ops.select(is_beyond, cosine - face.threshold_offset(m2), value)
+        angle = numbers.m1 * ops.atan2(sine, cosine) + numbers.m2
+        value, slope = ops.cos(angle), numbers.m1 * ops.sin(angle) / ops.maximum(sine, numbers.min_sine)
+    if settings.threshold and settings.m2:
+        is_beyond = cosine <= numbers.threshold_cosine
+        value = ops.select(is_beyond, cosine - numbers.threshold_offset, value)
         slope = ops.select(is_beyond, ops.ones_like(slope), slope)
-    return value - m3, ops.ones_like(slope) if settings.straight_through else slope
+    return value - numbers.m3, ops.ones_like(slope) if settings.straight_through else slope
 
 
 def _target_logits(matrix: Tensor, target_rows: Tensor) -> Tensor:

@@ -4,12 +4,14 @@
 computes its gradients itself: its `construct` also returns those with respect to the output and to the active rows.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from zoo.tasks import classify, face, segment
+from zoo.trainer.mindspore.fp64 import constant
 from zoo.trainer.mindspore.margin import Margin
 from zoo.trainer.mindspore.world import World
 from zoo.trainer.protocol import Plan
@@ -24,20 +26,28 @@ class CrossEntropy(NoShards, nn.Cell):
     targets = ("label",)
     equal_counts = True
 
-    def __init__(self, settings: classify.CrossEntropy, *_: Any):
+    def __init__(self, settings: classify.CrossEntropy, arch: Any = None, plan: Plan | None = None, *_: Any):
         super().__init__()
-        self.smoothing = settings.smoothing
+        self.is_smoothed = settings.smoothing > 0
+        self.dtype, number = types(plan)
+        self.smoothing = number(settings.smoothing)
 
     def count(self, batch: Batch) -> int:
         return len(batch["label"])
 
     def construct(self, logits: Tensor, label: Tensor) -> Tensor:
         """Compute the sum of the losses."""
-        losses = -ops.log_softmax(logits.astype(mstype.float32), -1)
+        losses = -self.log_softmax(logits.astype(self.dtype))
         target_loss = ops.gather_d(losses, 1, label.reshape(-1, 1)).sum()
-        if self.smoothing == 0:
+        if not self.is_smoothed:
             return target_loss
         return (1 - self.smoothing) * target_loss + self.smoothing / logits.shape[1] * losses.sum()
+
+    def log_softmax(self, logits: Tensor) -> Tensor:
+        if self.dtype == mstype.float32:
+            return ops.log_softmax(logits, -1)
+        shifted = logits - ops.stop_gradient(logits.max(1, keepdims=True))  # MindSpore's is exact to 1e-6 only
+        return shifted - ops.log(ops.exp(shifted).sum(1, keepdims=True))
 
 
 class PixelCrossEntropy(NoShards, nn.Cell):
@@ -45,15 +55,17 @@ class PixelCrossEntropy(NoShards, nn.Cell):
 
     targets = ("label",)
 
-    def __init__(self, settings: segment.PixelCrossEntropy, *_: Any):
+    def __init__(self, settings: segment.PixelCrossEntropy, arch: Any = None, plan: Plan | None = None, *_: Any):
         super().__init__()
-        self.equal_counts, self.aux_weight = settings.average == "all", settings.aux_weight
-        self.kept, self.threshold = settings.kept, settings.threshold
+        self.dtype, number = types(plan)
+        self.equal_counts, self.aux_weight = settings.average == "all", number(settings.aux_weight)
+        self.kept = settings.kept
+        self.threshold = None if settings.threshold is None else number(settings.threshold)
 
     def count(self, batch: Batch) -> int | Tensor:
         if self.equal_counts:
             return batch["label"].size
-        return (batch["label"] != segment.IGNORE_INDEX).astype(mstype.float32).sum()
+        return (batch["label"] != segment.IGNORE_INDEX).astype(self.dtype).sum()
 
     def construct(self, outputs: tuple[Tensor, ...], label: Tensor) -> Tensor:
         """Compute the sum of the losses."""
@@ -61,23 +73,23 @@ class PixelCrossEntropy(NoShards, nn.Cell):
         labels = ops.select(valid, label, ops.zeros_like(label)).astype(mstype.int32)
         losses = self.losses(outputs[0], labels, valid)
         if self.kept is not None:
-            losses = losses * self.hard_pixels(ops.stop_gradient(losses), valid).astype(mstype.float32)
+            losses = losses * self.hard_pixels(ops.stop_gradient(losses), valid).astype(self.dtype)
         total = losses.sum()
         for logits in outputs[1:]:
             total = total + self.aux_weight * self.losses(logits, labels, valid).sum()
         return total
 
     def losses(self, logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
-        """Compute the losses of all pixels: float32 (N, H, W).
+        """Compute the losses of all pixels: (N, H, W).
 
         Target logits are selected by a product with 0 and 1, because gathering them, with the gradient, takes three
         times as long on a CPU.
         """
-        wide = logits.astype(mstype.float32)
+        wide = logits.astype(self.dtype)
         shifted = wide - ops.stop_gradient(wide.max(1, keepdims=True))
         classes = ops.arange(logits.shape[1]).astype(mstype.int32).reshape(1, -1, 1, 1)
-        target_logits = (shifted * (labels.expand_dims(1) == classes).astype(mstype.float32)).sum(1)
-        return (ops.log(ops.exp(shifted).sum(1)) - target_logits) * valid.astype(mstype.float32)
+        target_logits = (shifted * (labels.expand_dims(1) == classes).astype(self.dtype)).sum(1)
+        return (ops.log(ops.exp(shifted).sum(1)) - target_logits) * valid.astype(self.dtype)
 
     def hard_pixels(self, losses: Tensor, valid: Tensor) -> Tensor:
         """Return the pixels to train on: bool (N, H, W)."""
@@ -90,6 +102,13 @@ class PixelCrossEntropy(NoShards, nn.Cell):
         index = ops.clamp(valid.astype(mstype.int32).sum() - 1, 0, kept)
         limit = ops.maximum(ops.gather(ranked, index, 0), self.threshold)
         return ops.logical_and(valid, probabilities < limit)
+
+
+def types(plan: Plan | None) -> tuple[Any, Callable[[float], Any]]:
+    """Return the floating-point type of losses, and what makes a number of the settings an operand of that type."""
+    if plan is not None and plan.mode.is_fp64:
+        return mstype.float64, constant
+    return mstype.float32, float
 
 
 IMPLEMENTATIONS: dict[type, type] = {

@@ -10,7 +10,7 @@ DTYPES = {"fp16": mstype.float16, "bf16": mstype.bfloat16}
 
 def convert_precision(model: nn.Cell, plan: Plan) -> nn.Cell:
     """Return the model with the precision of the plan's mode; its parameters stay fp32."""
-    if plan.mode.compute == "fp32":
+    if not plan.mode.is_mixed:
         return model
     # MindSpore's own O1 rewrites source code and misses methods; `auto` decides by operator, as autocast does.
     level = "auto" if plan.mode.level == "O1" else plan.mode.level

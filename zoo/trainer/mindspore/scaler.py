@@ -1,6 +1,5 @@
 """Dynamic loss scale on the device, so that an overflow is handled without waiting for it."""
 
-import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore import dtype as mstype
 
@@ -14,9 +13,9 @@ from zoo.trainer.loss_scale import (
 )
 
 
-def scalar(value: float) -> Tensor:
-    """Return a 0-d fp32 tensor."""
-    return Tensor(np.float32(value))
+def scalar(value: float, dtype: mstype.Type = mstype.float32) -> Tensor:
+    """Return a 0-d tensor."""
+    return Tensor(value, dtype)
 
 
 class LossScaler(nn.Cell):

@@ -2,9 +2,11 @@
 
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
+from mindspore import dtype as mstype
 from mindspore.common.initializer import initializer
 
 from zoo.trainer import sharding
+from zoo.trainer.mindspore.fp64 import constant
 from zoo.trainer.mindspore.world import World
 from zoo.trainer.protocol import Plan
 from zoo.trainer.state import momentum_key
@@ -30,12 +32,14 @@ class ParameterShard(nn.Cell):
         super().__init__()
         self.num_rows, self.sample_rate, self.seed, self.rank = num_rows, sample_rate, plan.seed, world.rank
         self.first, self.last = sharding.row_range(num_rows, world.rank, world.size)
-        shape = (self.last - self.first, width)
+        shape, dtype = (self.last - self.first, width), mstype.float64 if plan.mode.is_fp64 else mstype.float32
         # No gradient for MindSpore to compute: the objective does.
         # initializer() and not ops.zeros(), whose result stays in MindSpore's pool beside the parameter's copy of it.
-        self.values = Parameter(initializer("zeros", shape), name, requires_grad=False)
-        self.momentum = Parameter(initializer("zeros", shape), momentum_key(name), requires_grad=False)
-        (self.lr_scale, self.weight_decay), self.momentum_factor = plan.param_group(name), plan.momentum
+        self.values = Parameter(initializer("zeros", shape, dtype), name, requires_grad=False)
+        self.momentum = Parameter(initializer("zeros", shape, dtype), momentum_key(name), requires_grad=False)
+        number = constant if plan.mode.is_fp64 else float
+        self.lr_scale, self.weight_decay = map(number, plan.param_group(name))
+        self.momentum_factor = number(plan.momentum)
         self.apply_momentum = ops.ApplyMomentum()
 
     def sample_rows(self, classes: Tensor, step: int) -> dict[str, Tensor]:

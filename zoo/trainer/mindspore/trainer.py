@@ -6,11 +6,13 @@ from typing import Any
 import mindspore
 import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
+from mindspore import dtype as mstype
 from mindspore.common.initializer import initializer
 
 from data.batch import Batch
 from zoo.trainer import loss_scale, state
 from zoo.trainer.mindspore import objectives, outputs, parallel
+from zoo.trainer.mindspore.fp64 import convert_to_fp64
 from zoo.trainer.mindspore.names import is_statistic, named_tensors
 from zoo.trainer.mindspore.precision import convert_precision
 from zoo.trainer.mindspore.preprocessing import PixelNormalization
@@ -40,12 +42,15 @@ class Trainer:
         mindspore.set_context(mode=mindspore.GRAPH_MODE if plan.mode.compile else mindspore.PYNATIVE_MODE)
         self.plan, self.mode, self.world_size = plan, plan.mode, world.size
         self.on_cpu = world.device_type == "cpu"
-        self.model = Model(arch).set_train(False)  # predicts, in fp32
+        self.dtype = mstype.float64 if self.mode.is_fp64 else mstype.float32  # of parameters, momentum and losses
+        self.model = Model(arch).set_train(False)  # predicts, in this type
+        if self.mode.is_fp64:
+            convert_to_fp64(self.model)
         self.tensors = named_tensors(self.model)
         self._freeze()
         self.trainable = {name: tensor for name, tensor in self.tensors.items() if tensor.requires_grad}
         self.momentum_buffers = {
-            name: Parameter(initializer("zeros", tensor.shape), momentum_key(name), requires_grad=False)
+            name: Parameter(initializer("zeros", tensor.shape, self.dtype), momentum_key(name), requires_grad=False)
             for name, tensor in self.trainable.items()
         }
         self.scaler = LossScaler(self.mode.compute == "fp16", plan.loss_scale)
@@ -55,7 +60,7 @@ class Trainer:
         self.tensors.update((name, shard.values) for name, shard in self.shards.items())
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
         self.inputs = (plan.fields[0].name, *plan.dropout_masks)
-        self.preprocess = PixelNormalization(plan.fields[0])
+        self.preprocess = PixelNormalization(plan.fields[0], self.dtype)
         self.predictor = Predictor(self.preprocess, self.model)
         self.train_forward = self._build_training_model(Model, arch)
         self._build_step()
@@ -63,14 +68,18 @@ class Trainer:
         self.last_scale: Any = None  # the loss scale of the last step
 
     def to_device(self, batch: Batch) -> DeviceBatch:
-        return {
+        tensors = {
             name: Tensor(array.astype(np.int32) if array.dtype == np.int64 else array) for name, array in batch.items()
         }
+        if self.mode.is_fp64:  # a model that divides bytes by a number would do it in fp32
+            masks = self.plan.dropout_masks
+            tensors.update((name, tensors[name].astype(mstype.float64)) for name in masks if name in tensors)
+        return tensors
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         self.scaled_gradients = ()  # frees their memory
         micro_batches = self.objective.begin(micro_batches, step)
-        count, rate = self._global_count(micro_batches), scalar(lr)
+        count, rate = self._global_count(micro_batches), scalar(lr, self.dtype)
         if len(micro_batches) == 1:
             values, self.scaled_gradients = self.train_step(rate, count, *self._fields(micro_batches[0]))
             return self._output(values)
@@ -102,7 +111,8 @@ class Trainer:
     def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None:
         targets = self._state()
         for key, array in tensors.items():
-            source = Tensor.from_numpy(np.asarray(array, np.float32, order="C"))
+            dtype = mindspore.dtype_to_nptype(targets[key].dtype)
+            source = Tensor.from_numpy(np.asarray(array, dtype, order="C"))
             if self.on_cpu:
                 targets[key].copy_(source)  # an assignment would leave a second copy in MindSpore's memory pool
             else:
@@ -131,8 +141,8 @@ class Trainer:
         """Return the number of items that the mean loss of the update is taken over, on all ranks."""
         count = sum(self.objective.count(batch) for batch in micro_batches)
         if self.objective.equal_counts:
-            return scalar(self.world_size * count)
-        return ops.maximum(parallel.all_reduce(count, self.world_size), scalar(1.0))
+            return scalar(self.world_size * count, self.dtype)
+        return ops.maximum(parallel.all_reduce(count, self.world_size), scalar(1.0, self.dtype))
 
     def _state(self) -> dict[str, Parameter]:
         """Return every tensor of the state dict by its key."""
@@ -164,6 +174,8 @@ class Trainer:
             if isinstance(cell, nn.BatchNorm2d) and not (cell.gamma.requires_grad or cell.beta.requires_grad):
                 cell.use_batch_statistics = False  # frozen
         model.set_train(True)
+        if self.mode.is_fp64:
+            return convert_to_fp64(model, self.world_size if self.plan.sync_bn else 1)
         if self.plan.sync_bn and (self.world_size > 1 or self.on_cpu):
             convert_sync_batchnorm(model, self.world_size, self.on_cpu)
         return convert_precision(model, self.plan)
@@ -194,6 +206,7 @@ class Trainer:
             next(iter(self.shards.values()), None),
             plan.clip_sharded,
             self.world_size,
+            self.mode.is_fp64,
         )
         self.train_step = TrainStep(self.loss_and_gradients, self.update)
         self.accumulate = Accumulate()

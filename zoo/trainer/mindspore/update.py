@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from mindspore import ParameterTuple, nn, ops
-from mindspore import dtype as mstype
 
+from zoo.trainer.mindspore.fp64 import constant
 from zoo.trainer.mindspore.parallel import all_reduce, flatten
 from zoo.trainer.mindspore.scaler import LossScaler, scalar
 from zoo.trainer.mindspore.shard import ParameterShard
@@ -53,7 +53,7 @@ class LossAndGradients(nn.Cell):
         loss, grad_output, grad_rows = self.objective(ops.stop_gradient(output), *targets)
         factor = self.scale / count
         # The derivative of this product with respect to the output is the gradient that the objective has computed.
-        product = (output.astype(mstype.float32) * grad_output).sum()
+        product = (output.astype(grad_output.dtype) * grad_output).sum()
         # The gradient of the rows is a sum over all ranks already, and not averaged over them.
         return product * factor * self.world_size, (loss / count, (grad_rows * factor,))
 
@@ -79,6 +79,7 @@ class Update(nn.Cell):
         shard: sharded parameter of the objective.
         clip_sharded: see Plan.
         world_size: number of ranks.
+        is_fp64: whether weights and gradients are fp64.
     """
 
     def __init__(
@@ -93,14 +94,17 @@ class Update(nn.Cell):
         shard: ParameterShard | None = None,
         clip_sharded: bool = True,
         world_size: int = 1,
+        is_fp64: bool = False,
     ):
         super().__init__()
+        number = constant if is_fp64 else float
         self.all_reduce_mean = all_reduce_mean
         self.parameter_shard, self.clip_sharded, self.world_size = shard, clip_sharded, world_size
         self.weights, self.momentum_buffers, self.scaler = weights, momentum_buffers, scaler
-        self.lr_scales = tuple(lr_scale for lr_scale, _ in param_groups)
-        self.weight_decays = tuple(weight_decay for _, weight_decay in param_groups)
-        self.momentum, self.clip_norm = momentum, clip_norm
+        self.lr_scales = tuple(number(lr_scale) for lr_scale, _ in param_groups)
+        self.weight_decays = tuple(number(weight_decay) for _, weight_decay in param_groups)
+        self.are_decayed = tuple(weight_decay > 0 for _, weight_decay in param_groups)
+        self.momentum, self.clip_norm = number(momentum), None if clip_norm is None else number(clip_norm)
         # Maps instead of loops: every iteration would nest the compiler's calls deeper, and 1000 is its limit.
         self.map, self.concat, self.apply_momentum = ops.HyperMap(), ops.Concat(), ops.ApplyMomentum()
 
@@ -125,16 +129,17 @@ class Update(nn.Cell):
             clipping_multiplier = clipping_multiplier / ops.maximum(clipped_norm / self.clip_norm, scalar(1.0))
         if finite:
             step = ops.partial(self.step, lr, clipping_multiplier)
-            self.map(step, self.weights, self.momentum_buffers, gradients, self.lr_scales, self.weight_decays)
+            groups = self.lr_scales, self.weight_decays, self.are_decayed
+            self.map(step, self.weights, self.momentum_buffers, gradients, *groups)
             if self.parameter_shard is not None:
                 shard_multiplier = clipping_multiplier if self.clip_sharded else multiplier
                 self.parameter_shard(lr, shard_gradient, shard_multiplier, index)
         skipped, consecutive_skips = self.scaler(finite)
         return loss, norm, scale, skipped, consecutive_skips
 
-    def step(self, lr, multiplier, weight, momentum_buffer, gradient, lr_scale, weight_decay):
+    def step(self, lr, multiplier, weight, momentum_buffer, gradient, lr_scale, weight_decay, is_decayed):
         direction = gradient * multiplier
-        if weight_decay > 0:
+        if is_decayed:
             direction = direction + weight_decay * weight
         return self.apply_momentum(weight, momentum_buffer, lr * lr_scale, direction, self.momentum)
 

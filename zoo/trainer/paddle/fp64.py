@@ -12,10 +12,10 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from zoo.trainer.interpolation import bilinear_matrix
 from zoo.trainer.paddle.sync_batchnorm import SyncBatchNormFunction, num_elements
+from zoo.trainer.resampling import bilinear_matrix
 
-interpolate_in_fp32 = F.interpolate
+interpolate_in_fp32: Any = F.interpolate
 
 
 @contextmanager
@@ -37,6 +37,8 @@ class _Fp64BatchNorm(nn.layer.norm._BatchNormBase):
     """
 
     is_synced = False
+    weight: paddle.Tensor
+    bias: paddle.Tensor
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         axes = [axis for axis in range(x.ndim) if axis != 1]
@@ -82,7 +84,8 @@ def convert_to_fp64(model: nn.Layer, sync_bn: bool) -> None:
         if type(layer) in REPLACEMENTS:
             layer.__class__ = REPLACEMENTS[type(layer)]
             layer.is_synced = sync_bn
-    F.interpolate = interpolate  # where models look it up; tensors of other types are computed as before
+    # Where models look it up. Tensors of other types are computed as before.
+    setattr(F, "interpolate", interpolate)  # noqa: B010
 
 
 def interpolate(

@@ -1,7 +1,8 @@
 """Margin softmax (zoo.tasks.face.Margin) in PaddlePaddle, with the class matrix sharded over ranks.
 
 No rank ever holds the whole class matrix or its logits. The backward pass is written by hand: the exact transpose of
-the forward pass with a single matrix of the logits' size, modified in place, and no copy of the weights. All in fp32, or in fp64 if the weights are.
+the forward pass with a single matrix of the logits' size, modified in place, and no copy of the weights. All in
+fp32, or in fp64 if the weights are.
 """
 
 from collections.abc import Sequence

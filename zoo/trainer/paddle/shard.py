@@ -1,5 +1,7 @@
 """This rank's rows of a sharded parameter, and those of them that an update uses."""
 
+from typing import Any
+
 import paddle
 
 from zoo.trainer import sharding
@@ -25,7 +27,7 @@ class ParameterShard:
         momentum: of `values`.
     """
 
-    def __init__(self, num_rows: int, width: int, sample_rate: float, seed: int, world: World, dtype: str = "float32"):
+    def __init__(self, num_rows: int, width: int, sample_rate: float, seed: int, world: World, dtype: Any = "float32"):
         self.num_rows, self.sample_rate, self.seed, self.rank = num_rows, sample_rate, seed, world.rank
         self.first, self.last = sharding.row_range(num_rows, world.rank, world.size)
         self.values = paddle.zeros((self.last - self.first, width), dtype)

@@ -47,7 +47,7 @@ class Trainer:
         self.objective: Any = objectives.build(objective, arch, plan, world)
         self.output = outputs.build(plan.output, arch)
         self.input_name = plan.fields[0].name
-        self.dtype = "float64" if self.mode.is_fp64 else "float32"  # of parameters, momentum and losses
+        self.dtype = paddle.float64 if self.mode.is_fp64 else paddle.float32  # of parameters, momentum and losses
         constants = preprocessing.scale_and_offset(plan.fields[0], np.float64)
         self.normalization = constants and tuple(
             paddle.to_tensor(array, dtype=self.dtype, place=self.place) for array in constants
@@ -117,11 +117,12 @@ class Trainer:
     @paddle.no_grad()
     def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None:
         self.scaler.load_state_dict(tensors)
+        dtype = np.float64 if self.mode.is_fp64 else np.float32
         targets = {momentum_key(name): (name, buffer) for name, buffer in self.momentum_buffers.items()}
         targets.update((name, (name, tensor)) for name, tensor in self.tensors.items())
         for key in tensors.keys() - set(loss_scale.KEYS):
             name, target = targets[key]
-            names.copy_into(target, np.asarray(tensors[key], self.dtype), name in self.transposed)
+            names.copy_into(target, np.asarray(tensors[key], dtype), name in self.transposed)
 
     @paddle.no_grad()
     def gradients(self) -> dict[str, np.ndarray]:

@@ -20,7 +20,7 @@ BLOCK_SIZE = 1 << 18  # elements per block: fp32 and float64 copies of a whole a
 class SyncBatchNormFunction(torch.autograd.Function):
     """(x, weight, bias, eps) -> (y, mean, biased variance, elements per channel over all ranks).
 
-    x: (N, C, ...) in any floating-point type; computed in fp32, or in fp64 if x is. Ioffe and Szegedy, arXiv:1502.03167.
+    x: (N, C, ...) in any floating-point type, computed in fp32, or fp64 if x is. Ioffe and Szegedy, arXiv:1502.03167.
     """
 
     @staticmethod

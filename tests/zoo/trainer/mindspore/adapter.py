@@ -9,9 +9,9 @@ from mindspore import Tensor, nn
 import zoo.trainer.mindspore as backend
 from tests.zoo.trainer.mindspore.tiny import Identity, Linear, Tiny
 from zoo.trainer.mindspore import names, objectives, start
-from zoo.trainer.mindspore.margin import Margin, margin
+from zoo.trainer.mindspore.margin import Margin, margin, numbers
 from zoo.trainer.mindspore.shard import ParameterShard
-from zoo.trainer.protocol import Launch, Mode, ParamGroup
+from zoo.trainer.protocol import Launch, Mode, ParamGroup, Plan
 
 __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
 
@@ -131,7 +131,7 @@ def gradient(function, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, n
 def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, np.ndarray]:
     set_compile(mode.compile)
     arch = SimpleNamespace(num_classes=len(weight), embedding=weight.shape[1])
-    plan = SimpleNamespace(seed=1, param_group=lambda name: ParamGroup(1.0, 0.0), momentum=0.9)
+    plan = SimpleNamespace(seed=1, param_group=lambda name: ParamGroup(1.0, 0.0), momentum=0.9, mode=mode)
     objective = Margin(settings, arch, plan, WORLD)
     objective.parameter_shard.values.set_data(Tensor(weight))
     (micro_batch,) = objective.begin([{"label": Tensor(labels.astype(np.int32))}], 0)
@@ -141,13 +141,13 @@ def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, n
 
 def target_logits(cosines: np.ndarray, settings) -> tuple[np.ndarray, np.ndarray]:
     set_compile(False)
-    value, slope = margin(Tensor(cosines), settings)
+    value, slope = margin(Tensor(cosines), settings, numbers(settings, is_fp64=False))
     return value.asnumpy(), slope.asnumpy()
 
 
 def choose_rows(classes, count, width, rate, seed, rank, size, step):
     set_compile(False)
-    plan = SimpleNamespace(seed=seed, param_group=lambda name: ParamGroup(1.0, 0.0), momentum=0.9)
+    plan = Plan((), (), lambda name: ParamGroup(1.0, 0.0), seed=seed)
     shard = ParameterShard("head.weight", count, width, rate, plan, SimpleNamespace(rank=rank, size=size))
     chosen = {
         name: array.asnumpy() for name, array in shard.sample_rows(Tensor(classes.astype(np.int32)), step).items()

@@ -1,0 +1,222 @@
+"""Cells and functions that compute in fp64 what MindSpore's own do not on a CPU.
+
+Convolutions, batch normalizations and PReLU have no kernels for fp64 there; interpolation and average pooling round
+their weights to fp32, and so does every operation of a tensor and a Python number. The replacements read all geometry
+from the cell that they replace.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mindspore import Tensor, nn, ops
+from mindspore import dtype as mstype
+
+from data.errors import UserError
+from zoo.trainer.resampling import average_matrix, bilinear_matrix
+
+interpolate_in_fp32, avg_pool2d_in_fp32 = ops.interpolate, ops.avg_pool2d
+
+
+class Fp64Conv2d(nn.Conv2d):
+    """Convolution as a matrix product with the patches of the input."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        if self.kernel_size == (1, 1) and self.stride == (1, 1) and self.padding in (0, (0, 0, 0, 0)):
+            size, patches = x.shape[2:], x.reshape(x.shape[0], x.shape[1], -1)
+        else:
+            padding = self.paddings(x.shape[2:])
+            size = self.output_size(x.shape[2:], padding)
+            top, bottom, left, right = padding
+            if top != bottom or left != right:
+                x, top, left = pad_with_zeros(x, padding), 0, 0
+            patches = ops.unfold(x, self.kernel_size, self.dilation, (top, left), self.stride)
+        y = self.product(patches).reshape((x.shape[0], self.out_channels) + size)
+        return y + self.bias.reshape(1, -1, 1, 1) if self.has_bias else y
+
+    def product(self, patches: Tensor) -> Tensor:
+        """Multiply (N, C * kernel size, L) by the weight: (N, outputs, L), perhaps with an axis for the groups."""
+        if self.group == 1:
+            return ops.matmul(self.weight.reshape(self.out_channels, -1), patches)
+        grouped = patches.reshape(patches.shape[0], self.group, -1, patches.shape[2])
+        if self.group == self.out_channels:
+            return (grouped * self.weight.reshape(1, self.group, -1, 1)).sum(2)
+        return ops.matmul(self.weight.reshape(self.group, self.out_channels // self.group, -1), grouped)
+
+    def paddings(self, size: tuple[int, int]) -> tuple[int, int, int, int]:
+        """Return top, bottom, left and right padding for an input of (height, width)."""
+        if self.pad_mode == "valid":
+            return 0, 0, 0, 0
+        if self.pad_mode == "pad":
+            return (self.padding,) * 4 if isinstance(self.padding, int) else self.padding
+        paddings: Any = ()
+        for axis in (0, 1):
+            outputs = -(-size[axis] // self.stride[axis])
+            window = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
+            total = max((outputs - 1) * self.stride[axis] + window - size[axis], 0)
+            paddings += (total // 2, total - total // 2)
+        return paddings
+
+    def output_size(self, size: tuple[int, int], padding: tuple[int, int, int, int]) -> tuple[int, int]:
+        sizes: Any = ()
+        for axis in (0, 1):
+            window = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
+            padded = size[axis] + padding[2 * axis] + padding[2 * axis + 1]
+            sizes += ((padded - window) // self.stride[axis] + 1,)
+        return sizes
+
+
+class Fp64Conv3d(nn.Conv3d):
+    """Convolution with a kernel of one element."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        y = ops.matmul(self.weight.reshape(self.out_channels, -1), x.reshape(x.shape[0], x.shape[1], -1))
+        y = y.reshape((x.shape[0], self.out_channels) + x.shape[2:])
+        return y + self.bias.reshape(1, -1, 1, 1, 1) if self.has_bias else y
+
+
+class Fp64BatchNorm2d(nn.BatchNorm2d):
+    """Batch normalization from its definition; the running variance is updated with the unbiased one.
+
+    Attributes:
+        ranks: number of ranks that the statistics are over.
+        all_reduce: sum over them; None for one rank.
+        epsilon, old_weight, new_weight: of the normalization and of the running statistics, in fp64.
+    """
+
+    ranks: int
+    all_reduce: Any
+    epsilon: Tensor
+    old_weight: Tensor
+    new_weight: Tensor
+
+    def construct(self, x: Tensor) -> Tensor:
+        uses_batch = self.training if self.use_batch_statistics is None else self.use_batch_statistics
+        if not uses_batch:
+            return self.normalize(x - self.moving_mean.reshape(1, -1, 1, 1), self.moving_variance)
+        count = x.size // x.shape[1] * self.ranks  # every rank has the same batch size
+        mean = self.sum_over_ranks(x.sum((0, 2, 3))) / count
+        centered = x - mean.reshape(1, -1, 1, 1)
+        variance = self.sum_over_ranks((centered * centered).sum((0, 2, 3))) / count
+        unbiased = variance * count / max(count - 1, 1)
+        ops.assign(self.moving_mean, self.old_weight * self.moving_mean + self.new_weight * mean)
+        ops.assign(self.moving_variance, self.old_weight * self.moving_variance + self.new_weight * unbiased)
+        return self.normalize(centered, variance)
+
+    def normalize(self, centered: Tensor, variance: Tensor) -> Tensor:
+        factor = self.gamma / ops.sqrt(variance + self.epsilon)
+        return centered * factor.reshape(1, -1, 1, 1) + self.beta.reshape(1, -1, 1, 1)
+
+    def sum_over_ranks(self, x: Tensor) -> Tensor:
+        return x if self.all_reduce is None else self.all_reduce(x)
+
+
+class Fp64PReLU(nn.PReLU):
+    """PReLU whose gradient at 0 is the slope, as in the kernels of all frameworks."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.select(x > 0, x, self.w.reshape((1, -1) + (1,) * (x.ndim - 2)) * x)
+
+
+REPLACEMENTS: dict[type, type] = {
+    nn.Conv2d: Fp64Conv2d,
+    nn.Conv3d: Fp64Conv3d,
+    nn.BatchNorm2d: Fp64BatchNorm2d,
+    nn.PReLU: Fp64PReLU,
+}
+UNSUPPORTED = (nn.Conv1d, nn.Conv2dTranspose, nn.Conv3dTranspose, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
+
+
+def convert_to_fp64(model: nn.Cell, sync_ranks: int = 1) -> nn.Cell:
+    """Make a model compute in fp64, in place, and return it.
+
+    Args:
+        model: its parameters become fp64. Attributes of its own cells that are Python numbers become tensors.
+        sync_ranks: number of ranks over which training batches are normalized.
+
+    Raises:
+        UserError: MindSpore has no fp64 for a cell of the model.
+    """
+    for name, cell in model.cells_and_names():
+        if type(cell) in UNSUPPORTED or (type(cell) is nn.Conv3d and not _is_pointwise(cell)):
+            raise UserError(
+                f"train.precision: MindSpore has no fp64 for {type(cell).__name__} ({name}) on a CPU; use fp32 or "
+                "--framework torch"
+            )
+        for parameter in cell._params.values():
+            parameter.set_dtype(mstype.float64)
+        if type(cell) is nn.BatchNorm2d:
+            cell.ranks, cell.all_reduce = sync_ranks, ops.AllReduce() if sync_ranks > 1 else None
+            cell.epsilon, cell.new_weight = constant(cell.eps), constant(cell.momentum)
+            cell.old_weight = constant(1 - cell.momentum)
+        cell.__class__ = REPLACEMENTS.get(type(cell), type(cell))
+        if not type(cell).__module__.startswith(("mindspore.", __name__)):
+            for key, value in list(vars(cell).items()):
+                if type(value) is float and not key.startswith("_"):
+                    setattr(cell, key, constant(value))
+    ops.interpolate, ops.avg_pool2d = interpolate, avg_pool2d  # where models look them up
+    return model
+
+
+def constant(value: float) -> Tensor:
+    """Return a 0-d fp64 tensor: MindSpore rounds Python numbers to fp32."""
+    return Tensor(value, mstype.float64)
+
+
+def interpolate(
+    x: Tensor,
+    size: Sequence[int] | None = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+) -> Tensor:
+    """Return ops.interpolate of the arguments; bilinear and to a given size in fp64 with weights in fp64."""
+    if x.dtype != mstype.float64 or mode != "bilinear" or size is None:
+        return interpolate_in_fp32(x, size, scale_factor, mode, align_corners, recompute_scale_factor)
+    rows = _bilinear_matrix(x.shape[2], size[0], bool(align_corners))
+    columns = _bilinear_matrix(x.shape[3], size[1], bool(align_corners))
+    return ops.matmul(ops.matmul(rows, x), columns.T)
+
+
+def avg_pool2d(
+    x: Tensor,
+    kernel_size: int = 1,
+    stride: int = 1,
+    padding: int = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int = 0,
+) -> Tensor:
+    """Return ops.avg_pool2d of the arguments; square windows without padding in fp64 with weights in fp64."""
+    is_plain = padding == 0 and divisor_override == 0 and not (ceil_mode and count_include_pad)
+    if x.dtype != mstype.float64 or not is_plain:
+        return avg_pool2d_in_fp32(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    rows = _average_matrix(x.shape[2], kernel_size, stride, ceil_mode)
+    columns = _average_matrix(x.shape[3], kernel_size, stride, ceil_mode)
+    return ops.matmul(ops.matmul(rows, x), columns.T)
+
+
+@ops.constexpr
+def _bilinear_matrix(inputs: int, outputs: int, align_corners: bool) -> Tensor:
+    return Tensor(bilinear_matrix(inputs, outputs, align_corners))
+
+
+@ops.constexpr
+def _average_matrix(inputs: int, kernel: int, stride: int, ceil_mode: bool) -> Tensor:
+    return Tensor(average_matrix(inputs, kernel, stride, ceil_mode))
+
+
+def pad_with_zeros(x: Tensor, padding: tuple[int, int, int, int]) -> Tensor:
+    """Pad top, bottom, left and right, not by ops.pad: before ops.unfold, its gradient is wrong in a graph."""
+    top, bottom, left, right = padding
+    for axis, before, after in ((2, top, bottom), (3, left, right)):
+        if before:  # MindSpore rejects empty parts
+            x = ops.cat((ops.zeros(x.shape[:axis] + (before,) + x.shape[axis + 1 :], x.dtype), x), axis)
+        if after:
+            x = ops.cat((x, ops.zeros(x.shape[:axis] + (after,) + x.shape[axis + 1 :], x.dtype)), axis)
+    return x
+
+
+def _is_pointwise(cell: nn.Conv3d) -> bool:
+    return cell.kernel_size == cell.stride == (1, 1, 1) and cell.group == 1 and not np.any(cell.padding)
