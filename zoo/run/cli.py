@@ -19,7 +19,8 @@ from zoo.run.checkpoint import latest, load_record
 from zoo.weights import recorded
 
 NEWEST = "newest"  # --resume without a folder
-RECIPE_FLAGS = ("amp", "framework", "device")
+RECIPE_FLAGS = ("amp", "framework", "device")  # that most tools take
+TRAINING_FLAGS = ("amp", "exact", "framework", "device")
 
 # Section of a recipe -> the key that names its module, and the settings class of that module.
 FIND = {
@@ -62,7 +63,7 @@ def add_recipe_arguments(
 
     Args:
         parser: receives the options; request() takes their values.
-        flags: any of RECIPE_FLAGS.
+        flags: any of TRAINING_FLAGS.
         required: whether -c must be given.
     """
     add = parser.add_argument
@@ -82,6 +83,13 @@ def add_recipe_arguments(
             action="store_true",
             help="mixed precision (train.precision=amp): fp16 with loss scaling on a GPU; on a CPU bf16 with PyTorch, "
             "fp16 with MindSpore, an error with Paddle",
+        )
+    if "exact" in flags:
+        add(
+            "--exact",
+            action="store_true",
+            help="fp64 throughout (train.precision=fp64), in which the frameworks agree over hundreds of steps: slow, "
+            "to compare them; with MindSpore on a CPU only",
         )
     if "framework" in flags:
         add("--framework", choices=FRAMEWORKS, help="default torch")
@@ -106,7 +114,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add_recipe_arguments(parser, required=False)
+    add_recipe_arguments(parser, TRAINING_FLAGS, required=False)
     add("--seed", type=int, metavar="N", help="of weights, order, augmentation and dropout; default 1")
     add("--out", metavar="DIR", help="folder of the run; default runs/<recipe>, or the next free number behind it")
     add(
@@ -145,6 +153,7 @@ def read(arguments: argparse.Namespace) -> Request:
         arguments.config,
         arguments.override,
         amp=arguments.amp,
+        exact=arguments.exact,
         framework=arguments.framework,
         device=arguments.device,
         seed=arguments.seed,
@@ -160,6 +169,7 @@ def request(
     overrides: Sequence[str] = (),
     *,
     amp: bool = False,
+    exact: bool = False,
     framework: str | None = None,
     device: str | None = None,
     seed: int | None = None,
@@ -174,6 +184,7 @@ def request(
         config: path of the recipe; None for the recipe of the run to resume.
         overrides: `key=value` pairs; they take precedence over the keyword arguments.
         amp: whether train.precision is amp.
+        exact: whether train.precision is fp64.
         framework, device, seed, out, weights: values of these keys; None keeps that of the recipe.
         resume: folder of the run to continue, or NEWEST for the newest run of the recipe.
         global_batch: a number of samples, or `keep`.
@@ -189,7 +200,7 @@ def request(
     flags = {"framework": framework, "device": device, "seed": seed, "out": out, "weights": weights}
     changes = {
         **{key: loader.Entry(value, f"--{key}") for key, value in flags.items() if value is not None},
-        **({"train.precision": loader.Entry("amp", "--amp")} if amp else {}),
+        **_precision(amp, exact),
         **loader.overrides(overrides),
     }
     entries = loader.merge(loader.read(path, recorded=config is None), changes)
@@ -236,6 +247,15 @@ def _recorded_settings(weights: str, resolved: loader.Entries) -> loader.Entries
         for key, value in recorded.run_settings(weights).items()
         if key in resolved and resolved[key].origin == loader.DEFAULT and plain(resolved[key].value) != value
     }
+
+
+def _precision(amp: bool, exact: bool) -> loader.Entries:
+    """Return what the flags of the precision change in a recipe."""
+    if amp and exact:
+        raise UserError("--exact: is fp64, and --amp is 16 bits; leave one of them out")
+    if exact:
+        return {"train.precision": loader.Entry("fp64", "--exact")}
+    return {"train.precision": loader.Entry("amp", "--amp")} if amp else {}
 
 
 def _global_batch(requested: str, entries: loader.Entries, resume: str | None) -> int:
