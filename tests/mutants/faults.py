@@ -1,0 +1,5 @@
+"""All planted faults."""
+
+from tests.mutants import mindspore_faults, paddle_faults, shared_faults, torch_faults
+
+FAULTS = [*torch_faults.FAULTS, *paddle_faults.FAULTS, *mindspore_faults.FAULTS, *shared_faults.FAULTS]

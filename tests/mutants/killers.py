@@ -1,0 +1,10 @@
+"""Prefixes of the ids of cases that run in every framework, for the lists of faults."""
+
+UPDATE = "tests/zoo/trainer/update_cases.py::case_"
+STATE = "tests/zoo/trainer/state_cases.py::case_"
+MARGIN = "tests/zoo/trainer/margin_cases.py::case_"
+OBJECTIVE = "tests/zoo/trainer/objective_cases.py::case_"
+CLIP = "tests/zoo/trainer/clip_cases.py::case_"
+RANK = "tests/zoo/trainer/rank_cases.py::case_"
+FORWARD = "tests/zoo/models/forward_cases.py::case_"
+MODEL = "tests/zoo/models/model_cases.py::case_"
