@@ -159,12 +159,13 @@ def _whole_epochs(optim: Optim, train: Train) -> tuple[int, int]:
     warmup = optim.warmup.value
     if train.epochs is None:
         raise UserError(
-            "optim.update: epoch needs the length of the run in epochs; give train.epochs instead of train.steps, or set "
-            "optim.update=step"
+            "optim.update: epoch needs the length of the run in epochs; give train.epochs instead of train.steps, or "
+            "set optim.update=step"
         )
     if warmup and (optim.warmup.unit != "epochs" or warmup.denominator != 1):
         raise UserError(
-            f"optim.warmup: {optim.warmup} are no whole epochs, which optim.update=epoch needs; give some, such as 2 epochs"
+            f"optim.warmup: {optim.warmup} are no whole epochs, which optim.update=epoch needs; give some, such as "
+            "2 epochs"
         )
     if warmup >= train.epochs:
         raise UserError(f"optim.warmup: {optim.warmup} of a run of {train.epochs}; the warm-up must be shorter")
