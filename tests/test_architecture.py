@@ -204,7 +204,7 @@ def test_programs_are_imported_by_nothing_but_tests():
         ("rich", ["zoo/logs/console.py"]),
         ("decord", ["data/formats/video.py"]),
         ("tensorboard", ["zoo/logs/tensorboard.py"]),
-        ("matplotlib", ["tools/compare_report.py"]),
+        ("matplotlib", ["tools/comparison/curves.py"]),
         (
             "PIL",
             [

@@ -1,4 +1,4 @@
-"""Train the same recipe in every installed framework step by step, and compare numbers and speed."""
+"""Prove that a recipe is the same computation in every installed framework, and compare loss curves and speed."""
 
 import argparse
 import importlib.util
@@ -8,31 +8,39 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from data.errors import UserError
 from data.stream import LoadedBatch, open_training
-from tools import compare_report
-from tools.compare_report import Row
+from tools.comparison import curves, page, proof, record
+from tools.comparison.curves import Row
+from tools.comparison.findings import Verdict, judge
+from zoo.config.schema import Config
 from zoo.frameworks import FRAMEWORKS
 from zoo.run import cli, restore
-from zoo.run.job import assemble, join
+from zoo.run.job import Job, assemble, join
 from zoo.run.prefetch import BadSampleTracker, Prefetcher
-from zoo.weights import files
+from zoo.trainer.protocol import Mode
 
 EPILOG = """\
-Each framework trains in a process of its own, on the same batches, from the same weights. These must agree: the loss of
-the first --within steps; after the first update, every weight and running statistic, and the outputs for the batch in
-an evaluation; and the gradients of the first update, more loosely, since rounding alone moves them where a ReLU or a
-pooling is undecided. Beyond some dozens of steps any two computations diverge (one framework with one thread and with
-two does), sooner without a warm-up.
+Each framework runs in a process of its own, on the same batches, from the same weights.
+
+The proof: forward passes in training and in evaluation mode, module by module, and four updates at the largest learning
+rate of the schedule, with their gradients, running statistics and optimizer state. It is computed in fp64, where two
+equal computations differ by 1e-10 at most and not by 1e-3, and again in fp32. The limit of every tensor comes from the
+rounding that the frameworks show there. The first tensor beyond its limit is named, with the module, the source files
+and, if a hypothesis fits the numbers, the likely cause. report.html shows all modules.
+
+The curves: --steps updates of the recipe as it stands. The losses of the first --within must agree by --tolerance.
+Beyond some dozens of steps, any two computations in fp32 diverge; with --exact they do not.
 
 examples
-  python tools/compare.py -c configs/tsm_demo.yaml --steps 50
-  python tools/compare.py -c configs/my_model.yaml --frameworks torch,mindspore --tolerance 1e-4
+  python tools/compare.py -c configs/tsm_demo.yaml
+  python tools/compare.py -c configs/my_model.yaml --frameworks torch,mindspore --steps 0
+  python tools/compare.py -c configs/tsm_demo.yaml --exact --steps 200 --within 200 --tolerance 1e-6
   python tools/compare.py -c configs/tsm_demo.yaml --frameworks torch --against runs/compare-old
 
-Exit codes: 0 they agree, 1 they differ by more than --tolerance, 2 an error to fix on your side."""
+Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
 MAX_FOLDERS = 10_000  # runs/compare-<recipe>, runs/compare-<recipe>-2 ...
 MAX_LOG_LINES = 15  # of a framework that failed
 
@@ -47,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parse(argv)
     try:
         if arguments.worker:
-            train_and_record(arguments.worker, arguments)
+            run_framework(arguments.worker, arguments)
             return 0
         return compare(arguments)
     except UserError as error:
@@ -59,7 +67,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    cli.add_recipe_arguments(parser, ("amp", "device"))
+    cli.add_recipe_arguments(parser, ("amp", "exact", "device"))
     add = parser.add_argument
     add("--frameworks", metavar="A,B", help=f"of {', '.join(FRAMEWORKS)}; default: those installed")
     add(
@@ -69,7 +77,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         default=[],
         help="also compare with the results of an earlier comparison in DIR (on another machine, say); repeatable",
     )
-    add("--steps", type=int, default=20, metavar="N", help="updates to run; default 20")
+    add("--steps", type=int, default=20, metavar="N", help="updates to run; default 20; 0: the proof alone")
     add("--within", type=int, default=20, metavar="N", help="updates whose losses must agree; default 20")
     add(
         "--tolerance", type=float, default=1e-3, metavar="X", help="largest relative difference of a loss; default 1e-3"
@@ -80,7 +88,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Run the frameworks one after another, then print and plot the comparison.
+    """Run the frameworks one after another, then print and draw the comparison.
+
+    A framework that fails does not keep the others from being compared.
 
     Returns:
         0 if all agree, 1 if not.
@@ -88,29 +98,74 @@ def compare(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: the arguments are wrong, or a framework failed.
     """
-    if arguments.steps < 1 or arguments.within < 1:
-        raise UserError("--steps, --within: must be at least 1")
+    if arguments.steps < 0 or arguments.within < 1:
+        raise UserError("--steps: must not be negative; --within: must be at least 1")
     frameworks = select_frameworks(arguments.frameworks)
     request(arguments)  # errors in the recipe show before anything is started
-    earlier = [source for folder in arguments.against for source in earlier_results(folder)]
-    folder = new_folder(arguments.out, arguments.config)
-    for framework in frameworks:
-        print(f"{framework}: {arguments.steps} steps ...", flush=True)
-        run_worker(framework, arguments, folder)
-    sources = [(framework, os.path.join(folder, framework)) for framework in frameworks] + earlier
+    sources = [source for folder in arguments.against for source in earlier_results(folder)]
+    folder, failures = new_folder(arguments.out, arguments.config), []
+    for framework in reversed(frameworks):
+        print(f"{framework}: the proof and {arguments.steps} steps ...", flush=True)
+        failure = run_worker(framework, arguments, folder)
+        if failure:
+            failures.append(failure)
+        else:
+            sources.insert(0, (framework, os.path.join(folder, framework)))
+    code = report(sources, folder, arguments) if sources else 0
+    if failures:
+        raise UserError("\n".join(failures))
+    return code
+
+
+def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.Namespace) -> int:
+    """Print and draw the comparison of the results.
+
+    Args:
+        sources: title and path without suffix of each framework's results.
+        folder: receives the page and the plot.
+        arguments: the limits.
+
+    Returns:
+        0 if all agree, 1 if not.
+    """
     headers, rows = {}, {}
     for name, stem in sources:
-        headers[name], rows[name] = compare_report.load(stem + ".jsonl")
+        headers[name], rows[name] = curves.load(stem + ".jsonl")
     steps = min(map(len, rows.values()))
     rows = {name: values[:steps] for name, values in rows.items()}
-    compare_report.print_steps(rows)
-    problems = compare_report.compare_tensors(sources, arguments.tolerance)
-    compare_report.print_speeds(headers, rows)
-    if compare_report.plot(rows, os.path.join(folder, "curves.png")):
-        print(f"the numbers and curves.png are in {folder}")
-    else:
-        print(f"the numbers are in {folder}; curves.png is not: matplotlib is missing, pip install '.[plot]'")
-    return compare_report.print_verdict(rows, arguments.within, arguments.tolerance, problems)
+    curves.print_steps(rows)
+    verdict = judge_sources(sources)
+    problems = [str(finding) for finding in verdict.findings]
+    if steps:
+        curves.print_speeds(headers, rows)
+        problems += curves.problems(rows, arguments.within, arguments.tolerance)
+        if not curves.plot(rows, os.path.join(folder, "curves.png")):
+            print("curves.png is not drawn: matplotlib is missing, pip install '.[plot]'")
+    path = os.path.join(folder, "report.html")
+    page.write(path, os.path.basename(arguments.config), verdict, rows, problems)
+    print(f"the numbers and {path} are in {folder}")
+    if len(sources) < 2:
+        print("only one framework: its optimizer is checked, there is nothing else to compare it with")
+    for problem in problems:
+        print(f"they do not agree: {problem}")
+    if not problems:
+        losses = f", losses within {arguments.tolerance:g}" if steps else ""
+        print(f"they agree: {len(verdict.differences)} tensors within rounding{losses}")
+    return 1 if problems else 0
+
+
+def judge_sources(sources: Sequence[tuple[str, str]]) -> Verdict:
+    """Compare the proofs of the results.
+
+    Args:
+        sources: title and path without suffix of each framework's results.
+    """
+    rounded = {name: record.load(f"{stem}-rounded.safetensors") for name, stem in sources}
+    proofs = {
+        name: record.load(f"{stem}-fp64.safetensors") if os.path.exists(f"{stem}-fp64.safetensors") else rounded[name]
+        for name, stem in sources
+    }
+    return judge(proofs, rounded)
 
 
 def select_frameworks(names: str | None) -> list[str]:
@@ -151,7 +206,12 @@ def earlier_results(folder: str) -> list[tuple[str, str]]:
 def request(arguments: argparse.Namespace, framework: str | None = None) -> cli.Request:
     """Resolve the recipe, for one framework."""
     return cli.request(
-        arguments.config, arguments.override, amp=arguments.amp, framework=framework, device=arguments.device
+        arguments.config,
+        arguments.override,
+        amp=arguments.amp,
+        exact=arguments.exact,
+        framework=framework,
+        device=arguments.device,
     )
 
 
@@ -169,43 +229,70 @@ def new_folder(out: str | None, config: str) -> str:
     raise UserError(f"--out: {stem} exists already and is not overwritten; choose another folder")
 
 
-def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> None:
-    """Train one framework in a process of its own, whose output goes to <folder>/<framework>.log.
+def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> str:
+    """Run one framework in a process of its own, whose output goes to <folder>/<framework>.log.
 
-    Raises:
-        UserError: the process failed; the message shows the end of its output.
+    Returns:
+        A message with the end of its output if the process failed, else "".
     """
     command = [sys.executable, os.path.abspath(__file__), "--worker", framework, "--steps", str(arguments.steps)]
     command += ["--out", folder, "-c", arguments.config]
     command += [word for pair in arguments.override for word in ("-o", pair)]
     command += ["--amp"] if arguments.amp else []
+    command += ["--exact"] if arguments.exact else []
     command += ["--device", arguments.device] if arguments.device else []
     log = os.path.join(folder, f"{framework}.log")
     with open(log, "w", encoding="utf-8") as file:
         code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
-    if code:
-        with open(log, encoding="utf-8", errors="replace") as file:
-            tail = "".join(file.readlines()[-MAX_LOG_LINES:]).strip()
-        raise UserError(f"{framework} exited with code {code}; the end of {log}:\n{tail}")
+    if not code:
+        return ""
+    with open(log, encoding="utf-8", errors="replace") as file:
+        tail = "".join(file.readlines()[-MAX_LOG_LINES:]).strip()
+    return f"{framework} exited with code {code}; the end of {log}:\n{tail}"
 
 
-def train_and_record(framework: str, arguments: argparse.Namespace) -> None:
-    """Train, and write a row per step and the tensors after the first update to <out>/<framework>.*"""
+def run_framework(framework: str, arguments: argparse.Namespace) -> None:
+    """Write the proof and a row per step to <out>/<framework>*."""
     resolved = request(arguments, framework)
     job = assemble(resolved, join(resolved, {}))
     restore.restore(resolved.config, job, None, print)
-    stem, trainer, accumulate = os.path.join(arguments.out, framework), job.trainer, job.plan.accumulate
-    count = arguments.steps * accumulate
-    stream = open_training(
-        job.train_set, resolved.config.seed, job.batch_plan.batch, 0, count, dropout_masks=job.dropout_masks
-    )
+    stem = os.path.join(arguments.out, framework)
+    write_proofs(job, resolved.config, stem)
+    train(job, resolved.config.seed, arguments.steps, stem + ".jsonl")
+
+
+def write_proofs(job: Job, config: Config, stem: str) -> None:
+    """Record the proof in fp64, if the framework has it on this device, and in fp32 or the run's 16-bit type."""
+    weights = job.trainer.state_dict()
+    weights = {param.name: weights[param.name] for param in job.trainer.params}
+    batches = proof.batches(job, config.seed)
+    if has_fp64(job):
+        proof.record(job, config, "fp64", weights, batches).save(stem + "-fp64.safetensors")
+    proof.record(job, config, "fp32", weights, batches).save(stem + "-rounded.safetensors")
+
+
+def has_fp64(job: Job) -> bool:
+    """Return whether the framework computes in fp64 on this device."""
+    try:
+        job.world.resolve_mode(Mode("fp64"))
+    except UserError as error:
+        print(f"no proof in fp64: {error}")
+        return False
+    return True
+
+
+def train(job: Job, seed: int, steps: int, path: str) -> None:
+    """Train as the recipe says, and write a row per step."""
+    trainer, accumulate = job.trainer, job.plan.accumulate
+    count = steps * accumulate
+    stream = open_training(job.train_set, seed, job.batch_plan.batch, 0, count, dropout_masks=job.dropout_masks)
     checksums: list[int] = []
     prefetcher = Prefetcher(_with_checksums(stream, checksums), trainer, accumulate)
     bad_samples = BadSampleTracker(job.train_set, print)
-    with open(stem + ".jsonl", "w", encoding="utf-8") as file:
-        header = {"framework": framework, "device": job.world.device, **job.plan.mode._asdict()}
+    with open(path, "w", encoding="utf-8") as file:
+        header = {"framework": job.framework, "device": job.world.device, **job.plan.mode._asdict()}
         file.write(json.dumps({**header, "global_batch": job.clock.global_batch}) + "\n")
-        for step in range(arguments.steps):
+        for step in range(steps):
             micro_batches, lr = prefetcher.take(), job.lr(step)
             bad_samples.add(prefetcher.pop_unreadable())
             start = time.perf_counter()
@@ -215,10 +302,6 @@ def train_and_record(framework: str, arguments: argparse.Namespace) -> None:
             row = Row(step + 1, lr, numbers["loss"], numbers["grad_norm"], numbers["skipped"], seconds, batch)
             file.write(json.dumps(row._asdict()) + "\n")
             file.flush()
-            if step == 0:
-                name = job.plan.fields[0].name
-                output = trainer.predict({name: micro_batches[0][name]})
-                files.write(stem + "-step1.safetensors", {**trainer.state_dict(), "evaluation/output": output})
             prefetcher.prefetch()
 
 

@@ -24,6 +24,7 @@ class Job(NamedTuple):
     """Everything a run works with; complete, and never changed afterwards."""
 
     framework: str
+    model: str  # name of the model
     spec: Spec
     task: Task
     train_set: Any
@@ -92,6 +93,7 @@ def assemble(request: Request, group: Group) -> Job:
     plan, trainer = build_trainer(cfg, model, arch, train_set.fields, world, mode, batch_plan.accumulate)
     return Job(
         framework=cfg.framework,
+        model=model,
         spec=spec,
         task=tasks.load_task(spec.TASK),
         train_set=train_set,

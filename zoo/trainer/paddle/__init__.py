@@ -7,7 +7,8 @@ import os
 # Unset, Paddle would set it to 1 when it is imported, and large convolutions would take twice as long.
 os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count()))
 with contextlib.redirect_stderr(io.StringIO()):  # it warns of every other number
+    from zoo.trainer.paddle.recording import record_forward
     from zoo.trainer.paddle.trainer import Trainer
     from zoo.trainer.paddle.world import start
 
-__all__ = ["Trainer", "start"]
+__all__ = ["Trainer", "record_forward", "start"]

@@ -1,6 +1,7 @@
 """The common trainer interface in PyTorch."""
 
+from zoo.trainer.torch.recording import record_forward
 from zoo.trainer.torch.trainer import Trainer
 from zoo.trainer.torch.world import start
 
-__all__ = ["Trainer", "start"]
+__all__ = ["Trainer", "record_forward", "start"]

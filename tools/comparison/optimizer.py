@@ -1,0 +1,125 @@
+"""Check of an optimizer against its formula, from the framework's own gradients.
+
+SGD with momentum: buffer = momentum * buffer + (clip * gradient + weight_decay * w); w -= lr * lr_scale * buffer.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo.trainer.protocol import Plan
+from zoo.trainer.state import momentum_key
+
+ROUNDING = 16  # largest deviation that rounding alone explains, in units of the precision and of the largest term
+FIT = 1e-4  # largest share of a deviation that a hypothesis leaves unexplained
+State = Mapping[str, np.ndarray]
+
+
+class Terms(NamedTuple):
+    """Terms of an update, w1 - w0 = -lr * (gradient + decay + momentum), as the formula has them."""
+
+    lr: float
+    gradient: np.ndarray  # clipped
+    decay: np.ndarray
+    momentum: np.ndarray
+
+    @property
+    def update(self) -> np.ndarray:
+        """The update by the formula."""
+        return -self.lr * (self.gradient + self.decay + self.momentum)
+
+
+def check(
+    plan: Plan, shards: set[str], lr: float, before: State, after: State, gradients: State, precision: float
+) -> dict[str, dict[str, Any]]:
+    """Compare the updates of all parameters with the formula.
+
+    Args:
+        plan: its parameter groups, momentum and clipping.
+        shards: names of the sharded parameters.
+        lr: learning rate of the update.
+        before, after: state dicts around the update.
+        gradients: of the update, unscaled and not clipped.
+        precision: rounding unit of the arithmetic, such as 2**-52.
+
+    Returns:
+        By name, of the parameters that deviate: `deviation`, relative to the update; `factors`, of `explanations`;
+        `decay`, the expected weight decay.
+    """
+    clip = clip_factor(plan, shards, gradients)
+    found = {}
+    for name, gradient in gradients.items():
+        weight = np.asarray(before[name], np.float64)
+        if gradient.shape != weight.shape:
+            continue  # the active rows of Partial FC
+        lr_scale, decay = plan.param_group(name)
+        is_clipped = plan.clip_sharded or name not in shards
+        buffer = np.asarray(before.get(momentum_key(name), np.zeros_like(weight)), np.float64)
+        terms = Terms(
+            lr * lr_scale, gradient * np.float64(clip if is_clipped else 1.0), decay * weight, plan.momentum * buffer
+        )
+        update = np.asarray(after[name], np.float64) - weight
+        deviation = _deviation(terms, update, weight, precision)
+        if deviation is not None:
+            factors = explanations(terms, update, weight, lr, plan.momentum)
+            found[name] = {"deviation": deviation, "factors": factors, "decay": decay}
+    return found
+
+
+def norm(gradients: State) -> float:
+    """Return the L2 norm of all gradients."""
+    return math.sqrt(sum(float(np.square(value, dtype=np.float64).sum()) for value in gradients.values()))
+
+
+def clip_factor(plan: Plan, shards: set[str], gradients: State) -> float:
+    """Return what clipping multiplies the gradients by."""
+    if plan.clip_norm is None:
+        return 1.0
+    clipped = {name: value for name, value in gradients.items() if plan.clip_sharded or name not in shards}
+    return min(1.0, plan.clip_norm / max(norm(clipped), 1e-300))
+
+
+def explanations(terms: Terms, update: np.ndarray, weight: np.ndarray, lr: float, momentum: float) -> dict[str, float]:
+    """Find hypotheses that explain an update with a single factor.
+
+    Args:
+        terms: of the formula.
+        update: as it was.
+        weight: before the update.
+        lr: learning rate without the parameter's factor.
+        momentum: of the optimizer.
+
+    Returns:
+        The factor of each hypothesis that fits: of the learning rate, the momentum, the gradient, of gradient and decay
+        together (dampening), and of the weight (decay).
+    """
+    rate = terms.lr or lr
+    nesterov = terms.gradient + terms.decay + momentum * (terms.gradient + terms.decay + terms.momentum)
+    zero = np.zeros_like(update)
+    candidates = {
+        "nesterov": (zero, nesterov),
+        "lr": (zero, terms.gradient + terms.decay + terms.momentum),
+        "momentum": (terms.gradient + terms.decay, terms.momentum),
+        "decay": (terms.gradient + terms.momentum, weight),
+        "gradient": (terms.decay + terms.momentum, terms.gradient),
+        "dampening": (terms.momentum, terms.gradient + terms.decay),
+    }
+    found = {}
+    for kind, (fixed, free) in candidates.items():
+        rest, power = -update / rate - fixed, float(np.square(free).sum())
+        factor = float((free * rest).sum()) / power if power else 0.0
+        is_exact = np.abs(rest - factor * free).max() <= FIT * np.abs(update - terms.update).max() / rate
+        if is_exact and (kind != "nesterov" or abs(factor - 1) < FIT):
+            found[kind] = factor
+    return found
+
+
+def _deviation(terms: Terms, update: np.ndarray, weight: np.ndarray, precision: float) -> float | None:
+    """Return the largest deviation relative to the largest update; None if rounding explains it."""
+    largest = sum(float(np.abs(term).max(initial=0)) for term in (terms.gradient, terms.decay, terms.momentum))
+    error = float(np.abs(update - terms.update).max(initial=0))
+    if error <= ROUNDING * precision * (float(np.abs(weight).max(initial=0)) + terms.lr * largest):
+        return None
+    return error / max(float(np.abs(terms.update).max(initial=0)), float(np.abs(update).max(initial=0)), 1e-300)

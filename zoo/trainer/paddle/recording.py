@@ -1,0 +1,53 @@
+"""Record of a forward pass in PaddlePaddle; see zoo/trainer/recording.py."""
+
+from typing import Any
+
+import numpy as np
+import paddle
+
+from zoo.trainer.paddle.trainer import DeviceBatch, Trainer
+from zoo.trainer.recording import ModuleCall, Recorder, flatten
+
+
+@paddle.no_grad()
+def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool) -> list[ModuleCall]:
+    """Run the model on a micro-batch and record every module.
+
+    Args:
+        trainer: its running statistics are unchanged afterwards.
+        batch: a training batch on the device.
+        training: in training mode with the batch's dropout masks, else in evaluation mode.
+    """
+    modules: dict[str, Any] = dict(trainer.model.named_sublayers(include_self=True))
+    recorder, hooks = Recorder(modules), []
+    for name, module in modules.items():
+
+        def enter(module, args, name=name):
+            recorder.enter(name, module, _arrays(args))
+
+        def leave(module, args, output):
+            recorder.leave(_arrays(output))
+
+        hooks += [module.register_forward_pre_hook(enter), module.register_forward_post_hook(leave)]
+    before = trainer.state_dict()
+    try:
+        _forward(trainer, batch, training)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    trainer.load_state_dict({param.name: before[param.name] for param in trainer.params if param.is_statistic})
+    return recorder.calls
+
+
+def _forward(trainer: Trainer, batch: DeviceBatch, training: bool) -> None:
+    if training:
+        trainer.train_mode()
+    else:
+        trainer.model.eval()
+    masks = [batch[name] for name in trainer.plan.dropout_masks] if training else []
+    with trainer.autocast():
+        trainer.model(trainer.preprocess(batch[trainer.input_name]), *masks)
+
+
+def _arrays(values: Any) -> list[np.ndarray]:
+    return [np.array(tensor.astype("float64").numpy()) for tensor in flatten(values)]

@@ -1,0 +1,120 @@
+"""Record of a forward pass, module by module, for comparisons between frameworks."""
+
+import inspect
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TRAINERS = os.path.dirname(os.path.abspath(__file__))
+NOT_MODELS = (TRAINERS, os.path.join(ROOT, "tools"), os.path.join(ROOT, "tests"), os.path.join(ROOT, "train.py"))
+
+
+class ModuleCall(NamedTuple):
+    """One call of a module during a forward pass.
+
+    Attributes:
+        name: attribute path of the module, "" for the model itself.
+        kind: name of the module's class.
+        files: source files of the module: that of its own class, if it is not the framework's, and that of the nearest
+            enclosing class, which creates it.
+        call_sites: files and lines of the call, the innermost first: one for each source file on the way to it.
+        inputs: its tensors, in order.
+        outputs: likewise.
+        span: position of the call and of its return in the sequence of all calls and returns.
+    """
+
+    name: str
+    kind: str
+    files: tuple[str, ...]
+    call_sites: tuple[str, ...]
+    inputs: tuple[np.ndarray, ...]
+    outputs: tuple[np.ndarray, ...]
+    span: tuple[int, int]
+
+
+class Recorder:
+    """List of the calls of a forward pass, in the order in which the modules were entered.
+
+    Args:
+        modules: those of the model, by attribute path; "" is the model.
+    """
+
+    def __init__(self, modules: Mapping[str, Any]):
+        self.files = {name: source_files(modules, name) for name in modules}
+        self.calls: list[ModuleCall] = []
+        self.open: list[int] = []  # indices of the calls that have not returned
+        self.position = 0
+
+    def enter(self, name: str, module: Any, inputs: Sequence[np.ndarray]) -> None:
+        """Note that a module is called; to be used by a hook in front of it."""
+        self.open.append(len(self.calls))
+        kind, span = type(module).__name__, (self._tick(), -1)
+        self.calls.append(ModuleCall(name, kind, self.files[name], call_sites(), tuple(inputs), (), span))
+
+    def leave(self, outputs: Sequence[np.ndarray]) -> None:
+        """Note the result of the module entered last."""
+        index = self.open.pop()
+        call = self.calls[index]
+        self.calls[index] = call._replace(outputs=tuple(outputs), span=(call.span[0], self._tick()))
+
+    def _tick(self) -> int:
+        self.position += 1
+        return self.position
+
+
+def flatten(values: Any) -> Iterator[Any]:
+    """Yield the tensors of nested tuples, lists and dictionaries; everything else is left out."""
+    if hasattr(values, "shape"):
+        yield values
+    elif isinstance(values, Mapping):
+        yield from flatten(list(values.values()))
+    elif isinstance(values, tuple | list):
+        for value in values:
+            yield from flatten(value)
+
+
+def call_sites() -> tuple[str, ...]:
+    """Return file and line of the calls that led here, outside of installed packages, zoo.trainer and the tools."""
+    lines: dict[str, int] = {}
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        is_program = frame.f_globals.get("__name__") == "__main__"
+        if is_own_code(path) and not is_program and not os.path.abspath(path).startswith(NOT_MODELS):
+            lines.setdefault(relative(path), frame.f_lineno)
+        frame = frame.f_back
+    return tuple(f"{path}:{line}" for path, line in lines.items())
+
+
+def source_files(modules: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Return the files that a module's behavior comes from; see ModuleCall."""
+    own, owner = class_file(modules[name]), ""
+    while name and (not owner or owner.startswith(relative(TRAINERS))):
+        name = name.rpartition(".")[0]
+        owner = class_file(modules[name]) if name in modules else ""
+    return tuple(dict.fromkeys(file for file in (owner, own) if file))
+
+
+def class_file(value: Any) -> str:
+    """Return the source file of an object's class, "" if it belongs to an installed package."""
+    try:
+        path = inspect.getsourcefile(type(value)) or ""
+    except (TypeError, OSError):
+        return ""
+    return relative(path) if is_own_code(path) else ""
+
+
+def is_own_code(path: str) -> bool:
+    """Return whether a file is neither of an installed package nor of Python itself."""
+    return os.path.isfile(path) and "site-packages" not in path and not path.startswith((sys.base_prefix, "<"))
+
+
+def relative(path: str) -> str:
+    """Return a path relative to the project if the file lies in it."""
+    path = os.path.abspath(path)
+    return os.path.relpath(path, ROOT) if path.startswith(ROOT + os.sep) else path
