@@ -14,7 +14,7 @@ import numpy as np
 from data.batch import Batch
 from data.stream import open_training
 from tools.comparison import losses, optimizer
-from tools.comparison.record import Call, Record, empty
+from tools.comparison.record import Call, Record, empty, summarize
 from zoo.config.schema import Config
 from zoo.run.job import Job, build_trainer
 from zoo.trainer import load_backend
@@ -127,13 +127,13 @@ def _add_passes(result: Record, job: Job, trainer: Trainer, batch: DeviceBatch, 
     record_forward = load_backend(job.framework).record_forward
     for title, training in (("training", True), ("evaluation", False)):
         calls, seen = [], dict[str, int]()
-        for number, call in enumerate(record_forward(trainer, batch, training)):
+        forward = record_forward(trainer, batch, training, summarize)
+        output = forward.outputs if training else output
+        for number, call in enumerate(forward.calls):
             key = f"{title}{suffix}/{number}"
-            if training and not call.name:
-                output = call.outputs
-            for kind, arrays in (("in", call.inputs), ("out", call.outputs)):
-                for i, array in enumerate(arrays):
-                    result.add(f"{key}/{kind}{i}", array)
+            for kind, summaries in (("in", call.inputs), ("out", call.outputs)):
+                for i, summary in enumerate(summaries):
+                    result.add_summary(f"{key}/{kind}{i}", summary)
             occurrence = seen[call.name] = seen.get(call.name, -1) + 1
             calls.append(
                 Call(

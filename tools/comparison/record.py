@@ -35,6 +35,26 @@ class Call(NamedTuple):
     span: tuple[int, int]
 
 
+class Summary(NamedTuple):
+    """What is kept of a tensor.
+
+    Attributes:
+        shape: of the tensor.
+        excerpt: its first samples.
+        channels: mean and root mean square of each channel, (2, C); None if the excerpt is the whole tensor.
+    """
+
+    shape: tuple[int, ...]
+    excerpt: np.ndarray
+    channels: np.ndarray | None
+
+    def equals(self, excerpt: np.ndarray, channels: np.ndarray | None) -> bool:
+        """Return whether another tensor of this shape has the same excerpt and channels."""
+        if self.channels is None or channels is None:
+            return self.channels is channels and np.array_equal(self.excerpt, excerpt)
+        return np.array_equal(self.excerpt, excerpt) and np.array_equal(self.channels, channels)
+
+
 class Record(NamedTuple):
     """Result of a proof in one framework and precision.
 
@@ -61,22 +81,21 @@ class Record(NamedTuple):
     settings: dict[str, Any]
     digests: dict[tuple[int, tuple[int, ...]], str]  # of the excerpts, to find equal ones
 
-    def add(self, key: str, array: np.ndarray) -> None:
-        """Add the excerpt of a tensor, and the mean and root mean square of its channels if it is not whole."""
-        values = np.ascontiguousarray(array, np.float64).reshape(np.shape(array))  # sums depend on the order in memory
-        self.shapes[key] = values.shape
-        parts = {key: excerpt(values)}
-        if values.ndim > 1 and values.size > parts[key].size:
-            axes = tuple(axis for axis in range(values.ndim) if axis != 1)
-            parts[key + CHANNELS] = np.stack([values.mean(axes), np.sqrt(np.square(values).mean(axes))])
-        digest = zlib.crc32(b"".join(part.tobytes() for part in parts.values()))
-        same = self.digests.setdefault((digest, values.shape), key)
-        if same != key and all(
-            _equal(part, self.excerpts.get(same + name[len(key) :])) for name, part in parts.items()
-        ):
+    def add(self, key: str, tensor: np.ndarray) -> None:
+        """Add a tensor."""
+        self.add_summary(key, summarize(tensor))
+
+    def add_summary(self, key: str, summary: Summary) -> None:
+        """Add what is kept of a tensor."""
+        self.shapes[key] = summary.shape
+        digest = zlib.crc32(summary.excerpt.tobytes()), summary.shape
+        same = self.digests.setdefault(digest, key)
+        if same != key and summary.equals(self.excerpts[same], self.excerpts.get(same + CHANNELS)):
             self.aliases[key] = same
-        else:
-            self.excerpts.update(parts)
+            return
+        self.excerpts[key] = summary.excerpt
+        if summary.channels is not None:
+            self.excerpts[key + CHANNELS] = summary.channels
 
     def get(self, key: str) -> np.ndarray:
         """Return the excerpt of a tensor."""
@@ -142,6 +161,16 @@ def empty(framework: str, precision: str, settings: Mapping[str, Any]) -> Record
     return Record(framework, precision, {}, {}, {}, {}, [], {}, dict(settings), {})
 
 
+def summarize(tensor: np.ndarray) -> Summary:
+    """Return what is kept of a tensor (N, C, ...)."""
+    values = np.asarray(tensor, np.float64, order="C")  # sums depend on the order in memory
+    part = excerpt(values).copy()  # a view would keep the whole tensor
+    if values.ndim < 2 or part.size == values.size:
+        return Summary(values.shape, part, None)
+    axes = tuple(axis for axis in range(values.ndim) if axis != 1)
+    return Summary(values.shape, part, np.stack([values.mean(axes), np.sqrt(np.square(values).mean(axes))]))
+
+
 def excerpt(values: np.ndarray) -> np.ndarray:
     """Return the first samples of a tensor, whole ones as long as at most MAX_ELEMENTS remain.
 
@@ -159,7 +188,3 @@ def excerpt(values: np.ndarray) -> np.ndarray:
             keep = max(1, MAX_ELEMENTS * values.shape[axis] // values.size)
             values = values[(slice(None),) * axis + (slice(keep),)]
     return values[..., :MAX_ELEMENTS]
-
-
-def _equal(a: np.ndarray, b: np.ndarray | None) -> bool:
-    return b is not None and np.array_equal(a, b)

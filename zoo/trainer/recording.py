@@ -3,7 +3,7 @@
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -12,6 +12,9 @@ import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TRAINERS = os.path.dirname(os.path.abspath(__file__))
 NOT_MODELS = (TRAINERS, os.path.join(ROOT, "tools"), os.path.join(ROOT, "tests"), os.path.join(ROOT, "train.py"))
+
+
+Keep = Callable[[np.ndarray], Any]
 
 
 class ModuleCall(NamedTuple):
@@ -23,7 +26,7 @@ class ModuleCall(NamedTuple):
         files: source files of the module: that of its own class, if it is not the framework's, and that of the nearest
             enclosing class, which creates it.
         call_sites: files and lines of the call, the innermost first: one for each source file on the way to it.
-        inputs: its tensors, in order.
+        inputs: what is kept of its tensors, in order.
         outputs: likewise.
         span: position of the call and of its return in the sequence of all calls and returns.
     """
@@ -32,9 +35,16 @@ class ModuleCall(NamedTuple):
     kind: str
     files: tuple[str, ...]
     call_sites: tuple[str, ...]
-    inputs: tuple[np.ndarray, ...]
-    outputs: tuple[np.ndarray, ...]
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
     span: tuple[int, int]
+
+
+class ForwardRecord(NamedTuple):
+    """A recorded forward pass: its calls, and the output of the model itself."""
+
+    calls: list[ModuleCall]
+    outputs: tuple[np.ndarray, ...]
 
 
 class Recorder:
@@ -42,9 +52,12 @@ class Recorder:
 
     Args:
         modules: those of the model, by attribute path; "" is the model.
+        keep: reduces a tensor to what is kept of it; together, all activations need much memory.
     """
 
-    def __init__(self, modules: Mapping[str, Any]):
+    def __init__(self, modules: Mapping[str, Any], keep: Keep):
+        self.keep = keep
+        self.outputs: tuple[np.ndarray, ...] = ()  # of the model
         self.files = {name: source_files(modules, name) for name in modules}
         self.calls: list[ModuleCall] = []
         self.open: list[int] = []  # indices of the calls that have not returned
@@ -53,14 +66,17 @@ class Recorder:
     def enter(self, name: str, module: Any, inputs: Sequence[np.ndarray]) -> None:
         """Note that a module is called; to be used by a hook in front of it."""
         self.open.append(len(self.calls))
-        kind, span = type(module).__name__, (self._tick(), -1)
-        self.calls.append(ModuleCall(name, kind, self.files[name], call_sites(), tuple(inputs), (), span))
+        kind, span, kept = type(module).__name__, (self._tick(), -1), tuple(map(self.keep, inputs))
+        self.calls.append(ModuleCall(name, kind, self.files[name], call_sites(), kept, (), span))
 
     def leave(self, outputs: Sequence[np.ndarray]) -> None:
         """Note the result of the module entered last."""
         index = self.open.pop()
         call = self.calls[index]
-        self.calls[index] = call._replace(outputs=tuple(outputs), span=(call.span[0], self._tick()))
+        kept = tuple(map(self.keep, outputs))
+        self.calls[index] = call._replace(outputs=kept, span=(call.span[0], self._tick()))
+        if not call.name:
+            self.outputs = tuple(outputs)
 
     def _tick(self) -> int:
         self.position += 1

@@ -7,22 +7,23 @@ import numpy as np
 from mindspore import dtype as mstype
 
 from zoo.trainer.mindspore.trainer import DeviceBatch, Trainer
-from zoo.trainer.recording import ModuleCall, Recorder, flatten
+from zoo.trainer.recording import ForwardRecord, Keep, Recorder, flatten
 
 INNER = "bn2d"  # a BatchNorm3d contains a BatchNorm2d, which the other frameworks do not have
 
 
-def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool) -> list[ModuleCall]:
+def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Keep) -> ForwardRecord:
     """Run the model on a micro-batch and record every module, in pynative mode, since graphs call no hooks.
 
     Args:
         trainer: its running statistics are unchanged afterwards.
         batch: a training batch on the device.
         training: in training mode with the batch's dropout masks, else in evaluation mode.
+        keep: reduces a float64 array to what the record keeps of it.
     """
     model = trainer.train_forward if training else trainer.model
     modules: dict[str, Any] = {name: cell for name, cell in model.cells_and_names() if name.rpartition(".")[2] != INNER}
-    recorder, hooks = Recorder(modules), []
+    recorder, hooks = Recorder(modules, keep), []
     for name, module in modules.items():
 
         def enter(module, args, name=name):
@@ -43,7 +44,7 @@ def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool) -> list
         for hook in hooks:
             hook.remove()
     trainer.load_state_dict({param.name: before[param.name] for param in trainer.params if param.is_statistic})
-    return recorder.calls
+    return ForwardRecord(recorder.calls, recorder.outputs)
 
 
 def _arrays(values: Any) -> list[np.ndarray]:

@@ -6,20 +6,21 @@ import numpy as np
 import paddle
 
 from zoo.trainer.paddle.trainer import DeviceBatch, Trainer
-from zoo.trainer.recording import ModuleCall, Recorder, flatten
+from zoo.trainer.recording import ForwardRecord, Keep, Recorder, flatten
 
 
 @paddle.no_grad()
-def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool) -> list[ModuleCall]:
+def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Keep) -> ForwardRecord:
     """Run the model on a micro-batch and record every module.
 
     Args:
         trainer: its running statistics are unchanged afterwards.
         batch: a training batch on the device.
         training: in training mode with the batch's dropout masks, else in evaluation mode.
+        keep: reduces a float64 array to what the record keeps of it.
     """
     modules: dict[str, Any] = dict(trainer.model.named_sublayers(include_self=True))
-    recorder, hooks = Recorder(modules), []
+    recorder, hooks = Recorder(modules, keep), []
     for name, module in modules.items():
 
         def enter(module, args, name=name):
@@ -36,7 +37,7 @@ def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool) -> list
         for hook in hooks:
             hook.remove()
     trainer.load_state_dict({param.name: before[param.name] for param in trainer.params if param.is_statistic})
-    return recorder.calls
+    return ForwardRecord(recorder.calls, recorder.outputs)
 
 
 def _forward(trainer: Trainer, batch: DeviceBatch, training: bool) -> None:

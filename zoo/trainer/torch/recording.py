@@ -4,21 +4,22 @@ from typing import Any
 
 import torch
 
-from zoo.trainer.recording import ModuleCall, Recorder, flatten
+from zoo.trainer.recording import ForwardRecord, Keep, Recorder, flatten
 from zoo.trainer.torch.trainer import DeviceBatch, Trainer
 
 
 @torch.no_grad()
-def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool) -> list[ModuleCall]:
+def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Keep) -> ForwardRecord:
     """Run the model on a micro-batch and record every module.
 
     Args:
         trainer: its running statistics are unchanged afterwards.
         batch: a training batch on the device.
         training: in training mode with the batch's dropout masks, else in evaluation mode.
+        keep: reduces a float64 array to what the record keeps of it.
     """
     modules: dict[str, Any] = dict(trainer.model.named_modules())
-    recorder, hooks = Recorder(modules), []
+    recorder, hooks = Recorder(modules, keep), []
     for name, module in modules.items():
         hooks.append(
             module.register_forward_pre_hook(
@@ -34,7 +35,7 @@ def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool) -> list
         for hook in hooks:
             hook.remove()
     trainer.load_state_dict({param.name: before[param.name] for param in trainer.params if param.is_statistic})
-    return recorder.calls
+    return ForwardRecord(recorder.calls, recorder.outputs)
 
 
 def _forward(trainer: Trainer, batch: DeviceBatch, training: bool) -> None:
