@@ -16,6 +16,7 @@ from tools.comparison import curves, page, proof, record
 from tools.comparison.curves import Row
 from tools.comparison.findings import Verdict, judge
 from zoo.config.schema import Config
+from zoo.distributed.addresses import free_port
 from zoo.frameworks import FRAMEWORKS
 from zoo.run import cli, restore
 from zoo.run.job import Job, assemble, join
@@ -42,6 +43,7 @@ examples
 
 Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
 MAX_FOLDERS = 10_000  # runs/compare-<recipe>, runs/compare-<recipe>-2 ...
+LOCALHOST = "127.0.0.1"
 MAX_LOG_LINES = 15  # of a framework that failed
 
 
@@ -82,6 +84,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add(
         "--tolerance", type=float, default=1e-3, metavar="X", help="largest relative difference of a loss; default 1e-3"
     )
+    add("--processes", type=int, default=1, metavar="N", help="processes per framework, on this machine; default 1")
     add("--out", metavar="DIR", help="folder for the numbers and the plot; default runs/compare-<recipe>, never reused")
     add("--worker", metavar="FRAMEWORK", help=argparse.SUPPRESS)  # this process trains one framework for another one
     return parser.parse_args(argv)
@@ -98,8 +101,8 @@ def compare(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: the arguments are wrong, or a framework failed.
     """
-    if arguments.steps < 0 or arguments.within < 1:
-        raise UserError("--steps: must not be negative; --within: must be at least 1")
+    if arguments.steps < 0 or arguments.within < 1 or arguments.processes < 1:
+        raise UserError("--steps: must not be negative; --within, --processes: must be at least 1")
     frameworks = select_frameworks(arguments.frameworks)
     request(arguments)  # errors in the recipe show before anything is started
     sources = [source for folder in arguments.against for source in earlier_results(folder)]
@@ -230,20 +233,32 @@ def new_folder(out: str | None, config: str) -> str:
 
 
 def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> str:
-    """Run one framework in a process of its own, whose output goes to <folder>/<framework>.log.
+    """Run one framework in processes of its own, whose output goes to <folder>/<framework>.log.
 
     Returns:
-        A message with the end of its output if the process failed, else "".
+        A message with the end of its output if a process failed, else "".
     """
     command = [sys.executable, os.path.abspath(__file__), "--worker", framework, "--steps", str(arguments.steps)]
     command += ["--out", folder, "-c", arguments.config]
     command += [word for pair in arguments.override for word in ("-o", pair)]
     command += ["--amp"] if arguments.amp else []
     command += ["--exact"] if arguments.exact else []
+    command += ["--processes", str(arguments.processes)]
     command += ["--device", arguments.device] if arguments.device else []
     log = os.path.join(folder, f"{framework}.log")
+    port = free_port(LOCALHOST)
     with open(log, "w", encoding="utf-8") as file:
-        code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
+        processes = [
+            subprocess.Popen(
+                command,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **_rank_variables(rank, arguments.processes, port)},
+            )
+            for rank in range(arguments.processes)
+        ]
+        codes = [process.wait() for process in processes]
+    code = next(filter(None, codes), 0)
     if not code:
         return ""
     with open(log, encoding="utf-8", errors="replace") as file:
@@ -251,24 +266,37 @@ def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> st
     return f"{framework} exited with code {code}; the end of {log}:\n{tail}"
 
 
+def _rank_variables(rank: int, size: int, port: int) -> dict[str, str]:
+    """Return the environment variables of a rank, those of torchrun; none for a single process."""
+    if size == 1:
+        return {}
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
+    return {"MASTER_ADDR": LOCALHOST, **{name: str(number) for name, number in numbers.items()}}
+
+
 def run_framework(framework: str, arguments: argparse.Namespace) -> None:
-    """Write the proof and a row per step to <out>/<framework>*."""
+    """Write the proof and a row per step to <out>/<framework>*; called by all ranks, rank 0 writes."""
     resolved = request(arguments, framework)
-    job = assemble(resolved, join(resolved, {}))
+    job = assemble(resolved, join(resolved, os.environ if arguments.processes > 1 else {}))
     restore.restore(resolved.config, job, None, print)
     stem = os.path.join(arguments.out, framework)
     write_proofs(job, resolved.config, stem)
     train(job, resolved.config.seed, arguments.steps, stem + ".jsonl")
+    job.world.close()
+    job.group.close()
+    job.world.exit_process(0)
 
 
 def write_proofs(job: Job, config: Config, stem: str) -> None:
-    """Record the proof in fp64, if the framework has it on this device, and in fp32 or the run's 16-bit type."""
+    """Record the proof in fp64, if the framework has it on this device, and in fp32."""
     weights = job.trainer.state_dict()
     weights = {param.name: weights[param.name] for param in job.trainer.params}
     batches = proof.batches(job, config.seed)
-    if has_fp64(job):
-        proof.record(job, config, "fp64", weights, batches).save(stem + "-fp64.safetensors")
-    proof.record(job, config, "fp32", weights, batches).save(stem + "-rounded.safetensors")
+    for compute, suffix in (("fp64", "fp64"), ("fp32", "rounded")):
+        if compute == "fp32" or has_fp64(job):
+            result = proof.record(job, config, compute, weights, batches)
+            if job.group.rank == 0:
+                result.save(f"{stem}-{suffix}.safetensors")
 
 
 def has_fp64(job: Job) -> bool:
@@ -282,14 +310,17 @@ def has_fp64(job: Job) -> bool:
 
 
 def train(job: Job, seed: int, steps: int, path: str) -> None:
-    """Train as the recipe says, and write a row per step."""
+    """Train as the recipe says; rank 0 writes a row per step, with the checksum of its own batch."""
     trainer, accumulate = job.trainer, job.plan.accumulate
     count = steps * accumulate
-    stream = open_training(job.train_set, seed, job.batch_plan.batch, 0, count, dropout_masks=job.dropout_masks)
+    group = job.group
+    stream = open_training(
+        job.train_set, seed, job.batch_plan.batch, 0, count, group.rank, group.size, job.dropout_masks
+    )
     checksums: list[int] = []
     prefetcher = Prefetcher(_with_checksums(stream, checksums), trainer, accumulate)
     bad_samples = BadSampleTracker(job.train_set, print)
-    with open(path, "w", encoding="utf-8") as file:
+    with open(path if group.rank == 0 else os.devnull, "w", encoding="utf-8") as file:
         header = {"framework": job.framework, "device": job.world.device, **job.plan.mode._asdict()}
         file.write(json.dumps({**header, "global_batch": job.clock.global_batch}) + "\n")
         for step in range(steps):
@@ -299,7 +330,8 @@ def train(job: Job, seed: int, steps: int, path: str) -> None:
             numbers = trainer.read(trainer.step(micro_batches, lr, step))
             seconds = time.perf_counter() - start
             batch = zlib.crc32(repr(checksums[step * accumulate : (step + 1) * accumulate]).encode())
-            row = Row(step + 1, lr, numbers["loss"], numbers["grad_norm"], numbers["skipped"], seconds, batch)
+            loss = sum(group.all_gather(numbers["loss"]))
+            row = Row(step + 1, lr, loss, numbers["grad_norm"], numbers["skipped"], seconds, batch)
             file.write(json.dumps(row._asdict()) + "\n")
             file.flush()
             prefetcher.prefetch()

@@ -32,7 +32,14 @@ class Terms(NamedTuple):
 
 
 def check(
-    plan: Plan, shards: set[str], lr: float, before: State, after: State, gradients: State, precision: float
+    plan: Plan,
+    shards: set[str],
+    lr: float,
+    before: State,
+    after: State,
+    gradients: State,
+    total_norm: float,
+    precision: float,
 ) -> dict[str, dict[str, Any]]:
     """Compare the updates of all parameters with the formula.
 
@@ -42,13 +49,14 @@ def check(
         lr: learning rate of the update.
         before, after: state dicts around the update.
         gradients: of the update, unscaled and not clipped.
+        total_norm: norm of all gradients, those of other ranks' shards included.
         precision: rounding unit of the arithmetic, such as 2**-52.
 
     Returns:
         By name, of the parameters that deviate: `deviation`, relative to the update; `factors`, of `explanations`;
         `decay`, the expected weight decay.
     """
-    clip = clip_factor(plan, shards, gradients)
+    clip = clip_factor(plan, shards, gradients, total_norm)
     found = {}
     for name, gradient in gradients.items():
         weight = np.asarray(before[name], np.float64)
@@ -73,12 +81,13 @@ def norm(gradients: State) -> float:
     return math.sqrt(sum(float(np.square(value, dtype=np.float64).sum()) for value in gradients.values()))
 
 
-def clip_factor(plan: Plan, shards: set[str], gradients: State) -> float:
+def clip_factor(plan: Plan, shards: set[str], gradients: State, total_norm: float) -> float:
     """Return what clipping multiplies the gradients by."""
     if plan.clip_norm is None:
         return 1.0
-    clipped = {name: value for name, value in gradients.items() if plan.clip_sharded or name not in shards}
-    return min(1.0, plan.clip_norm / max(norm(clipped), 1e-300))
+    if not plan.clip_sharded:
+        total_norm = norm({name: value for name, value in gradients.items() if name not in shards})
+    return min(1.0, plan.clip_norm / max(total_norm, 1e-300))
 
 
 def explanations(terms: Terms, update: np.ndarray, weight: np.ndarray, lr: float, momentum: float) -> dict[str, float]:

@@ -38,7 +38,7 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
         cfg: the recipe.
         compute: precision of the arithmetic: fp64, fp32, fp16 or bf16.
         weights: initial weights and running statistics, by canonical name.
-        batches: micro-batches of UPDATES updates.
+        batches: this rank's micro-batches of UPDATES updates.
     """
     lr = peak_lr(job)
     trainer = _trainer(job, cfg, compute)
@@ -51,11 +51,11 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     device_batches = [trainer.to_device(batch) for batch in batches]
     accumulate = job.plan.accumulate
     output = _add_passes(result, job, trainer, device_batches[0], "")
-    if job.plan.accumulate == 1 and not result.settings["sharded"]:
+    if job.plan.accumulate == job.group.size == 1 and not result.settings["sharded"]:
         result.settings["loss_terms"] = losses.terms(output, batches[0]["label"])
     for number in range(UPDATES):
         micro_batches = device_batches[number * accumulate : (number + 1) * accumulate]
-        _add_update(result, trainer, micro_batches, lr, number)
+        _add_update(result, job, trainer, micro_batches, lr, number)
     name = job.plan.fields[0].name  # predicted directly after an update: the model has to leave training mode itself
     result.add("prediction", trainer.predict({name: device_batches[0][name]}))
     _add_passes(result, job, trainer, device_batches[0], " after the updates")
@@ -73,9 +73,12 @@ def peak_lr(job: Job) -> float:
 
 
 def batches(job: Job, seed: int) -> list[Batch]:
-    """Return the micro-batches of the first UPDATES updates."""
+    """Return this rank's micro-batches of the first UPDATES updates."""
     count = UPDATES * job.plan.accumulate
-    stream = open_training(job.train_set, seed, job.batch_plan.batch, 0, count, dropout_masks=job.dropout_masks)
+    group = job.group
+    stream = open_training(
+        job.train_set, seed, job.batch_plan.batch, 0, count, group.rank, group.size, job.dropout_masks
+    )
     return [batch for batch, _ in stream]
 
 
@@ -153,12 +156,19 @@ def _add_passes(result: Record, job: Job, trainer: Trainer, batch: DeviceBatch, 
 
 
 def _add_update(
-    result: Record, trainer: Trainer, micro_batches: Sequence[DeviceBatch], lr: float, number: int, title: str = ""
+    result: Record,
+    job: Job,
+    trainer: Trainer,
+    micro_batches: Sequence[DeviceBatch],
+    lr: float,
+    number: int,
+    title: str = "",
 ) -> None:
     """Run one update and record its gradients, the changes of all tensors and the optimizer's deviations."""
     before = trainer.state_dict()
     before = {key: np.array(value, np.float64) for key, value in before.items()}
     numbers = trainer.read(trainer.step(micro_batches, lr, number))
+    numbers["loss"] = sum(job.group.all_gather(numbers["loss"]))  # of the ranks' shares
     after, gradients = trainer.state_dict(), trainer.gradients()
     shards = {param.name for param in trainer.params if param.rows}
     prefix = title or f"update {number + 1}"
@@ -173,14 +183,17 @@ def _add_update(
     result.add(f"{prefix}/loss", np.array(numbers["loss"]))
     result.add(f"{prefix}/grad_norm", np.array(numbers["grad_norm"]))
     plan: Any = trainer.plan  # type: ignore[attr-defined]
-    deviations = optimizer.check(plan, shards, lr, before, after, gradients, ROUNDING_UNITS[result.precision])
+    # Only the trainer sees the gradients of all ranks' shards.
+    norm = numbers["grad_norm"] if shards and job.group.size > 1 else optimizer.norm(gradients)
+    unit = ROUNDING_UNITS[result.precision]
+    deviations = optimizer.check(plan, shards, lr, before, after, gradients, norm, unit)
     result.steps.append(
         {
             "title": prefix,
             "lr": lr,
             "loss": numbers["loss"],
             "grad_norm": numbers["grad_norm"],
-            "norm_of_gradients": optimizer.norm(gradients),
+            "norm_of_gradients": norm,
             "clip_norm": plan.clip_norm,
             "skipped": numbers["skipped"],
             "deviations": deviations,
@@ -195,4 +208,4 @@ def _add_clipped_update(
     limit = float(f"{CLIP_SHARE * result.steps[0]['grad_norm']:.3g}")
     trainer = _trainer(job, replace(cfg, optim=replace(cfg.optim, clip_norm=limit)), result.precision)
     trainer.load_state_dict(weights)
-    _add_update(result, trainer, micro_batches, lr, 0, CLIPPED)
+    _add_update(result, job, trainer, micro_batches, lr, 0, CLIPPED)
