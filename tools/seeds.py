@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data.errors import UserError
-from tools import seeds_report
 from tools.compare import select_frameworks
-from tools.seeds_report import Result, Study
+from tools.comparison import seed_tables
+from tools.comparison.seed_tables import Result, Study
 from zoo.config import loader
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec
@@ -92,7 +92,7 @@ def run_study(arguments: argparse.Namespace) -> None:
             print(f"{framework}, seed {seed}: {metric} {result.last:.4f}, the best {result.best:.4f}", flush=True)
             results.append(result)
     study = Study(request.recipe, metric, request.config.target, results)
-    report = "\n".join(seeds_report.lines(study))
+    report = "\n".join(seed_tables.lines(study))
     print("\n" + report)
     path = os.path.join(out, "seeds.md")
     Path(path).write_text(report + "\n", encoding="utf-8")
@@ -108,7 +108,7 @@ def finish_run(arguments: argparse.Namespace, out: str, framework: str, seed: in
     folder = os.path.join(out, f"{framework}-{seed}")
     if directory.is_run(folder):
         check_same_recipe(arguments, folder, framework, seed)
-        result = seeds_report.read_result(folder, framework, seed, target)
+        result = seed_tables.read_result(folder, framework, seed, target)
         if result:
             return result
     os.makedirs(out, exist_ok=True)
@@ -116,7 +116,7 @@ def finish_run(arguments: argparse.Namespace, out: str, framework: str, seed: in
     with open(log, "a", encoding="utf-8") as file:
         command = train_command(arguments, folder, framework, seed)
         code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
-    result = seeds_report.read_result(folder, framework, seed, target)
+    result = seed_tables.read_result(folder, framework, seed, target)
     if code or not result:
         with open(log, encoding="utf-8", errors="replace") as file:
             tail = "".join(file.readlines()[-MAX_LOG_LINES:]).strip()

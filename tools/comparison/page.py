@@ -106,7 +106,7 @@ def _table(verdict: Verdict) -> str:
     first = next((difference for difference in verdict.differences if difference.is_beyond), None)
     for difference in verdict.differences:
         event = difference.event
-        row = cells.setdefault(event.name or f"({event.part if event.part in ('loss', 'grad_norm') else 'model'})", {})
+        row = cells.setdefault(event.name.removeprefix("momentum/") or "(the model)", {})
         column = _column(event)
         if column not in row or _share(difference) > _share(row[column]):
             row[column] = difference
@@ -118,18 +118,15 @@ def _table(verdict: Verdict) -> str:
 
 
 def _ordered(cells: Mapping[str, Mapping[str, Difference]]) -> list[str]:
-    """Return the rows with parameters below their modules."""
+    """Return the names of the rows, parameters below their modules."""
     position = {name: number for number, name in enumerate(cells)}
+    modules = {name for name, row in cells.items() if "training output" in row}
 
     def key(name: str) -> tuple[int, int]:
-        module = name.removeprefix("momentum/").rpartition(".")[0]
-        return position.get(module, position[name]) if name not in _modules(cells) else position[name], position[name]
+        module = name if name in modules else name.rpartition(".")[0]
+        return position.get(module, position[name]), position[name]
 
     return sorted(cells, key=key)
-
-
-def _modules(cells: Mapping[str, Mapping[str, Difference]]) -> set[str]:
-    return {name for name, row in cells.items() if "training output" in row}
 
 
 def _row(name: str, kind: str, row: Mapping[str, Difference], first: Difference | None) -> str:

@@ -6,32 +6,32 @@ import numpy as np
 import pytest
 
 from tests.helpers.journals import BEGIN, end, evaluations, write_journal
-from tools import seeds_report
-from tools.seeds_report import Result, Study
+from tools.comparison import seed_tables
+from tools.comparison.seed_tables import Result, Study
 
 
 def test_a_run_is_read_from_its_journal(tmp_path):
     folder = write_journal(tmp_path, [BEGIN, *evaluations(0.5, 0.9, 0.95, 0.92), end(40)])
     expected = Result("paddle", 3, last=0.92, best=0.95, steps_to_target=20, seconds_to_target=120.0)
-    assert seeds_report.read_result(folder, "paddle", 3, 0.9) == expected
+    assert seed_tables.read_result(folder, "paddle", 3, 0.9) == expected
     for target in (0.96, None):
-        result = seeds_report.read_result(folder, "paddle", 3, target)
+        result = seed_tables.read_result(folder, "paddle", 3, target)
         assert result == expected._replace(steps_to_target=None, seconds_to_target=None)
 
 
 def test_a_run_without_its_end_has_no_result(tmp_path):
-    assert seeds_report.read_result(str(tmp_path), "torch", 1, None) is None
+    assert seed_tables.read_result(str(tmp_path), "torch", 1, None) is None
     folder = write_journal(tmp_path, [BEGIN, *evaluations(0.5)])
-    assert seeds_report.read_result(folder, "torch", 1, None) is None
+    assert seed_tables.read_result(folder, "torch", 1, None) is None
     resumed = [BEGIN, *evaluations(0.5), end(10), {"event": "resume", "time": 500.0, "step": 10}]
-    assert seeds_report.read_result(write_journal(tmp_path, resumed), "torch", 1, None) is None
+    assert seed_tables.read_result(write_journal(tmp_path, resumed), "torch", 1, None) is None
 
 
 def test_the_time_of_a_resumed_run_is_left_out(tmp_path):
     """It includes the pause; its updates do not. What the resume reverted does not count."""
     before = [BEGIN, *evaluations(0.5, 0.99), {"event": "resume", "time": 5000.0, "step": 10}]
     folder = write_journal(tmp_path, [*before, *evaluations(0, 0.7, 0.9)[1:], end(30)])
-    assert seeds_report.read_result(folder, "torch", 1, 0.9) == Result("torch", 1, 0.9, 0.9, 30, None)
+    assert seed_tables.read_result(folder, "torch", 1, 0.9) == Result("torch", 1, 0.9, 0.9, 30, None)
 
 
 @pytest.mark.parametrize("degrees", [*range(1, 12), 29, 30, 99])
@@ -39,16 +39,16 @@ def test_students_distribution(degrees):
     stats = pytest.importorskip("scipy.stats")
     for t in (0, 0.01, 0.5, 1, 2, 3, 5, 10, 30):
         expected = 1 - 2 * stats.t.sf(t, degrees)
-        assert seeds_report.t_probability(t, degrees) == pytest.approx(expected, abs=1e-14)
+        assert seed_tables.t_probability(t, degrees) == pytest.approx(expected, abs=1e-14)
     for probability in (0.5, 0.95, 0.999):
         expected = stats.t.ppf((1 + probability) / 2, degrees)
-        assert seeds_report.t_quantile(probability, degrees) == pytest.approx(expected, rel=1e-10)
+        assert seed_tables.t_quantile(probability, degrees) == pytest.approx(expected, rel=1e-10)
 
 
 def test_quantiles_of_a_table():
     """Student's two-sided 95 % quantiles, as in the tables of textbooks."""
     for degrees, expected in {1: 12.706, 2: 4.303, 4: 2.776, 9: 2.262, 30: 2.042}.items():
-        assert round(seeds_report.t_quantile(0.95, degrees), 3) == expected
+        assert round(seed_tables.t_quantile(0.95, degrees), 3) == expected
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 10])
@@ -58,14 +58,14 @@ def test_the_paired_test(count):
     a, b = rng.normal(0.97, 0.01, (2, count))
     expected = stats.ttest_rel(a, b)
     low, high = expected.confidence_interval(0.95)
-    mean, half_width, p = seeds_report.paired_test((a - b).tolist())
+    mean, half_width, p = seed_tables.paired_test((a - b).tolist())
     assert (mean, p) == pytest.approx((np.mean(a - b), expected.pvalue), rel=1e-9)
     assert (mean - half_width, mean + half_width) == pytest.approx((low, high), rel=1e-9)
 
 
 def test_differences_without_spread():
-    assert seeds_report.paired_test([0.0, 0.0, 0.0]) == (0, 0, 1)
-    assert seeds_report.paired_test([0.25, 0.25]) == (0.25, 0, 0)
+    assert seed_tables.paired_test([0.0, 0.0, 0.0]) == (0, 0, 1)
+    assert seed_tables.paired_test([0.25, 0.25]) == (0.25, 0, 0)
 
 
 def test_the_tables():
@@ -79,7 +79,7 @@ def test_the_tables():
     ]
     rng.shuffle(results)
     results.sort(key=lambda result: list(metrics).index(result.framework))  # in order of frameworks, not of seeds
-    title, _, head, _, *rows = seeds_report.lines(Study("resnet50_demo", "top1", 0.95, results))
+    title, _, head, _, *rows = seed_tables.lines(Study("resnet50_demo", "top1", 0.95, results))
     assert title == "resnet50_demo: top1 over the seeds 1, 2, 3, 4, 5" and "| target 0.95 |" in head
     for row, (name, values) in zip(rows, metrics.items()):
         numbers = [
@@ -103,7 +103,7 @@ def test_the_tables():
 
 def test_a_study_of_one_framework_without_a_target():
     results = [Result("torch", seed, 0.5, 0.5) for seed in (1, 2)]
-    text = seeds_report.lines(Study("r", "top1", None, results))
+    text = seed_tables.lines(Study("r", "top1", None, results))
     assert (
         len(text) == 5 and text[-1] == "| torch | 0.5000 | 0.0000 | 0.5000 | 0.5000 | 0.5000 | 0.0000 | 0 of 2 |  |  |"
     )
