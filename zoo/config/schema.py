@@ -47,8 +47,8 @@ class Train:
     global_batch: int | None = None  # samples per update over all processes. If given, batch is an upper limit: the
     # largest micro-batch that divides the samples of a process evenly is taken, and accumulate follows from it
     eval_batch: int = 16  # samples per process in an evaluation
-    precision: Literal["fp32", "fp64", "amp", "fp16", "bf16"] = "fp32"  # amp: fp16 or bf16, as suits framework and
-    # device; fp64: slow, and the frameworks agree to about 1e-12 in a step
+    precision: Literal["fp32", "fp64", "exact", "amp", "fp16", "bf16"] = "fp32"  # amp: fp16 or bf16, as suits
+    # framework and device; exact: fp64, with weights, statistics and momentum rounded to fp32 after every update
     amp_level: Literal["O1", "O2", "O3"] | None = None  # with 16 bits; PyTorch has O1, Paddle O1-2, MindSpore O1-3
     channels_last: bool | None = None  # memory layout; null: the framework's fastest
     compile: bool | None = None  # torch.compile, Paddle's to_static, MindSpore's graph mode; null: MindSpore alone
@@ -78,9 +78,9 @@ class Train:
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise ValueError(f"{key}: must be at least 1")
-        if self.fp16_allreduce and self.precision == "fp64":
+        if self.fp16_allreduce and self.precision in ("fp64", "exact"):
             raise ValueError("fp16_allreduce: would round the gradients of precision fp64; leave one of them out")
-        if self.amp_level is not None and self.precision in ("fp32", "fp64"):
+        if self.amp_level is not None and self.precision in ("fp32", "fp64", "exact"):
             raise ValueError("amp_level: needs 16-bit precision; give --amp or train.precision")
         for key in ("log_every", "eval_every", "save_every"):
             if getattr(self, key).value <= 0:

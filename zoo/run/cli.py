@@ -88,8 +88,8 @@ def add_recipe_arguments(
         add(
             "--exact",
             action="store_true",
-            help="fp64 throughout (train.precision=fp64), in which the frameworks agree over hundreds of steps: slow, "
-            "to compare them; with MindSpore on a CPU only",
+            help="compute in fp64 and round weights to fp32 after every update (train.precision=exact), so that the "
+            "frameworks agree over hundreds of steps: slow, to compare them; with MindSpore on a CPU only",
         )
     if "framework" in flags:
         add("--framework", choices=FRAMEWORKS, help="default torch")
@@ -184,7 +184,7 @@ def request(
         config: path of the recipe; None for the recipe of the run to resume.
         overrides: `key=value` pairs; they take precedence over the keyword arguments.
         amp: whether train.precision is amp.
-        exact: whether train.precision is fp64.
+        exact: whether train.precision is exact.
         framework, device, seed, out, weights: values of these keys; None keeps that of the recipe.
         resume: folder of the run to continue, or NEWEST for the newest run of the recipe.
         global_batch: a number of samples, or `keep`.
@@ -252,9 +252,9 @@ def _recorded_settings(weights: str, resolved: loader.Entries) -> loader.Entries
 def _precision(amp: bool, exact: bool) -> loader.Entries:
     """Return what the flags of the precision change in a recipe."""
     if amp and exact:
-        raise UserError("--exact: is fp64, and --amp is 16 bits; leave one of them out")
+        raise UserError("--exact: computes in fp64, and --amp in 16 bits; leave one of them out")
     if exact:
-        return {"train.precision": loader.Entry("fp64", "--exact")}
+        return {"train.precision": loader.Entry("exact", "--exact")}
     return {"train.precision": loader.Entry("amp", "--amp")} if amp else {}
 
 

@@ -46,18 +46,21 @@ class Mode(NamedTuple):
     """Precision, memory format and compilation of a run; None leaves the choice to the framework and the device.
 
     Attributes:
-        compute: "fp32", "fp64", "fp16" or "bf16"; in a request also "amp", the device's usual 16-bit type. fp64 is the
-            exact mode: nothing in an update or a prediction is rounded to fp32.
+        compute: "fp32", "fp64", "fp16" or "bf16"; in a request also "amp", the device's usual 16-bit type, and "exact",
+            fp64 with fp32_state. In fp64, nothing in an update or a prediction is rounded to fp32.
         level: 16-bit operations: O1 convolutions and matrix products, O2 all but normalizations, O3 all.
             None in a resolved mode means that there are none.
         channels_last: memory format of images and convolution weights.
         compile: compile the model (torch.compile, to_static, graph mode).
+        fp32_state: with fp64, round weights, running statistics and momentum to fp32 after every update. In it,
+            differences of 1e-16 between frameworks vanish; otherwise they would grow from update to update.
     """
 
     compute: str
     level: str | None = None
     channels_last: bool | None = None
     compile: bool | None = None
+    fp32_state: bool = False
 
     @property
     def is_fp64(self) -> bool:

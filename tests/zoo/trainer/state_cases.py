@@ -19,6 +19,7 @@ from tests.zoo.trainer.trainer_setup import (
 from zoo.models.tsm import spec as tsm_spec
 from zoo.trainer.protocol import Launch
 
+SCALER_KEYS = {"scaler/scale", "scaler/good", "scaler/skipped"}
 SCALER_STATE = ("scale", "good", "skipped")
 
 
@@ -49,6 +50,41 @@ def case_the_loss_scale_is_divided_out_of_the_gradient(backend):
         for name, value in plain.state_dict().items():
             if not name.startswith("scaler/"):
                 np.testing.assert_allclose(state[name], value, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+def case_fp64_and_fp32_load_each_others_state(backend):
+    wide, narrow = make(backend, backend.FP64_MODES[0]), make(backend)
+    for trainer in (wide, narrow):
+        update(trainer, random_batch())
+    state = copied_state(wide)
+    assert {name: array.dtype for name, array in state.items() if name not in SCALER_KEYS} == dict.fromkeys(
+        state.keys() - SCALER_KEYS, np.float64
+    )
+    again = make(backend, backend.FP64_MODES[0])
+    again.load_state_dict(state)
+    assert_equal(again.state_dict(), state)
+    for trainer in (wide, again):
+        update(trainer, random_batch(seed=1))
+    assert_equal(again.state_dict(), wide.state_dict())
+    narrow.load_state_dict(state)
+    rounded = {name: array.astype(np.float32) for name, array in state.items()}
+    assert_equal(narrow.state_dict(), rounded)
+    wide.load_state_dict(rounded)
+    assert_equal(wide.state_dict(), {name: rounded[name].astype(state[name].dtype) for name in state})
+
+
+def case_an_exact_run_rounds_its_state_alone(backend):
+    """Weights, statistics and momentum after each update are the nearest fp32 numbers to those of fp64."""
+    mode = backend.FP64_MODES[0]
+    plain, exact = make(backend, mode), make(backend, mode._replace(fp32_state=True))
+    for step in range(2):
+        plain.load_state_dict(copied_state(exact))
+        expected, numbers = (update(trainer, random_batch(seed=step)) for trainer in (plain, exact))
+        assert numbers == expected
+        state = exact.state_dict()
+        for name, array in plain.state_dict().items():
+            assert state[name].dtype == array.dtype
+            np.testing.assert_array_equal(state[name], array.astype(np.float32), err_msg=name)
 
 
 def case_sixteen_bits_stay_out_of_state_and_evaluation(backend):

@@ -101,6 +101,31 @@ def assert_close(state, expected, rtol, atol):
         np.testing.assert_allclose(state[name], value, rtol=rtol, atol=atol, err_msg=name)
 
 
+def check_fp64_updates(backend, mode, accumulate=1, frozen=False, dropout=False, smoothing=0.0, **plan):
+    """Compare updates in fp64 with the formulas: to 1e-13 of a tensor's largest element, measured 2e-14."""
+    group = frozen_norm if frozen else param_group
+    trainer = make(backend, mode, smoothing, dropout, group, accumulate=accumulate, **plan)
+    reference = Reference(tiny.initial_state(), group, plan.get("clip_norm"), smoothing, dropout)
+    for step, lr in enumerate((0.05, 0.02)):
+        micro_batches = [random_batch(4, seed=10 * step + part) for part in range(accumulate)]
+        expected = reference.step(micro_batches, lr)
+        numbers, state = update(trainer, *micro_batches, lr=lr, step=step), trainer.state_dict()
+        assert {key: numbers[key] for key in expected} == pytest.approx(expected, rel=1e-14)
+        momentum = {f"momentum/{name}": value for name, value in reference.momentum.items()}
+        assert_exact({name: state[name] for name in (*reference.state, *momentum)}, {**reference.state, **momentum})
+        assert_exact(trainer.gradients(), reference.gradients)
+    held_out = random_batch(3, seed=99)
+    predictions = trainer.predict(trainer.to_device({"image": held_out["image"]}))
+    assert_exact({"predictions": predictions}, {"predictions": reference.predict(held_out)})
+
+
+def assert_exact(arrays, expected):
+    assert arrays.keys() == expected.keys()
+    for name, value in expected.items():
+        assert arrays[name].dtype == np.float64, name
+        assert np.abs(arrays[name] - value).max() <= 1e-13 * np.abs(value).max(), name
+
+
 def check_updates(backend, mode, steps=2, accumulate=1, frozen=False, dropout=False, smoothing=0.0, **plan):
     """Compare updates with the formulas: v = 0.9 v + (clipped gradient + decay p), p -= lr * factor * v."""
     group = frozen_norm if frozen else param_group

@@ -16,6 +16,7 @@ from tests.zoo.trainer.trainer_setup import (
     assert_close,
     assert_equal,
     check_compiled_updates,
+    check_fp64_updates,
     check_updates,
     copied_state,
     frozen_norm,
@@ -56,6 +57,14 @@ def case_updates_with_a_frozen_normalization_follow_the_formulas(backend):
 def case_updates_with_synchronized_normalization_follow_the_formulas(backend):
     """The implementation for several ranks, with one."""
     check_updates(backend, backend.FP32_MODES[0], sync_bn=True, clip_norm=0.2)
+
+
+def case_updates_in_fp64_follow_the_formulas(backend):
+    for mode in backend.FP64_MODES:
+        check_fp64_updates(backend, mode, accumulate=2, clip_norm=0.2, smoothing=0.1)
+        check_fp64_updates(backend, mode, dropout=True)
+        check_fp64_updates(backend, mode, frozen=True, clip_norm=0.2)
+    check_fp64_updates(backend, backend.FP64_MODES[0], sync_bn=True)
 
 
 def case_momentum_decay_and_clipping_act_on_the_gradient(backend):

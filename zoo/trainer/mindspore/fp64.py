@@ -1,7 +1,8 @@
 """Cells and functions that compute in fp64 what MindSpore's own do not on a CPU.
 
-Convolutions, batch normalizations and PReLU have no kernels for fp64 there; interpolation and average pooling round
-their weights to fp32, and so does every operation of a tensor and a Python number. The replacements read all geometry
+Convolutions, batch normalizations and PReLU have no kernels for fp64 there. Interpolation, average pooling, sort,
+log_softmax, masked_fill, the gradient of a max pooling and every operation of a tensor and a Python number have, but
+round to fp32; topk, select and max pooling with explicit padding do not. The replacements of cells read all geometry
 from the cell that they replace.
 """
 
@@ -29,7 +30,8 @@ class Fp64Conv2d(nn.Conv2d):
             size = self.output_size(x.shape[2:], padding)
             top, bottom, left, right = padding
             if top != bottom or left != right:
-                x, top, left = pad_with_zeros(x, padding), 0, 0
+                x, top, left = pad(x, padding, 0.0), 0, 0
+            # Not padded by ops.pad: in a graph, its gradient after that of ops.unfold is wrong.
             patches = ops.unfold(x, self.kernel_size, self.dilation, (top, left), self.stride)
         y = self.product(patches).reshape((x.shape[0], self.out_channels) + size)
         return y + self.bias.reshape(1, -1, 1, 1) if self.has_bias else y
@@ -49,13 +51,7 @@ class Fp64Conv2d(nn.Conv2d):
             return 0, 0, 0, 0
         if self.pad_mode == "pad":
             return (self.padding,) * 4 if isinstance(self.padding, int) else self.padding
-        paddings: Any = ()
-        for axis in (0, 1):
-            outputs = -(-size[axis] // self.stride[axis])
-            window = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
-            total = max((outputs - 1) * self.stride[axis] + window - size[axis], 0)
-            paddings += (total // 2, total - total // 2)
-        return paddings
+        return same_paddings(size, self.kernel_size, self.stride, self.dilation)
 
     def output_size(self, size: tuple[int, int], padding: tuple[int, int, int, int]) -> tuple[int, int]:
         sizes: Any = ()
@@ -111,6 +107,21 @@ class Fp64BatchNorm2d(nn.BatchNorm2d):
         return x if self.all_reduce is None else self.all_reduce(x)
 
 
+class Fp64MaxPool2d(nn.MaxPool2d):
+    """Max pooling that is padded to the same size or not at all; with these paddings, MindSpore's gradient is fp32.
+
+    Attributes:
+        windows: max pooling of (N, C, 1, H, W).
+    """
+
+    windows: Any
+
+    def construct(self, x: Tensor) -> Tensor:
+        if self.pad_mode == "SAME":
+            x = pad(x, same_paddings(x.shape[2:], pair(self.kernel_size), pair(self.stride), (1, 1)), -1e300)
+        return self.windows(x.expand_dims(2))[0].squeeze(2)
+
+
 class Fp64PReLU(nn.PReLU):
     """PReLU whose gradient at 0 is the slope, as in the kernels of all frameworks."""
 
@@ -149,6 +160,10 @@ def convert_to_fp64(model: nn.Cell, sync_ranks: int = 1) -> nn.Cell:
             cell.ranks, cell.all_reduce = sync_ranks, ops.AllReduce() if sync_ranks > 1 else None
             cell.epsilon, cell.new_weight = constant(cell.eps), constant(cell.momentum)
             cell.old_weight = constant(1 - cell.momentum)
+        if type(cell) is nn.MaxPool2d and not cell.use_pad:
+            kernel, stride = pair(cell.kernel_size), pair(cell.stride)
+            cell.windows = ops.MaxPool3DWithArgmax((1, *kernel), (1, *stride), (0, 0, 0))
+            cell.__class__ = Fp64MaxPool2d
         cell.__class__ = REPLACEMENTS.get(type(cell), type(cell))
         if not type(cell).__module__.startswith(("mindspore.", __name__)):
             for key, value in list(vars(cell).items()):
@@ -207,15 +222,32 @@ def _average_matrix(inputs: int, kernel: int, stride: int, ceil_mode: bool) -> T
     return Tensor(average_matrix(inputs, kernel, stride, ceil_mode))
 
 
-def pad_with_zeros(x: Tensor, padding: tuple[int, int, int, int]) -> Tensor:
-    """Pad top, bottom, left and right, not by ops.pad: before ops.unfold, its gradient is wrong in a graph."""
+def pad(x: Tensor, padding: tuple[int, int, int, int], value: float) -> Tensor:
+    """Pad (N, C, H, W) by a value: top, bottom, left and right."""
     top, bottom, left, right = padding
     for axis, before, after in ((2, top, bottom), (3, left, right)):
         if before:  # MindSpore rejects empty parts
-            x = ops.cat((ops.zeros(x.shape[:axis] + (before,) + x.shape[axis + 1 :], x.dtype), x), axis)
+            x = ops.cat((ops.full(x.shape[:axis] + (before,) + x.shape[axis + 1 :], value, dtype=x.dtype), x), axis)
         if after:
-            x = ops.cat((x, ops.zeros(x.shape[:axis] + (after,) + x.shape[axis + 1 :], x.dtype)), axis)
+            x = ops.cat((x, ops.full(x.shape[:axis] + (after,) + x.shape[axis + 1 :], value, dtype=x.dtype)), axis)
     return x
+
+
+def same_paddings(
+    size: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
+) -> tuple[int, int, int, int]:
+    """Return top, bottom, left and right padding so that (height, width) is divided by the stride and rounded up."""
+    paddings: Any = ()
+    for axis in (0, 1):
+        outputs = -(-size[axis] // stride[axis])
+        window = dilation[axis] * (kernel[axis] - 1) + 1
+        total = max((outputs - 1) * stride[axis] + window - size[axis], 0)
+        paddings += (total // 2, total - total // 2)
+    return paddings
+
+
+def pair(value: int | tuple[int, int]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else value
 
 
 def _is_pointwise(cell: nn.Conv3d) -> bool:

@@ -111,7 +111,7 @@ class Margin(nn.Cell):
         is_filtered = None
         if settings.interclass is not None:
             is_filtered = cosines > self.numbers.interclass
-            cosines = ops.masked_fill(cosines, is_filtered, 0.0)
+            cosines = self.fill_zeros(cosines, is_filtered)
         logits = _scatter_targets(cosines, target_rows, target_cosines) * self.numbers.scale
         # The maximum of gathered ones, because MindSpore's all-reduce on CPUs can only add.
         local_max = all_gather(ops.max(logits, 1)[0], self.world_size).reshape(self.world_size, -1)
@@ -125,7 +125,7 @@ class Margin(nn.Cell):
         inverse_sums = 1 / sums[0].reshape(-1, 1)
         grad_targets = (_target_logits(grad, target_rows) - sums[0]) * slopes
         if is_filtered is not None:
-            grad = ops.masked_fill(grad, is_filtered, 0.0)
+            grad = self.fill_zeros(grad, is_filtered)
         grad = _scatter_targets(grad, target_rows, grad_targets)
         grad = grad * self.expand((inverse_norms * self.numbers.scale).reshape(1, -1), grad)
         grad_units = all_reduce(ops.matmul(grad, weight) * inverse_sums, self.world_size)
@@ -141,6 +141,12 @@ class Margin(nn.Cell):
     def expand(self, x: Tensor, like: Tensor) -> Tensor:
         """Repeat a row or a column to the shape of a matrix; only on CPUs, where broadcasting needs four times that."""
         return ops.tile(x, (like.shape[0] // x.shape[0], like.shape[1] // x.shape[1])) if self.on_cpu else x
+
+    def fill_zeros(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return x with zeros where the mask is set."""
+        if self.dtype == mstype.float32:
+            return ops.masked_fill(x, mask, 0.0)
+        return ops.select(mask, ops.zeros_like(x), x)  # masked_fill rounds to fp32
 
     def local_rows(self, x: Tensor, count: int) -> Tensor:
         """Return this rank's `count` rows of a tensor with the rows of all ranks."""

@@ -95,13 +95,19 @@ class PixelCrossEntropy(NoShards, nn.Cell):
         """Return the pixels to train on: bool (N, H, W)."""
         kept = self.kept * losses.shape[0]
         if self.threshold is None:
-            ranked = ops.sort(ops.select(valid, losses, -ops.ones_like(losses)).reshape(-1), -1, True)[0]
+            ranked = self.sort(ops.select(valid, losses, -ops.ones_like(losses)).reshape(-1), True)
             return ops.logical_and(valid, losses >= ranked[min(kept, losses.size) - 1])
         probabilities = ops.exp(-losses)  # of the target class
-        ranked = ops.sort(ops.select(valid, probabilities, 2 * ops.ones_like(probabilities)).reshape(-1))[0]
+        ranked = self.sort(ops.select(valid, probabilities, 2 * ops.ones_like(probabilities)).reshape(-1), False)
         index = ops.clamp(valid.astype(mstype.int32).sum() - 1, 0, kept)
         limit = ops.maximum(ops.gather(ranked, index, 0), self.threshold)
         return ops.logical_and(valid, probabilities < limit)
+
+    def sort(self, x: Tensor, descending: bool) -> Tensor:
+        if self.dtype == mstype.float32:
+            return ops.sort(x, -1, descending)[0]
+        # On a CPU, ops.sort rounds to fp32.
+        return ops.topk(x, x.size)[0] if descending else -ops.topk(-x, x.size)[0]
 
 
 def types(plan: Plan | None) -> tuple[Any, Callable[[float], Any]]:

@@ -135,6 +135,8 @@ class Trainer:
     def _output(self, values: Sequence[Tensor]) -> StepOutput:
         output = StepOutput(*values)
         self.last_scale = output.scale
+        if self.mode.fp32_state:
+            state.round_to_fp32(self)
         return output
 
     def _global_count(self, micro_batches: Sequence[DeviceBatch]) -> Tensor:

@@ -47,11 +47,13 @@ class World:
             raise UserError(f"train.precision: MindSpore has no bf16 on {self.device}; use fp16")
         if requested.channels_last:
             raise UserError("train.channels_last: only PyTorch has this memory format; leave it out")
-        if compute == "fp64" and self.device_type != "cpu":
+        if compute in ("fp64", "exact") and self.device_type != "cpu":
             raise UserError(
                 "train.precision: MindSpore computes fp64 on a CPU only; use --device cpu or another framework"
             )
-        level = None if compute in ("fp32", "fp64") else requested.level or "O1"
+        level = None if compute in ("fp32", "fp64", "exact") else requested.level or "O1"
+        if compute == "exact":
+            return Mode("fp64", level, False, requested.compile is not False, True)
         return Mode(compute, level, False, requested.compile is not False)
 
     def close(self) -> None:

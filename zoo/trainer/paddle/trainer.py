@@ -187,6 +187,8 @@ class Trainer:
                 shard.step(lr * lr_scale, weight_decay, self.plan.momentum, rescale)
             self.gradient_divisors["shards"] = shard_factor  # what is left of it: `step` rescales in place
         self.scaler.update(finite)
+        if self.mode.fp32_state:
+            state.round_to_fp32(self)
         return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
 
     def _trained(self) -> dict[str, paddle.Tensor]:

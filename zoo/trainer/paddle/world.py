@@ -41,9 +41,10 @@ class World:
         compute = "fp16" if requested.compute == "amp" else requested.compute
         if requested.channels_last:
             raise UserError("train.channels_last: only PyTorch has this memory format; leave it out")
-        if compute == "fp64":
+        if compute in ("fp64", "exact"):
             self._require_fp64(requested)
-        if compute in ("fp32", "fp64"):
+            return Mode("fp64", None, False, False, compute == "exact")
+        if compute == "fp32":
             return Mode(compute, None, False, bool(requested.compile))
         if self.name == "cpu":
             raise UserError(

@@ -179,6 +179,8 @@ class Trainer:
         self._apply(lr, divisor, finite)
         self.gradient_factors = self._gradient_factors(scale, divisor, finite)
         self.scaler.update(finite)
+        if self.mode.fp32_state:
+            state.round_to_fp32(self)
         return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
 
     def _gradient_factors(

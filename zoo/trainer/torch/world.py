@@ -44,8 +44,11 @@ class World:
             raise UserError(f"train.precision: {self.device} has no bf16; use fp16")
         if requested.level not in (None, "O1"):
             raise UserError(f"train.amp_level: PyTorch's autocast is O1, there is no {requested.level}; leave it out")
+        if compute == "exact":
+            compute = "fp64"
         level = None if compute in ("fp32", "fp64") else "O1"
-        return Mode(compute, level, requested.channels_last is not False, bool(requested.compile))
+        channels_last, is_exact = requested.channels_last is not False, requested.compute == "exact"
+        return Mode(compute, level, channels_last, bool(requested.compile), is_exact)
 
     def close(self) -> None:
         if self.size > 1:

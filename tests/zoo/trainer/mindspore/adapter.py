@@ -18,11 +18,14 @@ __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
 FRAMEWORK = "mindspore"
 WORLD = start(Launch(), "cpu")  # the device must be set before the first computation
 FP32_MODES = (Mode("fp32", None, False, False), Mode("fp32", None, False, True))
+FP64_MODES = tuple(mode._replace(compute="fp64") for mode in FP32_MODES)
 SIXTEEN_BIT_MODES = tuple(Mode("fp16", level, False, True) for level in ("O1", "O2", "O3"))
 GRADIENT_ATOL = 5e-6  # its batch normalization's gradient is less exact on a CPU
 DEVICE = r"cpu \(.*\)"
 RESOLVED_MODES = {
     Mode("fp32"): Mode("fp32", None, False, True),
+    Mode("fp64"): Mode("fp64", None, False, True),
+    Mode("exact", None, None, False): Mode("fp64", None, False, False, True),
     Mode("fp32", "O2", False, False): Mode("fp32", None, False, False),
     Mode("amp"): Mode("fp16", "O1", False, True),
     Mode("fp16", "O3", None, True): Mode("fp16", "O3", False, True),

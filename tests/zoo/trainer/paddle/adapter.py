@@ -17,11 +17,14 @@ __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
 FRAMEWORK = "paddle"
 WORLD = start(Launch(), "cpu")
 FP32_MODES = (Mode("fp32", None, False, False), Mode("fp32", None, False, True))
+FP64_MODES = tuple(mode._replace(compute="fp64") for mode in FP32_MODES[:1])
 SIXTEEN_BIT_MODES = ()
 GRADIENT_ATOL = 1e-7
 DEVICE = rf"cpu \({os.environ['OMP_NUM_THREADS']} threads\)"
 RESOLVED_MODES = {
     Mode("fp32"): Mode("fp32", None, False, False),
+    Mode("fp64"): Mode("fp64", None, False, False),
+    Mode("exact"): Mode("fp64", None, False, False, True),
     Mode("fp32", "O2", False, True): Mode("fp32", None, False, True),
 }
 REFUSED_MODES = {
@@ -29,6 +32,8 @@ REFUSED_MODES = {
     Mode("fp16"): "no 16-bit",
     Mode("bf16"): "silently",
     Mode("fp32", None, True): "channels_last",
+    Mode("fp64", None, True): "channels_last",
+    Mode("exact", None, None, True): "train.compile",
 }
 REFUSED_DEVICES = ("tpu", "gpu", "cpu:0", "cuda:x", "npu:99", "cuda:99")
 

@@ -16,11 +16,14 @@ __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
 FRAMEWORK = "torch"
 WORLD = start(Launch(), "cpu")
 FP32_MODES = (Mode("fp32", None, True, False), Mode("fp32", None, False, False))  # those that a CPU has
+FP64_MODES = tuple(mode._replace(compute="fp64") for mode in FP32_MODES)
 SIXTEEN_BIT_MODES = (Mode("bf16", "O1", True, False), Mode("fp16", "O1", True, False))
 GRADIENT_ATOL = 1e-7
 DEVICE = rf"cpu \({torch.get_num_threads()} threads.*\)"
 RESOLVED_MODES = {  # on a CPU
     Mode("fp32"): Mode("fp32", None, True, False),
+    Mode("fp64"): Mode("fp64", None, True, False),
+    Mode("exact", None, False): Mode("fp64", None, False, False, True),
     Mode("fp32", "O1", False, True): Mode("fp32", None, False, True),
     Mode("amp"): Mode("bf16", "O1", True, False),
     Mode("bf16"): Mode("bf16", "O1", True, False),

@@ -1,0 +1,130 @@
+"""Compute updates of small models of every family in fp64, for tests/zoo/trainer/test_exact.py.
+
+python -m tests.zoo.trainer.exact_worker FRAMEWORK FILE
+"""
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from data.batch import LABEL, Field
+from tests.helpers import frameworks
+from tests.zoo.models.tsm.golden import drawn
+from tests.zoo.trainer.tiny_reference import MEAN, STD
+from zoo.models import load_model_class, load_spec, resolve_arch
+from zoo.tasks import load_task
+from zoo.trainer.protocol import Mode, ParamGroup, Plan
+
+CLASSES, DECAY, BATCH = 7, 1e-2, 4
+LRS = (0.05, 0.03)
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, its input, the task's settings, and settings of the plan."""
+
+    model: str
+    options: dict[str, Any]
+    shape: tuple[int, ...]  # of a sample
+    task: dict[str, Any]
+    plan: dict[str, Any] = field(default_factory=dict)
+
+
+CASES = {
+    "resnet": Case(
+        "resnet",
+        dict(depth=18, width=4, padding="same"),
+        (33, 32, 3),
+        dict(label_smoothing=0.1),
+        dict(sync_bn=True, momentum=0.8),
+    ),
+    "tsm": Case(
+        "tsm", dict(depth=18, width=4, dropout=0.3, temporal_pool=True), (4, 24, 24, 3), {}, dict(accumulate=2)
+    ),
+    "mmseg": Case(
+        "deeplabv3plus",
+        dict(depth=18, width=4, head_width=8, low_width=4, aux_width=4),
+        (49, 33, 3),
+        dict(ohem_kept=300, ohem_threshold=0.3),
+    ),
+    "paddleseg": Case(
+        "deeplabv3plus",
+        dict(depth=18, width=4, head_width=8, low_width=4, variant="paddleseg", align_corners=True),
+        (33, 49, 3),
+        dict(average="all", ohem_kept=200),
+    ),
+    "arcface": Case(
+        "arcface",
+        dict(depth=18, width=4, embedding=8, variant="plsc"),
+        (40, 40, 3),
+        dict(scale=30.5, m3=0.1, sample_rate=0.3, interclass=0.7),
+        dict(clip_sharded=False),
+    ),
+}
+COMPILED = ("resnet",)  # with MindSpore; compiling takes longer than the updates
+
+
+def build(framework: str, case: Case, compile: bool = False):
+    """Return a trainer and its batches."""
+    backend, spec, task = frameworks.adapter(framework), load_spec(case.model), load_task(load_spec(case.model).TASK)
+    image = Field("image", case.shape, "uint8", MEAN, STD)
+    label = Field("label", case.shape[:2], "uint8", missing=255) if spec.TASK == "segment" else LABEL
+    classes = 60 if spec.TASK == "face" else CLASSES
+    arch = resolve_arch(spec, spec.Arch(**case.options), (image, label), classes)
+    masks, settings = spec.dropout_masks(arch), task.Settings(**case.task)
+
+    def param_group(name):
+        factor, decay = spec.lr_and_decay_scale(arch, name)
+        return ParamGroup(factor, decay * DECAY)
+
+    plan = Plan(
+        (image, label, *(mask.field for mask in masks)),
+        tuple(mask.name for mask in masks),
+        param_group,
+        backend.WORLD.resolve_mode(Mode("fp64", compile=compile)),
+        clip_norm=0.3,
+        output=task.output(settings),
+        **case.plan,
+    )
+    model = load_model_class(case.model, framework)
+    trainer = backend.Trainer(model, arch, task.objective(settings), plan, backend.WORLD)
+    trainer.load_state_dict({param.name: drawn(param.name, param.shape) for param in trainer.params})
+    rng = np.random.default_rng(5)
+    batches = []
+    for _ in range(len(LRS) * plan.accumulate + 1):
+        labels = rng.integers(0, classes, (BATCH, *label.shape)).astype(label.dtype)
+        if spec.TASK == "segment":
+            labels[:, :5] = 255
+        dropout = {mask.name: np.stack([mask.sample(rng) for _ in range(BATCH)]) for mask in masks}
+        batches.append({"image": rng.integers(0, 256, (BATCH, *case.shape), np.uint8), "label": labels, **dropout})
+    return trainer, batches
+
+
+def compute(trainer, batches: list[Arrays], lrs: tuple[float, ...] = LRS) -> Arrays:
+    """Do an update for each learning rate; return losses, gradients, the state and a prediction."""
+    size, rows, arrays = trainer.plan.accumulate, [], {}
+    for step, lr in enumerate(lrs):
+        micro_batches = [trainer.to_device(batch) for batch in batches[step * size : (step + 1) * size]]
+        numbers = trainer.read(trainer.step(micro_batches, lr, step))
+        rows.append((numbers["loss"], numbers["grad_norm"]))
+        arrays.update((f"gradient{step}/{name}", array) for name, array in trainer.gradients().items())
+        state = {name: np.array(array) for name, array in trainer.state_dict().items()}
+        arrays.update((f"state{step}/{name}", array) for name, array in state.items() if not name.startswith("scaler"))
+    prediction = trainer.predict(trainer.to_device({"image": batches[-1]["image"]}))
+    return {"rows": np.array(rows), "prediction": prediction, **arrays}
+
+
+def main(framework: str, path: str) -> None:
+    arrays = {}
+    for name, case in CASES.items():
+        trainer, batches = build(framework, case, framework == "mindspore" and name in COMPILED)
+        arrays.update((f"{name}/{key}", array) for key, array in compute(trainer, batches).items())
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
