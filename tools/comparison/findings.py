@@ -54,6 +54,8 @@ def judge(proofs: Records, rounded: Records) -> Verdict:
         return Verdict(unequal + findings, found)
     if first and not (findings and first.event.part in ("change", "optimizer")):
         findings.insert(0, _difference_finding(first, found, proofs))
+    if not findings:  # what only the run's own precision reaches
+        findings = [finding for title, record in rounded.items() for finding in optimizer_findings(title, record)]
     if not findings:
         findings += _rounding_findings(proofs, rounded)
     return Verdict(findings, found)

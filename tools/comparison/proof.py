@@ -98,7 +98,7 @@ def _settings(job: Job, cfg: Config, weights: Tensors, batch: Batch, lr: float) 
         "magnitudes": magnitudes,
         "clip_norm": job.plan.clip_norm,
         "param_groups": groups,
-        "dropout": getattr(job.arch, "dropout", 0.0),
+        "dropout": getattr(job.arch, "dropout_rate", getattr(job.arch, "dropout", 0.0)),
         "task": {key: value for key, value in vars(cfg.task).items() if isinstance(value, int | float)},
         "samples": len(batch["valid"]),
         "accumulate": job.plan.accumulate,
