@@ -223,7 +223,7 @@ LOSSES = [
     fault(
         "filtered classes keep their gradient",
         MARGINS,
-        "            grad = ops.masked_fill(grad, is_filtered, 0.0)\n",
+        "            grad = self.fill_zeros(grad, is_filtered)\n",
         "            grad = grad + 0.0\n",
         f"{MARGIN}loss_and_gradients_follow_the_definition",
         "arcface",
@@ -335,7 +335,7 @@ MODELS = [
         "self.bn(self.out(attended))",
         f"{FORWARD}a_non_local_block",
         "tsm",
-        ("model.depth=50", "model.non_local=true"),
+        ("model.depth=50", "model.non_local=true", "data.size=32"),
     ),
     fault(
         "corners are aligned in every resize",

@@ -41,7 +41,7 @@ UPDATES = [
         '["l2_decay"] * len(parameters)',
         '[""] * len(parameters)',
         f"{UPDATE}updates_follow_the_formulas",
-        "tsm",
+        "resnet50",
     ),
     fault(
         "weight decay on every tensor",
@@ -316,7 +316,7 @@ MODELS = [
         "F.softmax(query @ key, 1)",
         f"{FORWARD}a_non_local_block",
         "tsm",
-        ("model.depth=50", "model.non_local=true"),
+        ("model.depth=50", "model.non_local=true", "data.size=32"),
     ),
     fault(
         "kept features are not scaled up in dropout",

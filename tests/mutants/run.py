@@ -1,29 +1,24 @@
-"""Plant every fault and run the test that must notice it.
+"""Plant every fault and run the test that must notice it, or compare frameworks with and without it.
 
-python -m tests.mutants.run [--framework NAME] [--only NAME] [--jobs N] [--results FILE]
+python -m tests.mutants.run [--compare] [--framework NAME] [--only TEXT] [--jobs N] [--results FILE]
+python -m tests.mutants.run --table
 
-Prints a line per fault and exits with 1 if a test passes in spite of its fault. Results are kept in a file by a digest
-of the sources, so that a run that was interrupted continues where it stopped.
+Prints a line per fault and exits with 1 if a test passes in spite of its fault, or if the comparison is silent. Results
+are kept in a file by a digest of the sources, so that a run that was interrupted continues where it stopped. --table
+writes docs/mutants.md from the newest results.
 """
 
 import argparse
-import json
-import os
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from tests.helpers.paths import ROOT
-from tests.mutants.fault import SHARED, Fault
+from tests.mutants import proofs, table
+from tests.mutants.fault import Fault
 from tests.mutants.faults import FAULTS
-from tests.mutants.tree import copied_tree, digest
-
-RESULTS = ROOT / "runs" / "mutants.jsonl"
-FRAMEWORKS = ("torch", "paddle", "mindspore", SHARED)
-Result = dict[str, Any]
+from tests.mutants.jobs import FRAMEWORKS, RESULTS, Job, Result, Store, newest, run_jobs
 
 
 def sound_key(framework: str, killer: str) -> str:
@@ -31,7 +26,7 @@ def sound_key(framework: str, killer: str) -> str:
     return f"{framework}: {killer}"
 
 
-def jobs_of(framework: str, faults: Sequence[Fault]) -> list[dict[str, Any]]:
+def jobs_of(framework: str, faults: Sequence[Fault]) -> list[Job]:
     """Return the jobs of a framework's faults: each killer once without a fault, then the faults."""
     faults = [fault for fault in faults if fault.framework == framework]
     killers = dict.fromkeys(fault.killer for fault in faults)
@@ -39,57 +34,10 @@ def jobs_of(framework: str, faults: Sequence[Fault]) -> list[dict[str, Any]]:
     return sound + [{"key": fault.key, "fault": list(fault), "killer": fault.killer} for fault in faults]
 
 
-def run_jobs(framework: str, jobs: Sequence[dict[str, Any]]) -> Iterator[Result]:
-    """Run jobs in a copy of the repository; yield each result as soon as it is there."""
-    with copied_tree() as tree:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(tree),
-            "PYTHONDONTWRITEBYTECODE": "1",  # the copy has what it needs
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            "OMP_NUM_THREADS": "1",
-            "GLOG_v": "3",
-        }
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.mutants.worker", framework],
-            cwd=tree,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert process.stdin and process.stdout
-        with process.stdin:
-            json.dump(jobs, process.stdin)
-        try:
-            yield from (json.loads(line) for line in process.stdout if line.startswith("{"))
-        finally:
-            process.kill()
-            process.wait()
-
-
-class Store:
-    """Results by key in a file of JSON lines, of which those with the digest of today's sources count."""
-
-    def __init__(self, path: Path):
-        self.path, self.digest = path, digest()
-        self.results: dict[str, Result] = {}
-        if path.exists():
-            rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-            self.results = {row["key"]: row for row in rows if row["digest"] == self.digest}
-
-    def add(self, result: Result) -> None:
-        self.results[result["key"]] = result
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({**result, "digest": self.digest}) + "\n")
-
-
 def run(faults: Sequence[Fault], store: Store, jobs: int = 1, show: bool = False) -> None:
     """Run what the store lacks, up to `jobs` processes at once."""
 
-    def run_part(framework: str, part: Sequence[dict[str, Any]]) -> None:
+    def run_part(framework: str, part: Sequence[Job]) -> None:
         for result in run_jobs(framework, part):
             store.add(result)
             if show:
@@ -119,20 +67,34 @@ def problems(faults: Sequence[Fault], results: dict[str, Result]) -> list[str]:
     return found
 
 
+def compare(faults: Sequence[Fault], store: Store) -> list[str]:
+    """Compare frameworks with and without each fault; return the lines of `misses`."""
+    for result in proofs.compare(faults, store):
+        print(f"{result['outcome']:8}  {result['key']}  {result.get('what') or result['message']}", flush=True)
+    silent, unnamed, alarms = proofs.misses([fault for fault in faults if fault.recipe], store.results)
+    return [*(f"not reported: {line}" for line in silent), *(f"file not named: {line}" for line in unnamed), *alarms]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Plant every fault and run the test that must notice it.")
+    parser.add_argument("--compare", action="store_true", help="compare frameworks with and without each fault instead")
+    parser.add_argument("--table", action="store_true", help=f"write {table.PAGE} from the newest results")
     parser.add_argument("--framework", choices=FRAMEWORKS, help="faults of this one only")
-    parser.add_argument("--only", metavar="TEXT", help="faults whose name contains this text")
+    parser.add_argument("--only", metavar="TEXT", default="", help="faults whose name contains this text")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="where results are kept")
     options = parser.parse_args(arguments)
-    faults = [
-        fault for fault in FAULTS if options.framework in (None, fault.framework) and (options.only or "") in fault.key
-    ]
+    if options.table:
+        (ROOT / table.PAGE).write_text(table.page(FAULTS, newest(options.results)), encoding="utf-8")
+        return 0
+    faults = [fault for fault in FAULTS if options.framework in (None, fault.framework) and options.only in fault.key]
     store = Store(options.results)
-    run(faults, store, options.jobs, show=True)
-    found = problems(faults, store.results)
-    print("\n".join([*found, f"{len(faults) - len(found)} of {len(faults)} faults are noticed"]))
+    if options.compare:
+        found = compare(faults, store)
+    else:
+        run(faults, store, options.jobs, show=True)
+        found = problems(faults, store.results)
+    print("\n".join([*found, f"{len(found)} problems with {len(faults)} faults"]))
     return 1 if found else 0
 
 

@@ -9,7 +9,9 @@ import pytest
 from tests.helpers.paths import CONFIGS, ROOT
 from tests.mutants.fault import SHARED, Fault, mutated
 from tests.mutants.faults import FAULTS
-from tests.mutants.run import FRAMEWORKS, problems, sound_key
+from tests.mutants.jobs import FRAMEWORKS
+from tests.mutants.run import problems, sound_key
+from tests.mutants.table import PAGE, cell, names, page
 
 MIN_FAULTS = 60
 
@@ -57,3 +59,17 @@ def test_problems_are_reported():
         "torch: c: k error",
         "torch: d: l fails without the fault: ",
     ]
+
+
+def test_the_page_has_every_fault():
+    """Written by `python -m tests.mutants.run --table`."""
+    assert names(read(PAGE)) == [fault.key for fault in FAULTS]
+
+
+def test_cells_of_the_page():
+    fault = Fault("torch", "a name", "file.py", "x", "y", "tests/a.py::test_b", "tsm")
+    row = {"outcome": "reported", "what": "update 1: loss of x differs by 1", "cause": "a | b", "named": False}
+    assert cell(fault, {"compare torch: a name": row}) == "update 1: loss of x (another file); a \\| b"
+    assert cell(fault._replace(recipe=""), {}) == "no" and cell(fault, {}) == ""
+    assert cell(fault, {"compare torch: a name": {"outcome": "silent"}}) == "**not reported**"
+    assert names(page([fault], {})) == ["torch: a name"]

@@ -6,7 +6,8 @@ import pytest
 
 from tests.mutants.fault import SHARED
 from tests.mutants.faults import FAULTS
-from tests.mutants.run import FRAMEWORKS, RESULTS, Store, problems, run
+from tests.mutants.jobs import FRAMEWORKS, RESULTS, Store
+from tests.mutants.run import problems, run
 
 pytestmark = pytest.mark.slow
 

@@ -348,6 +348,7 @@ MODELS = [
         "self.fc(x.amax((2, 3)))",
         f"{FORWARD}a_resnet_of_basic_blocks",
         "resnet50",
+        ("data.size=64",),
     ),
     fault(
         "a normalization with epsilon 1e-3",
@@ -420,7 +421,7 @@ MODELS = [
         "(query @ key / query.shape[-1] ** 0.5).softmax(-1)",
         f"{FORWARD}a_non_local_block",
         "tsm",
-        ("model.depth=50", "model.non_local=true"),
+        ("model.depth=50", "model.non_local=true", "data.size=32"),
     ),
     fault(
         "the temporal pool lacks the previous frame",

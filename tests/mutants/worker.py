@@ -1,11 +1,12 @@
-"""Run tests on one copy of the repository with one fault after the other; run.py starts it.
+"""Run tests or proofs on one copy of the repository with one fault after the other; jobs.py starts it.
 
 python -m tests.mutants.worker FRAMEWORK < JOBS
 
 It imports the framework once, and forks a process for every job. That is faster than a new process for each, and a
-fault in one cannot reach another. The working directory is the copy. Standard input is a JSON list of jobs
-{"key", "fault": a Fault's values or null, "killer"}; standard output is a line of JSON for each, in the same order:
-{"key", "outcome": passed, failed or error, "message", "seconds"}.
+fault in one cannot reach another. The working directory is the copy. Standard input is a JSON list of jobs {"key",
+"fault": a Fault's values or null, "killer": a test, or "proof": arguments of recording.record_proof}; standard output
+is a line of JSON for each, in the same order: {"key", "outcome": passed, failed, recorded or error, "message",
+"seconds"}.
 """
 
 import gc
@@ -22,6 +23,7 @@ from typing import Any
 import pytest
 
 from tests.mutants.fault import SHARED, Fault, plant
+from tests.mutants.recording import record_proof
 
 TIMEOUT = 150.0  # seconds of one job
 PRELOADED = ("numpy", "hypothesis", "cv2", "PIL.Image", "yaml", "safetensors.numpy")  # nothing of the repository
@@ -70,19 +72,22 @@ def noticed(error: BaseException) -> bool:
     return isinstance(error, FAILURES)
 
 
-def attempt(framework: str, killer: str) -> dict[str, str]:
-    """Run a killer in this process; return the outcome and a line of the error."""
+def attempt(framework: str, job: dict[str, Any]) -> dict[str, str]:
+    """Run a job in this process; return the outcome and a line of the error."""
     try:
-        error = run_test(framework, killer)
+        if "proof" in job:
+            return record_proof(framework, **job["proof"])
+        error = run_test(framework, job["killer"])
     except BaseException as crash:
-        error = crash
+        return {"outcome": "error", "message": summary(crash)}
     if error is None:
         return {"outcome": "passed", "message": ""}
+    return {"outcome": "failed" if noticed(error) else "error", "message": summary(error)}
+
+
+def summary(error: BaseException) -> str:
     lines = str(error).strip().splitlines() or [""]
-    return {
-        "outcome": "failed" if noticed(error) else "error",
-        "message": f"{type(error).__name__}: {lines[0][:200]}",
-    }
+    return f"{type(error).__name__}: {lines[0][:200]}"
 
 
 def forked(function: Any, *arguments: Any) -> dict[str, Any]:
@@ -125,7 +130,7 @@ def run_job(framework: str, tree: Path, job: dict[str, Any]) -> dict[str, Any]:
     try:
         if fault:
             plant(fault, tree)
-        result = forked(attempt, framework, job["killer"])
+        result = forked(attempt, framework, job)
     except ValueError as error:
         result = {"outcome": "error", "message": str(error)}
     finally:
