@@ -96,6 +96,8 @@ def bench_step(job: Job, count: int) -> list[str]:
     Raises:
         UserError: the bare loop cannot do the recipe's update.
     """
+    if job.plan.mode.is_fp64:
+        raise UserError("train.precision: the bare loops have no fp64; give another precision")
     device_batch = sample_batch(job)
     bare = importlib.import_module(f"tools.bare.{job.framework}").loop(job, device_batch)
     loops = {TRAINER: trainer_loop(job, device_batch), BARE: bare}

@@ -154,6 +154,9 @@ def convert(arguments: argparse.Namespace) -> None:
     report = match_state_dict(tensors, conversion.expected_shapes(model, options))
     print(report)
     check_report(report, arguments.source)
+    if origin == "canonical":  # a checkpoint of an exact run holds float64
+        wide = {name: array for name, array in tensors.items() if array.dtype == np.float64}
+        tensors = {**tensors, **{name: array.astype(np.float32) for name, array in wide.items()}}
     conversion.require_float32(tensors)
     if model in ("resnet", "tsm"):
         if arguments.to != "canonical":

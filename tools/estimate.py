@@ -123,7 +123,7 @@ def estimate(request: cli.Request, world_size: int) -> tuple[list[Row], list[Row
         Rows of memory and rows of messages of a process, and a line that describes the run.
 
     Raises:
-        UserError: the data are missing, or the recipe contradicts them.
+        UserError: the data are missing, the recipe contradicts them, or it computes in fp64.
     """
     cfg, model = request.config, request.resolved["model.name"].value
     batch_plan = schedule.batch_plan(cfg.train, world_size)
@@ -133,6 +133,8 @@ def estimate(request: cli.Request, world_size: int) -> tuple[list[Row], list[Row
     sharded = {name: shape for name, shape in spec.shapes(arch).items() if name in spec.SHARDED_PARAMETERS}
     replicated = {name: shape for name, shape in spec.shapes(arch).items() if name not in sharded}
     trained = bytes_of({name: shape for name, shape in replicated.items() if is_trained(spec, arch, name)})
+    if cfg.train.precision in ("fp64", "exact"):
+        raise UserError("train.precision: estimates are of fp32 and 16 bits; leave --exact or the key out")
     is_half = cfg.train.precision != "fp32"
 
     memory = [

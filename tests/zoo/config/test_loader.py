@@ -340,6 +340,11 @@ def test_file_below_flags_below_overrides(tmp_path):
     ]
     assert read("--seed", "7", "--framework", "paddle", "--device", "cpu")[1].config.framework == "paddle"
     assert read("--amp", "-o", "train.precision=fp32")[1].config.train.precision == "fp32"
+    assert read("--exact")[1].config.train.precision == "exact"
+    with pytest.raises(UserError, match="--amp in 16 bits; leave one of them out"):
+        read("--exact", "--amp")
+    with pytest.raises(UserError, match="fp16_allreduce: would round"):
+        read("--exact", "-o", "train.fp16_allreduce=true")
 
 
 @pytest.mark.parametrize(

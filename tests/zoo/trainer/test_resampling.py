@@ -1,0 +1,33 @@
+"""Interpolation and average pooling as matrices, against PyTorch's kernels in float64."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from zoo.trainer.resampling import average_matrix, bilinear_matrix
+
+
+@pytest.mark.parametrize("size", [(7, 9), (14, 18), (3, 20), (1, 1), (13, 5)])
+@pytest.mark.parametrize("align_corners", [False, True])
+def test_bilinear_interpolation(size, align_corners):
+    x = np.random.default_rng(0).standard_normal((2, 3, 7, 9))
+    expected = F.interpolate(torch.from_numpy(x), size, mode="bilinear", align_corners=align_corners).numpy()
+    rows, columns = (bilinear_matrix(*pair, align_corners) for pair in zip((7, 9), size))
+    np.testing.assert_allclose(rows @ x @ columns.T, expected, atol=1e-14)
+
+
+def test_interpolation_of_a_single_pixel():
+    np.testing.assert_array_equal(bilinear_matrix(1, 3, True), np.ones((3, 1)))
+    np.testing.assert_array_equal(bilinear_matrix(1, 3, False), np.ones((3, 1)))
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_average_pooling(ceil_mode):
+    for size, kernel, stride in itertools.product((4, 5, 6, 7), (1, 2, 3), (1, 2, 3)):
+        x = np.random.default_rng(size).standard_normal((2, 3, size, 8))
+        expected = F.avg_pool2d(torch.from_numpy(x), kernel, stride, 0, ceil_mode, False).numpy()
+        rows, columns = (average_matrix(length, kernel, stride, ceil_mode) for length in (size, 8))
+        np.testing.assert_allclose(rows @ x @ columns.T, expected, atol=1e-15)
