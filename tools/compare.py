@@ -114,7 +114,11 @@ def compare(arguments: argparse.Namespace) -> int:
             failures.append(failure)
         else:
             sources.insert(0, (framework, os.path.join(folder, framework)))
-    code = report(sources, folder, arguments) if sources else 0
+    code = 0
+    try:
+        code = report(sources, folder, arguments) if sources else 0
+    except UserError as error:
+        failures.append(str(error))
     if failures:
         raise UserError("\n".join(failures))
     return code
@@ -136,7 +140,8 @@ def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.
         headers[name], rows[name] = curves.load(stem + ".jsonl")
     steps = min(map(len, rows.values()))
     rows = {name: values[:steps] for name, values in rows.items()}
-    curves.print_steps(rows)
+    if steps:
+        curves.print_steps(rows)
     verdict = judge_sources(sources)
     problems = [str(finding) for finding in verdict.findings]
     if steps:

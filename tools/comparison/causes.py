@@ -1,5 +1,6 @@
 """Guesses at the cause of a difference, from its pattern: each is a hypothesis that fits the numbers exactly."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from tools.comparison import losses
 
 FIT = 1e-6  # largest relative deviation of numbers that fit a hypothesis
 STATISTIC_FIT = 1e-4  # the same for running statistics, which may come from fp32
+UNEXPLAINED = 1e-2  # largest share of the difference that a hypothesis leaves
 TINY = 1e-300
 BATCH_NORM_MOMENTUM = 0.1  # weight of a new batch in the running statistics
 Settings = Mapping[str, Any]
@@ -41,6 +43,8 @@ def of_activation(reference: np.ndarray, suspect: np.ndarray, settings: Settings
 
 def of_loss(reference: float, suspect: float, settings: Settings) -> str:
     """Guess why a loss differs while the model's output is the same."""
+    if not np.isfinite([reference, suspect]).all():
+        return "it is not finite"
     if "loss_terms" in settings:
         guess = losses.guess(reference, suspect, settings["loss_terms"], settings["task"])
         if guess:
@@ -63,7 +67,7 @@ def of_statistic(name: str, before: np.ndarray, reference: np.ndarray, suspect: 
         return (
             "it has not changed"
             if scale == 0
-            else f"the momentum is {1 - BATCH_NORM_MOMENTUM * scale:.6g} (the old "
+            else f"the momentum is {round(1 - BATCH_NORM_MOMENTUM * scale, 6) + 0:g} (the old "  # + 0: of -0 it makes 0
             f"value's weight) instead of {1 - BATCH_NORM_MOMENTUM:g}"
         )
     kept = (1 - BATCH_NORM_MOMENTUM) * before
@@ -116,7 +120,7 @@ def _factor(reference: np.ndarray, suspect: np.ndarray, settings: Settings) -> s
 
 def _named_factor(factor: float, settings: Settings) -> str:
     for name, value in _known_factors(settings):
-        if value > 0 and value != 1 and _close(factor, value):
+        if value not in (0, 1) and _close(factor, value):
             return f"it is {factor:.6g} times the others': {name}"
     return ""
 
@@ -137,9 +141,10 @@ def _known_factors(settings: Settings) -> Iterator[tuple[str, float]]:
 
 
 def _relu(reference: np.ndarray, suspect: np.ndarray) -> str:
-    if _equal(np.maximum(reference, 0), suspect):
+    tolerance = _tolerance(reference, suspect)
+    if _equal(np.maximum(reference, 0), suspect, tolerance):
         return "a ReLU that the others do not have"
-    if _equal(reference, np.maximum(suspect, 0)):
+    if _equal(reference, np.maximum(suspect, 0), tolerance):
         return "a ReLU is missing"
     return ""
 
@@ -163,13 +168,14 @@ def _time(reference: np.ndarray, suspect: np.ndarray) -> str:
     """Find channels that are those of another row, which are frames of a video."""
     if reference.ndim != 4 or len(reference) < 4:
         return ""
-    differs = np.flatnonzero(np.abs(reference - suspect).max((0, 2, 3)) > FIT * np.abs(reference).max())
+    tolerance = _tolerance(reference, suspect)
+    differs = np.flatnonzero(np.abs(reference - suspect).max((0, 2, 3)) > tolerance)
     if not 0 < len(differs) < reference.shape[1]:
         return ""
     for offset in (1, 2):
         later, earlier = reference[offset:], reference[:-offset]
         for title, source, target in (("later", later, suspect[:-offset]), ("earlier", earlier, suspect[offset:])):
-            same = np.abs(source - target).max((2, 3)) <= FIT * np.abs(reference).max()
+            same = np.abs(source - target).max((2, 3)) <= tolerance
             if same[:, differs].mean(0).max() > 0.5:
                 return (
                     f"channels {differs[0]} to {differs[-1]}, some of them as the others' {offset} frame(s) {title}: "
@@ -182,15 +188,15 @@ def _border(reference: np.ndarray, suspect: np.ndarray) -> str:
     """Find differences at the edges of an image only."""
     if reference.ndim != 4 or min(reference.shape[2:]) < 5:
         return ""
-    apart = (np.abs(reference - suspect) > FIT * np.abs(reference).max()).any((0, 1))
-    inner = apart[1:-1, 1:-1]
-    if apart.any() and not inner[1:-1, 1:-1].any() and not inner.all():
+    tolerance = _tolerance(reference, suspect)
+    apart = (np.abs(reference - suspect) > tolerance).any((0, 1))
+    if apart.any() and not apart[2:-2, 2:-2].any():
         return "only the border differs: padding"
-    for axis in (2, 3):
-        for offset in (1, 2):
-            a, b = np.moveaxis(reference, axis, 0), np.moveaxis(suspect, axis, 0)
-            if _equal(a[offset + 1 : -1], b[1 : -offset - 1]) or _equal(a[1 : -offset - 1], b[offset + 1 : -1]):
-                return f"it is shifted by {offset} pixel(s): padding"
+    height, width = reference.shape[2:]
+    inner = suspect[:, :, 2:-2, 2:-2]
+    for dy, dx in sorted(itertools.product(range(-2, 3), repeat=2), key=lambda shift: sum(map(abs, shift))):
+        if _equal(reference[:, :, 2 + dy : height - 2 + dy, 2 + dx : width - 2 + dx], inner, tolerance):
+            return f"it is shifted by {max(abs(dy), abs(dx))} pixel(s): padding"
     return ""
 
 
@@ -203,10 +209,10 @@ def _normalization(reference: np.ndarray, suspect: np.ndarray) -> str:
     centered = x - x.mean(1, keepdims=True)
     slopes = (centered * y).sum(1) / np.maximum(np.square(centered).sum(1), TINY)
     rest = y - y.mean(1, keepdims=True) - slopes[:, None] * centered
-    if np.abs(rest).max() > FIT * np.abs(y).max():
+    if np.abs(rest).max() > _tolerance(x, y):
         return ""
     offsets = y.mean(1) - slopes * x.mean(1)
-    if np.abs(offsets).max() <= FIT * np.abs(y).max():
+    if np.abs(offsets).max() <= _tolerance(x, y):
         factors = f"{slopes.min():.6g} to {slopes.max():.6g}"
         return f"each channel has a factor ({factors}): epsilon or variance of a normalization"
     return "each channel has a factor and an offset: statistics, weight or bias of a normalization"
@@ -221,11 +227,17 @@ def _fit_factor(reference: np.ndarray, suspect: np.ndarray, fit: float = FIT) ->
     if power <= TINY:
         return None
     factor = float(x @ y) / power
-    return factor if np.abs(y - factor * x).max() <= fit * max(np.abs(y).max(), fit * np.abs(x).max()) else None
+    return factor if np.abs(y - factor * x).max() <= _tolerance(x, y, fit) else None
 
 
-def _equal(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.size > 0 and bool(np.abs(a - b).max() <= FIT * max(np.abs(a).max(), TINY)) and bool(np.abs(a).max() > 0)
+def _tolerance(reference: np.ndarray, suspect: np.ndarray, fit: float = FIT) -> float:
+    """Return the largest deviation of numbers that fit a hypothesis, which has to explain even small differences."""
+    largest, difference = np.abs(reference).max(), np.abs(reference - suspect).max()
+    return float(min(fit * largest, UNEXPLAINED * difference))
+
+
+def _equal(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:
+    return a.size > 0 and bool(np.abs(a - b).max() <= tolerance) and bool(np.abs(a).max() > 0)
 
 
 def _close(a: float, b: float) -> bool:

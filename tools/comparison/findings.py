@@ -63,7 +63,7 @@ def judge(proofs: Records, rounded: Records) -> Verdict:
 
 def optimizer_findings(title: str, record: Record) -> list[Finding]:
     """Return a finding for the first update that does not follow the optimizer's formula or norm, if there is one."""
-    deviating = [step for step in record.steps if step["deviations"]]
+    deviating = [step for step in record.steps if step["deviations"] and np.isfinite(step["grad_norm"])]
     if not deviating:
         return []
     step, *later = deviating
@@ -90,26 +90,42 @@ def _missing_gradients(proofs: Records) -> Finding | None:
     if everywhere == anywhere:
         return None
     key = min(anywhere - everywhere)
-    without = tuple(title for title in proofs if key not in names[title])
-    places = tuple(proofs[without[0]].files["trainer"])
-    return Finding(without, f"{key.rpartition('/')[2]} is not trained, as it is elsewhere", places, "it is frozen")
+    trained = tuple(title for title in proofs if key in names[title])
+    frozen = tuple(title for title in proofs if key not in names[title])
+    places = tuple(proofs[min(frozen, trained, key=len)[0]].files["trainer"])
+    name = key.rpartition("/")[2]
+    if len(trained) < len(frozen):
+        return Finding(trained, f"{name} is trained, as it is not elsewhere", places, "it should be frozen")
+    return Finding(frozen, f"{name} is not trained, as it is elsewhere", places, "it is frozen")
 
 
 def _difference_finding(first: Difference, found: Sequence[Difference], proofs: Records) -> Finding:
     event, count = first.event, sum(difference.is_beyond for difference in found)
-    title, name = first.apart[0], event.name or "the model"
     size = f"differs by {first.relative:.1e} of its largest value"
     if _shapes(event, proofs) > 1:
         size = "has another shape"
     elif first.magnitude:
         size += f", where rounding explains {first.limit / first.magnitude:.1e}"
-    what = f"{event.stage}: {event.part} of {name} {size}; it is the first of {count} tensors that differ"
-    majority = next((other for other in event.keys if other not in first.apart), None)
+    what = f"{_describe(event)} {size}; it is the first of {count} tensors that differ"
+    majority = [title for title in event.keys if title not in first.apart]
     guess = ""
-    if majority or len(event.keys) == 2:
-        guess = _cause(event, proofs, majority or next(other for other in event.keys if other != title), title)
+    if majority:
+        guess = _cause(event, proofs, majority[0], first.apart[0])
+    elif len(event.keys) == 2:
+        a, b = event.keys
+        cases = {right: _cause(event, proofs, right, wrong) for right, wrong in ((a, b), (b, a))}
+        guess = "; ".join(f"if {right} is right, {cause}" for right, cause in cases.items() if cause)
     places = [place for apart in first.apart for place in _places(event, found, proofs[apart], apart)]
     return Finding(first.apart, what, tuple(dict.fromkeys(places)), guess)
+
+
+def _describe(event: Event) -> str:
+    """Return stage and name of a tensor."""
+    if event.part in ("loss", "grad_norm"):
+        return f"{event.stage}: {event.part}"
+    if event.part == event.stage:
+        return event.stage
+    return f"{event.stage}: {event.part} of {event.name or 'the model'}"
 
 
 def _shapes(event: Event, proofs: Records) -> int:
@@ -144,7 +160,7 @@ def _places(event: Event, found: Sequence[Difference], record: Record, title: st
         "optimizer": files["update"],
         "prediction": files["output"] + files["trainer"],
     }
-    if event.name in record.settings["sharded"]:
+    if event.name.removeprefix("momentum/") in record.settings["sharded"]:
         return files["shards"] + by_part[event.part]
     return by_part[event.part]
 
@@ -189,7 +205,7 @@ def _rounding_findings(proofs: Records, rounded: Records) -> list[Finding]:
     title, others = first.apart[0], [other for other in first.event.keys if other not in first.apart]
     cause = _cause(first.event, rounded, others[0], title) if others else ""
     what = (
-        f"{first.event.stage}: {first.event.part} of {first.event.name or 'the model'} in {rounded[title].precision} "
+        f"{_describe(first.event)} in {rounded[title].precision} "
         f"differs from fp64 by {first.relative:.1e} of its largest value, far more than in the other frameworks"
     )
     return [Finding(first.apart, what, tuple(_places(first.event, [], rounded[title], title)), cause)]

@@ -42,6 +42,8 @@ def guess(reference: float, suspect: float, sums: Mapping[str, Any], task: Mappi
     Returns:
         A clause, "" if none fits.
     """
+    if not sums["valid"]:
+        return ""
     share = sums["valid"] / sums["all"]
     for ratio, direction in (
         (share, "all pixels instead of those with a label"),
@@ -57,13 +59,17 @@ def guess(reference: float, suspect: float, sums: Mapping[str, Any], task: Mappi
             and _equal(reference, (target + task["aux_weight"] * auxiliary[0][0]) / count)
         ):
             weight = (suspect * count - target) / auxiliary[0][0]
-            if _is_written(weight):
-                return f"the auxiliary loss has the weight {weight:.3g} instead of {task['aux_weight']:g}"
+            if _is_another(weight, task["aux_weight"]):
+                return f"the auxiliary loss has the weight {_rounded(weight):g} instead of {task['aux_weight']:g}"
         smoothing = task.get("label_smoothing", 0.0)
-        if not auxiliary and _equal(reference, ((1 - smoothing) * target + smoothing * uniform) / count):
+        if (
+            not auxiliary
+            and uniform != target
+            and _equal(reference, ((1 - smoothing) * target + smoothing * uniform) / count)
+        ):
             found = (suspect * count - target) / (uniform - target)
-            if _is_written(found) and 0 <= round(found, DIGITS) < 1:
-                return f"label smoothing is {abs(found):.3g} instead of {smoothing:g}"
+            if _is_another(found, smoothing) and 0 <= _rounded(found) < 1:
+                return f"label smoothing is {_rounded(found):g} instead of {smoothing:g}"
     return ""
 
 
@@ -71,5 +77,10 @@ def _equal(a: float, b: float) -> bool:
     return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
 
 
-def _is_written(value: float) -> bool:
-    return abs(value - round(value, DIGITS)) <= 1e-6
+def _is_another(value: float, setting: float) -> bool:
+    """Return whether a value is one that someone writes, and not the setting itself."""
+    return abs(value - _rounded(value)) <= 1e-6 and _rounded(value) != setting
+
+
+def _rounded(value: float) -> float:
+    return round(value, DIGITS) + 0.0  # not -0.0

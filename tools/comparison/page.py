@@ -103,18 +103,22 @@ def _table(verdict: Verdict) -> str:
     """Return the table of all modules and their parameters."""
     cells: dict[str, dict[str, Difference]] = {}
     kinds: dict[str, str] = {}
-    first = next((difference for difference in verdict.differences if difference.is_beyond), None)
+    first = next((_row_name(difference.event) for difference in verdict.differences if difference.is_beyond), None)
     for difference in verdict.differences:
-        event = difference.event
-        row = cells.setdefault(event.name.removeprefix("momentum/") or "(the model)", {})
+        event, name = difference.event, _row_name(difference.event)
+        row = cells.setdefault(name, {})
         column = _column(event)
         if column not in row or _share(difference) > _share(row[column]):
             row[column] = difference
         for call in event.calls.values():
-            kinds.setdefault(event.name, f"{call.kind} <code>{escape(next(iter(call.call_sites), ''))}</code>")
+            kinds.setdefault(name, f"{escape(call.kind)} <code>{escape(next(iter(call.call_sites), ''))}</code>")
     head = "".join(f"<th>{column}</th>" for column in ("name", "module and call", *COLUMNS))
-    body = "".join(_row(name, kinds.get(name, ""), cells[name], first) for name in _ordered(cells))
+    body = "".join(_row(name, kinds.get(name, ""), cells[name], name == first) for name in _ordered(cells))
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _row_name(event: Event) -> str:
+    return event.name.removeprefix("momentum/") or "(the model)"
 
 
 def _ordered(cells: Mapping[str, Mapping[str, Difference]]) -> list[str]:
@@ -129,8 +133,8 @@ def _ordered(cells: Mapping[str, Mapping[str, Difference]]) -> list[str]:
     return sorted(cells, key=key)
 
 
-def _row(name: str, kind: str, row: Mapping[str, Difference], first: Difference | None) -> str:
-    marked = ' class="first"' if first in row.values() else ""
+def _row(name: str, kind: str, row: Mapping[str, Difference], is_first: bool) -> str:
+    marked = ' class="first"' if is_first else ""
     numbers = "".join(_cell(row.get(column)) for column in COLUMNS)
     return f"<tr{marked}><td>{escape(name)}</td><td>{kind}</td>{numbers}</tr>"
 
