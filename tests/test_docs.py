@@ -80,7 +80,7 @@ def broken_links(page: Path, text: str) -> list[str]:
 def missing_paths(text: str) -> list[str]:
     """Return the paths of the repository in code that match no file; <name> matches everything."""
     words = [word for line in code(text) for word in re.sub(r"<[^>]*>", "*", line).split()]
-    paths = {word.strip("\"'(),;:").rstrip("/") for word in words if word.startswith(FOLDERS)}
+    paths = {re.sub(r":\d+$", "", word.strip("\"'(),;:").rstrip("/")) for word in words if word.startswith(FOLDERS)}
     return sorted(path for path in paths if not any(ROOT.glob(path)))
 
 

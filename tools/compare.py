@@ -43,6 +43,8 @@ examples
 
 Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
 MAX_FOLDERS = 10_000  # runs/compare-<recipe>, runs/compare-<recipe>-2 ...
+POLL_INTERVAL = 0.1  # seconds
+GRACE = 20.0  # seconds that the other ranks have to end by themselves after one has failed
 LOCALHOST = "127.0.0.1"
 MAX_LOG_LINES = 15  # of a framework that failed
 
@@ -152,11 +154,11 @@ def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.
     path = os.path.join(folder, "report.html")
     page.write(path, os.path.basename(arguments.config), verdict, rows, problems)
     print(f"the numbers and {path} are in {folder}")
+    for problem in problems:
+        print(f"they do not agree: {problem}" if len(sources) > 1 else problem)
     if len(sources) < 2:
         print("only one framework: its optimizer is checked, there is nothing else to compare it with")
-    for problem in problems:
-        print(f"they do not agree: {problem}")
-    if not problems:
+    elif not problems:
         losses = f", losses within {arguments.tolerance:g}" if steps else ""
         print(f"they agree: {len(verdict.differences)} tensors within rounding{losses}")
     return 1 if problems else 0
@@ -262,13 +264,25 @@ def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> st
             )
             for rank in range(arguments.processes)
         ]
-        codes = [process.wait() for process in processes]
-    code = next(filter(None, codes), 0)
+        code = wait(processes)
     if not code:
         return ""
     with open(log, encoding="utf-8", errors="replace") as file:
         tail = "".join(file.readlines()[-MAX_LOG_LINES:]).strip()
     return f"{framework} exited with code {code}; the end of {log}:\n{tail}"
+
+
+def wait(processes: Sequence[subprocess.Popen]) -> int:
+    """Wait for all ranks, and end the others soon after one has failed; return the first exit code that is not 0."""
+    code, deadline = 0, float("inf")
+    while any(process.poll() is None for process in processes):
+        time.sleep(POLL_INTERVAL)
+        code = code or next((process.returncode for process in processes if process.returncode), 0)
+        deadline = min(deadline, time.monotonic() + GRACE) if code else deadline
+        if time.monotonic() > deadline:
+            for process in processes:
+                process.kill()
+    return code or next((process.returncode for process in processes if process.returncode), 0)
 
 
 def _rank_variables(rank: int, size: int, port: int) -> dict[str, str]:

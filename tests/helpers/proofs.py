@@ -296,7 +296,8 @@ def add_update(result: Record, network: Network, images: np.ndarray, labels: np.
     plan = Plan((), (), GROUPS.__getitem__, clip_norm=CLIP_NORM)
     unit = ROUNDING_UNITS[result.precision]
     deviations = optimizer.check(plan, set(), LR, before, after, gradients, optimizer.norm(gradients), unit)
-    result.steps.append({"title": title, "lr": LR, "loss": loss, "grad_norm": norm, "deviations": deviations})
+    step = {"title": title, "lr": LR, "loss": loss, "grad_norm": norm, "deviations": deviations}
+    result.steps.append({**step, "norm_of_gradients": optimizer.norm(gradients)})
 
 
 def column(values: np.ndarray) -> np.ndarray:

@@ -340,7 +340,7 @@ def test_the_plot_is_left_out_without_matplotlib(no_training, tmp_path, monkeypa
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name))
     assert compare_with(tmp_path) == 0
     out = capsys.readouterr().out
-    assert "matplotlib is missing, pip install '.[plot]'" in out and "they agree" in out
+    assert "matplotlib is missing, pip install '.[plot]'" in out and "only one framework" in out
     expected = ["report.html", "torch-fp64.safetensors", "torch-rounded.safetensors", "torch.jsonl"]
     assert sorted(os.listdir(tmp_path / "new")) == expected
 

@@ -107,7 +107,8 @@ def _distance(first: Record, key: str, second: Record, other_key: str) -> float:
     x, y = first.get(key), second.get(other_key)
     if x.shape != y.shape:
         return float("inf")
-    largest = float(np.abs(x - y).max(initial=0.0))
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        largest = float(np.abs(x - y).max(initial=0.0))
     channels_x, channels_y = first.channels(key), second.channels(other_key)
     if channels_x is not None and channels_y is not None:
         largest = max(largest, float(np.abs(channels_x - channels_y).max()))
@@ -129,6 +130,9 @@ def _difference(event: Event, proofs: Records, rounded: Records, scale: float) -
     agree = {pair: value <= limit and _same_shape(proofs, event, *pair) for pair, value in pairs.items()}
     largest = max(pairs.values()) if all(_same_shape(proofs, event, *pair) for pair in pairs) else float("inf")
     apart = _apart(titles, lambda a, b: agree.get((a, b), agree.get((b, a))))
+    not_finite = tuple(title for title in titles if not np.isfinite(proofs[title].get(event.keys[title])).all())
+    if len(apart) == len(titles) and len(not_finite) < len(titles):
+        apart = not_finite or apart
     if not apart and not all(agree.values()):  # each of the outer two agrees with the one in the middle
         apart = tuple(titles)
     return Difference(event, largest, limit, magnitude, apart)

@@ -10,6 +10,8 @@ from tools.comparison.differences import Difference, differences, excess_roundin
 from tools.comparison.events import Event, Records
 from tools.comparison.record import Record
 
+NORM_ROUNDING = {"fp64": 1e-9, "fp32": 1e-3, "fp16": 1e-1, "bf16": 1e-1}  # relative, of a norm over all gradients
+
 
 class Finding(NamedTuple):
     """Something that differs and is not explained by anything before it.
@@ -62,12 +64,17 @@ def judge(proofs: Records, rounded: Records) -> Verdict:
 
 
 def optimizer_findings(title: str, record: Record) -> list[Finding]:
-    """Return a finding for the first update that does not follow the optimizer's formula or norm, if there is one."""
+    """Return a finding for the first update that does not follow the optimizer's formula, or for a wrong norm."""
+    places = tuple(record.files["update"])
+    for step in record.steps:
+        norm, reported = step["norm_of_gradients"], step["grad_norm"]
+        if abs(norm - reported) > NORM_ROUNDING[record.precision] * norm:
+            what = f"{step['title']}: the norm of the gradients is {norm:.6g}, and reported as {reported:.6g}"
+            return [Finding((title,), what, places, "")]
     deviating = [step for step in record.steps if step["deviations"] and np.isfinite(step["grad_norm"])]
     if not deviating:
         return []
     step, *later = deviating
-    places = tuple(record.files["update"])
     if all(name in record.settings["sharded"] for name in step["deviations"]):
         places = (*record.files["shards"], *places)
     largest = max(deviation["deviation"] for deviation in step["deviations"].values())

@@ -54,7 +54,7 @@ def check(
 
     Returns:
         By name, of the parameters that deviate: `deviation`, relative to the update; `factors`, of `explanations`;
-        `decay`, the expected weight decay.
+        `decay`, the expected weight decay; `frozen`, whether the parameter should not change.
     """
     clip = clip_factor(plan, shards, gradients, total_norm)
     found = {}
@@ -72,7 +72,7 @@ def check(
         deviation = _deviation(terms, update, weight, precision)
         if deviation is not None:
             factors = explanations(terms, update, weight, lr, plan.momentum)
-            found[name] = {"deviation": deviation, "factors": factors, "decay": decay}
+            found[name] = {"deviation": deviation, "factors": factors, "decay": decay, "frozen": lr_scale == 0}
     return found
 
 

@@ -194,8 +194,6 @@ def _add_update(
             "loss": numbers["loss"],
             "grad_norm": numbers["grad_norm"],
             "norm_of_gradients": norm,
-            "clip_norm": plan.clip_norm,
-            "skipped": numbers["skipped"],
             "deviations": deviations,
         }
     )

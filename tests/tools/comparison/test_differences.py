@@ -78,7 +78,10 @@ def test_a_number_that_is_not_finite_is_an_infinite_difference(right, value):
     difference = of_bn(differences.differences(proofs.edit(fp64, "paddle", BN, change), fp32))
     assert (difference.largest, difference.apart, difference.is_beyond) == (np.inf, ("paddle",), True)
     assert np.isfinite(difference.limit)
-    everywhere = proofs.edit(proofs.edit(fp64, "paddle", BN, change), "torch", BN, change)
+    two = proofs.edit(proofs.edit(fp64, "paddle", BN, change), "torch", BN, change)
+    difference = of_bn(differences.differences(two, fp32))
+    assert difference.is_beyond and difference.apart == ("torch", "paddle")
+    everywhere = proofs.edit(two, "mindspore", BN, change)
     difference = of_bn(differences.differences(everywhere, fp32))
     assert difference.is_beyond and difference.apart == ("torch", "paddle", "mindspore")
 

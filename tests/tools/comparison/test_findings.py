@@ -67,9 +67,10 @@ def test_the_majority_tells_which_of_three_is_wrong(changes, what, cause, places
 @pytest.mark.parametrize("changes, what, cause, places", FORWARD + UPDATE)
 def test_of_two_either_may_be_wrong(changes, what, cause, places):
     first = verdict_of(changes, 2).findings[0]
-    assert first.titles == PAIR
+    titles = ("paddle",) if cause == "it is not finite" else PAIR
+    assert first.titles == titles
     assert what in first.what
-    assert first.places == tuple(place for title in PAIR for place in places.format(title).split(", "))
+    assert first.places == tuple(place for title in titles for place in places.format(title).split(", "))
 
 
 @pytest.mark.parametrize("changes, what, cause, places", FORWARD + UPDATE)
