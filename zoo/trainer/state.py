@@ -3,10 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from zoo.trainer.loss_scale import KEYS
-from zoo.trainer.protocol import Param, Shard, Trainer
+from zoo.trainer.protocol import Param, Shard
 
 MAX_NAMES = 3  # of each kind of tensors in the report
 
@@ -33,12 +30,6 @@ def momentum_key(name: str) -> str:
 def sharded_keys(shards: Mapping[str, Shard]) -> set[str]:
     """Return the keys of a state dict that hold this rank's rows only."""
     return {key for name in shards for key in (name, momentum_key(name))}
-
-
-def round_to_fp32(trainer: Trainer) -> None:
-    """Round weights, running statistics and momentum to the nearest fp32 numbers."""
-    arrays = trainer.state_dict()
-    trainer.load_state_dict({key: array.astype(np.float32) for key, array in arrays.items() if key not in KEYS})
 
 
 def nonfinite_report(

@@ -136,8 +136,13 @@ class Trainer:
         output = StepOutput(*values)
         self.last_scale = output.scale
         if self.mode.fp32_state:
-            state.round_to_fp32(self)
+            self._round_state()
         return output
+
+    def _round_state(self) -> None:
+        """Round weights, running statistics and momentum to fp32."""
+        arrays = {key: tensor.asnumpy() for key, tensor in self._state().items() if key not in loss_scale.KEYS}
+        self.load_state_dict({key: array.astype(np.float32) for key, array in arrays.items()})
 
     def _global_count(self, micro_batches: Sequence[DeviceBatch]) -> Tensor:
         """Return the number of items that the mean loss of the update is taken over, on all ranks."""

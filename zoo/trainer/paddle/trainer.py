@@ -188,8 +188,14 @@ class Trainer:
             self.gradient_divisors["shards"] = shard_factor  # what is left of it: `step` rescales in place
         self.scaler.update(finite)
         if self.mode.fp32_state:
-            state.round_to_fp32(self)
+            self._round_state()
         return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
+
+    @paddle.no_grad()
+    def _round_state(self) -> None:
+        """Round weights, running statistics and momentum to fp32."""
+        for tensor in (*self.tensors.values(), *self.momentum_buffers.values()):
+            paddle.assign(tensor.astype("float32").astype(tensor.dtype), tensor)
 
     def _trained(self) -> dict[str, paddle.Tensor]:
         """Return the tensors that have gradients, by canonical name; of a shard the active rows."""

@@ -180,8 +180,14 @@ class Trainer:
         self.gradient_factors = self._gradient_factors(scale, divisor, finite)
         self.scaler.update(finite)
         if self.mode.fp32_state:
-            state.round_to_fp32(self)
+            self._round_state()
         return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
+
+    @torch.no_grad()
+    def _round_state(self) -> None:
+        """Round weights, running statistics and momentum to fp32."""
+        for tensor in (*self.tensors.values(), *self._momentum_buffers().values()):
+            tensor.copy_(tensor.float())
 
     def _gradient_factors(
         self, scale: torch.Tensor, divisor: torch.Tensor, finite: torch.Tensor
