@@ -82,7 +82,7 @@ def forward(trainer, batch: dict[str, np.ndarray], train: bool) -> list[np.ndarr
     device_batch = trainer.to_device(batch)
     inputs = [trainer.preprocess(device_batch[trainer.input_name])]
     if train:
-        trainer._train_mode()
+        trainer.train_mode()
         inputs += [device_batch[name] for name in trainer.plan.dropout_masks]
         outputs = trainer.train_forward(*inputs)
     else:
