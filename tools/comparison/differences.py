@@ -16,6 +16,7 @@ from tools.comparison.record import Record
 SAFETY = 1000.0
 FP64_SHARE = 2.0**-29  # of the rounding of fp32
 FLOOR = 2.0**-52 * 64  # of the largest values of a stage: always passes
+SUM_FLOOR = 2.0**-52 * 4096  # the same for a loss or a norm: one number has no reliable rounding of its own
 FP32_SAFETY = 30.0  # where a framework has no fp64 and all are compared in fp32
 # What rounding changes little: not gradients, since it opens and closes ReLUs, nor what follows an update.
 STEADY = {
@@ -122,10 +123,11 @@ def _difference(event: Event, proofs: Records, rounded: Records, scale: float) -
         default=0.0,
     )
     noise = min(noise, max(magnitude, FLOOR * scale))  # an update that overflowed or diverged in fp32 explains no more
+    floor = (SUM_FLOOR if event.part in ("loss", "grad_norm") else FLOOR) * max(scale, magnitude)
     if all(proofs[title].precision == "fp64" for title in titles):
-        limit = noise * SAFETY * FP64_SHARE + FLOOR * max(scale, magnitude)
+        limit = noise * SAFETY * FP64_SHARE + floor
     else:
-        limit = noise * FP32_SAFETY + FLOOR / FP64_SHARE * max(scale, magnitude)
+        limit = noise * FP32_SAFETY + floor / FP64_SHARE
     pairs = {(a, b): distance(proofs, event, a, b) for i, a in enumerate(titles) for b in titles[i + 1 :]}
     agree = {pair: value <= limit and _same_shape(proofs, event, *pair) for pair, value in pairs.items()}
     largest = max(pairs.values()) if all(_same_shape(proofs, event, *pair) for pair in pairs) else float("inf")
