@@ -27,12 +27,14 @@ class Case(NamedTuple):
     task: tuple[tuple[str, Any], ...] = ()
     plan: tuple[tuple[str, Any], ...] = ()
     classes: int = CLASSES
+    compute: str = "fp32"
 
 
 CASES = {
     "plain": Case(),
     "filter": Case((("interclass", 0.3),), (("accumulate", 2),)),
     "clipped": Case((("m2", 0.0), ("m3", 0.35)), (("clip_norm", 1.0),)),
+    "fp64": Case((("interclass", 0.3),), (("clip_norm", 1.0),), compute="fp64"),
     "clipped apart": Case((("gradient", "straight"),), (("clip_norm", 0.2), ("clip_sharded", False))),
 }
 SAMPLED = Case((("sample_rate", 0.25),), classes=200)  # every rank samples its own rows: nothing to compare over ranks
@@ -51,7 +53,7 @@ class Run:
             (Field("x", (INPUTS,), "float32"), LABEL),
             (),
             lambda name: ParamGroup(1.0, DECAY),
-            world.resolve_mode(Mode("fp32")),
+            world.resolve_mode(Mode(case.compute)),
             seed=3,
             **dict(case.plan),
         )
@@ -92,7 +94,7 @@ class Run:
     def gathered_rows(self, rows: np.ndarray) -> np.ndarray:
         """Return the rows of all ranks."""
         shards = self.group.all_gather(rows.tolist())
-        return np.concatenate([np.array(shard, np.float32).reshape(-1, WIDTH) for shard in shards])
+        return np.concatenate([np.array(shard, rows.dtype).reshape(-1, WIDTH) for shard in shards])
 
 
 def train(run: Run) -> dict[str, np.ndarray]:

@@ -14,6 +14,7 @@ from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from data.errors import UserError
+from zoo.trainer.mindspore.parallel import SumOverRanks
 from zoo.trainer.resampling import average_matrix, bilinear_matrix
 
 interpolate_in_fp32, avg_pool2d_in_fp32 = ops.interpolate, ops.avg_pool2d
@@ -157,7 +158,7 @@ def convert_to_fp64(model: nn.Cell, sync_ranks: int = 1) -> nn.Cell:
         for parameter in cell._params.values():
             parameter.set_dtype(mstype.float64)
         if type(cell) is nn.BatchNorm2d:
-            cell.ranks, cell.all_reduce = sync_ranks, ops.AllReduce() if sync_ranks > 1 else None
+            cell.ranks, cell.all_reduce = sync_ranks, SumOverRanks(sync_ranks) if sync_ranks > 1 else None
             cell.epsilon, cell.new_weight = constant(cell.eps), constant(cell.momentum)
             cell.old_weight = constant(1 - cell.momentum)
         if type(cell) is nn.MaxPool2d and not cell.use_pad:

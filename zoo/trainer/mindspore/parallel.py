@@ -27,6 +27,8 @@ class AllReduceMean(nn.Cell):
         flat = self.concat(self.map(flatten, tensors)) / self.world_size
         if self.fp16_allreduce:
             flat = self.all_reduce(flat.astype(mstype.float16)).astype(mstype.float32)
+        elif flat.dtype == mstype.float64:
+            flat = all_reduce(flat, self.world_size)
         else:
             flat = self.all_reduce(flat)
         return self.map(ops.partial(self.unflatten, flat), tensors, self.starts, self.lengths)
@@ -41,12 +43,47 @@ def flatten(tensor: Tensor) -> Tensor:
 
 def all_reduce(x: Tensor, world_size: int) -> Tensor:
     """Return the sum over ranks."""
-    return ops.AllReduce()(x) if world_size > 1 else x
+    if world_size == 1:
+        return x
+    return _gather_fp64(x, world_size).sum(0) if x.dtype == mstype.float64 else ops.AllReduce()(x)
 
 
 def all_gather(x: Tensor, world_size: int) -> Tensor:
     """Concatenate x of all ranks along the first axis: (n, ...) -> (world size * n, ...)."""
-    return ops.AllGather()(x) if world_size > 1 else x
+    if world_size == 1:
+        return x
+    if x.dtype == mstype.float64:
+        return _gather_fp64(x, world_size).reshape((-1,) + x.shape[1:])
+    return ops.AllGather()(x)
+
+
+class SumOverRanks(nn.Cell):
+    """A tensor -> its sum over ranks, also for the gradient, which is the sum of the ranks' gradients."""
+
+    def __init__(self, world_size: int):
+        super().__init__()
+        self.world_size = world_size
+
+    def construct(self, x: Tensor) -> Tensor:
+        return all_reduce(x, self.world_size)
+
+    def bprop(self, x: Tensor, out: Tensor, grad: Tensor) -> tuple[Tensor]:
+        return (all_reduce(grad, self.world_size),)
+
+
+def _gather_fp64(x: Tensor, world_size: int) -> Tensor:
+    """Return x of all ranks, (world size, *x.shape). MindSpore's collectives on CPUs round fp64 to fp32.
+
+    So each number travels as the sum of three fp32 numbers, which have more digits than it.
+    """
+    flat = x.reshape(-1)
+    high = flat.astype(mstype.float32)
+    rest = flat - high.astype(mstype.float64)
+    middle = rest.astype(mstype.float32)
+    low = (rest - middle.astype(mstype.float64)).astype(mstype.float32)
+    gathered = ops.AllGather()(ops.stack((high, middle, low)))
+    parts = gathered.astype(mstype.float64).reshape(world_size, 3, -1)
+    return (parts[:, 0] + parts[:, 1] + parts[:, 2]).reshape((world_size,) + x.shape)
 
 
 def all_reduce_mean(tensors: Sequence[Parameter], world_size: int) -> None:
@@ -58,6 +95,6 @@ def all_reduce_mean(tensors: Sequence[Parameter], world_size: int) -> None:
 def means_over_ranks(arrays: Sequence[np.ndarray], world_size: int) -> list[np.ndarray]:
     """Return the means of arrays of one type over ranks, with one all-reduce."""
     flat = np.concatenate([array.ravel() for array in arrays])
-    flat = ops.AllReduce()(Tensor(flat)).asnumpy() / flat.dtype.type(world_size)
+    flat = all_reduce(Tensor(flat), world_size).asnumpy() / flat.dtype.type(world_size)
     parts = np.split(flat, np.cumsum([array.size for array in arrays])[:-1])
     return [part.reshape(array.shape) for part, array in zip(parts, arrays)]
