@@ -241,8 +241,8 @@ LOSSES = [
     fault(
         "the class matrix has the learning rate of the model",
         SHARD,
-        "rows - lr * self.lr_scale * update",
-        "rows - lr * update",
+        "index, rows - lr * self.lr_scale * update",
+        "index, rows - lr * update",
         f"{MARGIN}partial_fc_updates_the_drawn_rows_alone",
     ),
 ]
