@@ -48,7 +48,7 @@ class Train:
     # largest micro-batch that divides the samples of a process evenly is taken, and accumulate follows from it
     eval_batch: int = 16  # samples per process in an evaluation
     precision: Literal["fp32", "fp64", "exact", "amp", "fp16", "bf16"] = "fp32"  # amp: fp16 or bf16, as suits
-    # framework and device; exact: fp64, with weights, statistics and momentum rounded to fp32 after every update
+    # framework and device; exact: fp64, with rounded gradients, in which the frameworks agree for hundreds of steps
     amp_level: Literal["O1", "O2", "O3"] | None = None  # with 16 bits; PyTorch has O1, Paddle O1-2, MindSpore O1-3
     channels_last: bool | None = None  # memory layout; null: the framework's fastest
     compile: bool | None = None  # torch.compile, Paddle's to_static, MindSpore's graph mode; null: MindSpore alone

@@ -88,8 +88,8 @@ def add_recipe_arguments(
         add(
             "--exact",
             action="store_true",
-            help="compute in fp64 and round weights to fp32 after every update (train.precision=exact), so that the "
-            "frameworks agree over hundreds of steps: slow, to compare them; with MindSpore on a CPU only",
+            help="compute in fp64 and round gradients to 16 bits of their largest element (train.precision=exact), so "
+            "that the frameworks agree over hundreds of steps: slow, to compare them; with MindSpore on a CPU only",
         )
     if "framework" in flags:
         add("--framework", choices=FRAMEWORKS, help="default torch")

@@ -47,20 +47,20 @@ class Mode(NamedTuple):
 
     Attributes:
         compute: "fp32", "fp64", "fp16" or "bf16"; in a request also "amp", the device's usual 16-bit type, and "exact",
-            fp64 with fp32_state. In fp64, nothing in an update or a prediction is rounded to fp32.
+            fp64 with rounded gradients. In fp64, nothing in an update or a prediction is rounded to fp32.
         level: 16-bit operations: O1 convolutions and matrix products, O2 all but normalizations, O3 all.
             None in a resolved mode means that there are none.
         channels_last: memory format of images and convolution weights.
         compile: compile the model (torch.compile, to_static, graph mode).
-        fp32_state: with fp64, round weights, running statistics and momentum to fp32 after every update. In it,
-            differences of 1e-16 between frameworks vanish; otherwise they would grow from update to update.
+        rounds_gradients: with fp64, round gradients (zoo/trainer/rounding.py). In it, differences of 1e-16 between
+            frameworks vanish; otherwise they would grow from update to update.
     """
 
     compute: str
     level: str | None = None
     channels_last: bool | None = None
     compile: bool | None = None
-    fp32_state: bool = False
+    rounds_gradients: bool = False
 
     @property
     def is_fp64(self) -> bool:
@@ -351,8 +351,8 @@ class Trainer(Protocol):
 
         Returns:
             By canonical name and in canonical layout, copied: the gradient of the mean loss over all micro-batches and
-            ranks of each trained parameter, without loss scale, clipping and weight decay. Of a sharded parameter this
-            rank's rows; under Partial FC only the rows that the step used, in ascending order.
+            ranks of each trained parameter, without loss scale, clipping and weight decay; rounded in an exact run. Of
+            a sharded parameter this rank's rows; under Partial FC only the rows that the step used, in ascending order.
         """
         ...
 

@@ -73,20 +73,6 @@ def case_fp64_and_fp32_load_each_others_state(backend):
     assert_equal(wide.state_dict(), {name: rounded[name].astype(state[name].dtype) for name in state})
 
 
-def case_an_exact_run_rounds_its_state_alone(backend):
-    """Weights, statistics and momentum after each update are the nearest fp32 numbers to those of fp64."""
-    mode = backend.FP64_MODES[0]
-    plain, exact = make(backend, mode), make(backend, mode._replace(fp32_state=True))
-    for step in range(2):
-        plain.load_state_dict(copied_state(exact))
-        expected, numbers = (update(trainer, random_batch(seed=step)) for trainer in (plain, exact))
-        assert numbers == expected
-        state = exact.state_dict()
-        for name, array in plain.state_dict().items():
-            assert state[name].dtype == array.dtype
-            np.testing.assert_array_equal(state[name], array.astype(np.float32), err_msg=name)
-
-
 def case_sixteen_bits_stay_out_of_state_and_evaluation(backend):
     plain, batch = make(backend), random_batch(64)
     exact, losses = update(plain, batch, lr=0.0)["loss"], set()

@@ -29,6 +29,7 @@ from tests.zoo.trainer.trainer_setup import (
 )
 from zoo.models.resnet import spec as resnet_spec
 from zoo.tasks import face
+from zoo.trainer import rounding
 from zoo.trainer.protocol import ParamGroup
 
 
@@ -65,6 +66,32 @@ def case_updates_in_fp64_follow_the_formulas(backend):
         check_fp64_updates(backend, mode, dropout=True)
         check_fp64_updates(backend, mode, frozen=True, clip_norm=0.2)
     check_fp64_updates(backend, backend.FP64_MODES[0], sync_bn=True)
+
+
+def case_an_exact_run_is_defined_bit_by_bit(backend):
+    """Its gradients are those of fp64, rounded; from them numpy computes the same weights and momentum."""
+    for mode, clip_norm in product(backend.FP64_MODES, (None, 0.2)):
+        plain, exact = (
+            make(backend, each, clip_norm=clip_norm, smoothing=0.1)
+            for each in (mode, mode._replace(rounds_gradients=True))
+        )
+        for step, lr in enumerate((0.05, 0.02)):
+            before = copied_state(exact)
+            plain.load_state_dict(before)
+            expected, numbers = (update(trainer, random_batch(seed=step), lr=lr) for trainer in (plain, exact))
+            assert numbers["loss"] == expected["loss"]
+            gradients, state = exact.gradients(), exact.state_dict()
+            unrounded = plain.gradients()
+            rounded = dict(zip(unrounded, rounding.round_gradients(list(unrounded.values()))))
+            norm = np.sqrt(sum((gradient**2).sum() for gradient in rounded.values()))
+            assert numbers["grad_norm"] == pytest.approx(norm, rel=1e-14)
+            multiplier = 1.0 if clip_norm is None else float(np.float32(min(1.0, clip_norm / norm)))
+            for name, gradient in rounded.items():
+                factor, decay = param_group(name)
+                momentum = 0.9 * before[f"momentum/{name}"] + (gradient * multiplier + decay * before[name])
+                np.testing.assert_array_equal(gradients[name], gradient, err_msg=name)
+                np.testing.assert_array_equal(state[f"momentum/{name}"], momentum, err_msg=name)
+                np.testing.assert_array_equal(state[name], before[name] - lr * factor * momentum, err_msg=name)
 
 
 def case_momentum_decay_and_clipping_act_on_the_gradient(backend):

@@ -72,7 +72,12 @@ class ParameterShard(nn.Cell):
         """Update the active rows with SGD; weights and momentum of all others remain unchanged."""
         rows = self.active_rows(index)
         direction = gradient * multiplier + self.weight_decay * rows
-        if index is None:
+        if index is None and rows.dtype == mstype.float64:
+            # By operations that round once each, so that every framework computes the same bits.
+            update = self.momentum_factor * self.momentum + direction
+            ops.assign(self.momentum, update)
+            ops.assign(self.values, rows - lr * self.lr_scale * update)
+        elif index is None:
             self.apply_momentum(self.values, self.momentum, lr * self.lr_scale, direction, self.momentum_factor)
         else:
             update = self.momentum_factor * ops.gather(self.momentum, index, 0) + direction

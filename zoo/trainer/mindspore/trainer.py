@@ -10,7 +10,7 @@ from mindspore import dtype as mstype
 from mindspore.common.initializer import initializer
 
 from data.batch import Batch
-from zoo.trainer import loss_scale, state
+from zoo.trainer import loss_scale, rounding, state
 from zoo.trainer.mindspore import objectives, outputs, parallel
 from zoo.trainer.mindspore.fp64 import convert_to_fp64
 from zoo.trainer.mindspore.names import is_statistic, named_tensors
@@ -123,7 +123,10 @@ class Trainer:
         model_gradients = arrays[: len(self.trainable)]
         if self.world_size > 1:  # those of shards are sums over ranks already
             model_gradients = parallel.means_over_ranks(model_gradients, self.world_size)
-        arrays = [*model_gradients, *arrays[len(self.trainable) :]]
+        shard_gradients = arrays[len(self.trainable) :]
+        arrays = [*model_gradients, *shard_gradients]
+        if self.mode.rounds_gradients:
+            arrays = rounding.round_gradients(model_gradients, shard_gradients)
         return {name: array / scale for name, array in zip([*self.trainable, *self.shards], arrays)}
 
     def nonfinite_report(self) -> str:
@@ -135,14 +138,7 @@ class Trainer:
     def _output(self, values: Sequence[Tensor]) -> StepOutput:
         output = StepOutput(*values)
         self.last_scale = output.scale
-        if self.mode.fp32_state:
-            self._round_state()
         return output
-
-    def _round_state(self) -> None:
-        """Round weights, running statistics and momentum to fp32."""
-        arrays = {key: tensor.asnumpy() for key, tensor in self._state().items() if key not in loss_scale.KEYS}
-        self.load_state_dict({key: array.astype(np.float32) for key, array in arrays.items()})
 
     def _global_count(self, micro_batches: Sequence[DeviceBatch]) -> Tensor:
         """Return the number of items that the mean loss of the update is taken over, on all ranks."""
@@ -214,6 +210,7 @@ class Trainer:
             plan.clip_sharded,
             self.world_size,
             self.mode.is_fp64,
+            self.mode.rounds_gradients,
         )
         self.train_step = TrainStep(self.loss_and_gradients, self.update)
         self.accumulate = Accumulate()

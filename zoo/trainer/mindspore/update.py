@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 
 from mindspore import ParameterTuple, nn, ops
+from mindspore import dtype as mstype
 
 from zoo.trainer.mindspore.fp64 import constant
 from zoo.trainer.mindspore.parallel import all_reduce, flatten
 from zoo.trainer.mindspore.scaler import LossScaler, scalar
 from zoo.trainer.mindspore.shard import ParameterShard
 from zoo.trainer.protocol import ParamGroup
+from zoo.trainer.rounding import FACTOR, FLOOR
 
 
 class LossAndGradients(nn.Cell):
@@ -80,6 +82,7 @@ class Update(nn.Cell):
         clip_sharded: see Plan.
         world_size: number of ranks.
         is_fp64: whether weights and gradients are fp64.
+        rounds_gradients: see Mode.
     """
 
     def __init__(
@@ -95,9 +98,11 @@ class Update(nn.Cell):
         clip_sharded: bool = True,
         world_size: int = 1,
         is_fp64: bool = False,
+        rounds_gradients: bool = False,
     ):
         super().__init__()
         number = constant if is_fp64 else float
+        self.is_fp64, self.round_gradients = is_fp64, RoundGradients() if rounds_gradients else None
         self.all_reduce_mean = all_reduce_mean
         self.parameter_shard, self.clip_sharded, self.world_size = shard, clip_sharded, world_size
         self.weights, self.momentum_buffers, self.scaler = weights, momentum_buffers, scaler
@@ -114,6 +119,8 @@ class Update(nn.Cell):
             gradients, shard_gradient = gradients[:-1], gradients[-1]
         if self.all_reduce_mean is not None:
             gradients = self.all_reduce_mean(gradients)
+        if self.round_gradients is not None:
+            gradients, shard_gradient = self.round_gradients(gradients, shard_gradient)
         scale = self.scaler.scale + 0.0  # a copy: the scaler changes it below
         flat = self.concat(self.map(flatten, gradients))
         model_norm = ops.sqrt(ops.square(flat).sum()) / scale  # of one long tensor: half the time of many
@@ -127,6 +134,8 @@ class Update(nn.Cell):
         if self.clip_norm is not None:
             clipped_norm = norm if self.clip_sharded else model_norm
             clipping_multiplier = clipping_multiplier / ops.maximum(clipped_norm / self.clip_norm, scalar(1.0))
+        if self.round_gradients is not None:  # the norm is not rounded
+            clipping_multiplier = clipping_multiplier.astype(mstype.float32).astype(mstype.float64)
         if finite:
             step = ops.partial(self.step, lr, clipping_multiplier)
             groups = self.lr_scales, self.weight_decays, self.are_decayed
@@ -141,7 +150,32 @@ class Update(nn.Cell):
         direction = gradient * multiplier
         if is_decayed:
             direction = direction + weight_decay * weight
+        if self.is_fp64:  # by operations that round once each, so that every framework computes the same bits
+            velocity = self.momentum * momentum_buffer + direction
+            ops.assign(momentum_buffer, velocity)
+            return ops.assign(weight, weight - lr * lr_scale * velocity)
         return self.apply_momentum(weight, momentum_buffer, lr * lr_scale, direction, self.momentum)
+
+
+class RoundGradients(nn.Cell):
+    """(gradients of the model, gradient of the shard or None) -> the same, rounded: see zoo/trainer/rounding.py."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor, self.floor, self.map = constant(FACTOR), constant(FLOOR), ops.HyperMap()
+
+    def construct(self, gradients, shard_gradient):
+        largest = self.map(self.largest, gradients)
+        floor = self.floor * ops.stack(largest).max()
+        gradients = self.map(ops.partial(self.round, floor), gradients)
+        return gradients, None if shard_gradient is None else self.round(floor, shard_gradient)
+
+    def largest(self, gradient):
+        return ops.abs(gradient).max()
+
+    def round(self, floor, gradient):
+        c = self.factor * ops.maximum(self.largest(gradient), floor)
+        return (gradient + c) - c
 
 
 class Accumulate(nn.Cell):

@@ -169,45 +169,40 @@ class Trainer:
         """Unscale, clip and update, unless the gradient is not finite."""
         scale = self.scaler.scale
         gradients = [tensor.grad for tensor in self.trainable.values() if tensor.grad is not None]
+        shard_gradients: list[Any] = [shard.active_rows.grad for shard in self.shards.values()]
+        shard_scale = scale * self.world_size  # they are sums over ranks already, not averages
+        if self.mode.is_fp64:
+            shard_scale = scale
+            for gradient in shard_gradients:
+                gradient.scale_(1 / self.world_size)
+        if self.mode.rounds_gradients:
+            fp64.round_gradients(gradients, shard_gradients)
         # Waits for the device: Paddle's fused update cannot skip by itself, so the host has to decide.
         model_norm = float(total_norm(gradients)) / scale
-        norm = float(np.hypot(model_norm, self._sharded_norm() / scale)) if self.shards else model_norm
+        norm = model_norm
+        if shard_gradients:
+            norm = float(np.hypot(model_norm, _norm_over_ranks(shard_gradients) / shard_scale))
         finite = bool(np.isfinite(norm))
-        self.gradient_divisors = {"model": scale, "shards": scale * self.world_size}
+        self.gradient_divisors = {"model": scale, "shards": shard_scale}
         if finite:
             clip_factor = 1.0
             if self.plan.clip_norm is not None:
                 clipped_norm = norm if self.plan.clip_sharded else model_norm
                 clip_factor = min(1.0, self.plan.clip_norm / max(clipped_norm, EPS))
+            if self.mode.rounds_gradients:  # the norm is not rounded
+                clip_factor = float(np.float32(clip_factor))
             self.optimizer.step(lr, clip_factor / scale)
             shard_factor = clip_factor if self.plan.clip_sharded else 1.0
             for name, shard in self.shards.items():
                 lr_scale, weight_decay = self.plan.param_group(name)
-                rescale = shard_factor / (scale * self.world_size)
-                shard.step(lr * lr_scale, weight_decay, self.plan.momentum, rescale)
+                shard.step(lr * lr_scale, weight_decay, self.plan.momentum, shard_factor / shard_scale)
             self.gradient_divisors["shards"] = shard_factor  # what is left of it: `step` rescales in place
         self.scaler.update(finite)
-        if self.mode.fp32_state:
-            self._round_state()
         return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
-
-    @paddle.no_grad()
-    def _round_state(self) -> None:
-        """Round weights, running statistics and momentum to fp32."""
-        for tensor in (*self.tensors.values(), *self.momentum_buffers.values()):
-            paddle.assign(tensor.astype("float32").astype(tensor.dtype), tensor)
 
     def _trained(self) -> dict[str, paddle.Tensor]:
         """Return the tensors that have gradients, by canonical name; of a shard the active rows."""
         return {**self.trainable, **{name: shard.active_rows for name, shard in self.shards.items()}}
-
-    def _sharded_norm(self) -> float:
-        """Return the norm of the shards' gradients over all ranks.
-
-        They are sums over ranks already, not averages, so only the factor of the world size is undone.
-        """
-        gradients: list[Any] = [shard.active_rows.grad for shard in self.shards.values()]
-        return float(parallel.all_reduce(total_norm(gradients).square()).sqrt()) / self.world_size
 
     def autocast(self) -> AbstractContextManager:
         """Return the context in which the model computes in 16 bits, if the mode says so."""
@@ -269,6 +264,10 @@ class Trainer:
         if name in self.shards:
             return np.from_dlpack(tensor.detach().cpu())
         return names.to_numpy(tensor, name in self.transposed)
+
+
+def _norm_over_ranks(gradients: list[paddle.Tensor]) -> float:
+    return float(parallel.all_reduce(total_norm(gradients).square()).sqrt())
 
 
 def _check(plan: Plan, world: World) -> None:

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from zoo.trainer import sharding
+from zoo.trainer.torch.fp64 import momentum_update
 from zoo.trainer.torch.world import World
 
 
@@ -79,6 +80,14 @@ class ParameterShard:
         update = divided.add(rows, alpha=weight_decay).add_(buffer, alpha=momentum)
         self.momentum[self.index] = torch.where(finite, update, buffer)
         self.values.detach()[self.index] = torch.where(finite, rows.sub(update, alpha=lr), rows)
+
+    @torch.no_grad()
+    def step_fp64(self, gradient: torch.Tensor, lr: float, weight_decay: float, momentum: float) -> None:
+        """Update the sampled rows as `step` does, by operations that round once each."""
+        assert self.momentum is not None and self.index is not None
+        rows, buffer = self.active_rows.detach().clone(), self.momentum[self.index]
+        momentum_update(rows, gradient, buffer, lr, weight_decay, momentum)
+        self.momentum[self.index], self.values.detach()[self.index] = buffer, rows
 
 
 def squared_norm(x: torch.Tensor) -> torch.Tensor:

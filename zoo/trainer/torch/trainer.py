@@ -12,7 +12,7 @@ from data.batch import Batch
 from zoo.trainer import loss_scale, preprocessing, state
 from zoo.trainer.protocol import Param, Plan, StepOutput
 from zoo.trainer.state import momentum_key
-from zoo.trainer.torch import emulated_bf16, objectives, outputs, parallel, sync_batchnorm
+from zoo.trainer.torch import emulated_bf16, fp64, objectives, outputs, parallel, sync_batchnorm
 from zoo.trainer.torch.names import named_tensors
 from zoo.trainer.torch.scaler import LossScaler
 from zoo.trainer.torch.shard import ParameterShard, squared_norm
@@ -163,6 +163,8 @@ class Trainer:
         shard_gradients: list[Any] = [shard.active_rows.grad for shard in self.shards.values()]
         for gradient in shard_gradients:
             gradient.div_(self.world_size)
+        if self.mode.rounds_gradients:
+            fp64.round_gradients(gradients, shard_gradients)
         model_norm = torch.nn.utils.get_total_norm(gradients) / scale
         norm = model_norm
         if shard_gradients:
@@ -173,21 +175,17 @@ class Trainer:
         if self.plan.clip_norm is not None:
             clipped_norm = norm if self.plan.clip_sharded else model_norm
             divisor = scale * torch.clamp(clipped_norm / self.plan.clip_norm, min=1.0)
-            if not self.plan.clip_sharded:
+        if self.mode.is_fp64:
+            self._apply_fp64(lr, divisor, finite)
+            self.gradient_factors = {"model": 1 / scale, "shards": 1 / scale}
+        else:
+            if self.plan.clip_norm is not None and not self.plan.clip_sharded:
                 for gradient in shard_gradients:
                     gradient.mul_(torch.where(finite, divisor / scale, 1))
-        self._apply(lr, divisor, finite)
-        self.gradient_factors = self._gradient_factors(scale, divisor, finite)
+            self._apply(lr, divisor, finite)
+            self.gradient_factors = self._gradient_factors(scale, divisor, finite)
         self.scaler.update(finite)
-        if self.mode.fp32_state:
-            self._round_state()
         return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
-
-    @torch.no_grad()
-    def _round_state(self) -> None:
-        """Round weights, running statistics and momentum to fp32."""
-        for tensor in (*self.tensors.values(), *self._momentum_buffers().values()):
-            tensor.copy_(tensor.float())
 
     def _gradient_factors(
         self, scale: torch.Tensor, divisor: torch.Tensor, finite: torch.Tensor
@@ -206,11 +204,7 @@ class Trainer:
         return {**self.trainable, **{name: shard.active_rows for name, shard in self.shards.items()}}
 
     def _apply(self, lr: float, divisor: torch.Tensor, finite: torch.Tensor) -> None:
-        if self.mode.is_fp64:  # the kernel takes the divisor in fp32 only
-            gradients = [tensor.grad for tensor in self.trainable.values() if tensor.grad is not None]
-            torch._foreach_div_(gradients, torch.where(finite, divisor, 1))
-        else:
-            self.optimizer.grad_scale = divisor
+        self.optimizer.grad_scale = divisor
         self.optimizer.found_inf = (~finite).float()
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["lr_scale"]
@@ -219,6 +213,26 @@ class Trainer:
             if name not in self.trainable:
                 lr_scale, weight_decay = self.plan.param_group(name)
                 shard.step(lr * lr_scale, weight_decay, self.plan.momentum, divisor, finite)
+
+    def _apply_fp64(self, lr: float, divisor: torch.Tensor, finite: torch.Tensor) -> None:
+        """Update without the fused kernel. Waits for the device."""
+        if not finite:
+            return
+        multiplier = 1 / divisor.item()
+        if self.mode.rounds_gradients:  # the norm is not rounded
+            multiplier = float(np.float32(multiplier))
+        momentum = self.plan.momentum
+        for name, tensor in self._trained().items():
+            if tensor.grad is None:
+                continue
+            lr_scale, weight_decay = self.plan.param_group(name)
+            is_clipped = self.plan.clip_sharded or name not in self.shards
+            gradient = tensor.grad * multiplier if is_clipped else tensor.grad
+            if name in self.trainable:
+                buffer = self.optimizer.state[tensor]["momentum_buffer"]
+                fp64.momentum_update(tensor, gradient, buffer, lr * lr_scale, weight_decay, momentum)
+            else:
+                self.shards[name].step_fp64(gradient, lr * lr_scale, weight_decay, momentum)
 
     def _freeze(self) -> list[nn.Module]:
         """Freeze parameters; return the batch normalizations that use running statistics for it."""
