@@ -13,6 +13,7 @@ from tests.helpers.paths import ROOT
 from tests.helpers.processes import require_framework
 from tests.zoo.trainer import exact_worker as worker
 from zoo.frameworks import FRAMEWORKS
+from zoo.trainer.protocol import ParamGroup
 
 pytestmark = pytest.mark.slow
 
@@ -91,13 +92,12 @@ def round_smoothing(trainer):
 
 
 def round_momentum(trainer):
-    for group in trainer.optimizer.param_groups:
-        group["momentum"] = float(np.float32(group["momentum"]))
+    trainer.plan = replace(trainer.plan, momentum=float(np.float32(trainer.plan.momentum)))
 
 
 def round_decay(trainer):
-    for group in trainer.optimizer.param_groups:
-        group["weight_decay"] = float(np.float32(group["weight_decay"]))
+    group = trainer.plan.param_group
+    trainer.plan = replace(trainer.plan, param_group=lambda name: ParamGroup(*map(float, np.float32(group(name)))))
 
 
 def round_clipping(trainer):
