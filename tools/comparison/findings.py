@@ -8,7 +8,7 @@ import numpy as np
 from tools.comparison import causes
 from tools.comparison.differences import Difference, differences, excess_rounding
 from tools.comparison.events import Event, Records
-from tools.comparison.record import Record
+from tools.comparison.record import CLIPPED, Record
 
 NORM_ROUNDING = {"fp64": 1e-9, "fp32": 1e-3, "fp16": 1e-1, "bf16": 1e-1}  # relative, of a norm over all gradients
 
@@ -155,13 +155,15 @@ def _places(event: Event, found: Sequence[Difference], record: Record, title: st
     """Return where the code of an event is."""
     files = record.files
     if event.part in ("input", "output"):
-        return _places_of_call(event, record, title)
+        frozen = record.files["trainer"] if _is_frozen_normalization(event, record) else []
+        return [*_places_of_call(event, record, title), *frozen]
     if event.part == "gradient":
         return _places_of_gradient(event, found, record)
     if event.part == "statistic":
         return [*reversed(_module_files(record, event.name)), *files["statistics"]]
+    summed = files["update"] if record.settings["accumulate"] > 1 else []  # over micro-batches
     by_part = {
-        "loss": files["objective"] + files["trainer"],
+        "loss": files["objective"] + files["trainer"] + summed,
         "grad_norm": files["update"],
         "change": files["update"],
         "optimizer": files["update"],
@@ -170,6 +172,14 @@ def _places(event: Event, found: Sequence[Difference], record: Record, title: st
     if event.name.removeprefix("momentum/") in record.settings["sharded"]:
         return files["shards"] + by_part[event.part]
     return by_part[event.part]
+
+
+def _is_frozen_normalization(event: Event, record: Record) -> bool:
+    """Return whether an output is that of a normalization whose scale is not trained: the trainer freezes it."""
+    groups = record.settings["param_groups"]
+    weight = f"{event.name}.weight"
+    is_normalization = f"{event.name}.running_var" in groups
+    return event.part == "output" and is_normalization and groups.get(weight, [1.0])[0] == 0
 
 
 def _places_of_call(event: Event, record: Record, title: str) -> list[str]:
@@ -181,7 +191,12 @@ def _places_of_call(event: Event, record: Record, title: str) -> list[str]:
 
 
 def _places_of_gradient(event: Event, found: Sequence[Difference], record: Record) -> list[str]:
-    """Return the code between the module and the next one, through which the gradient comes; or that of the loss."""
+    """Return the code between the module and the next one, through which the gradient comes; or that of the loss.
+
+    A gradient that is equal in the first update and differs later depends on something that is kept between updates.
+    """
+    if event.stage not in (record.steps[0]["title"], CLIPPED):
+        return [*record.files["trainer"], *record.files["update"], *_module_files(record, event.name)]
     gradients = [d for d in found if d.event.part == "gradient" and d.event.stage == event.stage]
     beyond = [d for d in gradients if d.is_beyond]
     if gradients and gradients[0].is_beyond:

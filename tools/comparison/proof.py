@@ -14,7 +14,7 @@ import numpy as np
 from data.batch import Batch
 from data.stream import open_training
 from tools.comparison import losses, optimizer
-from tools.comparison.record import Call, Record, empty, summarize
+from tools.comparison.record import CLIPPED, Call, Record, empty, summarize
 from zoo.config.schema import Config
 from zoo.run.job import Job, build_trainer
 from zoo.trainer import load_backend
@@ -22,7 +22,6 @@ from zoo.trainer.protocol import DeviceBatch, Mode, Trainer
 from zoo.trainer.recording import ROOT, class_file
 from zoo.trainer.state import momentum_key
 
-CLIPPED = "clipped update"
 UPDATES = 4  # from the second on, momentum counts
 MAX_SCHEDULE_STEPS = 100_000  # that are searched for the largest learning rate
 ROUNDING_UNITS = {"fp64": 2.0**-52, "fp32": 2.0**-23, "fp16": 2.0**-10, "bf16": 2.0**-7}

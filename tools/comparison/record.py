@@ -14,6 +14,7 @@ from zoo.weights import files
 MAX_ELEMENTS = 1 << 14  # of an excerpt
 CHANNELS = "#channels"  # suffix of the statistics of a tensor's channels
 VERSION = 1  # of the file's layout
+CLIPPED = "clipped update"  # title of an additional update, from the initial weights
 
 
 class Call(NamedTuple):

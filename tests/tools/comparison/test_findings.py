@@ -5,6 +5,7 @@ import pytest
 
 from tests.helpers import proofs
 from tools.comparison.findings import judge
+from tools.comparison.record import CLIPPED
 
 ALL = ("torch", "paddle", "mindspore")
 PAIR = ("torch", "paddle")
@@ -184,6 +185,45 @@ def test_the_first_gradient_that_differs_is_that_of_the_loss():
     assert finding.cause == "it is 0.125 times the others': the mean over samples is taken twice"
     last = proofs.edit(fp64, "paddle", "update 1/gradient/fc.weight", lambda values: values / 8)
     assert judge(last, fp32).findings[0].places == ("paddle/objective.py", "paddle/model.py")
+
+
+def test_a_gradient_that_differs_from_the_second_update_on_depends_on_something_kept():
+    """The trainer keeps it; a clipped update starts from the initial weights, so there it is the module as usual."""
+    fp64, fp32 = proofs.make(proofs.RIGHT)
+    places = judge(proofs.edit(fp64, "paddle", "update 2/gradient/fc.weight", lambda g: 2 * g), fp32).findings[0].places
+    assert places == ("paddle/trainer.py", "paddle/update.py", "paddle/model.py")
+    for record in (*fp64.values(), *fp32.values()):
+        rename(record, "update 2", CLIPPED)
+    finding = judge(proofs.edit(fp64, "paddle", f"{CLIPPED}/gradient/fc.weight", lambda g: 2 * g), fp32).findings[0]
+    assert finding.places == ("paddle/objective.py", "paddle/model.py")
+
+
+def rename(record, stage, title):
+    """Give an update another title."""
+    for tensors in (record.excerpts, record.shapes, record.aliases):
+        for key in [key for key in tensors if key.startswith(stage)]:
+            tensors[title + key.removeprefix(stage)] = tensors.pop(key)
+    for key, same in record.aliases.items():
+        record.aliases[key] = same.replace(stage, title)
+    for step in record.steps:
+        step["title"] = step["title"].replace(stage, title)
+
+
+def test_a_frozen_normalization_is_the_trainers():
+    """So is one that uses the statistics of the batch although it is frozen."""
+    fp64, fp32 = proofs.planted(eps=1e-3)
+    for record in (*fp64.values(), *fp32.values()):
+        groups = record.settings["param_groups"]
+        record.settings["param_groups"] = {**groups, "stage.bn.weight": [0.0, 0.0], "stage.bn.running_var": [1.0, 1.0]}
+    assert judge(fp64, fp32).findings[0].places == ("paddle/blocks.py", "paddle/trainer.py")
+
+
+def test_the_loss_of_several_micro_batches_is_summed_by_the_update():
+    fp64, fp32 = proofs.planted(smoothing=0.0)
+    for record in (*fp64.values(), *fp32.values()):
+        record.settings["accumulate"] = 2
+    places = judge(fp64, fp32).findings[0].places
+    assert places == ("paddle/objective.py", "paddle/trainer.py", "paddle/update.py")
 
 
 def test_the_input_of_a_module_is_looked_for_where_it_is_called():
