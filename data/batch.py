@@ -1,7 +1,8 @@
 """Batches, the interface between data and trainers: named arrays, described in advance by fields."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from data.errors import UserError
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of RGB in [0, 1]
 
 Batch = dict[str, np.ndarray]  # the first axis of every array is the batch
+Allocate = Callable[[tuple[int, ...], Any], np.ndarray]  # shape and dtype -> an array with any content
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,11 @@ class DropoutMask:
         return (rng.random(self.shape, dtype=np.float32) >= self.rate).astype(np.uint8)
 
 
-def collate(samples: Sequence[dict[str, np.ndarray]], batch_size: int) -> Batch:
+def collate(samples: Sequence[dict[str, np.ndarray]], batch_size: int, allocate: Allocate = np.empty) -> Batch:
     """Stack samples into a batch of `batch_size`, padded with copies of the last sample.
+
+    Args:
+        allocate: allocates the arrays that the samples are copied into.
 
     Returns:
         The arrays of the samples, and `valid` uint8 (batch_size,): 1 for samples, 0 for padding.
@@ -78,6 +83,11 @@ def collate(samples: Sequence[dict[str, np.ndarray]], batch_size: int) -> Batch:
                 f"{name}: arrays of shape {first.shape} and {different} cannot share a batch; "
                 "set train.eval_batch=1, or use images of one size"
             )
-    batch = {name: np.stack([sample[name] for sample in padded]) for name in samples[0]}
+    batch = {name: _stack([sample[name] for sample in padded], allocate) for name in samples[0]}
     batch["valid"] = (np.arange(batch_size) < len(samples)).astype(np.uint8)
     return batch
+
+
+def _stack(arrays: Sequence[np.ndarray], allocate: Allocate) -> np.ndarray:
+    stacked = allocate((len(arrays), *arrays[0].shape), arrays[0].dtype)
+    return np.stack(arrays, out=stacked, casting="equiv")

@@ -1,29 +1,21 @@
-"""Streams of batches from a data set, read ahead by threads or processes. The only module that imports Grain.
+"""Streams of batches from a data set, read ahead by threads or processes (data/readers.py).
 
 One element of a stream is one batch of one rank, a pure function of its number. So the number of workers cannot change
 the order, and a resumed run starts at any batch without a replay.
 """
 
-import logging
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, Protocol
 
 import numpy as np
 
-from data import order
-from data.batch import Batch, DropoutMask, Field, collate
+from data import order, readers, stages
+from data.batch import Allocate, Batch, DropoutMask, Field, collate
 from data.errors import BadSample, UserError
 
 MAX_REPLACEMENTS = 20  # samples tried at one position, the unreadable one included
-PARENT_POLL_INTERVAL = 0.5  # seconds between two looks at the parent process
-
-logging.getLogger("absl").setLevel(logging.ERROR)  # Grain warns at every start that there is no JAX profiler
 
 
 @dataclass(frozen=True)
@@ -84,6 +76,38 @@ class UnreadableSample:
 
 
 LoadedBatch = tuple[Batch, list[UnreadableSample]]
+TimedBatch = tuple[Batch, list[UnreadableSample], stages.Seconds]
+ReadBatch = Callable[[int, Allocate], LoadedBatch]  # of the batch of a number
+
+
+class Stream(Iterator[LoadedBatch]):
+    """Batches in order, read ahead.
+
+    Attributes:
+        workers: processes that read; 0: threads of this process.
+        threads: reading threads per process.
+        seconds: what reading the batches so far took, by stage, added up over all reading threads.
+    """
+
+    def __init__(self, read: ReadBatch, first: int, last: int, workers: int, threads: int):
+        self.workers, self.threads = workers, threads
+        self.seconds = stages.total([])
+
+        def read_timed(number: int, allocate: Allocate) -> TimedBatch:
+            with stages.measure() as seconds:
+                batch, unreadable = read(number, allocate)
+            return batch, unreadable, seconds
+
+        self._batches = readers.read_ahead(read_timed, first, last, workers, threads)
+
+    def __next__(self) -> LoadedBatch:
+        batch, unreadable, seconds = next(self._batches)
+        self.seconds = stages.total([self.seconds, seconds])
+        return batch, unreadable
+
+    def close(self) -> None:
+        """Stop reading, and end the workers."""
+        self._batches.close()
 
 
 def open_training(
@@ -95,7 +119,7 @@ def open_training(
     rank: int = 0,
     world_size: int = 1,
     dropout_masks: Sequence[DropoutMask] = (),
-) -> Iterator[LoadedBatch]:
+) -> Stream:
     """Read batches first .. last - 1 of this rank from the endless shuffled sequence of the run.
 
     Batch m of rank r holds `batch_size` consecutive positions from (m * world_size + r) * batch_size on.
@@ -108,26 +132,33 @@ def open_training(
         UserError: MAX_REPLACEMENTS samples in a row cannot be read.
     """
 
-    def read(number: int) -> LoadedBatch:
+    def read(number: int, allocate: Allocate) -> LoadedBatch:
         start = (number * world_size + rank) * batch_size
-        return _training_batch(dataset, seed, start, batch_size, dropout_masks)
+        positions = range(start, start + batch_size)
+        samples, unreadable = training_samples(dataset, seed, positions)
+        for sample, position in zip(samples, positions):
+            for mask in dropout_masks:
+                sample[mask.name] = mask.sample(order.generator(seed, mask.name, position))
+        return _collate(samples, batch_size, allocate), unreadable
 
-    return _read_ahead(read, first, last, dataset.settings)
+    settings = dataset.settings
+    return Stream(read, first, last, settings.workers, settings.threads)
 
 
-def open_evaluation(
-    dataset: Dataset, seed: int, batch_size: int, rank: int = 0, world_size: int = 1
-) -> Iterator[LoadedBatch]:
+def open_evaluation(dataset: Dataset, seed: int, batch_size: int, rank: int = 0, world_size: int = 1) -> Stream:
     """Read every sample exactly once over all ranks.
 
     All ranks get the same number of batches; padding is 0 in the array `valid`.
     """
+    settings = dataset.settings
+    last = evaluation_batches(dataset, batch_size, world_size)
+    read = _evaluation_reader(dataset, seed, batch_size, rank, world_size)
+    return Stream(read, 0, last, settings.workers, settings.threads)
 
-    def read(number: int) -> LoadedBatch:
-        start = (number * world_size + rank) * batch_size
-        return _evaluation_batch(dataset, seed, range(start, min(start + batch_size, len(dataset))), batch_size)
 
-    return _read_ahead(read, 0, -(-len(dataset) // (batch_size * world_size)), dataset.settings)
+def evaluation_batches(dataset: Dataset, batch_size: int, world_size: int) -> int:
+    """Return the number of batches of an evaluation, which is the same on every rank."""
+    return -(-len(dataset) // (batch_size * world_size))
 
 
 def find_bad(dataset: Dataset, seconds: float) -> tuple[list[UnreadableSample], int]:
@@ -149,17 +180,20 @@ def find_bad(dataset: Dataset, seconds: float) -> tuple[list[UnreadableSample], 
     return unreadable, tried
 
 
-def _training_batch(
-    dataset: Dataset, seed: int, start: int, batch_size: int, dropout_masks: Sequence[DropoutMask]
-) -> LoadedBatch:
+def training_samples(
+    dataset: Dataset, seed: int, positions: Sequence[int]
+) -> tuple[list[dict[str, np.ndarray]], list[UnreadableSample]]:
+    """Read the samples at some positions of the run, with the reference loader: `dataset.sample`.
+
+    Returns:
+        The samples, and those that could not be read, whose replacements are among the samples.
+    """
     samples, unreadable = [], []
-    for position in range(start, start + batch_size):
+    for position in positions:
         sample, failures = _readable_sample(dataset, seed, position)
-        for mask in dropout_masks:
-            sample[mask.name] = mask.sample(order.generator(seed, mask.name, position))
         samples.append(sample)
         unreadable += failures
-    return collate(samples, batch_size), unreadable
+    return samples, unreadable
 
 
 def _readable_sample(
@@ -181,60 +215,31 @@ def _readable_sample(
     raise UserError(f"{len(failures)} samples in a row cannot be read; check data.root and these files:\n{reasons}")
 
 
-def _evaluation_batch(dataset: Dataset, seed: int, indices: range, batch_size: int) -> LoadedBatch:
-    samples, unreadable = [], []
-    for index in indices:
-        try:
-            samples.append(dataset.sample(index, order.generator(seed, "evaluate", index)))
-        except BadSample as error:
-            samples.append(_missing_sample(dataset))
-            unreadable.append(UnreadableSample(0, dataset.name(index), str(error), None))
-    if samples:
-        return collate(samples, batch_size), unreadable
-    padding = collate([_missing_sample(dataset)], batch_size)
-    padding["valid"][:] = 0  # this rank has no sample left, but must take part in the step
-    return padding, unreadable
+def _evaluation_reader(dataset: Dataset, seed: int, batch_size: int, rank: int, world_size: int) -> ReadBatch:
+    """Return the function that reads a batch of an evaluation by its number."""
+
+    def read(number: int, allocate: Allocate) -> LoadedBatch:
+        start = (number * world_size + rank) * batch_size
+        samples, unreadable = [], []
+        for index in range(start, min(start + batch_size, len(dataset))):
+            try:
+                samples.append(dataset.sample(index, order.generator(seed, "evaluate", index)))
+            except BadSample as error:
+                samples.append(_missing_sample(dataset))
+                unreadable.append(UnreadableSample(0, dataset.name(index), str(error), None))
+        if samples:
+            return _collate(samples, batch_size, allocate), unreadable
+        padding = _collate([_missing_sample(dataset)], batch_size, allocate)
+        padding["valid"][:] = 0  # this rank has no sample left, but must take part in the step
+        return padding, unreadable
+
+    return read
+
+
+def _collate(samples: Sequence[dict[str, np.ndarray]], batch_size: int, allocate: Allocate) -> Batch:
+    with stages.stage(stages.COLLATE):
+        return collate(samples, batch_size, allocate)
 
 
 def _missing_sample(dataset: Dataset) -> dict[str, np.ndarray]:
     return {field.name: np.full(field.shape, field.missing, field.dtype) for field in dataset.fields}
-
-
-def _read_ahead(
-    read: Callable[[int], LoadedBatch], first: int, last: int, settings: LoaderSettings
-) -> Iterator[LoadedBatch]:
-    import grain.python as grain  # takes a second, which `--print-config` does not need
-
-    if first >= last:
-        return
-    options = grain.ReadOptions(num_threads=settings.threads, prefetch_buffer_size=settings.threads)
-    batches = grain.MapDataset.range(first, last).map(read).to_iter_dataset(options)
-    if settings.workers:
-        # Python's resource tracker frees the batches that are still in the buffer when a run ends, and warns about it.
-        os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
-        # Two batches per worker: one in progress, one ready.
-        batches = batches.mp_prefetch(
-            grain.MultiprocessingOptions(settings.workers, per_worker_buffer_size=2),
-            worker_init_fn=partial(_init_worker, os.getpid()),
-        )
-    iterator = iter(batches)
-    try:
-        yield from iterator
-    finally:
-        iterator.close()  # frees the shared memory of batches that were not consumed
-
-
-def _init_worker(parent: int, *_: int) -> None:
-    """Ignore Ctrl-C, which lets the run save and stop, and exit when the parent process is gone.
-
-    Args:
-        parent: Process id of the run. It is an argument because the run may already be gone when the worker starts.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def exit_with_parent() -> None:
-        while os.getppid() == parent:
-            time.sleep(PARENT_POLL_INTERVAL)
-        os._exit(1)
-
-    threading.Thread(target=exit_with_parent, daemon=True).start()

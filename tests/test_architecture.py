@@ -200,7 +200,7 @@ def test_programs_are_imported_by_nothing_but_tests():
 @pytest.mark.parametrize(
     "library, homes",
     [
-        ("grain", ["data/stream.py"]),
+        ("grain", ["data/readers.py"]),
         ("rich", ["zoo/logs/console.py"]),
         ("decord", ["data/formats/video.py"]),
         ("tensorboard", ["zoo/logs/tensorboard.py"]),

@@ -65,8 +65,8 @@ DATA = [
     fault(
         "all ranks read the same samples",
         STREAM,
-        "start = (number * world_size + rank) * batch_size\n        return _training_batch",
-        "start = number * world_size * batch_size\n        return _training_batch",
+        "start = (number * world_size + rank) * batch_size\n        positions",
+        "start = number * world_size * batch_size\n        positions",
         f"{TEST_STREAM}ranks_split_the_batches_of_a_single_process",
     ),
     fault(
