@@ -2,26 +2,15 @@
 
 import argparse
 import importlib.util
-import json
 import os
-import subprocess
 import sys
-import time
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from data.errors import UserError
-from data.stream import LoadedBatch, open_training
-from tools.comparison import curves, page, proof, record
-from tools.comparison.curves import Row
+from tools.comparison import curves, page, ranks, record, worker
 from tools.comparison.findings import Verdict, judge
-from zoo.config.schema import Config
-from zoo.distributed.addresses import free_port
 from zoo.frameworks import FRAMEWORKS
-from zoo.run import cli, restore
-from zoo.run.job import Job, assemble, join
-from zoo.run.prefetch import BadSampleTracker, Prefetcher
-from zoo.trainer.protocol import Mode
+from zoo.run import cli
 
 EPILOG = """\
 Each framework runs in a process of its own, on the same batches, from the same weights.
@@ -43,10 +32,6 @@ examples
 
 Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
 MAX_FOLDERS = 10_000  # runs/compare-<recipe>, runs/compare-<recipe>-2 ...
-POLL_INTERVAL = 0.1  # seconds
-GRACE = 20.0  # seconds that the other ranks have to end by themselves after one has failed
-LOCALHOST = "127.0.0.1"
-MAX_LOG_LINES = 15  # of a framework that failed
 
 
 def cli_main() -> None:
@@ -59,7 +44,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parse(argv)
     try:
         if arguments.worker:
-            run_framework(arguments.worker, arguments)
+            environment = os.environ if arguments.processes > 1 else {}
+            stem = os.path.join(arguments.out, arguments.worker)
+            worker.run(request(arguments, arguments.worker), environment, arguments.steps, stem)
             return 0
         return compare(arguments)
     except UserError as error:
@@ -253,114 +240,8 @@ def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> st
     command += ["--processes", str(arguments.processes)]
     command += ["--device", arguments.device] if arguments.device else []
     log = os.path.join(folder, f"{framework}.log")
-    port = free_port(LOCALHOST)
-    with open(log, "w", encoding="utf-8") as file:
-        processes = [
-            subprocess.Popen(
-                command,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **_rank_variables(rank, arguments.processes, port)},
-            )
-            for rank in range(arguments.processes)
-        ]
-        code = wait(processes)
-    if not code:
-        return ""
-    with open(log, encoding="utf-8", errors="replace") as file:
-        tail = "".join(file.readlines()[-MAX_LOG_LINES:]).strip()
-    return f"{framework} exited with code {code}; the end of {log}:\n{tail}"
-
-
-def wait(processes: Sequence[subprocess.Popen]) -> int:
-    """Wait for all ranks, and end the others soon after one has failed; return the first exit code that is not 0."""
-    code, deadline = 0, float("inf")
-    while any(process.poll() is None for process in processes):
-        time.sleep(POLL_INTERVAL)
-        code = code or next((process.returncode for process in processes if process.returncode), 0)
-        deadline = min(deadline, time.monotonic() + GRACE) if code else deadline
-        if time.monotonic() > deadline:
-            for process in processes:
-                process.kill()
-    return code or next((process.returncode for process in processes if process.returncode), 0)
-
-
-def _rank_variables(rank: int, size: int, port: int) -> dict[str, str]:
-    """Return the environment variables of a rank, those of torchrun; none for a single process."""
-    if size == 1:
-        return {}
-    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
-    return {"MASTER_ADDR": LOCALHOST, **{name: str(number) for name, number in numbers.items()}}
-
-
-def run_framework(framework: str, arguments: argparse.Namespace) -> None:
-    """Write the proof and a row per step to <out>/<framework>*; called by all ranks, rank 0 writes."""
-    resolved = request(arguments, framework)
-    job = assemble(resolved, join(resolved, os.environ if arguments.processes > 1 else {}))
-    restore.restore(resolved.config, job, None, print)
-    stem = os.path.join(arguments.out, framework)
-    write_proofs(job, resolved.config, stem)
-    train(job, resolved.config.seed, arguments.steps, stem + ".jsonl")
-    job.world.close()
-    job.group.close()
-    job.world.exit_process(0)
-
-
-def write_proofs(job: Job, config: Config, stem: str) -> None:
-    """Record the proof in fp64, if the framework has it on this device, and in fp32."""
-    weights = job.trainer.state_dict()
-    weights = {param.name: weights[param.name] for param in job.trainer.params}
-    batches = proof.batches(job, config.seed)
-    for compute, suffix in (("fp64", "fp64"), ("fp32", "rounded")):
-        if compute == "fp32" or has_fp64(job):
-            result = proof.record(job, config, compute, weights, batches)
-            if job.group.rank == 0:
-                result.save(f"{stem}-{suffix}.safetensors")
-
-
-def has_fp64(job: Job) -> bool:
-    """Return whether the framework computes in fp64 on this device."""
-    try:
-        job.world.resolve_mode(Mode("fp64"))
-    except UserError as error:
-        print(f"no proof in fp64: {error}")
-        return False
-    return True
-
-
-def train(job: Job, seed: int, steps: int, path: str) -> None:
-    """Train as the recipe says; rank 0 writes a row per step, with the checksum of its own batch."""
-    trainer, accumulate = job.trainer, job.plan.accumulate
-    count = steps * accumulate
-    group = job.group
-    stream = open_training(
-        job.train_set, seed, job.batch_plan.batch, 0, count, group.rank, group.size, job.dropout_masks
-    )
-    checksums: list[int] = []
-    prefetcher = Prefetcher(_with_checksums(stream, checksums), trainer, accumulate)
-    bad_samples = BadSampleTracker(job.train_set, print)
-    with open(path if group.rank == 0 else os.devnull, "w", encoding="utf-8") as file:
-        header = {"framework": job.framework, "device": job.world.device, **job.plan.mode._asdict()}
-        file.write(json.dumps({**header, "global_batch": job.clock.global_batch}) + "\n")
-        for step in range(steps):
-            micro_batches, lr = prefetcher.take(), job.lr(step)
-            bad_samples.add(prefetcher.pop_unreadable())
-            start = time.perf_counter()
-            numbers = trainer.read(trainer.step(micro_batches, lr, step))
-            seconds = time.perf_counter() - start
-            batch = zlib.crc32(repr(checksums[step * accumulate : (step + 1) * accumulate]).encode())
-            loss = sum(group.all_gather(numbers["loss"]))
-            row = Row(step + 1, lr, loss, numbers["grad_norm"], numbers["skipped"], seconds, batch)
-            file.write(json.dumps(row._asdict()) + "\n")
-            file.flush()
-            prefetcher.prefetch()
-
-
-def _with_checksums(stream: Iterator[LoadedBatch], checksums: list[int]) -> Iterator[LoadedBatch]:
-    """Pass batches on, adding the checksum of each to a list."""
-    for batch, unreadable in stream:
-        checksums.append(zlib.crc32(b"".join(batch[name].tobytes() for name in sorted(batch))))
-        yield batch, unreadable
+    code, end = ranks.run(command, arguments.processes, log)
+    return f"{framework} exited with code {code}; the end of {log}:\n{end}" if code else ""
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from tests.helpers import proofs
 from tests.helpers.paths import ROOT
 from tests.helpers.training import DEMO, TINY
 from tools import compare
-from tools.comparison import curves, record
+from tools.comparison import curves, record, worker
 
 COMPARE = os.path.join(ROOT, "tools/compare.py")
 FACES = {
@@ -348,7 +348,7 @@ def test_the_plot_is_left_out_without_matplotlib(no_training, tmp_path, monkeypa
 def test_partial_fc_draws_other_classes_in_every_step(tmp_path, monkeypatch):
     """The worker counts the steps for the trainer, as train.py does, and so does the proof."""
     steps = {}
-    assemble, build_trainer = compare.assemble, compare.proof.build_trainer
+    assemble, build_trainer = worker.assemble, worker.proof.build_trainer
 
     def observe(trainer, name):
         original = trainer.step
@@ -369,8 +369,8 @@ def test_partial_fc_draws_other_classes_in_every_step(tmp_path, monkeypatch):
         objective, trainer = build_trainer(cfg, model, arch, fields, world, mode, *rest)
         return objective, observe(trainer, mode.compute)
 
-    monkeypatch.setattr(compare, "assemble", assemble_observed)
-    monkeypatch.setattr(compare.proof, "build_trainer", build_observed)
+    monkeypatch.setattr(worker, "assemble", assemble_observed)
+    monkeypatch.setattr(worker.proof, "build_trainer", build_observed)
     words = [word for key, value in FACES.items() for word in ("-o", f"{key}={value}")]
     config = ["-c", "configs/arcface_synthetic.yaml", "--device", "cpu"]
     assert compare.main([*config, *words, "--steps", "3", "--out", str(tmp_path), "--worker", "torch"]) == 0
