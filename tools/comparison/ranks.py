@@ -45,14 +45,16 @@ def run(command: Sequence[str], count: int, log: str) -> tuple[int, str]:
 def _wait(processes: Sequence[subprocess.Popen]) -> int:
     """Wait for all ranks, and end the others soon after one has failed; return the first exit code that is not 0."""
     code, deadline = 0, float("inf")
-    while any(process.poll() is None for process in processes):
-        time.sleep(POLL_INTERVAL)
-        code = code or next((process.returncode for process in processes if process.returncode), 0)
+    while True:
+        codes = [process.poll() for process in processes]
+        code = code or next((code for code in codes if code), 0)
+        if None not in codes:
+            return code
         deadline = min(deadline, time.monotonic() + GRACE) if code else deadline
         if time.monotonic() > deadline:
             for process in processes:
                 process.kill()
-    return code or next((process.returncode for process in processes if process.returncode), 0)
+        time.sleep(POLL_INTERVAL)
 
 
 def _rank_variables(rank: int, size: int, port: int) -> dict[str, str]:
