@@ -35,7 +35,6 @@ def train(run: Run) -> None:
     trainer, lr, settings = run.job.trainer, run.job.lr, run.config.train
     for step in run.steps():
         output = trainer.step(run.batches.take(), lr(step), step)
-        run.batches.prefetch()  # while the device computes
         done = step + 1  # updates
         stop = run.poll(done)
         if stop or run.due(settings.log_every, done):

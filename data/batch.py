@@ -63,6 +63,11 @@ class DropoutMask:
         return (rng.random(self.shape, dtype=np.float32) >= self.rate).astype(np.uint8)
 
 
+def batch_bytes(fields: Sequence[Field], batch_size: int) -> int:
+    """Return the size of a batch with these fields."""
+    return batch_size * sum(int(np.prod(field.shape)) * np.dtype(field.dtype).itemsize for field in fields)
+
+
 def collate(samples: Sequence[dict[str, np.ndarray]], batch_size: int, allocate: Allocate = np.empty) -> Batch:
     """Stack samples into a batch of `batch_size`, padded with copies of the last sample.
 

@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-import shutil
 import signal
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from data import host
 from data.batch import Allocate
 from data.errors import UserError
 
@@ -21,7 +21,6 @@ Read = Callable[[int, Allocate], Element]  # number of an element, and how to al
 
 BUFFERED_PER_WORKER = 2  # batches that are ready, beside those in progress
 PARENT_POLL_INTERVAL = 0.5  # seconds between two looks at the parent process
-SHARED_MEMORY = "/dev/shm"
 SHARED_MEMORY_REMEDY = (
     "make it larger (docker run --shm-size 8g), or use fewer data.workers, a smaller train.batch, or threads of the "
     "training process with data.workers=0"
@@ -70,6 +69,11 @@ def read_ahead(
         iterator.close()  # frees the shared memory of batches that were not consumed
 
 
+def batches_per_worker(threads: int) -> int:
+    """Return the largest number of batches that a worker holds at a time."""
+    return BUFFERED_PER_WORKER + 1 + threads  # one waits for room in the buffer
+
+
 def shared_array(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """Allocate an array in shared memory. Grain passes it to the parent process, which frees it after use.
 
@@ -82,10 +86,10 @@ def shared_array(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     if size == 0:
         return np.empty(shape, dtype)
     # The kernel lets a file be larger than what is free, and kills the process when it writes there.
-    free = shutil.disk_usage(SHARED_MEMORY).free if os.path.isdir(SHARED_MEMORY) else size
+    free = host.free_shared_memory()
     if size > free:
         raise UserError(
-            f"{SHARED_MEMORY} has {_megabytes(free)} free, and an array of a batch takes {_megabytes(size)}; "
+            f"{host.SHARED_MEMORY} has {_megabytes(free)} free, and an array of a batch takes {_megabytes(size)}; "
             f"{SHARED_MEMORY_REMEDY}"
         )
     return grain.SharedMemoryArray(shape, dtype)
@@ -107,10 +111,9 @@ def _explain(error: RuntimeError) -> UserError | None:
             "data.threads, or a smaller train.batch"
         )
     elif code == -signal.SIGBUS:
-        free = _megabytes(shutil.disk_usage(SHARED_MEMORY).free) if os.path.isdir(SHARED_MEMORY) else "an unknown size"
         cause = (
-            f"was killed (SIGBUS), as the kernel does when {SHARED_MEMORY} is full, which has {free} free now: "
-            f"{SHARED_MEMORY_REMEDY}"
+            f"was killed (SIGBUS), as the kernel does when {host.SHARED_MEMORY} is full, which has "
+            f"{_megabytes(host.free_shared_memory())} free now: {SHARED_MEMORY_REMEDY}"
         )
     elif code < 0:
         cause = (

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from data import order, readers, stages
+from data import order, readers, stages, worker_count
 from data.batch import Allocate, Batch, DropoutMask, Field, collate
 from data.errors import BadSample, UserError
 
@@ -22,13 +22,13 @@ MAX_REPLACEMENTS = 20  # samples tried at one position, the unreadable one inclu
 class LoaderSettings:
     """Settings that all data sets share."""
 
-    workers: int = 4  # processes that read ahead; 0: threads of this process
+    workers: int | Literal["auto"] = 4  # processes that read ahead; 0: threads of this process; auto: as suits
     threads: int = 2  # reading threads per process
     max_bad: float = 0.001  # a run stops when more than this fraction of an epoch's samples is unreadable
     eval_bad: Literal["error", "wrong"] = "error"  # an unreadable sample in an evaluation: stop, or count it as wrong
 
     def __post_init__(self):
-        if self.workers < 0:
+        if self.workers != "auto" and self.workers < 0:
             raise ValueError("workers: must not be negative")
         if self.threads < 1:
             raise ValueError("threads: must be at least 1")
@@ -80,6 +80,14 @@ TimedBatch = tuple[Batch, list[UnreadableSample], stages.Seconds]
 ReadBatch = Callable[[int, Allocate], LoadedBatch]  # of the batch of a number
 
 
+class BatchStream(Protocol):
+    """Batches of a rank in order; a generator is one too."""
+
+    def __iter__(self) -> Iterator[LoadedBatch]: ...
+    def __next__(self) -> LoadedBatch: ...
+    def close(self) -> None: ...
+
+
 class Stream(Iterator[LoadedBatch]):
     """Batches in order, read ahead.
 
@@ -119,6 +127,7 @@ def open_training(
     rank: int = 0,
     world_size: int = 1,
     dropout_masks: Sequence[DropoutMask] = (),
+    num_workers: int | None = None,
 ) -> Stream:
     """Read batches first .. last - 1 of this rank from the endless shuffled sequence of the run.
 
@@ -127,6 +136,7 @@ def open_training(
     Args:
         batch_size: Samples of one rank.
         dropout_masks: Masks to draw with every sample; each becomes an array of the batch.
+        num_workers: Processes that read ahead; None for those of the settings.
 
     Raises:
         UserError: MAX_REPLACEMENTS samples in a row cannot be read.
@@ -141,8 +151,7 @@ def open_training(
                 sample[mask.name] = mask.sample(order.generator(seed, mask.name, position))
         return _collate(samples, batch_size, allocate), unreadable
 
-    settings = dataset.settings
-    return Stream(read, first, last, settings.workers, settings.threads)
+    return Stream(read, first, last, _workers(dataset, batch_size, num_workers), dataset.settings.threads)
 
 
 def open_evaluation(dataset: Dataset, seed: int, batch_size: int, rank: int = 0, world_size: int = 1) -> Stream:
@@ -150,10 +159,9 @@ def open_evaluation(dataset: Dataset, seed: int, batch_size: int, rank: int = 0,
 
     All ranks get the same number of batches; padding is 0 in the array `valid`.
     """
-    settings = dataset.settings
     last = evaluation_batches(dataset, batch_size, world_size)
-    read = _evaluation_reader(dataset, seed, batch_size, rank, world_size)
-    return Stream(read, 0, last, settings.workers, settings.threads)
+    read = evaluation_reader(dataset, seed, batch_size, rank, world_size)
+    return Stream(read, 0, last, _workers(dataset, batch_size, None), dataset.settings.threads)
 
 
 def evaluation_batches(dataset: Dataset, batch_size: int, world_size: int) -> int:
@@ -215,7 +223,14 @@ def _readable_sample(
     raise UserError(f"{len(failures)} samples in a row cannot be read; check data.root and these files:\n{reasons}")
 
 
-def _evaluation_reader(dataset: Dataset, seed: int, batch_size: int, rank: int, world_size: int) -> ReadBatch:
+def _workers(dataset: Dataset, batch_size: int, given: int | None) -> int:
+    if given is not None:
+        return given
+    setting = dataset.settings.workers
+    return worker_count.choose_here(dataset, batch_size) if setting == "auto" else setting
+
+
+def evaluation_reader(dataset: Dataset, seed: int, batch_size: int, rank: int, world_size: int) -> ReadBatch:
     """Return the function that reads a batch of an evaluation by its number."""
 
     def read(number: int, allocate: Allocate) -> LoadedBatch:

@@ -2,12 +2,11 @@
 
 import os
 import signal
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from data import readers
+from data import host, readers
 from data.errors import UserError
 
 PARENT = os.getpid()
@@ -71,7 +70,7 @@ def test_other_errors_are_not_explained():
 
 
 def test_too_little_shared_memory(monkeypatch):
-    monkeypatch.setattr(readers.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
+    monkeypatch.setattr(host, "free_shared_memory", lambda: 2**20)
     with pytest.raises(
         UserError, match=r"/dev/shm has 1.0 MB free, and an array of a batch takes 1.5 MB; .*--shm-size"
     ):

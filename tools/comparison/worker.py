@@ -4,7 +4,7 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 
 from data.errors import UserError
 from data.stream import LoadedBatch, open_training
@@ -17,18 +17,20 @@ from zoo.run.prefetch import BadSampleTracker, Prefetcher
 from zoo.trainer.protocol import Mode
 
 
-def run(request: cli.Request, environment: Mapping[str, str], steps: int, stem: str) -> None:
+def run(request: cli.Request, environment: Mapping[str, str], steps: int, stem: str, with_proof: bool = True) -> None:
     """Write the proof and a row per step, and end the process. All ranks call this, rank 0 writes.
 
     Args:
         request: the recipe, for one framework.
         environment: variables that tell the rank.
-        steps: updates to run after the proof.
+        steps: updates of the recipe as it stands.
         stem: path of the results without their suffixes.
+        with_proof: whether to run the proof.
     """
     job = assemble(request, join(request, environment))
     restore.restore(request.config, job, None, print)
-    write_proofs(job, request.config, stem)
+    if with_proof:
+        write_proofs(job, request.config, stem)
     train(job, request.config.seed, steps, stem + ".jsonl")
     job.world.close()
     job.group.close()
@@ -84,7 +86,7 @@ def train(job: Job, seed: int, steps: int, path: str) -> None:
             file.flush()
 
 
-def _with_checksums(stream: Iterator[LoadedBatch], checksums: list[int]) -> Iterator[LoadedBatch]:
+def _with_checksums(stream: Iterator[LoadedBatch], checksums: list[int]) -> Generator[LoadedBatch, None, None]:
     """Pass batches on, adding the checksum of each to a list."""
     for batch, unreadable in stream:
         checksums.append(zlib.crc32(b"".join(batch[name].tobytes() for name in sorted(batch))))

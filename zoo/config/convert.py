@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import types
 import typing
+from contextlib import suppress
 from typing import Any
 
 from zoo.config.schema import Duration
@@ -14,16 +15,14 @@ def convert(value: Any, target: Any) -> Any:
 
     Args:
         value: Value as YAML has it.
-        target: Type hint: bool, int, float, str, Duration, a Literal, a tuple, or one of these or None.
+        target: Type hint: bool, int, float, str, Duration, a Literal, a tuple, or a union of these or None.
 
     Raises:
         ValueError: Names the expected type or the possible values.
     """
     origin, arguments = typing.get_origin(target), typing.get_args(target)
     if origin in (typing.Union, types.UnionType):
-        if value is None or value == "":
-            return None
-        return convert(value, next(argument for argument in arguments if argument is not type(None)))
+        return _union(value, arguments)
     if origin is typing.Literal:
         return _choice(value, arguments)
     if origin is tuple:
@@ -40,6 +39,26 @@ def plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]
     return str(value) if isinstance(value, Duration) else value
+
+
+def _union(value: Any, kinds: tuple[Any, ...]) -> Any:
+    if type(None) in kinds and (value is None or value == ""):
+        return None
+    kinds = tuple(kind for kind in kinds if kind is not type(None))
+    if len(kinds) == 1:
+        return convert(value, kinds[0])
+    for kind in kinds:
+        with suppress(ValueError):
+            return convert(value, kind)
+    raise ValueError(f"expected {' or '.join(map(_description, kinds))}, got {value!r}")
+
+
+def _description(kind: Any) -> str:
+    """Return the expected value of a scalar type or a Literal for a message."""
+    if typing.get_origin(kind) is typing.Literal:
+        return ", ".join(map(str, typing.get_args(kind)))
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    return names.get(kind, str(kind))
 
 
 def _choice(value: Any, choices: tuple[Any, ...]) -> Any:
@@ -69,8 +88,7 @@ def _scalar(value: Any, target: type) -> Any:
         return str(value)
     if isinstance(value, target) and (target is bool or not is_bool):
         return value
-    expected = {bool: "true or false", int: "a whole number", str: "text"}.get(target, target.__name__)
-    raise ValueError(f"expected {expected}, got {value!r}")
+    raise ValueError(f"expected {_description(target)}, got {value!r}")
 
 
 def _float(value: Any) -> float:

@@ -1,19 +1,23 @@
 """A metric over a whole split: every sample counted once, whatever the batch size and the number of ranks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from data.batch import Batch
 from data.errors import UserError
-from data.stream import Dataset, LoadedBatch, UnreadableSample
+from data.stream import BatchStream, Dataset, LoadedBatch, UnreadableSample
 from zoo.distributed.control_group import Group
+from zoo.run.background import BackgroundMap
 from zoo.tasks import TaskMetric
-from zoo.trainer.protocol import Trainer
+from zoo.trainer.protocol import DeviceBatch, Trainer
+
+BATCHES_AHEAD = 1  # on the device or on the way there, while the model predicts one
 
 
 def evaluate(
     trainer: Trainer,
-    stream: Iterator[LoadedBatch],
+    stream: BatchStream,
     dataset: Dataset,
     metric: TaskMetric,
     group: Group,
@@ -36,24 +40,32 @@ def evaluate(
         UserError: a sample is unreadable and data.eval_bad is not `wrong`.
     """
     local: list[UnreadableSample] = []
-    for batch, unreadable in stream:
-        group.set_status("evaluating")
-        if unreadable and dataset.settings.eval_bad == "error":
-            sample = unreadable[0]
-            raise UserError(
-                f"evaluation: {sample.name}: {sample.reason}; repair or remove it, or count it as wrong with "
-                "-o data.eval_bad=wrong"
-            )
-        local += unreadable
-        device_batch = trainer.to_device(_inputs(batch, dataset))
-        label_shape = batch["label"].shape[1:]
-        size = (label_shape[0], label_shape[1]) if label_shape else None  # of a label per pixel
-        metric.update(trainer.predict(device_batch, size), batch)
+
+    def copy(loaded: LoadedBatch) -> tuple[DeviceBatch, LoadedBatch]:
+        return trainer.to_device(_inputs(loaded[0], dataset)), loaded
+
+    with closing(BackgroundMap(copy, stream, stream.close, BATCHES_AHEAD)) as copies:
+        for device_batch, (batch, unreadable) in copies:
+            group.set_status("evaluating")
+            _check(unreadable, dataset)
+            local += unreadable
+            label_shape = batch["label"].shape[1:]
+            size = (label_shape[0], label_shape[1]) if label_shape else None  # of a label per pixel
+            metric.update(trainer.predict(device_batch, size), batch)
     gathered = group.all_gather([vars(sample) for sample in local])
     everywhere = [UnreadableSample(**values) for of_rank in gathered for values in of_rank]
     for sample in everywhere:
         report(sample)
     return {**metric.result(group.sum(metric.state)), "bad": len(everywhere)}
+
+
+def _check(unreadable: list[UnreadableSample], dataset: Dataset) -> None:
+    if unreadable and dataset.settings.eval_bad == "error":
+        sample = unreadable[0]
+        raise UserError(
+            f"evaluation: {sample.name}: {sample.reason}; repair or remove it, or count it as wrong with "
+            "-o data.eval_bad=wrong"
+        )
 
 
 def _inputs(batch: Batch, dataset: Dataset) -> Batch:

@@ -1,26 +1,29 @@
 """Read-ahead of an update's micro-batches, and the record of samples that could not be read."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import islice
 
 from data.errors import UserError
-from data.stream import Dataset, LoadedBatch, UnreadableSample, find_bad
+from data.stream import BatchStream, Dataset, LoadedBatch, UnreadableSample, find_bad
+from zoo.run.background import BackgroundMap
 from zoo.trainer.protocol import DeviceBatch, Trainer
 
 SEARCH_SECONDS = 20.0  # how long to look for further unreadable files before a run stops because of them
+UPDATES_AHEAD = 2  # on the device or on the way there, beside the one that is computed
 
 
 class Prefetcher:
-    """Micro-batches on the device, one update ahead.
+    """Micro-batches on the device, read and copied there by a thread of their own.
 
-    The loop takes the micro-batches of an update, launches the step, and then calls `prefetch`, so that loading and
-    copying overlap with the computation.
+    Reading and copying overlap with the launch of a step as well as with its computation: the loop waits only when the
+    next micro-batch is not there.
 
     Attributes:
-        data_wait: seconds spent waiting for the input pipeline so far.
+        data_wait: seconds that `take` has waited for the input pipeline so far, the first update excluded.
     """
 
-    def __init__(self, stream: Iterator[LoadedBatch], trainer: Trainer, accumulate: int = 1):
+    def __init__(self, stream: BatchStream, trainer: Trainer, accumulate: int = 1):
         """Load the first update's micro-batches.
 
         Args:
@@ -28,38 +31,50 @@ class Prefetcher:
             trainer: copies the batches to its device.
             accumulate: micro-batches per update.
         """
-        self.stream, self.trainer, self.accumulate = stream, trainer, accumulate
         self.data_wait = 0.0
+        self._accumulate = accumulate
         self._unreadable: list[UnreadableSample] = []
-        self._ahead: list[DeviceBatch] = []
-        self.prefetch()
+
+        def copy(loaded: LoadedBatch) -> tuple[DeviceBatch, list[UnreadableSample]]:
+            batch, unreadable = loaded
+            return trainer.to_device(batch), unreadable
+
+        self._copies = BackgroundMap(copy, stream, stream.close, UPDATES_AHEAD * accumulate)
+        self._next: list[tuple[DeviceBatch, list[UnreadableSample]]] | None = self._fetch()
+
+    @property
+    def copying(self) -> float:
+        """Seconds that the thread has spent in copying batches to the device so far."""
+        return self._copies.busy
 
     def take(self) -> list[DeviceBatch]:
-        """Return the micro-batches of the next update.
+        """Return the micro-batches of the next update, fewer at the end of the stream.
 
         Raises:
             StopIteration: the stream has ended.
         """
-        if not self._ahead:
-            raise StopIteration
-        micro_batches, self._ahead = self._ahead, []
-        return micro_batches
-
-    def prefetch(self) -> None:
-        """Load the micro-batches of the next update, fewer or none at the end of the stream."""
-        while len(self._ahead) < self.accumulate:
+        loaded, self._next = self._next, None
+        if loaded is None:
             start = time.perf_counter()
-            batch, unreadable = next(self.stream, (None, []))
+            loaded = self._fetch()
             self.data_wait += time.perf_counter() - start
+        if not loaded:
+            raise StopIteration
+        for _, unreadable in loaded:
             self._unreadable += unreadable
-            if batch is None:
-                return
-            self._ahead.append(self.trainer.to_device(batch))
+        return [device_batch for device_batch, _ in loaded]
 
     def pop_unreadable(self) -> list[UnreadableSample]:
-        """Return the samples that could not be read since the last call."""
+        """Return the samples that could not be read, of the batches taken since the last call."""
         unreadable, self._unreadable = self._unreadable, []
         return unreadable
+
+    def close(self) -> None:
+        """End the thread and the stream."""
+        self._copies.close()
+
+    def _fetch(self) -> list[tuple[DeviceBatch, list[UnreadableSample]]]:
+        return list(islice(self._copies, self._accumulate))
 
 
 class BadSampleTracker:

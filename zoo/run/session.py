@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from data.errors import UserError
-from data.stream import UnreadableSample, open_evaluation, open_training
+from data.evaluation import EvaluationReader
+from data.stream import UnreadableSample, open_training
 from zoo.config import loader
 from zoo.config.schema import Duration
 from zoo.distributed import consistency
 from zoo.logs import airank
 from zoo.logs.journal import Journal, NullJournal
 from zoo.logs.throughput import Throughput
-from zoo.run import checkpoint, directory, restore, schedule, sharded_checkpoint
+from zoo.run import checkpoint, directory, loading, restore, schedule, sharded_checkpoint
 from zoo.run.cli import Request
 from zoo.run.evaluate import evaluate
 from zoo.run.job import Job, assemble, join
@@ -35,13 +36,14 @@ def start(request: Request) -> Iterator["Run"]:
     Raises:
         UserError: anything that the user can fix. The other ranks end with the same message.
     """
-    group = None
+    group = run = None
     try:
         group = join(request, os.environ)
         job = assemble(request, group)
         run = Run(request, job)
         with run.journal:
             yield run
+        run.close()
         job.world.close()
         group.close()
     except BaseException as error:
@@ -53,6 +55,8 @@ def start(request: Request) -> Iterator["Run"]:
         if group:
             reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
             group.fail(reason)
+        if run:
+            run.close()
         raise error
     job.world.exit_process(run.exit_code)
 
@@ -66,7 +70,6 @@ class Run:
         job: data, schedule and trainer.
         first_step: updates done before this process began.
         last_step: updates done when the run ends.
-        batches: the micro-batches of this rank.
         exit_code: of the process; 128 + the signal that stopped the run.
     """
 
@@ -96,6 +99,25 @@ class Run:
         if group.size > 1:
             self.console.print_ranks(group.launch.launcher, ranks)
         self.console.describe(self.facts, request.changed, job.train_set.notes)
+        self.loading = loading.plan(job)
+        if self.loading.note:
+            self.console.print(self.loading.note)
+        self.evaluations = EvaluationReader(
+            job.val_set, cfg.seed, cfg.train.eval_batch, group.rank, group.size, *self.loading[:2]
+        )
+        self._prefetcher: Prefetcher | None = None
+
+    @property
+    def batches(self) -> Prefetcher:
+        """The micro-batches of this rank."""
+        assert self._prefetcher, "only within `steps`"
+        return self._prefetcher
+
+    def close(self) -> None:
+        """End the threads and processes that read data."""
+        if self._prefetcher:
+            self._prefetcher.close()
+        self.evaluations.close()
 
     def steps(self) -> Iterator[int]:
         """Start reading ahead, then yield the index of every update that is left."""
@@ -244,8 +266,9 @@ class Run:
             job.group.rank,
             job.group.size,
             job.dropout_masks,
+            self.loading.workers,
         )
-        self.batches = Prefetcher(stream, job.trainer, accumulate)
+        self._prefetcher = Prefetcher(stream, job.trainer, accumulate)
         self.bad_samples = BadSampleTracker(job.train_set, self._log_unreadable)
 
     def _log_unreadable(self, sample: UnreadableSample) -> None:
@@ -264,10 +287,9 @@ class Run:
             self.journal.add("best", step=done, path=checkpoint.path_of(self.folder, done))
 
     def _measure(self, report: Callable[[UnreadableSample], None]) -> dict[str, Any]:
-        job, train = self.job, self.config.train
-        stream = open_evaluation(job.val_set, self.config.seed, train.eval_batch, job.group.rank, job.group.size)
+        job = self.job
         start_time = time.perf_counter()
         metric = job.task.Metric(job.val_set, self.config.task)
-        metrics = evaluate(job.trainer, stream, job.val_set, metric, job.group, report)
+        metrics = evaluate(job.trainer, self.evaluations.read(), job.val_set, metric, job.group, report)
         seconds = time.perf_counter() - start_time
         return {"accuracy": metrics[job.task.PRIMARY], **metrics, "seconds": seconds}

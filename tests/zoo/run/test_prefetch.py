@@ -1,5 +1,7 @@
 """Read-ahead of micro-batches, and the record of unreadable samples."""
 
+import contextlib
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,22 +9,30 @@ import pytest
 
 from data.errors import BadSample, UserError
 from data.stream import UnreadableSample
-from zoo.run.prefetch import BadSampleTracker, Prefetcher
+from zoo.run.prefetch import UPDATES_AHEAD, BadSampleTracker, Prefetcher
 
 
 class Loader:
-    """A stream of numbered batches and a trainer that notes when they are copied."""
+    """A stream of numbered batches, and a trainer that copies them."""
 
-    def __init__(self, count, unreadable=()):
-        self.count, self.unreadable, self.log = count, dict(unreadable), []
+    def __init__(self, count, unreadable=(), error=None):
+        self.count, self.unreadable, self.error = count, dict(unreadable), error
+        self.read, self.copied, self.closed = 0, 0, 0
 
-    def stream(self):
-        for number in range(self.count):
-            self.log.append(f"load {number}")
-            yield {"x": np.array([number])}, self.unreadable.get(number, [])
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.read == self.count:
+            raise self.error or StopIteration
+        self.read += 1
+        return {"x": np.array([self.read - 1])}, self.unreadable.get(self.read - 1, [])
+
+    def close(self):
+        self.closed += 1
 
     def to_device(self, batch):
-        self.log.append(f"copy {batch['x'][0]}")
+        self.copied += 1
         return int(batch["x"][0])
 
 
@@ -30,36 +40,98 @@ def unreadable(name, epoch=0):
     return UnreadableSample(epoch, name, "the file is empty", "another")
 
 
-def test_one_update_is_read_ahead_and_the_next_one_only_when_asked():
-    loader = Loader(6)
-    batches = Prefetcher(loader.stream(), loader, accumulate=2)
-    assert loader.log == ["load 0", "copy 0", "load 1", "copy 1"]
-    assert batches.take() == [0, 1] and len(loader.log) == 4  # a step can be launched before anything is loaded
-    batches.prefetch()
-    assert loader.log[4:] == ["load 2", "copy 2", "load 3", "copy 3"]
-    batches.prefetch()  # what is there already is not loaded again
-    assert len(loader.log) == 8 and batches.take() == [2, 3]
+def drain(batches):
+    taken = []
+    with contextlib.suppress(StopIteration):
+        while True:
+            taken.append(batches.take())
+    return taken
 
 
-def test_the_end_of_the_stream():
-    loader = Loader(2)
-    batches = Prefetcher(loader.stream(), loader)
-    assert batches.take() == [0]
-    batches.prefetch()
-    assert batches.take() == [1]
-    batches.prefetch()
+def test_updates_in_order_up_to_the_end_of_the_stream():
+    loader = Loader(8)
+    batches = Prefetcher(loader, loader, accumulate=2)
+    assert drain(batches) == [[0, 1], [2, 3], [4, 5], [6, 7]]
     with pytest.raises(StopIteration):
         batches.take()
+    batches.close()
+    assert (loader.read, loader.copied, loader.closed) == (8, 8, 1)
 
 
-def test_unreadable_samples_are_handed_out_once():
+def test_no_more_than_some_updates_are_read_ahead():
+    loader = Loader(100)
+    batches = Prefetcher(loader, loader, accumulate=3)
+    assert batches.take() == [0, 1, 2]
+    batches.close()
+    assert loader.copied <= 3 + UPDATES_AHEAD * 3 and loader.closed == 1
+
+
+def test_reading_goes_on_without_the_loop():
+    """The step of an update need not return before the batches of the next one are read and copied."""
+    loader, copied = Loader(3), threading.Semaphore(0)
+
+    def to_device(batch):
+        copied.release()
+        return int(batch["x"][0])
+
+    loader.to_device = to_device
+    batches = Prefetcher(loader, loader)
+    batches.take()
+    assert all(copied.acquire(timeout=60) for _ in range(3))
+    batches.close()
+
+
+def test_an_error_comes_after_the_batches_before_it():
+    loader = Loader(2, error=UserError("20 samples in a row cannot be read"))
+    batches = Prefetcher(loader, loader)
+    assert [batches.take(), batches.take()] == [[0], [1]]
+    for _ in range(2):
+        with pytest.raises(UserError, match="in a row"):
+            batches.take()
+    batches.close()
+    assert loader.closed == 1
+
+
+def test_an_error_of_the_copy_reaches_the_loop():
+    loader = Loader(2)
+    loader.to_device = None
+    with pytest.raises(TypeError):
+        Prefetcher(loader, loader)
+    assert loader.closed == 1
+
+
+def test_no_thread_is_left():
+    loader = Loader(100)
+    batches = Prefetcher(loader, loader)
+    assert "prefetch" in {thread.name for thread in threading.enumerate()}
+    batches.close()
+    assert "prefetch" not in {thread.name for thread in threading.enumerate()}
+    batches.close()
+    assert len(drain(batches)) == 1  # the first update; what the thread had read ahead is dropped
+
+
+def test_waiting_for_the_first_update_does_not_count(monkeypatch):
+    times = iter(range(100))
+    monkeypatch.setattr("zoo.run.prefetch.time", SimpleNamespace(perf_counter=lambda: next(times)))
+    loader = Loader(3)
+    batches = Prefetcher(loader, loader)
+    batches.take()
+    assert batches.data_wait == 0
+    batches.take()
+    batches.take()
+    assert batches.data_wait == 2  # one second from call to call
+
+
+def test_unreadable_samples_are_handed_out_once_with_their_batch():
     bad = [unreadable("a"), unreadable("b")]
     loader = Loader(3, {0: bad[:1], 1: bad[1:]})
-    batches = Prefetcher(loader.stream(), loader)
+    batches = Prefetcher(loader, loader)
+    assert batches.pop_unreadable() == []
+    batches.take()
     assert batches.pop_unreadable() == bad[:1] and batches.pop_unreadable() == []
     batches.take()
-    batches.prefetch()
     assert batches.pop_unreadable() == bad[1:]
+    batches.close()
 
 
 def dataset(size, max_bad, broken=()):

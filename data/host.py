@@ -1,0 +1,59 @@
+"""Resources of this host that the process may use: CPU cores and memory, within the limits of its container."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+CGROUP = Path("/sys/fs/cgroup")
+SHARED_MEMORY = "/dev/shm"
+
+
+def cores() -> list[int]:
+    """Return the numbers of the CPU cores that this process may run on."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def core_share(cores_of_ranks: Sequence[Sequence[int]], local_rank: int, quota: float | None) -> float:
+    """Return how many cores a process has for itself.
+
+    Args:
+        cores_of_ranks: `cores` of each process of the run on this host. Launchers may bind each to its own.
+        local_rank: index of the process among them.
+        quota: cores that all of them may use together, None without a limit.
+    """
+    users = [core for cores_of_rank in cores_of_ranks for core in cores_of_rank]
+    share = sum(1 / users.count(core) for core in cores_of_ranks[local_rank])
+    return share if quota is None else min(share, quota / len(cores_of_ranks))
+
+
+def cpu_quota() -> float | None:
+    """Return the limit of the container in cores, None without one."""
+    text = _read(CGROUP / "cpu.max").split()  # cgroup v2: microseconds per period, and the period
+    if len(text) == 2 and text[0] != "max":
+        return int(text[0]) / int(text[1])
+    quota, period = _read(CGROUP / "cpu/cpu.cfs_quota_us"), _read(CGROUP / "cpu/cpu.cfs_period_us")
+    if quota and period and int(quota) > 0:
+        return int(quota) / int(period)
+    return None
+
+
+def available_memory() -> int:
+    """Return the bytes that this process can use without swapping."""
+    free = psutil.virtual_memory().available
+    limit, used = _read(CGROUP / "memory.max"), _read(CGROUP / "memory.current")
+    return min(free, max(int(limit) - int(used), 0)) if limit.isdigit() and used.isdigit() else free
+
+
+def free_shared_memory() -> int:
+    """Return the bytes that are free in /dev/shm."""
+    return shutil.disk_usage(SHARED_MEMORY).free
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

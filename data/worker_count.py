@@ -1,0 +1,90 @@
+"""Number of worker processes for data.workers=auto, from cores, the measured cost of a sample, and shared memory."""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from data import host, order, readers
+from data.batch import batch_bytes
+from data.errors import BadSample
+
+if TYPE_CHECKING:
+    from data.stream import Dataset
+
+MAX_SAMPLES, MAX_SECONDS = 32, 1.0  # read to measure the cost of a sample
+MAX_WAITING = 4.0  # reading threads per core, for files that the disk or the network makes wait for
+HAND_OVER = 0.001  # seconds in which the training process takes over a batch: more workers than it can serve are idle
+SHARED_FRACTION = 0.5  # of the free shared memory that batches may fill
+
+
+class Cost(NamedTuple):
+    """Seconds that reading a sample takes in one thread; `cpu` counts all threads of the decoder."""
+
+    wall: float
+    cpu: float
+
+
+class Choice(NamedTuple):
+    """A number of workers, and the reason for it."""
+
+    workers: int
+    reason: str
+
+
+def measure_cost(
+    dataset: "Dataset",
+    clock: Callable[[], float] = time.perf_counter,
+    cpu_clock: Callable[[], float] = time.process_time,
+) -> Cost:
+    """Read up to MAX_SAMPLES samples from all over the data set, for about MAX_SECONDS."""
+    indices = np.linspace(0, len(dataset) - 1, min(MAX_SAMPLES, len(dataset)), dtype=int).tolist()
+    _read(dataset, indices[0])  # imports decoders
+    start, cpu_start, read = clock(), cpu_clock(), 0
+    for index in indices:
+        _read(dataset, index)
+        read += 1
+        if clock() - start > MAX_SECONDS:
+            break
+    return Cost((clock() - start) / read, (cpu_clock() - cpu_start) / read)
+
+
+def choose(
+    cost: Cost, cores: float, batch_size: int, bytes_per_batch: int, threads: int, shared_memory: float
+) -> Choice:
+    """Return the number of workers for a process.
+
+    Args:
+        cost: of a sample.
+        cores: that the process has for itself; one is left to the process.
+        batch_size: samples per batch.
+        bytes_per_batch: size of a batch.
+        threads: reading threads per worker.
+        shared_memory: bytes that the process may use.
+    """
+    waiting = min(max(cost.wall / max(cost.cpu, 1e-9), 1.0), MAX_WAITING)
+    limits = {
+        f"{cores:g} cores": math.ceil(max(cores - 1, 1) * waiting / threads),
+        "more would be idle": math.ceil(cost.wall * batch_size / HAND_OVER / threads),
+        f"{shared_memory / 2**20:.0f} MB of shared memory": int(
+            shared_memory * SHARED_FRACTION / max(bytes_per_batch, 1) / readers.batches_per_worker(threads)
+        ),
+    }
+    reason = min(limits, key=lambda name: limits[name])
+    milliseconds = f"a sample takes {cost.wall * 1e3:.1f} ms, {cost.cpu * 1e3:.1f} ms of CPU time"
+    return Choice(max(1, limits[reason]), f"{reason}; {milliseconds}")
+
+
+def choose_here(dataset: "Dataset", batch_size: int) -> int:
+    """Return the number of workers for a process that has this host for itself."""
+    cores = host.core_share([host.cores()], 0, host.cpu_quota())
+    size, threads = batch_bytes(dataset.fields, batch_size), dataset.settings.threads
+    return choose(measure_cost(dataset), cores, batch_size, size, threads, host.free_shared_memory()).workers
+
+
+def _read(dataset: "Dataset", index: int) -> None:
+    with suppress(BadSample):
+        dataset.sample(index, order.generator(0, "cost", index))
