@@ -22,7 +22,8 @@ rounding that the frameworks show there. The first tensor beyond its limit is na
 and, if a hypothesis fits the numbers, the likely cause. report.html shows all modules.
 
 The curves: --steps updates of the recipe as it stands. The losses of the first --within must agree by --tolerance.
-Beyond some dozens of steps, any two computations in fp32 diverge; with --exact they do not.
+Beyond some dozens of steps, any two computations in fp32 diverge; with --exact they do not. So if losses differ though
+the proof found nothing, these steps are run again with --exact, which tells rounding from a fault.
 
 examples
   python tools/compare.py -c configs/tsm_demo.yaml
@@ -31,6 +32,8 @@ examples
   python tools/compare.py -c configs/tsm_demo.yaml --frameworks torch --against runs/compare-old
 
 Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
+EXACT_SETTINGS = ("train.precision=exact", "train.amp_level=null", "train.fp16_allreduce=false")
+EXACT_TOLERANCE = 1e-6  # largest relative difference of a loss
 MAX_FOLDERS = 10_000  # runs/compare-<recipe>, runs/compare-<recipe>-2 ...
 
 
@@ -46,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.worker:
             environment = os.environ if arguments.processes > 1 else {}
             stem = os.path.join(arguments.out, arguments.worker)
-            worker.run(request(arguments, arguments.worker), environment, arguments.steps, stem)
+            worker.run(request(arguments, arguments.worker), environment, arguments.steps, stem, not arguments.no_proof)
             return 0
         return compare(arguments)
     except UserError as error:
@@ -76,6 +79,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--processes", type=int, default=1, metavar="N", help="processes per framework, on this machine; default 1")
     add("--out", metavar="DIR", help="folder for the numbers and the plot; default runs/compare-<recipe>, never reused")
     add("--worker", metavar="FRAMEWORK", help=argparse.SUPPRESS)  # this process trains one framework for another one
+    add("--no-proof", action="store_true", help=argparse.SUPPRESS)  # the steps alone
     return parser.parse_args(argv)
 
 
@@ -124,7 +128,7 @@ def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.
     Returns:
         0 if all agree, 1 if not.
     """
-    headers, rows = {}, {}
+    headers, rows, losses = {}, {}, ""
     for name, stem in sources:
         headers[name], rows[name] = curves.load(stem + ".jsonl")
     steps = min(map(len, rows.values()))
@@ -135,7 +139,12 @@ def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.
     problems = [str(finding) for finding in verdict.findings]
     if steps:
         curves.print_speeds(headers, rows)
-        problems += curves.problems(rows, arguments.within, arguments.tolerance)
+        apart = curves.problems(rows, arguments.within, arguments.tolerance)
+        losses = f", losses within {arguments.tolerance:g}"
+        if apart and not problems and can_repeat(sources, folder, arguments):
+            apart = repeat_exactly([name for name, _ in sources], folder, arguments, apart)
+            losses = f", losses within {EXACT_TOLERANCE:g} with --exact"
+        problems += apart
         if not curves.plot(rows, os.path.join(folder, "curves.png")):
             print("curves.png is not drawn: matplotlib is missing, pip install '.[plot]'")
     path = os.path.join(folder, "report.html")
@@ -146,9 +155,50 @@ def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.
     if len(sources) < 2:
         print("only one framework: its optimizer is checked, there is nothing else to compare it with")
     elif not problems:
-        losses = f", losses within {arguments.tolerance:g}" if steps else ""
         print(f"they agree: {len(verdict.differences)} tensors within rounding{losses}")
     return 1 if problems else 0
+
+
+def can_repeat(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.Namespace) -> bool:
+    """Return whether all results come from this comparison, in frameworks that have fp64, and not from exact runs."""
+    is_exact = request(arguments).config.train.precision == "exact"
+    stems = [os.path.join(folder, name) for name, _ in sources]
+    return not is_exact and all(os.path.exists(f"{stem}-fp64.safetensors") for stem in stems)
+
+
+def repeat_exactly(
+    frameworks: Sequence[str], folder: str, arguments: argparse.Namespace, problems: Sequence[str]
+) -> list[str]:
+    """Train the steps whose losses differ again with --exact, where rounding cannot grow.
+
+    Args:
+        frameworks: those to train.
+        folder: of this comparison; the losses are written to its folder `exact`.
+        arguments: of this comparison.
+        problems: what differs.
+
+    Returns:
+        What differs with --exact too; all problems if a framework fails.
+    """
+    steps = min(arguments.steps, arguments.within)
+    print(
+        f"{problems[0]}, although all updates are equal; {steps} steps with --exact tell whether this is rounding ..."
+    )
+    exact = argparse.Namespace(**vars(arguments))
+    exact.steps, exact.no_proof, exact.amp, exact.exact = steps, True, False, False
+    exact.override = [*arguments.override, *EXACT_SETTINGS]
+    exact_folder = os.path.join(folder, "exact")
+    os.makedirs(exact_folder)
+    for framework in frameworks:
+        failure = run_worker(framework, exact, exact_folder)
+        if failure:
+            print(failure)
+            return [f"{problem}; the comparison with --exact failed" for problem in problems]
+    rows = {name: curves.load(os.path.join(exact_folder, f"{name}.jsonl"))[1] for name in frameworks}
+    found = curves.problems(rows, steps, EXACT_TOLERANCE)
+    if not found:
+        print("it is rounding, which this recipe makes grow: with --exact, the losses agree")
+    return [f"with --exact, {problem}" for problem in found]
 
 
 def judge_sources(sources: Sequence[tuple[str, str]]) -> Verdict:
@@ -237,6 +287,7 @@ def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> st
     command += [word for pair in arguments.override for word in ("-o", pair)]
     command += ["--amp"] if arguments.amp else []
     command += ["--exact"] if arguments.exact else []
+    command += ["--no-proof"] if arguments.no_proof else []
     command += ["--processes", str(arguments.processes)]
     command += ["--device", arguments.device] if arguments.device else []
     log = os.path.join(folder, f"{framework}.log")

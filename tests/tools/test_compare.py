@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -333,6 +334,67 @@ def test_tolerance(words, code, message, recorded, no_training, tmp_path, capsys
     write_lines(folder / "paddle.jsonl", [header, *rows])
     assert compare_with(tmp_path, *words, frameworks="torch,paddle") == code
     assert message in capsys.readouterr().out
+
+
+@pytest.fixture
+def diverging(recorded, no_training, monkeypatch):
+    """Results whose proofs agree and whose losses part: the frameworks that were run again, by what they return."""
+    folder, header, rows = recorded
+    write_lines(folder / "paddle.jsonl", [header, *({**row, "loss": 1.01 * row["loss"]} for row in rows)])
+    again = []
+
+    def run_worker(framework, arguments, out):
+        if not arguments.no_proof:
+            return copy_results(folder, framework, out)
+        again.append((framework, arguments.steps, arguments.amp, tuple(arguments.override)))
+        scale = {"mindspore": 1 + 1e-7, "paddle": 1.0, "torch": 1.0}[framework]
+        if "seed=3" in arguments.override:
+            scale = {"mindspore": 1.0, "paddle": 1 + 2e-6, "torch": 1.0}[framework]
+        if "seed=4" in arguments.override and framework == "paddle":
+            return "paddle exited with code 1"
+        repeated = [{**row, "loss": scale * row["loss"]} for row in rows[: arguments.steps]]
+        write_lines(Path(out) / f"{framework}.jsonl", [header, *repeated])
+        return ""
+
+    monkeypatch.setattr(compare, "run_worker", run_worker)
+    return again
+
+
+@pytest.mark.parametrize("words, steps", [(["--amp"], 3), (["--within", "2"], 2)])
+def test_losses_that_part_by_rounding_alone_agree(words, steps, diverging, tmp_path, capsys):
+    """Their steps are run again with --exact, in which these frameworks agree."""
+    assert compare_with(tmp_path, *words, frameworks="torch,paddle,mindspore") == 0
+    out = capsys.readouterr().out
+    assert "the losses differ by more than 0.001 from step 1 on, although all updates are equal" in out
+    assert "it is rounding" in out and "within rounding, losses within 1e-06 with --exact" in out
+    assert "they do not agree" not in out and "They agree" in (tmp_path / "new/report.html").read_text()
+    assert [(name, count, amp) for name, count, amp, _ in diverging] == [
+        (name, steps, False) for name in ("torch", "paddle", "mindspore")
+    ]
+    assert all(override == compare.EXACT_SETTINGS for _, _, _, override in diverging)
+
+
+@pytest.mark.parametrize(
+    "seed, message",
+    [
+        (3, "they do not agree: with --exact, the losses differ by more than 1e-06 from step 1 on"),
+        (
+            4,
+            "they do not agree: the losses differ by more than 0.001 from step 1 on; the comparison with --exact failed",
+        ),
+    ],
+)
+def test_losses_that_part_with_exact_too(seed, message, diverging, tmp_path, capsys):
+    assert compare_with(tmp_path, "-o", f"seed={seed}", frameworks="torch,paddle,mindspore") == 1
+    out = capsys.readouterr().out
+    assert message in out and "it is rounding" not in out
+
+
+def test_earlier_results_and_exact_runs_are_not_repeated(recorded, diverging, tmp_path, capsys):
+    for words in (["--against", recorded[0]], ["--exact", "--out", tmp_path / "exact"]):
+        assert compare_with(tmp_path, *words, frameworks="torch,paddle") == 1
+        assert "they do not agree: the losses differ by more than 0.001 from step 1 on" in capsys.readouterr().out
+    assert not diverging
 
 
 def test_the_plot_is_left_out_without_matplotlib(no_training, tmp_path, monkeypatch, capsys):

@@ -3,6 +3,10 @@
 A framework in fp32 and the same in fp64 differ by the rounding of fp32, as the computation amplifies it up to a tensor.
 Rounding in fp64 is 2**-29 of that. Two frameworks that compute the same in fp64 differ by about that share; the limit
 is SAFETY times as much, since they add in other orders.
+
+This holds as long as rounding in fp32 is small. After an update or two at a large learning rate, it may have grown to
+the size of the values. Then it cannot grow further, and no longer tells how far rounding in fp64 has grown: there,
+CHAOTIC_SHARE of the values passes.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,12 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tools.comparison.events import Event, Records, events
-from tools.comparison.record import Record
+from tools.comparison.record import CLIPPED, Record
 
 SAFETY = 1000.0
 FP64_SHARE = 2.0**-29  # of the rounding of fp32
 FLOOR = 2.0**-52 * 64  # of the largest values of a stage: always passes
 SUM_FLOOR = 2.0**-52 * 4096  # the same for a loss or a norm: one number has no reliable rounding of its own
+CHAOTIC = 0.03  # rounding of fp32, relative to the largest value, from which on it has grown too far to be a measure
+CHAOTIC_SHARE = 1e-3  # of the largest value
 FP32_SAFETY = 30.0  # where a framework has no fp64 and all are compared in fp32
 # What rounding changes little: not gradients, since it opens and closes ReLUs, nor what follows an update.
 STEADY = {
@@ -122,10 +128,12 @@ def _difference(event: Event, proofs: Records, rounded: Records, scale: float) -
         (_rounding(proofs[title], rounded[title], event.keys[title]) for title in titles if title in rounded),
         default=0.0,
     )
+    is_chaotic = _follows_an_update(event) and CHAOTIC * magnitude <= noise < np.inf
     noise = min(noise, max(magnitude, FLOOR * scale))  # an update that overflowed or diverged in fp32 explains no more
     floor = (SUM_FLOOR if event.part in ("loss", "grad_norm") else FLOOR) * max(scale, magnitude)
     if all(proofs[title].precision == "fp64" for title in titles):
         limit = noise * SAFETY * FP64_SHARE + floor
+        limit = max(limit, CHAOTIC_SHARE * magnitude) if is_chaotic else limit
     else:
         limit = noise * FP32_SAFETY + floor / FP64_SHARE
     pairs = {(a, b): distance(proofs, event, a, b) for i, a in enumerate(titles) for b in titles[i + 1 :]}
@@ -138,6 +146,11 @@ def _difference(event: Event, proofs: Records, rounded: Records, scale: float) -
     if not apart and not all(agree.values()):  # each of the outer two agrees with the one in the middle
         apart = tuple(titles)
     return Difference(event, largest, limit, magnitude, apart)
+
+
+def _follows_an_update(event: Event) -> bool:
+    """Return whether a tensor was computed from weights that are no longer the initial ones."""
+    return event.stage not in ("training", "evaluation", "update 1", CLIPPED)
 
 
 def _apart(titles: Sequence[str], agree: Callable[[str, str], bool | None]) -> tuple[str, ...]:

@@ -67,6 +67,39 @@ def test_a_difference_next_to_the_limit(right, share, is_beyond):
     assert difference.relative == difference.largest / difference.magnitude
 
 
+@pytest.mark.parametrize(
+    "key, part, name",
+    [
+        ("training after the updates/3/out0", "output", "stage.bn"),
+        ("update 2/gradient/fc.weight", "gradient", "fc.weight"),
+    ],
+)
+def test_rounding_that_has_grown_to_the_size_of_the_values_is_no_measure(right, key, part, name):
+    """After an update, differences of up to a thousandth pass then; larger ones do not."""
+    fp64, fp32 = right
+    stage = key.partition("/")[0]
+    magnitude = max(np.abs(record.get(key)).max() for record in fp64.values())
+    moved = proofs.edit(fp64, "paddle", key, lambda values: values + 0.9e-3 * magnitude)
+    far = proofs.edit(fp64, "paddle", key, lambda values: values + 1.2e-3 * magnitude)
+    rounded = proofs.edit(fp32, "torch", key, lambda values: values + 0.1 * magnitude)
+    less = proofs.edit(fp32, "torch", key, lambda values: values + 0.02 * magnitude)
+    assert not one(differences.differences(moved, rounded), stage, part, name).is_beyond
+    assert one(differences.differences(far, rounded), stage, part, name).apart == ("paddle",)
+    assert one(differences.differences(moved, less), stage, part, name).apart == ("paddle",)
+
+
+@pytest.mark.parametrize(
+    "key, part, name", [(BN, "output", "stage.bn"), ("update 1/gradient/fc.weight", "gradient", "fc.weight")]
+)
+def test_large_rounding_before_the_first_update_hides_nothing(right, key, part, name):
+    fp64, fp32 = right
+    magnitude = max(np.abs(record.get(key)).max() for record in fp64.values())
+    moved = proofs.edit(fp64, "paddle", key, lambda values: values + 1e-5 * magnitude)
+    rounded = proofs.edit(fp32, "torch", key, lambda values: values + 0.5 * magnitude)
+    found = differences.differences(moved, rounded)
+    assert one(found, key.partition("/")[0], part, name).apart == ("paddle",)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_number_that_is_not_finite_is_an_infinite_difference(right, value):
     def change(values):
