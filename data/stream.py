@@ -7,13 +7,14 @@ the order, and a resumed run starts at any batch without a replay.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from data import order, readers, stages, worker_count
+from data import order, readers, worker_count
 from data.batch import Allocate, Batch, DropoutMask, Field, collate
 from data.errors import BadSample, UserError
+from data.stages import COLLATE, Seconds, measure, stage, total
 
 MAX_REPLACEMENTS = 20  # samples tried at one position, the unreadable one included
 
@@ -76,8 +77,42 @@ class UnreadableSample:
 
 
 LoadedBatch = tuple[Batch, list[UnreadableSample]]
-TimedBatch = tuple[Batch, list[UnreadableSample], stages.Seconds]
 ReadBatch = Callable[[int, Allocate], LoadedBatch]  # of the batch of a number
+
+
+class TimedBatch(NamedTuple):
+    """A batch, the seconds that reading it took by stage, and when (time.monotonic, the same in all processes)."""
+
+    batch: Batch
+    unreadable: list[UnreadableSample]
+    seconds: Seconds
+    finished: float
+
+
+class ReadTimes(NamedTuple):
+    """Seconds that reading took since the start of a stream.
+
+    Attributes:
+        samples: read.
+        stages: of reading them, added up over all reading threads.
+        waiting: of the consumer, for batches that were still being read.
+        transport: of the consumer, for batches that had been read: from the worker to this process.
+    """
+
+    samples: int = 0
+    stages: Seconds = total([])
+    waiting: float = 0.0
+    transport: float = 0.0
+
+    def add(self, loaded: TimedBatch, requested: float, arrived: float) -> "ReadTimes":
+        """Add a batch that was requested and arrived at these times."""
+        begin_of_transport = min(max(requested, loaded.finished), arrived)
+        return ReadTimes(
+            self.samples + len(loaded.batch["valid"]),
+            total([self.stages, loaded.seconds]),
+            self.waiting + begin_of_transport - requested,
+            self.transport + arrived - begin_of_transport,
+        )
 
 
 class BatchStream(Protocol):
@@ -94,24 +129,25 @@ class Stream(Iterator[LoadedBatch]):
     Attributes:
         workers: processes that read; 0: threads of this process.
         threads: reading threads per process.
-        seconds: what reading the batches so far took, by stage, added up over all reading threads.
+        times: what reading took so far.
     """
 
     def __init__(self, read: ReadBatch, first: int, last: int, workers: int, threads: int):
         self.workers, self.threads = workers, threads
-        self.seconds = stages.total([])
+        self.times = ReadTimes()
 
         def read_timed(number: int, allocate: Allocate) -> TimedBatch:
-            with stages.measure() as seconds:
+            with measure() as seconds:
                 batch, unreadable = read(number, allocate)
-            return batch, unreadable, seconds
+            return TimedBatch(batch, unreadable, seconds, time.monotonic())
 
         self._batches = readers.read_ahead(read_timed, first, last, workers, threads)
 
     def __next__(self) -> LoadedBatch:
-        batch, unreadable, seconds = next(self._batches)
-        self.seconds = stages.total([self.seconds, seconds])
-        return batch, unreadable
+        requested = time.monotonic()
+        loaded = TimedBatch(*next(self._batches))
+        self.times = self.times.add(loaded, requested, time.monotonic())
+        return loaded.batch, loaded.unreadable
 
     def close(self) -> None:
         """Stop reading, and end the workers."""
@@ -252,7 +288,7 @@ def evaluation_reader(dataset: Dataset, seed: int, batch_size: int, rank: int, w
 
 
 def _collate(samples: Sequence[dict[str, np.ndarray]], batch_size: int, allocate: Allocate) -> Batch:
-    with stages.stage(stages.COLLATE):
+    with stage(COLLATE):
         return collate(samples, batch_size, allocate)
 
 

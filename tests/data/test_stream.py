@@ -15,6 +15,8 @@ from data.errors import BadSample, UserError
 from data.stream import (
     MAX_REPLACEMENTS,
     LoaderSettings,
+    ReadTimes,
+    TimedBatch,
     UnreadableSample,
     find_bad,
     open_evaluation,
@@ -263,6 +265,24 @@ def test_an_unreadable_sample_of_an_evaluation_has_an_impossible_label_and_count
 def test_an_evaluation_without_readable_samples():
     rows, reports = next(open_evaluation(Numbers(3, unreadable=(0, 1, 2)), 0, 4))
     assert rows["label"].tolist() == [-1] * 4 and rows["valid"].tolist() == [1, 1, 1, 0] and len(reports) == 3
+
+
+def test_times_of_a_stream():
+    """The consumer waits while a batch is read, then while it is on its way."""
+    batch = {"valid": np.ones(4)}
+    seconds = {"read": 1.0, "decode": 2.0, "transform": 3.0, "collate": 4.0}
+    times = ReadTimes()
+    times = times.add(TimedBatch(batch, [], seconds, finished=12.0), requested=10.0, arrived=15.0)
+    assert times == (4, seconds, 2.0, 3.0)
+    times = times.add(TimedBatch(batch, [], seconds, finished=3.0), requested=20.0, arrived=21.0)  # was there already
+    assert times == (8, {name: 2 * value for name, value in seconds.items()}, 2.0, 4.0)
+
+
+def test_a_stream_measures_its_stages():
+    stream = open_training(Numbers(23), 0, 4, 0, 3)
+    assert len(list(stream)) == 3 and stream.times.samples == 12
+    assert stream.times.stages["transform"] > 0 and stream.times.stages["collate"] > 0
+    assert stream.times.stages["read"] == stream.times.stages["decode"] == 0  # which this data set does not mark
 
 
 def test_find_bad():

@@ -34,6 +34,7 @@ class Console:
         self._first_log: tuple[int, float] | None = None  # step and monotonic time of this process's first log line
         self._handlers = {
             "train": self._train,
+            "data_wait": self._data_wait,
             "eval": self._eval,
             "bad": self._bad,
             "save": self._save,
@@ -105,6 +106,9 @@ class Console:
             f"step {event['step']}/{self.steps}  epoch {event['epoch']:.2f}  loss {event['loss']:.4f}  "
             f"lr {event['lr']:.6g}  grad {event['grad_norm']:.3g}{scale}{skipped}  {rate}"
         )
+
+    def _data_wait(self, event: Event) -> None:
+        self.print(event["message"])
 
     def _eval(self, event: Event) -> None:
         unreadable = f"  ({event['bad']} unreadable, counted as wrong)" if event["bad"] else ""

@@ -2,6 +2,7 @@
 
     load     at, checksum, train_samples                   begin   metadata of the run; starts the clock
     train    step, epoch, lr, loss, grad_norm, scale, skipped, consecutive_skips, samples_per_s, data_wait_fraction
+    data_wait  step, cause, message, what was measured (zoo/logs/data_wait.py); when waiting for data begins to matter
     eval     step, epoch, accuracy (the main metric), all metrics, seconds
     bad      epoch, name, reason, replaced_by              save    step, path
     best     step, path                                    resume  step, path

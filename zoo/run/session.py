@@ -13,7 +13,7 @@ from data.stream import UnreadableSample, open_training
 from zoo.config import loader
 from zoo.config.schema import Duration
 from zoo.distributed import consistency
-from zoo.logs import airank
+from zoo.logs import airank, data_wait
 from zoo.logs.journal import Journal, NullJournal
 from zoo.logs.throughput import Throughput
 from zoo.run import checkpoint, directory, loading, restore, schedule, sharded_checkpoint
@@ -162,10 +162,17 @@ class Run:
         """
         job = self.job
         values = job.trainer.read(output)
-        values["loss"] = sum(job.group.all_gather(values["loss"]))
         rate = self.throughput.read(self.batches.data_wait)
+        interval = self.meter.read(self.throughput.elapsed)
+        ranks = job.group.all_gather({"loss": values["loss"], "interval": interval._asdict()})
+        values["loss"] = sum(rank["loss"] for rank in ranks)
+        slowest = data_wait.worst([rank["interval"] for rank in ranks])
+        rate["data_wait_fraction"] = slowest.share
         epoch, lr = float(job.clock.epochs(done)), job.lr(done - 1)
         self.journal.add("train", step=done, epoch=epoch, lr=lr, **values, **rate)
+        cause = self.wait_causes.news(slowest)
+        if cause:
+            self.journal.add("data_wait", step=done, cause=cause.name, message=cause.message, **slowest._asdict())
         if values["consecutive_skips"] >= self.config.train.max_consecutive_skips:
             raise UserError(
                 f"no finite gradient in the last {values['consecutive_skips']:.0f} updates, up to step {done} "
@@ -269,6 +276,7 @@ class Run:
             self.loading.workers,
         )
         self._prefetcher = Prefetcher(stream, job.trainer, accumulate)
+        self.meter, self.wait_causes = loading.WaitMeter(stream, self.batches, self.loading.cores), data_wait.CauseLog()
         self.bad_samples = BadSampleTracker(job.train_set, self._log_unreadable)
 
     def _log_unreadable(self, sample: UnreadableSample) -> None:

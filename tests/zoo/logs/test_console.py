@@ -73,12 +73,14 @@ def test_evaluations(console):
 def test_other_events(console):
     console({"event": "bad", "name": "a.mp4", "reason": "the file is empty", "replaced_by": "b.mp4"})
     console({"event": "bad", "name": "c.mp4", "reason": "[bold] is not markup", "replaced_by": None})
+    console({"event": "data_wait", "step": 20, "message": "waiting for data 50% of the time"})
     console({"event": "save", "path": "runs/x/checkpoints/step-00000020"})
     console({"event": "resume", "step": 0, "path": None})
     console({"event": "begin"})
     assert lines(console) == [
         "unreadable sample: a.mp4: the file is empty; replaced by b.mp4",
         "unreadable sample: c.mp4: [bold] is not markup; counted as wrong",
+        "waiting for data 50% of the time",
         "saved runs/x/checkpoints/step-00000020",
         "resuming from step 0 (no checkpoint was written yet)",
     ]

@@ -23,6 +23,7 @@ def test_pauses_are_left_out(clock):
     throughput.add(10)
     clock[0] = 102.0
     assert throughput.read(1.0) == {"samples_per_s": 10.0, "data_wait_fraction": 0.25}
+    assert throughput.elapsed == 4.0
 
 
 def test_each_reading_starts_a_new_interval(clock):
