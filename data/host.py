@@ -40,6 +40,12 @@ def cpu_quota() -> float | None:
     return None
 
 
+def core_wait() -> float:
+    """Return the seconds that this thread has waited for a free core so far; 0 where the kernel does not count them."""
+    fields = _read(Path("/proc/thread-self/schedstat")).split()
+    return int(fields[1]) * 1e-9 if len(fields) == 3 else 0.0
+
+
 def available_memory() -> int:
     """Return the bytes that this process can use without swapping."""
     free = psutil.virtual_memory().available

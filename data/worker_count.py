@@ -22,7 +22,12 @@ SHARED_FRACTION = 0.5  # of the free shared memory that batches may fill
 
 
 class Cost(NamedTuple):
-    """Seconds that reading a sample takes in one thread; `cpu` counts all threads of the decoder."""
+    """Seconds that reading a sample takes in one thread.
+
+    Attributes:
+        wall: on cores that nobody else uses.
+        cpu: CPU time, over all threads of the decoder.
+    """
 
     wall: float
     cpu: float
@@ -39,17 +44,19 @@ def measure_cost(
     dataset: "Dataset",
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.process_time,
+    core_wait: Callable[[], float] = host.core_wait,
 ) -> Cost:
     """Read up to MAX_SAMPLES samples from all over the data set, for about MAX_SECONDS."""
     indices = np.linspace(0, len(dataset) - 1, min(MAX_SAMPLES, len(dataset)), dtype=int).tolist()
     _read(dataset, indices[0])  # imports decoders
-    start, cpu_start, read = clock(), cpu_clock(), 0
+    start, cpu_start, wait_start, read = clock(), cpu_clock(), core_wait(), 0
     for index in indices:
         _read(dataset, index)
         read += 1
         if clock() - start > MAX_SECONDS:
             break
-    return Cost((clock() - start) / read, (cpu_clock() - cpu_start) / read)
+    wall = clock() - start - (core_wait() - wait_start)
+    return Cost(wall / read, (cpu_clock() - cpu_start) / read)
 
 
 def choose(

@@ -41,22 +41,22 @@ def test_shared_memory():
 
 
 class Slow(Numbers):
-    """Reading a sample takes 3 s, 1 s of them CPU time. Every third is unreadable."""
+    """Reading a sample takes 3 s, 1 s of them CPU time, beside 2 s for a core. Every third is unreadable."""
 
     wall = cpu = 0.0
 
     def sample(self, index, rng):
-        Slow.wall += 3
+        Slow.wall += 5
         Slow.cpu += 1
         if index % 3 == 0:
             raise BadSample("broken")
 
 
-@pytest.mark.parametrize("limit, read", [(math.inf, 23), (20.0, 7)])
+@pytest.mark.parametrize("limit, read", [(math.inf, 23), (34.0, 7)])
 def test_the_cost_of_a_sample(monkeypatch, limit, read):
     monkeypatch.setattr(worker_count, "MAX_SECONDS", limit)
     Slow.wall = Slow.cpu = 0.0
-    assert measure_cost(Slow(23), lambda: Slow.wall, lambda: Slow.cpu) == Cost(3, 1)
+    assert measure_cost(Slow(23), lambda: Slow.wall, lambda: Slow.cpu, lambda: 2 * Slow.cpu) == Cost(3, 1)
     assert Slow.cpu == 1 + read  # the first is read twice: it imports the decoder
 
 
