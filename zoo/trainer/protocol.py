@@ -288,7 +288,7 @@ class Trainer(Protocol):
     def params(self) -> tuple[Param, ...]: ...
 
     def to_device(self, batch: Batch) -> DeviceBatch:
-        """Copy a batch to the device. May return before the copy is complete.
+        """Copy a batch to the device. Called by any thread, also while another one is in `step` or `predict`.
 
         Args:
             batch: all fields of the plan and `valid`, to train; to predict, only the model's input, perhaps at

@@ -36,6 +36,7 @@ class Trainer:
     def __init__(self, Model: type[nn.Module], arch: Any, objective: Any, plan: Plan, world: World):
         self.plan, self.mode, self.device, self.world_size = plan, plan.mode, world.torch_device, world.size
         self.dtype = torch.float64 if self.mode.is_fp64 else torch.float32  # of parameters, momentum and losses
+        self.copy_stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.model = _build_model(Model, arch, plan, world, self.dtype)
         self.objective: Any = objectives.build(objective, arch, plan, world)
         self.output = outputs.build(plan.output, arch)
@@ -63,9 +64,16 @@ class Trainer:
         tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
         if self.mode.is_fp64:  # a model that divides bytes by a Python number would do it in fp32
             tensors.update((name, tensors[name].double()) for name in self.plan.dropout_masks if name in tensors)
-        if self.device.type != "cuda":
+        if self.copy_stream is None:
             return tensors
-        return {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in tensors.items()}
+        # The block also selects the device, which every thread must do for itself. PyTorch keeps pinned buffers for
+        # reuse. Only the prefetch thread waits for the copy, which runs beside the kernels of the current step.
+        with torch.cuda.stream(self.copy_stream):
+            copies = {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in tensors.items()}
+        self.copy_stream.synchronize()
+        for copy in copies.values():  # its memory must not be reused before the step has read it
+            copy.record_stream(torch.cuda.default_stream(self.device))
+        return copies
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         self.train_mode()

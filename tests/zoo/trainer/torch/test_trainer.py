@@ -1,7 +1,9 @@
 """PyTorch alone: updates against PyTorch's own optimizer and clipping, autocast, and compiled models."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -54,6 +56,24 @@ def test_updates_equal_plain_pytorch(clip_norm, smoothing, channels_last):
         assert clip_norm is None or norm > clip_norm  # otherwise clipping is not tested
     for name, parameter in model.named_parameters():
         assert torch.allclose(trainer.tensors[name].detach(), parameter, rtol=1e-3, atol=2e-5), name
+
+
+def test_a_batch_is_not_copied_on_a_cpu():
+    trainer, _ = make_tsm(adapter("torch"), Mode("fp32", None, True, False))
+    batch = random_clips()
+    copies = trainer.to_device(batch)
+    assert all(np.shares_memory(copies[name].numpy(), array) for name, array in batch.items())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_batches_are_complete_on_a_gpu_when_another_thread_has_copied_them():
+    trainer, _ = make_tsm(adapter("torch"), Mode("fp32", None, True, False))
+    trainer.device, trainer.copy_stream = torch.device("cuda:0"), torch.cuda.Stream("cuda:0")
+    batches = [random_clips(seed=seed) for seed in range(20)]
+    with ThreadPoolExecutor(1) as thread:
+        for batch, copies in zip(batches, thread.map(trainer.to_device, batches)):
+            assert all(copy.device.type == "cuda" for copy in copies.values())
+            assert all(np.array_equal(copies[name].cpu().numpy(), array) for name, array in batch.items())
 
 
 @pytest.mark.parametrize("compute, dtype", [("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)])
