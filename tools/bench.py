@@ -36,7 +36,7 @@ WARMUP_STEPS = 3  # not measured: allocators, kernel choices, compilation
 MIN_SAMPLES = 20  # read by one thread alone
 TRAINER, BARE = "this trainer", "bare loop"
 TIMED_FUNCTIONS = {  # stage of the pipeline -> module and functions
-    "decoding": (video, ("video_frames", "image_frames")),
+    "decoding": (video, ("read_frames",)),
     "augmenting": (clips, ("resize", "crop", "flip")),
 }
 

@@ -16,6 +16,7 @@ from data.formats import face_files, face_packs
 from data.formats.face_files import FaceFiles
 from data.formats.face_packs import FacePack
 from data.stream import LoaderSettings
+from data.transforms import geometry
 
 DEFAULT_FILES = {"rec": "train.rec", "list": "label.txt"}  # by data.format
 PROBED_IMAGES = 20  # images that are opened before a run; one readable image is enough
@@ -95,7 +96,7 @@ class FaceSplit:
             raise BadSample(f"label {label}, but there are {len(self.classes)} identities; labels count from 0")
         image = face_files.decode(encoded, self.settings.size, self.settings.resize)
         if self.settings.flip and rng.random() < 0.5:
-            image = np.ascontiguousarray(image[:, ::-1])
+            image = geometry.flip(image)
         return {"image": image, "label": np.asarray(label, np.int64)}
 
 

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -22,7 +21,9 @@ from data.formats.lists import (
     read_list,
 )
 from data.stream import LoaderSettings
+from data.transforms.clips import center_box
 from data.transforms.crops import random_box
+from data.transforms.geometry import Geometry, Size, short_side_size
 
 LIST_FILES = ("{}_list.txt", "{}.txt", "{}.list")  # default lists in root, by split: PaddleClas's, Caffe's, ours
 CLASS_FILES = ("classes.txt", "synset_words.txt", "imagenet_class_index.json")
@@ -104,14 +105,8 @@ class ImageSplit:
 
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Decode, crop, resize and (in training) mirror one image. Raises BadSample."""
-        s, path = self.settings, os.path.join(self.settings.root, self.name(index))
-        if self.training:
-            choose_box = partial(random_box, scale=s.scale, ratio=s.ratio, rng=rng)
-            image = images.decode_crop(path, choose_box, s.size, s.antialias, s.reduce)
-            if s.flip and rng.random() < 0.5:
-                image = np.ascontiguousarray(image[:, ::-1])
-        else:
-            image = images.decode_center(path, s.short_side, s.eval_crop, s.antialias)
+        encoded = self._read(index)
+        image = images.decode(encoded, self._geometry(encoded.size, rng), self.training and self.settings.reduce)
         return {"image": image, "label": np.asarray(self.labels[index])}
 
     def describe_files(self) -> list[str]:
@@ -121,6 +116,18 @@ class ImageSplit:
         return [
             f"{name} {label} {files.file_size(os.path.join(root, name))}" for name, label in zip(names, self.labels)
         ]
+
+    def _read(self, index: int) -> images.EncodedImage:
+        return images.read(os.path.join(self.settings.root, self.name(index)))
+
+    def _geometry(self, size: Size, rng: np.random.Generator) -> Geometry:
+        """Draw the geometry of an image whose upright size is given; in an evaluation it is the center."""
+        s = self.settings
+        if not self.training:
+            resized = short_side_size(size, s.short_side)
+            return Geometry(None, resized, s.antialias, center_box(*resized, s.eval_crop))
+        box = random_box(*size, s.scale, s.ratio, rng)
+        return Geometry(box, (s.size, s.size), s.antialias, flip=s.flip and rng.random() < 0.5)
 
 
 def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:

@@ -1,6 +1,7 @@
 """Kinetics-400 and every data set of labeled clips in the same layout: videos or frame folders, by list or folder."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,10 +10,11 @@ import numpy as np
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from data.datasets.common import files
 from data.errors import UserError
-from data.formats import video
+from data.formats import frame_folders, video
 from data.formats.lists import LabeledPath, class_folders, class_names_from_folders, read_folders, read_list, read_names
 from data.stream import LoaderSettings
 from data.transforms import clips, frame_sampling
+from data.transforms.geometry import Geometry, Size, finish, scale, short_side_size
 
 PROBED_PATHS = 20  # paths of a list that are checked before a run
 LAYOUT = """\
@@ -101,8 +103,11 @@ class ClipSplit:
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Decode, crop and (in training) augment one clip. Raises BadSample."""
         clip = self.clips[index]
-        frames, label = (self._training_clip if self.training else self._evaluation_clips)(clip, rng)
-        return {"video": np.ascontiguousarray(frames), "label": np.asarray(label, np.int64)}
+        frames = self._read(clip, self._pick(rng))
+        height, width, _ = frames[0].shape
+        geometries = self._geometries((width, height), rng)
+        label = self._label(clip, geometries[0].flip)
+        return {"video": self._views(frames, geometries), "label": label}
 
     def describe_files(self) -> list[str]:
         """Return one line per sample, `path label size`: bytes of a file (-1 if missing), frames of a folder."""
@@ -113,41 +118,59 @@ class ClipSplit:
         ]
         return [f"{clip.path} {clip.label} {size}" for clip, size in zip(self.clips, sizes)]
 
-    def _training_clip(self, clip: LabeledPath, rng: np.random.Generator) -> tuple[np.ndarray, int]:
+    def _pick(self, rng: np.random.Generator) -> video.FrameSampler:
+        """Return the function that chooses the frames of a clip by their number."""
         s = self.settings
-        pick = frame_sampling.dense_train if s.sampling == "dense" else frame_sampling.uniform_train
-        frames = self._read(clip, lambda n: pick(n, s.segments, rng))
-        box = clips.multi_scale_box(frames.shape[2], frames.shape[1], s.size, s.scales, rng)
-        frames = clips.resize(clips.crop(frames, box), s.size, s.size, s.antialias)
-        label = clip.label
-        if s.flip and rng.random() < 0.5:
-            frames = clips.flip(frames)
-            for a, b in s.flip_pairs:
-                if clip.label in (a, b):
-                    label = a + b - clip.label
-        return frames, label
-
-    def _evaluation_clips(self, clip: LabeledPath, rng: np.random.Generator) -> tuple[np.ndarray, int]:
-        s = self.settings
-        pick = {
+        if self.training:
+            pick = frame_sampling.dense_train if s.sampling == "dense" else frame_sampling.uniform_train
+            return lambda n: pick(n, s.segments, rng)
+        if s.eval_sampling == "dense_val":
+            return lambda n: frame_sampling.dense_train(n, s.segments, rng)
+        pick_all = {
             "val": frame_sampling.uniform_val,
             "test": frame_sampling.uniform_test,
             "twice": frame_sampling.twice_test,
             "dense": frame_sampling.dense_test,
-            "dense_val": lambda n, t: frame_sampling.dense_train(n, t, rng),
         }[s.eval_sampling]
-        frames = self._read(clip, lambda n: pick(n, s.segments))
-        frames = clips.resize_short(frames, s.short_side, s.antialias)
-        # Crops first, then clips, then time: the temporal shift must never mix frames of different crops.
-        views = [view.reshape(-1, s.segments, *view.shape[1:]) for view in clips.views(frames, self.size, s.eval_crops)]
-        stacked = np.concatenate(views)
-        return (stacked if self.views > 1 else stacked[0]), clip.label
+        return lambda n: pick_all(n, s.segments)
 
-    def _read(self, clip: LabeledPath, pick: video.FrameSampler) -> np.ndarray:
+    def _geometries(self, size: Size, rng: np.random.Generator) -> list[Geometry]:
+        """Draw the geometry of every view of a clip whose frames have this size; in an evaluation they are fixed."""
+        s = self.settings
+        if self.training:
+            box = clips.multi_scale_box(*size, s.size, s.scales, rng)
+            return [Geometry(box, (s.size, s.size), s.antialias, flip=s.flip and rng.random() < 0.5)]
+        resized = short_side_size(size, s.short_side)
+        views = clips.view_boxes(*resized, self.size, s.eval_crops)
+        return [Geometry(None, resized, s.antialias, window, mirrored) for window, mirrored in views]
+
+    def _label(self, clip: LabeledPath, mirrored: bool) -> np.ndarray:
+        """Return the label of a clip, the other one of its pair if a mirrored clip shows that."""
+        label = clip.label
+        for a, b in self.settings.flip_pairs if mirrored and self.training else ():
+            if clip.label in (a, b):
+                label = a + b - clip.label
+        return np.asarray(label, np.int64)
+
+    def _views(self, frames: Sequence[np.ndarray], geometries: Sequence[Geometry]) -> np.ndarray:
+        """Return the views of a clip, whose geometries differ in window and flip alone.
+
+        Crops come first, then clips, then time: the temporal shift must never mix frames of different crops.
+        """
+        shape = self.fields[0].shape
+        views = np.empty((len(geometries), len(frames), *shape[-3:]), np.uint8)
+        for number, frame in enumerate(frames):
+            scaled = scale(frame, geometries[0])
+            for view, geometry in zip(views, geometries):
+                view[number] = finish(scaled, geometry)
+        return views.reshape(shape)
+
+    def _read(self, clip: LabeledPath, pick: video.FrameSampler) -> list[np.ndarray]:
         s, path = self.settings, os.path.join(self.settings.root, clip.path)
         if clip.frames is None:
-            return video.video_frames(path, pick, s.min_frames)
-        return video.image_frames(path, s.frame_template, s.first_frame, clip.frames, pick, s.min_frames)
+            return video.read_frames(path, pick, s.min_frames)
+        args = (path, s.frame_template, s.first_frame, clip.frames, pick, s.min_frames)
+        return frame_folders.decode_images(frame_folders.read_images(*args))
 
 
 def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:

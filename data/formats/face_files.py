@@ -14,8 +14,9 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from data import stages
 from data.errors import BadSample, UserError
-from data.formats import images
+from data.formats import images, jpeg
 from data.formats.lists import class_folders, read_folders
 
 EncodedFace = str | bytes  # a path, or the content of an image file
@@ -100,12 +101,23 @@ def decode(encoded: EncodedFace, size: int, resize: bool) -> np.ndarray:
     Raises:
         BadSample: the image cannot be read or has another size.
     """
-    with open_face(encoded, size, resize) as image:
+    content = images.read_content(encoded) if isinstance(encoded, str) else encoded
+    pixels = _decode_plain(content, size)
+    if pixels is not None:
+        return pixels
+    with open_face(content, size, resize) as image:
         pixels = np.asarray(images.to_rgb(image))
     if pixels.shape[:2] == (size, size):
         return pixels
     shrinks = min(pixels.shape[:2]) > size  # bilinear would skip pixels
     return cv2.resize(pixels, (size, size), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+
+
+@stages.stage(stages.DECODE)
+def _decode_plain(content: bytes, size: int) -> np.ndarray | None:
+    """Decode an ordinary JPEG file of the right size, as nearly all faces are, without Pillow; None for others."""
+    header = jpeg.read_header(content)
+    return jpeg.decode(content) if header and (header.width, header.height) == (size, size) else None
 
 
 def read_list(root: str, path: str) -> FaceFiles:

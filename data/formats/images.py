@@ -1,15 +1,16 @@
 """Decoding of image files to uint8 RGB arrays, upright. Whatever cannot be read raises BadSample.
 
-Pillow decodes, and resizes with antialiasing bit for bit as in the evaluations behind torchvision's published
-accuracies; it reads the CMYK files of ImageNet. Colors are those of its convert("RGB"): transparency is dropped, and
-the color stored below it stays.
+Pillow reads the headers and resizes with antialiasing, bit for bit as in the evaluations behind torchvision's published
+accuracies. The pixels of ordinary JPEG and PNG files are decoded by OpenCV, which gives the same ones sooner; those of
+all others by Pillow, such as the CMYK files of ImageNet. Colors are those of its convert("RGB"): transparency is
+dropped, and the color stored below it stays.
 """
 
 import io
 import math
 import struct
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple
 
@@ -17,11 +18,12 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from data import stages
 from data.errors import BadSample
-from data.transforms.clips import Box, center_box
+from data.formats import jpeg
+from data.transforms.clips import Box
+from data.transforms.geometry import Geometry, Size, finish
 from data.transforms.resize import resize
-
-BoxChooser = Callable[[int, int], Box]  # width and height of the upright image -> the box to keep
 
 EXTENSIONS = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
 # By content, whatever the extension. Pillow's other formats may start external programs.
@@ -60,14 +62,20 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 class EncodedImage(NamedTuple):
     """An image whose header has been read and whose pixels have not."""
 
-    image: Image.Image
+    content: bytes
+    header: Image.Image  # Pillow's, which has not read the pixels
     orientation: tuple[bool, bool, bool]  # a value of ORIENTATIONS
 
     @property
-    def size(self) -> tuple[int, int]:
+    def size(self) -> Size:
         """Width and height of the upright image."""
-        width, height = self.image.size
+        width, height = self.header.size
         return (height, width) if self.orientation[2] else (width, height)
+
+    @property
+    def is_upright(self) -> bool:
+        """Whether the image is stored upright."""
+        return not any(self.orientation)
 
     def stored_box(self, box: Box) -> Box:
         """Return a box of the upright image in the coordinates of the stored one."""
@@ -84,66 +92,94 @@ class EncodedImage(NamedTuple):
         return np.ascontiguousarray(pixels[::-1] if mirror_y else pixels)
 
 
-def decode_crop(
-    path: str, choose_box: BoxChooser, size: int, antialias: bool = True, reduce: bool = False
-) -> np.ndarray:
-    """Decode a box of an image and resize it, bilinear.
+def read(path: str) -> EncodedImage:
+    """Read a file into memory, and the header and orientation of its image. Raises BadSample."""
+    content = read_content(path)
+    try:
+        with _decode_errors_as_bad_sample():
+            image = Image.open(io.BytesIO(content), formats=FORMATS)
+            width, height = image.size
+    except BadSample as error:
+        unknown = "cannot identify" in str(error)
+        raise BadSample("not an image of a supported format" if unknown else str(error)) from None
+    if width * height > MAX_PIXELS:
+        raise BadSample(f"its header claims {width} x {height} pixels, the limit is {MAX_PIXELS} in all")
+    try:
+        orientation = image.getexif().get(EXIF_ORIENTATION)
+    except DECODE_ERRORS:  # a damaged EXIF block does not affect the pixels
+        orientation = None
+    return EncodedImage(content, image, ORIENTATIONS.get(orientation or 0, (False, False, False)))
+
+
+@stages.stage(stages.READ)
+def read_content(path: str) -> bytes:
+    """Read a file into memory. Raises BadSample."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        raise BadSample("no such file") from None
+    except OSError as error:
+        raise BadSample(f"cannot be read ({error.strerror})") from None
+    if not content:
+        raise BadSample("the file is empty")
+    return content
+
+
+def decode(encoded: EncodedImage, geometry: Geometry, reduce: bool = False) -> np.ndarray:
+    """Decode an image and carry out a geometry on it.
 
     Args:
-        path: the image file.
-        choose_box: called with width and height of the upright image, returns the box to keep.
-        size: side of the result in pixels.
-        antialias: see data/transforms/resize.py.
+        encoded: the image.
+        geometry: with a size; its coordinates are those of the upright image.
         reduce: decode JPEG files at 1/2, 1/4 or 1/8 as long as the box keeps `size` pixels in both directions; only
-            with `antialias`.
+            with `geometry.antialias`.
 
     Returns:
-        uint8 RGB (size, size, 3).
+        uint8 RGB (H, W, 3).
 
     Raises:
-        BadSample: the file cannot be read.
+        BadSample: the pixels cannot be decoded.
     """
-    encoded = _open(path)
-    left, top, width, height = encoded.stored_box(choose_box(*encoded.size))
+    assert geometry.size
+    left, top, width, height = encoded.stored_box(geometry.box or (0, 0, *encoded.size))
+    target = geometry.size[::-1] if encoded.orientation[2] else geometry.size
     with _decode_errors_as_bad_sample():
-        factor = _draft_jpeg(encoded.image, min(width, height) // size if reduce else 1)
-        left_edge, top_edge = left / factor, top / factor
-        right_edge, bottom_edge = (left + width) / factor, (top + height) / factor
-        x, y = math.floor(left_edge), math.floor(top_edge)
-        # Crop before the resize: its filter must not see pixels outside of the box, as in torchvision.
-        region = to_rgb(encoded.image.crop((x, y, math.ceil(right_edge), math.ceil(bottom_edge))))
-        if not antialias:
-            return encoded.upright(resize(np.asarray(region), size, size, antialias))
-        edges = (left_edge - x, top_edge - y, right_edge - x, bottom_edge - y)
-        return encoded.upright(np.asarray(region.resize((size, size), Image.Resampling.BILINEAR, edges)))
+        max_factor = min(width // target[0], height // target[1]) if reduce else 1
+        pixels, factor = decode_pixels(encoded, max_factor)
+        edges = (left / factor, top / factor, (left + width) / factor, (top + height) / factor)
+        return finish(encoded.upright(_resize_box(pixels, edges, target, geometry.antialias)), geometry)
 
 
-def decode_center(path: str, short_side: int, size: int, antialias: bool = True) -> np.ndarray:
-    """Decode an image, resize its shorter side, the longer one in proportion (truncated), and crop the center.
+def decode_stored(encoded: EncodedImage) -> np.ndarray:
+    """Decode an image as stored, whatever its orientation: uint8 RGB (H, W, 3). Raises BadSample."""
+    with _decode_errors_as_bad_sample():
+        return decode_pixels(encoded)[0]
 
-    Args:
-        path: the image file.
-        short_side: length of the shorter side after the resize, in pixels.
-        size: side of the central crop in pixels.
-        antialias: see data/transforms/resize.py.
+
+@stages.stage(stages.DECODE)
+def decode_pixels(encoded: EncodedImage, max_factor: int = 1) -> tuple[np.ndarray, float]:
+    """Decode an image as stored, a JPEG file at the smallest scale that `max_factor` allows.
 
     Returns:
-        uint8 RGB (size, size, 3).
+        uint8 RGB (H, W, 3), and the factor by which it is smaller.
 
     Raises:
-        BadSample: the file cannot be read.
+        Errors of Pillow and OpenCV.
     """
-    encoded = _open(path)
-    width, height = encoded.image.size
-    if width < height:
-        width, height = short_side, int(short_side * height / width)
-    else:
-        width, height = int(short_side * width / height), short_side
-    with _decode_errors_as_bad_sample():
-        stored = np.asarray(to_rgb(encoded.image))
-        pixels = encoded.upright(resize(stored, width, height, antialias))
-    left, top, _, _ = center_box(pixels.shape[1], pixels.shape[0], size)
-    return np.ascontiguousarray(pixels[top : top + size, left : left + size])
+    image = encoded.header
+    if image.format == "JPEG" and jpeg.read_header(encoded.content):
+        scale = _jpeg_scale(max_factor)
+        pixels = jpeg.decode(encoded.content, scale)
+        if pixels is not None:
+            return pixels, scale
+    if image.format == "PNG" and _is_plain_png(image):
+        flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+        pixels = cv2.imdecode(np.frombuffer(encoded.content, np.uint8), flags)
+        if pixels is not None:
+            return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=pixels), 1
+    factor = _draft_jpeg(image, max_factor)
+    return np.asarray(to_rgb(image)), factor
 
 
 @contextmanager
@@ -154,7 +190,7 @@ def open_image(file: str | BinaryIO) -> Iterator[Image.Image]:
         BadSample: for any error in opening the file and, within the block, in reading its pixels.
     """
     try:
-        with Image.open(file, formats=FORMATS) as image:
+        with stages.stage(stages.DECODE), Image.open(file, formats=FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise ValueError(f"{image.width} x {image.height} pixels, the limit is {MAX_PIXELS} in all")
             yield image
@@ -180,36 +216,31 @@ def write_jpeg(path: str, pixels: np.ndarray, quality: int) -> None:
     Image.fromarray(pixels).save(path, "JPEG", quality=quality)
 
 
-def _open(path: str) -> EncodedImage:
-    """Read a file into memory and the header and orientation of its image. Raises BadSample."""
-    try:
-        with open(path, "rb") as file:
-            content = file.read()
-    except FileNotFoundError:
-        raise BadSample("no such file") from None
-    except OSError as error:
-        raise BadSample(f"cannot be read ({error.strerror})") from None
-    if not content:
-        raise BadSample("the file is empty")
-    try:
-        with _decode_errors_as_bad_sample():
-            image = Image.open(io.BytesIO(content), formats=FORMATS)
-            width, height = image.size
-    except BadSample as error:
-        unknown = "cannot identify" in str(error)
-        raise BadSample("not an image of a supported format" if unknown else str(error)) from None
-    if width * height > MAX_PIXELS:
-        raise BadSample(f"its header claims {width} x {height} pixels, the limit is {MAX_PIXELS} in all")
-    try:
-        orientation = image.getexif().get(EXIF_ORIENTATION)
-    except DECODE_ERRORS:  # a damaged EXIF block does not affect the pixels
-        orientation = None
-    return EncodedImage(image, ORIENTATIONS.get(orientation or 0, (False, False, False)))
+def _resize_box(pixels: np.ndarray, edges: tuple[float, ...], size: Size, antialias: bool) -> np.ndarray:
+    """Resize a box of an image, given by its left, top, right and bottom edges."""
+    x, y = math.floor(edges[0]), math.floor(edges[1])
+    # Crop before the resize: its filter must not see pixels outside of the box, as in torchvision.
+    region = pixels[y : math.ceil(edges[3]), x : math.ceil(edges[2])]
+    if not antialias:
+        return resize(region, *size, antialias)
+    inner = (edges[0] - x, edges[1] - y, edges[2] - x, edges[3] - y)
+    return resize(region, *size, antialias, inner)
+
+
+def _is_plain_png(image: Image.Image) -> bool:
+    """Return whether a PNG holds one image of 8-bit RGB and nothing else, which libpng and Pillow read alike."""
+    layout = image.tile[0][3] if image.tile else None  # type: ignore[attr-defined]
+    return layout == "RGB" and "transparency" not in image.info and not getattr(image, "is_animated", False)
+
+
+def _jpeg_scale(max_factor: int) -> int:
+    """Return the largest factor up to `max_factor` by which the JPEG decoder can shrink an image."""
+    return max(scale for scale in jpeg.FLAGS if scale <= max(max_factor, 1))
 
 
 def _draft_jpeg(image: Image.Image, max_factor: int) -> float:
-    """Have a JPEG decoded at the smallest scale that `max_factor` allows; return by which factor it shrinks."""
-    scale = max(scale for scale in (1, 2, 4, 8) if scale <= max(max_factor, 1))
+    """Have Pillow decode a JPEG at the smallest scale that `max_factor` allows; return by which factor it shrinks."""
+    scale = _jpeg_scale(max_factor)
     if scale == 1:
         return 1
     width, height = image.size

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data import stages
 from data.errors import BadSample, UserError
 
 MAGIC = 0xCED7230A
@@ -56,6 +57,7 @@ class RecordFile:
     def __reduce__(self):
         return RecordFile, (self.path,)  # a process that gets a copy opens the file itself
 
+    @stages.stage(stages.READ)
     def read(self, offset: int) -> bytes:
         """Return the payload of the record at a byte offset, joined from its frames. Raises BadSample."""
         parts: list[bytes] = []

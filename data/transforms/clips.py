@@ -73,6 +73,25 @@ def center_box(width: int, height: int, size: int) -> Box:
     return round((width - size) / 2.0), round((height - size) / 2.0), size, size
 
 
+def view_boxes(width: int, height: int, size: int, crops: int) -> list[tuple[Box, bool]]:
+    """Return the boxes of the test-time crops of a resized clip, and whether the crop is mirrored.
+
+    Args:
+        width: of its frames, at least `size`.
+        height: of its frames, at least `size`.
+        size: side of the crops.
+        crops: 1: the center. 3: left, right and center of the middle row (identical for a portrait clip whose shorter
+            side is `size`). 10: the corners and the center, each followed by its mirrored version.
+    """
+    if crops == 1:
+        return [(center_box(width, height, size), False)]
+    if crops == 3:
+        x, y = (width - size) // 4, (height - size) // 4
+        return [((i * x, 2 * y, size, size), False) for i in (0, 4, 2)]
+    corners = grid_corners(width, height, size, size)[:5]
+    return [((left, top, size, size), mirrored) for left, top in corners for mirrored in (False, True)]
+
+
 def views(clip: np.ndarray, size: int, crops: int) -> list[np.ndarray]:
     """Return the test-time crops of a resized clip.
 
@@ -82,11 +101,5 @@ def views(clip: np.ndarray, size: int, crops: int) -> list[np.ndarray]:
         crops: 1: the center. 3: left, right and center of the middle row (identical for a portrait clip whose shorter
             side is `size`). 10: the corners and the center, each followed by its flipped version.
     """
-    height, width = clip.shape[1:3]
-    if crops == 1:
-        return [crop(clip, center_box(width, height, size))]
-    if crops == 3:
-        x, y = (width - size) // 4, (height - size) // 4
-        return [crop(clip, (i * x, 2 * y, size, size)) for i in (0, 4, 2)]
-    crops_of_clip = [crop(clip, (left, top, size, size)) for left, top in grid_corners(width, height, size, size)[:5]]
-    return [view for original in crops_of_clip for view in (original, flip(original))]
+    boxes = view_boxes(clip.shape[2], clip.shape[1], size, crops)
+    return [flip(crop(clip, box)) if mirrored else crop(clip, box) for box, mirrored in boxes]

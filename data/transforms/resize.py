@@ -4,8 +4,10 @@ import cv2
 import numpy as np
 from PIL import Image
 
+Edges = tuple[float, float, float, float]  # left, top, right, bottom
 
-def resize(image: np.ndarray, width: int, height: int, antialias: bool) -> np.ndarray:
+
+def resize(image: np.ndarray, width: int, height: int, antialias: bool, edges: Edges | None = None) -> np.ndarray:
     """Resize an image.
 
     Args:
@@ -14,6 +16,7 @@ def resize(image: np.ndarray, width: int, height: int, antialias: bool) -> np.nd
         height: of the result.
         antialias: widen the filter where the image shrinks, as Pillow's resize does; otherwise interpolate between
             the four nearest pixels, as OpenCV's does.
+        edges: of the part that is resized, in fractions of pixels; only with `antialias`.
 
     Returns:
         uint8 (height, width, 3), the very pixels of Pillow's or OpenCV's resize.
@@ -21,5 +24,5 @@ def resize(image: np.ndarray, width: int, height: int, antialias: bool) -> np.nd
     if antialias:
         # Pillow copies a box of an array row by row, which takes twice as long as the resize itself.
         contiguous = np.ascontiguousarray(image)
-        return np.asarray(Image.fromarray(contiguous).resize((width, height), Image.Resampling.BILINEAR))
+        return np.asarray(Image.fromarray(contiguous).resize((width, height), Image.Resampling.BILINEAR, edges))
     return cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -18,7 +19,8 @@ from data.errors import BadSample, UserError
 from data.formats import images, masks
 from data.formats.palette import IGNORE_INDEX
 from data.stream import LoaderSettings
-from data.transforms import photometric
+from data.transforms import geometry, photometric
+from data.transforms.geometry import Geometry
 
 REDRAWS = 10  # of a crop that one class dominates; the last one is kept
 
@@ -149,8 +151,7 @@ def read_image(path: str) -> np.ndarray:
     Raises:
         BadSample: The image cannot be read.
     """
-    with images.open_image(path) as image:
-        return np.asarray(images.to_rgb(image))
+    return images.decode_stored(images.read(path))
 
 
 def fit_size(size: Sequence[int], base: tuple[int, int] | None, scale: float) -> tuple[int, int]:
@@ -170,21 +171,41 @@ def resize_to_fit(image: np.ndarray, base: tuple[int, int] | None, scale: float)
     return _resize(image, fit_size(image.shape[:2], base, scale), cv2.INTER_LINEAR)
 
 
+class TrainingPlan(NamedTuple):
+    """Everything that is drawn for a training sample. The distortion precedes the padding of the geometry."""
+
+    geometry: Geometry  # of the image
+    distortion: photometric.DistortionParams | None
+    label: np.ndarray  # of the sample, uint8 crop
+
+
+def plan_training(label: np.ndarray, settings: SegmentationSettings, rng: np.random.Generator) -> TrainingPlan:
+    """Draw how an image is augmented, and augment its label (H, W), on which the crop depends."""
+    s = settings
+    height, width = fit_size(label.shape, s.base_size, rng.uniform(*s.scale))
+    label = _resize(label, (height, width), cv2.INTER_NEAREST)
+    top, left = random_corner(label, s.crop, s.max_share, rng)
+    window = (left, top, min(s.crop[1], width - left), min(s.crop[0], height - top))
+    flipped = s.flip and rng.random() < 0.5
+    distortion = photometric.draw_params(rng) if s.photometric else None
+    label = geometry.crop(label, window)
+    label = geometry.flip(label) if flipped else label
+    # Upstream pads with 0 after the normalization. Pixels are bytes here, so padding is the byte nearest to the mean.
+    fill = tuple(round(255 * mean) for mean in s.mean)
+    canvas = (s.crop[1], s.crop[0])
+    image_geometry = Geometry(None, (width, height), False, window, flipped, canvas, fill)
+    return TrainingPlan(image_geometry, distortion, geometry.pad(label, canvas, (IGNORE_INDEX,)))
+
+
 def augment(
     image: np.ndarray, label: np.ndarray, settings: SegmentationSettings, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Turn an image (H, W, 3) and its label (H, W) into a training sample of size `crop`."""
-    s = settings
-    size = fit_size(label.shape, s.base_size, rng.uniform(*s.scale))
-    image, label = _resize(image, size, cv2.INTER_LINEAR), _resize(label, size, cv2.INTER_NEAREST)
-    top, left = random_corner(label, s.crop, s.max_share, rng)
-    image, label = (array[top : top + s.crop[0], left : left + s.crop[1]] for array in (image, label))
-    if s.flip and rng.random() < 0.5:
-        image, label = cv2.flip(image, 1), cv2.flip(label, 1)
-    if s.photometric:
-        image = photometric.distort(image, photometric.draw_params(rng))
-    # Upstream pads with 0 after the normalization. Pixels are bytes here, so padding is the byte nearest to the mean.
-    return _pad(image, s.crop, [round(255 * mean) for mean in s.mean]), _pad(label, s.crop, [IGNORE_INDEX])
+    plan = plan_training(label, settings, rng)
+    image = geometry.apply(image, plan.geometry._replace(canvas=None))
+    if plan.distortion:
+        image = photometric.distort(image, plan.distortion)
+    return geometry.pad(image, settings.crop[::-1], plan.geometry.fill), plan.label
 
 
 def random_corner(
@@ -204,9 +225,3 @@ def random_corner(
 
 def _resize(image: np.ndarray, size: tuple[int, int], interpolation: int) -> np.ndarray:
     return cv2.resize(image, size[::-1], interpolation=interpolation)
-
-
-def _pad(image: np.ndarray, size: tuple[int, int], value: Sequence[int]) -> np.ndarray:
-    """Return a copy of at least this size, padded at the bottom and on the right."""
-    bottom, right = (max(side - current, 0) for side, current in zip(size, image.shape))
-    return cv2.copyMakeBorder(image, 0, bottom, 0, right, cv2.BORDER_CONSTANT, value=value)

@@ -13,6 +13,8 @@ from PIL import Image, ImageOps
 
 from data.errors import BadSample
 from data.formats import images
+from data.transforms.clips import center_box
+from data.transforms.geometry import Geometry, short_side_size
 
 BILINEAR = Image.Resampling.BILINEAR
 pytestmark = pytest.mark.filterwarnings(r"ignore:::PIL\.")  # pytest resets the filter of data/formats/images.py
@@ -35,15 +37,28 @@ def save(folder, image, name="x.png", **keys):
     return str(path)
 
 
+def decode_crop(path, choose_box, size, antialias=True, reduce=False):
+    """Decode a box, chosen by the size of the upright image, as a square."""
+    encoded = images.read(path)
+    return images.decode(encoded, Geometry(choose_box(*encoded.size), (size, size), antialias), reduce)
+
+
+def decode_center(path, short_side, size, antialias=True):
+    """Resize the shorter side and crop the center."""
+    encoded = images.read(path)
+    resized = short_side_size(encoded.size, short_side)
+    return images.decode(encoded, Geometry(None, resized, antialias, center_box(*resized, size)))
+
+
 def decode_all(path, size=40, **keys):
-    return images.decode_crop(path, lambda width, height: (0, 0, width, height), size, **keys)
+    return decode_crop(path, lambda width, height: (0, 0, width, height), size, **keys)
 
 
 def reason(path):
     with pytest.raises(BadSample) as caught:
         decode_all(str(path))
     with pytest.raises(BadSample):
-        images.decode_center(str(path), 40, 30)
+        decode_center(str(path), 40, 30)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -58,7 +73,7 @@ def test_a_box_matches_torchvisions_crop_then_resize(box, tmp_path):
     path, (left, top, width, height) = save(tmp_path, pixels), box
     region = Image.fromarray(pixels[top : top + height, left : left + width])
     expected = np.asarray(region.resize((40, 40), BILINEAR))
-    decoded = images.decode_crop(path, lambda *_: box, 40)
+    decoded = decode_crop(path, lambda *_: box, 40)
     assert np.array_equal(decoded, expected) and decoded.dtype == np.uint8 and decoded.flags.c_contiguous
 
 
@@ -84,7 +99,7 @@ def test_the_center_matches_torchvisions_resize_then_center_crop(width, height, 
     pixels = noisy(width, height)
     resized = np.asarray(Image.fromarray(pixels).resize(target, BILINEAR))
     left, top = round((target[0] - 28) / 2.0), round((target[1] - 28) / 2.0)
-    decoded = images.decode_center(save(tmp_path, pixels), 32, 28)
+    decoded = decode_center(save(tmp_path, pixels), 32, 28)
     assert np.array_equal(decoded, resized[top : top + 28, left : left + 28]) and decoded.shape == (28, 28, 3)
 
 
@@ -92,15 +107,15 @@ def test_without_antialias_pixels_are_those_of_opencvs_resize(tmp_path):
     pixels = noisy(100, 90)
     path = save(tmp_path, pixels)
     expected = cv2.resize(pixels[7:87, 13:74], (40, 40), interpolation=cv2.INTER_LINEAR)
-    assert np.array_equal(images.decode_crop(path, lambda *_: (13, 7, 61, 80), 40, antialias=False), expected)
+    assert np.array_equal(decode_crop(path, lambda *_: (13, 7, 61, 80), 40, antialias=False), expected)
     resized = cv2.resize(pixels, (35, 32), interpolation=cv2.INTER_LINEAR)
-    assert np.array_equal(images.decode_center(path, 32, 28, antialias=False), resized[2:30, 4:32])
+    assert np.array_equal(decode_center(path, 32, 28, antialias=False), resized[2:30, 4:32])
     exif = Image.Exif()
     exif[images.EXIF_ORIENTATION] = 6
-    rotated = images.decode_center(save(tmp_path, pixels, "y.png", exif=exif), 32, 28, antialias=False)
+    rotated = decode_center(save(tmp_path, pixels, "y.png", exif=exif), 32, 28, antialias=False)
     with Image.open(tmp_path / "y.png") as image:
         upright = np.asarray(ImageOps.exif_transpose(image))
-    expected = images.decode_center(save(tmp_path, upright, "z.png"), 32, 28, antialias=False)
+    expected = decode_center(save(tmp_path, upright, "z.png"), 32, 28, antialias=False)
     assert max_difference(rotated, expected) <= 1  # rows first or columns first: one rounding
 
 
@@ -114,16 +129,16 @@ def test_exif_orientation_is_applied(orientation, tmp_path):
         upright = np.asarray(ImageOps.exif_transpose(image))
     sizes = []
     box = (10, 20, 40, 30)
-    decoded = images.decode_crop(path, lambda *size: sizes.append(size) or box, 30)
+    decoded = decode_crop(path, lambda *size: sizes.append(size) or box, 30)
     assert sizes == [upright.shape[1::-1]]
     expected = Image.fromarray(upright).crop((10, 20, 50, 50)).resize((30, 30), BILINEAR)
     assert max_difference(decoded, np.asarray(expected)) <= 1  # rows first or columns first: one rounding
     short = (48, 72) if upright.shape[0] > upright.shape[1] else (72, 48)
     expected = np.asarray(Image.fromarray(upright).resize(short, BILINEAR))
     left, top = (short[0] - 40) // 2, (short[1] - 40) // 2
-    assert max_difference(images.decode_center(path, 48, 40), expected[top : top + 40, left : left + 40]) <= 1
-    reduced = images.decode_crop(path, lambda *_: box, 15, reduce=True)
-    assert np.abs(reduced.astype(int) - images.decode_crop(path, lambda *_: box, 15).astype(int)).mean() < 2
+    assert max_difference(decode_center(path, 48, 40), expected[top : top + 40, left : left + 40]) <= 1
+    reduced = decode_crop(path, lambda *_: box, 15, reduce=True)
+    assert np.abs(reduced.astype(int) - decode_crop(path, lambda *_: box, 15).astype(int)).mean() < 2
 
 
 def test_a_damaged_exif_block_is_ignored(tmp_path):
@@ -153,7 +168,7 @@ def test_a_reduced_decode_never_exceeds_the_maximum_factor(width, height, max_fa
 @pytest.mark.parametrize("box", [(0, 0, 641, 483), (101, 33, 420, 410), (37, 11, 333, 290), (639, 481, 2, 2)])
 def test_a_reduced_decode_has_the_same_content(box, tmp_path):
     path = save(tmp_path, smooth(641, 483), "x.jpg", quality=95)
-    full, reduced = (images.decode_crop(path, lambda *_: box, 48, reduce=reduce) for reduce in (False, True))
+    full, reduced = (decode_crop(path, lambda *_: box, 48, reduce=reduce) for reduce in (False, True))
     assert max_difference(full, reduced) <= 4 and np.abs(full.astype(int) - reduced).mean() < 1
 
 
@@ -166,7 +181,7 @@ def test_a_reduced_decode_is_not_shifted(tmp_path):
             [
                 np.subtract(
                     *(
-                        images.decode_crop(path, lambda *_: (64, 64, 400, 400), size, reduce).astype(float)
+                        decode_crop(path, lambda *_: (64, 64, 400, 400), size, reduce).astype(float)
                         for reduce in (False, True)
                     )
                 ).mean()
@@ -177,10 +192,12 @@ def test_a_reduced_decode_is_not_shifted(tmp_path):
 
 
 def test_decodes_are_reduced_only_on_request_and_where_the_size_allows(tmp_path, monkeypatch):
-    path, max_factors, draft = save(tmp_path, smooth(400, 300), "x.jpg"), [], images._draft_jpeg
-    monkeypatch.setattr(images, "_draft_jpeg", lambda image, factor: max_factors.append(factor) or draft(image, factor))
+    path, max_factors, decode = save(tmp_path, smooth(400, 300), "x.jpg"), [], images.decode_pixels
+    monkeypatch.setattr(
+        images, "decode_pixels", lambda image, factor: max_factors.append(factor) or decode(image, factor)
+    )
     for size, reduce in ((50, True), (100, True), (224, True), (50, False)):
-        images.decode_crop(path, lambda *_: (0, 0, 400, 250), size, reduce=reduce)
+        decode_crop(path, lambda *_: (0, 0, 400, 250), size, reduce=reduce)
     assert max_factors == [5, 2, 1, 1]
 
 
@@ -283,7 +300,7 @@ def test_a_huge_header_is_refused_before_anything_is_decoded(tmp_path):
 def test_an_error_of_the_caller_is_not_a_bad_sample(tmp_path):
     path = save(tmp_path, smooth())
     with pytest.raises(ZeroDivisionError):
-        images.decode_crop(path, lambda *_: 1 // 0, 40)
+        decode_crop(path, lambda *_: 1 // 0, 40)
 
 
 def test_the_same_pixels_give_the_same_jpeg(tmp_path):

@@ -7,7 +7,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import av
-import cv2
 import numpy as np
 import pytest
 
@@ -123,6 +122,41 @@ def test_repeated_decodes_are_equal(tmp_path):
 
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(read, range(300)))
+
+
+@pytest.mark.parametrize(
+    "codec, extension, pix_fmt",
+    [
+        ("libx264", "mp4", "yuv420p"),
+        ("libx264", "mp4", "yuvj420p"),
+        ("libx264", "mkv", "yuv444p"),
+        ("libvpx-vp9", "webm", "yuv420p"),
+    ],
+)
+def test_pixels_are_those_of_decord(codec, extension, pix_fmt, tmp_path, monkeypatch):
+    noise = np.random.default_rng(0).integers(0, 256, (12, 8, 12, 3), dtype=np.uint8)
+    path = encode(tmp_path / f"a.{extension}", np.kron(noise, np.ones((1, 8, 8, 1), np.uint8)), codec, pix_fmt=pix_fmt)
+    frames = video.video_frames(path, sampling([0, 4, 11]))
+    monkeypatch.setattr(video, "_decode_from_keyframes", lambda *_: None)
+    monkeypatch.setattr(video, "_decode_from_start", None)
+    assert np.array_equal(frames, video.video_frames(path, sampling([0, 4, 11])))
+
+
+@pytest.mark.parametrize("options", [{"width": 97, "height": 65, "pix_fmt": "yuv420p"}, {"pix_fmt": "yuv420p10le"}])
+def test_other_pixel_formats_are_left_to_decord(options, tmp_path, monkeypatch):
+    options = {"width": 96, "height": 64, **options}
+    codec, extension = ("libvpx-vp9", "webm") if options["width"] % 2 else ("libx264", "mp4")
+    frames = numbered(9, options.pop("width"), options.pop("height"))
+    path = encode(tmp_path / f"a.{extension}", frames, codec, **options)
+    monkeypatch.setattr(video.keyframes, "decode", None)
+    assert read_numbers(video.video_frames(path, sampling([8, 1]))) == [8, 1]
+
+
+def test_frames_are_drawn_once_though_two_decoders_try(tmp_path, monkeypatch):
+    path, counts = encode(tmp_path / "a.mp4", numbered(9)), []
+    monkeypatch.setattr(video.keyframes, "decode", lambda *_: None)
+    assert read_numbers(video.video_frames(path, lambda n: counts.append(n) or np.arange(3))) == [0, 1, 2]
+    assert counts == [9]
 
 
 @pytest.mark.parametrize("codec", [encoder("libx264"), encoder("libsvtav1")])
@@ -303,125 +337,6 @@ def test_a_header_that_claims_billions_of_frames(intact, tmp_path):
         if name in intact
     ]
     assert set(outcomes_in_a_process(paths).values()) <= {"ok", "bad"}
-
-
-def write_images(folder, count=10, template="img_{:05d}.jpg", first=1, width=96, height=64):
-    os.makedirs(folder)
-    for number, frame in enumerate(numbered(count, width, height), first):
-        cv2.imwrite(os.path.join(folder, template.format(number)), frame)
-    return str(folder)
-
-
-def read_sampled(folder, numbers, count=10, template="img_{:05d}.jpg", first=1, **options):
-    return read_numbers(video.image_frames(folder, template, first, count, sampling(numbers), **options))
-
-
-@pytest.mark.parametrize(
-    "template, first",
-    [
-        ("img_{:05d}.jpg", 1),
-        ("img_{:05}.jpg", 0),
-        ("{:06d}.jpg", 1),
-        ("frame-{:d}.png", 7),
-        ("{}.jpg", 1),
-        ("a+b_({:03d}).jpg", 1),
-    ],
-)
-def test_frame_folders(template, first, tmp_path):
-    folder = write_images(tmp_path / "clip 1.mp4", template=template, first=first)
-    assert read_sampled(folder, [0, 9, 4, 4], template=template, first=first) == [0, 9, 4, 4]
-    assert video.image_frames(folder, template, first, 10, sampling([[1, 2]])).shape == (2, 64, 96, 3)
-
-
-def test_frame_folders_with_a_gap_are_sampled_from_the_existing_images(tmp_path):
-    folder = write_images(tmp_path / "clip")
-    for number in (3, 4):
-        os.remove(os.path.join(folder, f"img_{number:05d}.jpg"))
-    assert read_sampled(folder, [0, 1]) == [0, 1]  # no sampled image is missing
-    lengths = []
-    frames = video.image_frames(folder, "img_{:05d}.jpg", 1, 10, lambda n: lengths.append(n) or np.arange(n))
-    assert lengths == [10, 8] and read_numbers(frames) == [0, 1, 4, 5, 6, 7, 8, 9]
-
-
-def test_frame_folders_shorter_than_in_the_list(tmp_path):
-    folder = write_images(tmp_path / "clip")
-    frames = video.image_frames(folder, "img_{:05d}.jpg", 1, 300, lambda n: np.linspace(0, n - 1, 4).astype(int))
-    assert read_numbers(frames) == [0, 3, 6, 9]
-    with pytest.raises(BadSample, match="10 frame"):
-        read_sampled(folder, [200], count=300, min_frames=11)
-
-
-def test_existing_images_are_sorted_by_number_not_by_name(tmp_path):
-    folder = write_images(tmp_path / "clip", count=12, template="{}.png")  # "10.png" sorts before "2.png" as text
-    os.remove(os.path.join(folder, "1.png"))
-    (tmp_path / "clip" / "notes.txt").write_text("not an image")
-    (tmp_path / "clip" / "x3.png").write_text("does not match the template")
-    frames = video.image_frames(folder, "{}.png", 1, 12, lambda n: np.arange(n))
-    assert read_numbers(frames) == list(range(1, 12))
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"text", np.random.default_rng(0).bytes(3000)], ids=["empty", "text", "noise"]
-)
-def test_a_file_that_is_not_an_image(content, tmp_path):
-    folder = write_images(tmp_path / "clip")
-    (tmp_path / "clip" / "img_00004.jpg").write_bytes(content)
-    assert read_sampled(folder, [0, 9]) == [0, 9]
-    with pytest.raises(BadSample, match="img_00004.jpg"):
-        read_sampled(folder, [0, 3])
-
-
-def test_a_truncated_image(tmp_path):
-    folder = write_images(tmp_path / "clip")
-    path = tmp_path / "clip" / "img_00004.jpg"
-    path.write_bytes(path.read_bytes()[: len(path.read_bytes()) // 4])
-    with pytest.raises(BadSample, match="img_00004.jpg"):
-        read_sampled(folder, [3])
-
-
-def test_images_of_different_sizes(tmp_path):
-    folder = write_images(tmp_path / "clip")
-    cv2.imwrite(os.path.join(folder, "img_00002.jpg"), np.zeros((10, 10, 3), np.uint8))
-    with pytest.raises(BadSample, match="size"):
-        read_sampled(folder, [0, 1])
-
-
-def test_gray_and_color_images_are_in_rgb_order(tmp_path):
-    os.makedirs(tmp_path / "clip")
-    cv2.imwrite(str(tmp_path / "clip" / "1.png"), np.full((8, 8, 3), (40, 100, 200), np.uint8))  # OpenCV: blue first
-    cv2.imwrite(str(tmp_path / "clip" / "2.png"), np.full((8, 8), 77, np.uint8))
-    frames = video.image_frames(str(tmp_path / "clip"), "{}.png", 1, 2, sampling([0, 1]))
-    assert frames[0, 0, 0].tolist() == [200, 100, 40] and frames[1, 0, 0].tolist() == [77, 77, 77]
-
-
-def test_missing_empty_and_short_frame_folders(tmp_path):
-    os.makedirs(tmp_path / "empty")
-    with pytest.raises(BadSample, match="no such folder"):
-        read_sampled(str(tmp_path / "missing"), [0])
-    with pytest.raises(BadSample, match="too short: 0 frame"):
-        read_sampled(str(tmp_path / "empty"), [0])
-    with pytest.raises(BadSample, match="too short: 2 frame.*min_frames is 3"):
-        read_sampled(str(tmp_path / "empty"), [0], count=2, min_frames=3)
-
-
-def test_a_file_in_place_of_a_frame_folder(tmp_path):
-    (tmp_path / "clip.mp4").write_bytes(b"a video, say")
-    with pytest.raises(BadSample):
-        read_sampled(str(tmp_path / "clip.mp4"), [0])
-
-
-def test_a_folder_in_place_of_an_image(tmp_path):
-    folder = write_images(tmp_path / "clip", count=3)
-    os.makedirs(os.path.join(folder, "img_00004.jpg"))
-    with pytest.raises(BadSample):
-        read_sampled(folder, [3])
-
-
-def test_a_dangling_link_in_place_of_an_image(tmp_path):
-    folder = write_images(tmp_path / "clip", count=3)
-    os.symlink("/nowhere", os.path.join(folder, "img_00004.jpg"))
-    with pytest.raises(BadSample):
-        read_sampled(folder, [0, 1, 2, 3])
 
 
 @pytest.mark.parametrize("degrees", [0, 90, 180, 270])

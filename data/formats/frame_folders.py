@@ -1,0 +1,94 @@
+"""Clips as folders of numbered images, decoded to uint8 RGB arrays (L, H, W, 3). Failures raise BadSample."""
+
+import os
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from data import stages
+from data.errors import BadSample
+from data.formats.video import FrameSampler, sample_indices
+
+cv2.setNumThreads(1)  # one sample per thread: the stream runs several
+
+
+class EncodedFrame(NamedTuple):
+    """The file of one frame."""
+
+    name: str
+    content: bytes
+
+
+def image_frames(
+    folder: str, template: str, first: int, count: int, sample_frames: FrameSampler, min_frames: int = 1
+) -> np.ndarray:
+    """Read and decode frames of a folder; see read_images. Returns uint8 RGB (L, H, W, 3)."""
+    return np.stack(decode_images(read_images(folder, template, first, count, sample_frames, min_frames)))
+
+
+@stages.stage(stages.READ)
+def read_images(
+    folder: str, template: str, first: int, count: int, sample_frames: FrameSampler, min_frames: int = 1
+) -> list[EncodedFrame]:
+    """Read frames of a folder of numbered images, still encoded.
+
+    Args:
+        folder: the folder.
+        template: format string of the file names, such as "img_{:05d}.jpg".
+        first: number of the first image.
+        count: number of images according to the list. If a sampled one is missing, the existing images are counted
+            and sampled instead.
+        sample_frames: called with the number of images, returns the 0-based indices of the images to read.
+        min_frames: number of images that the folder must have.
+
+    Returns:
+        The files, in the order of the flattened indices.
+
+    Raises:
+        BadSample: the folder is missing or too short, or an image cannot be read.
+    """
+    try:
+        try:
+            indices = sample_indices(sample_frames, count, min_frames)
+            return _read_files([os.path.join(folder, template.format(first + index)) for index in indices])
+        except FileNotFoundError:
+            paths = _numbered_images(folder, template)
+            return _read_files([paths[index] for index in sample_indices(sample_frames, len(paths), min_frames)])
+    except OSError as error:
+        raise BadSample(f"cannot be read ({error.strerror}: {error.filename})") from None
+
+
+@stages.stage(stages.DECODE)
+def decode_images(encoded: Sequence[EncodedFrame]) -> list[np.ndarray]:
+    """Decode images of one size: uint8 RGB (H, W, 3) each. Raises BadSample."""
+    frames: list[np.ndarray] = []
+    for name, content in encoded:
+        frame = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR) if content else None
+        if frame is None:
+            raise BadSample(f"{name} cannot be decoded as an image")
+        frames.append(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB, dst=frame))
+    if any(frame.shape != frames[0].shape for frame in frames):
+        raise BadSample("its images differ in size")
+    return frames
+
+
+def _read_files(paths: Sequence[str]) -> list[EncodedFrame]:
+    frames = []
+    for path in paths:
+        with open(path, "rb") as file:
+            frames.append(EncodedFrame(os.path.basename(path), file.read()))
+    return frames
+
+
+def _numbered_images(folder: str, template: str) -> list[str]:
+    """Return the paths of the existing images of a template, in the order of their numbers."""
+    prefix, suffix = re.split(r"\{[^}]*\}", template, maxsplit=1)
+    pattern = re.compile(re.escape(prefix) + r"(\d+)" + re.escape(suffix) + "$")
+    try:
+        matches = [match for match in map(pattern.match, os.listdir(folder)) if match]
+    except FileNotFoundError:
+        raise BadSample("no such folder") from None
+    return [os.path.join(folder, name) for _, name in sorted((int(match[1]), match.string) for match in matches)]

@@ -1,0 +1,137 @@
+"""Folders of numbered images as clips: gaps, wrong counts and damaged files."""
+
+import os
+
+import cv2
+import numpy as np
+import pytest
+
+from data.errors import BadSample
+from data.formats import frame_folders
+from tests.helpers.clips import numbered, read_numbers
+
+
+def sampling(numbers):
+    """Return a frame sampler that selects these frames."""
+    return lambda n: np.asarray(numbers)
+
+
+def write_images(folder, count=10, template="img_{:05d}.jpg", first=1, width=96, height=64):
+    os.makedirs(folder)
+    for number, frame in enumerate(numbered(count, width, height), first):
+        cv2.imwrite(os.path.join(folder, template.format(number)), frame)
+    return str(folder)
+
+
+def read_sampled(folder, numbers, count=10, template="img_{:05d}.jpg", first=1, **options):
+    return read_numbers(frame_folders.image_frames(folder, template, first, count, sampling(numbers), **options))
+
+
+@pytest.mark.parametrize(
+    "template, first",
+    [
+        ("img_{:05d}.jpg", 1),
+        ("img_{:05}.jpg", 0),
+        ("{:06d}.jpg", 1),
+        ("frame-{:d}.png", 7),
+        ("{}.jpg", 1),
+        ("a+b_({:03d}).jpg", 1),
+    ],
+)
+def test_frame_folders(template, first, tmp_path):
+    folder = write_images(tmp_path / "clip 1.mp4", template=template, first=first)
+    assert read_sampled(folder, [0, 9, 4, 4], template=template, first=first) == [0, 9, 4, 4]
+    assert frame_folders.image_frames(folder, template, first, 10, sampling([[1, 2]])).shape == (2, 64, 96, 3)
+
+
+def test_frame_folders_with_a_gap_are_sampled_from_the_existing_images(tmp_path):
+    folder = write_images(tmp_path / "clip")
+    for number in (3, 4):
+        os.remove(os.path.join(folder, f"img_{number:05d}.jpg"))
+    assert read_sampled(folder, [0, 1]) == [0, 1]  # no sampled image is missing
+    lengths = []
+    frames = frame_folders.image_frames(folder, "img_{:05d}.jpg", 1, 10, lambda n: lengths.append(n) or np.arange(n))
+    assert lengths == [10, 8] and read_numbers(frames) == [0, 1, 4, 5, 6, 7, 8, 9]
+
+
+def test_frame_folders_shorter_than_in_the_list(tmp_path):
+    folder = write_images(tmp_path / "clip")
+    frames = frame_folders.image_frames(
+        folder, "img_{:05d}.jpg", 1, 300, lambda n: np.linspace(0, n - 1, 4).astype(int)
+    )
+    assert read_numbers(frames) == [0, 3, 6, 9]
+    with pytest.raises(BadSample, match="10 frame"):
+        read_sampled(folder, [200], count=300, min_frames=11)
+
+
+def test_existing_images_are_sorted_by_number_not_by_name(tmp_path):
+    folder = write_images(tmp_path / "clip", count=12, template="{}.png")  # "10.png" sorts before "2.png" as text
+    os.remove(os.path.join(folder, "1.png"))
+    (tmp_path / "clip" / "notes.txt").write_text("not an image")
+    (tmp_path / "clip" / "x3.png").write_text("does not match the template")
+    frames = frame_folders.image_frames(folder, "{}.png", 1, 12, lambda n: np.arange(n))
+    assert read_numbers(frames) == list(range(1, 12))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"text", np.random.default_rng(0).bytes(3000)], ids=["empty", "text", "noise"]
+)
+def test_a_file_that_is_not_an_image(content, tmp_path):
+    folder = write_images(tmp_path / "clip")
+    (tmp_path / "clip" / "img_00004.jpg").write_bytes(content)
+    assert read_sampled(folder, [0, 9]) == [0, 9]
+    with pytest.raises(BadSample, match="img_00004.jpg"):
+        read_sampled(folder, [0, 3])
+
+
+def test_a_truncated_image(tmp_path):
+    folder = write_images(tmp_path / "clip")
+    path = tmp_path / "clip" / "img_00004.jpg"
+    path.write_bytes(path.read_bytes()[: len(path.read_bytes()) // 4])
+    with pytest.raises(BadSample, match="img_00004.jpg"):
+        read_sampled(folder, [3])
+
+
+def test_images_of_different_sizes(tmp_path):
+    folder = write_images(tmp_path / "clip")
+    cv2.imwrite(os.path.join(folder, "img_00002.jpg"), np.zeros((10, 10, 3), np.uint8))
+    with pytest.raises(BadSample, match="size"):
+        read_sampled(folder, [0, 1])
+
+
+def test_gray_and_color_images_are_in_rgb_order(tmp_path):
+    os.makedirs(tmp_path / "clip")
+    cv2.imwrite(str(tmp_path / "clip" / "1.png"), np.full((8, 8, 3), (40, 100, 200), np.uint8))  # OpenCV: blue first
+    cv2.imwrite(str(tmp_path / "clip" / "2.png"), np.full((8, 8), 77, np.uint8))
+    frames = frame_folders.image_frames(str(tmp_path / "clip"), "{}.png", 1, 2, sampling([0, 1]))
+    assert frames[0, 0, 0].tolist() == [200, 100, 40] and frames[1, 0, 0].tolist() == [77, 77, 77]
+
+
+def test_missing_empty_and_short_frame_folders(tmp_path):
+    os.makedirs(tmp_path / "empty")
+    with pytest.raises(BadSample, match="no such folder"):
+        read_sampled(str(tmp_path / "missing"), [0])
+    with pytest.raises(BadSample, match="too short: 0 frame"):
+        read_sampled(str(tmp_path / "empty"), [0])
+    with pytest.raises(BadSample, match="too short: 2 frame.*min_frames is 3"):
+        read_sampled(str(tmp_path / "empty"), [0], count=2, min_frames=3)
+
+
+def test_a_file_in_place_of_a_frame_folder(tmp_path):
+    (tmp_path / "clip.mp4").write_bytes(b"a video, say")
+    with pytest.raises(BadSample):
+        read_sampled(str(tmp_path / "clip.mp4"), [0])
+
+
+def test_a_folder_in_place_of_an_image(tmp_path):
+    folder = write_images(tmp_path / "clip", count=3)
+    os.makedirs(os.path.join(folder, "img_00004.jpg"))
+    with pytest.raises(BadSample):
+        read_sampled(folder, [3])
+
+
+def test_a_dangling_link_in_place_of_an_image(tmp_path):
+    folder = write_images(tmp_path / "clip", count=3)
+    os.symlink("/nowhere", os.path.join(folder, "img_00004.jpg"))
+    with pytest.raises(BadSample):
+        read_sampled(folder, [0, 1, 2, 3])
