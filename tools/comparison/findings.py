@@ -5,12 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.comparison import causes
+from tools.comparison import causes, optimizer
 from tools.comparison.differences import Difference, differences, excess_rounding
 from tools.comparison.events import Event, Records
 from tools.comparison.record import CLIPPED, Record
-
-NORM_ROUNDING = {"fp64": 1e-9, "fp32": 1e-3, "fp16": 1e-1, "bf16": 1e-1}  # relative, of a norm over all gradients
 
 
 class Finding(NamedTuple):
@@ -68,7 +66,7 @@ def optimizer_findings(title: str, record: Record) -> list[Finding]:
     places = tuple(record.files["update"])
     for step in record.steps:
         norm, reported = step["norm_of_gradients"], step["grad_norm"]
-        if abs(norm - reported) > NORM_ROUNDING[record.precision] * norm:
+        if abs(norm - reported) > optimizer.NORM_ROUNDING[record.precision] * norm:
             what = f"{step['title']}: the norm of the gradients is {norm:.6g}, and reported as {reported:.6g}"
             return [Finding((title,), what, places, "")]
     deviating = [step for step in record.steps if step["deviations"] and np.isfinite(step["grad_norm"])]

@@ -13,6 +13,13 @@ from zoo.trainer.protocol import Plan
 from zoo.trainer.state import momentum_key
 
 ROUNDING = 16  # largest deviation that rounding alone explains, in units of the precision and of the largest term
+NORM_ROUNDING = {
+    "fp64": 1e-9,
+    "fp32": 1e-3,
+    "fp16": 1e-1,
+    "bf16": 1e-1,
+}  # largest, relative, of a norm of all gradients
+NORM_SAFETY = 4.0  # a norm without the shards, which is not reported, may be rounded by that much more
 FIT = 1e-4  # largest share of a deviation that a hypothesis leaves unexplained
 State = Mapping[str, np.ndarray]
 
@@ -40,6 +47,7 @@ def check(
     gradients: State,
     total_norm: float,
     precision: float,
+    norm_rounding: float = 0.0,
 ) -> dict[str, dict[str, Any]]:
     """Compare the updates of all parameters with the formula.
 
@@ -51,12 +59,14 @@ def check(
         gradients: of the update, unscaled and not clipped.
         total_norm: norm of all gradients, those of other ranks' shards included.
         precision: rounding unit of the arithmetic, such as 2**-52.
+        norm_rounding: relative rounding of the framework's own norm, which sums millions of squares.
 
     Returns:
         By name, of the parameters that deviate: `deviation`, relative to the update; `factors`, of `explanations`;
         `decay`, the expected weight decay; `frozen`, whether the parameter should not change.
     """
     clip = clip_factor(plan, shards, gradients, total_norm)
+    clip_rounding = NORM_SAFETY * norm_rounding if clip < 1 else 0.0
     found = {}
     for name, gradient in gradients.items():
         weight = np.asarray(before[name], np.float64)
@@ -69,7 +79,7 @@ def check(
             lr * lr_scale, gradient * np.float64(clip if is_clipped else 1.0), decay * weight, plan.momentum * buffer
         )
         update = np.asarray(after[name], np.float64) - weight
-        deviation = _deviation(terms, update, weight, precision)
+        deviation = _deviation(terms, update, weight, precision, clip_rounding)
         if deviation is not None:
             factors = explanations(terms, update, weight, lr, plan.momentum)
             found[name] = {"deviation": deviation, "factors": factors, "decay": decay, "frozen": lr_scale == 0}
@@ -79,6 +89,12 @@ def check(
 def norm(gradients: State) -> float:
     """Return the L2 norm of all gradients."""
     return math.sqrt(sum(float(np.square(value, dtype=np.float64).sum()) for value in gradients.values()))
+
+
+def norm_rounding(own: float, reported: float, precision: str) -> float:
+    """Return the relative rounding of a framework's norm; 0 if it is wrong, which is another finding."""
+    rounding = abs(own - reported) / own if own else 0.0
+    return rounding if rounding <= NORM_ROUNDING[precision] else 0.0
 
 
 def clip_factor(plan: Plan, shards: set[str], gradients: State, total_norm: float) -> float:
@@ -125,10 +141,15 @@ def explanations(terms: Terms, update: np.ndarray, weight: np.ndarray, lr: float
     return found
 
 
-def _deviation(terms: Terms, update: np.ndarray, weight: np.ndarray, precision: float) -> float | None:
+def _deviation(
+    terms: Terms, update: np.ndarray, weight: np.ndarray, precision: float, clip_rounding: float
+) -> float | None:
     """Return the largest deviation relative to the largest update; None if rounding explains it."""
-    largest = sum(float(np.abs(term).max(initial=0)) for term in (terms.gradient, terms.decay, terms.momentum))
+    gradient, decay, momentum = (
+        float(np.abs(term).max(initial=0)) for term in (terms.gradient, terms.decay, terms.momentum)
+    )
     error = float(np.abs(update - terms.update).max(initial=0))
-    if error <= ROUNDING * precision * (float(np.abs(weight).max(initial=0)) + terms.lr * largest):
+    largest = float(np.abs(weight).max(initial=0)) + terms.lr * (gradient + decay + momentum)
+    if error <= ROUNDING * precision * largest + clip_rounding * terms.lr * gradient:
         return None
     return error / max(float(np.abs(terms.update).max(initial=0)), float(np.abs(update).max(initial=0)), 1e-300)

@@ -185,7 +185,8 @@ def _add_update(
     # Only the trainer sees the gradients of all ranks' shards.
     norm = numbers["grad_norm"] if shards and job.group.size > 1 else optimizer.norm(gradients)
     unit = ROUNDING_UNITS[result.precision]
-    deviations = optimizer.check(plan, shards, lr, before, after, gradients, norm, unit)
+    rounding = optimizer.norm_rounding(norm, numbers["grad_norm"], result.precision)
+    deviations = optimizer.check(plan, shards, lr, before, after, gradients, norm, unit, rounding)
     result.steps.append(
         {
             "title": prefix,

@@ -34,7 +34,7 @@ def norm(gradients, names):
     return np.sqrt(sum((gradients[name].astype(np.float64) ** 2).sum() for name in names))
 
 
-def run(rule, clip_norm=0.5, clip_sharded=True, precision="fp64", steps=2, names=TRAINED):
+def run(rule, clip_norm=0.5, clip_sharded=True, precision="fp64", steps=2, names=TRAINED, norm_rounding=0.0):
     """Return what the check says of each update of a rule like `sgd`, which is given the rightful clip factor too."""
     rng = np.random.default_rng(0)
     dtype = {"fp64": np.float64, "fp32": np.float32}[precision]
@@ -56,7 +56,8 @@ def run(rule, clip_norm=0.5, clip_sharded=True, precision="fp64", steps=2, names
         settings = plan(clip_norm=clip_norm, clip_sharded=clip_sharded)
         unit = ROUNDING_UNITS[precision]
         total = norm(gradients, names)
-        results.append(optimizer.check(settings, {"shard"}, LR, before, weights, gradients, total, unit))
+        arguments = settings, {"shard"}, LR, before, weights, gradients, total, unit, norm_rounding
+        results.append(optimizer.check(*arguments))
     return results
 
 
@@ -69,6 +70,31 @@ def right(name, weight, buffer, gradient, group, clip):
 @pytest.mark.parametrize("clip_sharded", [True, False])
 def test_the_formula_is_accepted(precision, clip_norm, clip_sharded):
     assert run(right, clip_norm, clip_sharded, precision, steps=4) == [{}] * 4
+
+
+@pytest.mark.parametrize("clip_sharded", [True, False])
+@pytest.mark.parametrize("precision, rounding", [("fp64", 1e-12), ("fp32", 9e-4)])
+def test_the_rounding_of_the_norm_is_no_deviation(precision, rounding, clip_sharded):
+    """A norm of millions of numbers is rounded by more than its last bit; a larger difference is a deviation."""
+
+    def rounded(name, weight, buffer, gradient, group, clip):
+        is_clipped = clip_sharded or name != "shard"
+        return sgd(weight, buffer, gradient, group, clip * (1 + rounding) if is_clipped else clip)
+
+    (found,) = run(rounded, clip_sharded=clip_sharded, precision=precision, steps=1)
+    assert "fc.bias" in found and ("shard" not in found or clip_sharded)
+    for measured, is_silent in ((rounding, True), (rounding / 8, False)):
+        (found,) = run(rounded, clip_sharded=clip_sharded, precision=precision, steps=1, norm_rounding=measured)
+        assert (found == {}) == is_silent
+    (found,) = run(rounded, clip_norm=None, precision=precision, steps=1, norm_rounding=rounding)
+    assert found  # nothing is clipped
+
+
+def test_the_rounding_of_a_norm():
+    assert optimizer.norm_rounding(2.0, 2.0 + 2e-12, "fp64") == pytest.approx(1e-12, rel=1e-3)
+    assert optimizer.norm_rounding(2.0, 2.0 + 2e-8, "fp64") == 0  # a wrong norm
+    assert optimizer.norm_rounding(2.0, 2.0 + 2e-4, "fp32") == pytest.approx(1e-4)
+    assert optimizer.norm_rounding(0.0, 0.0, "fp32") == 0
 
 
 def ignores_lr_scale(name, weight, buffer, gradient, group, clip):
