@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import json
 import os
 import statistics
 import sys
@@ -9,14 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from data import order
 from data.batch import collate
 from data.errors import UserError
-from data.formats import video
-from data.stream import open_training
-from data.transforms import clips
+from tools.timing import data as data_timing
 from zoo.run import cli
 from zoo.run.job import Job, assemble, join
 from zoo.trainer.protocol import DeviceBatch
@@ -24,21 +21,17 @@ from zoo.trainer.protocol import DeviceBatch
 EPILOG = """\
 step   one update of this trainer and one of a plain loop (same model, input, precision, clipping and parameter groups),
        in turn on the same batch; a ratio of 1.02 means that this trainer takes 2 % more time
-data   samples per second of the input pipeline alone, and where one reader thread spends its time
+data   samples per second of the input pipeline alone, and the time and CPU time of a sample by stage
 
 examples
   python tools/bench.py step -c configs/tsm_demo.yaml
   python tools/bench.py step -c configs/tsm_k400.yaml --amp -o data.root=/data/k400 -o model.pretrained=null
   python tools/bench.py step -c configs/tsm_demo.yaml --framework mindspore
-  python tools/bench.py data -c configs/tsm_k400.yaml -o data.root=/data/k400 -o data.workers=8"""
+  python tools/bench.py data -c configs/tsm_k400.yaml -o data.root=/data/k400 -o data.workers=8 --json data.json"""
 LR = 1e-3
 WARMUP_STEPS = 3  # not measured: allocators, kernel choices, compilation
-MIN_SAMPLES = 20  # read by one thread alone
+Report = dict[str, Any]
 TRAINER, BARE = "this trainer", "bare loop"
-TIMED_FUNCTIONS = {  # stage of the pipeline -> module and functions
-    "decoding": (video, ("read_frames",)),
-    "augmenting": (clips, ("resize", "crop", "flip")),
-}
 
 
 def cli_main() -> None:
@@ -61,10 +54,13 @@ def main(argv: list[str] | None = None) -> int:
         metavar="N",
         help="steps of each loop to measure, or batches to read; default 30",
     )
+    parser.add_argument("--json", metavar="FILE", help="write what was measured to a new file, too")
     arguments = parser.parse_args(argv)
     try:
         if arguments.count < 1:
             raise UserError("--count: must be at least 1")
+        if arguments.json and os.path.lexists(arguments.json):
+            raise UserError(f"--json {arguments.json}: this file exists; name a new one")
         request = cli.request(
             arguments.config,
             arguments.override,
@@ -75,10 +71,16 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.what == "step" and getattr(request.config.task, "sample_rate", 1) < 1:
             raise UserError("task.sample_rate: the bare loops use all classes; give -o task.sample_rate=1")
         job = assemble(request, join(request, os.environ))
-        bench = bench_step if arguments.what == "step" else bench_data
-        lines = bench(job, arguments.count)
+        if arguments.what == "step":
+            report = bench_step(job, arguments.count)
+            lines = describe_step(report)
+        else:
+            report = data_timing.measure_data(job, arguments.count)
+            lines = data_timing.describe(report)
         if job.group.rank == 0:
             print("\n".join(lines))
+            if arguments.json:
+                write(report, arguments.json)
         job.group.close()
         job.world.exit_process(0)
     except UserError as error:
@@ -87,11 +89,11 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def bench_step(job: Job, count: int) -> list[str]:
+def bench_step(job: Job, count: int) -> Report:
     """Time both loops in turn, step by step, so that a drift of the machine's speed affects both alike.
 
     Returns:
-        The lines of the report.
+        What was measured: of each loop the seconds of every step.
 
     Raises:
         UserError: the bare loop cannot do the recipe's update.
@@ -110,11 +112,23 @@ def bench_step(job: Job, count: int) -> list[str]:
             start = time.perf_counter()
             loop()
             seconds[name].append(time.perf_counter() - start)
+    return {
+        "framework": job.framework,
+        "compute": job.plan.mode.compute,
+        "device": job.world.device,
+        "samples": job.clock.global_batch,
+        "seconds": seconds,
+    }
+
+
+def describe_step(report: Report) -> list[str]:
+    """Return the lines of a report of `bench_step`."""
+    seconds, samples = report["seconds"], report["samples"]
+    count = len(seconds[TRAINER])
     median = {name: statistics.median(values) for name, values in seconds.items()}
     ratios = [a / b for a, b in zip(seconds[TRAINER], seconds[BARE])]
-    samples, compute = job.clock.global_batch, job.plan.mode.compute
     return [
-        f"{job.framework}: {compute} on {job.world.device}, {count} steps of {samples} samples each",
+        f"{report['framework']}: {report['compute']} on {report['device']}, {count} steps of {samples} samples each",
         *(
             f"{name:<13} median {median[name] * 1e3:9.2f} ms  min {min(values) * 1e3:9.2f}  "
             f"max {max(values) * 1e3:9.2f}  {samples / median[name]:9.1f} samples/s"
@@ -123,6 +137,20 @@ def bench_step(job: Job, count: int) -> list[str]:
         f"ratio {statistics.median(ratios):.4f} ({TRAINER} / {BARE}, median of {count} pairs), "
         f"of the medians {median[TRAINER] / median[BARE]:.4f}",
     ]
+
+
+def write(report: Report, path: str) -> None:
+    """Write a report as JSON.
+
+    Raises:
+        UserError: the file exists, or cannot be written.
+    """
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            json.dump(report, file, indent=2)
+            file.write("\n")
+    except OSError as error:
+        raise UserError(f"--json {path}: {error.strerror}") from None
 
 
 def sample_batch(job: Job) -> DeviceBatch:
@@ -145,51 +173,6 @@ def trainer_loop(job: Job, device_batch: DeviceBatch) -> Callable[[], None]:
         job.trainer.read(output)
 
     return update
-
-
-def bench_data(job: Job, count: int) -> list[str]:
-    """Time the stream as training opens it, then single samples in this thread with both stages timed.
-
-    Returns:
-        The lines of the report.
-    """
-    batch, settings = job.batch_plan.batch, job.train_set.settings
-    stream = open_training(job.train_set, 0, batch, 0, count + 2, dropout_masks=job.dropout_masks)
-    next(stream), next(stream)  # workers start
-    start = time.perf_counter()
-    for _ in stream:
-        pass
-    rate = count * batch / (time.perf_counter() - start)
-
-    spent = dict.fromkeys(TIMED_FUNCTIONS, 0.0)
-    for stage, (module, names) in TIMED_FUNCTIONS.items():
-        for name in names:
-            setattr(module, name, _timed(getattr(module, name), spent, stage))
-    samples = min(len(job.train_set), max(count, MIN_SAMPLES))
-    start = time.perf_counter()
-    for index in range(samples):
-        job.train_set.sample(index, np.random.default_rng(index))
-    total = time.perf_counter() - start
-    shares = ", ".join(f"{stage} {seconds / total:.0%}" for stage, seconds in spent.items())
-    return [
-        f"{rate:.1f} samples/s with {settings.workers} workers x {settings.threads} threads "
-        f"({count} batches of {batch})",
-        f"one thread alone: {samples / total:.1f} samples/s; its time: {shares}, "
-        f"the rest {1 - sum(spent.values()) / total:.0%}",
-    ]
-
-
-def _timed(function: Callable, spent: dict[str, float], stage: str) -> Callable:
-    """Wrap a function so that its time is added to spent[stage]."""
-
-    def timed(*arguments: Any, **options: Any) -> Any:
-        start = time.perf_counter()
-        try:
-            return function(*arguments, **options)
-        finally:
-            spent[stage] += time.perf_counter() - start
-
-    return timed
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """tools/bench.py: it measures both loops and the pipeline, and a bare loop computes the trainer's update."""
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from data.errors import UserError
 from tests.helpers.paths import ROOT
 from tests.helpers.training import DEMO, TINY
 from tools import bench
@@ -49,7 +51,7 @@ def settings(clips, **changes):
 
 def run(*words):
     return subprocess.run(
-        [sys.executable, BENCH, *words],
+        [sys.executable, BENCH, *map(str, words)],
         capture_output=True,
         text=True,
         timeout=200,
@@ -61,11 +63,16 @@ def run(*words):
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", ["torch", "paddle", "mindspore"])
 @pytest.mark.parametrize("model", ["tsm", "arcface"])
-def test_a_step_is_measured_against_a_bare_loop(clips, framework, model):
+def test_a_step_is_measured_against_a_bare_loop(clips, tmp_path, framework, model):
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
-    done = run("step", *(settings(clips) if model == "tsm" else FACES), "-n", "2", "--framework", framework)
+    words, path = settings(clips) if model == "tsm" else FACES, tmp_path / "step.json"
+    done = run("step", *words, "-n", "2", "--framework", framework, "--json", path)
     assert done.returncode == 0, done.stderr
+    assert {name: len(seconds) for name, seconds in json.loads(path.read_text())["seconds"].items()} == {
+        "this trainer": 2,
+        "bare loop": 2,
+    }
     title, *rows, ratio = done.stdout.splitlines()
     assert title.startswith(f"{framework}: fp32 on cpu") and title.endswith("2 steps of 4 samples each")
     assert [row[:12].strip() for row in rows] == ["this trainer", "bare loop"]
@@ -74,16 +81,27 @@ def test_a_step_is_measured_against_a_bare_loop(clips, framework, model):
 
 
 @pytest.mark.slow
-def test_the_pipeline_is_measured(clips):
-    done = run("data", *settings(clips), "-n", "2")
+def test_the_pipeline_is_measured(clips, tmp_path):
+    path = tmp_path / "data.json"
+    done = run("data", *settings(clips), "-n", "2", "--json", path)
     assert done.returncode == 0, done.stderr
-    assert re.match(r"\d+\.\d samples/s with 0 workers", done.stdout) and "decoding" in done.stdout
+    assert re.match(r"\d+\.\d samples/s with 0 workers", done.stdout) and "  decode  " in done.stdout
+    assert json.loads(path.read_text())["one_thread"]["ms"]["decode"] > 0
 
 
 @pytest.mark.parametrize("words, message", [(["-n", "0"], "--count"), (["-o", "model.depth=19"], "model.depth")])
 def test_errors_are_one_message(clips, words, message, capsys):
     assert bench.main(["step", *settings(clips), *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_an_existing_file_is_not_overwritten(clips, tmp_path, capsys):
+    path = tmp_path / "mine.json"
+    path.write_text("mine")
+    assert bench.main(["step", *settings(clips), "--json", str(path)]) == 2
+    assert "this file exists" in capsys.readouterr().err and path.read_text() == "mine"
+    with pytest.raises(UserError, match="--json /no/such/folder/x.json: No such file or directory"):
+        bench.write({}, "/no/such/folder/x.json")
 
 
 def test_the_bare_loops_refuse_partial_fc(capsys):
