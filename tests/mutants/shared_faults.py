@@ -191,22 +191,22 @@ DATA = [
     fault(
         "mirrored images keep their labels as they were",
         SEGMENTATION,
-        "image, label = cv2.flip(image, 1), cv2.flip(label, 1)",
-        "image = cv2.flip(image, 1)",
+        "label = geometry.flip(label) if flipped else label",
+        "label = label.copy()",
         f"{TEST_SEGMENTATION}training_samples_equal_upstream",
     ),
     fault(
         "labels are interpolated",
         SEGMENTATION,
-        "_resize(label, size, cv2.INTER_NEAREST)",
-        "_resize(label, size, cv2.INTER_LINEAR)",
+        "_resize(label, (height, width), cv2.INTER_NEAREST)",
+        "_resize(label, (height, width), cv2.INTER_LINEAR)",
         f"{TEST_SEGMENTATION}labels_are_never_interpolated",
     ),
     fault(
         "labels are padded with class 0",
         SEGMENTATION,
-        "_pad(label, s.crop, [IGNORE_INDEX])",
-        "_pad(label, s.crop, [0])",
+        "geometry.pad(label, canvas, (IGNORE_INDEX,))",
+        "geometry.pad(label, canvas, (0,))",
         f"{TEST_SEGMENTATION}training_samples_equal_upstream",
     ),
     fault(
