@@ -62,12 +62,11 @@ def find_cause(interval: Interval) -> Cause | None:
         return None
     name, doing, remedy = _bottleneck(interval)
     shares = ", ".join(f"{stage} {value / seconds:.0%}" for stage, value in interval.stages.items())
-    readers = f"{interval.workers} workers x " if interval.workers else ""
     return Cause(
         name,
         f"waiting for data {interval.share:.0%} of the time, for {doing}: a sample takes "
-        f"{seconds / interval.samples * 1e3:.3g} ms ({shares}), read by {readers}{interval.threads} threads on "
-        f"{interval.cores:g} cores; {remedy}",
+        f"{seconds / interval.samples * 1e3:.3g} ms ({shares}) with data.workers={interval.workers} and "
+        f"data.threads={interval.threads} on {interval.cores:g} core(s); {remedy}",
     )
 
 
