@@ -1,8 +1,10 @@
 """The number of readers for the machine, and the time that a rank waits for them."""
 
 import json
+import subprocess
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from data import host, worker_count
@@ -10,6 +12,8 @@ from data.batch import Field
 from data.stages import DECODE, TRANSFORM, total
 from data.stream import LoaderSettings, ReadTimes
 from data.worker_count import Cost
+from tests.helpers.paths import ROOT
+from tests.helpers.training import command
 from zoo.run import loading
 
 
@@ -69,3 +73,22 @@ def test_an_interval_is_a_difference():
     interval = meter.read(8.0)
     assert interval == (8.0, 1.5, 3.0, 1.25, 20, {**total([]), DECODE: 6.0}, 2, 3, 4)
     assert meter.read(1.0)[:6] == (1.0, 0.0, 0.0, 0.0, 0, total([]))
+
+
+@pytest.mark.slow
+def test_a_run_whose_reader_is_killed_ends_with_a_message_and_leaves_nothing_behind(clips, tmp_path):
+    words = command(clips, "--out", tmp_path / "run", data__workers=2, train__epochs=100_000)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        while not any(line.startswith("step 2/") for line in iter(process.stdout.readline, "")):
+            assert process.poll() is None
+        children = psutil.Process(process.pid).children(recursive=True)
+        readers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+        readers[0].kill()
+        _, errors = process.communicate(timeout=100)
+        assert process.returncode == 2 and "Traceback" not in errors
+        assert "error: a data loading process was killed (SIGKILL)" in errors and "--resume" in errors
+        _, alive = psutil.wait_procs(children, timeout=20)
+        assert len(readers) >= 2 and alive == []
+    finally:
+        process.kill()
