@@ -1,0 +1,231 @@
+"""Encoding of clips and images for fast reading: short groups of frames in H.264, JPEG frames, smaller images.
+
+Clips lose what cannot be seen in training: sound, time stamps, resolution above the shorter side. The number and the
+order of their frames stay, because loaders sample by frame number.
+"""
+
+import io
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import cv2
+import numpy as np
+
+from data.errors import BadSample
+from data.formats import images
+from data.formats.video import decode_errors
+from data.packs import inspection
+from data.transforms.resize import resize
+
+if TYPE_CHECKING:
+    import av
+
+PRESET = "medium"  # of x264
+PEAK = 255.0
+MAX_PSNR = 100.0  # decibels, stated where an image is equal to its source
+DEFAULT_RATE = (25, 1)  # frames per second where a video states none
+
+
+class EncodedClip(NamedTuple):
+    """A clip in a new encoding.
+
+    Attributes:
+        parts: The video file, or one JPEG file per frame.
+        frames: Their number.
+        width: Of the frames.
+        height: Of the frames.
+        psnr: Decibels over all frames, against the resized source: of luma (H.264) or of RGB (JPEG).
+    """
+
+    parts: list[bytes]
+    frames: int
+    width: int
+    height: int
+    psnr: float
+
+
+class EncodedImage(NamedTuple):
+    """An image in a new encoding, and its PSNR of RGB in decibels against the resized source."""
+
+    content: bytes
+    width: int
+    height: int
+    psnr: float
+
+
+class _Error:
+    """Sum of squared differences."""
+
+    def __init__(self) -> None:
+        self.total, self.count = 0.0, 0
+
+    def add(self, a: np.ndarray, b: np.ndarray) -> None:
+        self.total += float(cv2.norm(a, b, cv2.NORM_L2SQR))
+        self.count += a.size
+
+    @property
+    def psnr(self) -> float:
+        mean = self.total / self.count
+        return min(MAX_PSNR, 10 * math.log10(PEAK * PEAK / mean)) if mean else MAX_PSNR
+
+
+def scaled_size(width: int, height: int, short_side: int, multiple: int = 1) -> tuple[int, int]:
+    """Return the size with the given shorter side, never enlarged, rounded to multiples."""
+    scale = min(1.0, short_side / min(width, height))
+    return (
+        max(multiple, round(width * scale / multiple) * multiple),
+        max(multiple, round(height * scale / multiple) * multiple),
+    )
+
+
+def h264_clip(path: str, rate: tuple[int, int], short_side: int, crf: int, gop: int) -> EncodedClip:
+    """Encode a video file as H.264 in mp4 without B-frames, with a keyframe every `gop` frames.
+
+    Args:
+        rate: Frames per second as (numerator, denominator); (0, 1) if unknown.
+        short_side: Of the frames in pixels; smaller clips keep their size, rounded to even numbers.
+        crf: x264's constant rate factor.
+
+    Returns:
+        The clip; equal files give equal bytes on the same machine.
+
+    Raises:
+        BadSample: A frame cannot be decoded.
+    """
+    import av
+
+    frames = inspection.upright_frames(path)
+    frame = next(frames, None)
+    if frame is None:
+        raise BadSample("there is no frame in this video")
+    file, error, count = io.BytesIO(), _Error(), 0
+    width, height = scaled_size(frame.width, frame.height, short_side, multiple=2)
+    pending: list[np.ndarray] = []  # luma of frames that the encoder has not returned yet
+    try:
+        with av.open(file, "w", format="mp4") as container:
+            stream = container.add_stream("libx264", rate=Fraction(*(rate if rate[0] else DEFAULT_RATE)))
+            stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+            stream.codec_context.gop_size = gop
+            stream.codec_context.options = _h264_options(crf, gop)
+            _keep_colors(frame, stream)
+            stream.codec_context.open()
+            decoder = _decoder(stream)
+            while frame is not None:
+                scaled = frame.reformat(width, height, "yuv420p")
+                scaled.pts, scaled.time_base, scaled.pict_type = count, 1 / stream.codec_context.framerate, 0
+                pending.append(_luma(scaled))
+                packets = stream.encode(scaled)
+                _compare(decoder, packets, pending, error)
+                container.mux(packets)
+                count, frame = count + 1, next(frames, None)
+            packets = stream.encode()
+            _compare(decoder, [*packets, None], pending, error)
+            container.mux(packets)
+    except decode_errors() as problem:
+        raise BadSample(f"cannot be encoded ({inspection.reason(problem)})") from None
+    if pending:
+        raise BadSample(f"cannot be encoded: {len(pending)} frames are missing in the result")
+    return EncodedClip([file.getvalue()], count, width, height, error.psnr)
+
+
+def jpeg_clip(path: str, short_side: int, quality: int) -> EncodedClip:
+    """Encode each frame of a video file as JPEG.
+
+    Args:
+        short_side: Of the frames in pixels; smaller clips keep their size.
+        quality: Of libjpeg, 0 to 100.
+
+    Raises:
+        BadSample: A frame cannot be decoded.
+    """
+    parts, error, size = [], _Error(), None
+    for frame in inspection.upright_frames(path):
+        size = size or scaled_size(frame.width, frame.height, short_side)
+        pixels = frame.reformat(*size, "bgr24").to_ndarray()
+        parts.append(_encode_jpeg(pixels, quality, error))
+    if size is None:
+        raise BadSample("there is no frame in this video")
+    return EncodedClip(parts, len(parts), *size, error.psnr)
+
+
+def jpeg_image(content: bytes, short_side: int, quality: int) -> EncodedImage | None:
+    """Resize an image, antialiased, and encode it as JPEG, upright.
+
+    Returns:
+        The image, or None if its shorter side is not above `short_side`: it should be kept as it is.
+
+    Raises:
+        BadSample: It cannot be decoded.
+    """
+    with images.open_image(io.BytesIO(content)) as image:
+        if min(image.size) <= short_side:
+            return None
+        orientation = images.ORIENTATIONS.get(image.getexif().get(images.EXIF_ORIENTATION) or 0, (False,) * 3)
+        stored = resize(np.asarray(images.to_rgb(image)), *scaled_size(*image.size, short_side), antialias=True)
+    mirror_x, mirror_y, swap = orientation
+    pixels = stored.transpose(1, 0, 2) if swap else stored
+    pixels = pixels[:: -1 if mirror_y else 1, :: -1 if mirror_x else 1]
+    error = _Error()
+    encoded = _encode_jpeg(np.ascontiguousarray(pixels[:, :, ::-1]), quality, error)
+    return EncodedImage(encoded, pixels.shape[1], pixels.shape[0], error.psnr)
+
+
+def _h264_options(crf: int, gop: int) -> dict[str, str]:
+    options = {"crf": str(crf), "preset": PRESET, "tune": "fastdecode", "bf": "0", "sc_threshold": "0", "threads": "1"}
+    parameters = [f"keyint={gop}", f"min-keyint={gop}", *_cpu_parameters()]
+    return {**options, "x264-params": ":".join(parameters)}
+
+
+@lru_cache(maxsize=1)
+def _cpu_parameters() -> list[str]:
+    """Return parameters that make x264 deterministic: its AVX-512 code gives different bytes in every run."""
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            has_avx512 = "avx512" in file.read()
+    except OSError:
+        has_avx512 = False
+    return ["asm=avx2"] if has_avx512 else []
+
+
+def _keep_colors(frame: "av.VideoFrame", stream: "av.VideoStream") -> None:
+    """Copy the color matrix, so that the new clip is converted to RGB as its source is."""
+    stream.codec_context.colorspace = frame.colorspace
+    stream.codec_context.color_range = 1  # of yuv420p: limited
+
+
+def _decoder(stream: "av.VideoStream") -> "av.VideoCodecContext":
+    import av
+
+    decoder = av.CodecContext.create("h264", "r")
+    assert isinstance(decoder, av.VideoCodecContext)
+    decoder.extradata = stream.codec_context.extradata
+    decoder.thread_count = 1
+    return decoder
+
+
+def _compare(
+    decoder: "av.VideoCodecContext", packets: "Sequence[av.Packet | None]", pending: list[np.ndarray], error: _Error
+) -> None:
+    """Decode packets of the encoder (None: the last one) and compare them with the frames that went in."""
+    for packet in packets:
+        for frame in decoder.decode(packet):
+            error.add(pending.pop(0), _luma(frame))
+
+
+def _luma(frame: "av.VideoFrame") -> np.ndarray:
+    """Return a copy of the luma plane: uint8 (H, W)."""
+    plane = frame.planes[0]
+    rows = np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)
+    return np.ascontiguousarray(rows[:, : plane.width])
+
+
+def _encode_jpeg(pixels: np.ndarray, quality: int, error: _Error) -> bytes:
+    """Encode BGR (H, W, 3)."""
+    done, encoded = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not done:
+        raise BadSample(f"an image of {pixels.shape[1]} x {pixels.shape[0]} pixels cannot be written as JPEG")
+    error.add(pixels, cv2.imdecode(encoded, cv2.IMREAD_COLOR))
+    return encoded.tobytes()

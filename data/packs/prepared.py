@@ -1,0 +1,112 @@
+"""Reading of prepared data sets, by sample number: labels, names, and contents of files or packs."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from data.errors import BadSample, UserError
+from data.formats.recordio import RecordFile, unpack_image
+from data.packs import manifest
+
+
+class PreparedSplit:
+    """One split of a prepared data set. It keeps no state between samples, so threads and processes may share it.
+
+    Attributes:
+        info: What is known of the whole data set.
+        labels: int64 (n,), -1 without classes.
+        frames: int32 (n,), number of frames of every clip.
+        sizes: int32 (n, 2), width and height.
+
+    Args:
+        folder: The folder that tools/prepare.py wrote.
+        name: `train` or `val`.
+
+    Raises:
+        UserError: The folder holds no such split, or a pack is missing.
+    """
+
+    def __init__(self, folder: str, name: str):
+        self.folder, self.split = folder, name
+        content = manifest.read(folder)
+        self.info = content.info
+        if name not in self.info.splits:
+            raise UserError(f"{folder}: there is no split {name}, only {', '.join(self.info.splits)}")
+        rows = slice(*self.info.splits[name])
+        self.labels, self.frames = content.columns["label"][rows], content.columns["frames"][rows]
+        self.sizes, self.bytes = content.columns["size"][rows], content.columns["bytes"][rows]
+        self._paths, self._masks = content.paths[rows], content.masks[rows]
+        self._shard, self._first = content.columns["shard"][rows], content.columns["first_record"][rows]
+        self._record = content.record
+        self._packs = {
+            int(number): RecordFile(os.path.join(folder, self.info.shards[number]))
+            for number in np.unique(self._shard)
+            if number >= 0
+        }
+
+    def __reduce__(self):
+        return PreparedSplit, (self.folder, self.split)  # smaller than the contents, and quickly read
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def name(self, index: int) -> str:
+        """Return the path of a sample in the source data set."""
+        return os.fsdecode(self._paths[index])
+
+    def path(self, index: int) -> str:
+        """Return the path of the source file of a sample."""
+        return os.path.join(self.info.root, self.name(index))
+
+    def mask_path(self, index: int) -> str:
+        """Return the path of the source file of a mask."""
+        return os.path.join(self.info.root, os.fsdecode(self._masks[index]))
+
+    @contextmanager
+    def open(self, index: int) -> Iterator[str]:
+        """Give the image or video file of a sample a path, for decoders that read paths: a packed one in memory.
+
+        Raises:
+            BadSample: A pack cannot be read.
+        """
+        if not self._packs:
+            yield self.path(index)
+            return
+        descriptor = os.memfd_create("sample")
+        try:
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(self._packed(index, 0))
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+
+    def content(self, index: int) -> bytes:
+        """Return the image or video file of a sample. Raises BadSample."""
+        return self._packed(index, 0) if self._packs else _read(self.path(index))
+
+    def mask(self, index: int) -> bytes:
+        """Return the file of a mask. Raises BadSample."""
+        return self._packed(index, 1) if self._packs else _read(self.mask_path(index))
+
+    def frame_contents(self, index: int, numbers: Sequence[int]) -> list[bytes]:
+        """Return frames of a clip of the form `frames`, each a JPEG file. Raises BadSample."""
+        outside = [number for number in numbers if not 0 <= number < self.frames[index]]
+        if outside:
+            raise BadSample(f"there is no frame {outside[0]} in a clip of {self.frames[index]} frames")
+        return [self._packed(index, number) for number in numbers]
+
+    def _packed(self, index: int, number: int) -> bytes:
+        """Return a record of a sample without its header."""
+        position = int(self._first[index]) + number
+        (offset,) = self._record[position : position + 1].tolist()
+        return unpack_image(self._packs[int(self._shard[index])].read(offset)).encoded
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise BadSample(f"cannot be read ({error.strerror})") from None
