@@ -10,7 +10,7 @@ from zoo.run.background import BackgroundMap
 from zoo.trainer.protocol import DeviceBatch, Trainer
 
 SEARCH_SECONDS = 20.0  # how long to look for further unreadable files before a run stops because of them
-UPDATES_AHEAD = 2  # on the device or on the way there, beside the one that is computed
+SPARE = 3  # micro-batches read ahead beside those of the next update: as many may be late without a stop
 
 
 class Prefetcher:
@@ -39,7 +39,7 @@ class Prefetcher:
             batch, unreadable = loaded
             return trainer.to_device(batch), unreadable
 
-        self._copies = BackgroundMap(copy, stream, stream.close, UPDATES_AHEAD * accumulate)
+        self._copies = BackgroundMap(copy, stream, stream.close, accumulate + SPARE)
         self._next: list[tuple[DeviceBatch, list[UnreadableSample]]] | None = self._fetch()
 
     @property

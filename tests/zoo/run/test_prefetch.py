@@ -9,7 +9,7 @@ import pytest
 
 from data.errors import BadSample, UserError
 from data.stream import UnreadableSample
-from zoo.run.prefetch import UPDATES_AHEAD, BadSampleTracker, Prefetcher
+from zoo.run.prefetch import SPARE, BadSampleTracker, Prefetcher
 
 
 class Loader:
@@ -58,12 +58,12 @@ def test_updates_in_order_up_to_the_end_of_the_stream():
     assert (loader.read, loader.copied, loader.closed) == (8, 8, 1)
 
 
-def test_no_more_than_some_updates_are_read_ahead():
+def test_a_limited_number_of_batches_is_read_ahead():
     loader = Loader(100)
     batches = Prefetcher(loader, loader, accumulate=3)
     assert batches.take() == [0, 1, 2]
     batches.close()
-    assert loader.copied <= 3 + UPDATES_AHEAD * 3 and loader.closed == 1
+    assert loader.copied <= 3 + 3 + SPARE and loader.closed == 1
 
 
 def test_reading_goes_on_without_the_loop():
