@@ -100,6 +100,15 @@ UPDATES = [
         ("train.accumulate=2",),
     ),
     fault(
+        "the momentum of a checkpoint is not loaded",
+        TRAINER,
+        "            dtype = mindspore.dtype_to_nptype(targets[key].dtype)",
+        "            if key.startswith('momentum'):\n                continue\n"
+        "            dtype = mindspore.dtype_to_nptype(targets[key].dtype)",
+        f"{STATE}a_loaded_state_continues_bit_for_bit",
+        "tsm",
+    ),
+    fault(
         "an update is not skipped",
         UPDATING,
         "        if finite:\n",

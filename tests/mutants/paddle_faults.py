@@ -116,6 +116,14 @@ UPDATES = [
         "resnet50",
     ),
     fault(
+        "the momentum of a checkpoint is not loaded",
+        TRAINER,
+        "targets = {momentum_key(name): (name, buffer) for",
+        "targets = {momentum_key(name): (name, buffer.clone()) for",
+        f"{STATE}a_loaded_state_continues_bit_for_bit",
+        "deeplabv3plus",
+    ),
+    fault(
         "an update is not skipped",
         TRAINER,
         "        if finite:\n            clip_factor",

@@ -105,6 +105,14 @@ UPDATES = [
         f"{UPDATE}gradients_sum_over_uneven_micro_batches",
     ),
     fault(
+        "the momentum of a checkpoint is not loaded",
+        TRAINER,
+        "targets = {**self.tensors, **self._momentum_buffers()}",
+        "targets = {**{key: torch.clone(buffer) for key, buffer in self._momentum_buffers().items()}, **self.tensors}",
+        f"{STATE}a_loaded_state_continues_bit_for_bit",
+        "resnet50",
+    ),
+    fault(
         "an update is not skipped",
         TRAINER,
         "self.optimizer.found_inf = (~finite).float()",

@@ -53,6 +53,8 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     if job.plan.accumulate == job.group.size == 1 and not result.settings["sharded"]:
         result.settings["loss_terms"] = losses.terms(output, batches[0]["label"])
     for number in range(UPDATES):
+        if number == UPDATES - 1:
+            _reload(trainer)
         micro_batches = device_batches[number * accumulate : (number + 1) * accumulate]
         _add_update(result, job, trainer, micro_batches, lr, number)
     name = job.plan.fields[0].name  # predicted directly after an update: the model has to leave training mode itself
@@ -152,6 +154,13 @@ def _add_passes(result: Record, job: Job, trainer: Trainer, batch: DeviceBatch, 
             )
         result.passes[title + suffix] = calls
     return output
+
+
+def _reload(trainer: Trainer) -> None:
+    """Load the trainer's own state, as a resumed run does; what is not loaded is 0 in the next update."""
+    state = {key: np.array(value) for key, value in trainer.state_dict().items()}
+    trainer.load_state_dict({key: np.zeros_like(value) for key, value in state.items()})
+    trainer.load_state_dict(state)
 
 
 def _add_update(
