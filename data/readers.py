@@ -21,6 +21,7 @@ Read = Callable[[int, Allocate], Element]  # number of an element, and how to al
 
 BUFFERED_PER_WORKER = 2  # batches that are ready, beside those in progress
 PARENT_POLL_INTERVAL = 0.5  # seconds between two looks at the parent process
+TERM_GRACE = 60.0  # seconds after SIGTERM in which a worker still reads, for the step after which the run stops
 SHARED_MEMORY_REMEDY = (
     "make it larger (docker run --shm-size 8g), or use fewer data.workers, a smaller train.batch, or threads of the "
     "training process with data.workers=0"
@@ -130,16 +131,26 @@ def _megabytes(size: int) -> str:
 
 
 def _init_worker(parent: int, *_: int) -> None:
-    """Ignore Ctrl-C, which lets the run save and stop, and exit when the parent process is gone.
+    """Let the run answer Ctrl-C and SIGTERM, which may come to all processes, and exit when the run is gone.
 
     Args:
         parent: Process id of the run. It is an argument because the run may already be gone when the worker starts.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: _start(_exit_after_grace))
 
     def exit_with_parent() -> None:
         while os.getppid() == parent:
             time.sleep(PARENT_POLL_INTERVAL)
         os._exit(1)
 
-    threading.Thread(target=exit_with_parent, daemon=True).start()
+    _start(exit_with_parent)
+
+
+def _exit_after_grace() -> None:
+    time.sleep(TERM_GRACE)
+    os._exit(128 + signal.SIGTERM)
+
+
+def _start(function: Callable[[], None]) -> None:
+    threading.Thread(target=function, daemon=True).start()

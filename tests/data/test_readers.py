@@ -45,6 +45,19 @@ def test_a_killed_worker_is_an_error_of_the_user(workers):
         list(readers.read_ahead(read_then_die, 0, 40, workers, threads=1))
 
 
+def read_after_signals(number, allocate):
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+    return read_number(number, allocate)
+
+
+@pytest.mark.slow
+def test_workers_read_on_after_signals_that_the_run_answers():
+    elements = list(readers.read_ahead(read_after_signals, 0, 9, workers=1, threads=1))
+    assert [int(element["number"][0]) for element, _, _ in elements] == list(range(9))
+
+
 @pytest.mark.parametrize(
     "code, words",
     [
