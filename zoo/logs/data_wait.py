@@ -10,9 +10,10 @@ LIMIT = 0.1  # share of an interval above which the cause is named
 MIN_SECONDS = 1.0  # of an interval; a shorter one says nothing
 DOING = {READ: "reading files", DECODE: "decoding", TRANSFORM: "transforming samples", COLLATE: "stacking batches"}
 REMEDY = {
-    READ: "put data.root on a faster disk, or raise data.threads, since reading leaves the cores idle",
-    DECODE: "store files that decode faster (smaller images, videos with more keyframes), or add CPU cores",
-    TRANSFORM: "add CPU cores, or store images closer to the size that training uses",
+    READ: "raise data.threads, since reading leaves the cores idle, put data.root on a faster disk, or pack the files "
+    "with tools/prepare.py --pack",
+    DECODE: "tools/prepare.py writes files that decode faster (docs/preparing.md)",
+    TRANSFORM: "tools/prepare.py writes smaller images (docs/preparing.md)",
     COLLATE: "lower train.batch, or read in threads of the training process with data.workers=0",
 }
 

@@ -26,16 +26,16 @@ def stages(**seconds):
 @pytest.mark.parametrize(
     "changes, name, remedy",
     [
-        ({}, DECODE, "store files that decode faster"),
-        ({"stages": stages(read=8.0, decode=1.0)}, READ, "a faster disk"),
-        ({"stages": stages(transform=8.0, decode=1.0)}, TRANSFORM, "add CPU cores"),
+        ({}, DECODE, "files that decode faster"),
+        ({"stages": stages(read=8.0, decode=1.0)}, READ, "data.threads"),
+        ({"stages": stages(transform=8.0, decode=1.0)}, TRANSFORM, "smaller images"),
         ({"stages": stages(collate=8.0, decode=1.0)}, COLLATE, "train.batch"),
         ({"cores": 8}, "workers", "set data.workers=2"),  # two threads, as the loop takes 10 s of reading in 5 s
         ({"cores": 8, "wait": 7.5}, "workers", "set data.workers=4"),
         ({"cores": 8, "wait": 10.0}, "workers", "set data.workers=8"),  # no more than there are cores
         ({"cores": 8, "wait": 7.5, "threads": 2}, "workers", "set data.workers=2"),
         ({"cores": 8, "workers": 0}, "workers", "set data.workers=2"),
-        ({"cores": 8, "wait": 7.5, "workers": 4}, DECODE, "store files"),
+        ({"cores": 8, "wait": 7.5, "workers": 4}, DECODE, "tools/prepare.py"),
         ({"reading": 1.0, "transport": 4.0, "cores": 8}, "transport", "data.workers=0"),
     ],
 )
@@ -47,8 +47,8 @@ def test_the_cause_and_its_remedy(changes, name, remedy):
 def test_the_message():
     assert find_cause(DECODING._replace(cores=4, threads=2)).message == (
         "waiting for data 50% of the time, for decoding: a sample takes 100 ms (read 5%, decode 80%, transform 14%, "
-        "collate 1%) with data.workers=1 and data.threads=2 on 4 core(s); store files that decode faster (smaller "
-        "images, videos with more keyframes), or add CPU cores"
+        "collate 1%) with data.workers=1 and data.threads=2 on 4 core(s); tools/prepare.py writes files that decode "
+        "faster (docs/preparing.md)"
     )
 
 
