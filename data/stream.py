@@ -11,9 +11,11 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from data import order, readers, worker_count
+from data import loaders, order, readers, worker_count
 from data.batch import Allocate, Batch, DropoutMask, Field, collate
 from data.errors import BadSample, UserError
+from data.loaders import ReadSample, Sample
+from data.pending import PlannedSample
 from data.stages import COLLATE, Seconds, measure, stage, total
 
 MAX_REPLACEMENTS = 20  # samples tried at one position, the unreadable one included
@@ -27,6 +29,7 @@ class LoaderSettings:
     threads: int = 2  # reading threads per process
     max_bad: float = 0.001  # a run stops when more than this fraction of an epoch's samples is unreadable
     eval_bad: Literal["error", "wrong"] = "error"  # an unreadable sample in an evaluation: stop, or count it as wrong
+    loader: Literal["reference", "dali"] = "reference"  # what decodes images: dali gives the same samples
 
     def __post_init__(self):
         if self.workers != "auto" and self.workers < 0:
@@ -60,6 +63,13 @@ class Dataset(Protocol):
 
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Read one sample: a pure function of index, generator and files.
+
+        Raises:
+            BadSample: The sample cannot be read.
+        """
+
+    def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
+        """Read and draw one sample as `sample` does; images may be left for the loader to decode.
 
         Raises:
             BadSample: The sample cannot be read.
@@ -175,8 +185,9 @@ def open_training(
         num_workers: Processes that read ahead; None for those of the settings.
 
     Raises:
-        UserError: MAX_REPLACEMENTS samples in a row cannot be read.
+        UserError: MAX_REPLACEMENTS samples in a row cannot be read, or the loader is not installed.
     """
+    loaders.require(dataset.settings.loader)
 
     def read(number: int, allocate: Allocate) -> LoadedBatch:
         start = (number * world_size + rank) * batch_size
@@ -226,30 +237,34 @@ def find_bad(dataset: Dataset, seconds: float) -> tuple[list[UnreadableSample], 
 
 def training_samples(
     dataset: Dataset, seed: int, positions: Sequence[int]
-) -> tuple[list[dict[str, np.ndarray]], list[UnreadableSample]]:
-    """Read the samples at some positions of the run, with the reference loader: `dataset.sample`.
+) -> tuple[list[Sample], list[UnreadableSample]]:
+    """Read the samples at some positions of the run, with the loader of the settings.
 
     Returns:
         The samples, and those that could not be read, whose replacements are among the samples.
     """
-    samples, unreadable = [], []
-    for position in positions:
-        sample, failures = _readable_sample(dataset, seed, position)
-        samples.append(sample)
-        unreadable += failures
-    return samples, unreadable
+
+    def read(read_sample: ReadSample) -> tuple[list[PlannedSample], list[UnreadableSample]]:
+        samples, unreadable = [], []
+        for position in positions:
+            sample, failures = _readable_sample(dataset, read_sample, seed, position)
+            samples.append(sample)
+            unreadable += failures
+        return samples, unreadable
+
+    return loaders.read_samples(dataset, dataset.settings.loader, read)
 
 
 def _readable_sample(
-    dataset: Dataset, seed: int, position: int
-) -> tuple[dict[str, np.ndarray], list[UnreadableSample]]:
+    dataset: Dataset, read_sample: ReadSample, seed: int, position: int
+) -> tuple[PlannedSample, list[UnreadableSample]]:
     """Return the sample at a position or, if it is unreadable, the first readable one after it in the data set."""
     epoch, index = order.locate(seed, len(dataset), position)
     failures = []
     for offset in range(min(MAX_REPLACEMENTS, len(dataset))):
         candidate = (index + offset) % len(dataset)
         try:
-            sample = dataset.sample(candidate, order.generator(seed, "augment", position))
+            sample = read_sample(candidate, order.generator(seed, "augment", position))
         except BadSample as error:
             failures.append((dataset.name(candidate), str(error)))
             continue
@@ -267,17 +282,16 @@ def _workers(dataset: Dataset, batch_size: int, given: int | None) -> int:
 
 
 def evaluation_reader(dataset: Dataset, seed: int, batch_size: int, rank: int, world_size: int) -> ReadBatch:
-    """Return the function that reads a batch of an evaluation by its number."""
+    """Return the function that reads a batch of an evaluation by its number.
+
+    Raises:
+        UserError: The loader is not installed.
+    """
+    loaders.require(dataset.settings.loader)
 
     def read(number: int, allocate: Allocate) -> LoadedBatch:
         start = (number * world_size + rank) * batch_size
-        samples, unreadable = [], []
-        for index in range(start, min(start + batch_size, len(dataset))):
-            try:
-                samples.append(dataset.sample(index, order.generator(seed, "evaluate", index)))
-            except BadSample as error:
-                samples.append(_missing_sample(dataset))
-                unreadable.append(UnreadableSample(0, dataset.name(index), str(error), None))
+        samples, unreadable = _evaluation_samples(dataset, seed, range(start, min(start + batch_size, len(dataset))))
         if samples:
             return _collate(samples, batch_size, allocate), unreadable
         padding = _collate([_missing_sample(dataset)], batch_size, allocate)
@@ -287,10 +301,29 @@ def evaluation_reader(dataset: Dataset, seed: int, batch_size: int, rank: int, w
     return read
 
 
+def _evaluation_samples(
+    dataset: Dataset, seed: int, indices: Sequence[int]
+) -> tuple[list[Sample], list[UnreadableSample]]:
+    """Read samples of an evaluation by index; fill values stand for those that cannot be read."""
+
+    def read(read_sample: ReadSample) -> tuple[list[PlannedSample], list[UnreadableSample]]:
+        samples: list[PlannedSample] = []
+        unreadable = []
+        for index in indices:
+            try:
+                samples.append(read_sample(index, order.generator(seed, "evaluate", index)))
+            except BadSample as error:
+                samples.append({**_missing_sample(dataset)})
+                unreadable.append(UnreadableSample(0, dataset.name(index), str(error), None))
+        return samples, unreadable
+
+    return loaders.read_samples(dataset, dataset.settings.loader, read)
+
+
 def _collate(samples: Sequence[dict[str, np.ndarray]], batch_size: int, allocate: Allocate) -> Batch:
     with stage(COLLATE):
         return collate(samples, batch_size, allocate)
 
 
-def _missing_sample(dataset: Dataset) -> dict[str, np.ndarray]:
+def _missing_sample(dataset: Dataset) -> Sample:
     return {field.name: np.full(field.shape, field.missing, field.dtype) for field in dataset.fields}

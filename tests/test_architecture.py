@@ -23,6 +23,7 @@ MODELS = sorted(path.parent.name for path in (ROOT / "zoo/models").glob("*/spec.
 LAYERS = (
     {"data.transforms"},
     {"data.formats"},
+    {"data.loaders"},
     {"data.packs"},
     {"data.datasets"},
     {"data.demo"},
@@ -204,6 +205,7 @@ def test_programs_are_imported_by_nothing_but_tests():
         ("grain", ["data/readers.py"]),
         ("rich", ["zoo/logs/console.py", "tools/preparing/progress.py"]),
         ("decord", ["data/formats/video.py"]),
+        ("nvidia", ["data/loaders/dali.py"]),
         ("tensorboard", ["zoo/logs/tensorboard.py"]),
         ("matplotlib", ["tools/comparison/curves.py"]),
         (
@@ -224,7 +226,7 @@ def test_a_library_is_imported_in_one_place(library, homes):
 
 
 def test_importing_the_program_loads_no_framework():
-    heavy = (*FRAMEWORKS, "tensorflow", "jax", "grain", "decord", "rich", "tensorboard")
+    heavy = (*FRAMEWORKS, "tensorflow", "jax", "grain", "decord", "nvidia", "rich", "tensorboard")
     code = f"import sys, zoo, data, train; print([name for name in {heavy!r} if name in sys.modules])"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code]

@@ -15,8 +15,10 @@ from data.errors import BadSample, UserError
 from data.formats import face_files, face_packs
 from data.formats.face_files import FaceFiles
 from data.formats.face_packs import FacePack
+from data.pending import Pending, PlannedSample
 from data.stream import LoaderSettings
-from data.transforms import geometry
+from data.transforms import pixels
+from data.transforms.geometry import Geometry
 
 DEFAULT_FILES = {"rec": "train.rec", "list": "label.txt"}  # by data.format
 PROBED_IMAGES = 20  # images that are opened before a run; one readable image is enough
@@ -91,13 +93,26 @@ class FaceSplit:
 
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Decode one image and mirror half of them. Raises BadSample."""
+        encoded, label = self._encoded_and_label(index)
+        image = face_files.decode(encoded, self.settings.size, self.settings.resize)
+        return {"image": pixels.flip(image) if self._draw_flip(rng) else image, "label": label}
+
+    def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
+        """Read and draw one sample as `sample` does, and leave its pixels to the loader. Raises BadSample."""
+        encoded, label = self._encoded_and_label(index)
+        content = face_files.read_plain(encoded, self.settings.size)
+        if content is None:
+            return {**self.sample(index, rng)}
+        return {"image": Pending((content,), Geometry(flip=self._draw_flip(rng))), "label": label}
+
+    def _encoded_and_label(self, index: int) -> tuple[face_files.EncodedFace, np.ndarray]:
         encoded, label = self.source.encoded_and_label(self.rows[index])
         if label >= len(self.classes):
             raise BadSample(f"label {label}, but there are {len(self.classes)} identities; labels count from 0")
-        image = face_files.decode(encoded, self.settings.size, self.settings.resize)
-        if self.settings.flip and rng.random() < 0.5:
-            image = geometry.flip(image)
-        return {"image": image, "label": np.asarray(label, np.int64)}
+        return encoded, np.asarray(label, np.int64)
+
+    def _draw_flip(self, rng: np.random.Generator) -> bool:
+        return self.settings.flip and rng.random() < 0.5
 
 
 class VerificationPairs:
@@ -136,6 +151,22 @@ class VerificationPairs:
         pair_set, number = self._locate(index)
         return {
             "image": np.stack([self._decode(pair_set, image) for image in pair_set.pairs[number]]),
+            "label": np.asarray(pair_set.same[number], np.int64),
+            "pair": np.asarray(index, np.int64),
+        }
+
+    def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
+        """Read a pair, and leave its pixels to the loader. Raises BadSample."""
+        pair_set, number = self._locate(index)
+        files = [
+            face_files.read_plain(pair_set.source.encoded(image), self.settings.size)
+            for image in pair_set.pairs[number]
+        ]
+        plain = tuple(file for file in files if file is not None)
+        if len(plain) < len(files):
+            return {**self.sample(index, rng)}
+        return {
+            "image": Pending(plain, Geometry(), stacked=True),
             "label": np.asarray(pair_set.same[number], np.int64),
             "pair": np.asarray(index, np.int64),
         }

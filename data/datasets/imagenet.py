@@ -20,6 +20,7 @@ from data.formats.lists import (
     read_folders,
     read_list,
 )
+from data.pending import Pending, PlannedSample
 from data.stream import LoaderSettings
 from data.transforms.clips import center_box
 from data.transforms.crops import random_box
@@ -107,6 +108,16 @@ class ImageSplit:
         """Decode, crop, resize and (in training) mirror one image. Raises BadSample."""
         encoded = self._read(index)
         image = images.decode(encoded, self._geometry(encoded.size, rng), self.training and self.settings.reduce)
+        return {"image": image, "label": np.asarray(self.labels[index])}
+
+    def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
+        """Read and draw one sample as `sample` does, and leave its pixels to the loader. Raises BadSample."""
+        encoded = self._read(index)
+        geometry = self._geometry(encoded.size, rng)
+        reduce = self.training and self.settings.reduce
+        image: np.ndarray | Pending = Pending((encoded.content,), geometry)
+        if not images.is_ordinary(encoded) or (reduce and images.jpeg_scale(encoded, geometry) > 1):
+            image = images.decode(encoded, geometry, reduce)
         return {"image": image, "label": np.asarray(self.labels[index])}
 
     def describe_files(self) -> list[str]:

@@ -12,9 +12,11 @@ from data.datasets.common import files
 from data.errors import UserError
 from data.formats import frame_folders, video
 from data.formats.lists import LabeledPath, class_folders, class_names_from_folders, read_folders, read_list, read_names
+from data.pending import Pending, PlannedSample
 from data.stream import LoaderSettings
 from data.transforms import clips, frame_sampling
-from data.transforms.geometry import Geometry, Size, finish, scale, short_side_size
+from data.transforms.geometry import Geometry, Size, short_side_size
+from data.transforms.pixels import finish, scale
 
 PROBED_PATHS = 20  # paths of a list that are checked before a run
 LAYOUT = """\
@@ -103,11 +105,24 @@ class ClipSplit:
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Decode, crop and (in training) augment one clip. Raises BadSample."""
         clip = self.clips[index]
-        frames = self._read(clip, self._pick(rng))
-        height, width, _ = frames[0].shape
-        geometries = self._geometries((width, height), rng)
-        label = self._label(clip, geometries[0].flip)
-        return {"video": self._views(frames, geometries), "label": label}
+        return self._complete(clip, self._read(clip, self._pick(rng)), rng)
+
+    def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
+        """Read and draw one clip as `sample` does, and leave its pixels to the loader. Raises BadSample.
+
+        Videos are decoded: their colors depend on the decoder.
+        """
+        clip = self.clips[index]
+        if clip.frames is None or self.views > 1:
+            return {**self.sample(index, rng)}
+        encoded = self._read_images(clip, self._pick(rng))
+        sizes = {frame_folders.plain_size(frame) for frame in encoded}
+        size = sizes.pop()
+        if size is None or sizes:
+            return {**self._complete(clip, frame_folders.decode_images(encoded), rng)}
+        (geometry,) = self._geometries(size, rng)
+        files = tuple(frame.content for frame in encoded)
+        return {"video": Pending(files, geometry, stacked=True), "label": self._label(clip, geometry.flip)}
 
     def describe_files(self) -> list[str]:
         """Return one line per sample, `path label size`: bytes of a file (-1 if missing), frames of a folder."""
@@ -117,6 +132,14 @@ class ClipSplit:
             for clip in self.clips
         ]
         return [f"{clip.path} {clip.label} {size}" for clip, size in zip(self.clips, sizes)]
+
+    def _complete(
+        self, clip: LabeledPath, frames: Sequence[np.ndarray], rng: np.random.Generator
+    ) -> dict[str, np.ndarray]:
+        """Draw the rest of a sample and make it of the decoded frames."""
+        height, width, _ = frames[0].shape
+        geometries = self._geometries((width, height), rng)
+        return {"video": self._views(frames, geometries), "label": self._label(clip, geometries[0].flip)}
 
     def _pick(self, rng: np.random.Generator) -> video.FrameSampler:
         """Return the function that chooses the frames of a clip by their number."""
@@ -166,11 +189,13 @@ class ClipSplit:
         return views.reshape(shape)
 
     def _read(self, clip: LabeledPath, pick: video.FrameSampler) -> list[np.ndarray]:
-        s, path = self.settings, os.path.join(self.settings.root, clip.path)
         if clip.frames is None:
-            return video.read_frames(path, pick, s.min_frames)
-        args = (path, s.frame_template, s.first_frame, clip.frames, pick, s.min_frames)
-        return frame_folders.decode_images(frame_folders.read_images(*args))
+            return video.read_frames(os.path.join(self.settings.root, clip.path), pick, self.settings.min_frames)
+        return frame_folders.decode_images(self._read_images(clip, pick))
+
+    def _read_images(self, clip: LabeledPath, pick: video.FrameSampler) -> list[frame_folders.EncodedFrame]:
+        s, path = self.settings, os.path.join(self.settings.root, clip.path)
+        return frame_folders.read_images(path, s.frame_template, s.first_frame, clip.frames or 0, pick, s.min_frames)
 
 
 def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:

@@ -102,9 +102,11 @@ def decode(encoded: EncodedFace, size: int, resize: bool) -> np.ndarray:
         BadSample: the image cannot be read or has another size.
     """
     content = images.read_content(encoded) if isinstance(encoded, str) else encoded
-    pixels = _decode_plain(content, size)
-    if pixels is not None:
-        return pixels
+    if _is_plain(content, size):
+        with stages.stage(stages.DECODE):
+            pixels = jpeg.decode(content)
+        if pixels is not None:
+            return pixels
     with open_face(content, size, resize) as image:
         pixels = np.asarray(images.to_rgb(image))
     if pixels.shape[:2] == (size, size):
@@ -113,11 +115,17 @@ def decode(encoded: EncodedFace, size: int, resize: bool) -> np.ndarray:
     return cv2.resize(pixels, (size, size), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
 
 
-@stages.stage(stages.DECODE)
-def _decode_plain(content: bytes, size: int) -> np.ndarray | None:
-    """Decode an ordinary JPEG file of the right size, as nearly all faces are, without Pillow; None for others."""
+def read_plain(encoded: EncodedFace, size: int) -> bytes | None:
+    """Return an ordinary JPEG file of the right size that is stored upright, None for another. Raises BadSample."""
+    content = images.read_content(encoded) if isinstance(encoded, str) else encoded
     header = jpeg.read_header(content)
-    return jpeg.decode(content) if header and (header.width, header.height) == (size, size) else None
+    return content if header and not header.may_be_rotated and _is_plain(content, size) else None
+
+
+def _is_plain(content: bytes, size: int) -> bool:
+    """Return whether this is an ordinary JPEG file of the right size, as nearly all faces are."""
+    header = jpeg.read_header(content)
+    return header is not None and (header.width, header.height) == (size, size)
 
 
 def read_list(root: str, path: str) -> FaceFiles:

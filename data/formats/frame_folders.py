@@ -10,7 +10,9 @@ import numpy as np
 
 from data import stages
 from data.errors import BadSample
+from data.formats import jpeg
 from data.formats.video import FrameSampler, sample_indices
+from data.transforms.geometry import Size
 
 cv2.setNumThreads(1)  # one sample per thread: the stream runs several
 
@@ -73,6 +75,12 @@ def decode_images(encoded: Sequence[EncodedFrame]) -> list[np.ndarray]:
     if any(frame.shape != frames[0].shape for frame in frames):
         raise BadSample("its images differ in size")
     return frames
+
+
+def plain_size(encoded: EncodedFrame) -> Size | None:
+    """Return width and height of an ordinary JPEG file that is stored upright; None for another file."""
+    header = jpeg.read_header(encoded.content)
+    return (header.width, header.height) if header and not header.may_be_rotated else None
 
 
 def _read_files(paths: Sequence[str]) -> list[EncodedFrame]:

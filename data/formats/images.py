@@ -21,15 +21,18 @@ from PIL import Image
 from data import stages
 from data.errors import BadSample
 from data.formats import jpeg
-from data.transforms.clips import Box
-from data.transforms.geometry import Geometry, Size, finish
+from data.transforms.geometry import Box, Geometry, Size
+from data.transforms.pixels import finish
 from data.transforms.resize import resize
 
 EXTENSIONS = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
 # By content, whatever the extension. Pillow's other formats may start external programs.
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM")
 MAX_PIXELS = 89_478_485  # Pillow's own limit against decompression bombs; the largest of ImageNet has 61 million
+PNG_END = b"IEND\xaeB`\x82"
+PNG_METADATA = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")  # where Pillow looks for an orientation
 EXIF_ORIENTATION = 0x0112
+UPRIGHT = (False, False, False)
 # EXIF orientation -> (mirror x, mirror y, swap x and y afterwards), which takes the upright image to the stored one.
 ORIENTATIONS = {
     2: (True, False, False),
@@ -65,17 +68,13 @@ class EncodedImage(NamedTuple):
     content: bytes
     header: Image.Image  # Pillow's, which has not read the pixels
     orientation: tuple[bool, bool, bool]  # a value of ORIENTATIONS
+    is_plain_png: bool  # a whole PNG of one image in 8-bit RGB without metadata, which libpng and Pillow read alike
 
     @property
     def size(self) -> Size:
         """Width and height of the upright image."""
         width, height = self.header.size
         return (height, width) if self.orientation[2] else (width, height)
-
-    @property
-    def is_upright(self) -> bool:
-        """Whether the image is stored upright."""
-        return not any(self.orientation)
 
     def stored_box(self, box: Box) -> Box:
         """Return a box of the upright image in the coordinates of the stored one."""
@@ -104,11 +103,13 @@ def read(path: str) -> EncodedImage:
         raise BadSample("not an image of a supported format" if unknown else str(error)) from None
     if width * height > MAX_PIXELS:
         raise BadSample(f"its header claims {width} x {height} pixels, the limit is {MAX_PIXELS} in all")
+    if _is_plain_png(image, content):  # Pillow would decode the pixels to look for EXIF after them
+        return EncodedImage(content, image, UPRIGHT, True)
     try:
         orientation = image.getexif().get(EXIF_ORIENTATION)
     except DECODE_ERRORS:  # a damaged EXIF block does not affect the pixels
         orientation = None
-    return EncodedImage(content, image, ORIENTATIONS.get(orientation or 0, (False, False, False)))
+    return EncodedImage(content, image, ORIENTATIONS.get(orientation or 0, UPRIGHT), False)
 
 
 @stages.stage(stages.READ)
@@ -145,10 +146,27 @@ def decode(encoded: EncodedImage, geometry: Geometry, reduce: bool = False) -> n
     left, top, width, height = encoded.stored_box(geometry.box or (0, 0, *encoded.size))
     target = geometry.size[::-1] if encoded.orientation[2] else geometry.size
     with _decode_errors_as_bad_sample():
-        max_factor = min(width // target[0], height // target[1]) if reduce else 1
-        pixels, factor = decode_pixels(encoded, max_factor)
+        pixels, factor = decode_pixels(encoded, jpeg_scale(encoded, geometry) if reduce else 1)
         edges = (left / factor, top / factor, (left + width) / factor, (top + height) / factor)
         return finish(encoded.upright(_resize_box(pixels, edges, target, geometry.antialias)), geometry)
+
+
+def jpeg_scale(encoded: EncodedImage, geometry: Geometry) -> int:
+    """Return the largest of 1, 2, 4 and 8 by which a JPEG file may be shrunk and its box keep the size."""
+    assert geometry.size
+    _, _, width, height = geometry.box or (0, 0, *encoded.size)
+    factor = max(min(width // geometry.size[0], height // geometry.size[1]), 1)
+    return max(scale for scale in jpeg.FLAGS if scale <= factor)
+
+
+def is_ordinary(encoded: EncodedImage) -> bool:
+    """Return whether an image is stored upright in a JPEG or PNG file that every decoder reads alike."""
+    image = encoded.header
+    if any(encoded.orientation):
+        return False
+    if image.format == "JPEG":
+        return jpeg.read_header(encoded.content) is not None
+    return encoded.is_plain_png
 
 
 def decode_stored(encoded: EncodedImage) -> np.ndarray:
@@ -158,8 +176,8 @@ def decode_stored(encoded: EncodedImage) -> np.ndarray:
 
 
 @stages.stage(stages.DECODE)
-def decode_pixels(encoded: EncodedImage, max_factor: int = 1) -> tuple[np.ndarray, float]:
-    """Decode an image as stored, a JPEG file at the smallest scale that `max_factor` allows.
+def decode_pixels(encoded: EncodedImage, scale: int = 1) -> tuple[np.ndarray, float]:
+    """Decode an image as stored, a JPEG file shrunk by `scale`: 1, 2, 4 or 8.
 
     Returns:
         uint8 RGB (H, W, 3), and the factor by which it is smaller.
@@ -169,16 +187,15 @@ def decode_pixels(encoded: EncodedImage, max_factor: int = 1) -> tuple[np.ndarra
     """
     image = encoded.header
     if image.format == "JPEG" and jpeg.read_header(encoded.content):
-        scale = _jpeg_scale(max_factor)
         pixels = jpeg.decode(encoded.content, scale)
         if pixels is not None:
             return pixels, scale
-    if image.format == "PNG" and _is_plain_png(image):
+    if encoded.is_plain_png:
         flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
         pixels = cv2.imdecode(np.frombuffer(encoded.content, np.uint8), flags)
         if pixels is not None:
             return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=pixels), 1
-    factor = _draft_jpeg(image, max_factor)
+    factor = _draft_jpeg(image, scale)
     return np.asarray(to_rgb(image)), factor
 
 
@@ -227,20 +244,15 @@ def _resize_box(pixels: np.ndarray, edges: tuple[float, ...], size: Size, antial
     return resize(region, *size, antialias, inner)
 
 
-def _is_plain_png(image: Image.Image) -> bool:
-    """Return whether a PNG holds one image of 8-bit RGB and nothing else, which libpng and Pillow read alike."""
+def _is_plain_png(image: Image.Image, content: bytes) -> bool:
+    if image.format != "PNG" or not content.endswith(PNG_END) or any(name in content for name in PNG_METADATA):
+        return False
     layout = image.tile[0][3] if image.tile else None  # type: ignore[attr-defined]
     return layout == "RGB" and "transparency" not in image.info and not getattr(image, "is_animated", False)
 
 
-def _jpeg_scale(max_factor: int) -> int:
-    """Return the largest factor up to `max_factor` by which the JPEG decoder can shrink an image."""
-    return max(scale for scale in jpeg.FLAGS if scale <= max(max_factor, 1))
-
-
-def _draft_jpeg(image: Image.Image, max_factor: int) -> float:
-    """Have Pillow decode a JPEG at the smallest scale that `max_factor` allows; return by which factor it shrinks."""
-    scale = _jpeg_scale(max_factor)
+def _draft_jpeg(image: Image.Image, scale: int) -> float:
+    """Have Pillow decode a JPEG shrunk by `scale`; return by which factor it shrinks."""
     if scale == 1:
         return 1
     width, height = image.size

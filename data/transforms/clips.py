@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from data.transforms.geometry import Box
 from data.transforms.resize import resize as resize_image
-
-Box = tuple[int, int, int, int]  # left, top, width, height
 
 SNAP_DISTANCE = 3  # pixels; a side of a multi-scale crop that is closer to the target size takes that size
 

@@ -18,8 +18,9 @@ from data.datasets.common.files import file_size
 from data.errors import BadSample, UserError
 from data.formats import images, masks
 from data.formats.palette import IGNORE_INDEX
+from data.pending import Pending, PlannedSample
 from data.stream import LoaderSettings
-from data.transforms import geometry, photometric
+from data.transforms import photometric, pixels
 from data.transforms.geometry import Geometry
 
 REDRAWS = 10  # of a crop that one class dominates; the last one is kept
@@ -113,6 +114,20 @@ class SegmentationSplit:
         scaled = {name: resize_to_fit(image, s.base_size, scale) for name, scale in zip(s.eval_images, s.eval_scales)}
         return {**scaled, "label": label}
 
+    def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
+        """Read and draw one sample as `sample` does, and leave its pixels to the loader. Raises BadSample."""
+        s, (image_path, mask_path) = self.settings, self._paths(index)
+        encoded = images.read(image_path)
+        if not images.is_ordinary(encoded) or (s.photometric if self.training else len(s.eval_scales) > 1):
+            return {**self.sample(index, rng)}
+        label = masks.read_labels(mask_path, self.label_map)
+        masks.check_sizes(encoded.size, label.shape[::-1])
+        if self.training:
+            plan = plan_training(label, s, rng)
+            return {"image": Pending((encoded.content,), plan.geometry), "label": plan.label}
+        height, width = fit_size(label.shape, s.base_size, s.eval_scales[0])
+        return {"image": Pending((encoded.content,), Geometry(size=(width, height))), "label": label}
+
     def describe_files(self) -> list[str]:
         """Return one line per sample, `image mask size size`, the sizes in bytes (-1 if missing)."""
         return [
@@ -188,13 +203,13 @@ def plan_training(label: np.ndarray, settings: SegmentationSettings, rng: np.ran
     window = (left, top, min(s.crop[1], width - left), min(s.crop[0], height - top))
     flipped = s.flip and rng.random() < 0.5
     distortion = photometric.draw_params(rng) if s.photometric else None
-    label = geometry.crop(label, window)
-    label = geometry.flip(label) if flipped else label
+    label = pixels.crop(label, window)
+    label = pixels.flip(label) if flipped else label
     # Upstream pads with 0 after the normalization. Pixels are bytes here, so padding is the byte nearest to the mean.
     fill = tuple(round(255 * mean) for mean in s.mean)
     canvas = (s.crop[1], s.crop[0])
     image_geometry = Geometry(None, (width, height), False, window, flipped, canvas, fill)
-    return TrainingPlan(image_geometry, distortion, geometry.pad(label, canvas, (IGNORE_INDEX,)))
+    return TrainingPlan(image_geometry, distortion, pixels.pad(label, canvas, (IGNORE_INDEX,)))
 
 
 def augment(
@@ -202,10 +217,10 @@ def augment(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Turn an image (H, W, 3) and its label (H, W) into a training sample of size `crop`."""
     plan = plan_training(label, settings, rng)
-    image = geometry.apply(image, plan.geometry._replace(canvas=None))
+    image = pixels.apply(image, plan.geometry._replace(canvas=None))
     if plan.distortion:
         image = photometric.distort(image, plan.distortion)
-    return geometry.pad(image, settings.crop[::-1], plan.geometry.fill), plan.label
+    return pixels.pad(image, settings.crop[::-1], plan.geometry.fill), plan.label
 
 
 def random_corner(

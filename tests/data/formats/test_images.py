@@ -146,12 +146,21 @@ def test_a_damaged_exif_block_is_ignored(tmp_path):
     assert max_difference(decode_all(path), decode_all(save(tmp_path, smooth(), "y.jpg"))) == 0
 
 
-@pytest.mark.parametrize("max_factor, factor", [(0, 1), (1, 1), (2, 2), (3, 2), (4, 4), (7, 4), (8, 8), (50, 8)])
-def test_the_scale_of_a_reduced_decode(max_factor, factor, tmp_path):
+@pytest.mark.parametrize("max_factor, scale", [(0, 1), (1, 1), (2, 2), (3, 2), (4, 4), (7, 4), (8, 8), (50, 8)])
+def test_the_scale_of_a_reduced_decode(max_factor, scale, tmp_path):
     for width, height in ((160, 120), (161, 123), (167, 127)):
-        image = Image.open(save(tmp_path, smooth(width, height), "x.jpg"))
-        assert images._draft_jpeg(image, max_factor) == pytest.approx(factor)
-        assert image.size == (-(-width // factor), -(-height // factor))
+        encoded = images.read(save(tmp_path, smooth(width, height), "x.jpg"))
+        geometry = Geometry(size=(width // max(max_factor, 1), height // max(max_factor, 1)))
+        assert (
+            images.jpeg_scale(encoded, geometry) == scale
+            if max_factor
+            else images.jpeg_scale(encoded, Geometry(size=(2 * width, height))) == 1
+        )
+        pillow = Image.open(tmp_path / "x.jpg")
+        assert images._draft_jpeg(pillow, scale) == pytest.approx(scale)
+        pixels, factor = images.decode_pixels(encoded, scale)
+        assert factor == scale and pixels.shape == (-(-height // scale), -(-width // scale), 3)
+        assert np.array_equal(pixels, np.asarray(pillow))
 
 
 @settings(max_examples=60, deadline=None)
@@ -160,9 +169,9 @@ def test_a_reduced_decode_never_exceeds_the_maximum_factor(width, height, max_fa
     max_factor = min(max_factor, width, height)
     encoded = io.BytesIO()
     Image.fromarray(np.zeros((height, width, 3), np.uint8)).save(encoded, "JPEG")
-    image = Image.open(encoded)
-    factor = images._draft_jpeg(image, max_factor)
-    assert factor in (1, 2, 4, 8) and factor <= max_factor
+    scale = max(scale for scale in (1, 2, 4, 8) if scale <= max_factor)
+    factor = images._draft_jpeg(Image.open(encoded), scale)
+    assert factor == scale <= max_factor
 
 
 @pytest.mark.parametrize("box", [(0, 0, 641, 483), (101, 33, 420, 410), (37, 11, 333, 290), (639, 481, 2, 2)])
@@ -192,13 +201,11 @@ def test_a_reduced_decode_is_not_shifted(tmp_path):
 
 
 def test_decodes_are_reduced_only_on_request_and_where_the_size_allows(tmp_path, monkeypatch):
-    path, max_factors, decode = save(tmp_path, smooth(400, 300), "x.jpg"), [], images.decode_pixels
-    monkeypatch.setattr(
-        images, "decode_pixels", lambda image, factor: max_factors.append(factor) or decode(image, factor)
-    )
+    path, scales, decode = save(tmp_path, smooth(400, 300), "x.jpg"), [], images.decode_pixels
+    monkeypatch.setattr(images, "decode_pixels", lambda image, scale: scales.append(scale) or decode(image, scale))
     for size, reduce in ((50, True), (100, True), (224, True), (50, False)):
         decode_crop(path, lambda *_: (0, 0, 400, 250), size, reduce=reduce)
-    assert max_factors == [5, 2, 1, 1]
+    assert scales == [4, 2, 1, 1]
 
 
 def test_modes_and_formats_of_images(tmp_path):

@@ -4,7 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from data.transforms.geometry import Geometry, apply, finish, flip, pad, scale, short_side_size
+from data.transforms.geometry import Geometry, short_side_size
+from data.transforms.pixels import apply, finish, flip, pad, scale
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
 

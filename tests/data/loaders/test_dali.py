@@ -1,0 +1,117 @@
+"""Batches decoded by DALI against those of the reference loader: order, labels, replacements and pixels."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from data.errors import UserError
+from data.loaders import dali
+from data.stream import open_evaluation, open_training
+from tests.data.loaders import sets
+
+needs_dali = pytest.mark.skipif(
+    not (importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.dali")),
+    reason="NVIDIA DALI is not installed (extra `dali`)",
+)
+EXACT = ("faces", *sets.DECODED)
+MAX_MEAN_DIFFERENCE = 0.2  # of 255
+
+
+def batches(split, first=0, last=4, batch_size=4):
+    return list(open_training(split, 3, batch_size, first, last))
+
+
+def compare(expected, given, exact=False):
+    """Assert that batches are equal but for pixels, and these nearly so."""
+    assert len(expected) == len(given)
+    for (left, left_unreadable), (right, right_unreadable) in zip(expected, given):
+        assert left.keys() == right.keys() and left_unreadable == right_unreadable
+        for name, array in left.items():
+            assert array.shape == right[name].shape and array.dtype == right[name].dtype
+            if name == "label" or array.ndim < 4 or exact:
+                assert np.array_equal(array, right[name]), name
+            else:
+                assert np.abs(array.astype(int) - right[name]).mean() <= MAX_MEAN_DIFFERENCE, name
+
+
+@needs_dali
+@pytest.mark.parametrize("name", sets.SETS)
+def test_batches_are_those_of_the_reference_loader(name, tmp_path):
+    splits = {loader: sets.SETS[name](tmp_path / loader, loader=loader) for loader in ("reference", "dali")}
+    (train, val), (dali_train, dali_val) = splits.values()
+    compare(batches(train), batches(dali_train), name in EXACT)
+    compare(list(open_evaluation(val, 3, 1)), list(open_evaluation(dali_val, 3, 1)), name in EXACT)
+
+
+@needs_dali
+def test_a_resume_in_mid_epoch_gives_the_same_batches(tmp_path):
+    train, _ = sets.image_set(tmp_path, loader="dali")
+    straight = batches(train, 0, 5, 3)
+    for first in (1, 2, 4):
+        resumed = batches(train, first, 5, 3)
+        assert all(np.array_equal(a[0]["image"], b[0]["image"]) for a, b in zip(straight[first:], resumed))
+
+
+@needs_dali
+def test_ranks_read_the_batches_of_a_single_process(tmp_path):
+    train, _ = sets.image_set(tmp_path, loader="dali")
+    whole = batches(train, 0, 3)
+    parts = [list(open_training(train, 3, 2, 0, 3, rank, 2)) for rank in (0, 1)]
+    for step, (batch, _) in enumerate(whole):
+        joined = np.concatenate([part[step][0]["image"] for part in parts])
+        assert np.array_equal(batch["image"], joined)
+
+
+@needs_dali
+@pytest.mark.slow
+def test_worker_processes_give_the_batches_of_threads(tmp_path):
+    train, _ = sets.image_set(tmp_path / "a", loader="dali")
+    others, _ = sets.image_set(tmp_path / "b", loader="dali", workers=2, threads=2)
+    compare(batches(train, 0, 6), batches(others, 0, 6), exact=True)
+
+
+@needs_dali
+def test_broken_files_are_replaced_as_by_the_reference_loader(tmp_path):
+    splits = [sets.image_set(tmp_path, loader=loader)[0] for loader in ("reference", "dali")]
+    paths = sorted((tmp_path / "train").rglob("*.jpg"))
+    contents = [path.read_bytes() for path in paths]
+    paths[0].write_bytes(b"")
+    paths[1].write_bytes(contents[1][: len(contents[1]) // 2])  # truncated
+    paths[2].write_bytes(contents[2][:400] + b"\xff\xd9")  # an image that ends before its pixels
+    middle = len(contents[3]) // 2
+    paths[3].write_bytes(contents[3][:middle] + bytes(30) + contents[3][middle + 30 :])
+    expected, given = (batches(split) for split in splits)
+    assert any(unreadable for _, unreadable in expected)
+    compare(expected, given)
+
+
+@needs_dali
+def test_a_batch_that_dali_cannot_decode_is_read_by_the_reference_loader(tmp_path, monkeypatch):
+    train, _ = sets.image_set(tmp_path, loader="dali")
+    reference, _ = sets.image_set(tmp_path, loader="reference")
+    working, plan = batches(train), type(train).plan
+
+    def damaged(self, index, rng):
+        sample = plan(self, index, rng)
+        if index == 5:
+            sample["image"] = sample["image"]._replace(files=(sample["image"].files[0][:300],))
+        return sample
+
+    monkeypatch.setattr(type(train), "plan", damaged)
+    compare(batches(reference), batches(train))
+    monkeypatch.undo()
+    assert all(np.array_equal(a[0]["image"], b[0]["image"]) for a, b in zip(working, batches(train)))
+
+
+def test_without_dali_a_run_does_not_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(dali.importlib.util, "find_spec", lambda name: None)
+    train, val = sets.face_set(tmp_path, loader="dali")
+    for open_stream in (lambda: open_training(train, 0, 2, 0, 1), lambda: open_evaluation(val, 0, 2)):
+        with pytest.raises(UserError, match=r"data.loader: dali .* data.loader=reference"):
+            open_stream()
+
+
+def test_the_reference_loader_does_not_import_dali(tmp_path):
+    train, _ = sets.face_set(tmp_path)
+    assert len(batches(train, 0, 1)) == 1 and train.settings.loader == "reference"
