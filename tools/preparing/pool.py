@@ -59,6 +59,8 @@ def run(tasks: Sequence[Task], workers: int, show: Callable[[int, int], None]) -
     counters = SharedCounters(context)
     with ProcessPoolExecutor(workers, context, _init, (counters, os.getpid())) as pool:
         futures: set[Future] = {pool.submit(_work, task) for task in tasks}
+        # A pool looks for new processes to watch before a submit starts one: the last one needs another submit.
+        pool.submit(os.getpid)
         stopped: list[Stopped] = []
         try:
             while futures:
