@@ -54,7 +54,7 @@ def frame_set(root, **keys):
 
 
 def video_set(root, **keys):
-    os.makedirs(root)
+    os.makedirs(root, exist_ok=True)
     for number in range(3):
         encode(root / f"{number}.mp4", np.stack([smooth(96, 72, number)] * 12))
     for name in ("train.list", "val.list"):
