@@ -322,7 +322,7 @@ def test_ten_clips_three_crops_and_frame_folders(clips, tmp_path):
     """Test-time views, and a list of frame folders with other class names."""
     import cv2
 
-    from data.formats.video import video_frames
+    from tests.helpers.clips import video_frames
 
     root = tmp_path / "frames"
     for split in ("train", "val"):

@@ -1,4 +1,4 @@
-"""Clips as folders of numbered images, decoded to uint8 RGB arrays (L, H, W, 3). Failures raise BadSample."""
+"""Clips as folders of numbered images, decoded to uint8 RGB arrays (H, W, 3). Failures raise BadSample."""
 
 import os
 import re
@@ -22,13 +22,6 @@ class EncodedFrame(NamedTuple):
 
     name: str
     content: bytes
-
-
-def image_frames(
-    folder: str, template: str, first: int, count: int, sample_frames: FrameSampler, min_frames: int = 1
-) -> np.ndarray:
-    """Read and decode frames of a folder; see read_images. Returns uint8 RGB (L, H, W, 3)."""
-    return np.stack(decode_images(read_images(folder, template, first, count, sample_frames, min_frames)))
 
 
 @stages.stage(stages.READ)

@@ -1,4 +1,4 @@
-"""Decoding of videos to uint8 RGB arrays (L, H, W, 3). Failures raise BadSample.
+"""Decoding of videos to uint8 RGB arrays (H, W, 3). Failures raise BadSample.
 
 PyAV reads regular videos in mp4, mkv and webm from the keyframe before each frame (data/formats/keyframes.py). The rest
 goes to decord where it is exact (H.264, VP8 and VP9, not rotated), and otherwise to PyAV from the first frame on:
@@ -36,7 +36,8 @@ MAX_BUFFERED_BYTES = 64 << 20  # of a file whose packets are held in memory
 MAX_REASON_LENGTH = 160  # characters of a decoder's message
 
 
-def video_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1) -> np.ndarray:
+@stages.stage(stages.DECODE)
+def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1) -> list[np.ndarray]:
     """Decode frames of a video file.
 
     Args:
@@ -45,17 +46,11 @@ def video_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1) ->
         min_frames: number of frames that the video must have.
 
     Returns:
-        uint8 RGB (L, H, W, 3), upright, in the order of the flattened indices.
+        uint8 RGB (H, W, 3), upright, for each of the flattened indices.
 
     Raises:
         BadSample: the file is missing, too short or cannot be decoded.
     """
-    return np.stack(read_frames(path, sample_frames, min_frames))
-
-
-@stages.stage(stages.DECODE)
-def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1) -> list[np.ndarray]:
-    """Decode frames of a video file as `video_frames` does, one array per frame."""
     if not os.path.exists(path):
         raise BadSample("no such file")
     sample = FrameIndices(sample_frames, min_frames)

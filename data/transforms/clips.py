@@ -1,4 +1,4 @@
-"""Resize, crop and flip of clips: uint8 arrays (T, H, W, 3), every frame of a clip treated alike.
+"""Boxes of clips, the same for every frame: the multi-scale crop of training and the views of an evaluation.
 
 Geometry as in mit-han-lab/temporal-shift-module (ops/transforms.py).
 """
@@ -8,35 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from data.transforms.geometry import Box
-from data.transforms.resize import resize as resize_image
 
 SNAP_DISTANCE = 3  # pixels; a side of a multi-scale crop that is closer to the target size takes that size
-
-
-def resize(clip: np.ndarray, width: int, height: int, antialias: bool) -> np.ndarray:
-    """Resize every frame to (height, width), bilinear; see data/transforms/resize.py."""
-    if clip.shape[1:3] == (height, width):
-        return clip
-    return np.stack([resize_image(frame, width, height, antialias) for frame in clip])
-
-
-def resize_short(clip: np.ndarray, short_side: int, antialias: bool) -> np.ndarray:
-    """Resize the shorter side to `short_side` pixels and the longer one in proportion, truncated; see resize."""
-    height, width = clip.shape[1:3]
-    if width < height:
-        return resize(clip, short_side, int(short_side * height / width), antialias)
-    return resize(clip, int(short_side * width / height), short_side, antialias)
-
-
-def crop(clip: np.ndarray, box: Box) -> np.ndarray:
-    """Return a view of the same box of every frame."""
-    left, top, width, height = box
-    return clip[:, top : top + height, left : left + width]
-
-
-def flip(clip: np.ndarray) -> np.ndarray:
-    """Flip horizontally."""
-    return clip[:, :, ::-1]
 
 
 def multi_scale_box(width: int, height: int, size: int, scales: Sequence[float], rng: np.random.Generator) -> Box:
@@ -89,16 +62,3 @@ def view_boxes(width: int, height: int, size: int, crops: int) -> list[tuple[Box
         return [((i * x, 2 * y, size, size), False) for i in (0, 4, 2)]
     corners = grid_corners(width, height, size, size)[:5]
     return [((left, top, size, size), mirrored) for left, top in corners for mirrored in (False, True)]
-
-
-def views(clip: np.ndarray, size: int, crops: int) -> list[np.ndarray]:
-    """Return the test-time crops of a resized clip.
-
-    Args:
-        clip: (T, H, W, 3), whose sides have at least `size` pixels.
-        size: side of the crops.
-        crops: 1: the center. 3: left, right and center of the middle row (identical for a portrait clip whose shorter
-            side is `size`). 10: the corners and the center, each followed by its flipped version.
-    """
-    boxes = view_boxes(clip.shape[2], clip.shape[1], size, crops)
-    return [flip(crop(clip, box)) if mirrored else crop(clip, box) for box, mirrored in boxes]

@@ -6,6 +6,8 @@ from fractions import Fraction
 import av
 import numpy as np
 
+from data.formats import video
+
 BITS = 8  # frame numbers 0..255
 ENCODER_OPTIONS = {"libx265": {"x265-params": "log-level=none"}, "libsvtav1": {"preset": "12"}}
 
@@ -66,3 +68,8 @@ def has_encoder(codec):
     except av.codec.codec.UnknownCodecError:
         return False
     return True
+
+
+def video_frames(path, sample_frames, min_frames=1):
+    """Decode frames of a video: uint8 RGB (L, H, W, 3)."""
+    return np.stack(video.read_frames(path, sample_frames, min_frames))

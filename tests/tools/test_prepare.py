@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from data.errors import BadSample, UserError
-from data.formats import video
 from data.packs import manifest
 from data.packs.prepared import PreparedSplit
 from tests.helpers import clips, packs
@@ -118,7 +117,7 @@ def test_clips_in_packs(tmp_path, serial):
     ]
     encoded, frames = (PreparedSplit(str(tmp_path / form), "train") for form in ("--reencode", "--frames"))
     with encoded.open(3) as path:
-        shown = video.video_frames(path, lambda count: np.array([count - 1, 0, 4]))
+        shown = clips.video_frames(path, lambda count: np.array([count - 1, 0, 4]))
     assert clips.read_numbers(shown) == [8, 0, 4] and encoded.frames[3] == 9
     with packed.open(0) as path:
         assert Path(path).read_bytes() == packed.content(0)
@@ -346,6 +345,13 @@ def test_a_folder_that_does_not_exist(tmp_path, serial, capsys):
     assert serial("k400", tmp_path / "none") == 2
     assert "none: no such folder" in capsys.readouterr().err
     assert os.listdir(tmp_path) == []
+
+
+def test_a_prepared_data_set_is_not_prepared_again(tmp_path, serial, capsys):
+    root = image_folders(tmp_path / "set", counts=(1, 1))
+    assert serial("folder", root, "--out", tmp_path / "out") == 0
+    assert serial("folder", tmp_path / "out", "--out", tmp_path / "again") == 2
+    assert "is a prepared data set already" in capsys.readouterr().err
 
 
 def test_a_list_without_any_file(tmp_path, serial, capsys):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data.demo import motion
-from data.formats import video
+from tests.helpers.clips import video_frames
 
 MIRRORED = {"left": "right", "right": "left", "clockwise": "counterclockwise", "counterclockwise": "clockwise"}
 OPPOSITE = {"left": "right", "up": "down", "grow": "shrink", "clockwise": "counterclockwise"}
@@ -21,8 +21,7 @@ def val_clips(demo_set):
     with open(os.path.join(root, "val.list"), encoding="utf-8") as file:
         lines = [line.split() for line in file]
     return {
-        path: (motion.CLASSES[int(label)], video.video_frames(os.path.join(root, path), np.arange))
-        for path, label in lines
+        path: (motion.CLASSES[int(label)], video_frames(os.path.join(root, path), np.arange)) for path, label in lines
     }
 
 

@@ -16,6 +16,10 @@ def sampling(numbers):
     return lambda n: np.asarray(numbers)
 
 
+def image_frames(*args, **options):
+    return np.stack(frame_folders.decode_images(frame_folders.read_images(*args, **options)))
+
+
 def write_images(folder, count=10, template="img_{:05d}.jpg", first=1, width=96, height=64):
     os.makedirs(folder)
     for number, frame in enumerate(numbered(count, width, height), first):
@@ -24,7 +28,7 @@ def write_images(folder, count=10, template="img_{:05d}.jpg", first=1, width=96,
 
 
 def read_sampled(folder, numbers, count=10, template="img_{:05d}.jpg", first=1, **options):
-    return read_numbers(frame_folders.image_frames(folder, template, first, count, sampling(numbers), **options))
+    return read_numbers(image_frames(folder, template, first, count, sampling(numbers), **options))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +45,7 @@ def read_sampled(folder, numbers, count=10, template="img_{:05d}.jpg", first=1, 
 def test_frame_folders(template, first, tmp_path):
     folder = write_images(tmp_path / "clip 1.mp4", template=template, first=first)
     assert read_sampled(folder, [0, 9, 4, 4], template=template, first=first) == [0, 9, 4, 4]
-    assert frame_folders.image_frames(folder, template, first, 10, sampling([[1, 2]])).shape == (2, 64, 96, 3)
+    assert image_frames(folder, template, first, 10, sampling([[1, 2]])).shape == (2, 64, 96, 3)
 
 
 def test_frame_folders_with_a_gap_are_sampled_from_the_existing_images(tmp_path):
@@ -50,15 +54,13 @@ def test_frame_folders_with_a_gap_are_sampled_from_the_existing_images(tmp_path)
         os.remove(os.path.join(folder, f"img_{number:05d}.jpg"))
     assert read_sampled(folder, [0, 1]) == [0, 1]  # no sampled image is missing
     lengths = []
-    frames = frame_folders.image_frames(folder, "img_{:05d}.jpg", 1, 10, lambda n: lengths.append(n) or np.arange(n))
+    frames = image_frames(folder, "img_{:05d}.jpg", 1, 10, lambda n: lengths.append(n) or np.arange(n))
     assert lengths == [10, 8] and read_numbers(frames) == [0, 1, 4, 5, 6, 7, 8, 9]
 
 
 def test_frame_folders_shorter_than_in_the_list(tmp_path):
     folder = write_images(tmp_path / "clip")
-    frames = frame_folders.image_frames(
-        folder, "img_{:05d}.jpg", 1, 300, lambda n: np.linspace(0, n - 1, 4).astype(int)
-    )
+    frames = image_frames(folder, "img_{:05d}.jpg", 1, 300, lambda n: np.linspace(0, n - 1, 4).astype(int))
     assert read_numbers(frames) == [0, 3, 6, 9]
     with pytest.raises(BadSample, match="10 frame"):
         read_sampled(folder, [200], count=300, min_frames=11)
@@ -69,7 +71,7 @@ def test_existing_images_are_sorted_by_number_not_by_name(tmp_path):
     os.remove(os.path.join(folder, "1.png"))
     (tmp_path / "clip" / "notes.txt").write_text("not an image")
     (tmp_path / "clip" / "x3.png").write_text("does not match the template")
-    frames = frame_folders.image_frames(folder, "{}.png", 1, 12, lambda n: np.arange(n))
+    frames = image_frames(folder, "{}.png", 1, 12, lambda n: np.arange(n))
     assert read_numbers(frames) == list(range(1, 12))
 
 
@@ -103,7 +105,7 @@ def test_gray_and_color_images_are_in_rgb_order(tmp_path):
     os.makedirs(tmp_path / "clip")
     cv2.imwrite(str(tmp_path / "clip" / "1.png"), np.full((8, 8, 3), (40, 100, 200), np.uint8))  # OpenCV: blue first
     cv2.imwrite(str(tmp_path / "clip" / "2.png"), np.full((8, 8), 77, np.uint8))
-    frames = frame_folders.image_frames(str(tmp_path / "clip"), "{}.png", 1, 2, sampling([0, 1]))
+    frames = image_frames(str(tmp_path / "clip"), "{}.png", 1, 2, sampling([0, 1]))
     assert frames[0, 0, 0].tolist() == [200, 100, 40] and frames[1, 0, 0].tolist() == [77, 77, 77]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from data.errors import BadSample
 from data.formats import video
-from tests.helpers.clips import encode, encode_audio, has_encoder, numbered, read_numbers
+from tests.helpers.clips import encode, encode_audio, has_encoder, numbered, read_numbers, video_frames
 
 COUNT = 40
 FORMATS = [  # codec, extension, frames per second, width, height, further options
@@ -87,7 +87,7 @@ def test_decoders_are_not_imported_with_the_module():
 def test_every_sampled_frame_is_exact(encoded):
     path, shape = encoded
     for name, numbers in SAMPLES.items():
-        frames = video.video_frames(path, sampling(numbers))
+        frames = video_frames(path, sampling(numbers))
         assert frames.shape == (len(numbers), *shape) and frames.dtype == np.uint8, name
         assert read_numbers(frames) == numbers, name
 
@@ -100,7 +100,7 @@ def test_the_sampler_gets_the_length_and_may_return_any_shape(encoded):
         lengths.append(n)
         return np.array([[0, 20], [39, 7]])
 
-    assert read_numbers(video.video_frames(path, sample)) == [0, 20, 39, 7]
+    assert read_numbers(video_frames(path, sample)) == [0, 20, 39, 7]
     assert set(lengths) == {COUNT}
 
 
@@ -108,7 +108,7 @@ def test_the_sampler_gets_the_length_and_may_return_any_shape(encoded):
 def test_a_longer_video_with_few_key_frames(codec, tmp_path):
     path = encode(tmp_path / "long.mp4", numbered(250), codec, gop=90)
     numbers = np.random.default_rng(0).permutation(250)[:40].tolist()
-    assert read_numbers(video.video_frames(path, sampling(numbers))) == numbers
+    assert read_numbers(video_frames(path, sampling(numbers))) == numbers
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_repeated_decodes_are_equal(tmp_path):
 
     def read(seed):
         numbers = (np.arange(8) * 25 + np.random.default_rng(seed).integers(0, 25, 8)).tolist()
-        return read_numbers(video.video_frames(path, sampling(numbers))) == numbers
+        return read_numbers(video_frames(path, sampling(numbers))) == numbers
 
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(read, range(300)))
@@ -136,10 +136,10 @@ def test_repeated_decodes_are_equal(tmp_path):
 def test_pixels_are_those_of_decord(codec, extension, pix_fmt, tmp_path, monkeypatch):
     noise = np.random.default_rng(0).integers(0, 256, (12, 8, 12, 3), dtype=np.uint8)
     path = encode(tmp_path / f"a.{extension}", np.kron(noise, np.ones((1, 8, 8, 1), np.uint8)), codec, pix_fmt=pix_fmt)
-    frames = video.video_frames(path, sampling([0, 4, 11]))
+    frames = video_frames(path, sampling([0, 4, 11]))
     monkeypatch.setattr(video, "_decode_from_keyframes", lambda *_: None)
     monkeypatch.setattr(video, "_decode_from_start", None)
-    assert np.array_equal(frames, video.video_frames(path, sampling([0, 4, 11])))
+    assert np.array_equal(frames, video_frames(path, sampling([0, 4, 11])))
 
 
 @pytest.mark.parametrize("options", [{"width": 97, "height": 65, "pix_fmt": "yuv420p"}, {"pix_fmt": "yuv420p10le"}])
@@ -149,13 +149,13 @@ def test_other_pixel_formats_are_left_to_decord(options, tmp_path, monkeypatch):
     frames = numbered(9, options.pop("width"), options.pop("height"))
     path = encode(tmp_path / f"a.{extension}", frames, codec, **options)
     monkeypatch.setattr(video.keyframes, "decode", None)
-    assert read_numbers(video.video_frames(path, sampling([8, 1]))) == [8, 1]
+    assert read_numbers(video_frames(path, sampling([8, 1]))) == [8, 1]
 
 
 def test_frames_are_drawn_once_though_two_decoders_try(tmp_path, monkeypatch):
     path, counts = encode(tmp_path / "a.mp4", numbered(9)), []
     monkeypatch.setattr(video.keyframes, "decode", lambda *_: None)
-    assert read_numbers(video.video_frames(path, lambda n: counts.append(n) or np.arange(3))) == [0, 1, 2]
+    assert read_numbers(video_frames(path, lambda n: counts.append(n) or np.arange(3))) == [0, 1, 2]
     assert counts == [9]
 
 
@@ -163,15 +163,15 @@ def test_frames_are_drawn_once_though_two_decoders_try(tmp_path, monkeypatch):
 def test_colors_are_in_rgb_order(codec, tmp_path):
     frames = np.zeros((5, 64, 96, 3), np.uint8)
     frames[..., 0], frames[..., 1], frames[..., 2] = 200, 100, 40
-    decoded = video.video_frames(encode(tmp_path / "red.mp4", frames, codec), sampling([0, 4]))
+    decoded = video_frames(encode(tmp_path / "red.mp4", frames, codec), sampling([0, 4]))
     assert np.abs(decoded.mean((0, 1, 2)) - (200, 100, 40)).max() < 12
 
 
 def test_too_short_for_min_frames(intact):
     for path in intact.values():
-        video.video_frames(path, sampling([0]), min_frames=COUNT)
+        video_frames(path, sampling([0]), min_frames=COUNT)
         with pytest.raises(BadSample, match="40 frame.*min_frames is 41"):
-            video.video_frames(path, sampling([0]), min_frames=COUNT + 1)
+            video_frames(path, sampling([0]), min_frames=COUNT + 1)
 
 
 @pytest.mark.parametrize(
@@ -189,12 +189,12 @@ def test_files_that_are_not_videos(content, reason, extension, tmp_path):
     path = tmp_path / f"clip.{extension}"
     path.write_bytes(content)
     with pytest.raises(BadSample, match=reason):
-        video.video_frames(str(path), sampling([0]))
+        video_frames(str(path), sampling([0]))
 
 
 def test_sound_without_video(tmp_path):
     with pytest.raises(BadSample, match="there is no video in this file"):
-        video.video_frames(encode_audio(tmp_path / "sound.mp4"), sampling([0]))
+        video_frames(encode_audio(tmp_path / "sound.mp4"), sampling([0]))
 
 
 def test_missing_and_irregular_files(tmp_path):
@@ -207,7 +207,7 @@ def test_missing_and_irregular_files(tmp_path):
         ("file/clip.mp4", "cannot be decoded|no such file"),
     ):
         with pytest.raises(BadSample, match=reason):
-            video.video_frames(str(tmp_path / name), sampling([0]))
+            video_frames(str(tmp_path / name), sampling([0]))
 
 
 def first_eight(lengths):
@@ -224,7 +224,7 @@ def test_a_truncated_file_is_bad_or_gives_its_first_frames(intact, share, tmp_pa
         short.write_bytes(content[: int(len(content) * share)])
         lengths = []
         try:
-            frames = video.video_frames(str(short), first_eight(lengths))
+            frames = video_frames(str(short), first_eight(lengths))
         except BadSample:
             continue
         assert len(frames) == min(lengths[-1], 8) and lengths[-1] <= COUNT
@@ -246,7 +246,7 @@ def test_damaged_frames_after_an_intact_header(intact, tmp_path):
 
 
 def eight_frames(path):
-    return video.video_frames(path, lambda n: np.linspace(0, n - 1, 8).astype(int), 3)
+    return video_frames(path, lambda n: np.linspace(0, n - 1, 8).astype(int), 3)
 
 
 def outcome(path):
@@ -314,19 +314,19 @@ def patched(source, target, box, offset, content):
 def test_tags_that_are_not_utf_8(intact, tmp_path):
     """Old cameras and editors write Latin-1, which must not affect the frames."""
     tagged = patched(intact["mp4"], tmp_path / "intact.mp4", b"VideoHand", 0, b"\xe9")
-    assert read_numbers(video.video_frames(tagged, sampling([3]))) == [3]
+    assert read_numbers(video_frames(tagged, sampling([3]))) == [3]
     damaged = patched(tagged, tmp_path / "bad.mp4", b"mdat", 0, b"\0" * 2000)
     with pytest.raises(BadSample):
-        video.video_frames(damaged, sampling([3]))
+        video_frames(damaged, sampling([3]))
     if "av1" in intact:
         tagged = patched(intact["av1"], tmp_path / "av1.mp4", b"VideoHand", 0, b"\xe9")
-        assert read_numbers(video.video_frames(tagged, sampling([3]))) == [3]
+        assert read_numbers(video_frames(tagged, sampling([3]))) == [3]
 
 
 def test_an_unknown_codec(intact, tmp_path):
     unknown = patched(intact["mp4"], tmp_path / "unknown.mp4", b"avc1\0\0\0\0", -8, b"zzzz")
     with pytest.raises(BadSample, match="cannot be decoded"):
-        video.video_frames(unknown, sampling([0]))
+        video_frames(unknown, sampling([0]))
 
 
 def test_a_header_that_claims_billions_of_frames(intact, tmp_path):
@@ -355,6 +355,6 @@ def test_rotation_is_applied(tmp_path, degrees):
     with av.open(path) as container:
         rotation = next(container.decode(video=0)).rotation
     assert rotation % 360 == degrees
-    decoded = video.video_frames(path, lambda n: np.array([0, 5, 11]))
+    decoded = video_frames(path, lambda n: np.array([0, 5, 11]))
     expected = np.rot90(frames[:3], degrees // 90, axes=(1, 2))
     assert decoded.shape == expected.shape and np.abs(decoded.astype(int) - expected).mean() < 8
