@@ -11,6 +11,7 @@ from data.errors import UserError
 from data.formats import face_files, face_packs, palette
 from data.formats.face_packs import FacePack
 from data.formats.lists import VIDEO_EXTENSIONS, normalize_name
+from data.packs import manifest
 from tools.preparing.listing import Listing, Sample
 
 KINDS = ("k400", "ssv2", "imagenet", "cityscapes", "faces", "folder")
@@ -32,6 +33,8 @@ def find(kind: str, root: str) -> Listing:
     """
     if not os.path.isdir(root):
         raise UserError(f"{root}: no such folder; pass the folder of the data set")
+    if manifest.is_prepared(root):
+        raise UserError(f"{root}: is a prepared data set already; pass the folder that it was made of")
     finders = {
         "k400": _k400,
         "ssv2": _ssv2,
