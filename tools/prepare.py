@@ -96,6 +96,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--gop", type=int, metavar="N", help=f"frames from one keyframe to the next; default {GOP}")
     add("--quality", type=int, metavar="N", help=f"of JPEG, 1 to 100; default {QUALITY}")
     add("--full", action="store_true", help="decode every frame of every clip; default: the first, middle and last")
+    add("--train-list", metavar="FILE", help="list of the training split, as data.train_list")
+    add("--val-list", metavar="FILE", help="list of the validation split, as data.val_list")
+    add("--suffix", metavar="TEXT", help="appended to every path of the lists, as data.suffix")
+    add("--names", metavar="FILE", help="class names, as data.names")
     add("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes; default one per CPU")
     add(
         "--skip-unreadable",
@@ -113,12 +117,11 @@ def _prepare(arguments: argparse.Namespace) -> int:
     if not os.path.isdir(job.root):
         raise UserError(f"{job.root}: no such folder; pass the folder of the data set")
     jobs.claim(out, job)
-    with jobs.lock(out):
-        if manifest.is_prepared(out):
-            report = result.read_report(out)
-        else:
-            report = _work(job, out, arguments.workers, arguments.skip_unreadable)
-        result.remove_work(out)
+    if not manifest.is_prepared(out):
+        with jobs.lock(out):
+            _work(job, out, arguments.workers, arguments.skip_unreadable)
+    result.remove_work(out)
+    report = result.read_report(out)
     _print_report(out, report)
     return 1 if report["unreadable"] or report["missing"] else 0
 
@@ -148,14 +151,16 @@ def _job(arguments: argparse.Namespace) -> Job:
         if not smallest <= values[option] <= largest:
             name = "resize" if option == "short_side" and form == "resize" else option.replace("_", "-")
             raise UserError(f"--{name} {values[option]}: must be {smallest} to {largest}")
-    return Job(arguments.kind, os.path.abspath(arguments.root), form, full=arguments.full, **values)
+    given = ((name, getattr(arguments, name)) for name in sources.LIST_SETTINGS)
+    lists = tuple((name, value) for name, value in given if value is not None)
+    return Job(arguments.kind, os.path.abspath(arguments.root), form, full=arguments.full, lists=lists, **values)
 
 
-def _work(job: Job, out: str, workers: int, skip_unreadable: bool) -> dict[str, Any]:
-    """Do what is left to do, and return the report. Raises UserError where the user must act first."""
+def _work(job: Job, out: str, workers: int, skip_unreadable: bool) -> None:
+    """Do what is left to do. Raises UserError where the user must act first."""
     plan = plans.load(out)
     if plan is None:
-        found = sources.find(job.kind, job.root)
+        found = sources.find(job.kind, job.root, dict(job.lists))
         _check_form(job, found.media)
         print(f"listing {len(found.samples):,} samples ...", flush=True)
         plan = plans.make(out, job, found)
@@ -166,9 +171,10 @@ def _work(job: Job, out: str, workers: int, skip_unreadable: bool) -> dict[str, 
         _run_chunks(_tasks(job, out, plan, joins, skip_unreadable), plan, workers)
     if joins:
         face_pack.join(out, plan)
-        return result.write(out, job, plan, (face_pack.NAME,))
+        result.write(out, job, plan, (face_pack.NAME,))
+        return
     packed = job.form != "files"
-    return result.write(out, job, plan, tuple(plans.shard_name(plan, chunk) for chunk in plan.chunks) if packed else ())
+    result.write(out, job, plan, tuple(plans.shard_name(plan, chunk) for chunk in plan.chunks) if packed else ())
 
 
 def _check_form(job: Job, media: str) -> None:
@@ -226,6 +232,7 @@ def _interrupted(code: int) -> int:
 
 def _print_report(out: str, report: dict[str, Any]) -> None:
     size, frames = report["source_bytes"] / 1e9, report["frames"]
+    out = out.encode(errors="backslashreplace").decode()  # a name that is no text cannot be printed
     for note in report["notes"]:
         print(note)
     for split, count in report["samples"].items():

@@ -199,6 +199,16 @@ def test_names_that_are_not_utf8(tmp_path, serial):
     assert list(unreadable(tmp_path / "out")) == [f"train/cat/bad{name}"]
 
 
+def test_folders_whose_names_are_not_utf8(tmp_path, serial, capsys):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    root = image_folders(folder / "set", counts=(1, 1))
+    assert serial("folder", root) == 0
+    assert "caf\\udce9/set-prepared" in capsys.readouterr().out
+    train = PreparedSplit(f"{root}-prepared", "train")
+    assert train.info.root == str(root) and train.content(0) == (root / "train/cat/0.png").read_bytes()
+
+
 def test_missing_files_and_equal_contents(tmp_path, serial, capsys):
     root = image_folders(tmp_path / "set")
     (root / "train/dog/copy.png").write_bytes((root / "train/cat/0.png").read_bytes())
@@ -303,7 +313,7 @@ def test_another_preparation_in_the_same_folder(tmp_path, serial, capsys):
     assert serial("imagenet", root, "--resize", "16", "--out", out) == 0
     done = contents(out)
     assert serial("imagenet", root, "--resize", "16", "--out", out) == 0  # complete: prints the report again
-    assert "done: " in capsys.readouterr().out and contents(out) == done
+    assert "done: " in capsys.readouterr().out and contents(out) == done and not (out / "work").exists()
     assert serial("imagenet", root, "--resize", "18", "--out", out) == 2
     assert "another preparation was begun there (short_side: 16 there, 18 now)" in capsys.readouterr().err
     assert contents(out) == done

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 from data.errors import UserError
+from data.packs import manifest
 
 MARK, WORK, LOCK = "prepare.json", "work", "lock"
 FORMAT = "vision-zoo prepared data set"
@@ -30,6 +31,7 @@ class Job:
         form: `files` (checked only), `pack`, `reencode`, `frames` or `resize`.
         short_side: Of re-encoded frames and images, in pixels.
         full: Decode every frame of every video.
+        lists: Settings of the data set as (name, value), such as ("suffix", ".mp4").
     """
 
     kind: str
@@ -40,6 +42,7 @@ class Job:
     gop: int
     quality: int
     full: bool
+    lists: tuple[tuple[str, str], ...] = ()
 
 
 def default_folder(root: str) -> str:
@@ -61,7 +64,8 @@ def claim(out: str, job: Job) -> None:
         os.makedirs(out, exist_ok=True)
         if set(os.listdir(out)) <= {f"{MARK}.tmp"}:  # left by a kill at the first moment
             write_file(path, json.dumps({"format": FORMAT, "version": VERSION, **asdict(job)}, indent=1) + "\n")
-        os.makedirs(os.path.join(out, WORK), exist_ok=True)
+        if not manifest.is_prepared(out):
+            os.makedirs(os.path.join(out, WORK), exist_ok=True)
     except OSError as error:
         raise UserError(
             f"{error.filename or out}: cannot be written ({error.strerror}); choose another --out"
@@ -71,7 +75,7 @@ def claim(out: str, job: Job) -> None:
         raise UserError(
             f"--out {out}: this folder holds other files, and nothing is ever written over; choose a new folder"
         )
-    current = {"format": FORMAT, "version": VERSION, **asdict(job)}
+    current = json.loads(json.dumps({"format": FORMAT, "version": VERSION, **asdict(job)}))
     different = [key for key in current if stored.get(key) != current[key]]
     if different:
         lines = "; ".join(f"{key}: {stored.get(key)!r} there, {current[key]!r} now" for key in different)

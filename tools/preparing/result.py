@@ -29,14 +29,11 @@ MAX_NOTE_BYTES = 1 << 20
 TYPE_CODES = {"int64": "q", "int32": "i", "uint8": "B", "float32": "f"}  # of the module array
 
 
-def write(out: str, job: Job, plan: Plan, shards: tuple[str, ...]) -> dict[str, Any]:
+def write(out: str, job: Job, plan: Plan, shards: tuple[str, ...]) -> None:
     """Write all files of the result, the manifest last: with it, the preparation is complete.
 
     Args:
         shards: Names of the packs of all chunks, none if nothing is packed; or of one that joins them all.
-
-    Returns:
-        The report.
     """
     columns, joined, start = _Columns(plan), len(shards) == 1 < len(plan.chunks), 0
     for chunk in plan.chunks:
@@ -54,7 +51,6 @@ def write(out: str, job: Job, plan: Plan, shards: tuple[str, ...]) -> dict[str, 
     _copy_notes(job.root, os.path.join(out, NOTES))
     jobs.write_file(os.path.join(out, REPORT), json.dumps(report, indent=1) + "\n")
     jobs.write_file(os.path.join(out, manifest.NAME), manifest.encode(content))
-    return report
 
 
 def read_report(out: str) -> dict[str, Any]:
@@ -64,8 +60,8 @@ def read_report(out: str) -> dict[str, Any]:
 
 
 def remove_work(out: str) -> None:
-    """Remove the working files of a complete preparation."""
-    shutil.rmtree(os.path.join(out, jobs.WORK))
+    """Remove the working files of a complete preparation, if there are any."""
+    shutil.rmtree(os.path.join(out, jobs.WORK), ignore_errors=True)
 
 
 class _Columns:

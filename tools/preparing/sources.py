@@ -16,6 +16,7 @@ from tools.preparing.listing import Listing, Sample
 
 KINDS = ("k400", "ssv2", "imagenet", "cityscapes", "faces", "folder")
 SPLITS = ("train", "val")
+LIST_SETTINGS = ("train_list", "val_list", "suffix", "names")  # of the loaders, which options set
 SSV2_FILES = {  # names of the official annotations, old and new
     "train": ("something-something-v2-train.json", "train.json"),
     "val": ("something-something-v2-validation.json", "validation.json"),
@@ -25,8 +26,11 @@ SSV2_VIDEOS = ("20bn-something-something-v2", "videos", "")  # folders of <id>.w
 MAX_LISTED = 3  # in a message
 
 
-def find(kind: str, root: str) -> Listing:
+def find(kind: str, root: str, lists: dict[str, Any]) -> Listing:
     """List the samples of a data set.
+
+    Args:
+        lists: Settings of LIST_SETTINGS for the loader of the data set.
 
     Raises:
         UserError: There is no such data set in the folder; the message says what belongs there.
@@ -44,17 +48,22 @@ def find(kind: str, root: str) -> Listing:
         "folder": _folder,
     }
     try:
-        return finders[kind](root)
+        return finders[kind](root, lists)
     except OSError as error:
         raise UserError(f"{error.filename or root}: cannot be listed ({error.strerror}); repair or remove it") from None
 
 
-def _k400(root: str) -> Listing:
+def _refuse(lists: dict[str, Any], why: str) -> None:
+    for name in lists:
+        raise UserError(f"--{name.replace('_', '-')}: {why}; leave it out")
+
+
+def _k400(root: str, lists: dict[str, Any]) -> Listing:
     for folder in ("annotations", ""):  # as CVDF's download scripts leave them
         paths = {split: os.path.join(root, folder, f"{split}.csv") for split in SPLITS}
-        if all(map(os.path.isfile, paths.values())):
+        if not lists and all(map(os.path.isfile, paths.values())):
             return _k400_annotations(root, paths)
-    return _clips(root)
+    return _clips(root, lists)
 
 
 def _k400_annotations(root: str, paths: dict[str, str]) -> Listing:
@@ -93,13 +102,13 @@ def _csv_rows(path: str) -> list[dict[str, str]]:
     return rows
 
 
-def _ssv2(root: str) -> Listing:
+def _ssv2(root: str, lists: dict[str, Any]) -> Listing:
     paths = {}
     for key, names in SSV2_FILES.items():
         candidates = [os.path.join(folder, name) for folder in ("", "labels") for name in names]
         paths[key] = files.first_existing(root, candidates)
-    if not all(paths.values()):
-        return _clips(root)
+    if lists or not all(paths.values()):
+        return _clips(root, lists)
     labels = _read_json(str(paths["classes"]), dict)
     label_of = {name: int(label) for name, label in labels.items() if str(label).isdecimal()}
     if sorted(label_of.values()) != list(range(len(labels))):
@@ -126,8 +135,8 @@ def _read_json(path: str, kind: type) -> Any:
     return content
 
 
-def _clips(root: str) -> Listing:
-    train, val = kinetics.load(kinetics.Settings(root=root))
+def _clips(root: str, lists: dict[str, Any]) -> Listing:
+    train, val = kinetics.load(kinetics.Settings(root=root, **lists))
     samples = []
     for name, split in zip(SPLITS, (train, val)):
         for clip in split.clips:
@@ -140,8 +149,10 @@ def _clips(root: str) -> Listing:
     return Listing("video", samples, train.classes)
 
 
-def _images(root: str) -> Listing:
-    splits = imagenet.load(imagenet.Settings(root=root))
+def _images(root: str, lists: dict[str, Any]) -> Listing:
+    if "suffix" in lists:
+        raise UserError("--suffix: is for lists of clips; leave it out")
+    splits = imagenet.load(imagenet.Settings(root=root, **lists))
     samples = [
         Sample(name, split.name(index), int(split.labels[index]))
         for name, split in zip(SPLITS, splits)
@@ -150,7 +161,8 @@ def _images(root: str) -> Listing:
     return Listing("image", samples, tuple(splits[0].classes))
 
 
-def _cityscapes(root: str) -> Listing:
+def _cityscapes(root: str, lists: dict[str, Any]) -> Listing:
+    _refuse(lists, "Cityscapes has no lists")
     samples, image_end = [], "_leftImg8bit.png"
     for split in SPLITS:
         folder = os.path.join(root, "leftImg8bit", split)
@@ -169,7 +181,8 @@ def _cityscapes(root: str) -> Listing:
     return Listing("pair", samples, palette.TRAIN_CLASSES)
 
 
-def _faces(root: str) -> Listing:
+def _faces(root: str, lists: dict[str, Any]) -> Listing:
+    _refuse(lists, "a set of faces has one list, label.txt")
     pack_path, list_path = os.path.join(root, "train.rec"), os.path.join(root, "label.txt")
     if os.path.isfile(pack_path):
         pack = FacePack(pack_path)
@@ -188,11 +201,11 @@ def _faces(root: str) -> Listing:
     return Listing("face", samples, names)
 
 
-def _folder(root: str) -> Listing:
+def _folder(root: str, lists: dict[str, Any]) -> Listing:
     """List clips or images, whichever the training split holds."""
     for _, _, names in os.walk(os.path.join(root, "train")):
         if any(name.lower().endswith(VIDEO_EXTENSIONS) for name in names):
-            return _clips(root)
+            return _clips(root, lists)
     if os.path.isfile(os.path.join(root, "train.list")):
-        return _clips(root)
-    return _images(root)
+        return _clips(root, lists)
+    return _images(root, lists)

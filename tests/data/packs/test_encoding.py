@@ -11,6 +11,7 @@ from PIL import Image
 
 from data.errors import BadSample
 from data.packs import encoding
+from data.packs.inspection import video_properties
 from tests.helpers import clips
 
 FRAMES = 21
@@ -75,6 +76,29 @@ def test_gray_clips(tmp_path):
     path = clips.encode(tmp_path / "a.mp4", clips.numbered(5), pix_fmt="gray")
     shown = luma(io.BytesIO(encoding.h264_clip(path, (25, 1), 64, 20, 8).parts[0]))
     assert clips.read_numbers(shown[..., None]) == list(range(5))
+
+
+@pytest.mark.parametrize("degrees", [90, 180, 270])
+def test_rotated_clips_become_upright(tmp_path, degrees):
+    """Phones store upright video as landscape with a rotation; the white quarter at the top left shows it."""
+    frames = np.zeros((5, 48, 96, 3), np.uint8)
+    frames[:, :24, :48] = 255
+    path = str(tmp_path / "rotated.mp4")
+    with av.open(path, "w") as container:
+        stream = container.add_stream("libx264", rate=12)
+        stream.width, stream.height, stream.pix_fmt = 96, 48, "yuv420p"
+        stream.set_display_rotation(degrees)
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
+    upright = np.rot90(frames[0], degrees // 90)
+    assert video_properties(path)[1:3] == upright.shape[1::-1]
+    clip = encoding.h264_clip(path, (12, 1), 48, 20, 8)
+    assert (clip.width, clip.height) == upright.shape[1::-1]
+    shown = luma(io.BytesIO(clip.parts[0]))
+    assert len(shown) == 5 and np.abs((shown[-1] > 128) * 255.0 - upright[:, :, 0]).mean() < 2
+    image = cv2.imdecode(np.frombuffer(encoding.jpeg_clip(path, 48, 90).parts[4], np.uint8), cv2.IMREAD_COLOR)
+    assert np.abs(image.astype(int) - upright).mean() < 8
 
 
 def test_frames_as_jpeg(noisy):

@@ -16,24 +16,28 @@ from tools.preparing import sources
 from tools.preparing.listing import Sample
 
 
+def find(kind, root, **lists):
+    return sources.find(kind, root, lists)
+
+
 def test_clips_are_those_of_the_loader(tmp_path):
     touch(tmp_path, "train/b c/2.mp4", "train/b c/10.mp4", "train/a/sub/1.webm", "val/a/0.mp4", "val/.hidden/0.mp4")
-    found = sources.find("k400", str(tmp_path))
+    found = find("k400", str(tmp_path))
     assert found.media == "video" and found.classes == ("a", "b c")
     splits = zip(("train", "val"), kinetics.load(kinetics.Settings(root=str(tmp_path))))
     assert found.samples == [Sample(name, clip.path, clip.label) for name, split in splits for clip in split.clips]
-    assert sources.find("folder", str(tmp_path)) == found
+    assert find("folder", str(tmp_path)) == found
 
 
 def test_images_are_those_of_the_loader(tmp_path):
     image_folders(tmp_path)
-    found = sources.find("imagenet", str(tmp_path))
+    found = find("imagenet", str(tmp_path))
     train, val = imagenet.load(imagenet.Settings(root=str(tmp_path)))
     names = [train.name(index) for index in range(len(train))] + [val.name(index) for index in range(len(val))]
     assert (found.media, found.classes) == ("image", ("cat", "dog"))
     assert [sample.path for sample in found.samples] == names
     assert [sample.label for sample in found.samples] == [*train.labels, *val.labels]
-    assert sources.find("folder", str(tmp_path)) == found
+    assert find("folder", str(tmp_path)) == found
 
 
 @pytest.mark.parametrize("folder", ["", "annotations/"])
@@ -43,7 +47,7 @@ def test_the_official_annotations_of_kinetics(tmp_path, folder, layout):
     for split, text in rows.items():
         touch(tmp_path, f"{folder}{split}.csv", content=f"label,youtube_id,time_start,time_end,split\n{text}".encode())
         touch(tmp_path, layout.format(split=split, name="other.mp4"))
-    found = sources.find("k400", str(tmp_path))
+    found = find("k400", str(tmp_path))
     first = layout.format(split="train", name="-0a_b_000004_000014.mp4")
     assert found.samples[0] == Sample("train", first, 0) and found.classes == ("abseiling rope", "air")
     assert found.samples[1].path.endswith("xyz_000120_000130.mp4") and found.samples[2].split == "val"
@@ -58,7 +62,7 @@ def test_damaged_annotations_of_kinetics(tmp_path):
     ):
         touch(tmp_path, "train.csv", "val.csv", content=text.encode())
         with pytest.raises(UserError, match=message):
-            sources.find("k400", str(tmp_path))
+            find("k400", str(tmp_path))
 
 
 def test_the_official_annotations_of_something_something(tmp_path):
@@ -70,7 +74,7 @@ def test_the_official_annotations_of_something_something(tmp_path):
         ("labels", {"Moving something up": "0", "Holding something": "1"}),
     ):
         (tmp_path / f"something-something-v2-{name}.json").write_text(json.dumps(content))
-    found = sources.find("ssv2", str(tmp_path))
+    found = find("ssv2", str(tmp_path))
     assert found.samples == [
         Sample("train", "20bn-something-something-v2/78687.webm", 1),
         Sample("val", "20bn-something-something-v2/5.webm", 0),
@@ -86,13 +90,13 @@ def test_the_official_annotations_of_something_something(tmp_path):
         before = path.read_text()
         path.write_text(text)
         with pytest.raises(UserError, match=message):
-            sources.find("ssv2", str(tmp_path))
+            find("ssv2", str(tmp_path))
         path.write_text(before)
 
 
 def test_cityscapes(tmp_path):
     touch(tmp_path, "leftImg8bit/train/ulm/ulm_1_leftImg8bit.png", "leftImg8bit/val/bonn/b_2_leftImg8bit.png")
-    found = sources.find("cityscapes", str(tmp_path))
+    found = find("cityscapes", str(tmp_path))
     assert found.media == "pair" and found.samples == [
         Sample(
             "train", "leftImg8bit/train/ulm/ulm_1_leftImg8bit.png", -1, "gtFine/train/ulm/ulm_1_gtFine_labelIds.png"
@@ -101,44 +105,56 @@ def test_cityscapes(tmp_path):
     ]
     os.remove(tmp_path / "leftImg8bit/val/bonn/b_2_leftImg8bit.png")
     with pytest.raises(UserError, match="there is no image"):
-        sources.find("cityscapes", str(tmp_path))
+        find("cityscapes", str(tmp_path))
     with pytest.raises(UserError, match="unpack leftImg8bit"):
-        sources.find("cityscapes", str(tmp_path / "leftImg8bit"))
+        find("cityscapes", str(tmp_path / "leftImg8bit"))
 
 
 def test_faces_in_a_pack_a_list_and_folders(tmp_path):
     folders, listed, packed = tmp_path / "folders", tmp_path / "listed", tmp_path / "packed"
     touch(folders, "ann/1.jpg", "ben/1.jpg", "ben/0.jpg")
-    found = sources.find("faces", str(folders))
+    found = find("faces", str(folders))
     source, names = faces.face_files.read_identities(str(folders), "")
     assert [sample.path for sample in found.samples] == [source.name(index) for index in range(3)]
     assert found.classes == names == ("ann", "ben")
     touch(listed, "label.txt", content=b"x/1.jpg 4\nx/2.jpg 0\n")
-    found = sources.find("faces", str(listed))
+    found = find("faces", str(listed))
     assert found.samples == [Sample("train", "x/1.jpg", 4), Sample("train", "x/2.jpg", 0)] and len(found.classes) == 5
     packed.mkdir()
     offsets = packs.write(packed, packs.face_pack([[b"\xff\xd8\xffa"], [b"\xff\xd8\xffb", b"\xff\xd8\xffc"]]))
-    found = sources.find("faces", str(packed))
+    found = find("faces", str(packed))
     assert found.samples == [Sample("train", "train.rec", -1, "", key, offsets[key]) for key in (1, 2, 3)]
     assert found.classes == ("0", "1") and found.samples[2].name == "train.rec key 3"
 
 
+def test_lists_and_names_of_other_files(tmp_path):
+    touch(tmp_path, "clips/a.mp4", "clips/b.mp4")
+    touch(tmp_path, "my.list", content=b"clips/a 1\nclips/b 0\n")
+    touch(tmp_path, "my.names", content=b"no\nyes\n")
+    lists = {"train_list": str(tmp_path / "my.list"), "val_list": str(tmp_path / "my.list")}
+    found = find("k400", str(tmp_path), **lists, suffix=".mp4", names=str(tmp_path / "my.names"))
+    assert found.samples[0] == Sample("train", "clips/a.mp4", 1) and found.classes == ("no", "yes")
+    for kind, message in (("cityscapes", "has no lists"), ("faces", "has one list"), ("imagenet", "is for lists of")):
+        with pytest.raises(UserError, match=f"--suffix: .*{message}.*; leave it out"):
+            find(kind, str(tmp_path), suffix=".mp4")
+
+
 def test_folders_that_hold_something_else(tmp_path):
     with pytest.raises(UserError, match="no such folder"):
-        sources.find("k400", str(tmp_path / "none"))
+        find("k400", str(tmp_path / "none"))
     touch(tmp_path, "train.list", "val.list", content=b"clip 30 0\n")
     touch(tmp_path, "clip/img_00001.jpg")
     with pytest.raises(UserError, match="a folder of frames, which need no preparation"):
-        sources.find("k400", str(tmp_path))
+        find("k400", str(tmp_path))
 
 
 def test_a_link_that_leads_to_itself(tmp_path):
     image_folders(tmp_path)
     Path(tmp_path / "train/loop").symlink_to("loop")
     with pytest.raises(UserError, match="loop.*levels of symbolic links"):
-        sources.find("imagenet", str(tmp_path))
+        find("imagenet", str(tmp_path))
 
 
 def test_labels_are_integers_that_json_can_hold(tmp_path):
     image_folders(tmp_path)
-    assert not any(isinstance(sample.label, np.integer) for sample in sources.find("imagenet", str(tmp_path)).samples)
+    assert not any(isinstance(sample.label, np.integer) for sample in find("imagenet", str(tmp_path)).samples)
