@@ -7,8 +7,39 @@ from contextlib import contextmanager
 import numpy as np
 
 from data.errors import BadSample, UserError
+from data.formats.lists import LabeledPath
 from data.formats.recordio import RecordFile, unpack_image
 from data.packs import manifest
+
+MEDIA = {"video": "clips", "image": "images", "pair": "images with masks", "face": "faces"}  # in messages
+
+
+def open_splits(root: str, media: str, settings: dict[str, object]) -> "tuple[PreparedSplit, PreparedSplit] | None":
+    """Open the training and the validation split of a prepared data set.
+
+    Args:
+        media: `video` or `image`, what the caller reads.
+        settings: Settings by name that must not be set, because the manifest decides.
+
+    Returns:
+        The splits, or None if the folder is no prepared data set.
+
+    Raises:
+        UserError: The folder holds something else, or a setting is set.
+    """
+    if not manifest.is_prepared(root):
+        return None
+    splits = PreparedSplit(root, "train"), PreparedSplit(root, "val")
+    stored = splits[0].info.media
+    if stored != media:
+        raise UserError(f"{root}: tools/prepare.py prepared {MEDIA[stored]} there, not {MEDIA[media]}; see data.name")
+    given = [f"data.{name}" for name, value in settings.items() if value]
+    if given:
+        raise UserError(f"{', '.join(given)}: decided when {root} was prepared; leave it out")
+    for split in splits:
+        if not len(split):
+            raise UserError(f"{root}: there is no readable sample in the split {split.split}; see unreadable.csv there")
+    return splits
 
 
 class PreparedSplit:
@@ -63,6 +94,12 @@ class PreparedSplit:
     def mask_path(self, index: int) -> str:
         """Return the path of the source file of a mask."""
         return os.path.join(self.info.root, os.fsdecode(self._masks[index]))
+
+    def labeled_paths(self) -> list[LabeledPath]:
+        """Return path, label and, of clips that are packed as frames, number of frames of all samples."""
+        frames = self.frames.tolist() if self.info.form == "frames" else [None] * len(self)
+        labels = self.labels.tolist()
+        return [LabeledPath(os.fsdecode(path), label, n) for path, label, n in zip(self._paths, labels, frames)]
 
     @contextmanager
     def open(self, index: int) -> Iterator[str]:
