@@ -116,7 +116,7 @@ class ImageSplit:
         geometry = self._geometry(encoded.size, rng)
         reduce = self.training and self.settings.reduce
         image: np.ndarray | Pending = Pending((encoded.content,), geometry)
-        if not images.is_ordinary(encoded) or (reduce and images.jpeg_scale(encoded, geometry) > 1):
+        if not encoded.is_ordinary or (reduce and images.jpeg_scale(encoded, geometry) > 1):
             image = images.decode(encoded, geometry, reduce)
         return {"image": image, "label": np.asarray(self.labels[index])}
 

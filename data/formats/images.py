@@ -20,7 +20,7 @@ from PIL import Image
 
 from data import stages
 from data.errors import BadSample
-from data.formats import jpeg
+from data.formats import jpeg, png
 from data.transforms.geometry import Box, Geometry, Size
 from data.transforms.pixels import finish
 from data.transforms.resize import resize
@@ -29,8 +29,6 @@ EXTENSIONS = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff",
 # By content, whatever the extension. Pillow's other formats may start external programs.
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM")
 MAX_PIXELS = 89_478_485  # Pillow's own limit against decompression bombs; the largest of ImageNet has 61 million
-PNG_END = b"IEND\xaeB`\x82"
-PNG_METADATA = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")  # where Pillow looks for an orientation
 EXIF_ORIENTATION = 0x0112
 UPRIGHT = (False, False, False)
 # EXIF orientation -> (mirror x, mirror y, swap x and y afterwards), which takes the upright image to the stored one.
@@ -68,7 +66,7 @@ class EncodedImage(NamedTuple):
     content: bytes
     header: Image.Image  # Pillow's, which has not read the pixels
     orientation: tuple[bool, bool, bool]  # a value of ORIENTATIONS
-    is_plain_png: bool  # a whole PNG of one image in 8-bit RGB without metadata, which libpng and Pillow read alike
+    is_ordinary: bool  # stored upright, in a JPEG or PNG file that all decoders read alike
 
     @property
     def size(self) -> Size:
@@ -103,13 +101,15 @@ def read(path: str) -> EncodedImage:
         raise BadSample("not an image of a supported format" if unknown else str(error)) from None
     if width * height > MAX_PIXELS:
         raise BadSample(f"its header claims {width} x {height} pixels, the limit is {MAX_PIXELS} in all")
-    if _is_plain_png(image, content):  # Pillow would decode the pixels to look for EXIF after them
+    if image.format == "PNG" and png.is_ordinary(content):  # Pillow would decode it to look for EXIF after the pixels
         return EncodedImage(content, image, UPRIGHT, True)
     try:
         orientation = image.getexif().get(EXIF_ORIENTATION)
     except DECODE_ERRORS:  # a damaged EXIF block does not affect the pixels
         orientation = None
-    return EncodedImage(content, image, ORIENTATIONS.get(orientation or 0, UPRIGHT), False)
+    upright = ORIENTATIONS.get(orientation or 0, UPRIGHT)
+    is_ordinary = image.format == "JPEG" and upright == UPRIGHT and jpeg.read_header(content) is not None
+    return EncodedImage(content, image, upright, is_ordinary)
 
 
 @stages.stage(stages.READ)
@@ -159,16 +159,6 @@ def jpeg_scale(encoded: EncodedImage, geometry: Geometry) -> int:
     return max(scale for scale in jpeg.FLAGS if scale <= factor)
 
 
-def is_ordinary(encoded: EncodedImage) -> bool:
-    """Return whether an image is stored upright in a JPEG or PNG file that every decoder reads alike."""
-    image = encoded.header
-    if any(encoded.orientation):
-        return False
-    if image.format == "JPEG":
-        return jpeg.read_header(encoded.content) is not None
-    return encoded.is_plain_png
-
-
 def decode_stored(encoded: EncodedImage) -> np.ndarray:
     """Decode an image as stored, whatever its orientation: uint8 RGB (H, W, 3). Raises BadSample."""
     with _decode_errors_as_bad_sample():
@@ -190,11 +180,10 @@ def decode_pixels(encoded: EncodedImage, scale: int = 1) -> tuple[np.ndarray, fl
         pixels = jpeg.decode(encoded.content, scale)
         if pixels is not None:
             return pixels, scale
-    if encoded.is_plain_png:
-        flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-        pixels = cv2.imdecode(np.frombuffer(encoded.content, np.uint8), flags)
+    if image.format == "PNG" and encoded.is_ordinary:
+        pixels = png.decode(encoded.content)
         if pixels is not None:
-            return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=pixels), 1
+            return pixels, 1
     factor = _draft_jpeg(image, scale)
     return np.asarray(to_rgb(image)), factor
 
@@ -242,13 +231,6 @@ def _resize_box(pixels: np.ndarray, edges: tuple[float, ...], size: Size, antial
         return resize(region, *size, antialias)
     inner = (edges[0] - x, edges[1] - y, edges[2] - x, edges[3] - y)
     return resize(region, *size, antialias, inner)
-
-
-def _is_plain_png(image: Image.Image, content: bytes) -> bool:
-    if image.format != "PNG" or not content.endswith(PNG_END) or any(name in content for name in PNG_METADATA):
-        return False
-    layout = image.tile[0][3] if image.tile else None  # type: ignore[attr-defined]
-    return layout == "RGB" and "transparency" not in image.info and not getattr(image, "is_animated", False)
 
 
 def _draft_jpeg(image: Image.Image, scale: int) -> float:

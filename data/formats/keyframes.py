@@ -61,17 +61,22 @@ def decode(stream: "VideoStream", index: Index, numbers: Sequence[int]) -> list[
         Errors of PyAV.
     """
     wanted = sorted({index.timestamps[number] for number in numbers})
-    frames: dict[int, np.ndarray] = {}
     starts = _starts(index, wanted)
-    for start in sorted(set(starts)):
-        if start != starts[0]:
-            stream.codec_context.flush_buffers()  # it has been told that the video ends
-        group = {timestamp for timestamp, first in zip(wanted, starts) if first == start}
+    groups = [
+        (start, {timestamp for timestamp, first in zip(wanted, starts) if first == start})
+        for start in sorted(set(starts))
+    ]
+    frames: dict[int, np.ndarray] = {}
+    # Where pictures are refreshed stripe by stripe, those after a keyframe are incomplete, and the decoder drops them.
+    for start, group in [*groups, (0, set(wanted))]:
+        if group <= frames.keys():
+            continue
         for frame in _decode_from(stream, index.packets[start:], group):
             if frame.interlaced_frame:
                 return None
             if frame.pts in group:
                 frames[frame.pts] = upright(frame)
+        stream.codec_context.flush_buffers()  # it has been told that the video ends
     if len(frames) < len(wanted):
         return None
     return [frames[index.timestamps[number]] for number in numbers]

@@ -118,7 +118,7 @@ class SegmentationSplit:
         """Read and draw one sample as `sample` does, and leave its pixels to the loader. Raises BadSample."""
         s, (image_path, mask_path) = self.settings, self._paths(index)
         encoded = images.read(image_path)
-        if not images.is_ordinary(encoded) or (s.photometric if self.training else len(s.eval_scales) > 1):
+        if not encoded.is_ordinary or (s.photometric if self.training else len(s.eval_scales) > 1):
             return {**self.sample(index, rng)}
         label = masks.read_labels(mask_path, self.label_map)
         masks.check_sizes(encoded.size, label.shape[::-1])
