@@ -10,6 +10,9 @@ from tools.preparing import plan, pool, work
 class LocalCounters:
     """Counters of a single process."""
 
+    def begin(self, chunk, position):
+        pass
+
     def add(self, done, bad):
         pass
 

@@ -426,6 +426,36 @@ def test_real_kills(tmp_path):
     assert contents(out) == contents(tmp_path / "wanted")
 
 
+CRASH = """
+import os, signal, sys
+from tools import prepare
+from tools.preparing import work
+examine = work.examine
+def crash(job, media, item, number):
+    if item.sample.name == "train/dog/1.png" and os.path.exists(os.path.join(job.root, item.sample.path)):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return examine(job, media, item, number)
+work.examine = crash  # the processes import this file, too
+if __name__ == "__main__":
+    sys.exit(prepare.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_file_that_crashes_a_process_is_named(tmp_path):
+    root = image_folders(tmp_path / "set")
+    (tmp_path / "script.py").write_text(CRASH)
+    command = [sys.executable, str(tmp_path / "script.py"), "folder", str(root), "--out", str(tmp_path / "out")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run([*command, "--workers", "1"], env=environment, check=False, capture_output=True, text=True)
+    assert result.returncode == 2 and result.stderr.endswith("with --skip-unreadable:\n  train/dog/1.png\n")
+    os.remove(root / "train/dog/1.png")
+    result = subprocess.run([*command, "--workers", "1"], env=environment, check=False, capture_output=True, text=True)
+    assert result.returncode == 2 and "vanished since it was listed" in result.stderr
+    assert subprocess.run([*command, "--skip-unreadable"], env=environment, check=False).returncode == 1
+    assert len(PreparedSplit(str(tmp_path / "out"), "train")) == 9
+
+
 def lines(out):
     return sum(path.read_bytes().count(b"\n") for path in (out / "work").glob("*.journal.jsonl"))
 

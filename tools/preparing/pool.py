@@ -11,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from data.errors import UserError
+from tools.preparing import plan as plans
 from tools.preparing import work
 from tools.preparing.work import Stopped, Task
 
@@ -20,10 +21,18 @@ _counters: "SharedCounters | None" = None  # of this process, set by _init
 
 
 class SharedCounters:
-    """Samples done and unreadable, and whether to stop, in memory that processes share."""
+    """Samples done and unreadable, those that are worked on, and whether to stop, in memory that processes share."""
 
-    def __init__(self, context: Any):
+    def __init__(self, context: Any, chunks: int):
         self._counts, self._stop = context.Array("q", 2), context.Event()
+        self._current = context.RawArray("q", [-1] * chunks)
+
+    def begin(self, chunk: int, position: int) -> None:
+        self._current[chunk] = position
+
+    def current(self) -> dict[int, int]:
+        """Return the positions of the samples that are worked on, by chunk."""
+        return {chunk: position for chunk, position in enumerate(self._current) if position >= 0}
 
     def add(self, done: int, bad: int) -> None:
         with self._counts.get_lock():
@@ -56,7 +65,7 @@ def run(tasks: Sequence[Task], workers: int, show: Callable[[int, int], None]) -
         KeyboardInterrupt: After all processes have saved their work.
     """
     context = multiprocessing.get_context("spawn")
-    counters = SharedCounters(context)
+    counters = SharedCounters(context, 1 + max(task.chunk.number for task in tasks))
     with ProcessPoolExecutor(workers, context, _init, (counters, os.getpid())) as pool:
         futures: set[Future] = {pool.submit(_work, task) for task in tasks}
         # A pool looks for new processes to watch before a submit starts one: the last one needs another submit.
@@ -68,8 +77,14 @@ def run(tasks: Sequence[Task], workers: int, show: Callable[[int, int], None]) -
                 show(*counters.read())
                 stopped += [result for result in (future.result() for future in done) if result]
         except BrokenProcessPool:
+            names = [
+                f"\n  {plans.read_items(tasks[0].out, chunk)[position].sample.name}"
+                for chunk, position in counters.current().items()
+            ]
             raise UserError(
-                "a process was killed, perhaps for want of memory; run the same command again, with fewer --workers"
+                "a process was killed, perhaps for want of memory; run the same command again, with fewer --workers. "
+                "If that does not help, one of these files crashes a decoder; remove it, and leave it out with "
+                f"--skip-unreadable:{''.join(names)}"
             ) from None
         finally:  # also after an error: what is done is kept
             counters.stop()

@@ -15,6 +15,9 @@ from tools.preparing.listing import Item
 class Counters(Protocol):
     """What the processes tell each other."""
 
+    def begin(self, chunk: int, position: int) -> None:
+        """Note which sample of a chunk is worked on, -1 for none."""
+
     def add(self, done: int, bad: int) -> None:
         """Count samples."""
 
@@ -77,9 +80,11 @@ def run(task: Task, counters: Counters) -> Stopped | None:
         for item in plans.read_items(task.out, number)[journal.count :]:
             if counters.stopped():
                 break
+            counters.begin(number, journal.count)
             stopped = _add(task, journal, item, counters)
             if stopped:
                 return stopped
+        counters.begin(number, -1)
     finally:
         try:
             journal.commit()
