@@ -20,6 +20,7 @@ from data.formats.lists import (
     read_folders,
     read_list,
 )
+from data.packs.prepared import PreparedSplit, open_splits
 from data.pending import Pending, PlannedSample
 from data.stream import LoaderSettings
 from data.transforms.clips import center_box
@@ -90,8 +91,15 @@ class ImageSplit:
     views = 1
     notes: tuple[str, ...] = ()
 
-    def __init__(self, settings: Settings, paths: Sequence[LabeledPath], classes: tuple[str, ...], training: bool):
-        self.settings, self.classes, self.training = settings, classes, training
+    def __init__(
+        self,
+        settings: Settings,
+        paths: Sequence[LabeledPath],
+        classes: tuple[str, ...],
+        training: bool,
+        prepared: PreparedSplit | None = None,
+    ):
+        self.settings, self.classes, self.training, self.prepared = settings, classes, training, prepared
         # Arrays, because every worker process gets a copy and a million small objects are slow to pickle.
         self.paths = np.array([os.fsencode(entry.path) for entry in paths])
         self.labels = np.array([entry.label for entry in paths], np.int64)
@@ -124,11 +132,16 @@ class ImageSplit:
         """Return one line per sample, `path label size`, the size in bytes (-1 if missing)."""
         names = [self.name(index) for index in range(len(self))]
         root = self.settings.root
+        if self.prepared:
+            rows = zip(names, self.labels, self.prepared.bytes.tolist())
+            return [f"{name} {label} {size}" for name, label, size in rows]
         return [
             f"{name} {label} {files.file_size(os.path.join(root, name))}" for name, label in zip(names, self.labels)
         ]
 
     def _read(self, index: int) -> images.EncodedImage:
+        if self.prepared:
+            return images.parse(self.prepared.content(index))
         return images.read(os.path.join(self.settings.root, self.name(index)))
 
     def _geometry(self, size: Size, rng: np.random.Generator) -> Geometry:
@@ -148,6 +161,14 @@ def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:
         UserError: Files are missing or contradict each other; the message names the folder, list or line.
     """
     files.require_root(settings.root, "your images", LAYOUT, "resnet50_demo")
+    decided = {key: getattr(settings, key) for key in ("train_list", "val_list", "names")}
+    prepared = open_splits(settings.root, "image", decided)
+    if prepared:
+        train, val = (
+            ImageSplit(settings, split.labeled_paths(), split.info.classes, training, split)
+            for split, training in zip(prepared, (True, False))
+        )
+        return train, val
     lists = {split: _find_list(settings, split) for split in ("train", "val")}
     class_names, folders = _class_names(settings, [split for split in lists if not lists[split]])
     splits = {

@@ -12,6 +12,7 @@ from data.datasets.common import files
 from data.errors import UserError
 from data.formats import frame_folders, video
 from data.formats.lists import LabeledPath, class_folders, class_names_from_folders, read_folders, read_list, read_names
+from data.packs.prepared import PreparedSplit, open_splits
 from data.pending import Pending, PlannedSample
 from data.stream import LoaderSettings
 from data.transforms import clips, frame_sampling
@@ -86,8 +87,16 @@ class ClipSplit:
 
     notes: tuple[str, ...] = ()
 
-    def __init__(self, settings: Settings, entries: list[LabeledPath], classes: tuple[str, ...], training: bool):
+    def __init__(
+        self,
+        settings: Settings,
+        entries: list[LabeledPath],
+        classes: tuple[str, ...],
+        training: bool,
+        prepared: PreparedSplit | None = None,
+    ):
         self.settings, self.clips, self.classes, self.training = settings, entries, classes, training
+        self.prepared = prepared
         clips_per_sample = {"twice": 2, "dense": frame_sampling.DENSE_CLIPS}.get(settings.eval_sampling, 1)
         self.views = 1 if training else clips_per_sample * settings.eval_crops
         self.size = settings.size if training else settings.eval_size or settings.size
@@ -104,8 +113,7 @@ class ClipSplit:
 
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Decode, crop and (in training) augment one clip. Raises BadSample."""
-        clip = self.clips[index]
-        return self._complete(clip, self._read(clip, self._pick(rng)), rng)
+        return self._complete(self.clips[index], self._read(index, self._pick(rng)), rng)
 
     def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
         """Read and draw one clip as `sample` does, and leave its pixels to the loader. Raises BadSample.
@@ -115,7 +123,7 @@ class ClipSplit:
         clip = self.clips[index]
         if clip.frames is None or self.views > 1:
             return {**self.sample(index, rng)}
-        encoded = self._read_images(clip, self._pick(rng))
+        encoded = self._read_images(index, self._pick(rng))
         sizes = {frame_folders.plain_size(frame) for frame in encoded}
         size = sizes.pop()
         if size is None or sizes:
@@ -126,6 +134,9 @@ class ClipSplit:
 
     def describe_files(self) -> list[str]:
         """Return one line per sample, `path label size`: bytes of a file (-1 if missing), frames of a folder."""
+        if self.prepared:
+            rows = zip(self.clips, self.prepared.bytes.tolist())
+            return [f"{clip.path} {clip.label} {size}" for clip, size in rows]
         root = self.settings.root
         sizes = [
             files.file_size(os.path.join(root, clip.path)) if clip.frames is None else clip.frames
@@ -188,13 +199,22 @@ class ClipSplit:
                 view[number] = finish(scaled, geometry)
         return views.reshape(shape)
 
-    def _read(self, clip: LabeledPath, pick: video.FrameSampler) -> list[np.ndarray]:
-        if clip.frames is None:
+    def _read(self, index: int, pick: video.FrameSampler) -> list[np.ndarray]:
+        clip = self.clips[index]
+        if clip.frames is not None:
+            return frame_folders.decode_images(self._read_images(index, pick))
+        if self.prepared is None:
             return video.read_frames(os.path.join(self.settings.root, clip.path), pick, self.settings.min_frames)
-        return frame_folders.decode_images(self._read_images(clip, pick))
+        with self.prepared.open(index) as path:
+            return video.read_frames(path, pick, self.settings.min_frames)
 
-    def _read_images(self, clip: LabeledPath, pick: video.FrameSampler) -> list[frame_folders.EncodedFrame]:
-        s, path = self.settings, os.path.join(self.settings.root, clip.path)
+    def _read_images(self, index: int, pick: video.FrameSampler) -> list[frame_folders.EncodedFrame]:
+        s, clip = self.settings, self.clips[index]
+        if self.prepared:
+            numbers = video.sample_indices(pick, clip.frames or 0, s.min_frames)
+            contents = self.prepared.frame_contents(index, numbers)
+            return [frame_folders.EncodedFrame(f"frame {n}", content) for n, content in zip(numbers, contents)]
+        path = os.path.join(s.root, clip.path)
         return frame_folders.read_images(path, s.frame_template, s.first_frame, clip.frames or 0, pick, s.min_frames)
 
 
@@ -206,6 +226,16 @@ def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:
     """
     root = settings.root
     files.require_root(root, "your clips", LAYOUT, "tsm_demo")
+    decided = {key: getattr(settings, key) for key in ("train_list", "val_list", "names", "suffix")}
+    prepared = open_splits(root, "video", decided)
+    if prepared:
+        classes = prepared[0].info.classes
+        _check_flip_pairs(settings, classes)
+        train, val = (
+            ClipSplit(settings, split.labeled_paths(), classes, training, split)
+            for split, training in zip(prepared, (True, False))
+        )
+        return train, val
     names_path = settings.names or files.first_existing(root, ["classes.txt"])
     classes = read_names(names_path) if names_path else ()
     if not classes and not any(_find_list(settings, split) for split in ("train", "val")):
@@ -221,12 +251,17 @@ def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:
                     f"{_find_list(settings, split)}: {clip.path} has label {clip.label}, but {names_path} names "
                     f"only {len(classes)} classes (0 to {len(classes) - 1}); labels count from 0"
                 )
+    _check_flip_pairs(settings, classes)
+    return ClipSplit(settings, splits["train"], classes, True), ClipSplit(settings, splits["val"], classes, False)
+
+
+def _check_flip_pairs(settings: Settings, classes: Sequence[str]) -> None:
     for a, b in settings.flip_pairs:
         if max(a, b) >= len(classes):
             raise UserError(
-                f"data.flip_pairs: ({a}, {b}) exceeds the {len(classes)} classes of {root}; labels count from 0"
+                f"data.flip_pairs: ({a}, {b}) exceeds the {len(classes)} classes of {settings.root}; labels count "
+                "from 0"
             )
-    return ClipSplit(settings, splits["train"], classes, True), ClipSplit(settings, splits["val"], classes, False)
 
 
 def _find_list(settings: Settings, split: str) -> str | None:

@@ -91,7 +91,11 @@ class EncodedImage(NamedTuple):
 
 def read(path: str) -> EncodedImage:
     """Read a file into memory, and the header and orientation of its image. Raises BadSample."""
-    content = read_content(path)
+    return parse(read_content(path))
+
+
+def parse(content: bytes) -> EncodedImage:
+    """Read the header and orientation of an image from the content of its file. Raises BadSample."""
     try:
         with _decode_errors_as_bad_sample():
             image = Image.open(io.BytesIO(content), formats=FORMATS)

@@ -1,0 +1,109 @@
+"""Data sets that tools/prepare.py has prepared: the samples of the source, whatever holds them."""
+
+import os
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+
+from data import order
+from data.datasets import imagenet, kinetics
+from data.errors import UserError
+from data.stream import open_training
+from tests.data.loaders import sets
+from tests.helpers import clips
+from tests.helpers.prepared import serial_prepare
+
+
+@pytest.fixture
+def serial(monkeypatch):
+    return serial_prepare(monkeypatch)
+
+
+def assert_same_samples(left, right):
+    assert len(left) == len(right) and left.classes == right.classes
+    for index in range(len(left)):
+        assert left.name(index) == right.name(index)
+        one, other = (split.sample(index, order.generator(0, "augment", index)) for split in (left, right))
+        assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one), index
+
+
+def write_images(root):
+    for number in range(8):
+        split, name = ("train", "val")[number % 4 == 3], "ab"[number % 2]
+        os.makedirs(root / split / name, exist_ok=True)
+        os.makedirs(root / split / "ab"[1 - number % 2], exist_ok=True)
+        sets.write(
+            f"{root}/{split}/{name}/{number}.jpg",
+            sets.smooth(60 + number, 50, number),
+            ("jpeg", "rotated")[number == 2],
+        )
+    sets.write(f"{root}/val/a/8.jpg", sets.smooth(50, 50, 8))
+
+
+@pytest.mark.parametrize("option", [[], ["--pack"]])
+def test_images(option, tmp_path, serial):
+    write_images(tmp_path / "set")
+    assert serial("imagenet", tmp_path / "set", *option, "--out", tmp_path / "out") == 0
+    loads = [imagenet.load(imagenet.Settings(root=str(tmp_path / name), size=32)) for name in ("set", "out")]
+    for left, right in zip(*loads):
+        assert_same_samples(left, right)
+        assert left.describe_files() == right.describe_files()
+        assert_same_samples(right, pickle.loads(pickle.dumps(right)))
+
+
+def write_clips(root, count=12):
+    for number in range(3):
+        for split in ("train", "val"):
+            os.makedirs(root / split / "ab"[number % 2], exist_ok=True)
+            frames = np.stack([sets.smooth(96, 72, number)] * count)
+            clips.encode(root / split / "ab"[number % 2] / f"{number}.mp4", frames, gop=4)
+
+
+@pytest.mark.parametrize("option", [[], ["--pack"]])
+def test_clips(option, tmp_path, serial):
+    write_clips(tmp_path / "set")
+    assert serial("k400", tmp_path / "set", *option, "--out", tmp_path / "out") == 0
+    loads = [
+        kinetics.load(kinetics.Settings(root=str(tmp_path / name), size=32, segments=4)) for name in ("set", "out")
+    ]
+    for left, right in zip(*loads):
+        assert_same_samples(left, right)
+        assert left.describe_files() == right.describe_files()
+
+
+@pytest.mark.parametrize("option", ["--reencode", "--frames"])
+def test_clips_in_another_form_need_no_source(option, tmp_path, serial):
+    write_clips(tmp_path / "set")
+    settings = {"size": 32, "segments": 4, "workers": 0}
+    source, _ = kinetics.load(kinetics.Settings(root=str(tmp_path / "set"), **settings))
+    assert serial("k400", tmp_path / "set", option, "--short-side", 72, "--out", tmp_path / "out") == 0
+    wanted = [source.sample(index, order.generator(0, "augment", index)) for index in range(3)]
+    shutil.rmtree(tmp_path / "set")
+    train, val = kinetics.load(kinetics.Settings(root=str(tmp_path / "out"), **settings))
+    for index, sample in enumerate(wanted):
+        given = train.sample(index, order.generator(0, "augment", index))
+        assert given["label"] == sample["label"]
+        assert np.abs(given["video"].astype(int) - sample["video"]).mean() < 8
+    assert len(list(open_training(train, 0, 2, 0, 3))) == 3 and val.sample(0, order.generator(0, "evaluate", 0))
+
+
+def test_packed_frames_are_left_to_the_loader(tmp_path, serial):
+    write_clips(tmp_path / "set")
+    assert serial("k400", tmp_path / "set", "--frames", "--short-side", 72, "--out", tmp_path / "out") == 0
+    train, _ = kinetics.load(kinetics.Settings(root=str(tmp_path / "out"), size=32, segments=4))
+    plan = train.plan(0, order.generator(0, "augment", 0))
+    assert len(plan["video"].files) == 4 and Image.open(__import__("io").BytesIO(plan["video"].files[0])).size == (
+        96,
+        72,
+    )
+
+
+def test_settings_that_preparing_decided(tmp_path, serial):
+    write_images(tmp_path / "set")
+    assert serial("imagenet", tmp_path / "set", "--out", tmp_path / "out") == 0
+    with pytest.raises(UserError, match="data.names: decided when"):
+        imagenet.load(imagenet.Settings(root=str(tmp_path / "out"), names="x.txt"))
+    with pytest.raises(UserError, match="prepared images there, not clips"):
+        kinetics.load(kinetics.Settings(root=str(tmp_path / "out")))
