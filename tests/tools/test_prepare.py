@@ -161,9 +161,14 @@ def test_images_with_masks(tmp_path, serial):
             (root / f"gtFine/{stem}_gtFine_labelIds.png").write_bytes(mask)
     (root / "gtFine/train/ulm/ulm_0_gtFine_labelIds.png").write_bytes(packs.encoded_image(0, 13))
     os.remove(root / "gtFine/train/ulm/ulm_1_gtFine_labelIds.png")
+    for number, mask in ((0, np.zeros((13, 13))), (1, np.full((12, 12), 99))):
+        path = root / f"gtFine/val/ulm/ulm_{number}_gtFine_labelIds.png"
+        path.write_bytes(packs.encode(mask.astype(np.uint8)))
     assert serial("cityscapes", root, "--pack", "--out", tmp_path / "out") == 1
     reasons = unreadable(tmp_path / "out")
-    assert "of the size of its image" in reasons["leftImg8bit/train/ulm/ulm_0_leftImg8bit.png"]
+    assert "holds colors" in reasons["leftImg8bit/train/ulm/ulm_0_leftImg8bit.png"]
+    assert "the image has 12 x 12 pixels, its mask 13 x 13" in reasons["leftImg8bit/val/ulm/ulm_0_leftImg8bit.png"]
+    assert "holds the value 99" in reasons["leftImg8bit/val/ulm/ulm_1_leftImg8bit.png"]
     assert reasons["gtFine/train/ulm/ulm_1_gtFine_labelIds.png"] == "no such file"
     train = PreparedSplit(str(tmp_path / "out"), "train")
     assert len(train) == 1 and train.content(0) == packs.encoded_image(2)

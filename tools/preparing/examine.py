@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from data.errors import BadSample
+from data.formats import masks
 from data.formats.recordio import RecordFile, unpack_image
 from data.packs import encoding, inspection, records
 from tools.preparing.job import Job
 from tools.preparing.listing import Item
 
 BLOCK = 1 << 20
-MASK_CODEC = "png"
 
 
 class FileTrouble(Exception):
@@ -113,18 +113,14 @@ def _image(job: Job, item: Item, number: int) -> Examined:
 
 
 def _pair(job: Job, item: Item, number: int) -> Examined:
-    content = _read(os.path.join(job.root, item.sample.path))
-    mask = _read(os.path.join(job.root, item.sample.mask))
+    content, mask_path = _read(os.path.join(job.root, item.sample.path)), os.path.join(job.root, item.sample.mask)
+    mask = _read(mask_path)
     properties = _image_properties(content)
     try:
-        codec, *size = inspection.image_properties(mask)
+        labels = masks.read_labels(mask_path, masks.cityscapes_ids())
+        masks.check_sizes(properties["size"], labels.shape[::-1])
     except BadSample as error:
         raise BadSample(f"{item.sample.mask}: {error}") from None
-    if codec != MASK_CODEC or size != properties["size"]:
-        raise BadSample(
-            f"{item.sample.mask}: a mask is a PNG file of the size of its image, {properties['size']}, not {codec} of "
-            f"{size}"
-        )
     properties["sha256"] = hashlib.sha256(content + mask).hexdigest()
     parts = [] if job.form == "files" else [_record(0, number, part) for part in (content, mask)]
     return Examined(properties, parts)
