@@ -91,9 +91,13 @@ class PreparedSplit:
         """Return the path of the source file of a sample."""
         return os.path.join(self.info.root, self.name(index))
 
+    def mask_name(self, index: int) -> str:
+        """Return the path of a mask in the source data set."""
+        return os.fsdecode(self._masks[index])
+
     def mask_path(self, index: int) -> str:
         """Return the path of the source file of a mask."""
-        return os.path.join(self.info.root, os.fsdecode(self._masks[index]))
+        return os.path.join(self.info.root, self.mask_name(index))
 
     def labeled_paths(self) -> list[LabeledPath]:
         """Return path, label and, of clips that are packed as frames, number of frames of all samples."""
