@@ -11,6 +11,7 @@ from data.errors import UserError
 from data.formats import images, masks, palette
 from data.formats.lists import read_names
 from data.formats.masks import Pair
+from data.packs.prepared import PreparedSplit, open_splits
 
 SPLITS = ("train", "val")
 CUSTOM_LAYOUTS = (("images/{}", "masks/{}"), ("{}/images", "{}/masks"))  # folders of images and masks, by split
@@ -48,6 +49,10 @@ def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
     """
     root = settings.root
     files.require_root(root, "Cityscapes", LAYOUT, "deeplabv3plus_demo")
+    decided: dict[str, object] = {"names": settings.names, "num_classes": settings.num_classes}
+    prepared = open_splits(root, "pair", decided)
+    if prepared:
+        return _open_prepared(settings, prepared)
     is_cityscapes = any(os.path.isdir(os.path.join(root, folder)) for folder in ("leftImg8bit", "gtFine"))
     splits, notes = _cityscapes_pairs(settings) if is_cityscapes else _custom_pairs(settings)
     stats = masks.scan(root, splits, settings.checked_masks, settings.void_masks)
@@ -62,6 +67,24 @@ def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
     notes += masks.describe(classes, stats, counts)
     train = SegmentationSplit(settings, splits[0], classes, label_map, True, notes)
     return train, SegmentationSplit(settings, splits[1], classes, label_map, False)
+
+
+def _open_prepared(
+    settings: Settings, prepared: tuple[PreparedSplit, PreparedSplit]
+) -> tuple[SegmentationSplit, SegmentationSplit]:
+    """Open Cityscapes as tools/prepare.py has prepared it, which has checked all files."""
+    pairs = [[(split.name(index), split.mask_name(index)) for index in range(len(split))] for split in prepared]
+    classes = palette.TRAIN_CLASSES
+    for path in (pairs[0][0][1], pairs[1][0][1]):
+        if not path.endswith(f"_{settings.labels}.png"):
+            raise UserError(f"data.labels: {settings.root} was prepared with masks such as {path}; leave it out")
+    uses_ids = settings.labels == "labelIds"
+    label_map = masks.cityscapes_ids() if uses_ids else masks.class_indices(len(classes))
+    train, val = (
+        SegmentationSplit(settings, of_split, classes, label_map, training, (), split)
+        for split, of_split, training in zip(prepared, pairs, (True, False))
+    )
+    return train, val
 
 
 def _cityscapes_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import cv2
 import numpy as np
@@ -64,8 +64,8 @@ def cityscapes_ids() -> LabelMap:
     )
 
 
-def read_values(path: str) -> np.ndarray:
-    """Read the values of a mask: its gray levels or, of a PNG with a palette, the indices.
+def read_values(file: str | BinaryIO) -> np.ndarray:
+    """Read the values of a mask, a path or an open file: its gray levels or, of a PNG with a palette, the indices.
 
     Returns:
         uint8 (H, W).
@@ -74,7 +74,7 @@ def read_values(path: str) -> np.ndarray:
         BadSample: the file cannot be read.
         InvalidMask: the file is not a PNG with one value up to 255 per pixel.
     """
-    with images.open_image(path) as image:
+    with images.open_image(file) as image:
         if image.format != "PNG":
             raise InvalidMask(f"a {image.format} file; masks are PNG files, since other formats may change the values")
         if image.tile[0][3] not in READABLE_MODES:  # type: ignore[attr-defined]
@@ -90,9 +90,9 @@ def read_values(path: str) -> np.ndarray:
     return values.astype(np.uint8)
 
 
-def read_labels(path: str, label_map: LabelMap) -> np.ndarray:
+def read_labels(file: str | BinaryIO, label_map: LabelMap) -> np.ndarray:
     """Read the class of every pixel: uint8 (H, W), IGNORE_INDEX for none. Raises BadSample or InvalidMask."""
-    values = read_values(path)
+    values = read_values(file)
     if not cv2.LUT(values, label_map.legal).all():
         check_values(np.unique(values), label_map)
     return cv2.LUT(values, label_map.table)

@@ -4,11 +4,12 @@ Training samples are those of mmsegmentation's Cityscapes recipes (1.2.2): rando
 while one class dominates it, mirror, photometric distortion, padding. Resizing is OpenCV's.
 """
 
+import io
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import cv2
 import numpy as np
@@ -18,6 +19,7 @@ from data.datasets.common.files import file_size
 from data.errors import BadSample, UserError
 from data.formats import images, masks
 from data.formats.palette import IGNORE_INDEX
+from data.packs.prepared import PreparedSplit
 from data.pending import Pending, PlannedSample
 from data.stream import LoaderSettings
 from data.transforms import photometric, pixels
@@ -89,9 +91,10 @@ class SegmentationSplit:
         label_map: masks.LabelMap,
         training: bool,
         notes: tuple[str, ...] = (),
+        prepared: PreparedSplit | None = None,
     ):
         self.settings, self.classes, self.label_map = settings, classes, label_map
-        self.training, self.notes = training, notes
+        self.training, self.notes, self.prepared = training, notes, prepared
         # Arrays, because every worker process gets a copy and many small objects are slow to pickle.
         self.images, self.masks = (np.array([os.fsencode(path) for path in paths]) for paths in zip(*pairs))
         self.fields = self._training_fields() if training else self._evaluation_fields()
@@ -104,8 +107,8 @@ class SegmentationSplit:
 
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Read one image and its mask, resize and (in training) augment them. Raises BadSample."""
-        image_path, mask_path = self._paths(index)
-        image, label = read_image(image_path), masks.read_labels(mask_path, self.label_map)
+        encoded, mask = self._read(index)
+        image, label = images.decode_stored(encoded), masks.read_labels(mask, self.label_map)
         masks.check_sizes(image.shape[1::-1], label.shape[::-1])
         if self.training:
             image, label = augment(image, label, self.settings, rng)
@@ -116,11 +119,13 @@ class SegmentationSplit:
 
     def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
         """Read and draw one sample as `sample` does, and leave its pixels to the loader. Raises BadSample."""
-        s, (image_path, mask_path) = self.settings, self._paths(index)
-        encoded = images.read(image_path)
-        if not encoded.is_ordinary or (s.photometric if self.training else len(s.eval_scales) > 1):
+        s = self.settings
+        if s.photometric if self.training else len(s.eval_scales) > 1:
             return {**self.sample(index, rng)}
-        label = masks.read_labels(mask_path, self.label_map)
+        encoded, mask = self._read(index)
+        if not encoded.is_ordinary:
+            return {**self.sample(index, rng)}
+        label = masks.read_labels(mask, self.label_map)
         masks.check_sizes(encoded.size, label.shape[::-1])
         if self.training:
             plan = plan_training(label, s, rng)
@@ -130,10 +135,20 @@ class SegmentationSplit:
 
     def describe_files(self) -> list[str]:
         """Return one line per sample, `image mask size size`, the sizes in bytes (-1 if missing)."""
+        if self.prepared:
+            sizes = self.prepared.bytes.tolist()  # of both files together
+            return [" ".join([*self._names(index), str(size)]) for index, size in enumerate(sizes)]
         return [
             " ".join(self._names(index) + [str(file_size(path)) for path in self._paths(index)])
             for index in range(len(self))
         ]
+
+    def _read(self, index: int) -> tuple[images.EncodedImage, str | BinaryIO]:
+        """Return the image, not decoded, and the mask as a path or an open file. Raises BadSample."""
+        if self.prepared:
+            return images.parse(self.prepared.content(index)), io.BytesIO(self.prepared.mask(index))
+        image, mask = self._paths(index)
+        return images.read(image), mask
 
     def _names(self, index: int) -> list[str]:
         return [os.fsdecode(bytes(paths[index])) for paths in (self.images, self.masks)]
@@ -147,12 +162,14 @@ class SegmentationSplit:
         return image, Field("label", s.crop, "uint8", missing=IGNORE_INDEX)
 
     def _evaluation_fields(self) -> tuple[Field, ...]:
-        s, path = self.settings, self._paths(0)[0]
+        s = self.settings
         try:
-            with images.open_image(path) as image:
-                size = (image.height, image.width)
+            width, height = self._read(0)[0].header.size
         except BadSample as error:
-            raise UserError(f"{path}: {error}; an evaluation needs every image, fix or remove it") from None
+            raise UserError(
+                f"{self._paths(0)[0]}: {error}; an evaluation needs every image, fix or remove it"
+            ) from None
+        size = height, width
         scaled = [fit_size(size, s.base_size, scale) + (3,) for scale in s.eval_scales]
         fields = tuple(Field(name, shape, "uint8", s.mean, s.std) for name, shape in zip(s.eval_images, scaled))
         return fields + (Field("label", size, "uint8", missing=IGNORE_INDEX),)

@@ -4,11 +4,12 @@ import os
 import pickle
 import shutil
 
+import cv2
 import numpy as np
 import pytest
 
 from data import order
-from data.datasets import imagenet, kinetics
+from data.datasets import cityscapes, imagenet, kinetics
 from data.errors import UserError
 from data.formats import images
 from data.stream import open_training
@@ -96,6 +97,25 @@ def test_packed_frames_are_left_to_the_loader(tmp_path, serial):
     train, _ = kinetics.load(kinetics.Settings(root=str(tmp_path / "out"), size=32, segments=4))
     files = train.plan(0, order.generator(0, "augment", 0))["video"].files
     assert len(files) == 4 and images.parse(files[0]).size == (96, 72)
+
+
+@pytest.mark.parametrize("option", [[], ["--pack"]])
+def test_images_with_masks(option, tmp_path, serial):
+    for split in ("train", "val"):
+        for number in range(2):
+            mask = np.full((48, 64), 7 + number, np.uint8)
+            name = f"{split}/bonn/bonn_{number:06d}_000019"
+            sets.write(f"{tmp_path}/set/leftImg8bit/{name}_leftImg8bit.png", sets.smooth(64, 48, number), "png")
+            os.makedirs(tmp_path / f"set/gtFine/{split}/bonn", exist_ok=True)
+            cv2.imwrite(f"{tmp_path}/set/gtFine/{name}_gtFine_labelIds.png", mask)
+    assert serial("cityscapes", tmp_path / "set", *option, "--out", tmp_path / "out") == 0
+    settings = {"crop": (32, 40), "void_masks": True}
+    loads = [cityscapes.load(cityscapes.Settings(root=str(tmp_path / name), **settings)) for name in ("set", "out")]
+    for left, right in zip(*loads):
+        assert_same_samples(left, right)
+        assert left.fields == right.fields and len(right.describe_files()) == 2
+    with pytest.raises(UserError, match="data.labels: .* was prepared with masks such as .*_labelIds.png"):
+        cityscapes.load(cityscapes.Settings(root=str(tmp_path / "out"), labels="labelTrainIds"))
 
 
 def test_settings_that_preparing_decided(tmp_path, serial):
