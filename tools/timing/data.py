@@ -1,7 +1,5 @@
 """Throughput and cost of the input pipeline alone."""
 
-import importlib
-import importlib.util
 import itertools
 import statistics
 import time
@@ -15,12 +13,12 @@ from data.batch import batch_bytes, collate
 from data.stages import COLLATE, STAGES, Seconds, measure, stage
 from data.stream import open_training, training_samples
 from data.worker_count import Cost
+from tools.bare import loading as bare_loops
 from zoo.run import loading
 from zoo.run.job import Job
 
 MIN_SAMPLES = 20  # read by one thread alone
 PASSES = 5  # over those samples, ours and the bare loop's in turn
-BARE_LOOPS = "tools.bare.loading"
 
 Report = dict[str, Any]
 
@@ -109,9 +107,7 @@ def _read_stages(job: Job, samples: int, clock: Callable[[], float]) -> Seconds:
 
 def _measure_bare(job: Job, samples: int) -> Report | None:
     """Time this loader and the bare loop in turn; None if there is no bare loop of this data set."""
-    if importlib.util.find_spec(BARE_LOOPS) is None:
-        return None
-    read = importlib.import_module(BARE_LOOPS).reader(job.train_set)
+    read = bare_loops.reader(job.train_set)
     if read is None:
         return None
 

@@ -1,8 +1,7 @@
 """The report on the input pipeline, with a data set of numbers."""
 
 import json
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,16 +45,7 @@ def job(monkeypatch):
     )
 
 
-def bare_loops(monkeypatch, reader):
-    module = ModuleType("loops")
-    module.reader = reader
-    monkeypatch.setitem(sys.modules, "loops", module)
-    monkeypatch.setattr(data, "BARE_LOOPS", "loops")
-    monkeypatch.setattr(data.importlib.util, "find_spec", lambda name: name == "loops" or None)
-
-
-def test_what_is_measured(job, monkeypatch):
-    monkeypatch.setattr(data.importlib.util, "find_spec", lambda name: None)
+def test_what_is_measured(job):
     report = json.loads(json.dumps(data.measure_data(job, 3)))
     assert report["dataset"] == "tests.data.test_stream" and report["samples"] == 8 and report["bare"] is None
     stream = report["stream"]
@@ -72,12 +62,10 @@ def test_the_bare_loop_reads_the_same_samples(job, monkeypatch):
         assert dataset is job.train_set
         return indices.append
 
-    bare_loops(monkeypatch, reader)
+    monkeypatch.setattr(data.bare_loops, "reader", reader)
     bare = data.measure_data(job, 3)["bare"]
     assert indices == order.permutation(0, 0, 8).tolist() * data.PASSES
     assert bare["speed"] < 1  # an append is faster than a sample
-    bare_loops(monkeypatch, lambda dataset: None)
-    assert data.measure_data(job, 3)["bare"] is None
 
 
 def test_the_lines_of_a_report():
