@@ -136,7 +136,7 @@ def _build(key: Steps, room: int) -> Any:
             start, shape = integers("box_start"), integers("box_shape")
             images = fn.decoders.image_slice(images, start, shape, axes=[1, 0], output_type=types.RGB)
         else:
-            images = fn.decoders.image(images, output_type=types.RGB, adjust_orientation=False)
+            images = fn.decoders.image(images, output_type=types.RGB)
         if key.resize:
             size = fn.external_source(name="size", dtype=types.FLOAT, ndim=1)
             images = fn.resize(images, size=size, interp_type=types.INTERP_LINEAR, antialias=key.antialias)
