@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-PROGRESSIVE = 1  # FFmpeg's field order
-
 
 class Index(NamedTuple):
     """The packets of a regular video."""
@@ -103,7 +101,7 @@ def _decode_from(stream: "VideoStream", packets: Sequence["Packet"], wanted: set
     """Decode packets until all wanted time stamps have been given to the decoder, and all that it holds back."""
     context, missing = stream.codec_context, len(wanted)
     # H.264 marks the frames that no other frame refers to; other codecs do so per layer, which is not the same.
-    skips = context.name == "h264" and context.field_order == PROGRESSIVE
+    skips = context.name == "h264"
     for packet in packets:
         needed = packet.pts in wanted
         if skips:
