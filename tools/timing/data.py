@@ -1,6 +1,5 @@
 """Throughput and cost of the input pipeline alone."""
 
-import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -10,6 +9,7 @@ import psutil
 
 from data import order
 from data.batch import batch_bytes, collate
+from data.readers import batches_per_worker
 from data.stages import COLLATE, STAGES, Seconds, measure, stage
 from data.stream import open_training, training_samples
 from data.worker_count import Cost
@@ -67,14 +67,18 @@ def describe(report: Report) -> list[str]:
 
 def _measure_stream(job: Job, count: int, workers: int) -> Report:
     dataset, batch = job.train_set, job.batch_plan.batch
+    threads = dataset.settings.threads
+    in_flight = max(workers, 1) * batches_per_worker(threads)  # partly read, at the start as well as at the end
+    last = in_flight + count + in_flight
     start = time.perf_counter()
-    stream = open_training(dataset, 0, batch, 0, count + 2, dropout_masks=job.dropout_masks, num_workers=workers)
+    stream = open_training(dataset, 0, batch, 0, last, dropout_masks=job.dropout_masks, num_workers=workers)
     next(stream)
     first = time.perf_counter() - start
-    next(stream)
+    for _ in range(in_flight - 1):
+        next(stream)
     start, cpu_start = time.perf_counter(), _cpu_seconds()
-    for _ in itertools.islice(stream, count):
-        pass
+    for _ in range(count):
+        next(stream)
     seconds, cpu_seconds = time.perf_counter() - start, _cpu_seconds() - cpu_start
     stream.close()
     return {
