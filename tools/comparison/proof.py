@@ -53,9 +53,9 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     if job.plan.accumulate == job.group.size == 1 and not result.settings["sharded"]:
         result.settings["loss_terms"] = losses.terms(output, batches[0]["label"])
     for number in range(UPDATES):
-        if number == UPDATES - 1:
-            _reload(trainer)
         micro_batches = device_batches[number * accumulate : (number + 1) * accumulate]
+        if number == UPDATES - 1:
+            _reload(trainer, micro_batches, lr, number)
         _add_update(result, job, trainer, micro_batches, lr, number)
     name = job.plan.fields[0].name  # predicted directly after an update: the model has to leave training mode itself
     result.add("prediction", trainer.predict({name: device_batches[0][name]}))
@@ -156,10 +156,10 @@ def _add_passes(result: Record, job: Job, trainer: Trainer, batch: DeviceBatch, 
     return output
 
 
-def _reload(trainer: Trainer) -> None:
-    """Load the trainer's own state, as a resumed run does; what is not loaded is 0 in the next update."""
+def _reload(trainer: Trainer, micro_batches: Sequence[DeviceBatch], lr: float, number: int) -> None:
+    """Load the trainer's own state after one more update; what is not loaded is then that of another update."""
     state = {key: np.array(value) for key, value in trainer.state_dict().items()}
-    trainer.load_state_dict({key: np.zeros_like(value) for key, value in state.items()})
+    trainer.step(micro_batches, lr, number)
     trainer.load_state_dict(state)
 
 
