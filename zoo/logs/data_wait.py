@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from data.stages import COLLATE, DECODE, READ, TRANSFORM, Seconds
+from data.stages import COLLATE, DECODE, READ, TRANSFORM, Seconds, total
 
 LIMIT = 0.1  # share of an interval above which the cause is named
-MIN_SECONDS = 1.0  # of an interval; a shorter one says nothing
+MIN_SECONDS = 1.0  # shorter intervals are joined, because they say little
 DOING = {READ: "reading files", DECODE: "decoding", TRANSFORM: "transforming samples", COLLATE: "stacking batches"}
 REMEDY = {
     READ: "raise data.threads, since reading leaves the cores idle, put data.root on a faster disk, or pack the files "
@@ -48,18 +48,36 @@ class Interval(NamedTuple):
         """Share of the time that the loop waited."""
         return min(self.wait / max(self.elapsed, 1e-9), 1.0)
 
+    def join(self, later: "Interval") -> "Interval":
+        """Return this interval and a later one together."""
+        return later._replace(
+            elapsed=self.elapsed + later.elapsed,
+            wait=self.wait + later.wait,
+            reading=self.reading + later.reading,
+            transport=self.transport + later.transport,
+            samples=self.samples + later.samples,
+            stages=total([self.stages, later.stages]),
+        )
+
 
 class Cause(NamedTuple):
-    """Cause of waiting (a stage, `workers` or `transport`), and a message that names the key to change."""
+    """Cause of waiting.
+
+    Attributes:
+        name: a stage, `workers` or `transport`.
+        message: what was measured, and the key to change.
+        interval: in which it was measured.
+    """
 
     name: str
     message: str
+    interval: Interval
 
 
 def find_cause(interval: Interval) -> Cause | None:
     """Return why the loop waited, None if it waited little."""
     seconds = sum(interval.stages.values())
-    if interval.elapsed < MIN_SECONDS or interval.share <= LIMIT or not interval.samples or not seconds:
+    if interval.share <= LIMIT or not interval.samples or not seconds:
         return None
     name, doing, remedy = _bottleneck(interval)
     shares = ", ".join(f"{stage} {value / seconds:.0%}" for stage, value in interval.stages.items())
@@ -68,6 +86,7 @@ def find_cause(interval: Interval) -> Cause | None:
         f"waiting for data {interval.share:.0%} of the time, for {doing}: a sample takes "
         f"{seconds / interval.samples * 1e3:.3g} ms ({shares}) with data.workers={interval.workers} and "
         f"data.threads={interval.threads} on {interval.cores:g} core(s); {remedy}",
+        interval,
     )
 
 
@@ -76,10 +95,15 @@ class CauseLog:
 
     def __init__(self) -> None:
         self._last: str | None = None
+        self._short: Interval | None = None
 
     def news(self, interval: Interval) -> Cause | None:
         """Return the cause of an interval if the last interval had another one or none."""
-        cause = find_cause(interval)
+        joined = self._short.join(interval) if self._short else interval
+        self._short = joined if joined.elapsed < MIN_SECONDS else None
+        if self._short:
+            return None
+        cause = find_cause(joined)
         last, self._last = self._last, cause and cause.name
         return cause if cause and cause.name != last else None
 

@@ -172,7 +172,8 @@ class Run:
         self.journal.add("train", step=done, epoch=epoch, lr=lr, **values, **rate)
         cause = self.wait_causes.news(slowest)
         if cause:
-            self.journal.add("data_wait", step=done, cause=cause.name, message=cause.message, **slowest._asdict())
+            measured = cause.interval._asdict()
+            self.journal.add("data_wait", step=done, cause=cause.name, message=cause.message, **measured)
         if values["consecutive_skips"] >= self.config.train.max_consecutive_skips:
             raise UserError(
                 f"no finite gradient in the last {values['consecutive_skips']:.0f} updates, up to step {done} "

@@ -57,7 +57,6 @@ def test_the_message():
     [
         {"wait": LIMIT * 10},
         {"wait": 0.0},
-        {"elapsed": 0.9, "wait": 0.9},  # too short to tell
         {"samples": 0, "stages": stages()},  # what it took had been read before
     ],
 )
@@ -71,6 +70,19 @@ def test_a_cause_is_news_until_the_loop_no_longer_waits_for_it():
     intervals = [idle, DECODING, DECODING, other, DECODING, idle, DECODING]
     names = [cause and cause.name for cause in map(causes.news, intervals)]
     assert names == [None, DECODE, None, "workers", DECODE, None, DECODE]
+
+
+def test_short_intervals_are_joined():
+    causes = CauseLog()
+    short = DECODING._replace(elapsed=0.5, wait=0.25, reading=0.25, transport=0.0, samples=5, stages=stages(decode=0.5))
+    assert causes.news(short._replace(elapsed=0.25)) is None and causes.news(short._replace(elapsed=0.25)) is None
+    cause = causes.news(short)
+    assert cause.name == DECODE
+    assert cause.interval == DECODING._replace(
+        elapsed=1.0, wait=0.75, reading=0.75, transport=0.0, samples=15, stages=stages(decode=1.5)
+    )
+    assert causes.news(short) is None and causes.news(short._replace(wait=0.0, elapsed=30.0)) is None
+    assert causes.news(DECODING).name == DECODE  # the loop had not waited in between
 
 
 def test_the_rank_that_waits_longest_counts():
