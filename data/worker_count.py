@@ -74,7 +74,7 @@ def choose(
     """
     waiting = min(max(cost.wall / max(cost.cpu, 1e-9), 1.0), MAX_WAITING)
     limits = {
-        f"{cores:g} cores": math.ceil(max(cores - 1, 1) * waiting / threads),
+        f"{cores:g} cores": round(max(cores - 1, 1) * waiting / threads),
         "more would be idle": math.ceil(cost.wall * batch_size / HAND_OVER / threads),
         f"{shared_memory / 2**20:.0f} MB of shared memory": int(
             shared_memory * SHARED_FRACTION / max(bytes_per_batch, 1) / readers.batches_per_worker(threads)
