@@ -10,6 +10,7 @@ STREAM = "data/stream.py"
 BATCH = "data/batch.py"
 SAMPLING = "data/transforms/frame_sampling.py"
 CLIPS = "data/transforms/clips.py"
+PIXELS = "data/transforms/pixels.py"
 CROPS = "data/transforms/crops.py"
 PHOTOMETRIC = "data/transforms/photometric.py"
 SEGMENTATION = "data/datasets/common/segmentation.py"
@@ -148,10 +149,10 @@ DATA = [
     ),
     fault(
         "clips are flipped vertically",
-        CLIPS,
-        "return clip[:, :, ::-1]",
-        "return clip[:, ::-1]",
-        f"{TEST_CLIPS}flip_is_horizontal_and_its_own_inverse",
+        PIXELS,
+        "return cv2.flip(image, 1)",
+        "return cv2.flip(image, 0)",
+        "tests/data/transforms/test_pixels.py::test_every_step_alone",
     ),
     fault(
         "the last row of positions of a crop is never drawn",
@@ -191,7 +192,7 @@ DATA = [
     fault(
         "mirrored images keep their labels as they were",
         SEGMENTATION,
-        "label = geometry.flip(label) if flipped else label",
+        "label = pixels.flip(label) if flipped else label",
         "label = label.copy()",
         f"{TEST_SEGMENTATION}training_samples_equal_upstream",
     ),
@@ -205,8 +206,8 @@ DATA = [
     fault(
         "labels are padded with class 0",
         SEGMENTATION,
-        "geometry.pad(label, canvas, (IGNORE_INDEX,))",
-        "geometry.pad(label, canvas, (0,))",
+        "pixels.pad(label, canvas, (IGNORE_INDEX,))",
+        "pixels.pad(label, canvas, (0,))",
         f"{TEST_SEGMENTATION}training_samples_equal_upstream",
     ),
     fault(
