@@ -3,7 +3,7 @@
 The samples are those of the reference loader: the data set reads and draws them (`plan`), DALI decodes, crops, resizes
 and mirrors. What it cannot do as the reference loader does, the data set has decoded itself: videos, masks, CMYK, EXIF
 orientation, JPEG files decoded at a fraction of their size, photometric distortion. A file on which DALI fails leaves
-its batch to the reference loader, which then judges the file.
+its batch to the reference loader, which then judges the file; a warning says so once per process.
 
 DALI's colors of videos differ by 1.5 of 255 on average, since it interpolates chroma in another way, and it ignores
 their color matrix. So videos are not decoded by it.
@@ -11,6 +11,7 @@ their color matrix. So videos are not decoded by it.
 
 import importlib.util
 import threading
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -67,7 +68,10 @@ def decode(samples: Sequence[PlannedSample]) -> bool:
         of_steps += [(file, value.geometry) for file in value.files]
     try:
         images = {key: iter(_run(key, entries)) for key, entries in files.items()}
-    except _Failure:
+    except _Failure as error:
+        warnings.warn(
+            f"data.loader: the reference loader reads a batch that DALI cannot decode ({error})", stacklevel=1
+        )
         return False
     for sample, name, value in pending:
         decoded = [next(images[steps(value.geometry)]) for _ in value.files]
@@ -104,8 +108,15 @@ def _run(key: Steps, entries: Sequence[tuple[bytes, Geometry]]) -> list[np.ndarr
         (images,) = pipeline.run()
     except RuntimeError as error:
         _thread.pipelines.pop(key)  # it cannot run again
-        raise _Failure from error
+        raise _Failure(_reason(error)) from error
     return [_padded(np.array(images.at(row)), geometry) for row, geometry in enumerate(geometries)]
+
+
+def _reason(error: RuntimeError) -> str:
+    """Return the line of DALI's message that follows its traceback, or the first one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    at = lines.index("encountered:") + 1 if "encountered:" in lines[:-1] else 0
+    return lines[at]
 
 
 def _corners(name: str, boxes: Sequence[Any]) -> dict[str, np.ndarray]:

@@ -1,5 +1,7 @@
 """Batches decoded by DALI against those of the reference loader: order, labels, replacements and pixels."""
 
+import copy
+import dataclasses
 import importlib.util
 
 import numpy as np
@@ -22,6 +24,13 @@ def batches(split, first=0, last=4, batch_size=4):
     return list(open_training(split, 3, batch_size, first, last))
 
 
+def with_dali(split):
+    """Return a copy of a split whose images DALI decodes."""
+    other = copy.copy(split)
+    other.settings = dataclasses.replace(split.settings, loader="dali")
+    return other
+
+
 def compare(expected, given, exact=False):
     """Assert that batches are equal but for pixels, and these nearly so."""
     assert len(expected) == len(given)
@@ -38,8 +47,8 @@ def compare(expected, given, exact=False):
 @needs_dali
 @pytest.mark.parametrize("name", sets.SETS)
 def test_batches_are_those_of_the_reference_loader(name, tmp_path):
-    splits = {loader: sets.SETS[name](tmp_path / loader, loader=loader) for loader in ("reference", "dali")}
-    (train, val), (dali_train, dali_val) = splits.values()
+    train, val = sets.SETS[name](tmp_path)
+    dali_train, dali_val = with_dali(train), with_dali(val)
     compare(batches(train), batches(dali_train), name in EXACT)
     compare(list(open_evaluation(val, 3, 1)), list(open_evaluation(dali_val, 3, 1)), name in EXACT)
 
@@ -99,7 +108,9 @@ def test_a_batch_that_dali_cannot_decode_is_read_by_the_reference_loader(tmp_pat
         return sample
 
     monkeypatch.setattr(type(train), "plan", damaged)
-    compare(batches(reference), batches(train))
+    with pytest.warns(UserWarning, match=r"reference loader reads a batch that DALI cannot decode \(.+\)"):
+        given = batches(train)
+    compare(batches(reference), given)
     monkeypatch.undo()
     assert all(np.array_equal(a[0]["image"], b[0]["image"]) for a, b in zip(working, batches(train)))
 
