@@ -8,7 +8,7 @@ generated at first use, in seconds, always with the same bytes.
 import os
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import partial
 
 import cv2
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from data import order
 from data.datasets import kinetics
 from data.demo.common import cache
+from data.formats import x264
 
 CLASSES = ("left", "right", "up", "down", "grow", "shrink", "clockwise", "counterclockwise")
 WIDTH, HEIGHT, FRAMES, RATE = 96, 72, 24, 12  # pixels, pixels, frames, frames per second
@@ -128,18 +129,10 @@ def encode(path: str, frames: np.ndarray, rate: int) -> None:
     with av.open(path, "w") as container:
         stream = container.add_stream("libx264", rate=Fraction(rate))
         stream.width, stream.height, stream.pix_fmt = frames.shape[2], frames.shape[1], "yuv420p"
-        stream.options = {"crf": "20", "preset": "veryfast", "threads": "1", **_cpu_options()}
+        options: dict[str, object] = {"crf": "20", "preset": "veryfast", "threads": "1"}
+        if x264.cpu_parameters():
+            options["x264-params"] = ":".join(x264.cpu_parameters())
+        stream.options = options
         for frame in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")))
         container.mux(stream.encode())
-
-
-@lru_cache(maxsize=1)
-def _cpu_options() -> dict[str, str]:
-    """Return options that make x264 deterministic: its AVX-512 code gives different bytes in every run."""
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            has_avx512 = "avx512" in file.read()
-    except OSError:
-        has_avx512 = False
-    return {"x264-params": "asm=avx2"} if has_avx512 else {}

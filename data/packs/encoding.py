@@ -8,14 +8,13 @@ import io
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import cv2
 import numpy as np
 
 from data.errors import BadSample
-from data.formats import images
+from data.formats import images, x264
 from data.formats.video import decode_errors
 from data.packs import inspection
 from data.transforms.resize import resize
@@ -175,19 +174,8 @@ def jpeg_image(content: bytes, short_side: int, quality: int) -> EncodedImage | 
 
 def _h264_options(crf: int, gop: int) -> dict[str, str]:
     options = {"crf": str(crf), "preset": PRESET, "tune": "fastdecode", "bf": "0", "sc_threshold": "0", "threads": "1"}
-    parameters = [f"keyint={gop}", f"min-keyint={gop}", *_cpu_parameters()]
+    parameters = [f"keyint={gop}", f"min-keyint={gop}", *x264.cpu_parameters()]
     return {**options, "x264-params": ":".join(parameters)}
-
-
-@lru_cache(maxsize=1)
-def _cpu_parameters() -> list[str]:
-    """Return parameters that make x264 deterministic: its AVX-512 code gives different bytes in every run."""
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            has_avx512 = "avx512" in file.read()
-    except OSError:
-        has_avx512 = False
-    return ["asm=avx2"] if has_avx512 else []
 
 
 def _keep_colors(frame: "av.VideoFrame", stream: "av.VideoStream") -> None:

@@ -5,6 +5,7 @@ import os
 import time
 import zlib
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 
 from data.errors import UserError
 from data.stream import LoadedBatch, open_training
@@ -68,9 +69,11 @@ def train(job: Job, seed: int, steps: int, path: str) -> None:
         job.train_set, seed, job.batch_plan.batch, 0, count, group.rank, group.size, job.dropout_masks
     )
     checksums: list[int] = []
-    prefetcher = Prefetcher(_with_checksums(stream, checksums), trainer, accumulate)
     bad_samples = BadSampleTracker(job.train_set, print)
-    with open(path if group.rank == 0 else os.devnull, "w", encoding="utf-8") as file:
+    with (
+        open(path if group.rank == 0 else os.devnull, "w", encoding="utf-8") as file,
+        closing(Prefetcher(_with_checksums(stream, checksums), trainer, accumulate)) as prefetcher,
+    ):
         header = {"framework": job.framework, "device": job.world.device, **job.plan.mode._asdict()}
         file.write(json.dumps({**header, "global_batch": job.clock.global_batch}) + "\n")
         for step in range(steps):
