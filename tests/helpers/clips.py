@@ -50,6 +50,23 @@ def encode(path, frames, codec="libx264", rate=25, pix_fmt="yuv420p", gop=12, co
     return str(path)
 
 
+def encode_rotated(path, count, degrees):
+    """Write landscape frames marked as rotated, as phones store upright video; return them, (count, 48, 96, 3).
+
+    The white quarter at the top left shows the rotation.
+    """
+    frames = np.zeros((count, 48, 96, 3), np.uint8)
+    frames[:, :24, :48] = 255
+    with av.open(path, "w") as container:
+        stream = container.add_stream("libx264", rate=12)
+        stream.width, stream.height, stream.pix_fmt = 96, 48, "yuv420p"
+        stream.set_display_rotation(degrees)
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
+    return frames
+
+
 def encode_audio(path):
     """Write an mp4 with sound and no video stream."""
     with av.open(str(path), "w") as container:

@@ -12,7 +12,15 @@ import pytest
 
 from data.errors import BadSample
 from data.formats import video
-from tests.helpers.clips import encode, encode_audio, has_encoder, numbered, read_numbers, video_frames
+from tests.helpers.clips import (
+    encode,
+    encode_audio,
+    encode_rotated,
+    has_encoder,
+    numbered,
+    read_numbers,
+    video_frames,
+)
 
 COUNT = 40
 FORMATS = [  # codec, extension, frames per second, width, height, further options
@@ -341,17 +349,8 @@ def test_a_header_that_claims_billions_of_frames(intact, tmp_path):
 
 @pytest.mark.parametrize("degrees", [0, 90, 180, 270])
 def test_rotation_is_applied(tmp_path, degrees):
-    """Phones store upright video as landscape with a rotation; the white quarter at the top left shows it."""
-    frames = np.zeros((12, 48, 96, 3), np.uint8)
-    frames[:, :24, :48] = 255
     path = str(tmp_path / "rotated.mp4")
-    with av.open(path, "w") as container:
-        stream = container.add_stream("libx264", rate=12)
-        stream.width, stream.height, stream.pix_fmt = 96, 48, "yuv420p"
-        stream.set_display_rotation(degrees)
-        for frame in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
-        container.mux(stream.encode())
+    frames = encode_rotated(path, 12, degrees)
     with av.open(path) as container:
         rotation = next(container.decode(video=0)).rotation
     assert rotation % 360 == degrees

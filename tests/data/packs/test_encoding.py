@@ -80,17 +80,8 @@ def test_gray_clips(tmp_path):
 
 @pytest.mark.parametrize("degrees", [90, 180, 270])
 def test_rotated_clips_become_upright(tmp_path, degrees):
-    """Phones store upright video as landscape with a rotation; the white quarter at the top left shows it."""
-    frames = np.zeros((5, 48, 96, 3), np.uint8)
-    frames[:, :24, :48] = 255
     path = str(tmp_path / "rotated.mp4")
-    with av.open(path, "w") as container:
-        stream = container.add_stream("libx264", rate=12)
-        stream.width, stream.height, stream.pix_fmt = 96, 48, "yuv420p"
-        stream.set_display_rotation(degrees)
-        for frame in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
-        container.mux(stream.encode())
+    frames = clips.encode_rotated(path, 5, degrees)
     upright = np.rot90(frames[0], degrees // 90)
     assert video_properties(path)[1:3] == upright.shape[1::-1]
     clip = encoding.h264_clip(path, (12, 1), 48, 20, 8)
