@@ -5,7 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ EVENTS = {
 }
 POSITION = dict(zip(EVENTS, (0, 1, 2, 2, 3, 4, 5)))  # target_quality_time may come between evaluations
 REPEATABLE = "eval_accuracy"
+DECLARED = ("target_quality_time", "total_use_time", "avg_ips")
 EXACT = re.compile(
     r"AI-Rank-log \d{10}\.\d+ (load_data, checksum:\S+|test_begin|eval_accuracy:N, total_epoch_cnt:N|test_finish|"
     r"target_quality_time:Nsec|total_use_time:Nsec|avg_ips:Nimages/sec)".replace("N", r"\d+(\.\d+)?")
@@ -42,6 +43,7 @@ EXACT = re.compile(
 INFERENCE = re.compile(r"sampleid|test_end|total_accuracy|total_samples_cnt|warmup_|\w*latency|target_qps|samples_cnt_")
 PLACEHOLDER = re.compile(r"[xX?*._<>-]*|missing|none|null|todo|tbd|checksum|md5", re.I)
 TIME_TOLERANCE = Decimal("0.001")  # seconds
+MAX_MAGNITUDE = 15  # decimal digits before the point, or zeros behind it, of a number that can be meant
 MAX_SPEEDUP = 100  # an epoch that is so much faster than the median one is implausible
 
 
@@ -52,7 +54,7 @@ class Event(NamedTuple):
         name: one of EVENTS.
         time: its time stamp, in seconds.
         line: its number, from 1.
-        value: accuracy as printed, seconds or samples per second; None if it is not a number.
+        value: accuracy as printed, seconds or samples per second; None if it is no number that can be meant.
         text: checksum, name of the counter, or unit.
         counter: epochs or steps as printed.
     """
@@ -126,10 +128,18 @@ def _event(text: str, time: Decimal, line: int) -> tuple[Event | None, str]:
         match = pattern.match(text)
         if match:
             groups = match.groupdict()
-            value, counter = (Decimal(groups[key]) if groups.get(key) else None for key in ("value", "counter"))
-            value = value if value is not None and value.is_finite() else None
+            value, counter = (_number(groups.get(key)) for key in ("value", "counter"))
             return Event(name, time, line, value, groups.get("text"), counter), text[match.end() :].strip(" -")
     return None, ""
+
+
+def _number(text: str | None) -> Decimal | None:
+    """Convert the text of a number; None without one, or for one so large or small that arithmetic might fail."""
+    try:
+        number = Decimal(text or "nan")
+    except InvalidOperation:  # an exponent of many digits
+        return None
+    return number if number.is_finite() and abs(number.adjusted()) <= MAX_MAGNITUDE else None
 
 
 def _form_deviations(event: Event | None, prefix: str, piece: str, rest: str) -> list[str]:
@@ -137,9 +147,7 @@ def _form_deviations(event: Event | None, prefix: str, piece: str, rest: str) ->
     if event is None:
         return ["the tag without a time stamp and an event"]
     deviations = []
-    if prefix.strip() == "-":
-        deviations.append("a dash in front of the tag")
-    if prefix.strip("- "):
+    if prefix.strip("- "):  # the example of the rules has dashes, their text has none
         deviations.append("other text in front of the tag")
     if rest:
         deviations.append("other text directly behind the event")
@@ -218,7 +226,7 @@ def deviations(log: Log, target: Decimal | None, samples: int | None = None, war
     if log.kind != "training":
         return [f"no event of the rules; {sum(map(len, log.form.values()))} lines carry the tag"]
     form = [f"{deviation}: {len(lines)} times, first in line {lines[0]}" for deviation, lines in log.form.items()]
-    return form + _order(log) + _evaluations(log) + _times(log, target) + _speed(log, samples, warmup)
+    return form + _order(log) + _numbers(log) + _evaluations(log) + _times(log, target) + _speed(log, samples, warmup)
 
 
 def _order(log: Log) -> list[str]:
@@ -233,6 +241,13 @@ def _order(log: Log) -> list[str]:
     data = log.first("load_data")
     checksum = (data.text or "missing") if data else ""
     return lines + ([f"the checksum is {checksum}"] if data and PLACEHOLDER.fullmatch(checksum) else [])
+
+
+def _numbers(log: Log) -> list[str]:
+    """List the numbers that cannot be used, because they are too large or too small."""
+    unusable = [(event, event.name) for event in log.events if event.name in DECLARED and event.value is None]
+    unusable += [(event, event.text) for event in log.evals if event.text and event.counter is None]
+    return [f"line {event.line}: {name} is not a number that can be meant" for event, name in unusable]
 
 
 def _evaluations(log: Log) -> list[str]:
@@ -273,7 +288,7 @@ def _times(log: Log, target: Decimal | None) -> list[str]:
     for event, end in ((declared, reach or before), (total, finish)):
         if event and event.value is not None and begin and end:
             seconds = end.time - begin.time
-            if abs(event.value - seconds) > TIME_TOLERANCE:
+            if abs(event.value - seconds) > max(TIME_TOLERANCE, _half_of_last_digit(event.value)):
                 lines.append(f"{event.name} is {event.value} s, by the time stamps {seconds} s")
     return lines
 
@@ -285,11 +300,16 @@ def _speed(log: Log, samples: int | None, warmup: int) -> list[str]:
     if speed is None:
         return ["avg_ips cannot be checked: no evaluation ends the warm-up, or nothing comes behind it"]
     counter = log.evals[-1].counter
-    tolerance = Decimal(1).scaleb(int(declared.value.as_tuple().exponent)) / 2 + speed / 1000  # its last digit
+    tolerance = _half_of_last_digit(declared.value) + speed / 1000
     if counter is not None and counter % 1:
         tolerance += speed / counter / 200  # the counter has two decimals
     is_off = abs(declared.value - speed) > tolerance
     return [f"avg_ips is {declared.value}, by definition {speed:.3f}"] if is_off else []
+
+
+def _half_of_last_digit(value: Decimal) -> Decimal:
+    """Return by how much a printed value may differ from what was rounded to it."""
+    return Decimal(1).scaleb(int(value.as_tuple().exponent)) / 2
 
 
 def render(report: dict[str, Any]) -> str:

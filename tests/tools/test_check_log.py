@@ -122,7 +122,6 @@ def test_a_target_in_either_unit(target):
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("tsm-pytorch-1gpu-amp", "a dash"),
         ("tsm-pytorch-1gpu-amp", "percent"),
         ("tsm-pytorch-1gpu-amp", "starts at 0"),
         ("tsm-pytorch-1gpu-amp", "no test_finish"),
@@ -153,7 +152,6 @@ def test_a_log_that_follows_the_rules():
 @pytest.mark.parametrize(
     "old, new, message",
     [
-        ("AI-Rank-log 1700000001", "- AI-Rank-log 1700000001", "a dash in front"),
         ("AI-Rank-log 1700000001", "INFO: AI-Rank-log 1700000001", "other text in front"),
         ("001.000000 test_begin", "001.000000  test_begin", "blanks"),
         ("001.000000 test_begin", "001 test_begin", "blanks"),
@@ -170,9 +168,14 @@ def test_a_log_that_follows_the_rules():
         ("total_epoch_cnt:1", "global_step:1", "global_step"),
         ("0.50000000", "50.000000", "percent"),
         ("0.50000000", "nan", "not a number"),
+        ("0.50000000", "5e-99999999999999999999", "line 3: the accuracy is not a number"),
+        ("cnt:2", "cnt:" + 20 * "9", "line 4: total_epoch_cnt is not a number that can be meant"),
+        ("avg_ips:98.361", "avg_ips:1e99999999999999999999", "avg_ips is not a number that can be meant"),
+        ("total_use_time:30.500000", "total_use_time:1e30", "total_use_time is not a number that can be meant"),
         ("0.71100000", "0.71099999", "no evaluation reaches the target"),
         ("0.50000000", "0.80000000", "is not right behind it"),
         ("target_quality_time:20.000000", "target_quality_time:20.002", "20.002 s, by the time stamps 20"),
+        ("target_quality_time:20.000000", "target_quality_time:20.01", "20.01 s, by the time stamps 20"),
         ("total_use_time:30.500000", "total_use_time:30.498", "by the time stamps 30.5"),
         ("avg_ips:98.361", "avg_ips:100.000", "by definition 98.361"),
         ("1700000021.000000 eval", "1700000005.000000 eval", "is before that of line 3"),
@@ -183,6 +186,16 @@ def test_every_rule_is_checked(old, new, message):
     assert old in GOOD
     found = strict(GOOD.replace(old, new, 1))
     assert any(message in line for line in found), found
+
+
+def test_dashes_in_front_as_in_the_example_of_the_rules():
+    assert strict("".join(f"- {line}" for line in GOOD.splitlines(True))) == []
+
+
+def test_values_rounded_to_two_decimals():
+    rounded = GOOD.replace("1700000021.000000", "1700000021.003400").replace("20.000000sec", "20.00sec")
+    assert strict(rounded.replace("30.500000sec", "30.50sec").replace("98.361", "98.36")) == []
+    assert strict(rounded.replace("20.00sec", "19.99sec"))
 
 
 @pytest.mark.parametrize("number", range(9))
