@@ -22,7 +22,15 @@ class EvaluationReader:
     """
 
     def __init__(
-        self, dataset: Dataset, seed: int, batch_size: int, rank: int, world_size: int, workers: int, local_size: int
+        self,
+        dataset: Dataset,
+        seed: int,
+        batch_size: int,
+        rank: int,
+        world_size: int,
+        workers: int,
+        local_size: int,
+        loader: str | None = None,
     ):
         """Start nothing yet.
 
@@ -30,8 +38,9 @@ class EvaluationReader:
             batch_size: samples of one rank.
             workers: processes.
             local_size: processes of the run on this host, which share its memory.
+            loader: reference or dali; None for that of the settings.
         """
-        self._read = evaluation_reader(dataset, seed, batch_size, rank, world_size)
+        self._read = evaluation_reader(dataset, seed, batch_size, rank, world_size, loader)
         self._batches, self._workers = evaluation_batches(dataset, batch_size, world_size), workers
         self._threads = dataset.settings.threads
         held = (

@@ -14,7 +14,7 @@ import numpy as np
 from data import loaders, order, readers, worker_count
 from data.batch import Allocate, Batch, DropoutMask, Field, collate
 from data.errors import BadSample, UserError
-from data.loaders import ReadSample, Sample
+from data.loaders import ReadSample, Sample, choice
 from data.pending import PlannedSample
 from data.stages import COLLATE, Seconds, measure, stage, total
 
@@ -29,7 +29,8 @@ class LoaderSettings:
     threads: int = 2  # reading threads per process
     max_bad: float = 0.001  # a run stops when more than this fraction of an epoch's samples is unreadable
     eval_bad: Literal["error", "wrong"] = "error"  # an unreadable sample in an evaluation: stop, or count it as wrong
-    loader: Literal["reference", "dali"] = "reference"  # what decodes images: dali gives the same samples
+    loader: Literal["auto", "reference", "dali"] = "reference"  # what decodes images: dali gives the same samples with
+    # nearly the same pixels; auto: the faster one for the first samples
 
     def __post_init__(self):
         if self.workers != "auto" and self.workers < 0:
@@ -174,6 +175,7 @@ def open_training(
     world_size: int = 1,
     dropout_masks: Sequence[DropoutMask] = (),
     num_workers: int | None = None,
+    loader: str | None = None,
 ) -> Stream:
     """Read batches first .. last - 1 of this rank from the endless shuffled sequence of the run.
 
@@ -183,31 +185,37 @@ def open_training(
         batch_size: Samples of one rank.
         dropout_masks: Masks to draw with every sample; each becomes an array of the batch.
         num_workers: Processes that read ahead; None for those of the settings.
+        loader: reference or dali; None for that of the settings.
 
     Raises:
         UserError: MAX_REPLACEMENTS samples in a row cannot be read, or the loader is not installed.
     """
-    loaders.require(dataset.settings.loader)
+    loader = _installed_loader(dataset, seed, loader)
 
     def read(number: int, allocate: Allocate) -> LoadedBatch:
         start = (number * world_size + rank) * batch_size
         positions = range(start, start + batch_size)
-        samples, unreadable = training_samples(dataset, seed, positions)
-        for sample, position in zip(samples, positions):
-            for mask in dropout_masks:
-                sample[mask.name] = mask.sample(order.generator(seed, mask.name, position))
+        samples, unreadable = training_samples(dataset, seed, positions, loader)
+        for mask in dropout_masks:
+            for sample, rng in zip(samples, order.generators(seed, mask.name, positions)):
+                sample[mask.name] = mask.sample(rng)
         return _collate(samples, batch_size, allocate), unreadable
 
     return Stream(read, first, last, _workers(dataset, batch_size, num_workers), dataset.settings.threads)
 
 
-def open_evaluation(dataset: Dataset, seed: int, batch_size: int, rank: int = 0, world_size: int = 1) -> Stream:
+def open_evaluation(
+    dataset: Dataset, seed: int, batch_size: int, rank: int = 0, world_size: int = 1, loader: str | None = None
+) -> Stream:
     """Read every sample exactly once over all ranks.
 
     All ranks get the same number of batches; padding is 0 in the array `valid`.
+
+    Args:
+        loader: reference or dali; None for that of the settings.
     """
     last = evaluation_batches(dataset, batch_size, world_size)
-    read = evaluation_reader(dataset, seed, batch_size, rank, world_size)
+    read = evaluation_reader(dataset, seed, batch_size, rank, world_size, loader)
     return Stream(read, 0, last, _workers(dataset, batch_size, None), dataset.settings.threads)
 
 
@@ -236,9 +244,9 @@ def find_bad(dataset: Dataset, seconds: float) -> tuple[list[UnreadableSample], 
 
 
 def training_samples(
-    dataset: Dataset, seed: int, positions: Sequence[int]
+    dataset: Dataset, seed: int, positions: Sequence[int], loader: str
 ) -> tuple[list[Sample], list[UnreadableSample]]:
-    """Read the samples at some positions of the run, with the loader of the settings.
+    """Read the samples at some positions of the run.
 
     Returns:
         The samples, and those that could not be read, whose replacements are among the samples.
@@ -246,30 +254,36 @@ def training_samples(
 
     def read(read_sample: ReadSample) -> tuple[list[PlannedSample], list[UnreadableSample]]:
         samples, unreadable = [], []
-        for position in positions:
-            sample, failures = _readable_sample(dataset, read_sample, seed, position)
+        for position, rng in zip(positions, order.generators(seed, "augment", positions)):
+            sample, failures = _readable_sample(dataset, read_sample, seed, position, rng)
             samples.append(sample)
             unreadable += failures
         return samples, unreadable
 
-    return loaders.read_samples(dataset, dataset.settings.loader, read)
+    return loaders.read_samples(dataset, loader, read)
 
 
 def _readable_sample(
-    dataset: Dataset, read_sample: ReadSample, seed: int, position: int
+    dataset: Dataset, read_sample: ReadSample, seed: int, position: int, rng: np.random.Generator
 ) -> tuple[PlannedSample, list[UnreadableSample]]:
-    """Return the sample at a position or, if it is unreadable, the first readable one after it in the data set."""
+    """Return the sample at a position or, if it is unreadable, the first readable one after it in the data set.
+
+    Args:
+        rng: the generator of the position, unused.
+    """
     epoch, index = order.locate(seed, len(dataset), position)
     failures = []
     for offset in range(min(MAX_REPLACEMENTS, len(dataset))):
         candidate = (index + offset) % len(dataset)
         try:
-            sample = read_sample(candidate, order.generator(seed, "augment", position))
+            sample = read_sample(candidate, rng)
         except BadSample as error:
             failures.append((dataset.name(candidate), str(error)))
+            rng = order.generator(seed, "augment", position)  # the failed sample may have drawn from it
             continue
-        replacement = dataset.name(candidate)
-        return sample, [UnreadableSample(epoch, name, reason, replacement) for name, reason in failures]
+        return sample, [
+            UnreadableSample(epoch, name, reason, dataset.name(candidate)) for name, reason in failures
+        ]
     reasons = "\n".join(f"  {name}: {reason}" for name, reason in failures)
     raise UserError(f"{len(failures)} samples in a row cannot be read; check data.root and these files:\n{reasons}")
 
@@ -281,17 +295,33 @@ def _workers(dataset: Dataset, batch_size: int, given: int | None) -> int:
     return worker_count.choose_here(dataset, batch_size) if setting == "auto" else setting
 
 
-def evaluation_reader(dataset: Dataset, seed: int, batch_size: int, rank: int, world_size: int) -> ReadBatch:
+def _installed_loader(dataset: Dataset, seed: int, given: str | None) -> str:
+    """Return the loader that was given or else that of the settings. Raises UserError if it is not installed."""
+    loader = given or dataset.settings.loader
+    if loader == "auto":
+        loader = choice.choose([choice.measure(dataset, seed)]).loader
+    loaders.require(loader)
+    return loader
+
+
+def evaluation_reader(
+    dataset: Dataset, seed: int, batch_size: int, rank: int, world_size: int, loader: str | None = None
+) -> ReadBatch:
     """Return the function that reads a batch of an evaluation by its number.
+
+    Args:
+        loader: reference or dali; None for that of the settings.
 
     Raises:
         UserError: The loader is not installed.
     """
-    loaders.require(dataset.settings.loader)
+    loader = _installed_loader(dataset, seed, loader)
 
     def read(number: int, allocate: Allocate) -> LoadedBatch:
         start = (number * world_size + rank) * batch_size
-        samples, unreadable = _evaluation_samples(dataset, seed, range(start, min(start + batch_size, len(dataset))))
+        samples, unreadable = _evaluation_samples(
+            dataset, seed, range(start, min(start + batch_size, len(dataset))), loader
+        )
         if samples:
             return _collate(samples, batch_size, allocate), unreadable
         padding = _collate([_missing_sample(dataset)], batch_size, allocate)
@@ -302,22 +332,22 @@ def evaluation_reader(dataset: Dataset, seed: int, batch_size: int, rank: int, w
 
 
 def _evaluation_samples(
-    dataset: Dataset, seed: int, indices: Sequence[int]
+    dataset: Dataset, seed: int, indices: Sequence[int], loader: str
 ) -> tuple[list[Sample], list[UnreadableSample]]:
     """Read samples of an evaluation by index; fill values stand for those that cannot be read."""
 
     def read(read_sample: ReadSample) -> tuple[list[PlannedSample], list[UnreadableSample]]:
         samples: list[PlannedSample] = []
         unreadable = []
-        for index in indices:
+        for index, rng in zip(indices, order.generators(seed, "evaluate", indices)):
             try:
-                samples.append(read_sample(index, order.generator(seed, "evaluate", index)))
+                samples.append(read_sample(index, rng))
             except BadSample as error:
                 samples.append({**_missing_sample(dataset)})
                 unreadable.append(UnreadableSample(0, dataset.name(index), str(error), None))
         return samples, unreadable
 
-    return loaders.read_samples(dataset, dataset.settings.loader, read)
+    return loaders.read_samples(dataset, loader, read)
 
 
 def _collate(samples: Sequence[dict[str, np.ndarray]], batch_size: int, allocate: Allocate) -> Batch:

@@ -13,6 +13,15 @@ ReadSample = Callable[[int, np.random.Generator], PlannedSample]
 ReadSamples = Callable[[ReadSample], tuple[list[PlannedSample], Report]]
 
 
+def is_installed(loader: str) -> bool:
+    """Return whether a loader is installed."""
+    if loader == "dali":
+        from data.loaders import dali
+
+        return dali.is_installed()
+    return True
+
+
 def require(loader: str) -> None:
     """Check that a loader is installed. Raises UserError."""
     if loader == "dali":

@@ -47,9 +47,14 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
+def is_installed() -> bool:
+    """Return whether DALI is installed."""
+    return bool(importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.dali"))
+
+
 def require() -> None:
     """Check that DALI is installed. Raises UserError."""
-    if not (importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.dali")):
+    if not is_installed():
         raise UserError(
             "data.loader: dali needs NVIDIA DALI, which is not installed; pip install 'vision-zoo[dali]', or set "
             "-o data.loader=reference"

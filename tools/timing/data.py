@@ -103,7 +103,7 @@ def _measure_one_thread(job: Job, samples: int) -> Report:
 
 def _read_stages(job: Job, samples: int, clock: Callable[[], float]) -> Seconds:
     with measure(clock) as seconds:
-        rows, _ = training_samples(job.train_set, 0, range(samples))
+        rows, _ = training_samples(job.train_set, 0, range(samples), "reference")
         with stage(COLLATE):
             collate(rows, len(rows))
     return seconds
@@ -118,7 +118,7 @@ def _measure_bare(job: Job, samples: int) -> Report | None:
     indices = [order.locate(0, len(job.train_set), position)[1] for position in range(samples)]
 
     def read_ours() -> None:
-        training_samples(job.train_set, 0, range(samples))
+        training_samples(job.train_set, 0, range(samples), "reference")
 
     def read_bare() -> None:
         for index in indices:

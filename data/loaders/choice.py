@@ -1,0 +1,122 @@
+"""Loader for data.loader=auto: the one that takes less CPU time for the first samples of the run.
+
+N workers on N cores read N / (CPU time per sample) samples per second. Waiting for files is not counted: it is the same
+for both loaders, and other workers use the core meanwhile. Nor is waiting for a core, which depends on what else runs.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from data import loaders, order
+from data.errors import BadSample
+from data.loaders import ReadSample
+from data.pending import Pending, PlannedSample
+
+if TYPE_CHECKING:
+    from data.stream import Dataset
+
+SAMPLES, CHUNK = 100, 10  # samples that each loader reads, and how many before it is the other one's turn
+MAX_SECONDS = 2.0  # per loader, after which no further chunk is read
+TIE = 0.05  # below this relative difference the reference loader is taken, whose pixels are equal everywhere
+
+
+class Measurement(NamedTuple):
+    """The first samples of a run, read by both loaders.
+
+    Attributes:
+        installed: whether DALI is.
+        samples: that were read.
+        decodes: whether DALI decodes an image of one of them.
+        reference, dali: CPU seconds per sample, over all threads of the decoder; 0 if DALI decodes none.
+    """
+
+    installed: bool
+    samples: int = 0
+    decodes: bool = False
+    reference: float = 0.0
+    dali: float = 0.0
+
+
+class Choice(NamedTuple):
+    """A loader, and the reason for it."""
+
+    loader: str
+    reason: str
+
+
+def measure(
+    dataset: "Dataset",
+    seed: int,
+    clock: Callable[[], float] = time.perf_counter,
+    cpu_clock: Callable[[], float] = time.process_time,
+) -> Measurement:
+    """Read the first samples of the run by both loaders in turn, chunk by chunk."""
+    if not loaders.is_installed("dali"):
+        return Measurement(installed=False)
+    chunks = [range(start, start + CHUNK) for start in range(0, SAMPLES, CHUNK)]
+    deadline = clock() + MAX_SECONDS
+    for positions in chunks:
+        decodes = _has_pending(dataset, seed, positions)
+        if decodes or clock() > deadline:
+            break
+    if not decodes:
+        return Measurement(True, positions.stop)
+    pair = ["reference", "dali"]
+    for loader in pair:
+        _read(dataset, loader, seed, positions)  # imports decoders and builds pipelines
+    seconds: dict[str, list[float]] = {loader: [] for loader in pair}
+    deadline = clock() + len(pair) * MAX_SECONDS
+    for positions in chunks:
+        for loader in pair:
+            start = cpu_clock()
+            _read(dataset, loader, seed, positions)
+            seconds[loader].append((cpu_clock() - start) / CHUNK)
+        if clock() > deadline:
+            break
+        pair.reverse()  # the first one to read a file may have to fetch it from the disk
+    # The median leaves out chunks in which another pipeline was built.
+    return Measurement(
+        True, positions.stop, True, *(statistics.median(seconds[name]) for name in ("reference", "dali"))
+    )
+
+
+def choose(measurements: Sequence[Measurement]) -> Choice:
+    """Return the loader for all ranks, given the measurement of each."""
+    if not all(rank.installed for rank in measurements):
+        where = " on all hosts" if any(rank.installed for rank in measurements) else ""
+        return Choice("reference", f"DALI is not installed{where}")
+    samples = f"the first {min(rank.samples for rank in measurements)} samples"
+    if not any(rank.decodes for rank in measurements):
+        return Choice("reference", f"DALI decodes none of {samples}")
+    reference = statistics.fmean(rank.reference for rank in measurements)
+    dali = statistics.fmean(rank.dali for rank in measurements)
+    if dali < reference * (1 - TIE):
+        return Choice("dali", f"{dali * 1e3:.2f} ms per sample, reference {reference * 1e3:.2f}; measured on {samples}")
+    tie = f", less than {TIE:.0%} faster" if dali < reference else ""
+    costs = f"{reference * 1e3:.2f} ms per sample, DALI {dali * 1e3:.2f}{tie}"
+    return Choice("reference", f"{costs}; measured on {samples}")
+
+
+def _has_pending(dataset: "Dataset", seed: int, positions: Sequence[int]) -> bool:
+    """Return whether samples at these positions of the run have images for DALI to decode."""
+    return any(
+        isinstance(value, Pending)
+        for sample in _samples(dataset, dataset.plan, seed, positions)
+        for value in sample.values()
+    )
+
+
+def _read(dataset: "Dataset", loader: str, seed: int, positions: Sequence[int]) -> None:
+    loaders.read_samples(dataset, loader, lambda read: (_samples(dataset, read, seed, positions), None))
+
+
+def _samples(dataset: "Dataset", read: ReadSample, seed: int, positions: Sequence[int]) -> list[PlannedSample]:
+    samples = []
+    for position in positions:
+        _, index = order.locate(seed, len(dataset), position)
+        with suppress(BadSample):
+            samples.append(read(index, order.generator(seed, "augment", position)))
+    return samples
