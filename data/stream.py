@@ -281,9 +281,7 @@ def _readable_sample(
             failures.append((dataset.name(candidate), str(error)))
             rng = order.generator(seed, "augment", position)  # the failed sample may have drawn from it
             continue
-        return sample, [
-            UnreadableSample(epoch, name, reason, dataset.name(candidate)) for name, reason in failures
-        ]
+        return sample, [UnreadableSample(epoch, name, reason, dataset.name(candidate)) for name, reason in failures]
     reasons = "\n".join(f"  {name}: {reason}" for name, reason in failures)
     raise UserError(f"{len(failures)} samples in a row cannot be read; check data.root and these files:\n{reasons}")
 
