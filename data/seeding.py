@@ -36,7 +36,8 @@ def generators(prefix: tuple[int, int], numbers: Sequence[int]) -> list[np.rando
     low_and_high = np.array(numbers, np.uint64)[:, None].view(np.uint32)
     words = np.empty((POOL_WORDS, len(numbers)), np.uint32)
     words[:2], words[2:] = np.array(prefix, np.uint32)[:, None], low_and_high.T
-    return [np.random.Generator(np.random.PCG64(_State(state)))  # type: ignore[arg-type]  # NumPy 1.26 for state in _states(words)]
+    seeds: list[Any] = [_State(state) for state in _states(words)]
+    return [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
 
 
 class _State(ISeedSequence):

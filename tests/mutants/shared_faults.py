@@ -59,8 +59,8 @@ DATA = [
     fault(
         "masks and augmentation draw the same numbers",
         ORDER,
-        "(seed, zlib.crc32(purpose.encode()), number)",
-        "(seed, number)",
+        "(seed, zlib.crc32(purpose.encode())), numbers",
+        "(seed, 0), numbers",
         f"{TEST_STREAM}dropout_masks_are_a_function_of_the_position_alone",
     ),
     fault(
@@ -73,15 +73,15 @@ DATA = [
     fault(
         "a sample is augmented the same way in every epoch",
         STREAM,
-        'order.generator(seed, "augment", position)',
-        'order.generator(seed, "augment", index)',
+        'order.generators(seed, "augment", positions)',
+        'order.generators(seed, "augment", [order.locate(seed, len(dataset), p)[1] for p in positions])',
         f"{TEST_STREAM}samples_get_new_random_numbers_in_every_epoch",
     ),
     fault(
         "dropout masks are those of the sample",
         STREAM,
-        "order.generator(seed, mask.name, position)",
-        'order.generator(seed, mask.name, int(sample["label"]))',
+        "order.generators(seed, mask.name, positions)",
+        'order.generators(seed, mask.name, [int(sample["label"]) for sample in samples])',
         f"{TEST_STREAM}dropout_masks_are_a_function_of_the_position_alone",
     ),
     fault(
