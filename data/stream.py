@@ -31,6 +31,8 @@ class LoaderSettings:
     eval_bad: Literal["error", "wrong"] = "error"  # an unreadable sample in an evaluation: stop, or count it as wrong
     loader: Literal["auto", "reference", "dali"] = "reference"  # what decodes images: dali gives the same samples with
     # nearly the same pixels; auto: the faster one for the first samples
+    cache: str | None = None  # folder on a fast local disk for copies of the files that are read ...
+    cache_gb: float = 100.0  # ... and how many gigabytes (10**9 bytes) it may hold
 
     def __post_init__(self):
         if self.workers != "auto" and self.workers < 0:
@@ -39,6 +41,8 @@ class LoaderSettings:
             raise ValueError("threads: must be at least 1")
         if not 0 <= self.max_bad <= 1:
             raise ValueError("max_bad: must be a fraction between 0 and 1")
+        if not self.cache_gb > 0:
+            raise ValueError("cache_gb: must be above 0")
 
 
 class Dataset(Protocol):

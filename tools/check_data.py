@@ -1,6 +1,7 @@
 """Read every sample of a recipe's data once and list those that cannot be read, before a long run needs them."""
 
 import argparse
+import dataclasses
 import sys
 
 import data
@@ -24,7 +25,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         request = cli.request(arguments.config, arguments.override)
-        splits = data.find(request.resolved["data.name"].value).load(request.config.data)
+        # The files themselves are checked, not their copies.
+        settings = dataclasses.replace(request.config.data, cache=None)
+        splits = data.find(request.resolved["data.name"].value).load(settings)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

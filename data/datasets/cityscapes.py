@@ -50,7 +50,7 @@ def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
     root = settings.root
     files.require_root(root, "Cityscapes", LAYOUT, "deeplabv3plus_demo")
     decided: dict[str, object] = {"names": settings.names, "num_classes": settings.num_classes}
-    prepared = open_splits(root, "pair", decided)
+    prepared = open_splits(settings, "pair", decided)
     if prepared:
         return _open_prepared(settings, prepared)
     is_cityscapes = any(os.path.isdir(os.path.join(root, folder)) for folder in ("leftImg8bit", "gtFine"))

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from data import cache
 from data.batch import LABEL, PAIR, Field
 from data.datasets.common import files, verification
 from data.datasets.common.verification import PairSet
@@ -198,7 +199,7 @@ def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:
     rows: Sequence[int] | np.ndarray = range(len(source))
     notes: tuple[str, ...] = ()
     if settings.verification:
-        pair_sets = verification.open_sets(root, settings.verification)
+        pair_sets = verification.open_sets(root, settings.verification, cache.open_cache(settings))
     else:
         train_classes = len(classes) - max(2, round(settings.val_fraction * len(classes)))
         if train_classes < 2:
@@ -240,9 +241,10 @@ def _open_source(settings: Settings) -> tuple[FaceFiles | FacePack, Sequence]:
     if file_format == "folder":
         if settings.num_classes is not None:
             raise UserError(f"data.num_classes: {path} has a folder per identity, which are counted; leave it out")
-        return face_files.read_identities(settings.root, name)
+        return face_files.read_identities(settings.root, name, cache.open_cache(settings))
     if file_format == "list":
         return _open_list(settings, path)
+    cache.refuse_packs(settings, [path])
     pack = FacePack(path)
     count = settings.num_classes or face_packs.read_property(path) or pack.identities
     if not count:
@@ -259,7 +261,7 @@ def _open_source(settings: Settings) -> tuple[FaceFiles | FacePack, Sequence]:
 
 
 def _open_list(settings: Settings, path: str) -> tuple[FaceFiles, range]:
-    source = face_files.read_list(settings.root, path)
+    source = face_files.read_list(settings.root, path, cache.open_cache(settings))
     largest = int(source.labels.argmax())
     count = settings.num_classes or int(source.labels[largest]) + 1
     if source.labels[largest] >= count:

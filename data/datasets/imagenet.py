@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from data import cache
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from data.datasets.common import files
 from data.errors import UserError
@@ -100,6 +101,7 @@ class ImageSplit:
         prepared: PreparedSplit | None = None,
     ):
         self.settings, self.classes, self.training, self.prepared = settings, classes, training, prepared
+        self.local = cache.open_cache(settings)
         # Arrays, because every worker process gets a copy and a million small objects are slow to pickle.
         self.paths = np.array([os.fsencode(entry.path) for entry in paths])
         self.labels = np.array([entry.label for entry in paths], np.int64)
@@ -142,7 +144,7 @@ class ImageSplit:
     def _read(self, index: int) -> images.EncodedImage:
         if self.prepared:
             return images.parse(self.prepared.content(index))
-        return images.read(os.path.join(self.settings.root, self.name(index)))
+        return images.read(self.local(os.path.join(self.settings.root, self.name(index))))
 
     def _geometry(self, size: Size, rng: np.random.Generator) -> Geometry:
         """Draw the geometry of an image whose upright size is given; in an evaluation it is the center."""
@@ -162,7 +164,7 @@ def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:
     """
     files.require_root(settings.root, "your images", LAYOUT, "resnet50_demo")
     decided = {key: getattr(settings, key) for key in ("train_list", "val_list", "names")}
-    prepared = open_splits(settings.root, "image", decided)
+    prepared = open_splits(settings, "image", decided)
     if prepared:
         train, val = (
             ImageSplit(settings, split.labeled_paths(), split.info.classes, training, split)

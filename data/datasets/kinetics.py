@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from data import cache
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from data.datasets.common import files
 from data.errors import UserError
@@ -96,7 +97,7 @@ class ClipSplit:
         prepared: PreparedSplit | None = None,
     ):
         self.settings, self.clips, self.classes, self.training = settings, entries, classes, training
-        self.prepared = prepared
+        self.prepared, self.local = prepared, cache.open_cache(settings)
         clips_per_sample = {"twice": 2, "dense": frame_sampling.DENSE_CLIPS}.get(settings.eval_sampling, 1)
         self.views = 1 if training else clips_per_sample * settings.eval_crops
         self.size = settings.size if training else settings.eval_size or settings.size
@@ -204,7 +205,8 @@ class ClipSplit:
         if clip.frames is not None:
             return frame_folders.decode_images(self._read_images(index, pick))
         if self.prepared is None:
-            return video.read_frames(os.path.join(self.settings.root, clip.path), pick, self.settings.min_frames)
+            path = self.local(os.path.join(self.settings.root, clip.path))
+            return video.read_frames(path, pick, self.settings.min_frames)
         with self.prepared.open(index) as path:
             return video.read_frames(path, pick, self.settings.min_frames)
 
@@ -214,8 +216,8 @@ class ClipSplit:
             numbers = video.sample_indices(pick, clip.frames or 0, s.min_frames)
             contents = self.prepared.frame_contents(index, numbers)
             return [frame_folders.EncodedFrame(f"frame {n}", content) for n, content in zip(numbers, contents)]
-        path = os.path.join(s.root, clip.path)
-        return frame_folders.read_images(path, s.frame_template, s.first_frame, clip.frames or 0, pick, s.min_frames)
+        folder, count = os.path.join(s.root, clip.path), clip.frames or 0
+        return frame_folders.read_images(folder, s.frame_template, s.first_frame, count, pick, s.min_frames, self.local)
 
 
 def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:
@@ -227,7 +229,7 @@ def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:
     root = settings.root
     files.require_root(root, "your clips", LAYOUT, "tsm_demo")
     decided = {key: getattr(settings, key) for key in ("train_list", "val_list", "names", "suffix")}
-    prepared = open_splits(root, "video", decided)
+    prepared = open_splits(settings, "video", decided)
     if prepared:
         classes = prepared[0].info.classes
         _check_flip_pairs(settings, classes)

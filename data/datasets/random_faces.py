@@ -30,6 +30,8 @@ class Settings(LoaderSettings):
         for key, minimum in (("num_classes", 2), ("train_images", 1), ("val_pairs", 10), ("size", 1)):
             if getattr(self, key) < minimum:
                 raise ValueError(f"{key}: must be at least {minimum}")
+        if self.cache is not None:
+            raise ValueError("cache: random images have no files; leave it out")
 
 
 class RandomFaceSplit:

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from data import stages
+from data import cache, stages
 from data.errors import BadSample, UserError
 from data.formats import images, jpeg
 from data.formats.lists import class_folders, read_folders
@@ -34,11 +34,14 @@ class FaceFiles:
         root: folder that the paths are relative to.
         paths: n encoded paths.
         labels: int64 (n,).
+        local: gives the path to read an image from.
     """
 
-    def __init__(self, root: str, paths: Sequence[bytes], labels: np.ndarray):
+    def __init__(
+        self, root: str, paths: Sequence[bytes], labels: np.ndarray, local: cache.LocalPath = cache.source_path
+    ):
         # Arrays: every worker process gets a copy, and millions of small objects are slow to transfer.
-        self.root, self.paths, self.labels = root, np.array(paths), labels
+        self.root, self.paths, self.labels, self.local = root, np.array(paths), labels, local
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -48,8 +51,8 @@ class FaceFiles:
         return os.fsdecode(bytes(self.paths[index]))
 
     def encoded(self, index: int) -> str:
-        """Return the path of an image."""
-        return os.path.join(self.root, self.name(index))
+        """Return the path to read an image from."""
+        return self.local(os.path.join(self.root, self.name(index)))
 
     def label(self, index: int) -> int:
         """Return the identity of an image."""
@@ -68,7 +71,7 @@ class FaceFiles:
         lines = []
         for index, label in enumerate(self.labels):
             try:
-                size = os.stat(self.encoded(index)).st_size
+                size = os.stat(os.path.join(self.root, self.name(index))).st_size
             except OSError:
                 size = -1
             lines.append(f"{self.name(index)} {label} {size}")
@@ -128,7 +131,7 @@ def _is_plain(content: bytes, size: int) -> bool:
     return header is not None and (header.width, header.height) == (size, size)
 
 
-def read_list(root: str, path: str) -> FaceFiles:
+def read_list(root: str, path: str, local: cache.LocalPath = cache.source_path) -> FaceFiles:
     """Read lines `relative/path label`, of which there may be millions. Raises UserError naming file and line."""
     paths, labels = [], array("q")
     try:
@@ -152,10 +155,12 @@ def read_list(root: str, path: str) -> FaceFiles:
         raise UserError(
             f"{path}: the list is empty; a line reads `relative/path label`, the path relative to data.root"
         )
-    return FaceFiles(root, paths, np.array(labels, np.int64))
+    return FaceFiles(root, paths, np.array(labels, np.int64), local)
 
 
-def read_identities(root: str, subfolder: str) -> tuple[FaceFiles, tuple[str, ...]]:
+def read_identities(
+    root: str, subfolder: str, local: cache.LocalPath = cache.source_path
+) -> tuple[FaceFiles, tuple[str, ...]]:
     """List the images of a folder per identity, <root>/<subfolder>/<identity>/.
 
     Returns:
@@ -178,4 +183,4 @@ def read_identities(root: str, subfolder: str) -> tuple[FaceFiles, tuple[str, ..
             f"{os.path.join(folder, names[empty[0]])}: there is no image in this folder (a file ending "
             f"in {', '.join(images.EXTENSIONS)}); fill or remove it"
         )
-    return FaceFiles(root, [os.fsencode(entry.path) for entry in entries], labels), tuple(names)
+    return FaceFiles(root, [os.fsencode(entry.path) for entry in entries], labels, local), tuple(names)

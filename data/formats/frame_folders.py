@@ -8,7 +8,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from data import stages
+from data import cache, stages
 from data.errors import BadSample
 from data.formats import jpeg
 from data.formats.video import FrameSampler, sample_indices
@@ -26,7 +26,13 @@ class EncodedFrame(NamedTuple):
 
 @stages.stage(stages.READ)
 def read_images(
-    folder: str, template: str, first: int, count: int, sample_frames: FrameSampler, min_frames: int = 1
+    folder: str,
+    template: str,
+    first: int,
+    count: int,
+    sample_frames: FrameSampler,
+    min_frames: int = 1,
+    local: cache.LocalPath = cache.source_path,
 ) -> list[EncodedFrame]:
     """Read frames of a folder of numbered images, still encoded.
 
@@ -38,6 +44,7 @@ def read_images(
             and sampled instead.
         sample_frames: called with the number of images, returns the 0-based indices of the images to read.
         min_frames: number of images that the folder must have.
+        local: gives the path to read an image from.
 
     Returns:
         The files, in the order of the flattened indices.
@@ -48,10 +55,11 @@ def read_images(
     try:
         try:
             indices = sample_indices(sample_frames, count, min_frames)
-            return _read_files([os.path.join(folder, template.format(first + index)) for index in indices])
+            return _read_files([os.path.join(folder, template.format(first + index)) for index in indices], local)
         except FileNotFoundError:
             paths = _numbered_images(folder, template)
-            return _read_files([paths[index] for index in sample_indices(sample_frames, len(paths), min_frames)])
+            indices = sample_indices(sample_frames, len(paths), min_frames)
+            return _read_files([paths[index] for index in indices], local)
     except OSError as error:
         raise BadSample(f"cannot be read ({error.strerror}: {error.filename})") from None
 
@@ -76,10 +84,10 @@ def plain_size(encoded: EncodedFrame) -> Size | None:
     return (header.width, header.height) if header and not header.may_be_rotated else None
 
 
-def _read_files(paths: Sequence[str]) -> list[EncodedFrame]:
+def _read_files(paths: Sequence[str], local: cache.LocalPath) -> list[EncodedFrame]:
     frames = []
     for path in paths:
-        with open(path, "rb") as file:
+        with open(local(path), "rb") as file:
             frames.append(EncodedFrame(os.path.basename(path), file.read()))
     return frames
 

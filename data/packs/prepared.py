@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from data import cache
 from data.errors import BadSample, UserError
 from data.formats.lists import LabeledPath
 from data.formats.recordio import RecordFile, unpack_image
@@ -14,12 +15,15 @@ from data.packs import manifest
 MEDIA = {"video": "clips", "image": "images", "pair": "images with masks", "face": "faces"}  # in messages
 
 
-def open_splits(root: str, media: str, settings: dict[str, object]) -> "tuple[PreparedSplit, PreparedSplit] | None":
+def open_splits(
+    settings: cache.CacheSettings, media: str, decided: dict[str, object]
+) -> "tuple[PreparedSplit, PreparedSplit] | None":
     """Open the training and the validation split of a prepared data set.
 
     Args:
-        media: `video` or `image`, what the caller reads.
-        settings: Settings by name that must not be set, because the manifest decides.
+        settings: Of the data set: its folder, and the cache for its files.
+        media: `video`, `image` or `pair`, what the caller reads.
+        decided: Settings by name that must not be set, because the manifest decides.
 
     Returns:
         The splits, or None if the folder is no prepared data set.
@@ -27,15 +31,20 @@ def open_splits(root: str, media: str, settings: dict[str, object]) -> "tuple[Pr
     Raises:
         UserError: The folder holds something else, or a setting is set.
     """
+    root = settings.root
     if not manifest.is_prepared(root):
         return None
-    splits = PreparedSplit(root, "train"), PreparedSplit(root, "val")
+    local = cache.open_cache(settings)
+    splits = PreparedSplit(root, "train", local), PreparedSplit(root, "val", local)
     stored = splits[0].info.media
     if stored != media:
         raise UserError(f"{root}: tools/prepare.py prepared {MEDIA[stored]} there, not {MEDIA[media]}; see data.name")
-    given = [f"data.{name}" for name, value in settings.items() if value]
+    given = [f"data.{name}" for name, value in decided.items() if value]
     if given:
         raise UserError(f"{', '.join(given)}: decided when {root} was prepared; leave it out")
+    shards = splits[0].info.shards
+    if shards:
+        cache.refuse_packs(settings, [os.path.join(root, name) for name in shards])
     for split in splits:
         if not len(split):
             raise UserError(f"{root}: there is no readable sample in the split {split.split}; see unreadable.csv there")
@@ -54,13 +63,14 @@ class PreparedSplit:
     Args:
         folder: The folder that tools/prepare.py wrote.
         name: `train` or `val`.
+        local: Gives the path to read a source file from.
 
     Raises:
         UserError: The folder holds no such split, or a pack is missing.
     """
 
-    def __init__(self, folder: str, name: str):
-        self.folder, self.split = folder, name
+    def __init__(self, folder: str, name: str, local: cache.LocalPath = cache.source_path):
+        self.folder, self.split, self.local = folder, name, local
         content = manifest.read(folder)
         self.info = content.info
         if name not in self.info.splits:
@@ -78,7 +88,7 @@ class PreparedSplit:
         }
 
     def __reduce__(self):
-        return PreparedSplit, (self.folder, self.split)  # smaller than the contents, and quickly read
+        return PreparedSplit, (self.folder, self.split, self.local)  # smaller than the contents, and quickly read
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -113,7 +123,7 @@ class PreparedSplit:
             BadSample: A pack cannot be read.
         """
         if not self._packs:
-            yield self.path(index)
+            yield self.local(self.path(index))
             return
         descriptor = os.memfd_create("sample")
         try:
@@ -125,11 +135,11 @@ class PreparedSplit:
 
     def content(self, index: int) -> bytes:
         """Return the image or video file of a sample. Raises BadSample."""
-        return self._packed(index, 0) if self._packs else _read(self.path(index))
+        return self._packed(index, 0) if self._packs else _read(self.local(self.path(index)))
 
     def mask(self, index: int) -> bytes:
         """Return the file of a mask. Raises BadSample."""
-        return self._packed(index, 1) if self._packs else _read(self.mask_path(index))
+        return self._packed(index, 1) if self._packs else _read(self.local(self.mask_path(index)))
 
     def frame_contents(self, index: int, numbers: Sequence[int]) -> list[bytes]:
         """Return frames of a clip of the form `frames`, each a JPEG file. Raises BadSample."""

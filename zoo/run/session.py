@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from data import cache
 from data.errors import UserError
 from data.evaluation import EvaluationReader
 from data.stream import UnreadableSample, open_training
@@ -98,7 +99,7 @@ class Run:
         ranks = consistency.describe_ranks(group, job.world.device, cfg.framework)
         if group.size > 1:
             self.console.print_ranks(group.launch.launcher, ranks)
-        self.console.describe(self.facts, request.changed, job.train_set.notes)
+        self.console.describe(self.facts, request.changed, (*job.train_set.notes, *cache.notes(cfg.data)))
         self.loading = loading.plan(job)
         if self.loading.note:
             self.console.print(self.loading.note)

@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 import cv2
 import numpy as np
 
+from data import cache
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
 from data.datasets.common.files import file_size
 from data.errors import BadSample, UserError
@@ -95,6 +96,7 @@ class SegmentationSplit:
     ):
         self.settings, self.classes, self.label_map = settings, classes, label_map
         self.training, self.notes, self.prepared = training, notes, prepared
+        self.local = cache.open_cache(settings)
         # Arrays, because every worker process gets a copy and many small objects are slow to pickle.
         self.images, self.masks = (np.array([os.fsencode(path) for path in paths]) for paths in zip(*pairs))
         self.fields = self._training_fields() if training else self._evaluation_fields()
@@ -147,7 +149,7 @@ class SegmentationSplit:
         """Return the image, not decoded, and the mask as a path or an open file. Raises BadSample."""
         if self.prepared:
             return images.parse(self.prepared.content(index)), io.BytesIO(self.prepared.mask(index))
-        image, mask = self._paths(index)
+        image, mask = map(self.local, self._paths(index))
         return images.read(image), mask
 
     def _names(self, index: int) -> list[str]:

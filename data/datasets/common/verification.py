@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data.cache import LocalPath, source_path
 from data.errors import UserError
 from data.formats import images
 from data.formats.face_bin import read_bin
@@ -56,11 +57,12 @@ class PairSet(NamedTuple):
         return hashlib.md5(self.pairs.tobytes() + self.same.tobytes()).hexdigest()
 
 
-def open_sets(root: str, entries: Sequence[str]) -> tuple[PairSet, ...]:
+def open_sets(root: str, entries: Sequence[str], local: LocalPath = source_path) -> tuple[PairSet, ...]:
     """Open verification sets by name.
 
     Args:
         entries: .bin files (the extension is optional) or text files of pairs, relative to root.
+        local: gives the path to read an image from; .bin files are read once, where they are.
 
     Raises:
         UserError: A set is missing, too small or damaged; the message names the file and line.
@@ -74,7 +76,7 @@ def open_sets(root: str, entries: Sequence[str]) -> tuple[PairSet, ...]:
                 f"data.verification: there is no {entry} in {root}; name .bin files or lists of pairs in this "
                 "folder, or leave it out to hold out identities of the training set (data.val_fraction)"
             )
-        pair_set = _read_bin_set(path) if path.endswith(".bin") else _read_pair_list(path)
+        pair_set = _read_bin_set(path) if path.endswith(".bin") else _read_pair_list(path, local)
         if len(pair_set.same) < FOLDS:
             raise UserError(
                 f"{path}: {len(pair_set.same)} pairs, but {FOLDS}-fold accuracy needs at least {FOLDS}; add pairs"
@@ -142,7 +144,7 @@ def _read_bin_set(path: str) -> PairSet:
     return PairSet(name, source, _consecutive_pairs(len(same)), np.array(same, np.int64))
 
 
-def _read_pair_list(path: str) -> PairSet:
+def _read_pair_list(path: str, local: LocalPath) -> PairSet:
     """Read LFW's pairs.txt (`name 1 4`, `name 1 other 2`; images name/name_0001.jpg) or lines `path path 0|1`."""
     try:
         with open(path, encoding="utf-8-sig") as file:
@@ -169,7 +171,7 @@ def _read_pair_list(path: str) -> PairSet:
         except ValueError as error:
             raise UserError(f"{path}:{number}: {error}, got {' '.join(words)!r}") from None
         same.append(label)
-    source = FaceFiles(root, [os.fsencode(name) for name in names], np.full(len(names), -1))
+    source = FaceFiles(root, [os.fsencode(name) for name in names], np.full(len(names), -1), local)
     stem = os.path.splitext(os.path.basename(path))[0]
     name = os.path.basename(os.path.dirname(os.path.abspath(path))) if stem == "pairs" else stem
     return PairSet(name, source, _consecutive_pairs(len(same)), np.array(same, np.int64))

@@ -2,6 +2,7 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,6 +12,13 @@ from data.formats.lists import LabeledPath
 from data.packs.prepared import PreparedSplit, open_splits
 from tests.helpers import clips
 from tests.helpers.prepared import image_folders, serial_prepare
+
+
+class Settings(NamedTuple):
+    root: str
+    cache: str | None = None
+    cache_gb: float = 100.0
+
 
 NOTHING = {"names": None, "suffix": ""}
 
@@ -22,9 +30,9 @@ def serial(monkeypatch):
 
 def test_both_splits_of_images(tmp_path, serial):
     root = image_folders(tmp_path / "set")
-    assert open_splits(str(root), "image", NOTHING) is None
+    assert open_splits(Settings(str(root)), "image", NOTHING) is None
     assert serial("imagenet", root, "--out", tmp_path / "out") == 0
-    train, val = open_splits(str(tmp_path / "out"), "image", NOTHING)
+    train, val = open_splits(Settings(str(tmp_path / "out")), "image", NOTHING)
     assert (len(train), len(val), val.split) == (10, 4, "val")
     assert val.labeled_paths()[2] == LabeledPath("val/dog/0.png", 1)
     assert val.info.classes == ("cat", "dog") and val.sizes.tolist() == [[24, 24]] * 4
@@ -37,7 +45,7 @@ def test_only_packed_frames_have_a_number_of_files(tmp_path, serial, form, count
         os.makedirs(tmp_path / "set" / split / "a")
         clips.encode(tmp_path / "set" / split / "a" / "x.mp4", clips.numbered(5))
     assert serial("k400", tmp_path / "set", form, "--out", tmp_path / "out") == 0
-    train, _ = open_splits(str(tmp_path / "out"), "video", NOTHING)
+    train, _ = open_splits(Settings(str(tmp_path / "out")), "video", NOTHING)
     assert train.labeled_paths() == [LabeledPath("train/a/x.mp4", 0, count)] and train.frames.tolist() == [5]
 
 
@@ -45,9 +53,9 @@ def test_what_does_not_fit_is_refused(tmp_path, serial):
     root, out = image_folders(tmp_path / "set", counts=(2, 1)), str(tmp_path / "out")
     assert serial("imagenet", root, "--out", out) == 0
     with pytest.raises(UserError, match="prepared images there, not clips; see data.name"):
-        open_splits(out, "video", NOTHING)
+        open_splits(Settings(out), "video", NOTHING)
     with pytest.raises(UserError, match=r"^data.names: decided when .*out was prepared; leave it out"):
-        open_splits(out, "image", {"names": "a.txt", "suffix": ""})
+        open_splits(Settings(out), "image", {"names": "a.txt", "suffix": ""})
 
 
 def test_a_split_without_samples(tmp_path, serial):
@@ -57,7 +65,7 @@ def test_a_split_without_samples(tmp_path, serial):
     assert serial("folder", root, "--out", tmp_path / "out") == 1
     assert len(PreparedSplit(str(tmp_path / "out"), "val")) == 0
     with pytest.raises(UserError, match="there is no readable sample in the split val; see unreadable.csv"):
-        open_splits(str(tmp_path / "out"), "image", NOTHING)
+        open_splits(Settings(str(tmp_path / "out")), "image", NOTHING)
 
 
 def test_threads_share_a_split(tmp_path, serial):
