@@ -49,7 +49,8 @@ class FacePack:
 
     def record(self, index: int) -> ImageRecord:
         """Read a record. Raises BadSample."""
-        return unpack_image(self.pack.read(int(self.offsets[index])))
+        offset, *following = self.offsets[index : index + 2].tolist()
+        return unpack_image(self.pack.read(offset, following[0] - offset if following else 0))
 
     def encoded(self, index: int) -> bytes:
         """Read an image, still encoded. Raises BadSample."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from data import cache, stages
 from data.errors import BadSample
-from data.formats import jpeg
+from data.formats import jpeg, opencv
 from data.formats.video import FrameSampler, sample_indices
 from data.transforms.geometry import Size
 
@@ -69,10 +69,10 @@ def decode_images(encoded: Sequence[EncodedFrame]) -> list[np.ndarray]:
     """Decode images of one size: uint8 RGB (H, W, 3) each. Raises BadSample."""
     frames: list[np.ndarray] = []
     for name, content in encoded:
-        frame = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR) if content else None
+        frame = opencv.decode(content)
         if frame is None:
             raise BadSample(f"{name} cannot be decoded as an image")
-        frames.append(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB, dst=frame))
+        frames.append(frame)
     if any(frame.shape != frames[0].shape for frame in frames):
         raise BadSample("its images differ in size")
     return frames

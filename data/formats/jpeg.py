@@ -10,6 +10,8 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from data.formats import opencv
+
 START, END = b"\xff\xd8", b"\xff\xd9"
 # Markers that begin a frame of Huffman-coded 8-bit samples, baseline, extended or progressive.
 FRAME_MARKERS = (0xC0, 0xC1, 0xC2)
@@ -61,9 +63,7 @@ def decode(encoded: bytes, scale: int = 1) -> np.ndarray | None:
     Returns:
         uint8 RGB (H, W, 3); None if it cannot be decoded.
     """
-    content = np.frombuffer(encoded, np.uint8)
-    pixels = cv2.imdecode(content, FLAGS[scale] | cv2.IMREAD_IGNORE_ORIENTATION)
-    return None if pixels is None else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=pixels)
+    return opencv.decode(encoded, FLAGS[scale] | cv2.IMREAD_IGNORE_ORIENTATION)
 
 
 def _frame_header(segment: bytes, may_be_rotated: bool) -> Header | None:

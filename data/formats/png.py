@@ -9,6 +9,8 @@ import struct
 import cv2
 import numpy as np
 
+from data.formats import opencv
+
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 FIRST_CHUNK, END = b"\0\0\0\x0dIHDR", b"\0\0\0\0IEND\xaeB`\x82"
 CHUNK_HEADER = struct.Struct(">I4s")  # length and name; four bytes of checksum follow the content
@@ -42,6 +44,4 @@ def is_ordinary(encoded: bytes) -> bool:
 
 def decode(encoded: bytes) -> np.ndarray | None:
     """Decode an ordinary PNG file: uint8 RGB (H, W, 3); None if it cannot be decoded."""
-    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-    pixels = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)
-    return None if pixels is None else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=pixels)
+    return opencv.decode(encoded, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)

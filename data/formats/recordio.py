@@ -23,14 +23,16 @@ FRAME_HEADER = struct.Struct("<II")  # magic; flag in the upper 3 bits, length o
 ALIGNMENT = 4  # bytes
 WHOLE, FIRST, MIDDLE, LAST = range(4)  # flags: part of the record that a frame holds
 IMAGE_HEADER = struct.Struct("<IfQQ")  # number of further labels, label, id, second id
+LABEL_LETTERS = {4: "f", 8: "d"}  # by bytes of a further label: its type for the module struct
 IMAGE_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"RIFF")  # first bytes of JPEG, PNG and WebP
+MAX_SPAN = 1 << 20  # bytes that are read at once for a record
 MAX_QUOTED = 60  # bytes of a malformed line in a message
 
 
 class ImageRecord(NamedTuple):
     """Contents of an image record."""
 
-    labels: np.ndarray  # float64 (n,), n >= 1
+    labels: tuple[float, ...]  # at least one
     encoded: bytes  # the image file; empty in a record that only holds counts
     label_bytes: int  # bytes per label, 4 or 8
 
@@ -58,8 +60,24 @@ class RecordFile:
         return RecordFile, (self.path,)  # a process that gets a copy opens the file itself
 
     @stages.stage(stages.READ)
-    def read(self, offset: int) -> bytes:
-        """Return the payload of the record at a byte offset, joined from its frames. Raises BadSample."""
+    def read(self, offset: int, span: int = 0) -> bytes:
+        """Return the payload of a record, joined from its frames.
+
+        Args:
+            offset: of the record, in bytes.
+            span: bytes to the next record, if known: a record that ends before is read at once.
+
+        Raises:
+            BadSample: no record begins there, or the file ends within it.
+        """
+        if FRAME_HEADER.size < span <= MAX_SPAN:
+            content = self._read_at_most(offset, span)
+            payload = _whole_record(content)
+            if payload is not None:
+                return payload
+        return self._read_frames(offset)
+
+    def _read_frames(self, offset: int) -> bytes:
         parts: list[bytes] = []
         while True:
             magic, word = FRAME_HEADER.unpack(self._read_bytes(offset, FRAME_HEADER.size))
@@ -74,13 +92,25 @@ class RecordFile:
             offset += FRAME_HEADER.size + length + -length % ALIGNMENT
 
     def _read_bytes(self, offset: int, count: int) -> bytes:
-        try:
-            content = os.pread(self._file, count, offset)
-        except OSError as error:
-            raise BadSample(f"{self.path}: byte {offset} cannot be read ({error.strerror})") from None
+        content = self._read_at_most(offset, count)
         if len(content) < count:
             raise BadSample(f"{self.path}: the file ends within the frame at byte {offset} (it has {self.size} bytes)")
         return content
+
+    def _read_at_most(self, offset: int, count: int) -> bytes:
+        try:
+            return os.pread(self._file, count, offset)
+        except OSError as error:
+            raise BadSample(f"{self.path}: byte {offset} cannot be read ({error.strerror})") from None
+
+
+def _whole_record(content: bytes) -> bytes | None:
+    """Return the payload of a record of one frame at the start of some bytes; None if they do not hold all of it."""
+    if len(content) < FRAME_HEADER.size:
+        return None
+    magic, length = FRAME_HEADER.unpack_from(content)  # the flag of a whole record is 0
+    end = FRAME_HEADER.size + length
+    return content[FRAME_HEADER.size : end] if magic == MAGIC and end <= len(content) else None
 
 
 def unpack_image(payload: bytes) -> ImageRecord:
@@ -97,12 +127,11 @@ def unpack_image(payload: bytes) -> ImageRecord:
     count, label, _, _ = IMAGE_HEADER.unpack_from(payload)
     rest = payload[IMAGE_HEADER.size :]
     if not count:
-        return ImageRecord(np.array([label]), rest, 4)
-    for label_bytes in (4, 8):
-        encoded = rest[count * label_bytes :]
-        if count * label_bytes == len(rest) or encoded.startswith(IMAGE_SIGNATURES):
-            labels = np.frombuffer(rest, f"<f{label_bytes}", count).astype(np.float64)
-            return ImageRecord(labels, encoded, label_bytes)
+        return ImageRecord((label,), rest, 4)
+    for label_bytes, letter in LABEL_LETTERS.items():
+        end = count * label_bytes
+        if end == len(rest) or (end < len(rest) and rest.startswith(IMAGE_SIGNATURES, end)):
+            return ImageRecord(struct.unpack_from(f"<{count}{letter}", rest), rest[end:], label_bytes)
     raise BadSample(f"neither an image nor the end follows its {count} labels")
 
 

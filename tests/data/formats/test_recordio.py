@@ -1,5 +1,6 @@
 """RecordIO files of upstream's writer, reads from threads and processes, and every way a pack may be damaged."""
 
+import os
 import pickle
 import struct
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +55,26 @@ def test_the_reference_writer_matches_upstream():
 
 def test_reading_a_file_of_upstream_restores_the_magic_word(tmp_path):
     assert [open_pack(tmp_path).read(offset) for offset in OFFSETS] == PAYLOADS
+
+
+@pytest.mark.parametrize("span", [-4, 1, 8, 9, 12, 40, 1 << 20, 1 << 40])
+def test_any_span_gives_the_same_records_and_errors(tmp_path, span):
+    """The span is what an index says, which may be wrong."""
+    pack = open_pack(tmp_path)
+    assert [pack.read(offset, span) for offset in OFFSETS] == PAYLOADS
+    for offset in (4, 28, 44, 400):
+        with pytest.raises(BadSample) as expected:
+            pack.read(offset)
+        with pytest.raises(BadSample) as caught:
+            pack.read(offset, span)
+        assert str(caught.value) == str(expected.value)
+
+
+def test_a_record_is_read_at_once_if_its_end_is_known(tmp_path, monkeypatch):
+    pack, reads, pread = open_pack(tmp_path), [], os.pread
+    monkeypatch.setattr(os, "pread", lambda file, count, offset: reads.append(count) or pread(file, count, offset))
+    assert pack.read(8, 12) == b"abc" and reads == [12]
+    assert pack.read(8) == b"abc" and reads == [12, 8, 3]
 
 
 def test_padding_after_every_frame_is_skipped(tmp_path):
@@ -173,7 +194,7 @@ JPEG = b"\xff\xd8\xff\xe0" + bytes(30)
 )
 def test_labels_of_both_widths(payload, labels, encoded, label_bytes):
     record = unpack_image(payload)
-    assert (record.labels.tolist(), record.encoded, record.label_bytes) == (labels, encoded, label_bytes)
+    assert ([*record.labels], record.encoded, record.label_bytes) == (labels, encoded, label_bytes)
 
 
 @pytest.mark.parametrize(

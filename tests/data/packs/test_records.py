@@ -32,7 +32,7 @@ def test_payloads_are_read_again(tmp_path):
         offset += len(records.record(payload))
     assert payloads[0] == packs.content(b"abc" + MAGIC, 7)[:8] + b"\3" + bytes(15) + b"abc" + MAGIC
     assert payloads[1] == packs.content(b"", 1, 85743)
-    assert unpack_image(payloads[1]).labels.tolist() == [1, 85743]
+    assert unpack_image(payloads[1]).labels == (1, 85743)
 
 
 def test_a_payload_above_the_limit_is_refused(monkeypatch):
