@@ -205,7 +205,7 @@ def open_training(
                 sample[mask.name] = mask.sample(rng)
         return _collate(samples, batch_size, allocate), unreadable
 
-    return Stream(read, first, last, _workers(dataset, batch_size, num_workers), dataset.settings.threads)
+    return Stream(read, first, last, _workers(dataset, batch_size, loader, num_workers), dataset.settings.threads)
 
 
 def open_evaluation(
@@ -219,8 +219,9 @@ def open_evaluation(
         loader: reference or dali; None for that of the settings.
     """
     last = evaluation_batches(dataset, batch_size, world_size)
+    loader = _installed_loader(dataset, seed, loader)
     read = evaluation_reader(dataset, seed, batch_size, rank, world_size, loader)
-    return Stream(read, 0, last, _workers(dataset, batch_size, None), dataset.settings.threads)
+    return Stream(read, 0, last, _workers(dataset, batch_size, loader, None), dataset.settings.threads)
 
 
 def evaluation_batches(dataset: Dataset, batch_size: int, world_size: int) -> int:
@@ -290,11 +291,11 @@ def _readable_sample(
     raise UserError(f"{len(failures)} samples in a row cannot be read; check data.root and these files:\n{reasons}")
 
 
-def _workers(dataset: Dataset, batch_size: int, given: int | None) -> int:
+def _workers(dataset: Dataset, batch_size: int, loader: str, given: int | None) -> int:
     if given is not None:
         return given
     setting = dataset.settings.workers
-    return worker_count.choose_here(dataset, batch_size) if setting == "auto" else setting
+    return worker_count.choose_here(dataset, batch_size, loader) if setting == "auto" else setting
 
 
 def _installed_loader(dataset: Dataset, seed: int, given: str | None) -> str:

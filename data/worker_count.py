@@ -2,20 +2,23 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from data import host, order, readers
+from data import host, loaders, order, readers
 from data.batch import batch_bytes
 from data.errors import BadSample
+from data.loaders import ReadSample
+from data.pending import PlannedSample
 
 if TYPE_CHECKING:
     from data.stream import Dataset
 
 MAX_SAMPLES, MAX_SECONDS = 32, 1.0  # read to measure the cost of a sample
+DALI_SAMPLES = 8  # that are read at a time, since DALI decodes the images of a batch together
 MAX_WAITING = 4.0  # reading threads per core, for files that the disk or the network makes wait for
 HAND_OVER = 0.001  # seconds in which the training process takes over a batch: more workers than it can serve are idle
 SHARED_FRACTION = 0.5  # of the free shared memory that batches may fill
@@ -42,17 +45,19 @@ class Choice(NamedTuple):
 
 def measure_cost(
     dataset: "Dataset",
+    loader: str,
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.process_time,
     core_wait: Callable[[], float] = host.core_wait,
 ) -> Cost:
-    """Read up to MAX_SAMPLES samples from all over the data set, for about MAX_SECONDS."""
+    """Read up to MAX_SAMPLES samples from all over the data set by a loader, for about MAX_SECONDS."""
     indices = np.linspace(0, len(dataset) - 1, min(MAX_SAMPLES, len(dataset)), dtype=int).tolist()
-    _read(dataset, indices[0])  # imports decoders
+    size = 1 if loader == "reference" else DALI_SAMPLES
+    _read(dataset, loader, indices[:size])  # imports decoders
     start, cpu_start, wait_start, read = clock(), cpu_clock(), core_wait(), 0
-    for index in indices:
-        _read(dataset, index)
-        read += 1
+    for first in range(0, len(indices), size):
+        _read(dataset, loader, indices[first : first + size])
+        read += len(indices[first : first + size])
         if clock() - start > MAX_SECONDS:
             break
     wall = clock() - start - (core_wait() - wait_start)
@@ -85,13 +90,19 @@ def choose(
     return Choice(max(1, limits[reason]), f"{reason}; {milliseconds}")
 
 
-def choose_here(dataset: "Dataset", batch_size: int) -> int:
+def choose_here(dataset: "Dataset", batch_size: int, loader: str) -> int:
     """Return the number of workers for a process that has this host for itself."""
     cores = host.core_share([host.cores()], 0, host.cpu_quota())
     size, threads = batch_bytes(dataset.fields, batch_size), dataset.settings.threads
-    return choose(measure_cost(dataset), cores, batch_size, size, threads, host.free_shared_memory()).workers
+    return choose(measure_cost(dataset, loader), cores, batch_size, size, threads, host.free_shared_memory()).workers
 
 
-def _read(dataset: "Dataset", index: int) -> None:
-    with suppress(BadSample):
-        dataset.sample(index, order.generator(0, "cost", index))
+def _read(dataset: "Dataset", loader: str, indices: Sequence[int]) -> None:
+    def read(read_sample: ReadSample) -> tuple[list[PlannedSample], None]:
+        samples = []
+        for index in indices:
+            with suppress(BadSample):
+                samples.append(read_sample(index, order.generator(0, "cost", index)))
+        return samples, None
+
+    loaders.read_samples(dataset, loader, read)

@@ -59,7 +59,7 @@ def measure(
     chunks = [range(start, start + CHUNK) for start in range(0, SAMPLES, CHUNK)]
     deadline = clock() + MAX_SECONDS
     for positions in chunks:
-        decodes = _has_pending(dataset, seed, positions)
+        decodes = count_pending(dataset, seed, positions) > 0
         if decodes or clock() > deadline:
             break
     if not decodes:
@@ -100,13 +100,10 @@ def choose(measurements: Sequence[Measurement]) -> Choice:
     return Choice("reference", f"{costs}; measured on {samples}")
 
 
-def _has_pending(dataset: "Dataset", seed: int, positions: Sequence[int]) -> bool:
-    """Return whether samples at these positions of the run have images for DALI to decode."""
-    return any(
-        isinstance(value, Pending)
-        for sample in _samples(dataset, dataset.plan, seed, positions)
-        for value in sample.values()
-    )
+def count_pending(dataset: "Dataset", seed: int, positions: Sequence[int]) -> int:
+    """Return how many samples at these positions of the run have images that DALI decodes."""
+    samples = _samples(dataset, dataset.plan, seed, positions)
+    return sum(any(isinstance(value, Pending) for value in sample.values()) for sample in samples)
 
 
 def _read(dataset: "Dataset", loader: str, seed: int, positions: Sequence[int]) -> None:
@@ -115,8 +112,8 @@ def _read(dataset: "Dataset", loader: str, seed: int, positions: Sequence[int]) 
 
 def _samples(dataset: "Dataset", read: ReadSample, seed: int, positions: Sequence[int]) -> list[PlannedSample]:
     samples = []
-    for position in positions:
+    for position, rng in zip(positions, order.generators(seed, "augment", positions)):
         _, index = order.locate(seed, len(dataset), position)
         with suppress(BadSample):
-            samples.append(read(index, order.generator(seed, "augment", position)))
+            samples.append(read(index, rng))
     return samples

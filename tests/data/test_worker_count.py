@@ -6,6 +6,7 @@ import pytest
 
 from data import host, worker_count
 from data.errors import BadSample
+from data.loaders import dali
 from data.stream import LoaderSettings, open_training
 from data.worker_count import Cost, choose, measure_cost
 from tests.data.test_stream import Numbers
@@ -43,21 +44,48 @@ def test_shared_memory():
 class Slow(Numbers):
     """Reading a sample takes 3 s, 1 s of them CPU time, beside 2 s for a core. Every third is unreadable."""
 
-    wall = cpu = 0.0
+    wall = cpu = planned = 0
 
     def sample(self, index, rng):
         Slow.wall += 5
         Slow.cpu += 1
         if index % 3 == 0:
             raise BadSample("broken")
+        return {}
+
+    def plan(self, index, rng):
+        Slow.planned += 1
+        return self.sample(index, rng)
+
+
+def cost(loader):
+    Slow.wall = Slow.cpu = Slow.planned = 0
+    return measure_cost(Slow(23), loader, lambda: Slow.wall, lambda: Slow.cpu, lambda: 2 * Slow.cpu)
 
 
 @pytest.mark.parametrize("limit, read", [(math.inf, 23), (34.0, 7)])
 def test_the_cost_of_a_sample(monkeypatch, limit, read):
     monkeypatch.setattr(worker_count, "MAX_SECONDS", limit)
-    Slow.wall = Slow.cpu = 0.0
-    assert measure_cost(Slow(23), lambda: Slow.wall, lambda: Slow.cpu, lambda: 2 * Slow.cpu) == Cost(3, 1)
+    assert cost("reference") == Cost(3, 1) and Slow.planned == 0
     assert Slow.cpu == 1 + read  # the first is read twice: it imports the decoder
+
+
+@pytest.mark.parametrize("limit, read", [(math.inf, 23), (34.0, 8), (60.0, 16)])
+def test_the_cost_of_a_sample_that_dali_decodes(monkeypatch, limit, read):
+    decoded = []
+
+    def decode(samples):
+        decoded.append(len(samples))
+        Slow.wall += 10
+        Slow.cpu += 10
+        return True
+
+    monkeypatch.setattr(worker_count, "MAX_SECONDS", limit)
+    monkeypatch.setattr(dali, "decode", decode)
+    measured = cost("dali")
+    batches = len(decoded) - 1  # the first one is read twice: it builds the pipelines
+    assert Slow.planned == 8 + read and batches == -(-read // 8)
+    assert measured.cpu == pytest.approx(1 + 10 * batches / read)
 
 
 def test_a_stream_of_its_own_chooses_too(monkeypatch):

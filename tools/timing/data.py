@@ -2,13 +2,15 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import psutil
 
-from data import order
+from data import loaders, order
 from data.batch import batch_bytes, collate
+from data.loaders import choice
 from data.readers import batches_per_worker
 from data.stages import COLLATE, STAGES, Seconds, measure, stage
 from data.stream import open_training, training_samples
@@ -16,9 +18,11 @@ from data.worker_count import Cost
 from tools.bare import loading as bare_loops
 from zoo.run import loading
 from zoo.run.job import Job
+from zoo.run.loading import Loading
 
 MIN_SAMPLES = 20  # read by one thread alone
-PASSES = 5  # over those samples, ours and the bare loop's in turn
+PASSES = 5  # over those samples, those of the loaders and of the bare loop in turn
+LOADERS = ("reference", "dali")
 
 Report = dict[str, Any]
 
@@ -33,23 +37,24 @@ def measure_data(job: Job, count: int) -> Report:
     Returns:
         What was measured, of types that JSON can represent: seconds, samples per second, and milliseconds per sample.
     """
-    plan = loading.plan(job)
+    plan = loading.plan(job, 0)
     samples = min(len(job.train_set), max(count, MIN_SAMPLES))
     return {
         "dataset": type(job.train_set).__module__,
         "samples": samples,
-        "note": plan.note,
-        "stream": _measure_stream(job, count, plan.workers),
-        "one_thread": _measure_one_thread(job, samples),
-        "bare": _measure_bare(job, samples),
+        "loader": plan.loader,
+        "notes": list(plan.notes),
+        "stream": _measure_stream(job, count, plan),
+        "one_thread": _measure_one_thread(job, samples, plan.loader),
+        **_measure_in_turn(job, samples, plan.loader),
     }
 
 
 def describe(report: Report) -> list[str]:
     """Return the lines of a report."""
-    stream, one, bare = report["stream"], report["one_thread"], report["bare"]
-    lines = [report["note"]] if report["note"] else []
-    lines += [
+    stream, one, dali, bare = report["stream"], report["one_thread"], report["dali"], report["bare"]
+    lines = [
+        *report["notes"],
         f"{stream['samples_per_s']:.1f} samples/s with {stream['workers']} workers x {stream['threads']} threads "
         f"({stream['batches']} batches of {stream['batch']}, {stream['batch_bytes'] / 2**20:.1f} MB each; the first "
         f"after {stream['first_batch_s']:.1f} s); {stream['cpu_ms']:.3f} ms of CPU time per sample in all processes",
@@ -59,19 +64,36 @@ def describe(report: Report) -> list[str]:
     ]
     if bare:
         lines.append(
-            f"bare loop of the library: {bare['ms']:.3f} ({bare['cpu_ms']:.3f}); this loader has {bare['speed']:.2f} "
-            f"of its speed ({bare['cpu_speed']:.2f} by CPU time), median of {PASSES} passes in turn"
+            f"bare loop of the library: {bare['ms']:.3f} ({bare['cpu_ms']:.3f}); this loader ({report['loader']}) has "
+            f"{bare['speed']:.2f} of its speed ({bare['cpu_speed']:.2f} by CPU time), median of {PASSES} passes in turn"
+        )
+    if dali:
+        reference = report["reference"]
+        lines.append(
+            f"DALI: {dali['ms']:.3f} ({dali['cpu_ms']:.3f}), the reference loader {reference['ms']:.3f} "
+            f"({reference['cpu_ms']:.3f}) in the same passes; DALI has {dali['speed']:.2f} of its speed "
+            f"({dali['cpu_speed']:.2f} by CPU time) and decodes images of {dali['decoded']} of {report['samples']} "
+            "samples"
         )
     return lines
 
 
-def _measure_stream(job: Job, count: int, workers: int) -> Report:
+def _measure_stream(job: Job, count: int, plan: Loading) -> Report:
     dataset, batch = job.train_set, job.batch_plan.batch
     threads = dataset.settings.threads
-    in_flight = max(workers, 1) * batches_per_worker(threads)  # partly read, at the start as well as at the end
+    in_flight = max(plan.workers, 1) * batches_per_worker(threads)  # partly read, at the start as well as at the end
     last = in_flight + count + in_flight
     start = time.perf_counter()
-    stream = open_training(dataset, 0, batch, 0, last, dropout_masks=job.dropout_masks, num_workers=workers)
+    stream = open_training(
+        dataset,
+        0,
+        batch,
+        0,
+        last,
+        dropout_masks=job.dropout_masks,
+        num_workers=plan.workers,
+        loader=plan.loader,
+    )
     next(stream)
     first = time.perf_counter() - start
     for _ in range(in_flight - 1):
@@ -93,43 +115,68 @@ def _measure_stream(job: Job, count: int, workers: int) -> Report:
     }
 
 
-def _measure_one_thread(job: Job, samples: int) -> Report:
-    _read_stages(job, 1, time.perf_counter)  # imports decoders
+def _measure_one_thread(job: Job, samples: int, loader: str) -> Report:
+    _read_stages(job, 1, loader, time.perf_counter)  # imports decoders
     return {
-        name: {stage: seconds / samples * 1e3 for stage, seconds in _read_stages(job, samples, clock).items()}
+        name: {stage: seconds / samples * 1e3 for stage, seconds in _read_stages(job, samples, loader, clock).items()}
         for name, clock in (("ms", time.perf_counter), ("cpu_ms", time.process_time))
     }
 
 
-def _read_stages(job: Job, samples: int, clock: Callable[[], float]) -> Seconds:
+def _read_stages(job: Job, samples: int, loader: str, clock: Callable[[], float]) -> Seconds:
     with measure(clock) as seconds:
-        rows, _ = training_samples(job.train_set, 0, range(samples), "reference")
-        with stage(COLLATE):
-            collate(rows, len(rows))
+        for rows in _read_batches(job, samples, loader):
+            with stage(COLLATE):
+                collate(rows, len(rows))
     return seconds
 
 
-def _measure_bare(job: Job, samples: int) -> Report | None:
-    """Time this loader and the bare loop in turn; None if there is no bare loop of this data set."""
+def _read_batches(job: Job, samples: int, loader: str) -> Iterator[list[dict[str, Any]]]:
+    batch = job.batch_plan.batch
+    for start in range(0, samples, batch):
+        yield training_samples(job.train_set, 0, range(start, min(start + batch, samples)), loader)[0]
+
+
+def _measure_in_turn(job: Job, samples: int, loader: str) -> Report:
+    """Time the loaders that are installed and the bare loop, if there is one of this data set, in turn."""
+    loops = {name: partial(_read_all, job, samples, name) for name in LOADERS if loaders.is_installed(name)}
     read = bare_loops.reader(job.train_set)
-    if read is None:
-        return None
+    if read:
+        indices = [order.locate(0, len(job.train_set), position)[1] for position in range(samples)]
+        loops["bare"] = partial(_call_all, read, indices)
+    for loop in loops.values():
+        loop()  # imports decoders and builds pipelines
+    passes = [{name: _time(loop) for name, loop in loops.items()} for _ in range(PASSES)]
+    reports: Report = {
+        name: {
+            "ms": statistics.median(times[name].wall for times in passes) / samples * 1e3,
+            "cpu_ms": statistics.median(times[name].cpu for times in passes) / samples * 1e3,
+        }
+        for name in loops
+    }
+    if "bare" in loops:
+        reports["bare"] |= _relative_speed(passes, loader, "bare")
+    if "dali" in loops:
+        reports["dali"] |= _relative_speed(passes, "dali", "reference")
+        reports["dali"]["decoded"] = choice.count_pending(job.train_set, 0, range(samples))
+    return {"bare": None, "dali": None, **reports}
 
-    indices = [order.locate(0, len(job.train_set), position)[1] for position in range(samples)]
 
-    def read_ours() -> None:
-        training_samples(job.train_set, 0, range(samples), "reference")
+def _read_all(job: Job, samples: int, loader: str) -> None:
+    for _ in _read_batches(job, samples, loader):
+        pass
 
-    def read_bare() -> None:
-        for index in indices:
-            read(index)
 
-    times = [(_time(read_ours), _time(read_bare)) for _ in range(PASSES)]
+def _call_all(read: Callable[[int], object], indices: Sequence[int]) -> None:
+    for index in indices:
+        read(index)
+
+
+def _relative_speed(passes: Sequence[dict[str, Cost]], name: str, other: str) -> Report:
+    """Return the speed of a loop relative to another one, by wall and by CPU time."""
     return {
-        "ms": statistics.median(bare.wall for _, bare in times) / samples * 1e3,
-        "cpu_ms": statistics.median(bare.cpu for _, bare in times) / samples * 1e3,
-        "speed": statistics.median(bare.wall / ours.wall for ours, bare in times),
-        "cpu_speed": statistics.median(bare.cpu / ours.cpu for ours, bare in times),
+        "speed": statistics.median(times[other].wall / times[name].wall for times in passes),
+        "cpu_speed": statistics.median(times[other].cpu / times[name].cpu for times in passes),
     }
 
 

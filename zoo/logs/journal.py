@@ -5,7 +5,7 @@
     data_wait  step, cause, message, what was measured (zoo/logs/data_wait.py); when waiting for data begins to matter
     eval     step, epoch, accuracy (the main metric), all metrics, seconds
     bad      epoch, name, reason, replaced_by              save    step, path
-    best     step, path                                    resume  step, path
+    best     step, path                                    resume  step, path, loader
     end      step, epoch
 
 <run>/events.jsonl is append-only and the source of all other logs: console, TensorBoard and airank.log.

@@ -1,43 +1,59 @@
-"""Reader processes of a run, chosen for the machine where data.workers is auto, and how long it waits for them."""
+"""Loader and reader processes of a run, measured where they are auto, and how long the run waits for them."""
 
 import socket
 from typing import NamedTuple
 
-from data import host, worker_count
+from data import host, loaders, worker_count
 from data.batch import batch_bytes
+from data.errors import UserError
+from data.loaders import choice
+from data.loaders.choice import Measurement
 from data.stream import Stream
+from zoo.logs import journal
 from zoo.logs.data_wait import Interval
 from zoo.run.job import Job
 from zoo.run.prefetch import Prefetcher
 
 
 class Loading(NamedTuple):
-    """Reader processes of each rank.
+    """Reader processes of each rank, and what decodes their images.
 
     Attributes:
+        loader: reference or dali.
         workers: number of processes per rank.
         local_size: ranks on this host.
         cores: that this rank has for itself.
-        note: message for the user about the choice, None if the recipe gives the number.
+        notes: messages for the user about what was chosen here and not by the recipe.
     """
 
+    loader: str
     workers: int
     local_size: int
     cores: float
-    note: str | None
+    notes: tuple[str, ...]
 
 
-def plan(job: Job) -> Loading:
-    """Choose the number of workers, the same on every rank. A collective call."""
+def plan(job: Job, seed: int, run: str | None = None) -> Loading:
+    """Choose the loader and the number of workers, the same on every rank. A collective call.
+
+    Args:
+        job: data set and batch size.
+        seed: of the run.
+        run: folder of the run to resume, None for a new one.
+
+    Raises:
+        UserError: the loader is not installed.
+    """
+    loader, loader_notes = _choose_loader(job, seed, run)
     group, setting = job.group, job.train_set.settings.workers
     mine = {"host": socket.gethostname(), "cores": host.cores()}
     ranks = group.all_gather(mine)
     local = [index for index, rank in enumerate(ranks) if rank["host"] == mine["host"]]
     cores = host.core_share([ranks[index]["cores"] for index in local], local.index(group.rank), host.cpu_quota())
     if setting != "auto":
-        return Loading(setting, len(local), cores, None)
+        return Loading(loader, setting, len(local), cores, loader_notes)
     choice = worker_count.choose(
-        worker_count.measure_cost(job.train_set),
+        worker_count.measure_cost(job.train_set, loader),
         cores,
         job.batch_plan.batch,
         batch_bytes(job.train_set.fields, job.batch_plan.batch),
@@ -45,7 +61,33 @@ def plan(job: Job) -> Loading:
         host.free_shared_memory() / len(local),
     )
     workers, reason = min(group.all_gather(choice))
-    return Loading(workers, len(local), cores, f"data.workers: auto takes {workers} ({reason})")
+    note = f"data.workers: auto takes {workers} ({reason})"
+    return Loading(loader, workers, len(local), cores, (*loader_notes, note))
+
+
+def _choose_loader(job: Job, seed: int, run: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return the loader and messages for the user. A resumed run keeps its loader, since pixels differ a little."""
+    setting, group = job.train_set.settings.loader, job.group
+    if setting != "auto":
+        loaders.require(setting)
+        return setting, ()
+    recorded = group.all_gather(_recorded_loader(run))[0]
+    if recorded:
+        if not loaders.is_installed(recorded):
+            raise UserError(
+                f"data.loader: auto took {recorded} when this run began, which is not installed here; "
+                "pip install 'vision-zoo[dali]', or set -o data.loader=reference"
+            )
+        return recorded, (f"data.loader: auto takes {recorded}, as this run did before",)
+    measurements = [Measurement(*rank) for rank in group.all_gather(choice.measure(job.train_set, seed))]
+    loader, reason = choice.choose(measurements)
+    return loader, (f"data.loader: auto takes {loader} ({reason})",)
+
+
+def _recorded_loader(run: str | None) -> str | None:
+    """Return the loader that a run has used last, None without a record."""
+    events = journal.history(run) if run else []
+    return next((event["loader"] for event in reversed(events) if "loader" in event), None)
 
 
 class WaitMeter:

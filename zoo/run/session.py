@@ -100,11 +100,18 @@ class Run:
         if group.size > 1:
             self.console.print_ranks(group.launch.launcher, ranks)
         self.console.describe(self.facts, request.changed, (*job.train_set.notes, *cache.notes(cfg.data)))
-        self.loading = loading.plan(job)
-        if self.loading.note:
-            self.console.print(self.loading.note)
+        self.loading = loading.plan(job, cfg.seed, request.resume)
+        for note in self.loading.notes:
+            self.console.print(note)
         self.evaluations = EvaluationReader(
-            job.val_set, cfg.seed, cfg.train.eval_batch, group.rank, group.size, *self.loading[:2]
+            job.val_set,
+            cfg.seed,
+            cfg.train.eval_batch,
+            group.rank,
+            group.size,
+            self.loading.workers,
+            self.loading.local_size,
+            self.loading.loader,
         )
         self._prefetcher: Prefetcher | None = None
 
@@ -250,10 +257,10 @@ class Run:
     def _log_start(self) -> None:
         job, resume = self.job, self.request.resume
         if resume and self.is_root:
-            self.journal.add("resume", step=self.first_step, path=checkpoint.latest(resume))
+            self.journal.add("resume", step=self.first_step, path=checkpoint.latest(resume), loader=self.loading.loader)
         if not self.journal.has("begin"):
             self.journal.add("load", at=job.loaded_at, checksum=job.checksum, train_samples=len(job.train_set))
-            self.journal.add("begin", **self.facts)
+            self.journal.add("begin", **self.facts, loader=self.loading.loader)
 
     def _evaluation_is_missing(self) -> bool:
         """Return whether a signal, a kill or an error prevented the evaluation of the restored checkpoint."""
@@ -276,6 +283,7 @@ class Run:
             job.group.size,
             job.dropout_masks,
             self.loading.workers,
+            self.loading.loader,
         )
         self._prefetcher = Prefetcher(stream, job.trainer, accumulate)
         self.meter, self.wait_causes = loading.WaitMeter(stream, self.batches, self.loading.cores), data_wait.CauseLog()

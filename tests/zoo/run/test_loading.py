@@ -1,4 +1,4 @@
-"""The number of readers for the machine, and the time that a rank waits for them."""
+"""The loader and the number of readers for the machine, and the time that a rank waits for them."""
 
 import json
 import subprocess
@@ -9,11 +9,16 @@ import pytest
 
 from data import host, worker_count
 from data.batch import Field
+from data.errors import UserError
+from data.loaders import choice, dali
+from data.loaders.choice import Measurement
 from data.stages import DECODE, TRANSFORM, total
 from data.stream import LoaderSettings, ReadTimes
 from data.worker_count import Cost
+from tests.helpers import processes
+from tests.helpers.journals import BEGIN, evaluations, write_journal
 from tests.helpers.paths import ROOT
-from tests.helpers.training import command
+from tests.helpers.training import command, events
 from zoo.run import loading
 
 
@@ -29,9 +34,9 @@ class Ranks:
         return json.loads(json.dumps(values))
 
 
-def job(workers, group):
+def job(workers, group, loader="reference"):
     train_set = SimpleNamespace(
-        settings=LoaderSettings(workers=workers, threads=1), fields=(Field("x", (1000,), "uint8"),)
+        settings=LoaderSettings(workers=workers, threads=1, loader=loader), fields=(Field("x", (1000,), "uint8"),)
     )
     return SimpleNamespace(train_set=train_set, batch_plan=SimpleNamespace(batch=10), group=group)
 
@@ -43,24 +48,82 @@ def machine(monkeypatch):
     monkeypatch.setattr(host, "cores", lambda: list(range(8)))
     monkeypatch.setattr(host, "cpu_quota", lambda: None)
     monkeypatch.setattr(host, "free_shared_memory", lambda: 2**30)
-    monkeypatch.setattr(worker_count, "measure_cost", lambda dataset: Cost(0.01, 0.01))
+    monkeypatch.setattr(worker_count, "measure_cost", lambda dataset, loader: Cost(0.01, 0.01))
 
 
 def test_a_number_is_taken_as_it_is():
-    assert loading.plan(job(3, Ranks(0, [[None]]))) == (3, 1, 8, None)
+    assert loading.plan(job(3, Ranks(0, [[None]])), 1) == ("reference", 3, 1, 8, ())
 
 
 def test_auto_for_one_rank():
-    plan = loading.plan(job("auto", Ranks(0, [[None], [None]])))
-    assert plan[:3] == (7, 1, 8)
-    assert plan.note == "data.workers: auto takes 7 (8 cores; a sample takes 10.0 ms, 10.0 ms of CPU time)"
+    plan = loading.plan(job("auto", Ranks(0, [[None], [None]])), 1)
+    assert plan[1:4] == (7, 1, 8)
+    assert plan.notes == ("data.workers: auto takes 7 (8 cores; a sample takes 10.0 ms, 10.0 ms of CPU time)",)
 
 
 def test_ranks_of_a_host_share_its_cores_and_all_ranks_take_the_smallest_number():
     here, there = {"host": "here", "cores": list(range(8))}, {"host": "there", "cores": list(range(4))}
     group = Ranks(2, [[here, there, None, there], [[9, "9"], [2, "4 cores"], None, [2, "4 cores"]]])
-    plan = loading.plan(job("auto", group))
-    assert plan[:3] == (2, 2, 4) and "(4 cores" in plan.note
+    plan = loading.plan(job("auto", group), 1)
+    assert plan[1:4] == (2, 2, 4) and "(4 cores" in plan.notes[0]
+
+
+def plan_loader(rank, measured, gathered, run=None):
+    """Return the loader and the messages of a rank that has measured; `gathered` are the values of all ranks."""
+    measurements = []
+
+    def measure(dataset, seed):
+        assert seed == 5
+        measurements.append(measured)
+        return measured
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choice, "measure", measure)
+        plan = loading.plan(job(1, Ranks(rank, gathered), "auto"), 5, run)
+    return plan.loader, plan.notes, len(measurements)
+
+
+def test_all_ranks_take_the_same_loader():
+    ranks = [Measurement(True, 100, True, 3e-3, 1e-3), Measurement(True, 80, True, 1e-3, 2e-3)]
+    note = "data.loader: auto takes dali (1.50 ms per sample, reference 2.00; measured on the first 80 samples)"
+    for rank in (0, 1):
+        gathered = [[None, None], list(ranks), [{"host": "here", "cores": list(range(8))}] * 2]
+        assert plan_loader(rank, ranks[rank], gathered) == ("dali", (note,), 1)
+
+
+def test_a_host_without_dali_decides_for_all():
+    gathered = [[None, None], [None, Measurement(False)], [None, {"host": "there", "cores": [0]}]]
+    note = "data.loader: auto takes reference (DALI is not installed on all hosts)"
+    assert plan_loader(0, Measurement(True, 100, True, 3e-3, 1e-3), gathered) == ("reference", (note,), 1)
+
+
+@pytest.mark.parametrize("loader", ["dali", "reference"])
+def test_a_resumed_run_keeps_its_loader_whatever_a_measurement_would_say(tmp_path, monkeypatch, loader):
+    monkeypatch.setattr(dali, "is_installed", lambda: True)
+    other = {"dali": "reference", "reference": "dali"}[loader]
+    resumes = [{"event": "resume", "step": 10, "path": None, "loader": loader}, *evaluations(0.5)]
+    run = write_journal(tmp_path, [{**BEGIN, "loader": other}, *resumes])
+    note = f"data.loader: auto takes {loader}, as this run did before"
+    assert plan_loader(0, None, [[None], [None]], run) == (loader, (note,), 0)
+    gathered = [[loader, None], [{"host": "there", "cores": [0]}, None]]
+    assert plan_loader(1, None, gathered, str(tmp_path / "elsewhere"))[:2] == (loader, (note,))
+
+
+def test_a_run_without_a_record_is_measured(tmp_path):
+    run = write_journal(tmp_path, [BEGIN])
+    assert plan_loader(0, Measurement(False), [[None], [None], [None]], run)[::2] == ("reference", 1)
+
+
+def test_a_resumed_run_that_needs_dali(tmp_path, monkeypatch):
+    monkeypatch.setattr(dali, "is_installed", lambda: False)
+    run = write_journal(tmp_path, [{**BEGIN, "loader": "dali"}])
+    with pytest.raises(
+        UserError, match=r"data.loader: auto took dali when .* not installed .* -o data.loader=reference"
+    ):
+        plan_loader(0, None, [[None]], run)
+    with pytest.raises(UserError, match=r"data.loader: dali .* -o data.loader=reference"):
+        loading.plan(job(1, Ranks(0, [[None]]), "dali"), 1)
+    assert loading.plan(job(1, Ranks(0, [[None]]), "reference"), 1, run).notes == ()
 
 
 def test_an_interval_is_a_difference():
@@ -73,6 +136,26 @@ def test_an_interval_is_a_difference():
     interval = meter.read(8.0)
     assert interval == (8.0, 1.5, 3.0, 1.25, 20, {**total([]), DECODE: 6.0}, 2, 3, 4)
     assert meter.read(1.0)[:6] == (1.0, 0.0, 0.0, 0.0, 0, total([]))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not dali.is_installed(), reason="NVIDIA DALI is not installed (extra `dali`)")
+def test_a_run_records_its_loader_and_a_resume_keeps_it(demo_sets, tmp_path):
+    """The record is changed by hand, so that a resume that measured again would contradict it."""
+    folder = tmp_path / "run"
+    line = processes.train_arguments(demo_sets, "resnet50", folder, "torch", "--max-steps", "1", data__loader="auto")
+    out = processes.run("python", 1, tmp_path, line)
+    (note,) = [text for text in out.splitlines() if text.startswith("data.loader: auto takes")]
+    assert "ms per sample" in note
+    begin = next(event for event in events(folder) if event["event"] == "begin")
+    other = {"dali": "reference", "reference": "dali"}[begin["loader"]]
+    assert f"auto takes {begin['loader']} (" in note
+    text = (folder / "events.jsonl").read_text()
+    (folder / "events.jsonl").write_text(text.replace(f'"loader": "{begin["loader"]}"', f'"loader": "{other}"'))
+    out = processes.run("python", 1, tmp_path, [line[0], "--resume", str(folder), "--max-steps", "2"])
+    assert f"data.loader: auto takes {other}, as this run did before" in out
+    resumed = next(event for event in events(folder) if event["event"] == "resume")
+    assert resumed["loader"] == other
 
 
 @pytest.mark.slow
