@@ -81,16 +81,21 @@ def collate(samples: Sequence[dict[str, np.ndarray]], batch_size: int, allocate:
         UserError: Samples have different shapes.
     """
     padded = list(samples) + [samples[-1]] * (batch_size - len(samples))
-    for name, first in samples[0].items():
-        different = next((sample[name].shape for sample in samples if sample[name].shape != first.shape), None)
-        if different:
-            raise UserError(
-                f"{name}: arrays of shape {first.shape} and {different} cannot share a batch; "
-                "set train.eval_batch=1, or use images of one size"
-            )
+    for name in samples[0]:
+        check_shapes(name, [sample[name].shape for sample in samples])
     batch = {name: _stack([sample[name] for sample in padded], allocate) for name in samples[0]}
     batch["valid"] = (np.arange(batch_size) < len(samples)).astype(np.uint8)
     return batch
+
+
+def check_shapes(name: str, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Check that the arrays of samples have one shape. Raises UserError."""
+    different = next((shape for shape in shapes if shape != shapes[0]), None)
+    if different:
+        raise UserError(
+            f"{name}: arrays of shape {shapes[0]} and {different} cannot share a batch; "
+            "set train.eval_batch=1, or use images of one size"
+        )
 
 
 def _stack(arrays: Sequence[np.ndarray], allocate: Allocate) -> np.ndarray:

@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from data import loaders, order, readers, worker_count
-from data.batch import Allocate, Batch, DropoutMask, Field, collate
+from data.batch import Allocate, Batch, DropoutMask, Field
 from data.errors import BadSample, UserError
-from data.loaders import ReadSample, Sample, choice
+from data.loaders import ReadSample, Sample, choice, packing
 from data.pending import PlannedSample
 from data.stages import COLLATE, Seconds, measure, stage, total
 
@@ -189,12 +189,26 @@ def open_training(
         batch_size: Samples of one rank.
         dropout_masks: Masks to draw with every sample; each becomes an array of the batch.
         num_workers: Processes that read ahead; None for those of the settings.
-        loader: reference or dali; None for that of the settings.
+        loader: see data/loaders; None for that of the settings.
 
     Raises:
         UserError: MAX_REPLACEMENTS samples in a row cannot be read, or the loader is not installed.
     """
     loader = _installed_loader(dataset, seed, loader)
+    read = training_reader(dataset, seed, batch_size, rank, world_size, dropout_masks, loader)
+    return Stream(read, first, last, _workers(dataset, batch_size, loader, num_workers), dataset.settings.threads)
+
+
+def training_reader(
+    dataset: Dataset,
+    seed: int,
+    batch_size: int,
+    rank: int,
+    world_size: int,
+    dropout_masks: Sequence[DropoutMask],
+    loader: str,
+) -> ReadBatch:
+    """Return the function that reads a training batch by its number."""
 
     def read(number: int, allocate: Allocate) -> LoadedBatch:
         start = (number * world_size + rank) * batch_size
@@ -205,7 +219,7 @@ def open_training(
                 sample[mask.name] = mask.sample(rng)
         return _collate(samples, batch_size, allocate), unreadable
 
-    return Stream(read, first, last, _workers(dataset, batch_size, loader, num_workers), dataset.settings.threads)
+    return read
 
 
 def open_evaluation(
@@ -250,7 +264,7 @@ def find_bad(dataset: Dataset, seconds: float) -> tuple[list[UnreadableSample], 
 
 def training_samples(
     dataset: Dataset, seed: int, positions: Sequence[int], loader: str
-) -> tuple[list[Sample], list[UnreadableSample]]:
+) -> tuple[list[PlannedSample], list[UnreadableSample]]:
     """Read the samples at some positions of the run.
 
     Returns:
@@ -327,7 +341,7 @@ def evaluation_reader(
         )
         if samples:
             return _collate(samples, batch_size, allocate), unreadable
-        padding = _collate([_missing_sample(dataset)], batch_size, allocate)
+        padding = _collate([{**_missing_sample(dataset)}], batch_size, allocate)
         padding["valid"][:] = 0  # this rank has no sample left, but must take part in the step
         return padding, unreadable
 
@@ -336,7 +350,7 @@ def evaluation_reader(
 
 def _evaluation_samples(
     dataset: Dataset, seed: int, indices: Sequence[int], loader: str
-) -> tuple[list[Sample], list[UnreadableSample]]:
+) -> tuple[list[PlannedSample], list[UnreadableSample]]:
     """Read samples of an evaluation by index; fill values stand for those that cannot be read."""
 
     def read(read_sample: ReadSample) -> tuple[list[PlannedSample], list[UnreadableSample]]:
@@ -353,9 +367,9 @@ def _evaluation_samples(
     return loaders.read_samples(dataset, loader, read)
 
 
-def _collate(samples: Sequence[dict[str, np.ndarray]], batch_size: int, allocate: Allocate) -> Batch:
+def _collate(samples: Sequence[PlannedSample], batch_size: int, allocate: Allocate) -> Batch:
     with stage(COLLATE):
-        return collate(samples, batch_size, allocate)
+        return packing.pack(samples, batch_size, allocate)
 
 
 def _missing_sample(dataset: Dataset) -> Sample:

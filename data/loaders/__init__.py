@@ -1,4 +1,9 @@
-"""What decodes the images of a batch: the reference loader (a data set's own `sample`) or NVIDIA DALI."""
+"""What decodes the images of a batch.
+
+- reference: a data set's own `sample`.
+- dali: NVIDIA DALI, on a CPU where the batch is read.
+- encoded: nothing yet. The batch is packed (packing.py), for DALI to decode it on the device (dali_device.py).
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -6,6 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from data.pending import PlannedSample
+
+DALI = ("dali", "encoded")  # loaders that need it
 
 Report = TypeVar("Report")
 Sample = dict[str, np.ndarray]
@@ -15,7 +22,7 @@ ReadSamples = Callable[[ReadSample], tuple[list[PlannedSample], Report]]
 
 def is_installed(loader: str) -> bool:
     """Return whether a loader is installed."""
-    if loader == "dali":
+    if loader in DALI:
         from data.loaders import dali
 
         return dali.is_installed()
@@ -24,28 +31,29 @@ def is_installed(loader: str) -> bool:
 
 def require(loader: str) -> None:
     """Check that a loader is installed. Raises UserError."""
-    if loader == "dali":
+    if loader in DALI:
         from data.loaders import dali
 
         dali.require()
 
 
-def read_samples(dataset: Any, loader: str, read: ReadSamples[Report]) -> tuple[list[Sample], Report]:
+def read_samples(dataset: Any, loader: str, read: ReadSamples[Report]) -> tuple[list[PlannedSample], Report]:
     """Read the samples of a batch.
 
     Args:
         dataset: the split.
-        loader: reference or dali.
+        loader: one of those above.
         read: reads the samples by the function that it is given, a method of the split.
 
     Returns:
-        What `read` returns, with all images decoded.
+        What `read` returns, with all images decoded unless the loader is `encoded`.
     """
+    if loader == "encoded":
+        return read(dataset.plan)
     if loader == "dali":
         from data.loaders import dali
 
         samples, report = read(dataset.plan)
         if dali.decode(samples):
-            return samples, report  # type: ignore[return-value]  # nothing is pending any more
-    samples, report = read(dataset.sample)
-    return samples, report  # type: ignore[return-value]  # `sample` leaves nothing pending
+            return samples, report
+    return read(dataset.sample)

@@ -13,35 +13,21 @@ import importlib.util
 import threading
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from data.errors import UserError
+from data.loaders.dali_graph import Failure, Graph, Steps, groups, table
 from data.pending import Pending, PlannedSample
 from data.stages import DECODE, stage
-from data.transforms.geometry import Geometry
-from data.transforms.pixels import pad
-
-
-class Steps(NamedTuple):
-    """Operators of a pipeline: the steps of a geometry that are not left out. Mirroring is always among them."""
-
-    box: bool
-    resize: bool
-    antialias: bool
-    window: bool
-
-
-class _Failure(Exception):
-    """DALI cannot decode some image of a batch."""
 
 
 class _Thread(threading.local):
-    """Pipelines of a thread, and how many images they have room for. A pipeline is not for several threads."""
+    """Pipelines of a thread. A pipeline is not for several threads."""
 
     def __init__(self) -> None:
-        self.pipelines: dict[Steps, tuple[int, Any]] = {}
+        self.graphs: dict[Steps, Graph] = {}
 
 
 _thread = _Thread()
@@ -67,97 +53,37 @@ def decode(samples: Sequence[PlannedSample]) -> bool:
     pending = [
         (sample, name, value) for sample in samples for name, value in sample.items() if isinstance(value, Pending)
     ]
-    files: dict[Steps, list[tuple[bytes, Geometry]]] = {}
-    for _, _, value in pending:
-        of_steps = files.setdefault(steps(value.geometry), [])
-        of_steps += [(file, value.geometry) for file in value.files]
+    files = [np.frombuffer(file, np.uint8) for _, _, value in pending for file in value.files]
+    rows = table([value.geometry for _, _, value in pending for _ in value.files])
+    images: list[np.ndarray | None] = [None] * len(files)
     try:
-        images = {key: iter(_run(key, entries)) for key, entries in files.items()}
-    except _Failure as error:
-        warnings.warn(
-            f"data.loader: the reference loader reads a batch that DALI cannot decode ({error})", stacklevel=1
-        )
+        for key, members in groups(rows):
+            decoded = _run(key, [files[at] for at in members], rows[members])
+            for row, at in enumerate(members):
+                images[at] = np.array(decoded.at(row))
+    except Failure as error:
+        warnings.warn(failure_message(error), stacklevel=1)
         return False
+    ready: Any = iter(images)
     for sample, name, value in pending:
-        decoded = [next(images[steps(value.geometry)]) for _ in value.files]
-        sample[name] = np.stack(decoded) if value.stacked else decoded[0]
+        parts = [next(ready) for _ in value.files]
+        sample[name] = np.stack(parts) if value.stacked else parts[0]
     return True
 
 
-def steps(geometry: Geometry) -> Steps:
-    """Return the operators that a geometry needs; padding is no operator, since few images need it."""
-    resizes = geometry.size is not None
-    return Steps(geometry.box is not None, resizes, resizes and geometry.antialias, geometry.window is not None)
+def failure_message(error: Failure) -> str:
+    """Return the warning of a batch that DALI cannot decode."""
+    return f"data.loader: the reference loader reads a batch that DALI cannot decode ({error})"
 
 
-def _run(key: Steps, entries: Sequence[tuple[bytes, Geometry]]) -> list[np.ndarray]:
-    """Decode images whose geometries need the same operators: uint8 RGB (H, W, 3) each."""
-    room, pipeline = _thread.pipelines.get(key, (0, None))
-    if len(entries) > room:
-        room, pipeline = len(entries), _build(key, len(entries))
-        _thread.pipelines[key] = room, pipeline
-    geometries = [geometry for _, geometry in entries]
-    inputs: dict[str, Any] = {
-        "encoded": [np.frombuffer(file, np.uint8) for file, _ in entries],
-        "flip": np.array([geometry.flip for geometry in geometries], np.int32),
-    }
-    if key.box:
-        inputs |= _corners("box", [geometry.box for geometry in geometries])
-    if key.resize:
-        inputs["size"] = np.array([geometry.size for geometry in geometries], np.float32)[:, ::-1].copy()
-    if key.window:
-        inputs |= _corners("window", [geometry.window for geometry in geometries])
+def _run(key: Steps, files: Sequence[np.ndarray], rows: np.ndarray) -> Any:
+    """Decode images whose geometries need the same operators, as Graph.run does."""
+    graph = _thread.graphs.get(key)
+    if graph is None or len(files) > graph.room:
+        # One thread, because the stream reads several batches at once.
+        graph = _thread.graphs[key] = Graph(key, len(files), threads=1)
     try:
-        for name, values in inputs.items():
-            pipeline.feed_input(name, values)
-        (images,) = pipeline.run()
-    except RuntimeError as error:
-        _thread.pipelines.pop(key)  # it cannot run again
-        raise _Failure(_reason(error)) from error
-    return [_padded(np.array(images.at(row)), geometry) for row, geometry in enumerate(geometries)]
-
-
-def _reason(error: RuntimeError) -> str:
-    """Return the line of DALI's message that follows its traceback, or the first one."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    at = lines.index("encountered:") + 1 if "encountered:" in lines[:-1] else 0
-    return lines[at]
-
-
-def _corners(name: str, boxes: Sequence[Any]) -> dict[str, np.ndarray]:
-    corners = np.array(boxes, np.int32)
-    return {f"{name}_start": corners[:, :2].copy(), f"{name}_shape": corners[:, 2:].copy()}
-
-
-def _padded(image: np.ndarray, geometry: Geometry) -> np.ndarray:
-    return pad(image, geometry.canvas, geometry.fill) if geometry.canvas else image
-
-
-def _build(key: Steps, room: int) -> Any:
-    """Build a pipeline for up to `room` images."""
-    from nvidia.dali import fn
-    from nvidia.dali import types as dali_types
-    from nvidia.dali.pipeline import Pipeline
-
-    types: Any = dali_types  # whose constants type checkers do not see
-
-    def integers(name: str, ndim: int = 1) -> Any:
-        return fn.external_source(name=name, dtype=types.INT32, ndim=ndim)
-
-    # One thread, because the stream reads several batches at once.
-    pipeline = Pipeline(batch_size=room, num_threads=1, device_id=None, prefetch_queue_depth=1)
-    with pipeline:
-        images: Any = fn.external_source(name="encoded", dtype=types.UINT8, ndim=1)
-        if key.box:
-            start, shape = integers("box_start"), integers("box_shape")
-            images = fn.decoders.image_slice(images, start, shape, axes=[1, 0], output_type=types.RGB)
-        else:
-            images = fn.decoders.image(images, output_type=types.RGB)
-        if key.resize:
-            size = fn.external_source(name="size", dtype=types.FLOAT, ndim=1)
-            images = fn.resize(images, size=size, interp_type=types.INTERP_LINEAR, antialias=key.antialias)
-        if key.window:
-            images = fn.slice(images, start=integers("window_start"), shape=integers("window_shape"), axes=[1, 0])
-        pipeline.set_outputs(fn.flip(images, horizontal=integers("flip", 0)))
-    pipeline.build()
-    return pipeline
+        return graph.run(files, rows)
+    except Failure:
+        _thread.graphs.pop(key)
+        raise

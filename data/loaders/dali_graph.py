@@ -1,0 +1,164 @@
+"""DALI's pipelines for the geometries of images, on a CPU or a GPU. The only module of data/ that imports DALI.
+
+A pipeline for a GPU has the same graph as one for a CPU: the decoders are `mixed` operators, which take bytes on the
+host and give pixels on the device, and the operators after them follow their inputs.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data.transforms.geometry import Geometry
+
+# Columns of a table of geometries, int32: a row for an image. Unused ones are 0.
+KEY = slice(0, 8)  # box, size, antialias, window, canvas: whether there is one; fill
+BOX, SIZE, WINDOW, CANVAS, FLIP = slice(8, 12), slice(12, 14), slice(14, 18), slice(18, 20), 20
+COLUMNS = 21
+
+
+class Steps(NamedTuple):
+    """Operators of a pipeline: the steps of a geometry that are not left out. Mirroring is always among them."""
+
+    box: bool
+    resize: bool
+    antialias: bool
+    window: bool
+    canvas: bool
+    fill: tuple[int, ...]  # of the canvas
+
+
+class Failure(Exception):
+    """DALI cannot decode some image of a batch."""
+
+
+def table(geometries: Sequence[Geometry]) -> np.ndarray:
+    """Return geometries as int32 (len(geometries), COLUMNS)."""
+    rows = np.zeros((len(geometries), COLUMNS), np.int32)
+    for row, geometry in zip(rows, geometries):
+        box, size, window = geometry.box, geometry.size, geometry.window
+        row[:4] = box is not None, size is not None, size is not None and geometry.antialias, window is not None
+        row[FLIP] = geometry.flip
+        row[BOX], row[SIZE], row[WINDOW] = box or 0, size or 0, window or 0
+        if geometry.canvas:
+            given = (window and window[2:]) or size or (box and box[2:])
+            assert given, "a canvas is for an image whose size the geometry gives"
+            row[4:8] = True, *geometry.fill
+            row[CANVAS] = np.maximum(geometry.canvas, given)
+    return rows
+
+
+def groups(rows: np.ndarray) -> list[tuple[Steps, list[int]]]:
+    """Return the rows of a table that need the same operators, by index in ascending order."""
+    members: dict[Steps, list[int]] = {}
+    for index, row in enumerate(rows[:, KEY].tolist()):
+        box, resize, antialias, window, canvas = map(bool, row[:5])
+        members.setdefault(Steps(box, resize, antialias, window, canvas, tuple(row[5:])), []).append(index)
+    return list(members.items())
+
+
+class Graph:
+    """A pipeline for images whose geometries need the same operators. Not for several threads at a time."""
+
+    def __init__(self, key: Steps, room: int, threads: int, device_id: int | None = None):
+        """Build the pipeline.
+
+        Args:
+            key: operators.
+            room: largest number of images at a time.
+            threads: of DALI.
+            device_id: number of the CUDA device; None for a CPU.
+        """
+        self.key, self.room = key, room
+        self._pipeline = define(key, room, threads, device_id)
+        self._pipeline.build()
+
+    def run(self, files: Sequence[np.ndarray], rows: np.ndarray) -> Any:
+        """Decode images. An instance that has failed cannot run again.
+
+        Args:
+            files: encoded images, uint8.
+            rows: of a table of their geometries.
+
+        Returns:
+            DALI's list of uint8 RGB images (H, W, 3), complete, in memory of their own that later runs do not reuse.
+
+        Raises:
+            Failure: DALI cannot decode one of them.
+        """
+        try:
+            self._pipeline.feed_input("encoded", list(files))
+            for name, values in _inputs(self.key, rows).items():
+                self._pipeline.feed_input(name, values)
+            (images,) = self._pipeline.run()  # without a stream: waits until the images are complete
+        except RuntimeError as error:
+            raise Failure(_reason(error)) from error
+        return images
+
+
+def define(key: Steps, room: int, threads: int, device_id: int | None) -> Any:
+    """Return a pipeline that is not built yet; its operators and their arguments have been checked."""
+    from nvidia.dali import fn
+    from nvidia.dali import types as dali_types
+    from nvidia.dali.pipeline import Pipeline
+
+    types: Any = dali_types  # whose constants type checkers do not see
+
+    def integers(name: str, ndim: int = 1) -> Any:
+        return fn.external_source(name=name, dtype=types.INT32, ndim=ndim)
+
+    # With dynamic execution, an output has its memory to itself as long as somebody refers to it.
+    pipeline = Pipeline(
+        batch_size=room, num_threads=threads, device_id=device_id, prefetch_queue_depth=1, exec_dynamic=True
+    )
+    decoder: dict[str, Any] = {"device": "cpu", "output_type": types.RGB}
+    if device_id is not None:
+        decoder = {
+            "device": "mixed",
+            "output_type": types.RGB,
+            "jpeg_fancy_upsampling": True,  # as on a CPU
+            # All or nothing: with a share, the decoder of an image and so its pixels would depend on the batch.
+            "hw_decoder_load": 1.0,
+            "affine": False,  # the pipelines of all processes would bind their threads to the same cores
+        }
+    with pipeline:
+        images: Any = fn.external_source(name="encoded", dtype=types.UINT8, ndim=1)
+        if key.box:
+            start, shape = integers("box_start"), integers("box_shape")
+            images = fn.decoders.image_slice(images, start, shape, axes=[1, 0], **decoder)
+        else:
+            images = fn.decoders.image(images, **decoder)
+        if key.resize:
+            size = fn.external_source(name="size", dtype=types.FLOAT, ndim=1)
+            images = fn.resize(images, size=size, interp_type=types.INTERP_LINEAR, antialias=key.antialias)
+        if key.window:
+            images = fn.slice(images, start=integers("window_start"), shape=integers("window_shape"), axes=[1, 0])
+        images = fn.flip(images, horizontal=integers("flip", 0))
+        if key.canvas:
+            canvas, fill = integers("canvas"), [float(value) for value in key.fill]
+            images = fn.slice(
+                images, start=[0, 0], shape=canvas, axes=[1, 0], out_of_bounds_policy="pad", fill_values=fill
+            )
+        pipeline.set_outputs(images)
+    return pipeline
+
+
+def _inputs(key: Steps, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the inputs of a pipeline beside the encoded images."""
+    inputs = {"flip": rows[:, FLIP]}
+    if key.box:
+        inputs |= {"box_start": rows[:, BOX][:, :2], "box_shape": rows[:, BOX][:, 2:]}
+    if key.resize:
+        inputs["size"] = rows[:, SIZE][:, ::-1].astype(np.float32)
+    if key.window:
+        inputs |= {"window_start": rows[:, WINDOW][:, :2], "window_shape": rows[:, WINDOW][:, 2:]}
+    if key.canvas:
+        inputs["canvas"] = rows[:, CANVAS]
+    return {name: np.ascontiguousarray(values) for name, values in inputs.items()}
+
+
+def _reason(error: RuntimeError) -> str:
+    """Return the line of DALI's message that follows its traceback, or the first one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    at = lines.index("encountered:") + 1 if "encountered:" in lines[:-1] else 0
+    return lines[at]
