@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from data.errors import UserError
 from tools.comparison import curves, page, ranks, record, worker
 from tools.comparison.findings import Verdict, judge
+from zoo.config.schema import Config
 from zoo.frameworks import FRAMEWORKS
 from zoo.run import cli
 
@@ -97,7 +98,8 @@ def compare(arguments: argparse.Namespace) -> int:
     if arguments.steps < 0 or arguments.within < 1 or arguments.processes < 1:
         raise UserError("--steps: must not be negative; --within, --processes: must be at least 1")
     frameworks = select_frameworks(arguments.frameworks)
-    request(arguments)  # errors in the recipe show before anything is started
+    config = request(arguments).config  # errors in the recipe show before anything is started
+    arguments.override = with_same_loader(arguments.override, config)
     sources = [source for folder in arguments.against for source in earlier_results(folder)]
     folder, failures = new_folder(arguments.out, arguments.config), []
     for framework in reversed(frameworks):
@@ -231,6 +233,14 @@ def select_frameworks(names: str | None) -> list[str]:
     if not selected:
         raise UserError(f"no framework is installed here: pip install '.[{','.join(FRAMEWORKS)}]'")
     return selected
+
+
+def with_same_loader(overrides: Sequence[str], config: Config) -> list[str]:
+    """Return the changes of a recipe with which the frameworks get equal pixels, where data.loader=auto might not."""
+    if config.data.loader != "auto":
+        return [*overrides]
+    print("data.loader: auto takes reference here, so that all frameworks get equal pixels", flush=True)
+    return [*overrides, "data.loader=reference"]
 
 
 def earlier_results(folder: str) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data.errors import UserError
-from tools.compare import select_frameworks
+from tools.compare import select_frameworks, with_same_loader
 from tools.comparison import seed_tables
 from tools.comparison.seed_tables import Result, Study
 from zoo.config import loader
@@ -82,6 +82,7 @@ def run_study(arguments: argparse.Namespace) -> None:
             raise UserError(f"-o {key}: this program chooses it; leave it out, and see --frameworks, --seeds and --out")
     frameworks = select_frameworks(arguments.frameworks)
     request = cli.request(arguments.config, arguments.override, amp=arguments.amp, device=arguments.device)
+    arguments.override = with_same_loader(arguments.override, request.config)
     out = arguments.out or os.path.join("runs", f"seeds-{request.recipe}")
     seeds = range(request.config.seed, request.config.seed + arguments.seeds)
     metric = load_task(load_spec(request.resolved["model.name"].value).TASK).PRIMARY

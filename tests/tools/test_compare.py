@@ -247,6 +247,21 @@ def test_the_others_are_compared_when_one_fails(
     assert f"tsm_demo.yaml: {', '.join(others)}<" in (tmp_path / "new/report.html").read_text()
 
 
+def test_all_frameworks_read_by_the_same_loader(recorded, no_training, tmp_path, monkeypatch, capsys):
+    loaders = []
+
+    def run_worker(framework, arguments, folder):
+        loaders.append(compare.request(arguments, framework).config.data.loader)
+        return copy_results(recorded[0], framework, folder)
+
+    monkeypatch.setattr(compare, "run_worker", run_worker)
+    note = "data.loader: auto takes reference here, so that all frameworks get equal pixels"
+    for setting, used in (("auto", "reference"), ("dali", "dali")):
+        words = ["-o", f"data.loader={setting}", "--out", tmp_path / setting]
+        assert compare_with(tmp_path, *words, frameworks="torch,paddle") == 0
+        assert loaders[-2:] == [used, used] and (note in capsys.readouterr().out) == (setting == "auto")
+
+
 def test_all_fail(no_training, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(compare, "run_worker", lambda framework, *_: f"{framework} exited with code 1")
     assert compare_with(tmp_path, frameworks="torch,paddle") == 2

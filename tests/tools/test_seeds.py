@@ -69,6 +69,16 @@ def test_every_seed_in_every_framework(study, capsys, tmp_path):
     assert "| torch - paddle | -0.0010 |" in table
 
 
+def test_all_frameworks_read_by_the_same_loader(study, capsys):
+    run, training = study
+    assert run("--seeds", "2", "-o", "data.loader=auto") == 0
+    assert all(
+        command[-4:] == ["-o", "data.loader=auto", "-o", "data.loader=reference"] for command in training.commands
+    )
+    assert len(training.commands) == 4
+    assert "data.loader: auto takes reference here, so that all frameworks get equal pixels" in capsys.readouterr().out
+
+
 def test_complete_runs_are_not_repeated(study, capsys):
     run, training = study
     assert run("--seeds", "2") == 0
