@@ -43,6 +43,8 @@ def generators(prefix: tuple[int, int], numbers: Sequence[int]) -> list[np.rando
 class _State(ISeedSequence):
     """A seed sequence whose result has been calculated."""
 
+    __slots__ = ("state",)
+
     def __init__(self, state: np.ndarray):
         self.state = state
 

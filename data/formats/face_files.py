@@ -105,11 +105,9 @@ def decode(encoded: EncodedFace, size: int, resize: bool) -> np.ndarray:
         BadSample: the image cannot be read or has another size.
     """
     content = images.read_content(encoded) if isinstance(encoded, str) else encoded
-    if _is_plain(content, size):
-        with stages.stage(stages.DECODE):
-            pixels = jpeg.decode(content)
-        if pixels is not None:
-            return pixels
+    pixels = _decode_plain(content, size)
+    if pixels is not None:
+        return pixels
     with open_face(content, size, resize) as image:
         pixels = np.asarray(images.to_rgb(image))
     if pixels.shape[:2] == (size, size):
@@ -123,6 +121,12 @@ def read_plain(encoded: EncodedFace, size: int) -> bytes | None:
     content = images.read_content(encoded) if isinstance(encoded, str) else encoded
     header = jpeg.read_header(content)
     return content if header and not header.may_be_rotated and _is_plain(content, size) else None
+
+
+@stages.stage(stages.DECODE)
+def _decode_plain(content: bytes, size: int) -> np.ndarray | None:
+    """Decode an ordinary JPEG file of the right size; None if it is none."""
+    return jpeg.decode(content) if _is_plain(content, size) else None
 
 
 def _is_plain(content: bytes, size: int) -> bool:

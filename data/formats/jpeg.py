@@ -14,9 +14,13 @@ from data.formats import opencv
 
 START, END = b"\xff\xd8", b"\xff\xd9"
 # Markers that begin a frame of Huffman-coded 8-bit samples, baseline, extended or progressive.
-FRAME_MARKERS = (0xC0, 0xC1, 0xC2)
-OTHER_FRAME_MARKERS = (0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
-SCAN_MARKER, METADATA_MARKER = 0xDA, 0xE1  # the latter holds EXIF and XMP, both of which may give an orientation
+FRAME_MARKERS = frozenset((0xFFC0, 0xFFC1, 0xFFC2))
+# Markers of other frames, and of a scan without a frame.
+EXCLUDED_MARKERS = frozenset((0xFFC3, 0xFFC5, 0xFFC6, 0xFFC7, 0xFFC9, 0xFFCA, 0xFFCB, 0xFFCD, 0xFFCE, 0xFFCF, 0xFFDA))
+METADATA_MARKER = 0xFFE1  # EXIF and XMP, both of which may give an orientation
+MIN_MARKER = 0xFF00
+SEGMENT = struct.Struct(">HH")  # marker, and length without it
+FRAME = struct.Struct(">BHHB")  # bits per sample, height, width, components
 MAX_SEGMENTS = 256  # before the frame
 FLAGS = {
     1: cv2.IMREAD_COLOR,
@@ -39,14 +43,14 @@ def read_header(encoded: bytes) -> Header | None:
     if not (encoded.startswith(START) and encoded.endswith(END)):
         return None
     at, may_be_rotated = len(START), False
+    end = len(encoded) - SEGMENT.size
     for _ in range(MAX_SEGMENTS):
-        if at + 4 > len(encoded) or encoded[at] != 0xFF:
+        if at > end:
             return None
-        marker = encoded[at + 1]
-        (length,) = struct.unpack_from(">H", encoded, at + 2)
+        marker, length = SEGMENT.unpack_from(encoded, at)
         if marker in FRAME_MARKERS:
-            return _frame_header(encoded[at + 4 : at + 2 + length], may_be_rotated)
-        if marker in OTHER_FRAME_MARKERS or marker == SCAN_MARKER or length < 2:
+            return _frame_header(encoded, at + SEGMENT.size, length, may_be_rotated)
+        if marker < MIN_MARKER or marker in EXCLUDED_MARKERS or length < 2:
             return None
         may_be_rotated |= marker == METADATA_MARKER
         at += 2 + length
@@ -66,10 +70,10 @@ def decode(encoded: bytes, scale: int = 1) -> np.ndarray | None:
     return opencv.decode(encoded, FLAGS[scale] | cv2.IMREAD_IGNORE_ORIENTATION)
 
 
-def _frame_header(segment: bytes, may_be_rotated: bool) -> Header | None:
-    if len(segment) < 6:
+def _frame_header(encoded: bytes, at: int, length: int, may_be_rotated: bool) -> Header | None:
+    if length < FRAME.size + 2 or at + FRAME.size > len(encoded):
         return None
-    precision, height, width, components = struct.unpack_from(">BHHB", segment)
+    precision, height, width, components = FRAME.unpack_from(encoded, at)
     if precision != 8 or components not in (1, 3) or not width or not height:
         return None
     return Header(width, height, may_be_rotated)
