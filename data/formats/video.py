@@ -191,6 +191,7 @@ def _decode_from_start(container: "InputContainer", stream: "VideoStream", sampl
 
 
 def _reason(error: Exception) -> str:
-    """Return the first line of a decoder's message, without its time stamps and source locations."""
-    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    """Return the first line of a decoder's message, without time stamps, source locations and the file it names."""
+    message = str(getattr(error, "strerror", None) or error)
+    lines = [line for line in message.splitlines() if line.strip()] or [type(error).__name__]
     return re.sub(r"^(\[[\d:]+\] \S+?:\d+: )+", "", lines[0]).strip()[:MAX_REASON_LENGTH]
