@@ -31,6 +31,7 @@ class LoaderSettings:
     eval_bad: Literal["error", "wrong"] = "error"  # an unreadable sample in an evaluation: stop, or count it as wrong
     loader: Literal["auto", "reference", "dali"] = "reference"  # what decodes images: dali gives the same samples with
     # nearly the same pixels; auto: the faster one for the first samples
+    dali_device: Literal["auto", "cpu", "gpu"] = "auto"  # where DALI decodes; auto: on the GPU of the run if it has one
     cache: str | None = None  # folder on a fast local disk for copies of the files that are read ...
     cache_gb: float = 100.0  # ... and how many gigabytes (10**9 bytes) it may hold
 

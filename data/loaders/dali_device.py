@@ -4,6 +4,7 @@ Without a device, the same code runs with DALI's operators for a CPU and gives t
 processes.
 """
 
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ class DeviceImages(NamedTuple):
 
 
 class DeviceDecoder:
-    """DALI's pipelines of one consumer of batches. Not for several threads at a time."""
+    """DALI's pipelines of a process. Threads take turns: the one that prefetches and the one of an evaluation."""
 
     def __init__(self, device_id: int | None, threads: int):
         """Build nothing yet.
@@ -51,6 +52,7 @@ class DeviceDecoder:
         """
         self._device_id, self._threads = device_id, threads
         self._graphs: dict[Steps, Graph] = {}
+        self._lock = threading.Lock()
 
     def decode(self, batch: Batch) -> tuple[Batch, dict[str, DeviceImages]]:
         """Return the ordinary arrays of a batch, and its packed ones decoded.
@@ -60,7 +62,8 @@ class DeviceDecoder:
             UserError: images of the batch have different sizes.
         """
         arrays, packed = packing.unpack(batch)
-        return arrays, {name: self._decode(name, value) for name, value in packed.items()}
+        with self._lock:
+            return arrays, {name: self._decode(name, value) for name, value in packed.items()}
 
     def _decode(self, name: str, packed: Packed) -> DeviceImages:
         files, parts, order = packed.files(), [], []

@@ -1,14 +1,17 @@
 """A metric over a whole split: every sample counted once, whatever the batch size and the number of ranks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
 from data.batch import Batch
 from data.errors import UserError
+from data.loaders.dali_device import DeviceImages
 from data.stream import BatchStream, Dataset, LoadedBatch, UnreadableSample
 from zoo.distributed.control_group import Group
+from zoo.run import decoding
 from zoo.run.background import BackgroundMap
+from zoo.run.decoding import Decode
 from zoo.tasks import TaskMetric
 from zoo.trainer.protocol import DeviceBatch, Trainer
 
@@ -22,6 +25,7 @@ def evaluate(
     metric: TaskMetric,
     group: Group,
     report: Callable[[UnreadableSample], None],
+    decode: Decode = decoding.keep,
 ) -> dict[str, Any]:
     """Run the model over this rank's share of a split; called by all ranks.
 
@@ -32,6 +36,7 @@ def evaluate(
         metric: the task's metric; its state is summed over ranks.
         group: all ranks.
         report: called for every unreadable sample of all ranks.
+        decode: decodes the images of a batch that are still encoded.
 
     Returns:
         The metrics over all ranks, and `bad`, the number of unreadable samples.
@@ -42,7 +47,8 @@ def evaluate(
     local: list[UnreadableSample] = []
 
     def copy(loaded: LoadedBatch) -> tuple[DeviceBatch, LoadedBatch]:
-        return trainer.to_device(_inputs(loaded[0], dataset)), loaded
+        batch, images, unreadable = decode(loaded)
+        return trainer.to_device(_inputs(batch, dataset), _rows(images, dataset)), (batch, unreadable)
 
     with closing(BackgroundMap(copy, stream, stream.close, BATCHES_AHEAD)) as copies:
         for device_batch, (batch, unreadable) in copies:
@@ -69,6 +75,14 @@ def _check(unreadable: list[UnreadableSample], dataset: Dataset) -> None:
 
 
 def _inputs(batch: Batch, dataset: Dataset) -> Batch:
-    """Return the images alone; views of a sample become rows: (B, V, ...) -> (B * V, ...)."""
-    images = {field.name: batch[field.name] for field in dataset.fields if field.mean}
+    """Return the images on the host; views of a sample become rows: (B, V, ...) -> (B * V, ...)."""
+    images = {field.name: batch[field.name] for field in dataset.fields if field.mean and field.name in batch}
     return {name: array.reshape(-1, *array.shape[2:]) if dataset.views > 1 else array for name, array in images.items()}
+
+
+def _rows(images: Mapping[str, DeviceImages], dataset: Dataset) -> dict[str, DeviceImages]:
+    """Return images on the device, with the views of a sample as rows."""
+    return {
+        name: value._replace(order=value.order.reshape(-1, *value.order.shape[2:])) if dataset.views > 1 else value
+        for name, value in images.items()
+    }

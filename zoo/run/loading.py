@@ -24,6 +24,7 @@ class Loading(NamedTuple):
         local_size: ranks on this host.
         cores: that this rank has for itself.
         notes: messages for the user about what was chosen here and not by the recipe.
+        on_device: whether DALI decodes in the training process, on its GPU.
     """
 
     loader: str
@@ -31,6 +32,12 @@ class Loading(NamedTuple):
     local_size: int
     cores: float
     notes: tuple[str, ...]
+    on_device: bool = False
+
+    @property
+    def stream_loader(self) -> str:
+        """Loader of the streams, one of those of data/loaders."""
+        return "encoded" if self.on_device else self.loader
 
 
 def plan(job: Job, seed: int, run: str | None = None) -> Loading:
@@ -42,18 +49,19 @@ def plan(job: Job, seed: int, run: str | None = None) -> Loading:
         run: folder of the run to resume, None for a new one.
 
     Raises:
-        UserError: the loader is not installed.
+        UserError: the loader is not installed, or there is no GPU for it.
     """
     loader, loader_notes = _choose_loader(job, seed, run)
+    on_device = loader == "dali" and uses_gpu(job)
     group, setting = job.group, job.train_set.settings.workers
     mine = {"host": socket.gethostname(), "cores": host.cores()}
     ranks = group.all_gather(mine)
     local = [index for index, rank in enumerate(ranks) if rank["host"] == mine["host"]]
     cores = host.core_share([ranks[index]["cores"] for index in local], local.index(group.rank), host.cpu_quota())
     if setting != "auto":
-        return Loading(loader, setting, len(local), cores, loader_notes)
+        return Loading(loader, setting, len(local), cores, loader_notes, on_device)
     choice = worker_count.choose(
-        worker_count.measure_cost(job.train_set, loader),
+        worker_count.measure_cost(job.train_set, "encoded" if on_device else loader),
         cores,
         job.batch_plan.batch,
         batch_bytes(job.train_set.fields, job.batch_plan.batch),
@@ -62,7 +70,18 @@ def plan(job: Job, seed: int, run: str | None = None) -> Loading:
     )
     workers, reason = min(group.all_gather(choice))
     note = f"data.workers: auto takes {workers} ({reason})"
-    return Loading(loader, workers, len(local), cores, (*loader_notes, note))
+    return Loading(loader, workers, len(local), cores, (*loader_notes, note), on_device)
+
+
+def uses_gpu(job: Job) -> bool:
+    """Return whether DALI decodes on the GPU of this process. Raises UserError."""
+    setting, device = job.train_set.settings.dali_device, job.world.cuda_index
+    if setting == "gpu" and device is None:
+        raise UserError(
+            f"data.dali_device: gpu needs a CUDA device, and this process trains on {job.world.device}; set "
+            "-o data.dali_device=auto, with which DALI decodes on the CPU here"
+        )
+    return setting != "cpu" and device is not None
 
 
 def _choose_loader(job: Job, seed: int, run: str | None) -> tuple[str, tuple[str, ...]]:

@@ -6,7 +6,9 @@ from itertools import islice
 
 from data.errors import UserError
 from data.stream import BatchStream, Dataset, LoadedBatch, UnreadableSample, find_bad
+from zoo.run import decoding
 from zoo.run.background import BackgroundMap
+from zoo.run.decoding import Decode
 from zoo.trainer.protocol import DeviceBatch, Trainer
 
 SEARCH_SECONDS = 20.0  # how long to look for further unreadable files before a run stops because of them
@@ -23,28 +25,29 @@ class Prefetcher:
         data_wait: seconds that `take` has waited for the input pipeline so far, the first update excluded.
     """
 
-    def __init__(self, stream: BatchStream, trainer: Trainer, accumulate: int = 1):
+    def __init__(self, stream: BatchStream, trainer: Trainer, accumulate: int = 1, decode: Decode = decoding.keep):
         """Load the first update's micro-batches.
 
         Args:
             stream: batches of this rank in order, with the samples that could not be read.
             trainer: copies the batches to its device.
             accumulate: micro-batches per update.
+            decode: decodes the images of a batch that are still encoded.
         """
         self.data_wait = 0.0
         self._accumulate = accumulate
         self._unreadable: list[UnreadableSample] = []
 
         def copy(loaded: LoadedBatch) -> tuple[DeviceBatch, list[UnreadableSample]]:
-            batch, unreadable = loaded
-            return trainer.to_device(batch), unreadable
+            batch, images, unreadable = decode(loaded)
+            return trainer.to_device(batch, images), unreadable
 
         self._copies = BackgroundMap(copy, stream, stream.close, accumulate + SPARE)
         self._next: list[tuple[DeviceBatch, list[UnreadableSample]]] | None = self._fetch()
 
     @property
     def copying(self) -> float:
-        """Seconds that the thread has spent in copying batches to the device so far."""
+        """Seconds that the thread has spent in copying batches to the device, or decoding them there, so far."""
         return self._copies.busy
 
     def take(self) -> list[DeviceBatch]:

@@ -17,7 +17,7 @@ from zoo.distributed import consistency
 from zoo.logs import airank, data_wait
 from zoo.logs.journal import Journal, NullJournal
 from zoo.logs.throughput import Throughput
-from zoo.run import checkpoint, directory, loading, restore, schedule, sharded_checkpoint
+from zoo.run import checkpoint, decoding, directory, loading, restore, schedule, sharded_checkpoint
 from zoo.run.cli import Request
 from zoo.run.evaluate import evaluate
 from zoo.run.job import Job, assemble, join
@@ -111,8 +111,9 @@ class Run:
             group.size,
             self.loading.workers,
             self.loading.local_size,
-            self.loading.loader,
+            self.loading.stream_loader,
         )
+        self.decoders = decoding.Decoders(job, self.loading.on_device, max(1, round(self.loading.cores)), cfg)
         self._prefetcher: Prefetcher | None = None
 
     @property
@@ -283,9 +284,10 @@ class Run:
             job.group.size,
             job.dropout_masks,
             self.loading.workers,
-            self.loading.loader,
+            self.loading.stream_loader,
         )
-        self._prefetcher = Prefetcher(stream, job.trainer, accumulate)
+        decode = self.decoders.training(self.first_step * accumulate)
+        self._prefetcher = Prefetcher(stream, job.trainer, accumulate, decode)
         self.meter, self.wait_causes = loading.WaitMeter(stream, self.batches, self.loading.cores), data_wait.CauseLog()
         self.bad_samples = BadSampleTracker(job.train_set, self._log_unreadable)
 
@@ -308,6 +310,7 @@ class Run:
         job = self.job
         start_time = time.perf_counter()
         metric = job.task.Metric(job.val_set, self.config.task)
-        metrics = evaluate(job.trainer, self.evaluations.read(), job.val_set, metric, job.group, report)
+        batches, decode = self.evaluations.read(), self.decoders.evaluation()
+        metrics = evaluate(job.trainer, batches, job.val_set, metric, job.group, report, decode)
         seconds = time.perf_counter() - start_time
         return {"accuracy": metrics[job.task.PRIMARY], **metrics, "seconds": seconds}

@@ -7,11 +7,13 @@ A back end is a package zoo/trainer/<framework>/ with `start(launch, device, por
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from data.batch import Batch, Field
+from data.loaders.dali_device import DeviceImages
 from zoo.tasks import classify
 from zoo.trainer.loss_scale import INITIAL_SCALE
 
@@ -81,6 +83,7 @@ class World(Protocol):
         rank: of this process.
         size: number of processes.
         device: description for logs, such as "cpu (8 threads)" or "cuda:0 (NVIDIA H100)".
+        cuda_index: number of the CUDA device; None if the device is none.
     """
 
     @property
@@ -89,6 +92,8 @@ class World(Protocol):
     def size(self) -> int: ...
     @property
     def device(self) -> str: ...
+    @property
+    def cuda_index(self) -> int | None: ...
 
     def resolve_mode(self, requested: Mode) -> Mode:
         """Return the mode that this device runs for a requested one, with every choice made.
@@ -143,6 +148,7 @@ class ParamGroup(NamedTuple):
     weight_decay: float
 
 
+NO_IMAGES: Mapping[str, DeviceImages] = MappingProxyType({})
 _FP32 = Mode("fp32", None, False, False)
 _SCORES = classify.Scores()
 
@@ -287,12 +293,16 @@ class Trainer(Protocol):
     @property
     def params(self) -> tuple[Param, ...]: ...
 
-    def to_device(self, batch: Batch) -> DeviceBatch:
+    def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
         """Copy a batch to the device. Called by any thread, also while another one is in `step` or `predict`.
 
         Args:
             batch: all fields of the plan and `valid`, to train; to predict, only the model's input, perhaps at
                 several scales.
+            images: fields that the batch lacks, because they have been decoded on the device.
+
+        Returns:
+            Tensors that stay valid, whatever becomes of the arguments, until the update that they are for has run.
         """
         ...
 

@@ -1,5 +1,6 @@
 """Small data sets of every task with ordinary and odd files, for the tests of loaders."""
 
+import io
 import os
 
 import cv2
@@ -29,6 +30,13 @@ def write(path, pixels, form="jpeg"):
         options["exif"][ORIENTATION] = 6
     image = image.convert({"gray": "L", "cmyk": "CMYK"}.get(form, "RGB"))
     image.save(path, "PNG" if form == "png" else "JPEG", **options)
+
+
+def encoded(pixels, form="JPEG"):
+    """Return an image as the content of a file."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, form)
+    return file.getvalue()
 
 
 def image_set(root, **keys):

@@ -34,11 +34,13 @@ class Ranks:
         return json.loads(json.dumps(values))
 
 
-def job(workers, group, loader="reference"):
+def job(workers, group, loader="reference", cuda_index=None, dali_device="auto"):
     train_set = SimpleNamespace(
-        settings=LoaderSettings(workers=workers, threads=1, loader=loader), fields=(Field("x", (1000,), "uint8"),)
+        settings=LoaderSettings(workers=workers, threads=1, loader=loader, dali_device=dali_device),
+        fields=(Field("x", (1000,), "uint8"),),
     )
-    return SimpleNamespace(train_set=train_set, batch_plan=SimpleNamespace(batch=10), group=group)
+    world = SimpleNamespace(cuda_index=cuda_index, device="cpu (2 threads)")
+    return SimpleNamespace(train_set=train_set, batch_plan=SimpleNamespace(batch=10), group=group, world=world)
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +54,7 @@ def machine(monkeypatch):
 
 
 def test_a_number_is_taken_as_it_is():
-    assert loading.plan(job(3, Ranks(0, [[None]])), 1) == ("reference", 3, 1, 8, ())
+    assert loading.plan(job(3, Ranks(0, [[None]])), 1) == ("reference", 3, 1, 8, (), False)
 
 
 def test_auto_for_one_rank():
@@ -66,6 +68,30 @@ def test_ranks_of_a_host_share_its_cores_and_all_ranks_take_the_smallest_number(
     group = Ranks(2, [[here, there, None, there], [[9, "9"], [2, "4 cores"], None, [2, "4 cores"]]])
     plan = loading.plan(job("auto", group), 1)
     assert plan[1:4] == (2, 2, 4) and "(4 cores" in plan.notes[0]
+
+
+@pytest.mark.parametrize(
+    "loader, dali_device, cuda_index, expected",
+    [
+        ("dali", "auto", 0, "encoded"),
+        ("dali", "auto", None, "dali"),
+        ("dali", "cpu", 0, "dali"),
+        ("dali", "gpu", 1, "encoded"),
+        ("reference", "gpu", None, "reference"),  # DALI decodes nowhere
+    ],
+)
+def test_dali_decodes_on_the_device_of_the_run(loader, dali_device, cuda_index, expected, monkeypatch):
+    monkeypatch.setattr(dali, "is_installed", lambda: True)
+    measured = []
+    monkeypatch.setattr(worker_count, "measure_cost", lambda _, name: measured.append(name) or Cost(0.01, 0.01))
+    plan = loading.plan(job("auto", Ranks(0, [[None], [None]]), loader, cuda_index, dali_device), 1)
+    assert (plan.loader, plan.stream_loader, measured) == (loader, expected, [expected])
+
+
+def test_no_gpu_for_dali_is_an_error_before_training(monkeypatch):
+    monkeypatch.setattr(dali, "is_installed", lambda: True)
+    with pytest.raises(UserError, match=r"data.dali_device: gpu needs .* trains on cpu .* data.dali_device=auto"):
+        loading.plan(job(0, Ranks(0, [[None]]), "dali", None, "gpu"), 1)
 
 
 def plan_loader(rank, measured, gathered, run=None):

@@ -31,7 +31,7 @@ class Loader:
     def close(self):
         self.closed += 1
 
-    def to_device(self, batch):
+    def to_device(self, batch, images):
         self.copied += 1
         return int(batch["x"][0])
 
@@ -70,7 +70,7 @@ def test_reading_goes_on_without_the_loop():
     """The step of an update need not return before the batches of the next one are read and copied."""
     loader, copied = Loader(3), threading.Semaphore(0)
 
-    def to_device(batch):
+    def to_device(batch, images):
         copied.release()
         return int(batch["x"][0])
 

@@ -10,6 +10,7 @@ from mindspore import dtype as mstype
 from mindspore.common.initializer import initializer
 
 from data.batch import Batch
+from data.loaders.dali_device import DeviceImages
 from zoo.trainer import loss_scale, rounding, state
 from zoo.trainer.mindspore import objectives, outputs, parallel
 from zoo.trainer.mindspore.fp64 import convert_to_fp64
@@ -21,7 +22,7 @@ from zoo.trainer.mindspore.shard import ParameterShard
 from zoo.trainer.mindspore.sync_batchnorm import convert_sync_batchnorm
 from zoo.trainer.mindspore.update import Accumulate, LossAndGradients, TrainStep, Update
 from zoo.trainer.mindspore.world import World
-from zoo.trainer.protocol import Param, Plan, StepOutput
+from zoo.trainer.protocol import NO_IMAGES, Param, Plan, StepOutput
 from zoo.trainer.state import momentum_key
 
 DeviceBatch = dict[str, Tensor]
@@ -67,7 +68,9 @@ class Trainer:
         self.scaled_gradients: Sequence[Tensor] = ()  # of the last step on this rank
         self.last_scale: Any = None  # the loss scale of the last step
 
-    def to_device(self, batch: Batch) -> DeviceBatch:
+    def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
+        # MindSpore takes DLPack on Ascend alone, so images take the way over the host.
+        batch = {**batch, **{name: value.on_host() for name, value in images.items()}}
         tensors = {
             name: Tensor(array.astype(np.int32) if array.dtype == np.int64 else array) for name, array in batch.items()
         }

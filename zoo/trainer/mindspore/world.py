@@ -37,6 +37,10 @@ class World:
             return f"cpu ({os.cpu_count()} cores)"
         return f"{self.device_type}:{self.device_index} ({TARGETS[self.device_type]})"
 
+    @property
+    def cuda_index(self) -> int | None:
+        return self.device_index if self.device_type == "cuda" else None
+
     def resolve_mode(self, requested: Mode) -> Mode:
         """See World in zoo/trainer/protocol.py.
 

@@ -11,13 +11,24 @@ from paddle import nn
 
 from data.batch import Batch
 from data.errors import UserError
+from data.loaders.dali_device import DeviceImages
 from zoo.trainer import loss_scale, preprocessing, state
-from zoo.trainer.paddle import batchnorm, fp32, fp64, names, objectives, outputs, parallel, sync_batchnorm
+from zoo.trainer.paddle import (
+    batchnorm,
+    device_images,
+    fp32,
+    fp64,
+    names,
+    objectives,
+    outputs,
+    parallel,
+    sync_batchnorm,
+)
 from zoo.trainer.paddle.scaler import LossScaler
 from zoo.trainer.paddle.shard import ParameterShard
 from zoo.trainer.paddle.update import Momentum, total_norm
 from zoo.trainer.paddle.world import World
-from zoo.trainer.protocol import Param, Plan, StepOutput
+from zoo.trainer.protocol import NO_IMAGES, Param, Plan, StepOutput
 from zoo.trainer.state import momentum_key
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
@@ -66,8 +77,9 @@ class Trainer:
         self.scaler = LossScaler(self.mode.compute == "fp16", plan.loss_scale)
         self.gradient_divisors: dict[str, float] = {}  # of the last step, to get the gradients of the mean loss
 
-    def to_device(self, batch: Batch) -> DeviceBatch:
+    def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
         tensors = {name: paddle.to_tensor(array, place=self.place) for name, array in batch.items()}
+        tensors.update((name, device_images.assemble(value, self.place)) for name, value in images.items())
         if self.mode.is_fp64:  # a model that divides bytes by a Python number would do it in fp32
             masks = self.plan.dropout_masks
             tensors.update((name, tensors[name].astype("float64")) for name in masks if name in tensors)

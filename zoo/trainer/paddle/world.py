@@ -29,6 +29,11 @@ class World:
         kind, _, index = self.name.partition(":")
         return f"cuda:{index} ({paddle.device.cuda.get_device_name(int(index))})" if kind == "gpu" else self.name
 
+    @property
+    def cuda_index(self) -> int | None:
+        kind, _, index = self.name.partition(":")
+        return int(index) if kind == "gpu" else None
+
     def has(self, compute: str) -> bool:
         """Return whether the device has a 16-bit type. Without it, Paddle's auto_cast warns and computes in fp32."""
         kind, _, index = self.name.partition(":")

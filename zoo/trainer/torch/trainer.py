@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from data.batch import Batch
+from data.loaders.dali_device import DeviceImages
 from zoo.trainer import loss_scale, preprocessing, state
-from zoo.trainer.protocol import Param, Plan, StepOutput
+from zoo.trainer.protocol import NO_IMAGES, Param, Plan, StepOutput
 from zoo.trainer.state import momentum_key
-from zoo.trainer.torch import emulated_bf16, fp64, objectives, outputs, parallel, sync_batchnorm
+from zoo.trainer.torch import device_images, emulated_bf16, fp64, objectives, outputs, parallel, sync_batchnorm
 from zoo.trainer.torch.names import named_tensors
 from zoo.trainer.torch.scaler import LossScaler
 from zoo.trainer.torch.shard import ParameterShard, squared_norm
@@ -60,17 +61,18 @@ class Trainer:
         self.gradient_factors: dict[str, torch.Tensor] = {}  # of the last step
         self.scaler = LossScaler(self.device, self.mode.compute == "fp16", plan.loss_scale)
 
-    def to_device(self, batch: Batch) -> DeviceBatch:
+    def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
         tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
         if self.mode.is_fp64:  # a model that divides bytes by a Python number would do it in fp32
             tensors.update((name, tensors[name].double()) for name in self.plan.dropout_masks if name in tensors)
         if self.copy_stream is None:
-            return tensors
+            return {**tensors, **{name: device_images.assemble(value) for name, value in images.items()}}
         # The block also selects the device, which every thread must do for itself. PyTorch keeps pinned buffers for
         # reuse. Only the prefetch thread waits for the copy, which runs beside the kernels of the current step.
         with torch.cuda.stream(self.copy_stream):
             copies = {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in tensors.items()}
-        self.copy_stream.synchronize()
+            copies.update((name, device_images.assemble(value, self.device)) for name, value in images.items())
+        self.copy_stream.synchronize()  # before DALI's memory, which `images` refers to, is free for other batches
         for copy in copies.values():  # its memory must not be reused before the step has read it
             copy.record_stream(torch.cuda.default_stream(self.device))
         return copies

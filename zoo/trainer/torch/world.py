@@ -29,6 +29,10 @@ class World:
         return f"cpu ({torch.get_num_threads()} threads{emulation})"
 
     @property
+    def cuda_index(self) -> int | None:
+        return self.torch_device.index if self.torch_device.type == "cuda" else None
+
+    @property
     def has_bf16(self) -> bool:
         """Whether the device has bf16 instructions."""
         if self.torch_device.type == "cuda":

@@ -1,0 +1,171 @@
+"""Packed batches that DALI decodes in this process, with its operators for a CPU: those of the worker processes."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from data.errors import UserError
+from data.loaders import dali_graph, packing
+from data.loaders.dali_device import DeviceDecoder
+from data.loaders.dali_graph import Failure, Graph, Steps
+from data.pending import Pending
+from data.stream import open_evaluation, open_training
+from data.transforms import pixels
+from data.transforms.geometry import Geometry
+from tests.data.loaders import sets
+from tests.data.loaders.test_dali import needs_dali
+
+ON_CPU = None  # instead of the number of a CUDA device
+
+
+def decode_all(stream, decoder):
+    """Return the batches of a stream as NumPy arrays, and how many arrays were packed."""
+    batches, packed = [], 0
+    for loaded, unreadable in stream:
+        arrays, images = decoder.decode(loaded)
+        packed += len(images)
+        batches.append(({**arrays, **{name: value.on_host() for name, value in images.items()}}, unreadable))
+    return batches, packed
+
+
+def assert_equal(expected, given):
+    for (left, left_unreadable), (right, right_unreadable) in zip(expected, given, strict=True):
+        assert left.keys() == right.keys() and left_unreadable == right_unreadable
+        for name, array in left.items():
+            assert array.dtype == right[name].dtype and np.array_equal(array, right[name]), name
+
+
+@needs_dali
+@pytest.mark.parametrize("name", sets.SETS)
+def test_batches_are_those_of_the_worker_processes(name, tmp_path):
+    train, val = sets.SETS[name](tmp_path)
+    decoder = DeviceDecoder(ON_CPU, threads=2)
+    given, packed = decode_all(open_training(train, 3, 4, 0, 4, loader="encoded"), decoder)
+    assert_equal(list(open_training(train, 3, 4, 0, 4, loader="dali")), given)
+    given, packed_of_evaluation = decode_all(open_evaluation(val, 3, 1, loader="encoded"), decoder)
+    assert_equal(list(open_evaluation(val, 3, 1, loader="dali")), given)
+    assert (packed + packed_of_evaluation == 0) == (name in sets.DECODED)
+
+
+@needs_dali
+def test_the_last_batch_of_an_evaluation_is_padded(tmp_path):
+    _, val = sets.image_set(tmp_path)
+    given, _ = decode_all(open_evaluation(val, 3, 4, loader="encoded"), DeviceDecoder(ON_CPU, 1))
+    assert_equal(list(open_evaluation(val, 3, 4, loader="dali")), given)
+    assert given[-1][0]["valid"].tolist() == [1, 1, 0, 0]
+
+
+@needs_dali
+def test_a_resume_and_ranks_read_the_same_batches(tmp_path):
+    train, _ = sets.image_set(tmp_path)
+    straight, _ = decode_all(open_training(train, 3, 4, 0, 4, loader="encoded"), DeviceDecoder(ON_CPU, 1))
+    resumed, _ = decode_all(open_training(train, 3, 4, 2, 4, loader="encoded"), DeviceDecoder(ON_CPU, 1))
+    assert_equal(straight[2:], resumed)
+    parts = [
+        decode_all(open_training(train, 3, 2, 0, 4, rank, 2, loader="encoded"), DeviceDecoder(ON_CPU, 1))[0]
+        for rank in (0, 1)
+    ]
+    for (batch, _), *halves in zip(straight, *parts, strict=True):
+        assert np.array_equal(batch["image"], np.concatenate([half["image"] for half, _ in halves]))
+
+
+@needs_dali
+def test_decoded_images_keep_their_memory():
+    """Whatever is decoded after them, and when nothing but DLPack's view refers to them."""
+    decoder = DeviceDecoder(ON_CPU, 1)
+
+    def decode(seed):
+        values = [Pending((sets.encoded(sets.smooth(40, 30, seed + at)),), Geometry()) for at in range(4)]
+        (images,) = decoder.decode(packing.pack([{"image": value} for value in values], 4))[1].values()
+        assert images.is_whole
+        return np.from_dlpack(images.decoded[0])
+
+    first = decode(0)
+    copy = first.copy()
+    assert all(not np.array_equal(decode(seed), copy) for seed in range(1, 30))
+    assert np.array_equal(first, copy)
+
+
+@needs_dali
+def test_a_canvas_is_filled_as_by_the_reference_loader():
+    image = sets.smooth(40, 30)
+    for geometry in (
+        Geometry(size=(20, 50), flip=True, canvas=(32, 32), fill=(124, 116, 104)),
+        Geometry((3, 2, 30, 20), (30, 20), window=(1, 1, 9, 9), canvas=(10, 12), fill=(1, 2, 3)),
+    ):
+        batch = packing.pack([{"image": Pending((sets.encoded(image, "PNG"),), geometry)}], 1)
+        found = DeviceDecoder(ON_CPU, 1).decode(batch)[1]["image"].on_host()[0]
+        expected = pixels.apply(image, geometry)
+        assert found.shape == expected.shape
+        assert np.abs(found.astype(int) - expected).max() <= 1
+
+
+@needs_dali
+def test_images_of_different_sizes_are_refused():
+    values = [Pending((sets.encoded(sets.smooth(40, side)),), Geometry()) for side in (30, 31)]
+    batch = packing.pack([{"image": value} for value in values], 2)
+    with pytest.raises(UserError, match=r"image: arrays of shape \(30, 40, 3\) and \(31, 40, 3\) cannot share"):
+        DeviceDecoder(ON_CPU, 1).decode(batch)
+
+
+@needs_dali
+def test_a_decoder_works_on_after_a_failure():
+    whole, decoder = sets.encoded(sets.smooth(40, 30)), DeviceDecoder(ON_CPU, 1)
+    for content in (whole, whole[:200], whole):
+        batch = packing.pack([{"image": Pending((content,), Geometry())}], 1)
+        if content is whole:
+            assert decoder.decode(batch)[1]["image"].on_host().shape == (1, 30, 40, 3)
+            continue
+        with pytest.raises(Failure):
+            decoder.decode(batch)
+
+
+@needs_dali
+def test_threads_take_turns(tmp_path):
+    train, val = sets.image_set(tmp_path)
+    decoder, found = DeviceDecoder(ON_CPU, 1), {}
+
+    def read(name, stream):
+        found[name], _ = decode_all(stream, decoder)
+
+    streams = {
+        "training": lambda loader: open_training(train, 3, 4, 0, 30, loader=loader),
+        "evaluation": lambda loader: open_evaluation(val, 3, 3, loader=loader),
+    }
+    threads = [threading.Thread(target=read, args=(name, stream("encoded"))) for name, stream in streams.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name, stream in streams.items():
+        assert_equal(list(stream("dali")), found[name])
+
+
+@needs_dali
+@pytest.mark.parametrize("box", [False, True])
+def test_the_graph_for_a_gpu_is_one_of_dali(box):
+    """DALI checks devices and arguments of the operators when a graph is defined; only to build it takes a GPU."""
+    key = Steps(box, True, True, True, True, (1, 2, 3))
+    assert dali_graph.define(key, 4, 2, device_id=0)
+    with pytest.MonkeyPatch.context() as patch:
+        from nvidia.dali import fn
+
+        patch.setattr(fn, "flip", lambda images, **options: fn.rotate(images, device="cpu", angle=1.0))
+        with pytest.raises(RuntimeError, match="incompatible device"):
+            dali_graph.define(key, 4, 2, device_id=0)
+
+
+@needs_dali
+def test_a_graph_is_built_once_for_batches_of_one_size(tmp_path, monkeypatch):
+    built = []
+
+    class Counted(Graph):
+        def __init__(self, *arguments):
+            built.append(arguments)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr("data.loaders.dali_device.Graph", Counted)
+    train, _ = sets.image_set(tmp_path)
+    decode_all(open_training(train, 3, 4, 0, 6, loader="encoded"), DeviceDecoder(ON_CPU, 3))
+    assert [(room, threads, device) for _, room, threads, device in built] == [(4, 3, ON_CPU)]
