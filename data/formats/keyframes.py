@@ -1,6 +1,7 @@
 """Decoding of single frames of a video with PyAV: from the keyframe before each, and no packet that it does not need.
 
 Only regular videos are read so: every packet is a frame with a time stamp of its own, and the first is a keyframe.
+Frames that no player shows, because an edit list leaves them out, do not count; others may refer to them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ class Index(NamedTuple):
     """The packets of a regular video."""
 
     packets: list["Packet"]  # in the order in which they are decoded
-    timestamps: list[int]  # of the frames, in the order in which they are shown
+    timestamps: list[int]  # of the frames that are shown, in the order in which they are
     keyframes: list[int]  # positions in `packets`
 
 
@@ -27,12 +28,15 @@ def read_index(container: "InputContainer", stream: "VideoStream") -> Index | No
     """Read all packets of a video, still encoded; None if it is not regular. Raises errors of PyAV."""
     packets: list[Packet] = []
     timestamps: set[int] = set()
+    hidden: set[int] = set()
     keyframes: list[int] = []
     for packet in container.demux(stream):
         if not packet.size:  # the end
             continue
-        if packet.pts is None or packet.is_discard or packet.is_corrupt:
+        if packet.pts is None or packet.is_corrupt:
             return None
+        if packet.is_discard:
+            hidden.add(packet.pts)
         if packet.is_keyframe:
             keyframes.append(len(packets))
         packets.append(packet)
@@ -40,7 +44,7 @@ def read_index(container: "InputContainer", stream: "VideoStream") -> Index | No
     regular = (
         len(timestamps) == len(packets) and stream.frames in (0, len(packets)) and bool(keyframes) and not keyframes[0]
     )
-    return Index(packets, sorted(timestamps), keyframes) if regular else None
+    return Index(packets, sorted(timestamps - hidden), keyframes) if regular else None
 
 
 def decode(stream: "VideoStream", index: Index, numbers: Sequence[int]) -> list[np.ndarray] | None:

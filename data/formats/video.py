@@ -2,8 +2,8 @@
 
 PyAV reads regular videos in mp4, mkv and webm from the keyframe before each frame (data/formats/keyframes.py). The rest
 goes to decord where it is exact (H.264, VP8 and VP9, not rotated), and otherwise to PyAV from the first frame on:
-decord seeks to wrong frames in HEVC, in MPEG-4 with B-frames and in avi files, garbles rotated videos, and does not
-know AV1. Both give the same colors but for interlaced videos, more than 8 bits, and an odd number of rows with chroma
+decord seeks to wrong frames in HEVC, in MPEG-4 with B-frames, in avi files and where an edit list leaves out frames,
+garbles rotated videos, and does not know AV1. Both give the same colors but for interlaced videos, more than 8 bits, and an odd number of rows with chroma
 at half the height, by a few values; such videos stay with decord. A reader is opened, used and dropped within one call:
 decord's must not be shared by threads and does not survive a fork.
 
@@ -14,7 +14,7 @@ MindSpore must load it before decord.
 import os
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -63,8 +63,9 @@ def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1) -> 
             return frames
         with open_container(path) as container:
             stream = _video_stream(container, size)
-            if not _decord_is_exact(container, stream):
-                return _decode_from_start(container, stream, sample)
+            counts = _count_frames(container, stream, size)
+            if not _decord_is_exact(container, stream, counts):
+                return _decode_from_start(container, stream, sample, counts.shown)
     except decode_errors() as error:
         raise BadSample(f"cannot be decoded as video ({_reason(error)})") from None
     return _decode_with_decord(path, sample)
@@ -91,13 +92,13 @@ def sample_indices(sample_frames: FrameSampler, count: int, min_frames: int) -> 
     return [int(index) for index in sample_frames(count).ravel()]
 
 
-def open_container(path: str) -> "InputContainer":
-    """Open a media file with PyAV; metadata that is not UTF-8 is ignored."""
+def open_container(path: str, options: dict[str, str] | None = None) -> "InputContainer":
+    """Open a media file with PyAV and options of FFmpeg; metadata that is not UTF-8 is ignored."""
     import av
 
     if int(av.__version__.split(".")[0]) >= 19:  # decodes metadata when they are read
-        return av.open(path)
-    return av.open(path, metadata_errors="ignore")
+        return av.open(path, options=options)
+    return av.open(path, options=options, metadata_errors="ignore")
 
 
 def decode_errors() -> tuple[type[Exception], ...]:
@@ -128,7 +129,7 @@ def _decode_from_keyframes(path: str, size: int, sample: FrameIndices) -> list[n
             return None
         try:
             index = keyframes.read_index(container, stream)
-            return keyframes.decode(stream, index, sample(len(index.packets))) if index else None
+            return keyframes.decode(stream, index, sample(len(index.timestamps))) if index else None
         except decode_errors():
             return None
 
@@ -147,11 +148,36 @@ def _container_names(container: "InputContainer") -> set[str]:
     return set(container.format.name.split(","))
 
 
-def _decord_is_exact(container: "InputContainer", stream: "VideoStream") -> bool:
+class FrameCounts(NamedTuple):
+    """Numbers of frames that a player shows, and that an edit list leaves out."""
+
+    shown: int
+    hidden: int
+
+
+def _count_frames(container: "InputContainer", stream: "VideoStream", size: int) -> FrameCounts:
+    """Read all packets of a video, and count its frames as its header does, but without those of an edit list."""
+    total, hidden = _count_packets(container, stream)
+    container.seek(0)
+    if stream.frames > total:  # the file is truncated, or an edit list leaves out whole groups of pictures
+        with open_container(container.name, {"ignore_editlist": "1"}) as whole:
+            if _count_packets(whole, _video_stream(whole, size))[0] >= stream.frames:
+                return FrameCounts(total - hidden, stream.frames - total + hidden)
+    return FrameCounts((stream.frames or total) - hidden, hidden)
+
+
+def _count_packets(container: "InputContainer", stream: "VideoStream") -> tuple[int, int]:
+    """Return the number of packets, and how many of them are not shown."""
+    are_hidden = [packet.is_discard for packet in container.demux(stream) if packet.size]
+    return len(are_hidden), sum(are_hidden)
+
+
+def _decord_is_exact(container: "InputContainer", stream: "VideoStream", counts: FrameCounts) -> bool:
     """Return whether decord decodes a video correctly. May cost the decoding of one frame."""
     return (
         stream.codec_context.name in DECORD_CODECS
         and bool(_container_names(container) & set(DECORD_CONTAINERS))
+        and not counts.hidden
         and not _is_rotated(container, stream)
     )
 
@@ -173,11 +199,11 @@ def _decode_with_decord(path: str, sample: FrameIndices) -> list[np.ndarray]:
         raise BadSample(f"cannot be decoded as video ({_reason(error)})") from None
 
 
-def _decode_from_start(container: "InputContainer", stream: "VideoStream", sample: FrameIndices) -> list[np.ndarray]:
-    """Decode all frames up to the last one needed: exact for every codec, slow for long videos."""
-    count = stream.frames or sum(packet.size > 0 for packet in container.demux(stream))
+def _decode_from_start(
+    container: "InputContainer", stream: "VideoStream", sample: FrameIndices, count: int
+) -> list[np.ndarray]:
+    """Decode all of `count` frames up to the last one needed: exact for every codec, slow for long videos."""
     indices = sample(count)
-    container.seek(0)
     last, needed, frames = max(indices), set(indices), {}
     for index, frame in enumerate(container.decode(stream)):
         if index in needed:

@@ -1,6 +1,7 @@
 """Small encoded clips whose frames show their own number, for the tests of everything that decodes video."""
 
 import os
+import struct
 from fractions import Fraction
 
 import av
@@ -65,6 +66,22 @@ def encode_rotated(path, count, degrees):
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode())
     return frames
+
+
+def with_edit_list(source, target, first, count):
+    """Copy an mp4 file of a constant rate with an edit list that shows `count` frames from `first` on."""
+    with av.open(source) as container:
+        stream = container.streams.video[0]
+        frame = int(1 / (stream.average_rate * stream.time_base))  # in units of the track
+        milliseconds = int(1000 * count / stream.average_rate)
+    with open(source, "rb") as file:
+        content = bytearray(file.read())
+    entry = content.index(b"elst") + len(b"elst") + 8  # version and flags, number of entries
+    _, start = struct.unpack_from(">Ii", content, entry)
+    struct.pack_into(">Ii", content, entry, milliseconds, start + first * frame)
+    with open(target, "wb") as file:
+        file.write(content)
+    return str(target)
 
 
 def encode_audio(path):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from data.formats import keyframes
-from tests.helpers.clips import encode, has_encoder
+from tests.helpers.clips import encode, has_encoder, with_edit_list
 
 COUNT, WIDTH, HEIGHT = 40, 96, 64
 VIDEOS = {  # name: codec, extension, options
@@ -83,16 +83,27 @@ def test_an_interlaced_video_is_refused(tmp_path):
     assert decode(path, [3]) is None
 
 
-def test_irregular_videos_have_no_index(tmp_path):
-    path = encode(tmp_path / "a.mp4", moving(20), gop=10)
-    late, shifted = str(tmp_path / "late.mp4"), str(tmp_path / "shifted.mp4")
-    for target, skipped, shift in ((late, 3, 0), (shifted, 0, 4)):
-        with av.open(path) as source, av.open(target, "w") as copy:
-            stream = copy.add_stream_from_template(source.streams.video[0])
-            for number, packet in enumerate(source.demux(video=0)):
-                if packet.dts is None or number < skipped:
-                    continue
-                packet.pts, packet.dts = packet.pts - shift * packet.duration, packet.dts - shift * packet.duration
+@pytest.mark.parametrize("codec", ["libx264", "libx265"])
+def test_frames_that_are_not_shown_do_not_count_but_are_referred_to(codec, tmp_path):
+    if not has_encoder(codec):
+        pytest.skip(f"no encoder {codec}")
+    path = encode(tmp_path / "a.mp4", moving(20), codec, gop=10)
+    edited = with_edit_list(path, tmp_path / "edited.mp4", 4, 13)
+    whole = decode_all(path)[4:17]
+    for numbers in ([0], [12], [7, 7, 5], list(range(13))):
+        frames = decode(edited, numbers)
+        assert all(np.array_equal(frame, whole[number]) for frame, number in zip(frames, numbers)), numbers
+    with av.open(edited) as container:
+        index = keyframes.read_index(container, container.streams.video[0])
+    assert (len(index.packets), len(index.timestamps)) == (20, 13)
+
+
+def test_a_video_without_its_first_keyframe_has_no_index(tmp_path):
+    path, late = encode(tmp_path / "a.mp4", moving(20), gop=10), str(tmp_path / "late.mp4")
+    with av.open(path) as source, av.open(late, "w") as copy:
+        stream = copy.add_stream_from_template(source.streams.video[0])
+        for packet in list(source.demux(video=0))[3:]:
+            if packet.dts is not None:
                 packet.stream = stream
                 copy.mux(packet)
-        assert decode(target, [0]) is None
+    assert decode(late, [0]) is None

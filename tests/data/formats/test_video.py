@@ -20,6 +20,7 @@ from tests.helpers.clips import (
     numbered,
     read_numbers,
     video_frames,
+    with_edit_list,
 )
 
 COUNT = 40
@@ -49,8 +50,8 @@ SAMPLES = {
 }
 
 
-def encoder(codec):
-    return pytest.param(codec, marks=pytest.mark.skipif(not has_encoder(codec), reason=f"no {codec}"))
+def encoder(codec, *values):
+    return pytest.param(codec, *values, marks=pytest.mark.skipif(not has_encoder(codec), reason=f"no {codec}"))
 
 
 def sampling(numbers):
@@ -165,6 +166,45 @@ def test_frames_are_drawn_once_though_two_decoders_try(tmp_path, monkeypatch):
     monkeypatch.setattr(video.keyframes, "decode", lambda *_: None)
     assert read_numbers(video_frames(path, lambda n: counts.append(n) or np.arange(3))) == [0, 1, 2]
     assert counts == [9]
+
+
+@pytest.mark.parametrize("first, count", [(0, 40), (0, 25), (5, 35), (12, 28), (17, 11), (29, 8)])
+@pytest.mark.parametrize(
+    "codec, options",
+    [
+        encoder("libx264", {"bf": "2"}),
+        encoder("libx264", {"bf": "0"}),
+        encoder("libx264", {"pix_fmt": "yuv420p10le"}),
+        encoder("libx264", {"x264-params": "interlaced=1"}),
+        encoder("libx265", {}),
+        encoder("mpeg4", {"bf": "2"}),
+    ],
+)
+def test_frames_outside_of_an_edit_list_do_not_count(codec, options, first, count, tmp_path):
+    """The frames are those that a player shows; keyframes are 0, 12, 24 and 36."""
+    path = with_edit_list(
+        encode(tmp_path / "whole.mp4", numbered(COUNT), codec, **options), tmp_path / "a.mp4", first, count
+    )
+    with av.open(path) as container:
+        shown = read_numbers(frame.to_ndarray(format="rgb24") for frame in container.decode(video=0))
+    assert shown == list(range(first, first + count))
+    lengths = []
+    numbers = [count - 1, 0, count // 2]
+    frames = video_frames(path, lambda n: lengths.append(n) or np.array(numbers))
+    assert read_numbers(frames) == [first + number for number in numbers] and set(lengths) == {count}
+
+
+def test_a_truncated_video_with_an_edit_list_is_no_shorter_one(tmp_path):
+    """Packets that an edit list leaves out are there; those that a truncated file lacks are not."""
+    fast = {"container_options": {"movflags": "faststart"}}
+    whole = encode(tmp_path / "whole.mp4", numbered(COUNT), bf="0", **fast)
+    path = with_edit_list(whole, tmp_path / "edited.mp4", 12, 28)
+    with av.open(path) as container:
+        end = [packet.pos for packet in container.demux(video=0)][20]
+    with open(path, "rb") as file:
+        (tmp_path / "short.mp4").write_bytes(file.read(end))
+    with pytest.raises(BadSample, match="its header claims .* frames, but frame .* cannot"):
+        video_frames(str(tmp_path / "short.mp4"), lambda n: np.array([n - 1]))
 
 
 @pytest.mark.parametrize("codec", [encoder("libx264"), encoder("libsvtav1")])
