@@ -2,17 +2,21 @@
 
 N workers on N cores read N / (CPU time per sample) samples per second. Waiting for files is not counted: it is the same
 for both loaders, and other workers use the core meanwhile. Nor is waiting for a core, which depends on what else runs.
+Where DALI decodes on a GPU, what remains for the cores is counted, and the time of the GPU is not.
 """
 
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from data import loaders, order
+from data.batch import Batch
 from data.errors import BadSample
-from data.loaders import ReadSample
+from data.loaders import ReadSample, packing
+from data.loaders.dali_graph import Failure
 from data.pending import Pending, PlannedSample
 
 if TYPE_CHECKING:
@@ -50,10 +54,15 @@ class Choice(NamedTuple):
 def measure(
     dataset: "Dataset",
     seed: int,
+    decode: Callable[[Batch], object] | None = None,
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.process_time,
 ) -> Measurement:
-    """Read the first samples of the run by both loaders in turn, chunk by chunk."""
+    """Read the first samples of the run by both loaders in turn, chunk by chunk.
+
+    Args:
+        decode: decodes a packed batch where DALI does so in the training process; None if it does in the workers.
+    """
     if not loaders.is_installed("dali"):
         return Measurement(installed=False)
     chunks = [range(start, start + CHUNK) for start in range(0, SAMPLES, CHUNK)]
@@ -64,23 +73,24 @@ def measure(
             break
     if not decodes:
         return Measurement(True, positions.stop)
-    pair = ["reference", "dali"]
+    read = {"reference": partial(_read, "reference"), "dali": partial(_read, "dali")}
+    if decode:
+        read["dali"] = partial(_read_and_decode, decode)
+    pair = list(read)
     for loader in pair:
-        _read(dataset, loader, seed, positions)  # imports decoders and builds pipelines
+        read[loader](dataset, seed, positions)  # imports decoders and builds pipelines
     seconds: dict[str, list[float]] = {loader: [] for loader in pair}
     deadline = clock() + len(pair) * MAX_SECONDS
     for positions in chunks:
         for loader in pair:
             start = cpu_clock()
-            _read(dataset, loader, seed, positions)
+            read[loader](dataset, seed, positions)
             seconds[loader].append((cpu_clock() - start) / CHUNK)
         if clock() > deadline:
             break
         pair.reverse()  # the first one to read a file may have to fetch it from the disk
     # The median leaves out chunks in which another pipeline was built.
-    return Measurement(
-        True, positions.stop, True, *(statistics.median(seconds[name]) for name in ("reference", "dali"))
-    )
+    return Measurement(True, positions.stop, True, *(statistics.median(seconds[name]) for name in read))
 
 
 def choose(measurements: Sequence[Measurement]) -> Choice:
@@ -106,8 +116,20 @@ def count_pending(dataset: "Dataset", seed: int, positions: Sequence[int]) -> in
     return sum(any(isinstance(value, Pending) for value in sample.values()) for sample in samples)
 
 
-def _read(dataset: "Dataset", loader: str, seed: int, positions: Sequence[int]) -> None:
-    loaders.read_samples(dataset, loader, lambda read: (_samples(dataset, read, seed, positions), None))
+def _read(loader: str, dataset: "Dataset", seed: int, positions: Sequence[int]) -> list[PlannedSample]:
+    return loaders.read_samples(dataset, loader, lambda read: (_samples(dataset, read, seed, positions), None))[0]
+
+
+def _read_and_decode(
+    decode: Callable[[Batch], object], dataset: "Dataset", seed: int, positions: Sequence[int]
+) -> list[PlannedSample]:
+    samples = _read("encoded", dataset, seed, positions)
+    try:
+        if samples:
+            decode(packing.pack(samples, len(samples)))
+    except Failure:
+        return _read("reference", dataset, seed, positions)
+    return samples
 
 
 def _samples(dataset: "Dataset", read: ReadSample, seed: int, positions: Sequence[int]) -> list[PlannedSample]:

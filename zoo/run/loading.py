@@ -8,6 +8,7 @@ from data.batch import batch_bytes
 from data.errors import UserError
 from data.loaders import choice
 from data.loaders.choice import Measurement
+from data.loaders.dali_device import DeviceDecoder
 from data.stream import Stream
 from zoo.logs import journal
 from zoo.logs.data_wait import Interval
@@ -51,16 +52,16 @@ def plan(job: Job, seed: int, run: str | None = None) -> Loading:
     Raises:
         UserError: the loader is not installed, or there is no GPU for it.
     """
-    loader, loader_notes = _choose_loader(job, seed, run)
-    on_device = loader == "dali" and uses_gpu(job)
     group, setting = job.group, job.train_set.settings.workers
     mine = {"host": socket.gethostname(), "cores": host.cores()}
     ranks = group.all_gather(mine)
     local = [index for index, rank in enumerate(ranks) if rank["host"] == mine["host"]]
     cores = host.core_share([ranks[index]["cores"] for index in local], local.index(group.rank), host.cpu_quota())
+    loader, loader_notes = _choose_loader(job, seed, run, dali_threads(cores))
+    on_device = loader == "dali" and uses_gpu(job)
     if setting != "auto":
         return Loading(loader, setting, len(local), cores, loader_notes, on_device)
-    choice = worker_count.choose(
+    count = worker_count.choose(
         worker_count.measure_cost(job.train_set, "encoded" if on_device else loader),
         cores,
         job.batch_plan.batch,
@@ -68,9 +69,14 @@ def plan(job: Job, seed: int, run: str | None = None) -> Loading:
         job.train_set.settings.threads,
         host.free_shared_memory() / len(local),
     )
-    workers, reason = min(group.all_gather(choice))
+    workers, reason = min(group.all_gather(count))
     note = f"data.workers: auto takes {workers} ({reason})"
     return Loading(loader, workers, len(local), cores, (*loader_notes, note), on_device)
+
+
+def dali_threads(cores: float) -> int:
+    """Return the number of DALI's threads in a training process that has so many cores for itself."""
+    return max(1, round(cores))
 
 
 def uses_gpu(job: Job) -> bool:
@@ -84,7 +90,7 @@ def uses_gpu(job: Job) -> bool:
     return setting != "cpu" and device is not None
 
 
-def _choose_loader(job: Job, seed: int, run: str | None) -> tuple[str, tuple[str, ...]]:
+def _choose_loader(job: Job, seed: int, run: str | None, threads: int) -> tuple[str, tuple[str, ...]]:
     """Return the loader and messages for the user. A resumed run keeps its loader, since pixels differ a little."""
     setting, group = job.train_set.settings.loader, job.group
     if setting != "auto":
@@ -98,7 +104,8 @@ def _choose_loader(job: Job, seed: int, run: str | None) -> tuple[str, tuple[str
                 "pip install 'vision-zoo[dali]', or set -o data.loader=reference"
             )
         return recorded, (f"data.loader: auto takes {recorded}, as this run did before",)
-    measurements = [Measurement(*rank) for rank in group.all_gather(choice.measure(job.train_set, seed))]
+    decode = DeviceDecoder(job.world.cuda_index, threads).decode if uses_gpu(job) else None
+    measurements = [Measurement(*rank) for rank in group.all_gather(choice.measure(job.train_set, seed, decode))]
     loader, reason = choice.choose(measurements)
     return loader, (f"data.loader: auto takes {loader} ({reason})",)
 

@@ -8,8 +8,10 @@ import pytest
 
 from data import order
 from data.errors import BadSample
-from data.loaders import choice, dali
+from data.loaders import choice, dali, packing
 from data.loaders.choice import Choice, Measurement, choose, measure
+from data.loaders.dali_device import DeviceDecoder
+from data.loaders.dali_graph import Failure
 from data.pending import Pending
 from data.stream import LoaderSettings, open_evaluation, open_training
 from data.transforms.geometry import Geometry
@@ -62,7 +64,7 @@ class Timed:
         return True
 
     def measure(self, seed=3):
-        return measure(self, seed, lambda: self.wall, lambda: self.cpu)
+        return measure(self, seed, None, lambda: self.wall, lambda: self.cpu)
 
     def _spend(self, loader):
         self.cpu += self.costs[loader]
@@ -136,6 +138,14 @@ def test_unreadable_samples_are_left_out(timed, monkeypatch):
 
     monkeypatch.setattr(Timed, "sample", sample)
     assert 0.5 < timed.measure().reference < 1.5
+
+
+@needs_dali
+def test_unreadable_chunks_are_left_out(tmp_path):
+    train, _ = sets.face_set(tmp_path)
+    for path in list((tmp_path / "train").rglob("*.jpg"))[3:]:
+        path.write_bytes(b"")
+    assert measure(train, 1, DeviceDecoder(None, 1).decode).decodes and measure(train, 1).decodes
 
 
 def test_nothing_is_read_without_dali(timed, monkeypatch):
@@ -218,10 +228,35 @@ def test_real_sets_are_measured(name, tmp_path):
 
 
 @needs_dali
+@pytest.mark.parametrize("name", ["images", "frames", "faces"])
+def test_decoding_in_the_training_process_is_measured(name, tmp_path):
+    train, _ = sets.SETS[name](tmp_path)
+    decoder, batches = DeviceDecoder(None, 1), []
+
+    def decode(batch):
+        batches.append(batch)
+        for _ in range(5):
+            images = decoder.decode(batch)[1]
+        return images
+
+    once, often = measure(train, 1, decoder.decode), measure(train, 1, decode)
+    assert once.decodes and often.dali > once.dali > 0
+    assert len(batches) == 11 and all(packing.unpack(batch)[1] for batch in batches)
+
+
+@needs_dali
+def test_a_chunk_that_dali_cannot_decode_on_the_device_is_read_by_the_reference_loader(tmp_path, monkeypatch):
+    train, _ = sets.face_set(tmp_path)
+
+    def fail(batch):
+        raise Failure("broken")
+
+    assert measure(train, 1, fail).dali > measure(train, 1, lambda batch: None).dali
+
+
+@needs_dali
 @pytest.mark.parametrize("name", sets.DECODED)
 def test_real_sets_that_dali_does_not_decode(name, tmp_path):
-    if name == "views":
-        pytest.skip("training reads the videos of this set")
     train, _ = sets.SETS[name](tmp_path)
     assert choose([measure(train, 1)]) == Choice("reference", "DALI decodes none of the first 100 samples")
 

@@ -95,17 +95,28 @@ def test_no_gpu_for_dali_is_an_error_before_training(monkeypatch):
 
 
 def plan_loader(rank, measured, gathered, run=None):
-    """Return the loader and the messages of a rank that has measured; `gathered` are the values of all ranks."""
+    """Plan a rank of a run with data.loader=auto.
+
+    Args:
+        rank: its number.
+        measured: its measurement.
+        gathered: recorded loaders, then measurements of all ranks, where they gather them.
+        run: folder of the run to resume.
+
+    Returns:
+        The loader, the messages, and how often it was measured.
+    """
     measurements = []
 
-    def measure(dataset, seed):
-        assert seed == 5
+    def measure(dataset, seed, decode):
+        assert seed == 5 and decode is None
         measurements.append(measured)
         return measured
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choice, "measure", measure)
-        plan = loading.plan(job(1, Ranks(rank, gathered), "auto"), 5, run)
+        machines = [{"host": "here", "cores": list(range(8))}] * len(gathered[0])
+        plan = loading.plan(job(1, Ranks(rank, [machines, *gathered]), "auto"), 5, run)
     return plan.loader, plan.notes, len(measurements)
 
 
@@ -113,12 +124,34 @@ def test_all_ranks_take_the_same_loader():
     ranks = [Measurement(True, 100, True, 3e-3, 1e-3), Measurement(True, 80, True, 1e-3, 2e-3)]
     note = "data.loader: auto takes dali (1.50 ms per sample, reference 2.00; measured on the first 80 samples)"
     for rank in (0, 1):
-        gathered = [[None, None], list(ranks), [{"host": "here", "cores": list(range(8))}] * 2]
-        assert plan_loader(rank, ranks[rank], gathered) == ("dali", (note,), 1)
+        assert plan_loader(rank, ranks[rank], [[None, None], list(ranks)]) == ("dali", (note,), 1)
+
+
+@pytest.mark.parametrize("cuda_index, dali_device", [(None, "auto"), (1, "cpu"), (1, "auto"), (0, "gpu")])
+def test_dali_is_measured_where_it_would_decode(cuda_index, dali_device, monkeypatch):
+    decoders = []
+
+    class Decoder:
+        def __init__(self, device, threads):
+            decoders.append((device, threads))
+
+        def decode(self, batch):
+            raise AssertionError
+
+    def measure(dataset, seed, decode):
+        assert (decode is not None) == bool(decoders)
+        return Measurement(True, 100, True, 2e-3, 1e-3)
+
+    monkeypatch.setattr(loading, "DeviceDecoder", Decoder)
+    monkeypatch.setattr(choice, "measure", measure)
+    group = Ranks(0, [[None]] * 3)
+    plan = loading.plan(job(1, group, "auto", cuda_index, dali_device), 1)
+    assert plan.loader == "dali" and plan.on_device == bool(decoders)
+    assert decoders == ([(cuda_index, 8)] if (cuda_index, dali_device) in ((1, "auto"), (0, "gpu")) else [])
 
 
 def test_a_host_without_dali_decides_for_all():
-    gathered = [[None, None], [None, Measurement(False)], [None, {"host": "there", "cores": [0]}]]
+    gathered = [[None, None], [None, Measurement(False)]]
     note = "data.loader: auto takes reference (DALI is not installed on all hosts)"
     assert plan_loader(0, Measurement(True, 100, True, 3e-3, 1e-3), gathered) == ("reference", (note,), 1)
 
@@ -130,14 +163,13 @@ def test_a_resumed_run_keeps_its_loader_whatever_a_measurement_would_say(tmp_pat
     resumes = [{"event": "resume", "step": 10, "path": None, "loader": loader}, *evaluations(0.5)]
     run = write_journal(tmp_path, [{**BEGIN, "loader": other}, *resumes])
     note = f"data.loader: auto takes {loader}, as this run did before"
-    assert plan_loader(0, None, [[None], [None]], run) == (loader, (note,), 0)
-    gathered = [[loader, None], [{"host": "there", "cores": [0]}, None]]
-    assert plan_loader(1, None, gathered, str(tmp_path / "elsewhere"))[:2] == (loader, (note,))
+    assert plan_loader(0, None, [[None]], run) == (loader, (note,), 0)
+    assert plan_loader(1, None, [[loader, None]], str(tmp_path / "elsewhere")) == (loader, (note,), 0)
 
 
 def test_a_run_without_a_record_is_measured(tmp_path):
     run = write_journal(tmp_path, [BEGIN])
-    assert plan_loader(0, Measurement(False), [[None], [None], [None]], run)[::2] == ("reference", 1)
+    assert plan_loader(0, Measurement(False), [[None], [None]], run)[::2] == ("reference", 1)
 
 
 def test_a_resumed_run_that_needs_dali(tmp_path, monkeypatch):
