@@ -3,9 +3,9 @@
 PyAV reads regular videos in mp4, mkv and webm from the keyframe before each frame (data/formats/keyframes.py). The rest
 goes to decord where it is exact (H.264, VP8 and VP9, not rotated), and otherwise to PyAV from the first frame on:
 decord seeks to wrong frames in HEVC, in MPEG-4 with B-frames, in avi files and where an edit list leaves out frames,
-garbles rotated videos, and does not know AV1. Both give the same colors but for interlaced videos, more than 8 bits, and an odd number of rows with chroma
-at half the height, by a few values; such videos stay with decord. A reader is opened, used and dropped within one call:
-decord's must not be shared by threads and does not survive a fork.
+garbles rotated videos, and does not know AV1. Both give the same colors but for interlaced videos, more than 8 bits,
+and an odd number of rows with chroma at half the height, by a few values; such videos stay with decord. A reader is
+opened, used and dropped within one call: decord's must not be shared by threads and does not survive a fork.
 
 decord and PyAV are imported when the first video is decoded: sets of images do without them, and a process that loads
 MindSpore must load it before decord.
