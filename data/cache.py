@@ -151,7 +151,7 @@ def _is_current(path: str, copy: str, status: os.stat_result) -> bool:
 
 def _copy(source: FileIO, target: FileIO, before: os.stat_result) -> bool:
     """Copy a file and its modification time; return False if it changes meanwhile. Raises OSError of the target."""
-    for block in _blocks(source):
+    for block in _blocks(source, min(before.st_size, BLOCK)):
         rest = memoryview(block)
         while rest:
             rest = rest[target.write(rest) :]
@@ -174,9 +174,9 @@ def _status(source: FileIO) -> os.stat_result:
         raise _SourceError from None
 
 
-def _blocks(source: FileIO) -> Iterator[bytes]:
+def _blocks(source: FileIO, size: int) -> Iterator[bytes]:
     try:
-        while block := source.read(BLOCK):
+        while block := source.read(size):
             yield block
     except OSError:
         raise _SourceError from None

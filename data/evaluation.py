@@ -1,5 +1,6 @@
 """Repeated evaluations of a split by the same worker processes."""
 
+import warnings
 from collections.abc import Generator
 
 from data import host, readers
@@ -51,12 +52,26 @@ class EvaluationReader:
         self._stream: Stream | None = None
 
     def read(self) -> Generator[LoadedBatch, None, None]:
-        """Return the batches of one evaluation; every call reads all samples again."""
-        complete = False
-        stream = self._stream or self._open()
+        """Return the batches of one evaluation; every call reads all samples again.
+
+        A worker that was killed since the last evaluation is replaced, with a warning.
+
+        Raises:
+            UserError: a worker died that was started for this evaluation.
+        """
+        complete, were_idle = False, self._stream is not None
+        stream = self._stream or self._open(0)
         try:
-            for _ in range(self._batches):
-                yield next(stream)
+            for number in range(self._batches):
+                try:
+                    batch = next(stream)
+                except readers.DeadWorker as error:
+                    if not were_idle:
+                        raise
+                    warnings.warn(f"an idle data loading process {error.cause}; new ones go on", stacklevel=1)
+                    stream, were_idle = self._open(number), False
+                    batch = next(stream)
+                yield batch
             complete = True
         finally:
             if not (complete and self.keeps_workers):
@@ -68,11 +83,12 @@ class EvaluationReader:
             self._stream.close()
             self._stream = None
 
-    def _open(self) -> Stream:
+    def _open(self, first: int) -> Stream:
+        """Start workers that read from a batch on."""
         read, batches = self._read, self._batches
         last = ENDLESS if self.keeps_workers else batches
         self._stream = Stream(
-            lambda number, allocate: read(number % batches, allocate), 0, last, self._workers, self._threads
+            lambda number, allocate: read(number % batches, allocate), first, last, self._workers, self._threads
         )
         return self._stream
 

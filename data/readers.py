@@ -27,6 +27,15 @@ SHARED_MEMORY_REMEDY = (
     "training process with data.workers=0"
 )
 
+
+class DeadWorker(UserError):
+    """A worker process has died; `cause` says how, and what helps."""
+
+    def __init__(self, cause: str):
+        super().__init__(f"a data loading process {cause}. Continue the run with --resume")
+        self.cause = cause
+
+
 logging.getLogger("absl").setLevel(logging.ERROR)  # Grain warns at every start that there is no JAX profiler
 
 
@@ -44,7 +53,8 @@ def read_ahead(
         threads: reading threads per process.
 
     Raises:
-        UserError: a worker process died, or there is no room in shared memory; also those that `read` raises.
+        DeadWorker: a worker process died.
+        UserError: there is no room in shared memory; also those that `read` raises.
     """
     import grain.python as grain  # takes a second, which `--print-config` does not need
 
@@ -100,7 +110,7 @@ def _read_into(read: Read[Element], allocate: Allocate, number: int) -> Element:
     return read(number, allocate)
 
 
-def _explain(error: RuntimeError) -> UserError | None:
+def _explain(error: RuntimeError) -> DeadWorker | None:
     """Return what to tell the user if the error is Grain's about a dead worker, else None."""
     match = re.search(r"terminated unexpectedly with exit code (-?\d+)", str(error))
     if match is None:
@@ -123,7 +133,7 @@ def _explain(error: RuntimeError) -> UserError | None:
         )
     else:
         cause = f"exited with code {code}; its output above has the cause"
-    return UserError(f"a data loading process {cause}. Continue the run with --resume")
+    return DeadWorker(cause)
 
 
 def _megabytes(size: int) -> str:

@@ -153,8 +153,8 @@ def test_a_change_time_in_the_future_does_not_count(settings, monkeypatch):
 def test_a_file_that_changes_while_it_is_copied_is_read_where_it_is(settings, monkeypatch):
     path, read_blocks = write(settings, "a.jpg", b"first", 10**18), cache._blocks
 
-    def write_meanwhile(source):
-        yield from read_blocks(source)
+    def write_meanwhile(source, size):
+        yield from read_blocks(source, size)
         write(settings, "a.jpg", b"later", 10**18 + 1)
 
     monkeypatch.setattr(cache, "_blocks", write_meanwhile)

@@ -1,6 +1,7 @@
 """Repeated evaluations by the same workers, with a data set of numbers."""
 
 import os
+import signal
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from data import evaluation, host, readers
 from data.batch import Field, batch_bytes
+from data.errors import UserError
 from data.evaluation import EvaluationReader
 from data.stream import LoaderSettings, open_evaluation
 from tests.data.test_stream import Numbers
@@ -54,6 +56,47 @@ def test_workers_stay_and_every_evaluation_is_complete(much_memory):
     again, new_processes = read(evaluations)
     assert again == first and not processes & new_processes
     evaluations.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [1, 2])
+def test_workers_that_were_killed_while_idle_are_replaced(much_memory, killed):
+    evaluations = reader(Processes(99), workers=2)
+    first, processes = read(evaluations)
+    for process in sorted(processes)[:killed]:
+        os.kill(process, signal.SIGKILL)
+    with pytest.warns(
+        UserWarning, match=r"^an idle data loading process was killed \(SIGKILL\), .*; new ones go on$"
+    ) as w:
+        again, _ = read(evaluations)
+    assert again == first == once(Processes(99))
+    assert len([warning for warning in w if "idle data loading" in str(warning.message)]) == 1
+    third, others = read(evaluations)  # without a warning
+    assert third == first and len(others) == 2 and not processes & others
+    evaluations.close()
+
+
+@dataclass(frozen=True)
+class Crashing(Processes):
+    """Sample 30 kills the process that reads it, but for the first time."""
+
+    mark: str = ""
+
+    def sample(self, index, rng):
+        if index == 30 and os.path.exists(self.mark):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().sample(index, rng)
+
+
+@pytest.mark.slow
+def test_a_sample_that_kills_its_reader_ends_the_evaluation(much_memory, tmp_path):
+    evaluations = reader(Crashing(99, mark=str(tmp_path / "mark")), workers=1)
+    read(evaluations)
+    (tmp_path / "mark").write_text("")
+    with pytest.warns(UserWarning, match="new ones go on"), pytest.raises(UserError, match=r"SIGKILL.*--resume$"):
+        read(evaluations)
+    with pytest.raises(UserError, match=r"SIGKILL.*--resume$"):  # of the first processes, too
+        read(reader(Crashing(99, mark=str(tmp_path / "mark")), workers=1))
 
 
 @pytest.mark.slow
