@@ -205,7 +205,7 @@ def test_programs_are_imported_by_nothing_but_tests():
         ("grain", ["data/readers.py"]),
         ("rich", ["zoo/logs/console.py", "tools/preparing/progress.py"]),
         ("decord", ["data/formats/video.py", "tools/bare/loading.py"]),
-        ("nvidia", ["data/loaders/dali_graph.py"]),
+        ("nvidia", ["data/loaders/dali_graph.py", "tools/bare/dali.py"]),
         ("tensorboard", ["zoo/logs/tensorboard.py"]),
         ("matplotlib", ["tools/comparison/curves.py"]),
         (

@@ -16,6 +16,7 @@ from data.stages import COLLATE, STAGES, Seconds, measure, stage
 from data.stream import open_training, training_samples
 from data.worker_count import Cost
 from tools.bare import loading as bare_loops
+from tools.timing.device import describe_device, measure_device
 from zoo.run import loading
 from zoo.run.job import Job
 from zoo.run.loading import Loading
@@ -47,6 +48,7 @@ def measure_data(job: Job, count: int) -> Report:
         "stream": _measure_stream(job, count, plan),
         "one_thread": _measure_one_thread(job, samples, plan.loader),
         **_measure_in_turn(job, samples, plan.loader),
+        "device": measure_device(job, count, plan) if plan.on_device else None,
     }
 
 
@@ -75,6 +77,8 @@ def describe(report: Report) -> list[str]:
             f"({dali['cpu_speed']:.2f} by CPU time) and decodes images of {dali['decoded']} of {report['samples']} "
             "samples"
         )
+    if report["device"]:
+        lines.append(f"the batches of the first line were still encoded; {describe_device(report['device'])}")
     return lines
 
 
@@ -92,7 +96,7 @@ def _measure_stream(job: Job, count: int, plan: Loading) -> Report:
         last,
         dropout_masks=job.dropout_masks,
         num_workers=plan.workers,
-        loader=plan.loader,
+        loader=plan.stream_loader,
     )
     next(stream)
     first = time.perf_counter() - start

@@ -12,7 +12,6 @@ from data.loaders.dali import failure_message
 from data.loaders.dali_device import DeviceDecoder, DeviceImages
 from data.loaders.dali_graph import Failure
 from data.stream import LoadedBatch, ReadBatch, UnreadableSample, evaluation_reader, training_reader
-from zoo.config.schema import Config
 from zoo.run.job import Job
 from zoo.trainer.protocol import NO_IMAGES
 
@@ -65,31 +64,32 @@ class DeviceDecoding:
 class Decoders:
     """Decoding of a run's streams."""
 
-    def __init__(self, job: Job, on_device: bool, threads: int, cfg: Config):
+    def __init__(self, job: Job, on_device: bool, threads: int, seed: int, eval_batch: int):
         """Start nothing yet.
 
         Args:
             job: the run's data and device.
             on_device: whether DALI decodes on the device, of which it has one set of pipelines.
             threads: of DALI.
-            cfg: the recipe.
+            seed: of the run.
+            eval_batch: samples per batch of an evaluation.
         """
-        self._job, self._cfg = job, cfg
+        self._job, self._seed, self._eval_batch = job, seed, eval_batch
         self._decoder = DeviceDecoder(job.world.cuda_index, threads) if on_device else None
 
     def training(self, first: int) -> Decode:
         """Return the decoding of the training batches from number `first` on."""
         if self._decoder is None:
             return keep
-        job, cfg = self._job, self._cfg
+        job = self._job
         sizes = (job.batch_plan.batch, job.group.rank, job.group.size)
-        read = training_reader(job.train_set, cfg.seed, *sizes, job.dropout_masks, "reference")
+        read = training_reader(job.train_set, self._seed, *sizes, job.dropout_masks, "reference")
         return DeviceDecoding(self._decoder, read, first)
 
     def evaluation(self) -> Decode:
         """Return the decoding of the batches of one evaluation."""
         if self._decoder is None:
             return keep
-        job, cfg = self._job, self._cfg
-        sizes = (cfg.train.eval_batch, job.group.rank, job.group.size)
-        return DeviceDecoding(self._decoder, evaluation_reader(job.val_set, cfg.seed, *sizes, "reference"))
+        job = self._job
+        sizes = (self._eval_batch, job.group.rank, job.group.size)
+        return DeviceDecoding(self._decoder, evaluation_reader(job.val_set, self._seed, *sizes, "reference"))

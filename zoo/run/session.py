@@ -113,7 +113,9 @@ class Run:
             self.loading.local_size,
             self.loading.stream_loader,
         )
-        self.decoders = decoding.Decoders(job, self.loading.on_device, loading.dali_threads(self.loading.cores), cfg)
+        self.decoders = decoding.Decoders(
+            job, self.loading.on_device, loading.dali_threads(self.loading.cores), cfg.seed, cfg.train.eval_batch
+        )
         self._prefetcher: Prefetcher | None = None
 
     @property

@@ -37,6 +37,7 @@ REPORT = {
     "reference": {"ms": 5.0, "cpu_ms": 4.25},
     "dali": None,
     "bare": None,
+    "device": None,
 }
 
 
@@ -123,4 +124,8 @@ def test_the_lines_of_a_report():
     assert data.describe({**REPORT, "dali": dali})[-1] == (
         "DALI: 2.500 (2.000), the reference loader 5.000 (4.250) in the same passes; DALI has 2.00 of its speed (2.12 "
         "by CPU time) and decodes images of 29 of 30 samples"
+    )
+    device = {"threads": 8, "samples_per_s": 4500.0, "bare_samples_per_s": None, "speed": None}
+    assert data.describe({**REPORT, "device": device})[-1].startswith(
+        "the batches of the first line were still encoded; DALI in this process, 8 threads: 4500.0 samples/s"
     )
