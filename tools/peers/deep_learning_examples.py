@@ -15,6 +15,7 @@ def open_images(clones: str, settings: Any) -> MapStyle:
     Args:
         settings: root and size of data.datasets.imagenet.
     """
+    upstream.installed("torchvision")  # which looks for triton, the name of a folder of that project
     folder = os.path.join(clones, "DeepLearningExamples/PyTorch/Classification/ConvNets")
     dataloaders = upstream.load(folder, "image_classification.dataloaders")
     wrapper, _ = dataloaders.get_pytorch_train_loader(settings.root, settings.size, 1, 1000, False, workers=1)

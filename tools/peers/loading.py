@@ -15,8 +15,8 @@ from tools.peers import passes, report, tasks
 
 EPILOG = """\
 Each task runs in a process of its own, and its loaders in turn: first with two worker processes, then in one thread.
-The files are made at first use (3 GB). docs/performance.md says what to clone and install for the other projects'
-loaders; one that is missing is left out and named.
+The files are made at first use (0.6 GB, minutes). docs/performance.md says what to clone and install for the loaders
+of other projects; one that is missing is left out and named.
 
 examples
   python tools/peers/loading.py --upstream ~/clones

@@ -26,7 +26,7 @@ def open_scenes(settings: Any) -> MapStyle:
         sys.modules["mmcv.ops"] = types.ModuleType("mmcv.ops")
         sys.modules["mmcv.ops"].point_sample = None  # type: ignore[attr-defined]
     datasets = upstream.installed("mmseg.datasets")
-    upstream.installed("mmseg.utils").register_all_modules(init_default_scope=True)
+    upstream.installed("mmengine.registry").init_default_scope("mmseg")
     distortion = [{"type": "PhotoMetricDistortion"}] if settings.photometric else []
     pipeline = [
         {"type": "LoadImageFromFile"},

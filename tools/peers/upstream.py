@@ -9,7 +9,7 @@ from data.errors import UserError
 
 
 def load(folder: str, name: str) -> Any:
-    """Import a module of a copy, whose folder goes to the front of Python's search path.
+    """Import a module of a copy, whose folder is at the front of Python's search path meanwhile.
 
     Args:
         folder: what the project's own programs have as their folder.
@@ -20,9 +20,11 @@ def load(folder: str, name: str) -> Any:
     """
     if not os.path.isdir(folder):
         raise UserError(f"{folder}: no such folder; docs/performance.md says what to clone")
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    return installed(name)
+    sys.path.insert(0, folder)
+    try:
+        return installed(name)
+    finally:
+        sys.path.remove(folder)  # folders of a copy may be named like packages that are imported later
 
 
 def installed(name: str) -> Any:

@@ -107,7 +107,7 @@ def test_mmsegmentation(clones, monkeypatch):
     stand_in(monkeypatch, "mmcv.image")
     monkeypatch.setitem(sys.modules, "mmcv.ops", None)
     stand_in(monkeypatch, "mmseg.datasets", CityscapesDataset=lambda **options: options)
-    stand_in(monkeypatch, "mmseg.utils", register_all_modules=lambda init_default_scope: None)
+    stand_in(monkeypatch, "mmengine.registry", init_default_scope=lambda scope: None)
     stand_in(monkeypatch, "mmengine.dataset", pseudo_collate="pseudo_collate")
     settings = cityscapes.Settings(root="/scenes", crop=(32, 64), base_size=(64, 128), scale=(0.5, 1.5), max_share=0.5)
     dataset, collate = mmsegmentation.open_scenes(settings)
