@@ -1,0 +1,25 @@
+"""train.py with DALI's decoding as on a GPU, in the training process, by its operators for a CPU."""
+
+import sys
+
+import train
+from data.loaders.dali_device import DeviceDecoder
+from zoo.run import loading
+
+DECODED = "arrays decoded in the training process: "  # how many: the last line
+
+if __name__ == "__main__":
+    decoded = 0
+    decode = DeviceDecoder.decode
+
+    def count(self, batch):
+        global decoded
+        arrays, images = decode(self, batch)
+        decoded += len(images)
+        return arrays, images
+
+    DeviceDecoder.decode = count
+    loading.uses_gpu = lambda job: True
+    code = train.main(sys.argv[1:])
+    print(f"{DECODED}{decoded}")
+    sys.exit(code)
