@@ -22,7 +22,8 @@ from tools.preparing.work import Task
 
 EPILOG = """\
 data sets
-  k400        Kinetics-400: train.list and val.list, or train/<class>/, or the official train.csv and val.csv
+  k400        Kinetics-400: train.list and val.list (videos or folders of frames), or train/<class>/, or the official
+              train.csv and val.csv
   ssv2        Something-Something V2: the official annotations and <id>.webm, or lists
   imagenet    ImageNet: train/<class>/ and val/<class>/, or lists
   cityscapes  leftImg8bit/ and gtFine/
@@ -100,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--val-list", metavar="FILE", help="list of the validation split, as data.val_list")
     add("--suffix", metavar="TEXT", help="appended to every path of the lists, as data.suffix")
     add("--names", metavar="FILE", help="class names, as data.names")
+    add("--frame-template", metavar="TEXT", help="names of the images in folders of frames, as data.frame_template")
+    add("--first-frame", type=int, metavar="N", help="number of the first of them, as data.first_frame")
     add("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes; default one per CPU")
     add(
         "--skip-unreadable",
@@ -123,7 +126,8 @@ def _prepare(arguments: argparse.Namespace) -> int:
     result.remove_work(out)
     report = result.read_report(out)
     _print_report(out, report)
-    return 1 if report["unreadable"] or report["missing"] else 0
+    sets = report.get("verification", ())
+    return 1 if report["unreadable"] or report["missing"] or any(one["unreadable"] for one in sets) else 0
 
 
 def _job(arguments: argparse.Namespace) -> Job:
@@ -179,7 +183,13 @@ def _work(job: Job, out: str, workers: int, skip_unreadable: bool) -> None:
 
 def _check_form(job: Job, media: str) -> None:
     if media not in jobs.FORMS[job.form]:
-        names = {"video": "clips", "image": "images", "pair": "images with masks", "face": "faces"}
+        names = {
+            "video": "clips",
+            "frames": "folders of frames",
+            "image": "images",
+            "pair": "images with masks",
+            "face": "faces",
+        }
         usable = [form for form, every in jobs.FORMS.items() if media in every and form != "files"]
         raise UserError(
             f"--{job.form}: {job.root} holds {names[media]}, for which there is "
@@ -246,6 +256,13 @@ def _print_report(out: str, report: dict[str, Any]) -> None:
     if report["psnr"]:
         psnr = report["psnr"]
         print(f"PSNR: mean {psnr['mean']:.2f} dB, lowest {psnr['min']:.2f} dB, of {psnr['files']:,} files")
+    for one in report.get("verification", ()):
+        sizes = ", ".join(f"{count:,} of {size}" for size, count in one["images_by_size"].items())
+        known = f" (published: {one['published_pairs']:,})" if one["published_pairs"] else ""
+        same = f"{one['same']:,} of the same person"
+        print(f"{one['name']}: {one['pairs']:,} pairs{known}, {same}; images: {sizes or 'none'}")
+        if one["unreadable"]:
+            print(f"{one['name']}: {one['unreadable']:,} unreadable, listed in {os.path.join(out, result.UNREADABLE)}")
     if report["unreadable"] or report["missing"]:
         path = os.path.join(out, result.UNREADABLE)
         print(f"left out: {report['unreadable']:,} unreadable and {report['missing']:,} missing, listed in {path}")

@@ -43,11 +43,14 @@ class Info:
         kind: As passed to tools/prepare.py.
         media: `video`, `image`, `pair` (image and mask) or `face`.
         form: `files` (the files of `root` are read), `pack` (the same files in packs), `reencode` (H.264 in packs),
-            `frames` (a JPEG file per frame in packs) or `resize` (smaller JPEG files in packs).
+            `frames` (the files of single frames in packs), `folders` (the folders of frames in `root` are read) or
+            `resize` (smaller JPEG files in packs).
         root: Folder of the source, absolute.
         splits: Name -> first sample and the one after the last.
         shards: File names of the packs.
         terms: What is known of the license.
+        frame_template: Format string of the files of a source that holds folders of frames; else empty.
+        first_frame: Number of the first of these files.
     """
 
     kind: str
@@ -59,6 +62,8 @@ class Info:
     codecs: tuple[str, ...]
     shards: tuple[str, ...]
     terms: str
+    frame_template: str = ""
+    first_frame: int = 0
 
 
 @dataclass(frozen=True)

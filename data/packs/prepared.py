@@ -59,6 +59,7 @@ class PreparedSplit:
         labels: int64 (n,), -1 without classes.
         frames: int32 (n,), number of frames of every clip.
         sizes: int32 (n, 2), width and height.
+        bytes: int64 (n,), size of the source files; of a folder of frames the number of frames, as in its list.
 
     Args:
         folder: The folder that tools/prepare.py wrote.
@@ -77,7 +78,8 @@ class PreparedSplit:
             raise UserError(f"{folder}: there is no split {name}, only {', '.join(self.info.splits)}")
         rows = slice(*self.info.splits[name])
         self.labels, self.frames = content.columns["label"][rows], content.columns["frames"][rows]
-        self.sizes, self.bytes = content.columns["size"][rows], content.columns["bytes"][rows]
+        self.sizes = content.columns["size"][rows]
+        self.bytes = content.columns["frames" if self.info.frame_template else "bytes"][rows].astype(np.int64)
         self._paths, self._masks = content.paths[rows], content.masks[rows]
         self._shard, self._first = content.columns["shard"][rows], content.columns["first_record"][rows]
         self._record = content.record
@@ -110,8 +112,8 @@ class PreparedSplit:
         return os.path.join(self.info.root, self.mask_name(index))
 
     def labeled_paths(self) -> list[LabeledPath]:
-        """Return path, label and, of clips that are packed as frames, number of frames of all samples."""
-        frames = self.frames.tolist() if self.info.form == "frames" else [None] * len(self)
+        """Return path, label and, of clips that are stored as frames, number of frames of all samples."""
+        frames = self.frames.tolist() if self.info.form in ("frames", "folders") else [None] * len(self)
         labels = self.labels.tolist()
         return [LabeledPath(os.fsdecode(path), label, n) for path, label, n in zip(self._paths, labels, frames)]
 
@@ -142,11 +144,14 @@ class PreparedSplit:
         return self._packed(index, 1) if self._packs else _read(self.local(self.mask_path(index)))
 
     def frame_contents(self, index: int, numbers: Sequence[int]) -> list[bytes]:
-        """Return frames of a clip of the form `frames`, each a JPEG file. Raises BadSample."""
+        """Return frames of a clip that is stored as frames, each an image file. Raises BadSample."""
         outside = [number for number in numbers if not 0 <= number < self.frames[index]]
         if outside:
             raise BadSample(f"there is no frame {outside[0]} in a clip of {self.frames[index]} frames")
-        return [self._packed(index, number) for number in numbers]
+        if self._packs:
+            return [self._packed(index, number) for number in numbers]
+        names = [self.info.frame_template.format(self.info.first_frame + number) for number in numbers]
+        return [_read(self.local(os.path.join(self.path(index), name))) for name in names]
 
     def _packed(self, index: int, number: int) -> bytes:
         """Return a record of a sample without its header."""

@@ -1,6 +1,5 @@
 """The folder of a cache: whose files it holds, and what kills, other processes and power failures leave."""
 
-import fcntl
 import os
 import random
 import shutil
@@ -125,13 +124,17 @@ def test_a_kill_around_the_rename_is_counted_exactly(folder, monkeypatch, rename
 
 
 def test_the_file_of_a_living_writer_is_not_removed(folder):
-    path = os.path.join(folder.path, "tmp", "alive")
-    with open(path, "wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    dead = os.path.join(folder.path, "tmp", "dead")
+
+    def write_while_another_run_starts(file):
+        with open(dead, "wb"):
+            pass
         folder.open()
-        assert os.path.exists(path)
-    folder.open()
-    assert not os.path.exists(path)
+        file.write(b"123")
+        return True
+
+    assert folder.store("abcdef", 3, write_while_another_run_starts)
+    assert folder.total() == 3 and not os.path.exists(dead)
 
 
 def test_copies_are_counted_anew_after_the_machine_was_started(folder, monkeypatch, tmp_path):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from data.errors import BadSample
-from data.formats import masks
+from data.formats import images, masks
 from data.formats.recordio import RecordFile, unpack_image
 from data.packs import encoding, inspection, records
 from tools.preparing.job import Job
@@ -41,10 +41,11 @@ def examine(job: Job, media: str, item: Item, number: int) -> Examined:
     examiners: dict[str, Callable[[Job, Item, int], Examined]] = {
         "video": _video,
         "image": _image,
+        "frames": _frames,
         "pair": _pair,
         "face": _face,
     }
-    paths = [os.path.join(job.root, path) for path in (item.sample.path, item.sample.mask) if path]
+    paths = [os.path.join(job.root, path) for path in item.sample.files]
     try:
         _check_unchanged(paths, item)
         examined = examiners[media](job, item, number)
@@ -98,6 +99,25 @@ def _video(job: Job, item: Item, number: int) -> Examined:
         raise BadSample(f"it holds {video.frames} frames, but {clip.frames} can be decoded")
     properties |= {"size": [clip.width, clip.height], "psnr": round(clip.psnr, 3)}
     return Examined(properties, [_record(item.sample.label, number, part) for part in clip.parts])
+
+
+def _frames(job: Job, item: Item, number: int) -> Examined:
+    names = item.sample.files
+    digest, sizes, codec, parts = hashlib.sha256(), set(), "", []
+    for name in names:
+        content = _read(os.path.join(job.root, name))
+        try:
+            codec = inspection.image_properties(content).codec
+            sizes.add(images.parse(content).size)
+        except BadSample as error:
+            raise BadSample(f"{os.path.basename(name)}: {error}") from None
+        digest.update(content)
+        if job.form == "pack":
+            parts.append(_record(item.sample.label, number, content))
+    if len(sizes) > 1:
+        raise BadSample("its images differ in size")
+    properties = {"codec": codec, "size": sizes.pop(), "frames": len(names), "sha256": digest.hexdigest()}
+    return Examined(properties, parts)
 
 
 def _image(job: Job, item: Item, number: int) -> Examined:

@@ -14,8 +14,8 @@ MARK, WORK, LOCK = "prepare.json", "work", "lock"
 FORMAT = "vision-zoo prepared data set"
 VERSION = 1
 FORMS = {  # form -> media that it applies to, the first one being what is prepared without an option
-    "files": ("video", "image", "pair", "face"),
-    "pack": ("video", "image", "pair", "face"),
+    "files": ("video", "frames", "image", "pair", "face"),
+    "pack": ("video", "frames", "image", "pair", "face"),
     "reencode": ("video",),
     "frames": ("video",),
     "resize": ("image",),
@@ -42,7 +42,7 @@ class Job:
     gop: int
     quality: int
     full: bool
-    lists: tuple[tuple[str, str], ...] = ()
+    lists: tuple[tuple[str, str | int], ...] = ()
 
 
 def default_folder(root: str) -> str:

@@ -22,6 +22,9 @@ class Sample(NamedTuple):
         mask: Path of its mask, "" without one.
         key: Of a record in a pack, -1 for a file of its own.
         offset: Of that record in bytes.
+        frames: Number of images of a folder, -1 for a file.
+        template: Format string of the names of these images.
+        first_frame: Number of the first image.
     """
 
     split: str
@@ -30,18 +33,29 @@ class Sample(NamedTuple):
     mask: str = ""
     key: int = -1
     offset: int = -1
+    frames: int = -1
+    template: str = ""
+    first_frame: int = 0
 
     @property
     def name(self) -> str:
         """The path, and the key in a pack."""
         return self.path if self.key < 0 else f"{self.path} key {self.key}"
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of all files of the sample, relative to the root."""
+        if self.frames < 0:
+            return (self.path, self.mask) if self.mask else (self.path,)
+        numbers = range(self.first_frame, self.first_frame + self.frames)
+        return tuple(os.path.join(self.path, self.template.format(number)) for number in numbers)
+
 
 class Item(NamedTuple):
     """A sample and the state of its files when they were listed.
 
     Attributes:
-        size: Bytes, of image and mask together.
+        size: Bytes, of all files together.
         modified: Latest modification, in nanoseconds.
         problem: Reason why the sample cannot be read, "" if none is known yet.
     """
@@ -56,7 +70,7 @@ class Listing(NamedTuple):
     """All samples of a data set, split after split.
 
     Attributes:
-        media: `video`, `image`, `pair` or `face`.
+        media: `video`, `frames` (folders of images), `image`, `pair` or `face`.
         classes: Their names by label.
         notes: Remarks for the user.
     """
@@ -135,15 +149,20 @@ def stat_samples(root: str, samples: list[Sample]) -> Iterator[Item | Missing]:
 
 
 def _stat_sample(root: str, sample: Sample) -> Item | Missing:
-    size, modified, problem = 0, 0, ""
-    for path in (sample.path, sample.mask) if sample.mask else (sample.path,):
+    size, modified, problem = 0, 0, "the list says that it has no frames" if sample.frames == 0 else ""
+    for path in sample.files:
         full = os.path.join(root, path)
         try:
             status = os.stat(full)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR) and not os.path.islink(full):
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR) or os.path.islink(full):
+                problem = _link_problem(full, error)
+            elif sample.frames < 0:
                 return Missing(sample.split, path, sample.label)
-            problem = _link_problem(full, error)
+            elif not os.path.isdir(os.path.dirname(full)):
+                return Missing(sample.split, sample.path, sample.label)
+            else:
+                problem = problem or f"{os.path.basename(path)} is missing, the list says {sample.frames} frames"
             continue
         if not stat.S_ISREG(status.st_mode):
             problem = "a folder, not a file" if stat.S_ISDIR(status.st_mode) else "not a regular file"

@@ -30,6 +30,15 @@ FACE_PACKS = {
     93_431: Copy("MS1M-V3", {"train": 5_179_510}, "insightface"),
     360_232: Copy("Glint360K", {"train": 17_091_657}, "insightface"),
 }
+# Pairs of insightface's verification sets, by file name.
+VERIFICATION_PAIRS = {
+    "lfw.bin": 6_000,
+    "agedb_30.bin": 6_000,
+    "cfp_fp.bin": 7_000,
+    "cfp_ff.bin": 7_000,
+    "calfw.bin": 6_000,
+    "cplfw.bin": 6_000,
+}
 TERMS = {
     "k400": "Annotations: CC BY 4.0, Google LLC. The videos belong to those who uploaded them to YouTube.",
     "ssv2": "Research license of Qualcomm, which must be accepted before the download; no redistribution.",

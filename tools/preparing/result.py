@@ -16,7 +16,7 @@ from data.errors import UserError
 from data.packs import manifest
 from data.packs.manifest import Info, Manifest
 from tools.preparing import job as jobs
-from tools.preparing import official, work
+from tools.preparing import official, verification, work
 from tools.preparing import plan as plans
 from tools.preparing.job import Job
 from tools.preparing.journal import Entry, read_entries
@@ -26,6 +26,7 @@ from tools.preparing.plan import Chunk, Plan
 REPORT, UNREADABLE, CLASSES, NOTES = "report.json", "unreadable.csv", "classes.txt", "source_notes"
 NOTE_PREFIXES = ("license", "licence", "copying", "readme", "terms")  # files in the root that are kept, as lower case
 MAX_NOTE_BYTES = 1 << 20
+FOLDER_FORMS = {"files": "folders", "pack": "frames"}  # of the manifest, by the form of a job on folders of frames
 TYPE_CODES = {"int64": "q", "int32": "i", "uint8": "B", "float32": "f"}  # of the module array
 
 
@@ -44,8 +45,10 @@ def write(out: str, job: Job, plan: Plan, shards: tuple[str, ...]) -> None:
             end = entry.get("end", 0)
         start += end if joined else 0
     content = columns.manifest(job, shards)
-    report = _report(job, plan, columns, content)
-    jobs.write_file(os.path.join(out, UNREADABLE), _unreadable_table(columns.unreadable, plan.missing))
+    checked = list(verification.check_all(job.root)) if plan.media == "face" else []
+    report = {**_report(job, plan, columns, content), "verification": [one.summary for one in checked]}
+    unreadable = columns.unreadable + [row for one in checked for row in one.unreadable]
+    jobs.write_file(os.path.join(out, UNREADABLE), _unreadable_table(unreadable, plan.missing))
     if plan.classes:
         jobs.write_file(os.path.join(out, CLASSES), "".join(f"{name}\n" for name in plan.classes))
     _copy_notes(job.root, os.path.join(out, NOTES))
@@ -76,6 +79,7 @@ class _Columns:
         self.codecs: dict[str, int] = {}
         self.splits: dict[str, tuple[int, int]] = {}
         self.unreadable: list[tuple[Missing, str]] = []
+        self.pattern: tuple[str, int] = ("", 0)  # template and first number of the images of folders
 
     def add(self, item: Item, entry: Entry, shard: int, start: int) -> None:
         """Add a sample.
@@ -110,22 +114,25 @@ class _Columns:
             self.masks.append(os.fsencode(sample.mask))
         self.record.extend(start + offset for offset in offsets)
         self.splits[sample.split] = (first, end + 1)
+        self.pattern = sample.template, sample.first_frame
 
     def manifest(self, job: Job, shards: tuple[str, ...]) -> Manifest:
         columns = {
             name: np.array(self.values[name], dtype).reshape(len(self.paths), *shape)
             for name, (dtype, shape) in manifest.COLUMNS.items()
         }
+        has_folders = self.plan.media == "frames"
         info = Info(
             job.kind,
-            self.plan.media,
-            job.form,
+            "video" if has_folders else self.plan.media,
+            FOLDER_FORMS[job.form] if has_folders else job.form,
             job.root,
             self.plan.classes,
             self.splits,
             tuple(self.codecs),
             shards,
             official.TERMS[job.kind],
+            *self.pattern,
         )
         return Manifest(info, columns, self.paths, self.masks, np.array(self.record, np.int64))
 

@@ -16,7 +16,9 @@ from tools.preparing.listing import Listing, Sample
 
 KINDS = ("k400", "ssv2", "imagenet", "cityscapes", "faces", "folder")
 SPLITS = ("train", "val")
-LIST_SETTINGS = ("train_list", "val_list", "suffix", "names")  # of the loaders, which options set
+# Settings of the loaders, which options set; the last three are for clips.
+LIST_SETTINGS = ("train_list", "val_list", "names", "suffix", "frame_template", "first_frame")
+CLIP_SETTINGS = LIST_SETTINGS[3:]
 SSV2_FILES = {  # names of the official annotations, old and new
     "train": ("something-something-v2-train.json", "train.json"),
     "val": ("something-something-v2-validation.json", "validation.json"),
@@ -136,22 +138,28 @@ def _read_json(path: str, kind: type) -> Any:
 
 
 def _clips(root: str, lists: dict[str, Any]) -> Listing:
-    train, val = kinetics.load(kinetics.Settings(root=root, **lists))
-    samples = []
-    for name, split in zip(SPLITS, (train, val)):
-        for clip in split.clips:
-            if clip.frames is not None:
-                raise UserError(
-                    f"{root}: {clip.path} is a folder of frames, which need no preparation; pass the folder of the "
-                    "videos"
-                )
-            samples.append(Sample(name, clip.path, clip.label))
-    return Listing("video", samples, train.classes)
+    """List videos or folders of frames."""
+    try:
+        settings = kinetics.Settings(root=root, **lists)
+    except ValueError as error:
+        raise UserError(f"--{str(error).replace('_', '-', 1)}") from None
+    splits = dict(zip(SPLITS, kinetics.load(settings)))
+    folders = {name: split.clips[0].frames is not None for name, split in splits.items()}
+    if len(set(folders.values())) > 1:
+        raise UserError(f"{root}: one list names videos and the other folders of frames; prepare one kind at a time")
+    samples = [Sample(name, clip.path, clip.label) for name, split in splits.items() for clip in split.clips]
+    if folders["train"]:
+        template, first = settings.frame_template, settings.first_frame
+        counts = [clip.frames or 0 for split in splits.values() for clip in split.clips]
+        samples = [
+            sample._replace(frames=count, template=template, first_frame=first)
+            for sample, count in zip(samples, counts)
+        ]
+    return Listing("frames" if folders["train"] else "video", samples, splits["train"].classes)
 
 
 def _images(root: str, lists: dict[str, Any]) -> Listing:
-    if "suffix" in lists:
-        raise UserError("--suffix: is for lists of clips; leave it out")
+    _refuse({name: lists[name] for name in CLIP_SETTINGS if name in lists}, "is for lists of clips")
     splits = imagenet.load(imagenet.Settings(root=root, **lists))
     samples = [
         Sample(name, split.name(index), int(split.labels[index]))

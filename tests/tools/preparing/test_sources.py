@@ -144,8 +144,14 @@ def test_folders_that_hold_something_else(tmp_path):
         find("k400", str(tmp_path / "none"))
     touch(tmp_path, "train.list", "val.list", content=b"clip 30 0\n")
     touch(tmp_path, "clip/img_00001.jpg")
-    with pytest.raises(UserError, match="a folder of frames, which need no preparation"):
+    touch(tmp_path, "val.list", content=b"clip/img_00001.jpg 0\n")
+    with pytest.raises(UserError, match="one list names videos and the other folders of frames; prepare one kind"):
         find("k400", str(tmp_path))
+    with pytest.raises(UserError, match=r"^--frame-template: needs one placeholder for the number, such as img_"):
+        find("k400", str(tmp_path), frame_template="x.jpg")
+    for kind in ("imagenet", "faces"):
+        with pytest.raises(UserError, match=r"^--first-frame: .*; leave it out"):
+            find(kind, str(tmp_path), first_frame=0)
 
 
 def test_a_link_that_leads_to_itself(tmp_path):
