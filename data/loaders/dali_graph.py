@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from data.errors import UserError
 from data.transforms.geometry import Geometry
 
 # Columns of a table of geometries, int32: a row for an image. Unused ones are 0.
@@ -94,6 +95,16 @@ class Graph:
         except RuntimeError as error:
             raise Failure(_reason(error)) from error
         return images
+
+
+def require_device(device_id: int) -> None:
+    """Check that DALI can use a CUDA device. Raises UserError."""
+    try:
+        Graph(Steps(False, False, False, False, False, (0, 0, 0)), 1, 1, device_id)
+    except RuntimeError as error:
+        raise UserError(
+            f"data.dali_device: DALI cannot use cuda:{device_id} ({_reason(error)}); set -o data.dali_device=cpu"
+        ) from None
 
 
 def define(key: Steps, room: int, threads: int, device_id: int | None) -> Any:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from data import host, loaders, worker_count
 from data.batch import batch_bytes
 from data.errors import UserError
-from data.loaders import choice
+from data.loaders import choice, dali_graph
 from data.loaders.choice import Measurement
 from data.loaders.dali_device import DeviceDecoder
 from data.stream import Stream
@@ -59,8 +59,11 @@ def plan(job: Job, seed: int, run: str | None = None) -> Loading:
     cores = host.core_share([ranks[index]["cores"] for index in local], local.index(group.rank), host.cpu_quota())
     loader, loader_notes = _choose_loader(job, seed, run, dali_threads(cores))
     on_device = loader == "dali" and uses_gpu(job)
+    notes = loader_notes
+    if on_device:
+        notes += (f"data.dali_device: DALI decodes on {job.world.device}, with {dali_threads(cores)} threads",)
     if setting != "auto":
-        return Loading(loader, setting, len(local), cores, loader_notes, on_device)
+        return Loading(loader, setting, len(local), cores, notes, on_device)
     count = worker_count.choose(
         worker_count.measure_cost(job.train_set, "encoded" if on_device else loader),
         cores,
@@ -71,7 +74,7 @@ def plan(job: Job, seed: int, run: str | None = None) -> Loading:
     )
     workers, reason = min(group.all_gather(count))
     note = f"data.workers: auto takes {workers} ({reason})"
-    return Loading(loader, workers, len(local), cores, (*loader_notes, note), on_device)
+    return Loading(loader, workers, len(local), cores, (*notes, note), on_device)
 
 
 def dali_threads(cores: float) -> int:
@@ -80,14 +83,17 @@ def dali_threads(cores: float) -> int:
 
 
 def uses_gpu(job: Job) -> bool:
-    """Return whether DALI decodes on the GPU of this process. Raises UserError."""
+    """Return whether DALI decodes on the GPU of this process. Raises UserError if it cannot."""
     setting, device = job.train_set.settings.dali_device, job.world.cuda_index
     if setting == "gpu" and device is None:
         raise UserError(
             f"data.dali_device: gpu needs a CUDA device, and this process trains on {job.world.device}; set "
             "-o data.dali_device=auto, with which DALI decodes on the CPU here"
         )
-    return setting != "cpu" and device is not None
+    if setting == "cpu" or device is None:
+        return False
+    dali_graph.require_device(device)
+    return True
 
 
 def _choose_loader(job: Job, seed: int, run: str | None, threads: int) -> tuple[str, tuple[str, ...]]:

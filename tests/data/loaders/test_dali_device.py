@@ -157,6 +157,19 @@ def test_the_graph_for_a_gpu_is_one_of_dali(box):
 
 
 @needs_dali
+def test_a_gpu_that_dali_cannot_use_is_an_error_before_training(monkeypatch):
+    def build(self):
+        raise RuntimeError("CUDA driver version is insufficient\nsecond line")
+
+    monkeypatch.setattr("nvidia.dali.pipeline.Pipeline.build", build)
+    message = (
+        r"data.dali_device: DALI cannot use cuda:3 \(CUDA driver version is insufficient\); .*data.dali_device=cpu"
+    )
+    with pytest.raises(UserError, match=message):
+        dali_graph.require_device(3)
+
+
+@needs_dali
 def test_a_graph_is_built_once_for_batches_of_one_size(tmp_path, monkeypatch):
     built = []
 

@@ -10,7 +10,7 @@ import pytest
 from data import host, worker_count
 from data.batch import Field
 from data.errors import UserError
-from data.loaders import choice, dali
+from data.loaders import choice, dali, dali_graph
 from data.loaders.choice import Measurement
 from data.stages import DECODE, TRANSFORM, total
 from data.stream import LoaderSettings, ReadTimes
@@ -47,6 +47,7 @@ def job(workers, group, loader="reference", cuda_index=None, dali_device="auto")
 def machine(monkeypatch):
     """Eight cores, and samples that take 10 ms."""
     monkeypatch.setattr(loading.socket, "gethostname", lambda: "here")
+    monkeypatch.setattr(dali_graph, "require_device", lambda device: None)
     monkeypatch.setattr(host, "cores", lambda: list(range(8)))
     monkeypatch.setattr(host, "cpu_quota", lambda: None)
     monkeypatch.setattr(host, "free_shared_memory", lambda: 2**30)
@@ -86,6 +87,17 @@ def test_dali_decodes_on_the_device_of_the_run(loader, dali_device, cuda_index, 
     monkeypatch.setattr(worker_count, "measure_cost", lambda _, name: measured.append(name) or Cost(0.01, 0.01))
     plan = loading.plan(job("auto", Ranks(0, [[None], [None]]), loader, cuda_index, dali_device), 1)
     assert (plan.loader, plan.stream_loader, measured) == (loader, expected, [expected])
+    note = "data.dali_device: DALI decodes on cpu (2 threads), with 8 threads"
+    assert plan.notes[:-1] == ((note,) if expected == "encoded" else ())
+
+
+def test_dali_on_a_gpu_is_checked_before_training(monkeypatch):
+    asked = []
+    monkeypatch.setattr(dali, "is_installed", lambda: True)
+    monkeypatch.setattr(dali_graph, "require_device", asked.append)
+    for index, setting in ((1, "auto"), (2, "gpu"), (3, "cpu"), (None, "auto")):
+        loading.plan(job(0, Ranks(0, [[None]]), "dali", index, setting), 1)
+    assert asked == [1, 2]
 
 
 def test_no_gpu_for_dali_is_an_error_before_training(monkeypatch):
