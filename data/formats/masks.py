@@ -85,6 +85,8 @@ def read_values(file: str | BinaryIO) -> np.ndarray:
                 "PNG, or as the indices of a PNG with a palette"
             )
         values = np.asarray(image)
+    if values.dtype == np.uint8:
+        return values
     if values.max() > 255:
         raise InvalidMask(f"holds 16-bit values up to {values.max()}; write class numbers from 0 to 254")
     return values.astype(np.uint8)
