@@ -1,0 +1,68 @@
+"""The report of check_data.py on intact, damaged and unreadable images."""
+
+import os
+
+import cv2
+import numpy as np
+import pytest
+
+from tools import check_data
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two classes of an intact image each, with room for others."""
+    for number, name in enumerate(("train/a", "train/b", "val/a", "val/b")):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "intact.jpg").write_bytes(encoded(number))
+    return tmp_path
+
+
+def encoded(seed):
+    coarse = np.random.default_rng(seed).integers(0, 256, (12, 16, 3), np.uint8)
+    return cv2.imencode(".jpg", cv2.resize(coarse, (160, 120), interpolation=cv2.INTER_CUBIC))[1].tobytes()
+
+
+def run(folder):
+    recipe = os.path.join(os.path.dirname(check_data.__file__), "../configs/resnet50_imagenet.yaml")
+    return check_data.main(["-c", recipe, "-o", f"data.root={folder}"])
+
+
+def test_intact_images(folder, capfd):
+    assert run(folder) == 0
+    printed = capfd.readouterr()
+    assert "training: 2 samples read, 0 unreadable" in printed.out and "damaged" not in printed.out
+    assert printed.err == ""
+
+
+def test_unreadable_and_damaged_images_are_named(folder, capfd):
+    """What libjpeg says about damaged data names no file."""
+    content = encoded(9)
+    (folder / "train/a/shortened.jpg").write_bytes(content[: len(content) * 2 // 3] + b"\xff\xd9")
+    (folder / "train/b/text.jpg").write_bytes(b"text")
+    (folder / "val/b/short.jpg").write_bytes(content[: len(content) * 2 // 3])
+    assert run(folder) == 1
+    printed = capfd.readouterr()
+    lines = printed.out.splitlines()
+    assert "training: 4 samples read, 1 unreadable (25.000%)" in lines
+    assert "  train/b/text.jpg: not an image of a supported format" in lines
+    (damaged,) = [line for line in lines if "damaged, but it can be read" in line]
+    assert damaged.startswith("  train/a/shortened.jpg: ") and "Corrupt JPEG data" in damaged
+    assert "validation: 3 samples read, 1 unreadable (33.333%)" in lines
+    assert printed.err == ""
+
+
+def test_stderr_is_captured_from_all_code(capfd):
+    with check_data.captured_stderr() as take_lines:
+        os.write(2, b"first\n")
+        assert take_lines() == ["first"] and take_lines() == []
+        os.write(2, b"second\nthird")
+        assert take_lines() == ["second", "third"]
+        os.write(2, b"lost")
+    os.write(2, b"printed")
+    assert capfd.readouterr().err == "printed"
+
+
+def test_no_data(tmp_path, capsys):
+    assert run(tmp_path) == 2
+    assert capsys.readouterr().err.startswith("error: ")
