@@ -101,8 +101,8 @@ class _BareDataset:
     """A bare loop as a map-style dataset. Each process has a reader, and so open files, of its own."""
 
     def __init__(self, split: Any):
-        self.split = split
-        self.process, self.read = 0, bare_loops.reader(split)
+        self.split, self.process = split, 0
+        self.read: bare_loops.Read | None = None
 
     def __len__(self) -> int:
         return len(self.split)
