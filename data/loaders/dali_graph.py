@@ -122,11 +122,11 @@ def define(key: Steps, room: int, threads: int, device_id: int | None) -> Any:
     pipeline = Pipeline(
         batch_size=room, num_threads=threads, device_id=device_id, prefetch_queue_depth=1, exec_dynamic=True
     )
-    decoder: dict[str, Any] = {"device": "cpu", "output_type": types.RGB}
+    # Images are stored upright (data/pending.py). DALI reads orientations from metadata that Pillow takes for damaged.
+    decoder: dict[str, Any] = {"device": "cpu", "output_type": types.RGB, "adjust_orientation": False}
     if device_id is not None:
-        decoder = {
+        decoder |= {
             "device": "mixed",
-            "output_type": types.RGB,
             "jpeg_fancy_upsampling": True,  # as on a CPU
             # All or nothing: with a share, the decoder of an image and so its pixels would depend on the batch.
             "hw_decoder_load": 1.0,
