@@ -192,6 +192,7 @@ def _is_rotated(container: "InputContainer", stream: "VideoStream") -> bool:
 def _decode_with_decord(path: str, sample: FrameIndices) -> list[np.ndarray]:
     import decord
 
+    decord.logging.set_level(decord.logging.QUIET)  # its lines on stderr do not name the file
     try:
         reader = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1)
         return list(reader.get_batch(sample(len(reader))).asnumpy())

@@ -31,6 +31,7 @@ FORMATS = [  # codec, extension, frames per second, width, height, further optio
     ("libx264", "mkv", 30, 64, 96, {}),
     ("libx264", "avi", 30, 96, 64, {"bf": "0"}),
     ("libx264", "mp4", 25, 97, 65, {"pix_fmt": "yuv444p"}),
+    ("libx264", "mp4", 24, 96, 64, {"pix_fmt": "gray"}),
     ("libx265", "mp4", "30000/1001", 96, 64, {}),
     ("libvpx-vp9", "webm", 30, 97, 65, {}),
     ("libvpx-vp9", "mp4", 15, 64, 96, {}),
@@ -99,6 +100,24 @@ def test_every_sampled_frame_is_exact(encoded):
         frames = video_frames(path, sampling(numbers))
         assert frames.shape == (len(numbers), *shape) and frames.dtype == np.uint8, name
         assert read_numbers(frames) == numbers, name
+
+
+def test_a_variable_frame_rate(tmp_path):
+    """Frames count, not seconds."""
+    path, times = str(tmp_path / "a.mp4"), np.cumsum(np.random.default_rng(0).integers(1, 9, COUNT))
+    with av.open(path, "w") as container:
+        stream = container.add_stream("libx264", rate=30)
+        stream.width, stream.height, stream.pix_fmt, stream.codec_context.gop_size = 96, 64, "yuv420p", 12
+        for number, pixels in enumerate(numbered(COUNT)):
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+            frame.pts = int(times[number])
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    with av.open(path) as container:
+        durations = {packet.duration for packet in container.demux(video=0) if packet.size}
+    assert len(durations) > 3
+    for numbers in SAMPLES.values():
+        assert read_numbers(video_frames(path, sampling(numbers))) == numbers
 
 
 def test_the_sampler_gets_the_length_and_may_return_any_shape(encoded):
@@ -291,6 +310,20 @@ def test_damaged_frames_after_an_intact_header(intact, tmp_path):
         damaged.write_bytes(content)
         if outcome(str(damaged)) == "ok":  # frames of the right shape, but not those of the intact file
             assert not np.array_equal(eight_frames(str(damaged)), eight_frames(path)), path
+
+
+def test_decoders_print_nothing_about_damaged_frames(intact, tmp_path, capfd):
+    """What they print does not name the file; the reason of the bad sample goes to the log with its name."""
+    with open(intact["mp4"], "rb") as file:
+        content = bytearray(file.read())
+    with av.open(intact["mp4"]) as container:
+        packets = [packet for packet in container.demux(video=0) if packet.size]
+    for packet in packets[5:30]:  # the lengths of the parts of a frame
+        content[packet.pos : packet.pos + 4] = b"\xff\xff\xff\xff"
+    (tmp_path / "damaged.mp4").write_bytes(content)
+    with pytest.raises(BadSample):
+        eight_frames(str(tmp_path / "damaged.mp4"))
+    assert capfd.readouterr().err == ""
 
 
 def eight_frames(path):
