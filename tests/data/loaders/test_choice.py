@@ -8,6 +8,7 @@ import pytest
 
 from data import order
 from data.errors import BadSample
+from data.evaluation import EvaluationReader
 from data.loaders import choice, dali, packing
 from data.loaders.choice import Choice, Measurement, choose, measure
 from data.loaders.dali_device import DeviceDecoder
@@ -33,13 +34,14 @@ class Timed:
 
     Attributes:
         read: (loader, index) in order; `plan` stands for DALI.
+        drawn: a random number of each sample of the reference loader.
     """
 
     def __init__(self, size):
         self.size = size
         self.costs, self.waits, self.first_decoded = {"reference": 2.0, "dali": 1.0}, 0.0, 0
         self.cpu = self.wall = 0.0
-        self.read = []
+        self.read, self.drawn = [], []
 
     def __len__(self):
         return self.size
@@ -47,6 +49,7 @@ class Timed:
     def sample(self, index, rng):
         self._spend("reference")
         self.read.append(("reference", index))
+        self.drawn.append(rng.random())
         return {}
 
     def plan(self, index, rng):
@@ -95,6 +98,7 @@ def test_the_samples_are_the_first_of_the_run_and_loaders_take_turns(timed):
     assert [chunk[0][0] for chunk in chunks] == ["reference", "dali", "dali", "reference"] * 5
     assert [index for chunk in chunks[::2] for _, index in chunk] == first
     assert [index for chunk in chunks[1::2] for _, index in chunk] == first
+    assert timed.drawn[10:] == [order.generator(3, "augment", position).random() for position in range(100)]
 
 
 def test_slow_samples_are_bounded_in_time(timed, monkeypatch):
@@ -211,10 +215,12 @@ def test_a_loader_that_is_given_is_used(monkeypatch):
     numbers = Decoded(12)
     for stream in (open_training(numbers, 0, 4, 0, 1, loader="dali"), open_evaluation(numbers, 0, 6, loader="dali")):
         list(stream)
-    assert decoded == [4, 6, 6]
+    list(EvaluationReader(numbers, 0, 12, 0, 1, 0, 1, "dali").read())
+    assert decoded == [4, 6, 6, 12]
     dali_set = dataclasses.replace(numbers, settings=LoaderSettings(workers=0, loader="dali"))
     list(open_training(dali_set, 0, 4, 0, 1, loader="reference"))
-    assert decoded == [4, 6, 6]
+    list(EvaluationReader(dali_set, 0, 12, 0, 1, 0, 1, "reference").read())
+    assert decoded == [4, 6, 6, 12]
 
 
 @needs_dali
