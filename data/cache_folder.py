@@ -1,49 +1,29 @@
 """The folder of data.cache: which files are ours, how many bytes they hold, and the budget that all processes share.
 
 All of it lies in the subfolder NAME of the folder that the user gives: `files` holds the copies, `tmp` those that are
-being written, `ledger` their bytes. A copy is renamed from `tmp` when it is complete. The ledger changes under a file
-lock; it names the copy that is about to be renamed, so that it stays exact whenever a process is killed.
+being written, `ledger` their bytes (data/cache_ledger.py). A copy is renamed from `tmp` when it is complete. The ledger
+names the file that is about to be renamed, so that it stays exact whenever a process is killed.
 """
 
 import errno
 import fcntl
 import os
 import shutil
-import struct
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from typing import NamedTuple
 
+from data import cache_ledger
+from data.cache_ledger import Ledger
 from data.errors import UserError
 
 NAME = "vision-zoo-cache"
-FILES, TEMPORARY, LEDGER = "files", "tmp", "ledger"
-MAGIC = b"vision-zoo cache"
-LAYOUT = struct.Struct("<16s36s?qq64s")  # MAGIC and the fields of Ledger
+FILES, TEMPORARY = "files", "tmp"
 MIN_FREE = 10**9  # bytes of the disk that stay free: checkpoints may lie there too
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-class Ledger(NamedTuple):
-    """What is known of the copies as a whole.
-
-    Attributes:
-        boot: of the machine, when the bytes were last counted.
-        stopped: whether a process could not write and told the user.
-        total: bytes of all copies.
-        total_then: the same when the file `renaming` has become a copy.
-        renaming: name of a file in `tmp`, empty if none is being renamed.
-    """
-
-    boot: bytes
-    stopped: bool
-    total: int
-    total_then: int
-    renaming: bytes
 
 
 class CacheFolder:
@@ -69,16 +49,16 @@ class CacheFolder:
         """
         try:
             os.makedirs(self.path, mode=0o700, exist_ok=True)  # private: the data set may be
-            self._make_ledger()
+            cache_ledger.create(self.path)
             for name in (FILES, TEMPORARY):
                 os.makedirs(os.path.join(self.path, name), exist_ok=True)
-            with self._locked() as file:
+            with cache_ledger.locked(self.path) as file:
                 ledger = self._read(file)
                 self._remove_leftovers()
                 boot = _boot_id()
                 if ledger.boot != boot:  # after a power failure the ledger may be older than the files
                     ledger = ledger._replace(boot=boot, total=self._count())
-                _write(file, ledger._replace(stopped=False))
+                cache_ledger.write(file, ledger._replace(stopped=False))
                 return os.fstat(file.fileno()).st_ctime_ns
         except OSError as error:
             raise UserError(
@@ -88,11 +68,11 @@ class CacheFolder:
 
     def total(self) -> int:
         """Return the bytes of all copies."""
-        return self._peek().total
+        return cache_ledger.peek(self.path).total
 
     def takes(self, size: int) -> bool:
         """Return whether a file of this size may be copied. Raises OSError."""
-        ledger = self._peek()
+        ledger = cache_ledger.peek(self.path)
         return not ledger.stopped and ledger.total + size <= self.budget
 
     def copy_path(self, name: str) -> str:
@@ -126,9 +106,9 @@ class CacheFolder:
 
     def stop(self, reason: str) -> None:
         """Make no more copies in this run, and tell the user once, whichever process comes first."""
-        with suppress(OSError), self._locked() as file:
+        with suppress(OSError), cache_ledger.locked(self.path) as file:
             ledger = self._read(file)
-            _write(file, ledger._replace(stopped=True))
+            cache_ledger.write(file, ledger._replace(stopped=True))
             if ledger.stopped:
                 return
         warnings.warn(
@@ -138,58 +118,31 @@ class CacheFolder:
     def _rename(self, temporary: str, copy: str, size: int) -> bool:
         """Turn a complete file into a copy; return whether the budget allows it."""
         os.makedirs(os.path.dirname(copy), exist_ok=True)
-        with self._locked() as file:
+        with cache_ledger.locked(self.path) as file:
             ledger = self._read(file)
             total = ledger.total + size - _size(copy)
             if total > self.budget:
                 return False
             begun = ledger._replace(renaming=os.path.basename(temporary).encode(), total_then=total)
             try:
-                _write(file, begun)
+                cache_ledger.write(file, begun)
                 os.rename(temporary, copy)
+            except FileNotFoundError:  # a run that started took it for a leftover, in the moment before it was locked
+                cache_ledger.write(file, ledger)
+                return False
             except OSError:
-                _write(file, ledger)
+                cache_ledger.write(file, ledger)
                 raise
-            _write(file, ledger._replace(total=total))
+            cache_ledger.write(file, ledger._replace(total=total))
         return True
-
-    def _make_ledger(self) -> None:
-        """Mark a new folder as ours. Raises UserError if it is another one."""
-        path, draft = (os.path.join(self.path, name) for name in (LEDGER, f"{LEDGER}.new"))
-        folder = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            if not set(os.listdir(folder)) - {os.path.basename(draft)}:
-                with open(draft, "wb") as file:
-                    file.write(LAYOUT.pack(MAGIC, b"", False, 0, 0, b""))
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.rename(draft, path)
-            if not os.path.isfile(path) or not _is_ledger(_content(path)):
-                raise UserError(
-                    f"data.cache: {self.path}: holds files that are not of a cache, and nothing is ever written over; "
-                    "name another folder"
-                )
-        finally:
-            os.close(folder)
-
-    @contextmanager
-    def _locked(self) -> Iterator[FileIO]:
-        """Open the ledger for this thread alone."""
-        with FileIO(os.path.join(self.path, LEDGER), "r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield file
 
     def _read(self, file: FileIO) -> Ledger:
         """Read the ledger, which is locked, and add a rename that a killed process had begun."""
-        ledger = _parse(os.pread(file.fileno(), LAYOUT.size, 0))
+        ledger = cache_ledger.read(file)
         if not ledger.renaming:
             return ledger
         done = not os.path.exists(os.path.join(self.path, TEMPORARY, os.fsdecode(ledger.renaming)))
         return ledger._replace(total=ledger.total_then if done else ledger.total, renaming=b"")
-
-    def _peek(self) -> Ledger:
-        return _parse(_content(os.path.join(self.path, LEDGER)))
 
     def _remove_leftovers(self) -> None:
         """Remove the files in `tmp` that no living process writes."""
@@ -203,25 +156,6 @@ class CacheFolder:
         """Return the bytes of all copies, from the file system."""
         folders = [entry.path for entry in os.scandir(os.path.join(self.path, FILES))]
         return sum(entry.stat().st_size for folder in folders for entry in os.scandir(folder))
-
-
-def _is_ledger(content: bytes) -> bool:
-    return len(content) == LAYOUT.size and content.startswith(MAGIC)
-
-
-def _parse(content: bytes) -> Ledger:
-    _, boot, stopped, total, total_then, renaming = LAYOUT.unpack_from(content)
-    return Ledger(boot.rstrip(b"\0"), stopped, total, total_then, renaming.rstrip(b"\0"))
-
-
-def _write(file: FileIO, ledger: Ledger) -> None:
-    """Write the ledger, in one call: a killed process leaves the whole or nothing."""
-    os.pwrite(file.fileno(), LAYOUT.pack(MAGIC, *ledger), 0)
-
-
-def _content(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def _size(path: str) -> int:

@@ -9,8 +9,9 @@ import time
 
 import pytest
 
-from data import cache_folder
-from data.cache_folder import LAYOUT, MAGIC, NAME, CacheFolder
+from data import cache_folder, cache_ledger
+from data.cache_folder import NAME, CacheFolder
+from data.cache_ledger import LAYOUT, MAGIC
 from data.errors import UserError
 from tests.helpers.paths import ROOT
 from tests.helpers.prepared import contents
@@ -99,14 +100,14 @@ def test_a_kill_around_the_rename_is_counted_exactly(folder, monkeypatch, rename
     class Killed(BaseException):
         pass
 
-    rename, write = os.rename, cache_folder._write
+    rename, write = os.rename, cache_ledger.write
 
     def kill(temporary, copy):
         if renamed:
             rename(temporary, copy)
         else:
             shutil.copy(temporary, f"{temporary}.kept")  # `store` removes its file, a killed process does not
-        monkeypatch.setattr(cache_folder, "_write", lambda *_: None)
+        monkeypatch.setattr(cache_ledger, "write", lambda *_: None)
         raise Killed
 
     assert store(folder, "abcdef", b"123")
@@ -114,7 +115,7 @@ def test_a_kill_around_the_rename_is_counted_exactly(folder, monkeypatch, rename
     with pytest.raises(Killed):
         store(folder, "ghijkl", b"1234567")
     monkeypatch.setattr(os, "rename", rename)
-    monkeypatch.setattr(cache_folder, "_write", write)
+    monkeypatch.setattr(cache_ledger, "write", write)
     for name in os.listdir(os.path.join(folder.path, "tmp")):
         path = os.path.join(folder.path, "tmp", name)
         rename(path, path.removesuffix(".kept"))
@@ -157,6 +158,17 @@ def test_the_time_of_opening_is_later_than_all_copies(folder):
     time.sleep(0.02)
     store(folder, "ghijkl", b"123")
     assert before < opened < os.stat(folder.copy_path("ghijkl")).st_ctime_ns
+
+
+def test_a_file_that_another_run_took_for_a_leftover(folder):
+    def write(file):
+        file.write(b"123")
+        (name,) = os.listdir(os.path.join(folder.path, "tmp"))
+        os.unlink(os.path.join(folder.path, "tmp", name))
+        return True
+
+    assert not folder.store("abcdef", 3, write) and folder.total() == 0
+    assert store(folder, "abcdef", b"123") and folder.total() == 3
 
 
 READ = """
