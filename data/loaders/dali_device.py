@@ -4,7 +4,7 @@ Without a device, the same code runs with DALI's operators for a CPU and gives t
 processes.
 """
 
-import threading
+import queue
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,8 @@ from data.batch import Batch, check_shapes
 from data.loaders import packing
 from data.loaders.dali_graph import Failure, Graph, Steps, groups
 from data.loaders.packing import Packed
+
+AT_A_TIME = 2  # batches
 
 
 class DeviceImages(NamedTuple):
@@ -41,7 +43,10 @@ class DeviceImages(NamedTuple):
 
 
 class DeviceDecoder:
-    """DALI's pipelines of a process. Threads take turns: the one that prefetches and the one of an evaluation."""
+    """DALI's pipelines of a process, in two sets: two threads decode at a time, and others wait.
+
+    While the device decodes the batch of one thread, the host prepares that of the other one.
+    """
 
     def __init__(self, device_id: int | None, threads: int):
         """Build nothing yet.
@@ -51,8 +56,10 @@ class DeviceDecoder:
             threads: of DALI.
         """
         self._device_id, self._threads = device_id, threads
-        self._graphs: dict[Steps, Graph] = {}
-        self._lock = threading.Lock()
+        # The set that was used last comes first: a single thread builds only one.
+        self._sets: queue.LifoQueue[dict[Steps, Graph]] = queue.LifoQueue()
+        for _ in range(AT_A_TIME):
+            self._sets.put({})
 
     def decode(self, batch: Batch) -> tuple[Batch, dict[str, DeviceImages]]:
         """Return the ordinary arrays of a batch, and its packed ones decoded.
@@ -62,14 +69,23 @@ class DeviceDecoder:
             UserError: images of the batch have different sizes.
         """
         arrays, packed = packing.unpack(batch)
-        with self._lock:
-            return arrays, {name: self._decode(name, value) for name, value in packed.items()}
+        graphs = self._sets.get()
+        try:
+            return arrays, {name: self._decode(graphs, name, value) for name, value in packed.items()}
+        finally:
+            self._sets.put(graphs)
 
-    def _decode(self, name: str, packed: Packed) -> DeviceImages:
+    def _decode(self, graphs: dict[Steps, Graph], name: str, packed: Packed) -> DeviceImages:
         files, parts, order = packed.files(), [], []
         shapes = [packed.decoded.shape[1:]] if len(packed.decoded) else []
         for key, members in groups(packed.geometry):
-            images = self._run(key, [files[at] for at in members], packed.geometry[members], packed.order.size)
+            if key not in graphs or len(members) > graphs[key].room:
+                graphs[key] = Graph(key, packed.order.size, self._threads, self._device_id)
+            try:
+                images = graphs[key].run([files[at] for at in members], packed.geometry[members])
+            except Failure:
+                graphs.pop(key)
+                raise
             shapes += images.shape()
             parts.append(images)
             order += members
@@ -77,13 +93,3 @@ class DeviceDecoder:
         position = np.arange(len(files) + len(packed.decoded))
         position[order] = np.arange(len(files))
         return DeviceImages(tuple(part.as_tensor() for part in parts), packed.decoded, position[packed.order])
-
-    def _run(self, key: Steps, files: list[np.ndarray], rows: np.ndarray, room: int) -> Any:
-        graph = self._graphs.get(key)
-        if graph is None or len(files) > graph.room:
-            graph = self._graphs[key] = Graph(key, room, self._threads, self._device_id)
-        try:
-            return graph.run(files, rows)
-        except Failure:
-            self._graphs.pop(key)
-            raise

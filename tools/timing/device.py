@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from data.loaders.dali_device import AT_A_TIME
 from data.readers import batches_per_worker
 from data.stream import open_training
 from tools.bare import dali as bare_loops
@@ -31,7 +32,8 @@ def measure_device(job: Job, count: int, plan: Loading) -> Report:
         a minimal pipeline if there is none of this data set.
     """
     dataset, batch, threads = job.train_set, job.batch_plan.batch, dali_threads(plan.cores)
-    in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads)  # read before a pass begins
+    # Read or decoded before a pass begins.
+    in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads) + AT_A_TIME
     stream = open_training(
         dataset,
         0,
@@ -42,14 +44,14 @@ def measure_device(job: Job, count: int, plan: Loading) -> Report:
         num_workers=plan.workers,
         loader=plan.stream_loader,
     )
-    decode = Decoders(job, True, threads, 0, batch).training(0)
+    decoded = Decoders(job, True, threads, 0, batch).training(0)(stream)
     read = bare_loops.reader(dataset, batch, threads, job.world.cuda_index)
     ours, bare = [], []
     for _ in range(PASSES):
-        ours.append(_seconds(lambda: decode(next(stream)), in_flight, count))
+        ours.append(_seconds(lambda: next(decoded), in_flight, count))
         if read:
             bare.append(_seconds(read, WARM_UP, count))
-    stream.close()
+    decoded.close()
     samples = batch * count
     return {
         "threads": threads,

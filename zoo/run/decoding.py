@@ -1,17 +1,20 @@
 """Batches between the stream and the trainer: decoded on the device where the stream leaves that to it."""
 
 import itertools
+import time
 import warnings
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from data.batch import Batch
 from data.loaders.dali import failure_message
-from data.loaders.dali_device import DeviceDecoder, DeviceImages
+from data.loaders.dali_device import AT_A_TIME, DeviceDecoder, DeviceImages
 from data.loaders.dali_graph import Failure
-from data.stream import LoadedBatch, ReadBatch, UnreadableSample, evaluation_reader, training_reader
+from data.stream import BatchStream, LoadedBatch, ReadBatch, UnreadableSample, evaluation_reader, training_reader
 from zoo.run.job import Job
 from zoo.trainer.protocol import NO_IMAGES
 
@@ -30,34 +33,85 @@ class Decoded(NamedTuple):
     unreadable: list[UnreadableSample]
 
 
-Decode = Callable[[LoadedBatch], Decoded]
+class DecodedStream(Protocol):
+    """Batches of a stream, in order.
+
+    Attributes:
+        waiting: seconds that the consumer has waited so far for decoding on the device.
+    """
+
+    @property
+    def waiting(self) -> float: ...
+    def __iter__(self) -> Iterator[Decoded]: ...
+    def __next__(self) -> Decoded: ...
+    def close(self) -> None: ...
 
 
-def keep(loaded: LoadedBatch) -> Decoded:
-    """Return a batch whose images have been decoded where it was read."""
-    return Decoded(loaded[0], NO_IMAGES, loaded[1])
+Decode = Callable[[BatchStream], DecodedStream]
 
 
-class DeviceDecoding:
-    """Decoding of the batches of a stream, all in their order."""
+class ReadyStream(Iterator[Decoded]):
+    """Batches whose images have been decoded where they were read."""
 
-    def __init__(self, decoder: DeviceDecoder, read_by_reference: ReadBatch, first: int = 0):
-        """Count from the first batch.
+    waiting = 0.0
+
+    def __init__(self, stream: BatchStream):
+        self._stream = stream
+
+    def __next__(self) -> Decoded:
+        batch, unreadable = next(self._stream)
+        return Decoded(batch, NO_IMAGES, unreadable)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class DeviceStream(Iterator[Decoded]):
+    """Batches that threads decode on the device, AT_A_TIME of them ahead of the consumer."""
+
+    def __init__(self, stream: BatchStream, decoder: DeviceDecoder, read_by_reference: ReadBatch, first: int = 0):
+        """Start no decoding yet.
 
         Args:
+            stream: batches that are packed.
             decoder: of the device.
             read_by_reference: reads a batch that DALI cannot decode, by its number.
             first: number of the stream's first batch.
         """
-        self._decoder, self._read, self._numbers = decoder, read_by_reference, itertools.count(first)
+        self.waiting = 0.0
+        self._stream, self._decoder, self._read = stream, decoder, read_by_reference
+        self._numbers = itertools.count(first)
+        self._threads = ThreadPoolExecutor(AT_A_TIME, "decode")
+        self._ahead: deque[Future[Decoded]] = deque()
+        self._end: BaseException | None = None
 
-    def __call__(self, loaded: LoadedBatch) -> Decoded:
-        number = next(self._numbers)
+    def __next__(self) -> Decoded:
+        while self._end is None and len(self._ahead) < AT_A_TIME:
+            try:
+                loaded = next(self._stream)
+            except BaseException as error:  # which comes after the batches before it
+                self._end = error
+                break
+            self._ahead.append(self._threads.submit(self._decode, next(self._numbers), loaded))
+        if self._end and not self._ahead:
+            raise self._end
+        start = time.perf_counter()
+        decoded = self._ahead.popleft().result()
+        self.waiting += time.perf_counter() - start
+        return decoded
+
+    def close(self) -> None:
+        """End the threads after the batches in progress, and the stream."""
+        self._threads.shutdown(cancel_futures=True)
+        self._stream.close()
+
+    def _decode(self, number: int, loaded: LoadedBatch) -> Decoded:
         try:
             batch, images = self._decoder.decode(loaded[0])
         except Failure as error:
             warnings.warn(failure_message(error), stacklevel=1)
-            return keep(self._read(number, np.empty))
+            batch, unreadable = self._read(number, np.empty)
+            return Decoded(batch, NO_IMAGES, unreadable)
         return Decoded(batch, images, loaded[1])
 
 
@@ -69,8 +123,8 @@ class Decoders:
 
         Args:
             job: the run's data and device.
-            on_device: whether DALI decodes on the device, of which it has one set of pipelines.
-            threads: of DALI.
+            on_device: whether DALI decodes on the device.
+            threads: of a pipeline.
             seed: of the run.
             eval_batch: samples per batch of an evaluation.
         """
@@ -78,18 +132,19 @@ class Decoders:
         self._decoder = DeviceDecoder(job.world.cuda_index, threads) if on_device else None
 
     def training(self, first: int) -> Decode:
-        """Return the decoding of the training batches from number `first` on."""
-        if self._decoder is None:
-            return keep
+        """Return the decoding of a training stream that begins with batch number `first`."""
         job = self._job
         sizes = (job.batch_plan.batch, job.group.rank, job.group.size)
-        read = training_reader(job.train_set, self._seed, *sizes, job.dropout_masks, "reference")
-        return DeviceDecoding(self._decoder, read, first)
+        return self._decode(training_reader(job.train_set, self._seed, *sizes, job.dropout_masks, "reference"), first)
 
     def evaluation(self) -> Decode:
-        """Return the decoding of the batches of one evaluation."""
-        if self._decoder is None:
-            return keep
+        """Return the decoding of the stream of an evaluation."""
         job = self._job
         sizes = (self._eval_batch, job.group.rank, job.group.size)
-        return DeviceDecoding(self._decoder, evaluation_reader(job.val_set, self._seed, *sizes, "reference"))
+        return self._decode(evaluation_reader(job.val_set, self._seed, *sizes, "reference"), 0)
+
+    def _decode(self, read_by_reference: ReadBatch, first: int) -> Decode:
+        decoder = self._decoder
+        if decoder is None:
+            return ReadyStream
+        return lambda stream: DeviceStream(stream, decoder, read_by_reference, first)

@@ -7,11 +7,10 @@ from typing import Any
 from data.batch import Batch
 from data.errors import UserError
 from data.loaders.dali_device import DeviceImages
-from data.stream import BatchStream, Dataset, LoadedBatch, UnreadableSample
+from data.stream import BatchStream, Dataset, UnreadableSample
 from zoo.distributed.control_group import Group
-from zoo.run import decoding
 from zoo.run.background import BackgroundMap
-from zoo.run.decoding import Decode
+from zoo.run.decoding import Decode, Decoded, ReadyStream
 from zoo.tasks import TaskMetric
 from zoo.trainer.protocol import DeviceBatch, Trainer
 
@@ -25,7 +24,7 @@ def evaluate(
     metric: TaskMetric,
     group: Group,
     report: Callable[[UnreadableSample], None],
-    decode: Decode = decoding.keep,
+    decode: Decode = ReadyStream,
 ) -> dict[str, Any]:
     """Run the model over this rank's share of a split; called by all ranks.
 
@@ -36,7 +35,7 @@ def evaluate(
         metric: the task's metric; its state is summed over ranks.
         group: all ranks.
         report: called for every unreadable sample of all ranks.
-        decode: decodes the images of a batch that are still encoded.
+        decode: decodes the images of the stream that are still encoded.
 
     Returns:
         The metrics over all ranks, and `bad`, the number of unreadable samples.
@@ -46,12 +45,12 @@ def evaluate(
     """
     local: list[UnreadableSample] = []
 
-    def copy(loaded: LoadedBatch) -> tuple[DeviceBatch, LoadedBatch]:
-        batch, images, unreadable = decode(loaded)
-        return trainer.to_device(_inputs(batch, dataset), _rows(images, dataset)), (batch, unreadable)
+    def copy(each: Decoded) -> tuple[DeviceBatch, Decoded]:
+        return trainer.to_device(_inputs(each.batch, dataset), _rows(each.images, dataset)), each
 
-    with closing(BackgroundMap(copy, stream, stream.close, BATCHES_AHEAD)) as copies:
-        for device_batch, (batch, unreadable) in copies:
+    decoded = decode(stream)
+    with closing(BackgroundMap(copy, decoded, decoded.close, BATCHES_AHEAD)) as copies:
+        for device_batch, (batch, _, unreadable) in copies:
             group.set_status("evaluating")
             _check(unreadable, dataset)
             local += unreadable

@@ -5,10 +5,9 @@ from collections.abc import Callable
 from itertools import islice
 
 from data.errors import UserError
-from data.stream import BatchStream, Dataset, LoadedBatch, UnreadableSample, find_bad
-from zoo.run import decoding
+from data.stream import BatchStream, Dataset, UnreadableSample, find_bad
 from zoo.run.background import BackgroundMap
-from zoo.run.decoding import Decode
+from zoo.run.decoding import Decode, Decoded, ReadyStream
 from zoo.trainer.protocol import DeviceBatch, Trainer
 
 SEARCH_SECONDS = 20.0  # how long to look for further unreadable files before a run stops because of them
@@ -25,30 +24,30 @@ class Prefetcher:
         data_wait: seconds that `take` has waited for the input pipeline so far, the first update excluded.
     """
 
-    def __init__(self, stream: BatchStream, trainer: Trainer, accumulate: int = 1, decode: Decode = decoding.keep):
+    def __init__(self, stream: BatchStream, trainer: Trainer, accumulate: int = 1, decode: Decode = ReadyStream):
         """Load the first update's micro-batches.
 
         Args:
             stream: batches of this rank in order, with the samples that could not be read.
             trainer: copies the batches to its device.
             accumulate: micro-batches per update.
-            decode: decodes the images of a batch that are still encoded.
+            decode: decodes the images of the stream that are still encoded.
         """
         self.data_wait = 0.0
         self._accumulate = accumulate
         self._unreadable: list[UnreadableSample] = []
 
-        def copy(loaded: LoadedBatch) -> tuple[DeviceBatch, list[UnreadableSample]]:
-            batch, images, unreadable = decode(loaded)
-            return trainer.to_device(batch, images), unreadable
+        def copy(decoded: Decoded) -> tuple[DeviceBatch, list[UnreadableSample]]:
+            return trainer.to_device(decoded.batch, decoded.images), decoded.unreadable
 
-        self._copies = BackgroundMap(copy, stream, stream.close, accumulate + SPARE)
+        self._decoded = decode(stream)
+        self._copies = BackgroundMap(copy, self._decoded, self._decoded.close, accumulate + SPARE)
         self._next: list[tuple[DeviceBatch, list[UnreadableSample]]] | None = self._fetch()
 
     @property
     def copying(self) -> float:
-        """Seconds that the thread has spent in copying batches to the device, or decoding them there, so far."""
-        return self._copies.busy
+        """Seconds that the thread has spent in copying batches to the device and waiting for decoding there, so far."""
+        return self._copies.busy + self._decoded.waiting
 
     def take(self) -> list[DeviceBatch]:
         """Return the micro-batches of the next update, fewer at the end of the stream.

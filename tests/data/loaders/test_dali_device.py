@@ -7,7 +7,7 @@ import pytest
 
 from data.errors import UserError
 from data.loaders import dali_graph, packing
-from data.loaders.dali_device import DeviceDecoder
+from data.loaders.dali_device import AT_A_TIME, DeviceDecoder
 from data.loaders.dali_graph import Failure, Graph, Steps
 from data.pending import Pending
 from data.stream import open_evaluation, open_training
@@ -122,7 +122,7 @@ def test_a_decoder_works_on_after_a_failure():
 
 
 @needs_dali
-def test_threads_take_turns(tmp_path):
+def test_more_threads_than_pipelines_share_a_decoder(tmp_path):
     train, val = sets.image_set(tmp_path)
     decoder, found = DeviceDecoder(ON_CPU, 1), {}
 
@@ -131,8 +131,10 @@ def test_threads_take_turns(tmp_path):
 
     streams = {
         "training": lambda loader: open_training(train, 3, 4, 0, 30, loader=loader),
+        "more training": lambda loader: open_training(train, 4, 2, 0, 30, loader=loader),
         "evaluation": lambda loader: open_evaluation(val, 3, 3, loader=loader),
     }
+    assert len(streams) > AT_A_TIME
     threads = [threading.Thread(target=read, args=(name, stream("encoded"))) for name, stream in streams.items()]
     for thread in threads:
         thread.start()

@@ -1,14 +1,18 @@
-"""Decoding of a stream's batches on the way to the trainer, and the batches that DALI cannot decode."""
+"""Streams that are decoded on the way to the trainer, and the batches that DALI cannot decode."""
+
+import threading
 
 import numpy as np
 import pytest
 
-from data.loaders.dali_device import DeviceDecoder
+from data.errors import UserError
+from data.loaders.dali_device import AT_A_TIME, DeviceDecoder
+from data.loaders.dali_graph import Failure
 from data.stream import evaluation_reader, open_evaluation, open_training, training_reader
 from tests.data.loaders import sets
 from tests.data.loaders.test_dali import needs_dali
-from zoo.run import decoding
-from zoo.run.decoding import DeviceDecoding
+from zoo.run.decoding import DeviceStream, ReadyStream
+from zoo.run.evaluate import _inputs, _rows
 from zoo.run.prefetch import Prefetcher
 
 BROKEN = 5  # index of a file that the plan does not know to be broken
@@ -19,6 +23,30 @@ class Trainer:
 
     def to_device(self, batch, images):
         return {**batch, **{name: value.on_host() for name, value in images.items()}}
+
+
+class Numbered:
+    """A stream of numbered batches that ends with an error, and a decoder of them that takes its time."""
+
+    def __init__(self, count, end):
+        self.count, self.end, self.read, self.closed = count, end, 0, 0
+        self.decoded, self.together = [], threading.Barrier(AT_A_TIME)
+
+    def __next__(self):
+        if self.read == self.count:
+            raise self.end
+        self.read += 1
+        return {"number": self.read - 1}, []
+
+    def close(self):
+        self.closed += 1
+
+    def decode(self, batch):
+        self.together.wait(60)  # fails unless as many batches are decoded at a time
+        self.decoded.append(batch["number"])
+        if batch["number"] == 2:
+            raise Failure("broken")
+        return batch, {}
 
 
 def damage(split, monkeypatch):
@@ -34,23 +62,61 @@ def damage(split, monkeypatch):
     monkeypatch.setattr(type(split), "plan", damaged)
 
 
-def decode(stream, decoding):
-    decoded = [decoding(loaded) for loaded in stream]
-    return [(Trainer().to_device(each.batch, each.images), each.unreadable) for each in decoded]
+def arrays(stream):
+    return [(Trainer().to_device(each.batch, each.images), each.unreadable) for each in stream]
 
 
 def assert_equal(left, right):
     for (a, a_unreadable), (b, b_unreadable) in zip(left, right, strict=True):
-        assert a_unreadable == b_unreadable and all(np.array_equal(array, b[name]) for name, array in a.items())
+        assert a_unreadable == b_unreadable and a.keys() == b.keys()
+        assert all(np.array_equal(array, b[name]) for name, array in a.items())
 
 
-def test_batches_without_encoded_images_are_kept():
-    batch, unreadable = {"image": np.zeros(3)}, []
-    kept = decoding.keep((batch, unreadable))
-    assert kept.batch is batch and kept.unreadable is unreadable and not kept.images
+def test_batches_that_are_decoded_pass_as_they_are():
+    stream = Numbered(2, StopIteration())
+    ready = ReadyStream(stream)
+    assert [(each.batch, dict(each.images), each.unreadable) for each in ready] == [
+        ({"number": number}, {}, []) for number in range(2)
+    ]
+    ready.close()
+    assert stream.closed == 1 and ready.waiting == 0
+
+
+@pytest.mark.filterwarnings("ignore:data.loader")
+def test_batches_are_decoded_together_and_come_in_order():
+    """The one that DALI cannot decode, number 7 + 2 of the run, is read again; an error comes after all batches."""
+    source = Numbered(6, UserError("20 samples in a row cannot be read"))
+    again = []
+
+    def read(number, allocate):
+        again.append(number)
+        return {"number": "again"}, ["unreadable"]
+
+    stream = DeviceStream(source, source, read, 7)
+    found = [next(stream) for _ in range(6)]
+    assert [each.batch["number"] for each in found] == [0, 1, "again", 3, 4, 5] and again == [9]
+    assert [each.unreadable for each in found] == [[], [], ["unreadable"], [], [], []]
+    assert sorted(source.decoded) == list(range(6)) and stream.waiting > 0
+    for _ in range(2):
+        with pytest.raises(UserError, match="in a row"):
+            next(stream)
+    stream.close()
+    assert source.closed == 1
+    assert not any(thread.name.startswith("decode") for thread in threading.enumerate())
+
+
+def test_no_thread_is_left_when_batches_are():
+    source = Numbered(6, StopIteration())
+    stream = DeviceStream(source, source, None)
+    next(stream)
+    source.together.abort()  # nothing waits for the batches that nobody takes
+    stream.close()
+    assert source.read <= 1 + AT_A_TIME and source.closed == 1
+    assert not any(thread.name.startswith("decode") for thread in threading.enumerate())
 
 
 @needs_dali
+@pytest.mark.filterwarnings("ignore:data.loader")
 @pytest.mark.parametrize("first", [0, 2])
 def test_a_batch_that_dali_cannot_decode_is_read_by_the_reference_loader(first, tmp_path, monkeypatch):
     train, _ = sets.image_set(tmp_path)
@@ -58,29 +124,34 @@ def test_a_batch_that_dali_cannot_decode_is_read_by_the_reference_loader(first, 
     reference = list(open_training(train, 3, 4, first, 6, loader="reference"))
     damage(train, monkeypatch)
     read = training_reader(train, 3, 4, 0, 1, (), "reference")
-    with pytest.warns(UserWarning, match=r"reference loader reads a batch that DALI cannot decode \(.+\)"):
-        given = decode(
-            open_training(train, 3, 4, first, 6, loader="encoded"), DeviceDecoding(DeviceDecoder(None, 1), read, first)
-        )
+    stream = open_training(train, 3, 4, first, 6, loader="encoded")
     by_reference = 0
-    for right, from_dali, from_reference in zip(given, expected, reference, strict=True):
+    for right, from_dali, from_reference in zip(
+        arrays(DeviceStream(stream, DeviceDecoder(None, 1), read, first)), expected, reference, strict=True
+    ):
         replaced = np.array_equal(right[0]["image"], from_reference[0]["image"])
         by_reference += replaced
         assert_equal([from_reference if replaced else from_dali], [right])
-    assert 0 < by_reference < len(given)
+    assert 0 < by_reference < len(expected)
 
 
 @needs_dali
+def test_a_warning_names_the_reason(tmp_path, monkeypatch):
+    train, _ = sets.image_set(tmp_path)
+    damage(train, monkeypatch)
+    stream = open_training(train, 3, 10, 0, 1, loader="encoded")
+    read = training_reader(train, 3, 10, 0, 1, (), "reference")
+    with pytest.warns(UserWarning, match=r"reference loader reads a batch that DALI cannot decode \(.+\)"):
+        next(DeviceStream(stream, DeviceDecoder(None, 1), read))
+
+
+@needs_dali
+@pytest.mark.filterwarnings("ignore:data.loader")
 def test_evaluations_count_their_batches_anew(tmp_path, monkeypatch):
     _, val = sets.image_set(tmp_path)
     damage(val, monkeypatch)
-    read = evaluation_reader(val, 3, 2, 0, 1, "reference")
-    runs = []
-    for _ in range(2):
-        with pytest.warns(UserWarning, match="cannot decode"):
-            runs.append(
-                decode(open_evaluation(val, 3, 2, loader="encoded"), DeviceDecoding(DeviceDecoder(None, 1), read))
-            )
+    read, decoder = evaluation_reader(val, 3, 2, 0, 1, "reference"), DeviceDecoder(None, 1)
+    runs = [arrays(DeviceStream(open_evaluation(val, 3, 2, loader="encoded"), decoder, read)) for _ in range(2)]
     assert_equal(*runs)
     (batch, _), reference = runs[0][BROKEN // 2], read(BROKEN // 2, np.empty)[0]
     assert np.array_equal(batch["image"], reference["image"])
@@ -90,14 +161,15 @@ def test_evaluations_count_their_batches_anew(tmp_path, monkeypatch):
 def test_unreadable_samples_pass_with_their_batch(tmp_path):
     train, _ = sets.image_set(tmp_path)
     (tmp_path / "train" / "a" / "4.jpg").write_bytes(b"")
-    expected = list(open_training(train, 3, 4, 0, 4, loader="dali"))
+    expected = list(open_training(train, 3, 4, 0, 6, loader="dali"))
     assert any(unreadable for _, unreadable in expected)
-    stream = open_training(train, 3, 4, 0, 4, loader="encoded")
-    batches = Prefetcher(stream, Trainer(), 1, DeviceDecoding(DeviceDecoder(None, 1), None))
+    stream = open_training(train, 3, 4, 0, 6, loader="encoded")
+    batches = Prefetcher(stream, Trainer(), 1, lambda stream: DeviceStream(stream, DeviceDecoder(None, 1), None))
     found = []
     for _ in expected:
         (batch,) = batches.take()
         found.append((batch, batches.pop_unreadable()))
+    assert batches.copying > 0
     batches.close()
     assert_equal(expected, found)
 
@@ -105,12 +177,10 @@ def test_unreadable_samples_pass_with_their_batch(tmp_path):
 @needs_dali
 def test_faces_of_a_pair_are_rows(tmp_path):
     """An evaluation hands views over as rows, in the order of the host's arrays."""
-    from zoo.run.evaluate import _inputs, _rows
-
     _, val = sets.face_set(tmp_path)
     assert val.views == 2
     whole = next(open_evaluation(val, 3, 4, loader="dali"))[0]
-    arrays, images = DeviceDecoder(None, 1).decode(next(open_evaluation(val, 3, 4, loader="encoded"))[0])
+    host, images = DeviceDecoder(None, 1).decode(next(open_evaluation(val, 3, 4, loader="encoded"))[0])
     expected, found = _inputs(whole, val), _rows(images, val)
-    assert not _inputs(arrays, val) and expected["image"].shape[0] == 8
+    assert not _inputs(host, val) and expected["image"].shape[0] == 8
     assert np.array_equal(found["image"].on_host(), expected["image"])
