@@ -11,12 +11,15 @@ def decode(encoded: bytes, flags: int = cv2.IMREAD_COLOR) -> np.ndarray | None:
 
     Args:
         encoded: the file.
-        flags: of cv2.imdecode.
+        flags: of cv2.imdecode, with that for colors.
 
     Returns:
         uint8 RGB (H, W, 3); None if it cannot be decoded.
     """
     if not encoded:
         return None
-    pixels = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags | RGB)
-    return pixels if RGB or pixels is None else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=pixels)
+    content = np.frombuffer(encoded, np.uint8)
+    if RGB:
+        return cv2.imdecode(content, flags & ~cv2.IMREAD_COLOR | RGB)  # OpenCV 5 refuses both
+    pixels = cv2.imdecode(content, flags)
+    return None if pixels is None else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=pixels)
