@@ -88,6 +88,27 @@ def test_decoded_images_keep_their_memory():
 
 
 @needs_dali
+def test_geometries_of_several_kinds_share_a_batch():
+    """Each kind is decoded by a pipeline of its own; the images go back to their rows."""
+    images = [sets.smooth(24 + 2 * at, 20 + 2 * at, at) for at in range(6)]
+    geometries = [
+        Geometry((2, 3, 20, 16)),
+        Geometry(size=(20, 16)),
+        Geometry((1, 0, 20, 16), flip=True),
+        Geometry(size=(24, 20), window=(1, 2, 20, 16)),
+        Geometry(size=(20, 16), flip=True),
+    ]
+    values = [Pending((sets.encoded(image, "PNG"),), geometry) for image, geometry in zip(images, geometries)]
+    whole = images[5][:16, :20]
+    batch = packing.pack([{"image": value} for value in (*values[:2], whole, *values[2:])], 8)
+    decoded = DeviceDecoder(ON_CPU, 1).decode(batch)[1]["image"]
+    expected = [pixels.apply(image, geometry) for image, geometry in zip(images, geometries)]
+    expected = np.stack([*expected[:2], whole, *expected[2:], expected[-1], expected[-1]]).astype(int)
+    assert len(decoded.decoded) == 3 and not decoded.is_whole
+    assert np.abs(decoded.on_host() - expected).max() <= 1
+
+
+@needs_dali
 def test_a_canvas_is_filled_as_by_the_reference_loader():
     image = sets.smooth(40, 30)
     for geometry in (
