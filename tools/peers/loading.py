@@ -14,7 +14,8 @@ from data.errors import UserError
 from tools.peers import passes, report, tasks
 
 EPILOG = """\
-Each task runs in a process of its own, and its loaders in turn: first with two worker processes, then in one thread.
+Each task runs in a process of its own, and its loaders in turn: first with two worker processes, then in one thread,
+about ten minutes in all on two idle cores.
 The files are made at first use (0.6 GB, minutes). docs/performance.md says what to clone and install for the loaders
 of other projects; one that is missing is left out and named.
 
@@ -87,6 +88,7 @@ def _run_one(arguments: argparse.Namespace) -> dict[str, Any]:
     task = tasks.TASKS[name](arguments.files, arguments.upstream)
     loads = [os.getloadavg()[0]]
     in_thread, in_workers = task.batches
+    print(f"{name}: {len(task.contenders)} loaders, {arguments.passes} passes ...", flush=True)
     # Worker processes first: they are forked, and this process has not read anything yet.
     of_workers = passes.worker_processes(task.contenders, task.batch, in_workers, arguments.passes)
     one_thread = passes.one_thread(task.contenders, task.batch, in_thread, arguments.passes)

@@ -42,7 +42,8 @@ def test_a_task(tmp_path, monkeypatch, capsys):
     assert len(measured["rows"][1]["passes"]["cpu_s"]) == measured["passes_per_loader"] == 2
     assert "numpy" in measured["packages"] and measured["clones"] == {"project": None}
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("faces: medians of 2 passes in turn, batches of 2; load of the machine ")
+    assert lines[0] == "faces: 2 loaders, 2 passes ..."
+    assert lines[1].startswith("faces: medians of 2 passes in turn, batches of 2; load of the machine ")
     assert lines[-1] == "left out: DALI on numbers: not installed"
 
 
