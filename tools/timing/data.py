@@ -21,7 +21,7 @@ from zoo.run import loading
 from zoo.run.job import Job
 from zoo.run.loading import Loading
 
-MIN_SAMPLES = 20  # read by one thread alone
+MIN_SAMPLES = 20  # read by one thread alone, or else a batch: what is done once per batch counts as in training
 PASSES = 5  # over those samples, those of the loaders and of the bare loop in turn
 LOADERS = ("reference", "dali")
 
@@ -39,7 +39,7 @@ def measure_data(job: Job, count: int) -> Report:
         What was measured, of types that JSON can represent: seconds, samples per second, and milliseconds per sample.
     """
     plan = loading.plan(job, 0)
-    samples = min(len(job.train_set), max(count, MIN_SAMPLES))
+    samples = min(len(job.train_set), max(count, MIN_SAMPLES, job.batch_plan.batch))
     return {
         "dataset": type(job.train_set).__module__,
         "samples": samples,
