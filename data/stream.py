@@ -274,34 +274,35 @@ def training_samples(
 
     def read(read_sample: ReadSample) -> tuple[list[PlannedSample], list[UnreadableSample]]:
         samples, unreadable = [], []
+        size = len(dataset)
         for position, rng in zip(positions, order.generators(seed, "augment", positions)):
-            sample, failures = _readable_sample(dataset, read_sample, seed, position, rng)
-            samples.append(sample)
-            unreadable += failures
+            _, index = order.locate(seed, size, position)
+            try:
+                samples.append(read_sample(index, rng))
+            except BadSample as error:
+                replacement, failures = _replacement(dataset, read_sample, seed, position, str(error))
+                samples.append(replacement)
+                unreadable += failures
         return samples, unreadable
 
     return loaders.read_samples(dataset, loader, read)
 
 
-def _readable_sample(
-    dataset: Dataset, read_sample: ReadSample, seed: int, position: int, rng: np.random.Generator
+def _replacement(
+    dataset: Dataset, read_sample: ReadSample, seed: int, position: int, reason: str
 ) -> tuple[PlannedSample, list[UnreadableSample]]:
-    """Return the sample at a position or, if it is unreadable, the first readable one after it in the data set.
-
-    Args:
-        rng: the generator of the position, unused.
-    """
-    epoch, index = order.locate(seed, len(dataset), position)
-    failures = []
-    for offset in range(min(MAX_REPLACEMENTS, len(dataset))):
-        candidate = (index + offset) % len(dataset)
+    """Return the first readable sample after the one at a position, which is unreadable for this reason."""
+    size = len(dataset)
+    epoch, index = order.locate(seed, size, position)
+    failures = [(dataset.name(index), reason)]
+    for offset in range(1, min(MAX_REPLACEMENTS, size)):
+        candidate = (index + offset) % size
         try:
-            sample = read_sample(candidate, rng)
+            sample = read_sample(candidate, order.generator(seed, "augment", position))
         except BadSample as error:
             failures.append((dataset.name(candidate), str(error)))
-            rng = order.generator(seed, "augment", position)  # the failed sample may have drawn from it
             continue
-        return sample, [UnreadableSample(epoch, name, reason, dataset.name(candidate)) for name, reason in failures]
+        return sample, [UnreadableSample(epoch, name, why, dataset.name(candidate)) for name, why in failures]
     reasons = "\n".join(f"  {name}: {reason}" for name, reason in failures)
     raise UserError(f"{len(failures)} samples in a row cannot be read; check data.root and these files:\n{reasons}")
 
