@@ -23,9 +23,10 @@ def encoded(seed):
     return cv2.imencode(".jpg", cv2.resize(coarse, (160, 120), interpolation=cv2.INTER_CUBIC))[1].tobytes()
 
 
-def run(folder):
+def run(folder, *overrides):
     recipe = os.path.join(os.path.dirname(check_data.__file__), "../configs/resnet50_imagenet.yaml")
-    return check_data.main(["-c", recipe, "-o", f"data.root={folder}"])
+    keys = (f"data.root={folder}", *overrides)
+    return check_data.main(["-c", recipe, *[word for key in keys for word in ("-o", key)]])
 
 
 def test_intact_images(folder, capfd):
@@ -33,6 +34,11 @@ def test_intact_images(folder, capfd):
     printed = capfd.readouterr()
     assert "training: 2 samples read, 0 unreadable" in printed.out and "damaged" not in printed.out
     assert printed.err == ""
+
+
+def test_no_copies_are_made(folder, tmp_path_factory):
+    cache = tmp_path_factory.mktemp("fast")
+    assert run(folder, f"data.cache={cache}") == 0 and os.listdir(cache) == []
 
 
 def test_unreadable_and_damaged_images_are_named(folder, capfd):
