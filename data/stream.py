@@ -14,7 +14,7 @@ import numpy as np
 from data import loaders, order, readers, worker_count
 from data.batch import Allocate, Batch, DropoutMask, Field
 from data.errors import BadSample, UserError
-from data.loaders import ReadSample, Sample, choice, packing
+from data.loaders import Loader, ReadSample, Sample, choice, packing
 from data.pending import PlannedSample
 from data.stages import COLLATE, Seconds, measure, stage, total
 
@@ -207,7 +207,7 @@ def training_reader(
     rank: int,
     world_size: int,
     dropout_masks: Sequence[DropoutMask],
-    loader: str,
+    loader: Loader,
 ) -> ReadBatch:
     """Return the function that reads a training batch by its number."""
 
@@ -264,7 +264,7 @@ def find_bad(dataset: Dataset, seconds: float) -> tuple[list[UnreadableSample], 
 
 
 def training_samples(
-    dataset: Dataset, seed: int, positions: Sequence[int], loader: str
+    dataset: Dataset, seed: int, positions: Sequence[int], loader: Loader
 ) -> tuple[list[PlannedSample], list[UnreadableSample]]:
     """Read the samples at some positions of the run.
 
@@ -324,22 +324,22 @@ def _installed_loader(dataset: Dataset, seed: int, given: str | None) -> str:
 
 
 def evaluation_reader(
-    dataset: Dataset, seed: int, batch_size: int, rank: int, world_size: int, loader: str | None = None
+    dataset: Dataset, seed: int, batch_size: int, rank: int, world_size: int, loader: Loader | None = None
 ) -> ReadBatch:
     """Return the function that reads a batch of an evaluation by its number.
 
     Args:
-        loader: reference or dali; None for that of the settings.
+        loader: see data/loaders; None for that of the settings.
 
     Raises:
         UserError: The loader is not installed.
     """
-    loader = _installed_loader(dataset, seed, loader)
+    load = loader if callable(loader) else _installed_loader(dataset, seed, loader)
 
     def read(number: int, allocate: Allocate) -> LoadedBatch:
         start = (number * world_size + rank) * batch_size
         samples, unreadable = _evaluation_samples(
-            dataset, seed, range(start, min(start + batch_size, len(dataset))), loader
+            dataset, seed, range(start, min(start + batch_size, len(dataset))), load
         )
         if samples:
             return _collate(samples, batch_size, allocate), unreadable
@@ -351,7 +351,7 @@ def evaluation_reader(
 
 
 def _evaluation_samples(
-    dataset: Dataset, seed: int, indices: Sequence[int], loader: str
+    dataset: Dataset, seed: int, indices: Sequence[int], loader: Loader
 ) -> tuple[list[PlannedSample], list[UnreadableSample]]:
     """Read samples of an evaluation by index; fill values stand for those that cannot be read."""
 

@@ -3,21 +3,26 @@
 - reference: a data set's own `sample`.
 - dali: NVIDIA DALI, on a CPU where the batch is read.
 - encoded: nothing yet. The batch is packed (packing.py), for DALI to decode it on the device (dali_device.py).
+- a function instead of a name: nothing yet as well, but all samples pass it, which raises Failure for those that the
+  device cannot decode.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from data.loaders.fallback import DecodeSamples, ReadSample, ReadSamples, Report, read_decodable
 from data.pending import PlannedSample
+
+if TYPE_CHECKING:
+    from data.stream import Dataset
+
+__all__ = ["DALI", "Loader", "ReadSample", "Sample", "is_installed", "read_samples", "require"]
 
 DALI = ("dali", "encoded")  # loaders that need it
 
-Report = TypeVar("Report")
+Loader = str | DecodeSamples
 Sample = dict[str, np.ndarray]
-ReadSample = Callable[[int, np.random.Generator], PlannedSample]
-ReadSamples = Callable[[ReadSample], tuple[list[PlannedSample], Report]]
 
 
 def is_installed(loader: str) -> bool:
@@ -37,7 +42,7 @@ def require(loader: str) -> None:
         dali.require()
 
 
-def read_samples(dataset: Any, loader: str, read: ReadSamples[Report]) -> tuple[list[PlannedSample], Report]:
+def read_samples(dataset: "Dataset", loader: Loader, read: ReadSamples[Report]) -> tuple[list[PlannedSample], Report]:
     """Read the samples of a batch.
 
     Args:
@@ -46,14 +51,15 @@ def read_samples(dataset: Any, loader: str, read: ReadSamples[Report]) -> tuple[
         read: reads the samples by the function that it is given, a method of the split.
 
     Returns:
-        What `read` returns, with all images decoded unless the loader is `encoded`.
+        What `read` returns. All images are decoded by the loaders reference and dali; those on which DALI fails, by the
+        reference loader.
     """
+    if loader == "reference":
+        return read(dataset.sample)  # type: ignore[arg-type]  # a sample is a planned one without pending images
     if loader == "encoded":
         return read(dataset.plan)
-    if loader == "dali":
-        from data.loaders import dali
+    if callable(loader):
+        return read_decodable(dataset, read, loader)
+    from data.loaders import dali
 
-        samples, report = read(dataset.plan)
-        if dali.decode(samples):
-            return samples, report
-    return read(dataset.sample)
+    return read_decodable(dataset, read, dali.decode)

@@ -13,10 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from data import loaders, order
-from data.batch import Batch
 from data.errors import BadSample
-from data.loaders import ReadSample, packing
-from data.loaders.dali_graph import Failure
+from data.loaders import Loader, ReadSample
+from data.loaders.fallback import DecodeSamples
 from data.pending import Pending, PlannedSample
 
 if TYPE_CHECKING:
@@ -54,14 +53,14 @@ class Choice(NamedTuple):
 def measure(
     dataset: "Dataset",
     seed: int,
-    decode: Callable[[Batch], object] | None = None,
+    check: DecodeSamples | None = None,
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.process_time,
 ) -> Measurement:
     """Read the first samples of the run by both loaders in turn, chunk by chunk.
 
     Args:
-        decode: decodes a packed batch where DALI does so in the training process; None if it does in the workers.
+        check: decodes planned samples where DALI does so in the training process; None if it does in the workers.
     """
     if not loaders.is_installed("dali"):
         return Measurement(installed=False)
@@ -73,9 +72,7 @@ def measure(
             break
     if not decodes:
         return Measurement(True, positions.stop)
-    read = {"reference": partial(_read, "reference"), "dali": partial(_read, "dali")}
-    if decode:
-        read["dali"] = partial(_read_and_decode, decode)
+    read = {"reference": partial(_read, "reference"), "dali": partial(_read, check or "dali")}
     pair = list(read)
     for loader in pair:
         read[loader](dataset, seed, positions)  # imports decoders and builds pipelines
@@ -116,20 +113,8 @@ def count_pending(dataset: "Dataset", seed: int, positions: Sequence[int]) -> in
     return sum(any(isinstance(value, Pending) for value in sample.values()) for sample in samples)
 
 
-def _read(loader: str, dataset: "Dataset", seed: int, positions: Sequence[int]) -> list[PlannedSample]:
+def _read(loader: Loader, dataset: "Dataset", seed: int, positions: Sequence[int]) -> list[PlannedSample]:
     return loaders.read_samples(dataset, loader, lambda read: (_samples(dataset, read, seed, positions), None))[0]
-
-
-def _read_and_decode(
-    decode: Callable[[Batch], object], dataset: "Dataset", seed: int, positions: Sequence[int]
-) -> list[PlannedSample]:
-    samples = _read("encoded", dataset, seed, positions)
-    try:
-        if samples:
-            decode(packing.pack(samples, len(samples)))
-    except Failure:
-        return _read("reference", dataset, seed, positions)
-    return samples
 
 
 def _samples(dataset: "Dataset", read: ReadSample, seed: int, positions: Sequence[int]) -> list[PlannedSample]:

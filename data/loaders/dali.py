@@ -2,8 +2,8 @@
 
 The samples are those of the reference loader: the data set reads and draws them (`plan`), DALI decodes, crops, resizes
 and mirrors. What it cannot do as the reference loader does, the data set has decoded itself: videos, masks, CMYK, EXIF
-orientation, JPEG files decoded at a fraction of their size, photometric distortion. A file on which DALI fails leaves
-its batch to the reference loader, which then judges the file; a warning says so once per process.
+orientation, JPEG files decoded at a fraction of their size, photometric distortion. A sample on which DALI fails is
+left to the reference loader (fallback.py), which then judges the file.
 
 DALI's colors of videos differ by 1.5 of 255 on average, since it interpolates chroma in another way, and it ignores
 their color matrix. So videos are not decoded by it.
@@ -11,7 +11,6 @@ their color matrix. So videos are not decoded by it.
 
 import importlib.util
 import threading
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,32 +47,22 @@ def require() -> None:
 
 
 @stage(DECODE)
-def decode(samples: Sequence[PlannedSample]) -> bool:
-    """Replace what is pending in samples by arrays; return False if DALI cannot decode one of the images."""
+def decode(samples: Sequence[PlannedSample]) -> None:
+    """Replace what is pending in samples by arrays. Raises Failure, and changes nothing, if DALI cannot decode it."""
     pending = [
         (sample, name, value) for sample in samples for name, value in sample.items() if isinstance(value, Pending)
     ]
     files = [np.frombuffer(file, np.uint8) for _, _, value in pending for file in value.files]
     rows = table([value.geometry for _, _, value in pending for _ in value.files])
     images: list[np.ndarray | None] = [None] * len(files)
-    try:
-        for key, members in groups(rows):
-            decoded = _run(key, [files[at] for at in members], rows[members])
-            for row, at in enumerate(members):
-                images[at] = np.array(decoded.at(row))
-    except Failure as error:
-        warnings.warn(failure_message(error), stacklevel=1)
-        return False
+    for key, members in groups(rows):
+        decoded = _run(key, [files[at] for at in members], rows[members])
+        for row, at in enumerate(members):
+            images[at] = np.array(decoded.at(row))
     ready: Any = iter(images)
     for sample, name, value in pending:
         parts = [next(ready) for _ in value.files]
         sample[name] = np.stack(parts) if value.stacked else parts[0]
-    return True
-
-
-def failure_message(error: Failure) -> str:
-    """Return the warning of a batch that DALI cannot decode."""
-    return f"data.loader: the reference loader reads a batch that DALI cannot decode ({error})"
 
 
 def _run(key: Steps, files: Sequence[np.ndarray], rows: np.ndarray) -> Any:

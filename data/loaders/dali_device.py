@@ -5,6 +5,7 @@ processes.
 """
 
 import queue
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from data.batch import Batch, check_shapes
 from data.loaders import packing
 from data.loaders.dali_graph import Failure, Graph, Steps, groups
 from data.loaders.packing import Packed
+from data.pending import PlannedSample
 
 AT_A_TIME = 2  # batches
 
@@ -74,6 +76,10 @@ class DeviceDecoder:
             return arrays, {name: self._decode(graphs, name, value) for name, value in packed.items()}
         finally:
             self._sets.put(graphs)
+
+    def check(self, samples: Sequence[PlannedSample]) -> None:
+        """Raise Failure if DALI cannot decode what is pending in samples."""
+        self.decode(packing.pack(samples, len(samples)))
 
     def _decode(self, graphs: dict[Steps, Graph], name: str, packed: Packed) -> DeviceImages:
         files, parts, order = packed.files(), [], []

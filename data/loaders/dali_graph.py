@@ -172,4 +172,4 @@ def _reason(error: RuntimeError) -> str:
     """Return the line of DALI's message that follows its traceback, or the first one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     at = lines.index("encountered:") + 1 if "encountered:" in lines[:-1] else 0
-    return lines[at]
+    return lines[at].rstrip(" :")

@@ -7,7 +7,9 @@ import pytest
 from data import host, worker_count
 from data.errors import BadSample
 from data.loaders import dali
+from data.pending import Pending
 from data.stream import LoaderSettings, open_training
+from data.transforms.geometry import Geometry
 from data.worker_count import Cost, choose, measure_cost
 from tests.data.test_stream import Numbers
 
@@ -55,7 +57,7 @@ class Slow(Numbers):
 
     def plan(self, index, rng):
         Slow.planned += 1
-        return self.sample(index, rng)
+        return {**self.sample(index, rng), "image": Pending((b"",), Geometry())}
 
 
 def cost(loader):
@@ -78,7 +80,6 @@ def test_the_cost_of_a_sample_that_dali_decodes(monkeypatch, limit, read):
         decoded.append(len(samples))
         Slow.wall += 10
         Slow.cpu += 10
-        return True
 
     monkeypatch.setattr(worker_count, "MAX_SECONDS", limit)
     monkeypatch.setattr(dali, "decode", decode)

@@ -2,7 +2,6 @@
 
 import itertools
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from data.batch import Batch
-from data.loaders.dali import failure_message
+from data.errors import UserError
 from data.loaders.dali_device import AT_A_TIME, DeviceDecoder, DeviceImages
 from data.loaders.dali_graph import Failure
 from data.stream import BatchStream, LoadedBatch, ReadBatch, UnreadableSample, evaluation_reader, training_reader
@@ -69,17 +68,17 @@ class ReadyStream(Iterator[Decoded]):
 class DeviceStream(Iterator[Decoded]):
     """Batches that threads decode on the device, AT_A_TIME of them ahead of the consumer."""
 
-    def __init__(self, stream: BatchStream, decoder: DeviceDecoder, read_by_reference: ReadBatch, first: int = 0):
+    def __init__(self, stream: BatchStream, decoder: DeviceDecoder, read_decodable: ReadBatch, first: int = 0):
         """Start no decoding yet.
 
         Args:
             stream: batches that are packed.
             decoder: of the device.
-            read_by_reference: reads a batch that DALI cannot decode, by its number.
+            read_decodable: reads a batch by its number, without images that DALI cannot decode.
             first: number of the stream's first batch.
         """
         self.waiting = 0.0
-        self._stream, self._decoder, self._read = stream, decoder, read_by_reference
+        self._stream, self._decoder, self._read = stream, decoder, read_decodable
         self._numbers = itertools.count(first)
         self._threads = ThreadPoolExecutor(AT_A_TIME, "decode")
         self._ahead: deque[Future[Decoded]] = deque()
@@ -108,10 +107,16 @@ class DeviceStream(Iterator[Decoded]):
     def _decode(self, number: int, loaded: LoadedBatch) -> Decoded:
         try:
             batch, images = self._decoder.decode(loaded[0])
+            return Decoded(batch, images, loaded[1])
+        except Failure:
+            loaded = self._read(number, np.empty)
+        try:
+            batch, images = self._decoder.decode(loaded[0])
         except Failure as error:
-            warnings.warn(failure_message(error), stacklevel=1)
-            batch, unreadable = self._read(number, np.empty)
-            return Decoded(batch, NO_IMAGES, unreadable)
+            raise UserError(
+                f"DALI decodes the images of a batch one by one, but not all at once ({error}); if memory is short, "
+                "lower train.batch, or decode on the CPU with -o data.dali_device=cpu"
+            ) from None
         return Decoded(batch, images, loaded[1])
 
 
@@ -133,18 +138,18 @@ class Decoders:
 
     def training(self, first: int) -> Decode:
         """Return the decoding of a training stream that begins with batch number `first`."""
-        job = self._job
+        job, decoder = self._job, self._decoder
+        if decoder is None:
+            return ReadyStream
         sizes = (job.batch_plan.batch, job.group.rank, job.group.size)
-        return self._decode(training_reader(job.train_set, self._seed, *sizes, job.dropout_masks, "reference"), first)
+        read = training_reader(job.train_set, self._seed, *sizes, job.dropout_masks, decoder.check)
+        return lambda stream: DeviceStream(stream, decoder, read, first)
 
     def evaluation(self) -> Decode:
         """Return the decoding of the stream of an evaluation."""
-        job = self._job
-        sizes = (self._eval_batch, job.group.rank, job.group.size)
-        return self._decode(evaluation_reader(job.val_set, self._seed, *sizes, "reference"), 0)
-
-    def _decode(self, read_by_reference: ReadBatch, first: int) -> Decode:
-        decoder = self._decoder
+        job, decoder = self._job, self._decoder
         if decoder is None:
             return ReadyStream
-        return lambda stream: DeviceStream(stream, decoder, read_by_reference, first)
+        sizes = (self._eval_batch, job.group.rank, job.group.size)
+        read = evaluation_reader(job.val_set, self._seed, *sizes, decoder.check)
+        return lambda stream: DeviceStream(stream, decoder, read)

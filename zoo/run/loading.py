@@ -110,8 +110,8 @@ def _choose_loader(job: Job, seed: int, run: str | None, threads: int) -> tuple[
                 "pip install 'vision-zoo[dali]', or set -o data.loader=reference"
             )
         return recorded, (f"data.loader: auto takes {recorded}, as this run did before",)
-    decode = DeviceDecoder(job.world.cuda_index, threads).decode if uses_gpu(job) else None
-    measurements = [Measurement(*rank) for rank in group.all_gather(choice.measure(job.train_set, seed, decode))]
+    check = DeviceDecoder(job.world.cuda_index, threads).check if uses_gpu(job) else None
+    measurements = [Measurement(*rank) for rank in group.all_gather(choice.measure(job.train_set, seed, check))]
     loader, reason = choice.choose(measurements)
     return loader, (f"data.loader: auto takes {loader} ({reason})",)
 

@@ -9,6 +9,7 @@ from PIL import Image
 
 from data.errors import BadSample
 from data.loaders import dali
+from data.loaders.dali_graph import Failure
 from data.pending import Pending
 from tests.data.loaders.sets import ORIENTATION, smooth
 
@@ -122,4 +123,8 @@ def read_by_dali(split, index, rng):
     if sample is None:
         return None, reason, False
     pending = any(isinstance(value, Pending) for value in sample.values())
-    return (sample, None, pending) if dali.decode([sample]) else (None, "DALI", pending)
+    try:
+        dali.decode([sample])
+    except Failure:
+        return None, "DALI", pending
+    return sample, None, pending

@@ -3,12 +3,15 @@
 import copy
 import dataclasses
 import importlib.util
+import re
 
 import numpy as np
 import pytest
 
+from data import order
 from data.errors import UserError
 from data.loaders import dali
+from data.loaders.dali_graph import Failure
 from data.stream import open_evaluation, open_training
 from tests.data.loaders import sets
 
@@ -22,6 +25,10 @@ MAX_MEAN_DIFFERENCE = 0.2  # of 255
 
 def batches(split, first=0, last=4, batch_size=4):
     return list(open_training(split, 3, batch_size, first, last))
+
+
+def images(found):
+    return [image for batch, _ in found for image in batch["image"]]
 
 
 def with_dali(split):
@@ -96,23 +103,46 @@ def test_broken_files_are_replaced_as_by_the_reference_loader(tmp_path):
 
 
 @needs_dali
-def test_a_batch_that_dali_cannot_decode_is_read_by_the_reference_loader(tmp_path, monkeypatch):
+def test_a_sample_that_dali_cannot_decode_is_read_by_the_reference_loader(tmp_path, monkeypatch):
+    """It alone: pixels do not depend on the batch that a sample is in."""
     train, _ = sets.image_set(tmp_path, loader="dali")
     reference, _ = sets.image_set(tmp_path, loader="reference")
-    working, plan = batches(train), type(train).plan
+    working, plan, broken = batches(train), type(train).plan, 5
 
     def damaged(self, index, rng):
         sample = plan(self, index, rng)
-        if index == 5:
+        if index == broken:
             sample["image"] = sample["image"]._replace(files=(sample["image"].files[0][:300],))
         return sample
 
     monkeypatch.setattr(type(train), "plan", damaged)
-    with pytest.warns(UserWarning, match=r"reference loader reads a batch that DALI cannot decode \(.+\)"):
+    name = re.escape(train.name(broken))
+    with pytest.warns(UserWarning, match=rf"reference loader reads {name}, which DALI cannot decode \(.+\)"):
         given = batches(train)
     compare(batches(reference), given)
     monkeypatch.undo()
+    positions = [order.locate(3, len(train), position)[1] for position in range(16)]
+    pairs = zip(images(given), images(working), images(batches(reference)), positions, strict=True)
+    for image, from_dali, from_reference, index in pairs:
+        assert np.array_equal(image, from_reference if index == broken else from_dali)
+    assert broken in positions
     assert all(np.array_equal(a[0]["image"], b[0]["image"]) for a, b in zip(working, batches(train)))
+
+
+@needs_dali
+def test_images_that_fail_together_are_decoded_one_by_one(tmp_path, monkeypatch):
+    train, _ = sets.face_set(tmp_path, loader="dali")
+    expected, decode, sizes = batches(train), dali.decode, []
+
+    def small(samples):
+        sizes.append(len(samples))
+        if len(samples) > 1:
+            raise Failure("out of memory")
+        return decode(samples)
+
+    monkeypatch.setattr(dali, "decode", small)
+    compare(expected, batches(train), exact=True)
+    assert sorted(set(sizes)) == [1, 4]
 
 
 def test_without_dali_a_run_does_not_start(tmp_path, monkeypatch):

@@ -1,10 +1,12 @@
 """Streams that are decoded on the way to the trainer, and the batches that DALI cannot decode."""
 
+import re
 import threading
 
 import numpy as np
 import pytest
 
+from data import order
 from data.errors import UserError
 from data.loaders.dali_device import AT_A_TIME, DeviceDecoder
 from data.loaders.dali_graph import Failure
@@ -42,6 +44,8 @@ class Numbered:
         self.closed += 1
 
     def decode(self, batch):
+        if batch["number"] == "again":
+            return batch, {}
         self.together.wait(60)  # fails unless as many batches are decoded at a time
         self.decoded.append(batch["number"])
         if batch["number"] == 2:
@@ -66,6 +70,12 @@ def arrays(stream):
     return [(Trainer().to_device(each.batch, each.images), each.unreadable) for each in stream]
 
 
+def order_of(split, seed, batch_size, first, last):
+    """Return the indices of the samples of batches: (last - first, batch_size)."""
+    positions = np.arange(first * batch_size, last * batch_size).reshape(-1, batch_size)
+    return np.vectorize(lambda position: order.locate(seed, len(split), int(position))[1])(positions)
+
+
 def assert_equal(left, right):
     for (a, a_unreadable), (b, b_unreadable) in zip(left, right, strict=True):
         assert a_unreadable == b_unreadable and a.keys() == b.keys()
@@ -84,7 +94,7 @@ def test_batches_that_are_decoded_pass_as_they_are():
 
 @pytest.mark.filterwarnings("ignore:data.loader")
 def test_batches_are_decoded_together_and_come_in_order():
-    """The one that DALI cannot decode, number 7 + 2 of the run, is read again; an error comes after all batches."""
+    """One that DALI cannot decode, number 7 + 2 of the run, is read again; an error comes after all batches."""
     source = Numbered(6, UserError("20 samples in a row cannot be read"))
     again = []
 
@@ -118,31 +128,45 @@ def test_no_thread_is_left_when_batches_are():
 @needs_dali
 @pytest.mark.filterwarnings("ignore:data.loader")
 @pytest.mark.parametrize("first", [0, 2])
-def test_a_batch_that_dali_cannot_decode_is_read_by_the_reference_loader(first, tmp_path, monkeypatch):
+def test_a_sample_that_dali_cannot_decode_is_read_by_the_reference_loader(first, tmp_path, monkeypatch):
     train, _ = sets.image_set(tmp_path)
     expected = list(open_training(train, 3, 4, first, 6, loader="dali"))
     reference = list(open_training(train, 3, 4, first, 6, loader="reference"))
     damage(train, monkeypatch)
-    read = training_reader(train, 3, 4, 0, 1, (), "reference")
+    decoder = DeviceDecoder(None, 1)
+    read = training_reader(train, 3, 4, 0, 1, (), decoder.check)
     stream = open_training(train, 3, 4, first, 6, loader="encoded")
     by_reference = 0
-    for right, from_dali, from_reference in zip(
-        arrays(DeviceStream(stream, DeviceDecoder(None, 1), read, first)), expected, reference, strict=True
+    for (right, unreadable), (from_dali, _), (from_reference, _) in zip(
+        arrays(DeviceStream(stream, decoder, read, first)), expected, reference, strict=True
     ):
-        replaced = np.array_equal(right[0]["image"], from_reference[0]["image"])
-        by_reference += replaced
-        assert_equal([from_reference if replaced else from_dali], [right])
-    assert 0 < by_reference < len(expected)
+        replaced = [not np.array_equal(a, b) for a, b in zip(right["image"], from_dali["image"])]
+        by_reference += sum(replaced)
+        assert np.array_equal(right["image"][replaced], from_reference["image"][replaced]) and not unreadable
+        assert np.array_equal(right["label"], from_dali["label"])
+    assert by_reference == np.sum(order_of(train, 3, 4, first, 6) == BROKEN)
 
 
 @needs_dali
-def test_a_warning_names_the_reason(tmp_path, monkeypatch):
+def test_a_warning_names_the_file_and_the_reason(tmp_path, monkeypatch):
     train, _ = sets.image_set(tmp_path)
     damage(train, monkeypatch)
     stream = open_training(train, 3, 10, 0, 1, loader="encoded")
-    read = training_reader(train, 3, 10, 0, 1, (), "reference")
-    with pytest.warns(UserWarning, match=r"reference loader reads a batch that DALI cannot decode \(.+\)"):
-        next(DeviceStream(stream, DeviceDecoder(None, 1), read))
+    decoder = DeviceDecoder(None, 1)
+    read = training_reader(train, 3, 10, 0, 1, (), decoder.check)
+    name = re.escape(train.name(BROKEN))
+    with pytest.warns(UserWarning, match=rf"reference loader reads {name}, which DALI cannot decode \(.+\)"):
+        next(DeviceStream(stream, decoder, read))
+
+
+@needs_dali
+def test_a_batch_that_fails_as_a_whole_is_an_error():
+    class Small(DeviceDecoder):
+        def decode(self, batch):
+            raise Failure("out of memory")
+
+    with pytest.raises(UserError, match=r"not all at once \(out of memory\).*data.dali_device=cpu"):
+        next(DeviceStream(Numbered(1, StopIteration()), Small(None, 1), lambda number, allocate: ({}, [])))
 
 
 @needs_dali
@@ -150,11 +174,12 @@ def test_a_warning_names_the_reason(tmp_path, monkeypatch):
 def test_evaluations_count_their_batches_anew(tmp_path, monkeypatch):
     _, val = sets.image_set(tmp_path)
     damage(val, monkeypatch)
-    read, decoder = evaluation_reader(val, 3, 2, 0, 1, "reference"), DeviceDecoder(None, 1)
+    decoder = DeviceDecoder(None, 1)
+    read = evaluation_reader(val, 3, 2, 0, 1, decoder.check)
     runs = [arrays(DeviceStream(open_evaluation(val, 3, 2, loader="encoded"), decoder, read)) for _ in range(2)]
     assert_equal(*runs)
-    (batch, _), reference = runs[0][BROKEN // 2], read(BROKEN // 2, np.empty)[0]
-    assert np.array_equal(batch["image"], reference["image"])
+    (batch, _), reference = runs[0][BROKEN // 2], evaluation_reader(val, 3, 2, 0, 1, "reference")(BROKEN // 2, np.empty)
+    assert np.array_equal(batch["image"][BROKEN % 2], reference[0]["image"][BROKEN % 2])
 
 
 @needs_dali

@@ -147,11 +147,11 @@ def test_dali_is_measured_where_it_would_decode(cuda_index, dali_device, monkeyp
         def __init__(self, device, threads):
             decoders.append((device, threads))
 
-        def decode(self, batch):
+        def check(self, samples):
             raise AssertionError
 
-    def measure(dataset, seed, decode):
-        assert (decode is not None) == bool(decoders)
+    def measure(dataset, seed, check):
+        assert (check is not None) == bool(decoders)
         return Measurement(True, 100, True, 2e-3, 1e-3)
 
     monkeypatch.setattr(loading, "DeviceDecoder", Decoder)
