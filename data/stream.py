@@ -195,7 +195,7 @@ def open_training(
     Raises:
         UserError: MAX_REPLACEMENTS samples in a row cannot be read, or the loader is not installed.
     """
-    loader = _installed_loader(dataset, seed, loader)
+    loader = _installed_loader(dataset, seed, batch_size, loader)
     read = training_reader(dataset, seed, batch_size, rank, world_size, dropout_masks, loader)
     return Stream(read, first, last, _workers(dataset, batch_size, loader, num_workers), dataset.settings.threads)
 
@@ -234,7 +234,7 @@ def open_evaluation(
         loader: reference or dali; None for that of the settings.
     """
     last = evaluation_batches(dataset, batch_size, world_size)
-    loader = _installed_loader(dataset, seed, loader)
+    loader = _installed_loader(dataset, seed, batch_size, loader)
     read = evaluation_reader(dataset, seed, batch_size, rank, world_size, loader)
     return Stream(read, 0, last, _workers(dataset, batch_size, loader, None), dataset.settings.threads)
 
@@ -314,11 +314,11 @@ def _workers(dataset: Dataset, batch_size: int, loader: str, given: int | None) 
     return worker_count.choose_here(dataset, batch_size, loader) if setting == "auto" else setting
 
 
-def _installed_loader(dataset: Dataset, seed: int, given: str | None) -> str:
+def _installed_loader(dataset: Dataset, seed: int, batch_size: int, given: str | None) -> str:
     """Return the loader that was given or else that of the settings. Raises UserError if it is not installed."""
     loader = given or dataset.settings.loader
     if loader == "auto":
-        loader = choice.choose([choice.measure(dataset, seed)]).loader
+        loader = choice.choose([choice.measure(dataset, seed, batch_size)]).loader
     loaders.require(loader)
     return loader
 
@@ -334,7 +334,7 @@ def evaluation_reader(
     Raises:
         UserError: The loader is not installed.
     """
-    load = loader if callable(loader) else _installed_loader(dataset, seed, loader)
+    load = loader if callable(loader) else _installed_loader(dataset, seed, batch_size, loader)
 
     def read(number: int, allocate: Allocate) -> LoadedBatch:
         start = (number * world_size + rank) * batch_size

@@ -21,8 +21,9 @@ from data.pending import Pending, PlannedSample
 if TYPE_CHECKING:
     from data.stream import Dataset
 
-SAMPLES, CHUNK = 100, 10  # samples that each loader reads, and how many before it is the other one's turn
-MAX_SECONDS = 2.0  # per loader, after which no further chunk is read
+SAMPLES = 100  # that each loader reads
+MAX_SECONDS, MIN_SAMPLES = 2.0, 10  # per loader; no more are read after so long, but so many always
+MAX_CHUNK = 25  # samples that a loader reads before it is the other one's turn: a batch, if it is not larger
 TIE = 0.05  # below this relative difference the reference loader is taken, whose pixels are equal everywhere
 
 
@@ -53,6 +54,7 @@ class Choice(NamedTuple):
 def measure(
     dataset: "Dataset",
     seed: int,
+    batch_size: int,
     check: DecodeSamples | None = None,
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.process_time,
@@ -60,15 +62,17 @@ def measure(
     """Read the first samples of the run by both loaders in turn, chunk by chunk.
 
     Args:
+        batch_size: samples that DALI decodes together in the run; with more of them, a sample takes less time.
         check: decodes planned samples where DALI does so in the training process; None if it does in the workers.
     """
     if not loaders.is_installed("dali"):
         return Measurement(installed=False)
-    chunks = [range(start, start + CHUNK) for start in range(0, SAMPLES, CHUNK)]
+    size = min(batch_size, MAX_CHUNK)
+    chunks = [range(start, min(start + size, SAMPLES)) for start in range(0, SAMPLES, size)]
     deadline = clock() + MAX_SECONDS
     for positions in chunks:
         decodes = count_pending(dataset, seed, positions) > 0
-        if decodes or clock() > deadline:
+        if decodes or (positions.stop >= MIN_SAMPLES and clock() > deadline):
             break
     if not decodes:
         return Measurement(True, positions.stop)
@@ -82,8 +86,8 @@ def measure(
         for loader in pair:
             start = cpu_clock()
             read[loader](dataset, seed, positions)
-            seconds[loader].append((cpu_clock() - start) / CHUNK)
-        if clock() > deadline:
+            seconds[loader].append((cpu_clock() - start) / len(positions))
+        if positions.stop >= MIN_SAMPLES and clock() > deadline:
             break
         pair.reverse()  # the first one to read a file may have to fetch it from the disk
     # The median leaves out chunks in which another pipeline was built.

@@ -111,7 +111,8 @@ def _choose_loader(job: Job, seed: int, run: str | None, threads: int) -> tuple[
             )
         return recorded, (f"data.loader: auto takes {recorded}, as this run did before",)
     check = DeviceDecoder(job.world.cuda_index, threads).check if uses_gpu(job) else None
-    measurements = [Measurement(*rank) for rank in group.all_gather(choice.measure(job.train_set, seed, check))]
+    measured = choice.measure(job.train_set, seed, job.batch_plan.batch, check)
+    measurements = [Measurement(*rank) for rank in group.all_gather(measured)]
     loader, reason = choice.choose(measurements)
     return loader, (f"data.loader: auto takes {loader} ({reason})",)
 

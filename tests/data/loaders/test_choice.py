@@ -73,8 +73,8 @@ class Timed:
                 del sample["image"]
         return True
 
-    def measure(self, seed=3):
-        return measure(self, seed, None, lambda: self.wall, lambda: self.cpu)
+    def measure(self, seed=3, batch_size=10):
+        return measure(self, seed, batch_size, None, lambda: self.wall, lambda: self.cpu)
 
     def _spend(self, loader):
         self.cpu += self.costs[loader]
@@ -113,6 +113,20 @@ def test_slow_samples_are_bounded_in_time(timed, monkeypatch):
     assert timed.measure() == Measurement(True, 30, True, 2.0, 1.0)
     timed.costs = {"reference": 100.0, "dali": 100.0}
     assert timed.measure().samples == 10
+    assert timed.measure(batch_size=4).samples == 12  # ten at least
+
+
+@pytest.mark.parametrize("batch_size, sizes", [(2, [2] * 50), (16, [16] * 6 + [4]), (25, [25] * 4), (256, [25] * 4)])
+def test_dali_decodes_as_many_samples_together_as_in_the_run(timed, batch_size, sizes):
+    decode, decoded = timed.decode, []
+
+    def record(samples):
+        decoded.append(len(samples))
+        return decode(samples)
+
+    dali.decode = record
+    assert timed.measure(batch_size=batch_size) == Measurement(True, 100, True, 2.0, 1.0)
+    assert decoded == [sizes[0], *sizes]  # the first one is not timed
 
 
 def test_a_chunk_in_which_something_else_happened_does_not_count(timed):
@@ -156,7 +170,7 @@ def test_unreadable_chunks_are_left_out(tmp_path):
     train, _ = sets.face_set(tmp_path)
     for path in list((tmp_path / "train").rglob("*.jpg"))[3:]:
         path.write_bytes(b"")
-    assert measure(train, 1, DeviceDecoder(None, 1).check).decodes and measure(train, 1).decodes
+    assert measure(train, 1, 10, DeviceDecoder(None, 1).check).decodes and measure(train, 1, 10).decodes
 
 
 def test_nothing_is_read_without_dali(timed, monkeypatch):
@@ -203,8 +217,8 @@ def test_the_choice_and_its_reason(ranks, expected):
 def test_a_stream_of_its_own_chooses_too(monkeypatch):
     numbers, seeds = Decoded(settings=LoaderSettings(workers=0, loader="auto")), []
 
-    def measured(dataset, seed):
-        assert dataset is numbers
+    def measured(dataset, seed, batch_size):
+        assert dataset is numbers and batch_size == 4
         seeds.append(seed)
         return Measurement(False)
 
@@ -242,7 +256,7 @@ def test_real_sets_are_measured(name, tmp_path):
     train, _ = sets.SETS[name](tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        measured = measure(train, 1)
+        measured = measure(train, 1, 10)
     assert measured.installed and measured.decodes and measured.reference > 0 < measured.dali
 
 
@@ -257,7 +271,7 @@ def test_decoding_in_the_training_process_is_measured(name, tmp_path):
         for _ in range(5):
             decoder.check(samples)
 
-    once, often = measure(train, 1, decoder.check), measure(train, 1, check)
+    once, often = measure(train, 1, 10, decoder.check), measure(train, 1, 10, check)
     assert once.decodes and often.dali > once.dali > 0
     assert len(batches) == 11 and 0 < min(batches) <= max(batches) <= 10  # those that DALI decodes
 
@@ -270,15 +284,15 @@ def test_a_chunk_that_dali_cannot_decode_on_the_device_is_read_by_the_reference_
         raise Failure("broken")
 
     with pytest.warns(UserWarning, match="which DALI cannot decode"):
-        failing = measure(train, 1, fail)
-    assert failing.dali > measure(train, 1, lambda samples: None).dali
+        failing = measure(train, 1, 10, fail)
+    assert failing.dali > measure(train, 1, 10, lambda samples: None).dali
 
 
 @needs_dali
 @pytest.mark.parametrize("name", sets.DECODED)
 def test_real_sets_that_dali_does_not_decode(name, tmp_path):
     train, _ = sets.SETS[name](tmp_path)
-    assert choose([measure(train, 1)]) == Choice("reference", "DALI decodes none of the first 100 samples")
+    assert choose([measure(train, 1, 10)]) == Choice("reference", "DALI decodes none of the first 100 samples")
 
 
 def test_a_stream_without_dali_takes_the_reference_loader(tmp_path, monkeypatch):

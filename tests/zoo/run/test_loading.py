@@ -120,8 +120,8 @@ def plan_loader(rank, measured, gathered, run=None):
     """
     measurements = []
 
-    def measure(dataset, seed, decode):
-        assert seed == 5 and decode is None
+    def measure(dataset, seed, batch_size, check):
+        assert (seed, batch_size, check) == (5, 10, None)
         measurements.append(measured)
         return measured
 
@@ -150,7 +150,7 @@ def test_dali_is_measured_where_it_would_decode(cuda_index, dali_device, monkeyp
         def check(self, samples):
             raise AssertionError
 
-    def measure(dataset, seed, check):
+    def measure(dataset, seed, batch_size, check):
         assert (check is not None) == bool(decoders)
         return Measurement(True, 100, True, 2e-3, 1e-3)
 
