@@ -90,6 +90,7 @@ class Run:
         consistency.assert_same(group, "the step to go on from", self.first_step)
         self.recipe = loader.render(request.resolved)
         self.facts = self._facts()
+        self.loading = loading.plan(job, cfg.seed, request.resume)  # before the folder is made: it may be refused
         self.folder: str | None = None
         self.journal: Journal | NullJournal = NullJournal()
         if self.is_root and not request.eval_only:
@@ -100,7 +101,6 @@ class Run:
         if group.size > 1:
             self.console.print_ranks(group.launch.launcher, ranks)
         self.console.describe(self.facts, request.changed, (*job.train_set.notes, *cache.notes(cfg.data)))
-        self.loading = loading.plan(job, cfg.seed, request.resume)
         for note in self.loading.notes:
             self.console.print(note)
         self.evaluations = EvaluationReader(

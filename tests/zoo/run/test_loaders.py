@@ -106,3 +106,4 @@ def test_without_dali_a_run_ends_with_a_message(demo_sets, tmp_path):
     )
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "data.loader: dali needs NVIDIA DALI, which is not installed" in done.stderr
+    assert not (tmp_path / "run").exists()
