@@ -108,15 +108,14 @@ def _run_one(arguments: argparse.Namespace) -> dict[str, Any]:
 def _machine(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return versions and processor."""
     installed = {name: _version(name) for name in PACKAGES}
+    clones = sorted(entry.path for entry in os.scandir(arguments.upstream) if entry.is_dir())
     return {
         "passes_per_loader": arguments.passes,
         "processor": _processor(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "packages": {name: version for name, version in installed.items() if version},
-        "clones": {
-            name: _commit(os.path.join(arguments.upstream, name)) for name in sorted(os.listdir(arguments.upstream))
-        },
+        "clones": {os.path.basename(folder): _commit(folder) for folder in clones},
     }
 
 

@@ -75,7 +75,7 @@ def _line(row: Row) -> str:
         row["loader"],
         f"{row['cpu_ms']:.3g}",
         cpu,
-        f"{row['samples_per_s']:.4g}",
+        f"{row['samples_per_s']:.{0 if row['samples_per_s'] >= 100 else 1}f}",
         wall,
         f"{row['worker_cpu_ms']:.3g}",
     )

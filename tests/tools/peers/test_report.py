@@ -38,8 +38,8 @@ def test_ratios_to_the_own_loader_on_the_same_files():
 def test_the_table():
     lines = report.table(rows())
     assert len({line.count("|") for line in lines}) == 1
-    assert lines[2] == "| clips | this loader | 200 |  | 10 |  | 220 |"
-    assert lines[3] == "|  | bare loop | 200 | 2.00x | 10 | 2.00x | 220 |"
+    assert lines[2] == "| clips | this loader | 200 |  | 10.0 |  | 220 |"
+    assert lines[3] == "|  | bare loop | 200 | 2.00x | 10.0 | 2.00x | 220 |"
 
 
 def test_other_files_of_the_same_samples():
