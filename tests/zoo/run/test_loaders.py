@@ -89,7 +89,7 @@ def test_auto(demo_sets, tmp_path, framework):
     assert "data.loader: auto takes " in out and "over 8 samples" in out and not (tmp_path / "none").exists()
 
 
-def test_without_dali_a_run_ends_with_a_message(demo_sets, tmp_path):
+def test_without_dali_a_run_ends_before_it_makes_a_folder(demo_sets, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as util\n"
         "find = util.find_spec\n"
@@ -106,4 +106,5 @@ def test_without_dali_a_run_ends_with_a_message(demo_sets, tmp_path):
     )
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "data.loader: dali needs NVIDIA DALI, which is not installed" in done.stderr
+    assert not (tmp_path / "run").exists()
     assert not (tmp_path / "run").exists()
