@@ -107,4 +107,3 @@ def test_without_dali_a_run_ends_before_it_makes_a_folder(demo_sets, tmp_path):
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "data.loader: dali needs NVIDIA DALI, which is not installed" in done.stderr
     assert not (tmp_path / "run").exists()
-    assert not (tmp_path / "run").exists()
