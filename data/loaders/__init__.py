@@ -3,14 +3,17 @@
 - reference: a data set's own `sample`.
 - dali: NVIDIA DALI, on a CPU where the batch is read.
 - encoded: nothing yet. The batch is packed (packing.py), for DALI to decode it on the device (dali_device.py).
-- a function instead of a name: nothing yet as well, but all samples pass it, which raises Failure for those that the
-  device cannot decode.
+- a function instead of a name: nothing yet as well, but all samples pass it, which raises Failure for those that DALI
+  cannot decode on the device.
+
+The reference loader reads the samples that DALI cannot decode, or might fail on (soundness.py).
 """
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from data.loaders import soundness
 from data.loaders.fallback import DecodeSamples, ReadSample, ReadSamples, Report, read_decodable
 from data.pending import PlannedSample
 
@@ -57,7 +60,7 @@ def read_samples(dataset: "Dataset", loader: Loader, read: ReadSamples[Report]) 
     if loader == "reference":
         return read(dataset.sample)  # type: ignore[arg-type]  # a sample is a planned one without pending images
     if loader == "encoded":
-        return read(dataset.plan)
+        return read_decodable(dataset, read, soundness.check)
     if callable(loader):
         return read_decodable(dataset, read, loader)
     from data.loaders import dali

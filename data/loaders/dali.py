@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from data.errors import UserError
+from data.loaders import soundness
 from data.loaders.dali_graph import Failure, Graph, Steps, groups, table
 from data.pending import Pending, PlannedSample
 from data.stages import DECODE, stage
@@ -49,6 +50,7 @@ def require() -> None:
 @stage(DECODE)
 def decode(samples: Sequence[PlannedSample]) -> None:
     """Replace what is pending in samples by arrays. Raises Failure, and changes nothing, if DALI cannot decode it."""
+    soundness.check(samples)
     pending = [
         (sample, name, value) for sample in samples for name, value in sample.items() if isinstance(value, Pending)
     ]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data.batch import Batch, check_shapes
-from data.loaders import packing
+from data.loaders import packing, soundness
 from data.loaders.dali_graph import Failure, Graph, Steps, groups
 from data.loaders.packing import Packed
 from data.pending import PlannedSample
@@ -79,6 +79,7 @@ class DeviceDecoder:
 
     def check(self, samples: Sequence[PlannedSample]) -> None:
         """Raise Failure if DALI cannot decode what is pending in samples."""
+        soundness.check(samples)
         self.decode(packing.pack(samples, len(samples)))
 
     def _decode(self, graphs: dict[Steps, Graph], name: str, packed: Packed) -> DeviceImages:
