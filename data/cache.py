@@ -127,7 +127,10 @@ def notes(settings: CacheSettings) -> tuple[str, ...]:
 
 def copy_name(path: str) -> str:
     """Return the name of the copy of a file: a digest of its absolute path, and its extension."""
-    digest = hashlib.blake2b(os.fsencode(os.path.abspath(path)), digest_size=16).hexdigest()
+    absolute = os.path.join(os.getcwd(), path)
+    if os.pardir not in absolute.split(os.sep):  # which leads elsewhere behind a link
+        absolute = os.path.normpath(absolute)
+    digest = hashlib.blake2b(os.fsencode(absolute), digest_size=16).hexdigest()
     return digest + os.path.splitext(path)[1][:MAX_EXTENSION]
 
 

@@ -19,7 +19,7 @@ from data.errors import UserError
 Element = TypeVar("Element")
 Read = Callable[[int, Allocate], Element]  # number of an element, and how to allocate its arrays -> the element
 
-BUFFERED_PER_WORKER = 2  # batches that are ready, beside those in progress
+BUFFERED_PER_WORKER = 2  # batches that are ready in a buffer of Grain, which has two
 PARENT_POLL_INTERVAL = 0.5  # seconds between two looks at the parent process
 TERM_GRACE = 60.0  # seconds after SIGTERM in which a worker still reads, for the step after which the run stops
 SHARED_MEMORY_REMEDY = (
@@ -81,8 +81,9 @@ def read_ahead(
 
 
 def batches_per_worker(threads: int) -> int:
-    """Return the largest number of batches that a worker holds at a time."""
-    return BUFFERED_PER_WORKER + 1 + threads  # one waits for room in the buffer
+    """Return the largest number of batches of a worker that have been begun and not been taken."""
+    # Grain buffers them on both sides, the worker's and this process's; one waits for room in front of each buffer.
+    return 2 * (BUFFERED_PER_WORKER + 1) + threads
 
 
 def shared_array(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

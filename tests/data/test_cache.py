@@ -90,6 +90,14 @@ def test_files_of_one_name_in_two_sets_have_a_copy_each(settings, tmp_path):
     assert [read(cache.open_cache(each)(path)) for each, path in zip((settings, other), paths)] == [b"one", b"two"]
 
 
+def test_paths_name_what_the_system_finds(tmp_path, monkeypatch):
+    """The parent of a linked folder is not that of the link; dots and slashes that change nothing are the same path."""
+    monkeypatch.chdir(tmp_path)
+    assert cache.copy_name("link/../set/a.jpg") != cache.copy_name("set/a.jpg")
+    names = {cache.copy_name(path) for path in ("set/a.jpg", "./set//a.jpg", "set/./a.jpg", f"{tmp_path}/set/a.jpg")}
+    assert len(names) == 1
+
+
 def test_a_relative_path_is_that_of_the_current_folder(settings, monkeypatch):
     path = write(settings, "a.jpg", b"a")
     monkeypatch.chdir(settings.root)

@@ -128,7 +128,7 @@ def test_threads_read_each_evaluation_of_each_rank_anew():
 def test_the_memory_of_idle_workers(monkeypatch):
     dataset = Numbers(settings=LoaderSettings(threads=2))
     assert batch_bytes(dataset.fields, 4) == 4 * (8 + 16 + 8)
-    assert readers.batches_per_worker(2) == 5
+    assert readers.batches_per_worker(2) == 8
     monkeypatch.setattr(host, "free_shared_memory", lambda: 1000)
     monkeypatch.setattr(host, "available_memory", lambda: 2000)
     assert evaluation.fits(100, 100)

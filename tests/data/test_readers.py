@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -36,6 +37,24 @@ def test_worker_processes_allocate_in_shared_memory():
     elements = list(readers.read_ahead(read_number, 3, 9, workers=2, threads=1))
     assert [element["number"].tolist() for element, _, _ in elements] == [[number] * 3 for number in range(3, 9)]
     assert {kind for _, _, kind in elements} == {"SharedMemoryArray"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers, threads", [(1, 1), (2, 2)])
+def test_batches_that_workers_have_begun(workers, threads, tmp_path):
+    def read(number, allocate):
+        (tmp_path / str(number)).touch()
+        return read_number(number, allocate)
+
+    elements = readers.read_ahead(read, 0, 1000, workers, threads)
+    for _ in range(6):
+        next(elements)
+    begun, deadline = [0, 1], time.monotonic() + 60
+    while begun[-1] != begun[-2] and time.monotonic() < deadline:
+        time.sleep(1)
+        begun.append(len(list(tmp_path.iterdir())))
+    elements.close()
+    assert begun[-1] - 6 == workers * readers.batches_per_worker(threads)
 
 
 @pytest.mark.slow

@@ -37,9 +37,9 @@ def test_cores_and_cost(cost, cores, threads, workers):
 
 def test_shared_memory():
     size = 2**20
-    room = 2 * size * 3 * 4  # half of it holds three workers with four batches each
+    room = 2 * size * 3 * 7  # half of it holds three workers with seven batches each
     choice = choose(DECODING, 64, 32, size, 1, room)
-    assert choice == (3, "24 MB of shared memory; a sample takes 10.0 ms, 10.0 ms of CPU time")
+    assert choice == (3, "42 MB of shared memory; a sample takes 10.0 ms, 10.0 ms of CPU time")
     assert choose(DECODING, 64, 32, size, 1, 0).workers == 1  # whose message about /dev/shm is clear
 
 
