@@ -39,13 +39,12 @@ def test_losses_and_metrics_are_equal(framework, model, changes, demo_sets, tmp_
     assert found[0] == found[1] and len(found[0][0]) == 4
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_resumed_run_reads_the_same_batches(framework, demo_sets, tmp_path):
-    require_framework(framework)
+def test_a_resumed_run_reads_the_same_batches(demo_sets, tmp_path):
+    """Which batches a stream begins with is decided outside of the frameworks."""
     changes = {"data__loader": "dali"}
     folders = [tmp_path / "straight", tmp_path / "stopped"]
     for out, steps in zip(folders, (4, 2)):
-        _, *arguments = train_arguments(demo_sets, "resnet50", out, framework, "--max-steps", steps, **changes)
+        _, *arguments = train_arguments(demo_sets, "resnet50", out, "torch", "--max-steps", steps, **changes)
         start(["-m", "tests.zoo.run.device_training"], *arguments)
     start(["-m", "tests.zoo.run.device_training"], "--resume", str(folders[1]), "--max-steps", "4")
     expected, found = (losses(out) for out in folders)

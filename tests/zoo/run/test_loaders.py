@@ -13,11 +13,9 @@ from tests.helpers.processes import (
     evaluation,
     launcher,
     losses,
-    require_framework,
     run,
     train_arguments,
 )
-from zoo.frameworks import FRAMEWORKS
 
 pytestmark = [pytest.mark.slow, needs_dali]
 MODELS = ("resnet50", "deeplabv3plus", "arcface")  # tsm_demo reads videos, which DALI does not decode
@@ -72,19 +70,17 @@ def test_a_resume_in_mid_epoch(demo_sets, dali_runs, tmp_path, loader):
     assert same_bytes(folder, dali_runs["resnet50"])
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_auto(demo_sets, tmp_path, framework):
+def test_auto(demo_sets, tmp_path):
     """Both ranks take the same loader, record it and say why; an evaluation alone takes one too."""
-    require_framework(framework)
     folder = tmp_path / "run"
     words = ("--max-steps", 2)
-    lines = arguments(demo_sets, "resnet50", folder, framework, *words, data__loader="auto", train__compile="false")
+    lines = arguments(demo_sets, "resnet50", folder, "torch", *words, data__loader="auto")
     out = run("mpirun", 2, tmp_path, lines)
     (line,) = (line for line in out.splitlines() if line.startswith("data.loader: auto takes "))
     (begin,) = (event for event in map(json.loads, (folder / "events.jsonl").open()) if event["event"] == "begin")
     assert begin["loader"] == line.split()[3] and "the first " in line
     weights = ("--eval-only", "--weights", folder / "checkpoints/last")
-    lines = arguments(demo_sets, "resnet50", tmp_path / "none", framework, *weights, data__loader="auto")
+    lines = arguments(demo_sets, "resnet50", tmp_path / "none", "torch", *weights, data__loader="auto")
     out = run("python", 1, None, lines)
     assert "data.loader: auto takes " in out and "over 8 samples" in out and not (tmp_path / "none").exists()
 
