@@ -4,7 +4,7 @@ Only regular videos are read so: every packet is a frame with a time stamp of it
 Frames that no player shows, because an edit list leaves them out, do not count; others may refer to them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -69,6 +69,7 @@ def decode(stream: "VideoStream", index: Index, numbers: Sequence[int]) -> list[
         for start in sorted(set(starts))
     ]
     frames: dict[int, np.ndarray] = {}
+    convert = rgb_converter()
     # Where pictures are refreshed stripe by stripe, those after a keyframe are incomplete, and the decoder drops them.
     for start, group in [*groups, (0, set(wanted))]:
         if group <= frames.keys():
@@ -77,16 +78,27 @@ def decode(stream: "VideoStream", index: Index, numbers: Sequence[int]) -> list[
             if frame.interlaced_frame:
                 return None
             if frame.pts in group:
-                frames[frame.pts] = upright(frame)
+                frames[frame.pts] = convert(frame)
         stream.codec_context.flush_buffers()  # it has been told that the video ends
     if len(frames) < len(wanted):
         return None
     return [frames[index.timestamps[number]] for number in numbers]
 
 
-def upright(frame: "VideoFrame") -> np.ndarray:
-    """Return the pixels of a frame, uint8 RGB (H, W, 3), rotated as its metadata tell."""
-    return np.rot90(frame.to_ndarray(format="rgb24"), frame.rotation // 90)  # counterclockwise
+def rgb_converter() -> Callable[["VideoFrame"], np.ndarray]:
+    """Return a function that converts frames of a video to uint8 RGB (H, W, 3), rotated as their metadata tell.
+
+    It is for one thread. Its converter serves all frames; `VideoFrame.to_ndarray` would set one up for each.
+    """
+    from av.video.reformatter import VideoReformatter
+
+    converter = VideoReformatter()
+
+    def convert(frame: "VideoFrame") -> np.ndarray:
+        pixels = converter.reformat(frame, format="rgb24").to_ndarray()
+        return np.rot90(pixels, frame.rotation // 90)  # counterclockwise
+
+    return convert
 
 
 def _starts(index: Index, wanted: Sequence[int]) -> list[int]:

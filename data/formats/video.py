@@ -206,9 +206,10 @@ def _decode_from_start(
     """Decode all of `count` frames up to the last one needed: exact for every codec, slow for long videos."""
     indices = sample(count)
     last, needed, frames = max(indices), set(indices), {}
+    convert = keyframes.rgb_converter()
     for index, frame in enumerate(container.decode(stream)):
         if index in needed:
-            frames[index] = keyframes.upright(frame)
+            frames[index] = convert(frame)
         if index == last:
             break
     missing = [index for index in indices if index not in frames]

@@ -32,7 +32,7 @@ def moving(count=COUNT):
 def decode_all(path):
     with av.open(path) as container:
         container.streams.video[0].codec_context.thread_count = 1
-        return [keyframes.upright(frame) for frame in container.decode(video=0)]
+        return [np.rot90(frame.to_ndarray(format="rgb24"), frame.rotation // 90) for frame in container.decode(video=0)]
 
 
 def decode(path, numbers):
