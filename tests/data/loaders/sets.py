@@ -39,6 +39,19 @@ def encoded(pixels, form="JPEG"):
     return file.getvalue()
 
 
+def hide_part(split, index, monkeypatch):
+    """Let DALI get a truncated file in place of an image of a split, which the reference loader can read."""
+    plan = type(split).plan
+
+    def damaged(self, number, rng):
+        sample = plan(self, number, rng)
+        if number == index:
+            sample["image"] = sample["image"]._replace(files=(sample["image"].files[0][:300],))
+        return sample
+
+    monkeypatch.setattr(type(split), "plan", damaged)
+
+
 def image_set(root, **keys):
     forms = ("jpeg", "gray", "cmyk", "rotated", "png", "jpeg", "jpeg", "jpeg", "gray", "png")
     for split in ("train", "val"):

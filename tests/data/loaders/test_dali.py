@@ -107,15 +107,8 @@ def test_a_sample_that_dali_cannot_decode_is_read_by_the_reference_loader(tmp_pa
     """It alone: pixels do not depend on the batch that a sample is in."""
     train, _ = sets.image_set(tmp_path, loader="dali")
     reference, _ = sets.image_set(tmp_path, loader="reference")
-    working, plan, broken = batches(train), type(train).plan, 5
-
-    def damaged(self, index, rng):
-        sample = plan(self, index, rng)
-        if index == broken:
-            sample["image"] = sample["image"]._replace(files=(sample["image"].files[0][:300],))
-        return sample
-
-    monkeypatch.setattr(type(train), "plan", damaged)
+    working, broken = batches(train), 5
+    sets.hide_part(train, broken, monkeypatch)
     name = re.escape(train.name(broken))
     with pytest.warns(UserWarning, match=rf"reference loader reads {name}, which DALI cannot decode \(.+\)"):
         given = batches(train)

@@ -53,19 +53,6 @@ class Numbered:
         return batch, {}
 
 
-def damage(split, monkeypatch):
-    """Let DALI find a truncated file in place of one that the reference loader can read."""
-    plan = type(split).plan
-
-    def damaged(self, index, rng):
-        sample = plan(self, index, rng)
-        if index == BROKEN:
-            sample["image"] = sample["image"]._replace(files=(sample["image"].files[0][:300],))
-        return sample
-
-    monkeypatch.setattr(type(split), "plan", damaged)
-
-
 def arrays(stream):
     return [(Trainer().to_device(each.batch, each.images), each.unreadable) for each in stream]
 
@@ -132,7 +119,7 @@ def test_a_sample_that_dali_cannot_decode_is_read_by_the_reference_loader(first,
     train, _ = sets.image_set(tmp_path)
     expected = list(open_training(train, 3, 4, first, 6, loader="dali"))
     reference = list(open_training(train, 3, 4, first, 6, loader="reference"))
-    damage(train, monkeypatch)
+    sets.hide_part(train, BROKEN, monkeypatch)
     decoder = DeviceDecoder(None, 1)
     read = training_reader(train, 3, 4, 0, 1, (), decoder.check)
     stream = open_training(train, 3, 4, first, 6, loader="encoded")
@@ -150,7 +137,7 @@ def test_a_sample_that_dali_cannot_decode_is_read_by_the_reference_loader(first,
 @needs_dali
 def test_a_warning_names_the_file_and_the_reason(tmp_path, monkeypatch):
     train, _ = sets.image_set(tmp_path)
-    damage(train, monkeypatch)
+    sets.hide_part(train, BROKEN, monkeypatch)
     stream = open_training(train, 3, 10, 0, 1, loader="encoded")
     decoder = DeviceDecoder(None, 1)
     read = training_reader(train, 3, 10, 0, 1, (), decoder.check)
@@ -173,7 +160,7 @@ def test_a_batch_that_fails_as_a_whole_is_an_error():
 @pytest.mark.filterwarnings("ignore:data.loader")
 def test_evaluations_count_their_batches_anew(tmp_path, monkeypatch):
     _, val = sets.image_set(tmp_path)
-    damage(val, monkeypatch)
+    sets.hide_part(val, BROKEN, monkeypatch)
     decoder = DeviceDecoder(None, 1)
     read = evaluation_reader(val, 3, 2, 0, 1, decoder.check)
     runs = [arrays(DeviceStream(open_evaluation(val, 3, 2, loader="encoded"), decoder, read)) for _ in range(2)]

@@ -1,0 +1,225 @@
+"""Decoding of damaged videos: BadSample or the frames that are left, never a hang, crash or other error."""
+
+import os
+import struct
+import subprocess
+import sys
+
+import av
+import numpy as np
+import pytest
+
+from data.errors import BadSample
+from tests.helpers.clips import encode, encode_audio, has_encoder, numbered, read_numbers, video_frames
+
+COUNT = 40
+
+
+def sampling(numbers):
+    """Return a frame sampler that selects these frames."""
+    return lambda n: np.asarray(numbers)
+
+
+@pytest.fixture(scope="session")
+def intact(tmp_path_factory):
+    """Intact files by container or codec, with the index in front where there is one."""
+    folder = tmp_path_factory.mktemp("intact")
+    fast = {"container_options": {"movflags": "faststart"}}
+    paths = {
+        "mp4": encode(folder / "a.mp4", numbered(COUNT)),
+        "fast": encode(folder / "b.mp4", numbered(COUNT), **fast),
+        "mkv": encode(folder / "c.mkv", numbered(COUNT)),
+        "avi": encode(folder / "d.avi", numbered(COUNT), "mpeg4"),
+        "webm": encode(folder / "e.webm", numbered(COUNT), "libvpx-vp9"),
+    }
+    if has_encoder("libx265"):
+        paths["hevc"] = encode(folder / "f.mp4", numbered(COUNT), "libx265")
+    if has_encoder("libsvtav1"):
+        paths["av1"] = encode(folder / "g.mp4", numbered(COUNT), "libsvtav1", **fast)
+    return paths
+
+
+def test_too_short_for_min_frames(intact):
+    for path in intact.values():
+        video_frames(path, sampling([0]), min_frames=COUNT)
+        with pytest.raises(BadSample, match="40 frame.*min_frames is 41"):
+            video_frames(path, sampling([0]), min_frames=COUNT + 1)
+
+
+@pytest.mark.parametrize(
+    "content, reason",
+    [
+        (b"", "empty"),
+        (b"not a video\n" * 100, "cannot be decoded"),
+        (b"\0" * 5000, "cannot be decoded"),
+        (np.random.default_rng(0).bytes(20000), "cannot be decoded"),
+    ],
+    ids=["empty", "text", "zeros", "noise"],
+)
+@pytest.mark.parametrize("extension", ["mp4", "mkv", "avi", "webm"])
+def test_files_that_are_not_videos(content, reason, extension, tmp_path):
+    path = tmp_path / f"clip.{extension}"
+    path.write_bytes(content)
+    with pytest.raises(BadSample, match=reason):
+        video_frames(str(path), sampling([0]))
+
+
+def test_sound_without_video(tmp_path):
+    with pytest.raises(BadSample, match="there is no video in this file"):
+        video_frames(encode_audio(tmp_path / "sound.mp4"), sampling([0]))
+
+
+def test_missing_and_irregular_files(tmp_path):
+    os.symlink(tmp_path / "nowhere", tmp_path / "link.mp4")
+    (tmp_path / "file").write_text("x")
+    for name, reason in (
+        ("missing.mp4", "no such file"),
+        ("link.mp4", "no such file"),
+        ("", "cannot be decoded"),
+        ("file/clip.mp4", "cannot be decoded|no such file"),
+    ):
+        with pytest.raises(BadSample, match=reason):
+            video_frames(str(tmp_path / name), sampling([0]))
+
+
+def first_eight(lengths):
+    """Return a sampler of the first eight frames, which appends the number of frames to a list."""
+    return lambda n: lengths.append(n) or np.arange(min(n, 8))
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2, 0.5, 0.7, 0.9, 0.99])
+def test_a_truncated_file_is_bad_or_gives_its_first_frames(intact, share, tmp_path):
+    for name, path in intact.items():
+        short = tmp_path / os.path.basename(path)
+        with open(path, "rb") as file:
+            content = file.read()
+        short.write_bytes(content[: int(len(content) * share)])
+        lengths = []
+        try:
+            frames = video_frames(str(short), first_eight(lengths))
+        except BadSample:
+            continue
+        assert len(frames) == min(lengths[-1], 8) and lengths[-1] <= COUNT
+        numbers = read_numbers(frames)
+        if lengths[-1] >= 16:  # frames close to the cut may lack their reference frames
+            assert numbers == list(range(8)), name
+
+
+def test_damaged_frames_after_an_intact_header(intact, tmp_path):
+    for path in intact.values():
+        with open(path, "rb") as file:
+            content = bytearray(file.read())
+        middle = slice(len(content) // 3, 2 * len(content) // 3)
+        content[middle] = np.random.default_rng(1).bytes(middle.stop - middle.start)
+        damaged = tmp_path / os.path.basename(path)
+        damaged.write_bytes(content)
+        if outcome(str(damaged)) == "ok":  # frames of the right shape, but not those of the intact file
+            assert not np.array_equal(eight_frames(str(damaged)), eight_frames(path)), path
+
+
+def test_decoders_print_nothing_about_damaged_frames(intact, tmp_path, capfd):
+    """What they print does not name the file; the reason of the bad sample goes to the log with its name."""
+    with open(intact["mp4"], "rb") as file:
+        content = bytearray(file.read())
+    with av.open(intact["mp4"]) as container:
+        packets = [packet for packet in container.demux(video=0) if packet.size]
+    for packet in packets[5:30]:  # the lengths of the parts of a frame
+        content[packet.pos : packet.pos + 4] = b"\xff\xff\xff\xff"
+    (tmp_path / "damaged.mp4").write_bytes(content)
+    with pytest.raises(BadSample):
+        eight_frames(str(tmp_path / "damaged.mp4"))
+    assert capfd.readouterr().err == ""
+
+
+def eight_frames(path):
+    return video_frames(path, lambda n: np.linspace(0, n - 1, 8).astype(int), 3)
+
+
+def outcome(path):
+    """Return 'ok' for eight frames, 'bad' for BadSample; other errors are not caught."""
+    try:
+        frames = eight_frames(path)
+    except BadSample:
+        return "bad"
+    assert frames.shape[0] == 8 and frames.shape[3] == 3 and frames.dtype == np.uint8
+    return "ok"
+
+
+OUTCOMES = """
+import os, sys
+from tests.data.formats.test_damaged_videos import outcome
+for path in sys.argv[1:]:
+    try:
+        result = outcome(path)
+    except BaseException as error:
+        result = repr(error)
+    print(os.path.basename(path), result, flush=True)
+"""
+
+
+def outcomes_in_a_process(paths, timeout=60):
+    """Return outcome() by file name, from a separate process, which may hang or crash."""
+    process = subprocess.run(
+        [sys.executable, "-c", OUTCOMES, *paths],
+        capture_output=True,
+        timeout=timeout,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        text=True,
+        errors="replace",
+    )
+    lines = process.stdout.splitlines()
+    assert process.returncode == 0, f"exit code {process.returncode} after {lines[-1:]}: {process.stderr[-300:]}"
+    return dict(line.split(" ", 1) for line in lines)
+
+
+def test_sixty_files_with_flipped_bytes(intact, tmp_path):
+    rng, paths, names = np.random.default_rng(7), [], sorted(intact)
+    for number in range(60):
+        source = intact[names[number % len(names)]]
+        with open(source, "rb") as file:
+            content = np.frombuffer(file.read(), np.uint8).copy()
+        at = rng.integers(0, len(content), size=int(rng.choice([1, 4, 16, 64, 256])))
+        content[at] = rng.integers(0, 256, size=len(at))
+        paths.append(str(tmp_path / f"{number}{os.path.splitext(source)[1]}"))
+        content.tofile(paths[-1])
+    outcomes = outcomes_in_a_process(paths)
+    assert len(outcomes) == 60
+    assert set(outcomes.values()) == {"ok", "bad"}, {k: v for k, v in outcomes.items() if v not in ("ok", "bad")}
+
+
+def patched(source, target, box, offset, content):
+    """Copy an mp4 file with some bytes after a box's name replaced."""
+    with open(source, "rb") as file:
+        data = bytearray(file.read())
+    at = data.index(box) + len(box) + offset
+    data[at : at + len(content)] = content
+    target.write_bytes(data)
+    return str(target)
+
+
+def test_tags_that_are_not_utf_8(intact, tmp_path):
+    """Old cameras and editors write Latin-1, which must not affect the frames."""
+    tagged = patched(intact["mp4"], tmp_path / "intact.mp4", b"VideoHand", 0, b"\xe9")
+    assert read_numbers(video_frames(tagged, sampling([3]))) == [3]
+    damaged = patched(tagged, tmp_path / "bad.mp4", b"mdat", 0, b"\0" * 2000)
+    with pytest.raises(BadSample):
+        video_frames(damaged, sampling([3]))
+    if "av1" in intact:
+        tagged = patched(intact["av1"], tmp_path / "av1.mp4", b"VideoHand", 0, b"\xe9")
+        assert read_numbers(video_frames(tagged, sampling([3]))) == [3]
+
+
+def test_an_unknown_codec(intact, tmp_path):
+    unknown = patched(intact["mp4"], tmp_path / "unknown.mp4", b"avc1\0\0\0\0", -8, b"zzzz")
+    with pytest.raises(BadSample, match="cannot be decoded"):
+        video_frames(unknown, sampling([0]))
+
+
+def test_a_header_that_claims_billions_of_frames(intact, tmp_path):
+    """It is the entry count of the table of time stamps, for which decoders allocate memory before they read."""
+    paths = [
+        patched(intact[name], tmp_path / f"{name}.mp4", b"stts", 8, struct.pack(">I", 0xFE000028))
+        for name in ("mp4", "hevc", "av1")
+        if name in intact
+    ]
+    assert set(outcomes_in_a_process(paths).values()) <= {"ok", "bad"}
