@@ -39,7 +39,7 @@ class EvaluationReader:
             batch_size: samples of one rank.
             workers: processes.
             local_size: processes of the run on this host, which share its memory.
-            loader: reference or dali; None for that of the settings.
+            loader: see data/loaders; None for that of the settings.
         """
         self._read = evaluation_reader(dataset, seed, batch_size, rank, world_size, loader)
         self._batches, self._workers = evaluation_batches(dataset, batch_size, world_size), workers

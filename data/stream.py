@@ -231,7 +231,7 @@ def open_evaluation(
     All ranks get the same number of batches; padding is 0 in the array `valid`.
 
     Args:
-        loader: reference or dali; None for that of the settings.
+        loader: see data/loaders; None for that of the settings.
     """
     last = evaluation_batches(dataset, batch_size, world_size)
     loader = _installed_loader(dataset, seed, batch_size, loader)
