@@ -17,7 +17,7 @@ from zoo.distributed import consistency
 from zoo.logs import airank, data_wait
 from zoo.logs.journal import Journal, NullJournal
 from zoo.logs.throughput import Throughput
-from zoo.run import checkpoint, decoding, directory, loading, restore, schedule, sharded_checkpoint
+from zoo.run import checkpoint, decoding, directory, facts, loading, restore, sharded_checkpoint
 from zoo.run.cli import Request
 from zoo.run.evaluate import evaluate
 from zoo.run.job import Job, assemble, join
@@ -89,7 +89,7 @@ class Run:
         self.first_step, self.weights_origin = restore.restore(cfg, job, request.resume, self.console.print)
         consistency.assert_same(group, "the step to go on from", self.first_step)
         self.recipe = loader.render(request.resolved)
-        self.facts = self._facts()
+        self.facts = facts.describe(job, cfg, self.weights_origin)
         self.loading = loading.plan(job, cfg.seed, request.resume)  # before the folder is made: it may be refused
         self.folder: str | None = None
         self.journal: Journal | NullJournal = NullJournal()
@@ -228,28 +228,6 @@ class Run:
         """Evaluate the restored tensors and print the metrics; write nothing."""
         metrics = self._measure(lambda sample: self.console({"event": "bad", **vars(sample)}))
         self.console({"event": "eval", **metrics})
-
-    def _facts(self) -> dict[str, Any]:
-        """Return what the logs and the checkpoints record of a run."""
-        job, cfg = self.job, self.config
-        return {
-            "framework": cfg.framework,
-            "device": job.world.device,
-            **job.plan.mode._asdict(),
-            **job.batch_plan._asdict(),
-            "launcher": job.group.launch.launcher,
-            "global_batch": job.clock.global_batch,
-            "steps": job.clock.steps,
-            "lr": job.lr(0),
-            "plan": schedule.describe(job.batch_plan, cfg.optim),
-            "weights": self.weights_origin,
-            "classes": len(job.val_set.classes),
-            "outputs": job.arch.num_classes,
-            "parameters": sum(param.size for param in job.trainer.params if not param.is_statistic),
-            "train_samples": len(job.train_set),
-            "val_samples": len(job.val_set),
-            "checksum": job.checksum,
-        }
 
     def _is_complete(self) -> bool:
         complete = self.first_step >= self.last_step and self.journal.has("end")
