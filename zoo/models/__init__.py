@@ -56,6 +56,17 @@ class Spec(Protocol):
     def min_batch_size(self, arch: Any) -> int:
         """Return how many samples the batch statistics of one update need at least."""
 
+    def flops(self, arch: Any, shape: Sequence[int]) -> int:
+        """Return the floating-point operations of a forward pass of one training sample, 2 per multiply-add.
+
+        Those of convolutions and matrix products, with the auxiliary heads of training and with the classifier, also
+        where it belongs to the objective (zoo.models.flops).
+
+        Args:
+            arch: the architecture, resolved.
+            shape: of the model's input in a sample, as data.batch.Field has it: channels last.
+        """
+
     def dropout_masks(self, arch: Any) -> tuple[DropoutMask, ...]:
         """Return the dropout masks that the model takes in training, in the order of its arguments."""
 

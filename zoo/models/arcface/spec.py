@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from data.batch import DropoutMask, Field
+from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, constant, kaiming_normal, normal, uniform
 from zoo.models.resnet import spec as resnet
 
@@ -147,6 +148,20 @@ def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
 def min_batch_size(arch: Arch) -> int:
     """Return 2: the normalization `features` sees a single value of each sample and channel."""
     return 2
+
+
+def flops(arch: Arch, shape: Sequence[int]) -> int:
+    """Return the operations of a forward pass: image (H, W, 3), with all rows of the classifier weight."""
+    height, width, _ = shape
+
+    def positions(name: str) -> int:
+        if name.startswith("conv1."):
+            return counting.pixels(height, width, 0)
+        if not name.startswith("layer"):
+            return 1
+        return counting.pixels(height, width, counting.halvings_in_stages(name, (2, 2, 2, 2), "conv2"))
+
+    return counting.of_weights(shapes(arch), positions)
 
 
 def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from data.batch import DropoutMask, Field
+from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, kaiming_normal, normal
 from zoo.models.resnet import spec as resnet
 
@@ -189,6 +190,27 @@ def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
 def min_batch_size(arch: Arch) -> int:
     """Return 2: the normalization of the image pooling sees a single value of each sample and channel."""
     return 2
+
+
+def flops(arch: Arch, shape: Sequence[int]) -> int:
+    """Return the operations of a forward pass in training: image (H, W, 3), with the auxiliary head if there is one."""
+    height, width, _ = shape
+    strides = [stage.stride for stage in stages(arch)]
+
+    def halvings(name: str) -> int:
+        if name.startswith("backbone.conv"):
+            return 1
+        if name.startswith("backbone."):
+            strided = "conv2" if arch.backbone.expansion == 4 else "conv1"
+            return 2 + counting.halvings_in_stages(name.removeprefix("backbone."), strides, strided)
+        if name.startswith("aux."):
+            return 2 + strides[:3].count(2)
+        return 2 + (strides.count(2) if name.startswith(("head.aspp.", "head.bottleneck.")) else 0)
+
+    def positions(name: str) -> int:
+        return 1 if name.startswith("head.image_pool.") else counting.pixels(height, width, halvings(name))
+
+    return counting.of_weights(shapes(arch), positions)
 
 
 def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:

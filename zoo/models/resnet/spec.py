@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from data.batch import DropoutMask, Field
+from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, kaiming_normal, normal, uniform
 
 TASK = "classify"
@@ -149,6 +150,23 @@ def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
 def min_batch_size(arch: Arch) -> int:
     """Return 1: every normalization sees many pixels of each sample."""
     return 1
+
+
+def flops(arch: Arch, shape: Sequence[int]) -> int:
+    """Return the operations of a forward pass: image (H, W, 3)."""
+    height, width, _ = shape
+    return counting.of_weights(shapes(arch), lambda name: output_pixels(arch, name, height, width))
+
+
+def output_pixels(arch: Arch, name: str, height: int, width: int) -> int:
+    """Return the pixels of the output of the convolution that has a tensor; 1 for the classifier's."""
+    if name.startswith("fc."):
+        return 1
+    if name.startswith("conv1."):
+        return counting.pixels(height, width, 1)
+    strides = [stage.stride for stage in stages(arch)]
+    halvings = 2 + counting.halvings_in_stages(name, strides, "conv2" if arch.expansion == 4 else "conv1")
+    return counting.pixels(height, width, halvings)
 
 
 def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from data.batch import DropoutMask, Field
+from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, normal, uniform
 from zoo.models.resnet import spec as resnet
 
@@ -100,6 +101,29 @@ def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
 def min_batch_size(arch: Arch) -> int:
     """Return 1: every normalization sees many pixels of each sample."""
     return 1
+
+
+def flops(arch: Arch, shape: Sequence[int]) -> int:
+    """Return the operations of a forward pass: video (T, H, W, 3).
+
+    Those of ResNet for every frame, and of the non-local blocks with their two products of all positions with those of
+    half the height and width.
+    """
+    segments, height, width, _ = shape
+    shape_of = shapes(arch)
+
+    def positions(name: str) -> int:
+        is_pooled = arch.temporal_pool and not name.startswith(("conv1.", "layer1."))
+        frames = segments // 2 if is_pooled else segments
+        return frames * resnet.output_pixels(arch.backbone, name, height, width)
+
+    attention = 0
+    for name in (name for name in shape_of if name.endswith("nl.theta.weight")):
+        halvings = 1 + int(name[len("layer")])  # 3 in layer2, 4 in layer3
+        frames = segments // 2 if arch.temporal_pool else segments
+        pooled = frames * (-(-height >> halvings) // 2) * (-(-width >> halvings) // 2)
+        attention += 2 * 2 * positions(name) * pooled * shape_of[name][0]
+    return counting.of_weights(shape_of, positions) + attention
 
 
 def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
