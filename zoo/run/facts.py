@@ -29,6 +29,7 @@ def describe(job: Job, cfg: Config, weights: str) -> dict[str, Any]:
         "classes": len(job.val_set.classes),
         "outputs": job.arch.num_classes,
         "parameters": sum(param.size for param in job.trainer.params if not param.is_statistic),
+        "flops_per_sample": job.spec.flops(job.arch, job.train_set.fields[0].shape),
         "train_samples": len(job.train_set),
         "val_samples": len(job.val_set),
         "checksum": job.checksum,
