@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tools.check_log import deviations, main, measure, parse
+from tools.airank_log.grammar import parse
+from tools.airank_log.rules import deviations
+from tools.airank_log.values import measure
+from tools.check_log import main
 
 LOGS = Path(__file__).resolve().parents[1] / "airank"
 
@@ -239,6 +242,21 @@ def test_warm_up_epochs():
     text = GOOD.replace("98.361", "97.561")  # 2 epochs of 1000 samples in 20.5 s
     assert strict(text, warmup=1) == [] and strict(GOOD, warmup=1) and strict(text)
     assert any("cannot be checked" in line for line in strict(GOOD, warmup=7))
+
+
+def test_a_warm_up_that_ends_between_evaluations_is_counted_from_the_last_one_in_it():
+    text = GOOD.replace("cnt:1\n", "cnt:0.750000\n").replace("cnt:2\n", "cnt:1.500000\n")
+    text = text.replace("cnt:3\n", "cnt:2.250000\n").replace("98.361", "73.171")  # 1.5 epochs of 1000 in 20.5 s
+    assert strict(text, warmup=1) == [] and strict(text)
+    assert measure(parse(text.splitlines()), None, 1000, 1)["samples_per_s"] == pytest.approx(1500 / 20.5)
+
+
+def test_the_decimals_of_the_counter_bound_the_error_of_avg_ips():
+    coarse = GOOD.replace("cnt:3\n", "cnt:2.67\n")  # rounded from 2.666...: 87.432, 0.1 % less than by the counter
+    assert strict(coarse.replace("98.361", "87.432")) == []
+    fine = GOOD.replace("cnt:3\n", "cnt:2.666667\n")
+    assert strict(fine.replace("98.361", "87.432")) == []
+    assert strict(fine.replace("98.361", "87.450")) == ["avg_ips is 87.450, by definition 87.432"]
 
 
 def test_fractional_counters_rise_in_any_steps():

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tools.check_log import deviations, measure, parse, render
+from tools.airank_log.grammar import parse
+from tools.airank_log.rules import deviations
+from tools.airank_log.values import measure
+from tools.check_log import render
 
 LOGS = [
     path.read_text(encoding="utf-8", errors="replace").splitlines()[:300]

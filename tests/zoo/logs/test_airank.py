@@ -6,7 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from tools.check_log import deviations, parse
+from tools.airank_log.grammar import parse
+from tools.airank_log.rules import deviations
 from zoo.logs.airank import Writer, lines
 from zoo.logs.journal import Journal
 
