@@ -11,6 +11,7 @@ import numpy as np
 from data import cache
 from data.batch import LABEL, PAIR, Field
 from data.datasets.common import files, verification
+from data.datasets.common.protocol import Protocol, root_name
 from data.datasets.common.verification import PairSet
 from data.errors import BadSample, UserError
 from data.formats import face_files, face_packs
@@ -22,6 +23,7 @@ from data.transforms import pixels
 from data.transforms.geometry import Geometry
 
 DEFAULT_FILES = {"rec": "train.rec", "list": "label.txt"}  # by data.format
+STANDARD_SIZE = 112  # pixels, of the images of all published verification sets
 PROBED_IMAGES = 20  # images that are opened before a run; one readable image is enough
 MEAN = (0.5, 0.5, 0.5)
 STD = {"insightface": MEAN, "plsc": (128 / 255,) * 3}  # (x - 127.5) / 127.5 and (x - 127.5) / 128
@@ -141,6 +143,14 @@ class VerificationPairs:
 
     def __len__(self) -> int:
         return int(self.offsets[-1])
+
+    @property
+    def protocol(self) -> Protocol:
+        """The evaluation: the verification sets by name, and the side of the images where it is not 112."""
+        names = "+".join(name for name, _, _ in self.sets)
+        if not self.settings.verification:  # drawn from the training set
+            names = f"{root_name(self.settings)}-{names}"
+        return Protocol(names, "" if self.settings.size == STANDARD_SIZE else f"@{self.settings.size}")
 
     def name(self, index: int) -> str:
         pair_set, number = self._locate(index)

@@ -9,6 +9,7 @@ import numpy as np
 from data import cache
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from data.datasets.common import files
+from data.datasets.common.protocol import Protocol, set_name
 from data.errors import UserError
 from data.formats import images
 from data.formats.lists import (
@@ -30,6 +31,7 @@ from data.transforms.geometry import Geometry, Size, short_side_size
 
 LIST_FILES = ("{}_list.txt", "{}.txt", "{}.list")  # default lists in root, by split: PaddleClas's, Caffe's, ours
 CLASS_FILES = ("classes.txt", "synset_words.txt", "imagenet_class_index.json")
+OFFICIAL_SETS = {1000: "imagenet"}  # by number of classes
 PROBED_PATHS = 20  # paths of a list that are checked before a run
 LAYOUT = """\
   either train/<class>/*.JPEG and val/<class>/*.JPEG
@@ -44,6 +46,7 @@ class Settings(LoaderSettings):
     root: str = "datasets/imagenet"
     train_list: str | None = None  # default <root>/train_list.txt; without it, folders <root>/train/<class>/
     val_list: str | None = None  # default <root>/val_list.txt; without it, folders <root>/val/<class>/
+    set: str | None = None  # name of the set in the protocol id; default imagenet for 1000 classes, else that of root
     names: str | None = None  # class names by label, as text or JSON; default <root>/classes.txt if it exists
     size: int = 224  # pixels, square
     scale: tuple[float, float] = (0.08, 1.0)  # of the random crop: fraction of the image area ...
@@ -110,6 +113,12 @@ class ImageSplit:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    @property
+    def protocol(self) -> Protocol:
+        """The evaluation: side of the center crop, and shorter side before it."""
+        s = self.settings
+        return Protocol(set_name(s, len(self.classes), OFFICIAL_SETS), f"{s.eval_crop}-of-{s.short_side}")
 
     def name(self, index: int) -> str:
         return os.fsdecode(bytes(self.paths[index]))

@@ -10,6 +10,7 @@ import numpy as np
 from data import cache
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from data.datasets.common import files
+from data.datasets.common.protocol import Protocol, set_name
 from data.errors import UserError
 from data.formats import frame_folders, video
 from data.formats.lists import LabeledPath, class_folders, class_names_from_folders, read_folders, read_list, read_names
@@ -20,6 +21,8 @@ from data.transforms import clips, frame_sampling
 from data.transforms.geometry import Geometry, Size, short_side_size
 from data.transforms.pixels import finish, scale
 
+OFFICIAL_SETS = {400: "k400", 600: "k600", 700: "k700", 174: "ssv2"}  # by number of classes
+CLIPS = {"twice": 2, "dense": frame_sampling.DENSE_CLIPS}  # per sample, by eval_sampling; else one
 PROBED_PATHS = 20  # paths of a list that are checked before a run
 LAYOUT = """\
   either train.list and val.list (lines `relative/path.mp4 label` or `relative/folder num_frames label`)
@@ -34,6 +37,7 @@ class Settings(LoaderSettings):
     root: str = "datasets/k400"
     train_list: str | None = None  # default <root>/train.list; without it, folders <root>/train/<class>/
     val_list: str | None = None  # default <root>/val.list; without it, folders <root>/val/<class>/
+    set: str | None = None  # name of the set in the protocol id; default k400 for 400 classes, ssv2 for 174 ...
     names: str | None = None  # class names, one per line; default <root>/classes.txt if it exists
     suffix: str = ""  # appended to every path of the lists (".mp4")
     frame_template: str = "img_{:05d}.jpg"  # for lists of frame folders
@@ -98,7 +102,7 @@ class ClipSplit:
     ):
         self.settings, self.clips, self.classes, self.training = settings, entries, classes, training
         self.prepared, self.local = prepared, cache.open_cache(settings)
-        clips_per_sample = {"twice": 2, "dense": frame_sampling.DENSE_CLIPS}.get(settings.eval_sampling, 1)
+        clips_per_sample = CLIPS.get(settings.eval_sampling, 1)
         self.views = 1 if training else clips_per_sample * settings.eval_crops
         self.size = settings.size if training else settings.eval_size or settings.size
         shape: tuple[int, ...] = (settings.segments, self.size, self.size, 3)
@@ -108,6 +112,15 @@ class ClipSplit:
 
     def __len__(self) -> int:
         return len(self.clips)
+
+    @property
+    def protocol(self) -> Protocol:
+        """The evaluation: frames x clips x crops @ side of a crop, and the sampling where it is not `val`."""
+        s = self.settings
+        count, size = CLIPS.get(s.eval_sampling, 1), s.eval_size or s.size
+        sampling = "" if s.eval_sampling == "val" else f"-{s.eval_sampling}"
+        views = f"{s.segments}x{count}x{s.eval_crops}@{size}{sampling}"
+        return Protocol(set_name(s, len(self.classes), OFFICIAL_SETS), views)
 
     def name(self, index: int) -> str:
         return self.clips[index].path

@@ -30,6 +30,7 @@ class Settings(kinetics.Settings):
     """The `data:` section of a recipe on the motion set."""
 
     root: str = "datasets/motion"
+    set: str | None = "motion"
     flip_pairs: tuple[tuple[int, int], ...] = ((0, 1), (6, 7))  # a mirrored clip moves in the opposite direction
     train_clips: int = 640
     val_clips: int = 160

@@ -28,6 +28,7 @@ class Settings(imagenet.Settings):
     """The `data:` section of a recipe on the shapes."""
 
     root: str = "datasets/shapes"
+    set: str | None = "shapes"
     scale: tuple[float, float] = (0.6, 1.0)  # a smaller crop may miss the shape
     train_images: int = 1200
     val_images: int = 240

@@ -37,6 +37,7 @@ class Settings(cityscapes.Settings):
     """The `data:` section of a recipe on the streets."""
 
     root: str = "datasets/streets"
+    set: str | None = "streets"
     crop: tuple[int, int] = (scene.HEIGHT, scene.WIDTH)
     train_images: int = 400
     val_images: int = 60

@@ -1,14 +1,29 @@
-"""Facts of a run for its logs and checkpoints: the fields of the event `begin`."""
+"""Facts of a run for its logs and checkpoints: most fields of the events `begin` and `resume`."""
 
+import hashlib
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from zoo.config import loader
+from zoo.config.convert import plain
 from zoo.config.schema import Config
+from zoo.distributed import machine
+from zoo.distributed.consistency import RANK_SPECIFIC_KEYS
 from zoo.run import schedule
+from zoo.run.cli import Request
 from zoo.run.job import Job
+from zoo.run.loading import Loading
+
+ROOT = Path(__file__).resolve().parents[2]
+GIT_TIMEOUT = 10.0  # seconds
 
 
 def describe(job: Job, cfg: Config, weights: str) -> dict[str, Any]:
-    """Return what the logs and the checkpoints record of a run.
+    """Return what the console, the checkpoints and the event `begin` record of a run.
 
     Args:
         job: data, schedule and trainer.
@@ -33,4 +48,109 @@ def describe(job: Job, cfg: Config, weights: str) -> dict[str, Any]:
         "train_samples": len(job.train_set),
         "val_samples": len(job.val_set),
         "checksum": job.checksum,
+    }
+
+
+def begin(job: Job, request: Request, loading: Loading) -> dict[str, Any]:
+    """Return what the event `begin` records beside `describe` and `place`: recipe, task, evaluation and optimizer."""
+    cfg, settings = request.config, request.config.train
+    return {
+        "recipe": request.recipe,
+        "recipe_sha256": recipe_digest(request.resolved),
+        "model": job.model,
+        "arch": json.loads(json.dumps(asdict(job.arch))),
+        "task": job.spec.TASK,
+        "metric": job.task.PRIMARY,
+        "data": request.resolved["data.name"].value,
+        "protocol": protocol(job, cfg),
+        "precision": settings.precision,
+        "loss_scale": _loss_scale(job),
+        "optimizer": _optimizer(job, cfg),
+        "epochs": float(job.clock.epochs(job.clock.steps)) if settings.epochs is None else float(settings.epochs),
+        "seed": cfg.seed,
+        "target": cfg.target,
+        "warmup_epochs": cfg.warmup_epochs,
+        "eval_batch": settings.eval_batch,
+        "eval_every": str(settings.eval_every),
+        "loader": loading.loader,
+        "workers": loading.workers,
+        "threads": job.train_set.settings.threads,
+        "command": sys.argv,
+    }
+
+
+def resume(job: Job, loading: Loading) -> dict[str, Any]:
+    """Return what the event `resume` records beside `place`: what may differ from the run's begin."""
+    return {
+        "device": job.world.device,
+        **job.batch_plan._asdict(),
+        "global_batch": job.clock.global_batch,
+        "loader": loading.loader,
+    }
+
+
+def place(job: Job, cfg: Config) -> dict[str, Any]:
+    """Return code, framework and machines of a run. A collective call."""
+    return {
+        "framework_version": job.world.version,
+        "git": git_state() if job.group.rank == 0 else None,
+        "hosts": machine.gather(job.group, job.world, getattr(cfg.data, "root", ".")),
+    }
+
+
+def protocol(job: Job, cfg: Config) -> str:
+    """Return the protocol id of the run's evaluations, such as k400/8x1x1@224 or cityscapes/whole@1024x2048."""
+    data = job.val_set.protocol
+    return f"{data.name}/{job.task.protocol(data.views, cfg.task)}"
+
+
+def recipe_digest(resolved: loader.Entries) -> str:
+    """Return the sha256 of all keys and values of a recipe, without their origins, its folder and its device."""
+    values = {key: plain(entry.value) for key, entry in resolved.items() if key not in RANK_SPECIFIC_KEYS}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def git_state(root: Path = ROOT) -> dict[str, Any] | None:
+    """Return commit and dirtiness of the code; None if it is no checkout of its own, or git is not installed.
+
+    Returns:
+        `commit`, and `dirty`: whether a tracked file differs from it.
+    """
+    try:
+        folder, commit = _git(root, "rev-parse", "--show-toplevel", "HEAD").split("\n")
+        changes = _git(root, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return {"commit": commit, "dirty": bool(changes)} if Path(folder).resolve() == root.resolve() else None
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=GIT_TIMEOUT).stdout.strip()
+
+
+def _loss_scale(job: Job) -> dict[str, Any] | None:
+    """Return the loss scale, None where there is none: fp16 alone uses it."""
+    return {"initial": job.plan.loss_scale, "dynamic": True} if job.plan.mode.compute == "fp16" else None
+
+
+def _optimizer(job: Job, cfg: Config) -> dict[str, Any]:
+    optim = cfg.optim
+    return {
+        "name": "sgd",
+        "momentum": optim.momentum,
+        "weight_decay": optim.weight_decay,
+        "clip_norm": optim.clip_norm,
+        "lr": optim.lr,
+        "base_batch": optim.base_batch,
+        "peak_lr": schedule.base_lr(optim, job.clock.global_batch),
+        "schedule": optim.schedule,
+        "milestones": list(optim.milestones),
+        "gamma": optim.gamma,
+        "power": optim.power,
+        "min_lr": optim.min_lr,
+        "update": optim.update,
+        "warmup": str(optim.warmup),
+        "warmup_start": optim.warmup_start,
+        "warmup_steps": schedule.warmup_steps(optim, job.clock),
     }

@@ -107,6 +107,12 @@ def describe(plan: BatchPlan, optim: Optim) -> str:
     )
 
 
+def warmup_steps(optim: Optim, clock: Clock) -> int:
+    """Return the number of steps of the warm-up; one that lasts epochs ends with the first step of the next epoch."""
+    steps_per_unit = Fraction(clock.samples, clock.global_batch) if optim.warmup.unit == "epochs" else 1
+    return math.ceil(optim.warmup.value * steps_per_unit)
+
+
 def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
     """Return the learning rate as a function of the step, counted from 0.
 
@@ -147,8 +153,7 @@ def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], flo
 
 def _steps(optim: Optim, clock: Clock) -> tuple[int, int]:
     """Return the number of steps of the run and of its warm-up."""
-    steps_per_unit = Fraction(clock.samples, clock.global_batch) if optim.warmup.unit == "epochs" else 1
-    warmup = math.ceil(optim.warmup.value * steps_per_unit)
+    warmup = warmup_steps(optim, clock)
     if warmup >= clock.steps:
         raise UserError(f"optim.warmup: {optim.warmup} are {warmup} steps, but the run has only {clock.steps}")
     return clock.steps, warmup

@@ -237,11 +237,14 @@ class Run:
 
     def _log_start(self) -> None:
         job, resume = self.job, self.request.resume
+        place = facts.place(job, self.config)
         if resume and self.is_root:
-            self.journal.add("resume", step=self.first_step, path=checkpoint.latest(resume), loader=self.loading.loader)
+            changeable = {**facts.resume(job, self.loading), **place}
+            self.journal.add("resume", step=self.first_step, path=checkpoint.latest(resume), **changeable)
         if not self.journal.has("begin"):
             self.journal.add("load", at=job.loaded_at, checksum=job.checksum, train_samples=len(job.train_set))
-            self.journal.add("begin", **self.facts, loader=self.loading.loader)
+            begin = facts.begin(job, self.request, self.loading)
+            self.journal.add("begin", **self.facts, **begin, **place)
 
     def _evaluation_is_missing(self) -> bool:
         """Return whether a signal, a kill or an error prevented the evaluation of the restored checkpoint."""

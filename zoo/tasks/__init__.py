@@ -60,6 +60,14 @@ class Task(Protocol):
     def output(self, settings: Any) -> Any:
         """Return the specification of the arrays that Trainer.predict returns, a frozen dataclass likewise."""
 
+    def protocol(self, views: str, settings: Any) -> str:
+        """Return the last part of a protocol id: what the model sees of a sample, and how its outputs are evaluated.
+
+        Args:
+            views: the data set's part (data.datasets.common.protocol.Protocol).
+            settings: of the task.
+        """
+
 
 def list_tasks() -> list[str]:
     """Return the names of all tasks."""

@@ -51,6 +51,11 @@ def output(settings: Settings) -> Scores:
     return Scores()
 
 
+def protocol(views: str, settings: Settings) -> str:
+    """Return the last part of a protocol id, such as 224-of-256."""
+    return views
+
+
 class Metric:
     """Top-1 and top-5 accuracy and mean cross-entropy; see zoo.tasks.TaskMetric."""
 

@@ -120,6 +120,11 @@ def output(settings: Settings) -> Embeddings:
     return Embeddings(settings.flip)
 
 
+def protocol(views: str, settings: Settings) -> str:
+    """Return the last part of a protocol id, such as 10fold."""
+    return f"{FOLDS}fold{views}" + ("" if settings.flip else "-noflip")
+
+
 def threshold_cosine(m2: float) -> float:
     """Return the cosine of the angle pi - m2; at larger angles, cos(angle + m2) would rise again."""
     return math.cos(math.pi - m2)

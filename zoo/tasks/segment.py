@@ -94,6 +94,15 @@ def output(settings: Settings) -> ClassMap:
     return ClassMap(settings.window, settings.stride, settings.flip)
 
 
+def protocol(views: str, settings: Settings) -> str:
+    """Return the last part of a protocol id, such as whole@1024x2048 or slide769x769/513x513@1025x2049-flip."""
+    mode = "whole"
+    if settings.window:
+        sides = [settings.window, settings.stride or _default_stride(settings.window)]
+        mode = "slide" + "/".join("x".join(map(str, pair)) for pair in sides)
+    return f"{mode}@{views}" + ("-flip" if settings.flip else "")
+
+
 def windows(size: tuple[int, int], output: ClassMap) -> list[tuple[int, int, int, int]]:
     """Compute the sliding windows over an image.
 
@@ -108,7 +117,7 @@ def windows(size: tuple[int, int], output: ClassMap) -> list[tuple[int, int, int
     """
     if output.window is None:
         return [(0, size[0], 0, size[1])]
-    strides = output.stride or tuple(-(-2 * side // 3) for side in output.window)
+    strides = output.stride or _default_stride(output.window)
     spans = []  # along each axis
     for length, window, stride in zip(size, output.window, strides):
         count = max(length - window + stride - 1, 0) // stride + 1
@@ -169,3 +178,8 @@ class Metric:
             "samples": int(state["samples"]),
             "iou": iou,
         }
+
+
+def _default_stride(window: tuple[int, int]) -> tuple[int, int]:
+    """Return two thirds of a window, rounded up."""
+    return -(-2 * window[0] // 3), -(-2 * window[1] // 3)

@@ -1,10 +1,16 @@
 """The device of a process, from the setting `device` and the launcher's local rank."""
 
+import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from data.errors import UserError
 from zoo.trainer.protocol import Launch
+
+CANN = "/usr/local/Ascend/ascend-toolkit/latest"  # where ASCEND_HOME_PATH does not name another folder
+CANN_FILES = ("version.cfg", "*/ascend_toolkit_install.info", "*/ascend_nnae_install.info")
 
 
 @dataclass(frozen=True)
@@ -50,3 +56,22 @@ def select_device(
             "use --device cpu"
         )
     return device
+
+
+def dotted_cudnn(number: int | None) -> str | None:
+    """Return cuDNN's version number as text: 90501 is 9.5.1; before 9, 8902 was 8.9.2."""
+    if not number:
+        return None
+    major = 10000 if number >= 90000 else 1000
+    return f"{number // major}.{number % major // 100}.{number % 100}"
+
+
+def cann_version() -> str | None:
+    """Return the version of Ascend's CANN toolkit; None if it is not installed."""
+    folder = Path(os.environ.get("ASCEND_HOME_PATH", CANN))
+    for pattern in CANN_FILES:
+        for path in sorted(folder.glob(pattern)):
+            match = re.search(r"(?:^version=|runtime_running_version=\[)(\d[^:\s\]]*)", path.read_text(), re.MULTILINE)
+            if match:
+                return match[1]
+    return None

@@ -84,6 +84,7 @@ class World(Protocol):
         size: number of processes.
         device: description for logs, such as "cpu (8 threads)" or "cuda:0 (NVIDIA H100)".
         cuda_index: number of the CUDA device; None if the device is none.
+        version: of the framework, such as "2.13.0".
     """
 
     @property
@@ -94,6 +95,27 @@ class World(Protocol):
     def device(self) -> str: ...
     @property
     def cuda_index(self) -> int | None: ...
+    @property
+    def version(self) -> str: ...
+
+    def libraries(self) -> dict[str, str | None]:
+        """Return the versions of cuda, cudnn, nccl and cann that the framework uses, None for those that it does not.
+
+        They are those of the framework's build, also where this process computes on a CPU.
+        """
+        ...
+
+    def accelerator(self) -> dict[str, Any] | None:
+        """Return the GPU or NPU of this process, None on a CPU.
+
+        Returns:
+            `name`, `memory_bytes` and `peak_flops`, None where the device does not tell.
+        """
+        ...
+
+    def peak_memory(self) -> int | None:
+        """Return the largest number of bytes of the device that tensors have occupied at once; None on a CPU."""
+        ...
 
     def resolve_mode(self, requested: Mode) -> Mode:
         """Return the mode that this device runs for a requested one, with every choice made.

@@ -17,8 +17,9 @@ import numpy as np
 from data import cache
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
 from data.datasets.common.files import file_size
+from data.datasets.common.protocol import Protocol, set_name
 from data.errors import BadSample, UserError
-from data.formats import images, masks
+from data.formats import images, masks, palette
 from data.formats.palette import IGNORE_INDEX
 from data.packs.prepared import PreparedSplit
 from data.pending import Pending, PlannedSample
@@ -36,6 +37,7 @@ class SegmentationSettings(LoaderSettings):
     """Settings that all `data:` sections of recipes on images with masks share. Sizes are (height, width)."""
 
     root: str = "datasets/scenes"
+    set: str | None = None  # name of the set in the protocol id; default cityscapes for its layout, else that of root
     crop: tuple[int, int] = (512, 1024)  # of the training images, padded where they are smaller
     base_size: tuple[int, int] | None = None  # size at scale 1; default: the size of each image
     scale: tuple[float, float] = (0.5, 2.0)  # of the training images, uniform
@@ -103,6 +105,15 @@ class SegmentationSplit:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def protocol(self) -> Protocol:
+        """The evaluation: the size that images are fitted into, or `full` for their own, and scales other than 1."""
+        s = self.settings
+        official = {len(palette.TRAIN_CLASSES): "cityscapes"} if self.classes == palette.TRAIN_CLASSES else {}
+        size = "full" if s.base_size is None else "x".join(map(str, s.base_size))
+        scales = "" if s.eval_scales == (1.0,) else "*" + ",".join(f"{scale:g}" for scale in sorted(s.eval_scales))
+        return Protocol(set_name(s, len(self.classes), official), size + scales)
 
     def name(self, index: int) -> str:
         return self._names(index)[0]

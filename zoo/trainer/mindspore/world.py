@@ -7,13 +7,14 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import mindspore
 import numpy as np
 from mindspore import Tensor, communication, ops
 
 from data.errors import UserError
-from zoo.trainer.device import select_device
+from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.protocol import Launch, Mode
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -40,6 +41,26 @@ class World:
     @property
     def cuda_index(self) -> int | None:
         return self.device_index if self.device_type == "cuda" else None
+
+    @property
+    def version(self) -> str:
+        return mindspore.__version__
+
+    def libraries(self) -> dict[str, str | None]:
+        """See World in zoo/trainer/protocol.py. MindSpore does not tell its CUDA, cuDNN and NCCL."""
+        cann = cann_version() if self.device_type == "npu" else None
+        return {"cuda": None, "cudnn": None, "nccl": None, "cann": cann}
+
+    def accelerator(self) -> dict[str, Any] | None:
+        """See World in zoo/trainer/protocol.py."""
+        if self.device_type == "cpu":
+            return None
+        properties = mindspore.hal.get_device_properties(self.device_index, TARGETS[self.device_type])
+        return {"name": properties.name, "memory_bytes": properties.total_memory, "peak_flops": None}
+
+    def peak_memory(self) -> int | None:
+        """See World in zoo/trainer/protocol.py."""
+        return None if self.device_type == "cpu" else mindspore.runtime.max_memory_allocated()
 
     def resolve_mode(self, requested: Mode) -> Mode:
         """See World in zoo/trainer/protocol.py.

@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 
 from data.errors import UserError
-from zoo.trainer.device import select_device
+from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.protocol import Launch, Mode
 
 MIN_COMPUTE_CAPABILITY = {"fp16": 7, "bf16": 8}  # of a GPU
@@ -33,6 +33,43 @@ class World:
     def cuda_index(self) -> int | None:
         kind, _, index = self.name.partition(":")
         return int(index) if kind == "gpu" else None
+
+    @property
+    def version(self) -> str:
+        return paddle.__version__
+
+    def libraries(self) -> dict[str, str | None]:
+        """See World in zoo/trainer/protocol.py."""
+        has_cuda = paddle.is_compiled_with_cuda()
+        cudnn = paddle.version.cudnn() if has_cuda else None
+        # Paddle gives its NCCL as NCCL does: 22602 is 2.26.2.
+        nccl = int(paddle.version.nccl() or 0) if has_cuda else 0
+        return {
+            "cuda": paddle.version.cuda() if has_cuda else None,
+            "cudnn": str(cudnn) if cudnn else None,
+            "nccl": f"{nccl // 10000}.{nccl // 100 % 100}.{nccl % 100}" if nccl else None,
+            "cann": cann_version() if self.name.startswith("npu") else None,
+        }
+
+    def accelerator(self) -> dict[str, Any] | None:
+        """See World in zoo/trainer/protocol.py."""
+        if self.name == "cpu":
+            return None
+        kind = self.name.partition(":")[0]
+        of_device = paddle.device.cuda if kind == "gpu" else paddle.device
+        properties = of_device.get_device_properties(self.name)
+        return {
+            "name": properties.name or self.name,  # a custom device may have neither
+            "memory_bytes": properties.total_memory or None,
+            "peak_flops": None,
+        }
+
+    def peak_memory(self) -> int | None:
+        """See World in zoo/trainer/protocol.py."""
+        if self.name == "cpu":
+            return None
+        of_device = paddle.device.cuda if self.name.startswith("gpu") else paddle.device
+        return of_device.max_memory_allocated(self.name)
 
     def has(self, compute: str) -> bool:
         """Return whether the device has a 16-bit type. Without it, Paddle's auto_cast warns and computes in fp32."""

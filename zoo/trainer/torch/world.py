@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from data.errors import UserError
-from zoo.trainer.device import select_device
+from zoo.trainer.device import dotted_cudnn, select_device
 from zoo.trainer.protocol import Launch, Mode
 
 TIMEOUT = timedelta(minutes=30)  # of a collective
@@ -31,6 +32,31 @@ class World:
     @property
     def cuda_index(self) -> int | None:
         return self.torch_device.index if self.torch_device.type == "cuda" else None
+
+    @property
+    def version(self) -> str:
+        return torch.__version__.partition("+")[0]
+
+    def libraries(self) -> dict[str, str | None]:
+        """See World in zoo/trainer/protocol.py."""
+        has_nccl = torch.version.cuda and dist.is_nccl_available()
+        return {
+            "cuda": torch.version.cuda,
+            "cudnn": dotted_cudnn(torch.backends.cudnn.version()),
+            "nccl": ".".join(map(str, torch.cuda.nccl.version())) if has_nccl else None,
+            "cann": None,
+        }
+
+    def accelerator(self) -> dict[str, Any] | None:
+        """See World in zoo/trainer/protocol.py."""
+        if self.torch_device.type != "cuda":
+            return None
+        properties = torch.cuda.get_device_properties(self.torch_device)
+        return {"name": properties.name, "memory_bytes": properties.total_memory, "peak_flops": None}
+
+    def peak_memory(self) -> int | None:
+        """See World in zoo/trainer/protocol.py."""
+        return torch.cuda.max_memory_allocated(self.torch_device) if self.torch_device.type == "cuda" else None
 
     @property
     def has_bf16(self) -> bool:

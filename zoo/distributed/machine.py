@@ -1,0 +1,198 @@
+"""Machines of a run, for its record: hardware, operating system, libraries and environment of every host."""
+
+import math
+import os
+import platform
+import re
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from data import host
+from zoo.distributed.control_group import Group
+from zoo.trainer.protocol import World
+
+PROC, SYS, DEV = Path("/proc"), Path("/sys"), Path("/dev")
+ASCEND_DRIVER = Path("/usr/local/Ascend/driver/version.info")
+# Variables that change how fast or how exactly a run computes. Secrets have other names; SECRET is a second lock.
+ENVIRONMENT = (
+    "ASCEND_",
+    "CUBLAS_",
+    "CUDA_",
+    "CUDNN_",
+    "FLAGS_",
+    "GLOG_",
+    "GLOO_",
+    "HCCL_",
+    "KMP_",
+    "MKL_",
+    "MS_",
+    "NCCL_",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_",
+    "OPENBLAS_",
+    "PYTORCH_",
+    "TORCH_",
+    "UCX_",
+)
+SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|AUTH", re.IGNORECASE)
+MAX_VALUE = 1000  # characters of a variable
+PACKAGES = {  # library -> distributions that provide it
+    "numpy": ("numpy",),
+    "opencv": ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python"),
+    "pillow": ("pillow",),
+    "av": ("av",),
+    "decord": ("decord", "decord2", "eva-decord"),
+    "dali": ("nvidia-dali-cuda130", "nvidia-dali-cuda120", "nvidia-dali-cuda110"),
+    "grain": ("grain",),
+}
+
+
+def gather(group: Group, world: World, storage: str) -> list[dict[str, Any]]:
+    """Return one entry per host, in the order of their first ranks. A collective call.
+
+    Args:
+        group: process group.
+        world: the framework's, for the accelerators and their libraries.
+        storage: a path in the file system that counts as the host's storage: the folder of the data.
+
+    Returns:
+        Dictionaries of `describe`, with the name of the host, its ranks, the threads that they may use together and
+        the accelerators that they compute on. Variables and libraries are those of the host's first rank.
+    """
+    mine = {
+        "name": socket.gethostname(),
+        "cores": host.cores(),
+        "accelerator": world.accelerator(),
+        "machine": describe(world.libraries(), storage) if group.launch.local_rank == 0 else None,
+    }
+    ranks = group.all_gather(mine)
+    hosts = []
+    for name in dict.fromkeys(rank["name"] for rank in ranks):
+        numbers = [number for number, rank in enumerate(ranks) if rank["name"] == name]
+        local = [ranks[number] for number in numbers]
+        machine: dict[str, Any] = next((rank["machine"] for rank in local if rank["machine"]), {})
+        cores = len({core for rank in local for core in rank["cores"]})
+        quota = machine.pop("quota", None)
+        accelerators = [rank["accelerator"] for rank in local if rank["accelerator"]]
+        threads = cores if quota is None else min(cores, math.ceil(quota))
+        hosts.append({"name": name, "ranks": numbers, **machine, "threads": threads, "accelerators": accelerators})
+    return hosts
+
+
+def describe(libraries: Mapping[str, str | None], storage: str) -> dict[str, Any]:
+    """Return what is known of this host; None where it does not tell.
+
+    Args:
+        libraries: versions of the framework's own libraries (World.libraries).
+        storage: a path in the file system that counts as storage.
+    """
+    sockets, cores = _topology()
+    return {
+        "os": _os_name(),
+        "kernel": platform.release(),
+        "hardware": _hardware(),
+        "cpu": _cpu_name(),
+        "sockets": sockets,
+        "cores": cores,
+        "quota": host.cpu_quota(),
+        "memory_bytes": _memory(),
+        **_storage(storage),
+        "python": platform.python_version(),
+        "accelerators_present": _count_accelerators(),
+        "driver": _driver(),
+        "libraries": {**libraries, **{name: _installed(names) for name, names in PACKAGES.items()}},
+        "environment": environment(os.environ),
+    }
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the prefixes in ENVIRONMENT, by name; values are cut off after MAX_VALUE characters."""
+    return {
+        name: variables[name][:MAX_VALUE]
+        for name in sorted(variables)
+        if name.startswith(ENVIRONMENT) and not SECRET.search(name)
+    }
+
+
+def _os_name() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return f"{platform.system()} {platform.release()}"
+
+
+def _hardware() -> str | None:
+    """Return vendor and model of the machine."""
+    names = [_read(SYS / "class/dmi/id" / name) for name in ("sys_vendor", "product_name")]
+    if not any(names):
+        names = [_read(PROC / "device-tree/model")]
+    return " ".join(name for name in names if name) or None
+
+
+def _cpu_name() -> str:
+    """Return the model name of the processor; on ARM, where /proc/cpuinfo has none, the architecture."""
+    match = re.search(r"^(?:model name|cpu model|Model)\s*:\s*(\S.*)$", _read(PROC / "cpuinfo"), re.MULTILINE)
+    return match[1].strip() if match else platform.processor() or platform.machine()
+
+
+def _topology() -> tuple[int | None, int | None]:
+    """Return the number of processors (sockets) and of physical cores that are online."""
+    packages, cores = set(), set()
+    for folder in SYS.glob("devices/system/cpu/cpu[0-9]*/topology"):
+        package = _read(folder / "physical_package_id")
+        packages.add(package)
+        cores.add((package, _read(folder / "die_id"), _read(folder / "core_id")))
+    return len(packages) or None, len(cores) or psutil.cpu_count(logical=False)
+
+
+def _memory() -> int:
+    """Return the bytes of memory, within the limit of the container."""
+    total, limit = psutil.virtual_memory().total, _read(host.CGROUP / "memory.max")
+    return min(total, int(limit)) if limit.isdigit() else total
+
+
+def _storage(path: str) -> dict[str, Any]:
+    """Return size and type (SSD or HDD) of the file system of a path, or of the nearest folder that exists."""
+    while not os.path.exists(path):
+        path = os.path.dirname(os.path.abspath(path))
+    device = os.stat(path).st_dev
+    folder = (SYS / "dev/block" / f"{os.major(device)}:{os.minor(device)}").resolve()
+    flags = [_read(parent / "queue/rotational") for parent in (folder, folder.parent)]  # a partition has none
+    kind = next(({"0": "SSD", "1": "HDD"}[flag] for flag in flags if flag in ("0", "1")), None)
+    return {"storage_bytes": shutil.disk_usage(path).total, "storage_type": kind}
+
+
+def _count_accelerators() -> int:
+    """Return the number of GPUs and NPUs of the host, used or not."""
+    return sum(bool(re.fullmatch(r"(nvidia|davinci)\d+", path.name)) for path in DEV.glob("[nd]*"))
+
+
+def _driver() -> str | None:
+    """Return the version of NVIDIA's or Ascend's driver."""
+    version = _read(SYS / "module/nvidia/version")
+    if version:
+        return version
+    match = re.search(r"^Version=(\S+)", _read(ASCEND_DRIVER), re.MULTILINE)
+    return match[1] if match else None
+
+
+def _installed(distributions: Sequence[str]) -> str | None:
+    for name in distributions:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip("\0 \n")
+    except OSError:
+        return ""
