@@ -24,7 +24,8 @@ the whole global batch with them; with task.sample_rate below 1 the rows that an
 `program` is what a run with a tiny model needs: Python, the framework and what it loads, compiles and keeps for itself;
 measured at once on the CPU with one process or two, which takes some seconds, half a minute in MindSpore.
 
-For data that are not at hand, such as a million identities: -o data.name=random_faces -o data.num_classes=1000000.
+For data that are not at hand, such as a million identities: -o data.name=synthetic -o data.kind=face
+-o data.num_classes=1000000.
 
 examples
   python tools/estimate.py -c configs/arcface_ms1m.yaml --world 8
@@ -43,7 +44,7 @@ TINY_RUN = [
     "model.embedding=8",
     "data.size=16",
     "data.num_classes=10",
-    "data.val_pairs=10",
+    "data.val_samples=10",
     "data.workers=0",
     "train.batch=4",
     "train.global_batch=4",

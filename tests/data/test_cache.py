@@ -17,7 +17,7 @@ import pytest
 from data import cache, cache_folder, order
 from data.cache_folder import NAME
 from data.datasets import faces, imagenet
-from data.datasets.random_faces import Settings as RandomFaceSettings
+from data.datasets.synthetic import Settings as SyntheticSettings
 from data.errors import UserError
 from data.stream import LoaderSettings, open_training
 from tests.data.loaders.sets import SETS
@@ -301,8 +301,8 @@ def test_prepared_files_are_cached_and_packs_are_refused(tmp_path, monkeypatch):
 def test_unusable_settings():
     with pytest.raises(ValueError, match="cache_gb: must be above 0"):
         LoaderSettings(cache="/tmp", cache_gb=0)
-    with pytest.raises(ValueError, match="cache: random images have no files"):
-        RandomFaceSettings(cache="/tmp")
+    with pytest.raises(ValueError, match="cache: synthetic data have no files"):
+        SyntheticSettings(cache="/tmp")
 
 
 @pytest.mark.slow

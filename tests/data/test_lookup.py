@@ -10,7 +10,7 @@ from data.errors import UserError
 
 def test_all_data_sets_are_found_by_name():
     assert data.names() == sorted(
-        ["cityscapes", "faces", "imagenet", "kinetics", "random_faces", "motion", "portraits", "shapes", "streets"]
+        ["cityscapes", "faces", "imagenet", "kinetics", "motion", "portraits", "shapes", "streets", "synthetic"]
     )
     for name in data.names():
         module = data.find(name)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from data.datasets import cityscapes, faces, imagenet, kinetics, random_faces
+from data.datasets import cityscapes, faces, imagenet, kinetics, synthetic
 from data.demo import motion, portraits, shapes
 from data.stream import open_evaluation, open_training
 from tests.helpers.paths import ROOT
@@ -22,7 +22,7 @@ from zoo.run.evaluate import evaluate
 from zoo.run.job import assemble, join
 
 COMMON = {"data.workers": 0, "train.batch": 4, "train.eval_batch": 3}
-DATASETS = (cityscapes, faces, imagenet, kinetics, random_faces, motion, portraits, shapes)
+DATASETS = (cityscapes, faces, imagenet, kinetics, synthetic, motion, portraits, shapes)
 LOAD = {dataset: dataset.load for dataset in DATASETS}
 
 

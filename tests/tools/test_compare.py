@@ -24,7 +24,7 @@ FACES = {
     "model.embedding": 8,
     "data.size": 16,
     "data.num_classes": 40,
-    "data.val_pairs": 10,
+    "data.val_samples": 10,
     "data.workers": 0,
     "train.batch": 4,
     "train.global_batch": 4,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.datasets import random_faces
+from data.datasets import synthetic
 from data.demo import portraits
 from data.errors import UserError
 from data.formats import face_files
@@ -42,7 +42,7 @@ def portrait_model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def random_face_model(tmp_path_factory):
     """Checkpoint of PLSC's model with dropout, trained by Partial FC; its identities are numbers."""
-    settings = {"data.num_classes": 40, "data.train_images": 60, "data.val_pairs": 10, "task.sample_rate": 0.5}
+    settings = {"data.num_classes": 40, "data.train_samples": 60, "data.val_samples": 10, "task.sample_rate": 0.5}
     return train(tmp_path_factory.mktemp("random"), "arcface_synthetic.yaml", {**MODEL, **settings}, 3)
 
 
@@ -201,7 +201,7 @@ def test_millions_of_classes_take_no_memory(random_face_model, tmp_path, capsys)
         tracemalloc.stop()
         assert code == 0
     assert found[2] - found[1] < head.nbytes / 8
-    fields = random_faces.RandomFaceSplit(random_faces.Settings(size=SIZE), True).fields
+    fields = synthetic.SyntheticSplit(synthetic.Settings(kind="face", size=SIZE), True).fields
     record, cfg, _ = predict.read_checkpoint(weights, "torch", "cpu", [])
     model = predict.load_model(weights, record, cfg, "arcface", fields)
     assert {param.name: param.shape for param in model.trainer.params}[face.HEAD_WEIGHT] == (1, WIDTH)

@@ -24,10 +24,15 @@ SHIPPED_RECIPES = (PACKAGE.parent / "configs", PACKAGE / "configs")  # in a chec
 
 
 class Entry(NamedTuple):
-    """Value of a key and where it comes from: "configs/tsm_demo.yaml:7", "-o data.root" or "default"."""
+    """Value of a key and where it comes from: "configs/tsm_demo.yaml:7", "-o data.root" or "default".
+
+    Attributes:
+        outdated: whether it was written for another data set or model than the recipe names now.
+    """
 
     value: Any
     origin: str
+    outdated: bool = False
 
 
 Entries = dict[str, Entry]  # dotted key -> entry
@@ -49,11 +54,19 @@ def read(path: str, recorded: bool = False) -> Entries:
 
 
 def merge(entries: Entries, changes: Entries) -> Entries:
-    """Return entries with changes applied: a section set to null loses its keys, and one of its keys ends its null."""
+    """Return entries with changes applied: a section set to null loses its keys, and one of its keys ends its null.
+
+    Where they name another data set or model, `build` leaves out the keys of the section that this one does not have.
+    """
     nulls = {key for key, entry in changes.items() if entry.value is None}
     sections = {key.split(".")[0] for key in changes if "." in key}
+    outdated = {
+        section
+        for section in sections
+        if (name := f"{section}.name") in changes and name in entries and entries[name].value != changes[name].value
+    }
     kept = {
-        key: entry
+        key: entry._replace(outdated=entry.outdated or key.split(".")[0] in outdated)
         for key, entry in entries.items()
         if key.split(".")[0] not in nulls and not (key in sections and entry.value is None)
     }
@@ -110,7 +123,9 @@ def build(entries: Entries, lookups: Mapping[str, Lookup]) -> tuple[Config, Entr
         UserError: A key is unknown, missing or renamed, or has a wrong type or an impossible value.
     """
     sections = _sections(entries, lookups)
-    _check_keys(entries, sections, lookups)
+    known = _known_keys(sections, lookups)
+    entries = {key: entry for key, entry in entries.items() if not entry.outdated or key in known}
+    _check_keys(entries, known, lookups)
     resolved: Entries = {}
     values: dict[str, Any] = {
         field.name: _settings(sections[field.name], f"{field.name}.", entries, resolved)
@@ -218,12 +233,16 @@ def _class_of(optional: Any) -> type:
     return next(kind for kind in typing.get_args(optional) if isinstance(kind, type) and is_dataclass(kind))
 
 
-def _check_keys(entries: Entries, sections: Mapping[str, type], lookups: Mapping[str, Lookup]) -> None:
-    """Raise UserError for a key that no section has."""
+def _known_keys(sections: Mapping[str, type], lookups: Mapping[str, Lookup]) -> list[str]:
+    """Return all keys that a recipe with these sections can have."""
     known = [field.name for field in fields(Config) if field.name not in sections]
     for name, section in sections.items():
         known += [f"{name}.{field.name}" for field in fields(section)]
-    known += [key for key, _ in lookups.values() if key not in known]
+    return known + [key for key, _ in lookups.values() if key not in known]
+
+
+def _check_keys(entries: Entries, known: Sequence[str], lookups: Mapping[str, Lookup]) -> None:
+    """Raise UserError for a key that is not known."""
     for key, entry in entries.items():
         if key in known:
             continue

@@ -27,7 +27,7 @@ class Comparison(NamedTuple):
 
 def read_face(path: str, settings: Any) -> np.ndarray:
     """Read an image as the model's input, uint8 (size, size, 3). Raises BadSample."""
-    # random_faces reads no files and so has no key `resize`: a model trained on it takes every size.
+    # The synthetic data set reads no files and so has no key `resize`: a model trained on it takes every size.
     return face_files.decode(path, settings.size, getattr(settings, "resize", True))
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data.batch import Field
-from data.datasets import faces, imagenet, kinetics, random_faces
+from data.datasets import faces, imagenet, kinetics, synthetic
 from data.errors import UserError
 from data.formats import images
 from data.formats.face_files import FaceFiles
@@ -61,8 +61,8 @@ FACE_EMBEDDER = Predictor(
     face_predictor.embed_file,
     face_predictor.compare,
 )
-RANDOM_FACE_EMBEDDER = FACE_EMBEDDER._replace(
-    fields=lambda settings: random_faces.RandomFaceSplit(settings, True).fields
+SYNTHETIC_FACE_EMBEDDER = FACE_EMBEDDER._replace(
+    fields=lambda settings: synthetic.SyntheticSplit(settings, True).fields
 )
 
 PREDICTORS = {  # task -> data set -> predictor
@@ -73,7 +73,7 @@ PREDICTORS = {  # task -> data set -> predictor
         "motion": CLIP_CLASSIFIER,
     },
     "segment": {"cityscapes": SEGMENTER, "streets": SEGMENTER},
-    "face": {"faces": FACE_EMBEDDER, "portraits": FACE_EMBEDDER, "random_faces": RANDOM_FACE_EMBEDDER},
+    "face": {"faces": FACE_EMBEDDER, "portraits": FACE_EMBEDDER, "synthetic": SYNTHETIC_FACE_EMBEDDER},
 }
 
 

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from data.datasets import faces, random_faces
+from data.datasets import faces
 from data.errors import BadSample, UserError
 from data.stream import open_evaluation, open_training
 from tests.helpers import packs
@@ -288,10 +288,6 @@ def test_the_checksum_changes_with_the_data_only(tmp_path, layout):
         (faces.Settings, dict(val_pairs=8), "val_pairs"),
         (faces.Settings, dict(val_pairs=11), "val_pairs"),
         (faces.Settings, dict(workers=-1), "workers"),
-        (random_faces.Settings, dict(num_classes=1), "num_classes"),
-        (random_faces.Settings, dict(train_images=0), "train_images"),
-        (random_faces.Settings, dict(size=0), "size"),
-        (random_faces.Settings, dict(val_pairs=9), "val_pairs"),
     ],
 )
 def test_invalid_settings_name_their_key(settings, given, key):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from data import order
-from data.datasets import random_faces
+from data.datasets import synthetic
 from data.formats import images
 from data.pending import Pending
 from data.transforms import pixels
@@ -36,7 +36,7 @@ def test_a_plan_is_the_sample_undecoded(name, training, tmp_path):
     assert pending >= len(split) // 2 if name not in sets.DECODED else pending == 0
 
 
-def test_random_faces_have_no_files():
-    train, _ = random_faces.load(random_faces.Settings(num_classes=5, train_images=4, val_pairs=10, size=8))
+def test_synthetic_samples_have_no_files():
+    train, _ = synthetic.load(synthetic.Settings(num_classes=5, train_samples=4, size=8))
     sample, plan = (read(1, order.generator(0, "augment", 1)) for read in (train.sample, train.plan))
     assert np.array_equal(sample["image"], plan["image"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data.datasets import random_faces
+from data.datasets import synthetic
 from tests.data.loaders import sets
 from tests.data.loaders.test_dali import needs_dali
 from tests.helpers import face_sets, packs
@@ -44,6 +44,6 @@ def test_the_operators_for_a_gpu_exist(name, tmp_path, monkeypatch):
 
 
 def test_other_sets_have_no_pipeline(tmp_path):
-    train, _ = random_faces.load(random_faces.Settings(num_classes=5, train_images=4, val_pairs=10, size=8))
+    train, _ = synthetic.load(synthetic.Settings(num_classes=5, train_samples=4, size=8))
     assert dali.reader(train, 2, 1, ON_CPU) is None
     assert dali.reader(sets.frame_set(tmp_path)[0], 2, 1, ON_CPU) is None

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data.datasets import random_faces
+from data.datasets import synthetic
 from data.formats import images
 from tests.data.loaders import sets
 from tests.helpers import face_sets, packs
@@ -42,5 +42,5 @@ def test_faces_of_a_pack(tmp_path):
 
 
 def test_a_split_without_files_has_no_loop():
-    train, _ = random_faces.load(random_faces.Settings(num_classes=5, train_images=4, val_pairs=10, size=8))
+    train, _ = synthetic.load(synthetic.Settings(num_classes=5, train_samples=4, size=8))
     assert loading.reader(train) is None

@@ -65,8 +65,28 @@ def test_base_is_changed_key_by_key(tmp_path):
     write(tmp_path, SMALL + "optim: {lr: 0.5, momentum: 0.8}\n", "base.yaml")
     path = write(tmp_path, "base: base.yaml\noptim:\n  lr: 0.1\n")
     entries = loader.read(path)
-    assert entries["optim.lr"] == (0.1, f"{path}:3") and entries["optim.momentum"].value == 0.8
+    assert entries["optim.lr"] == loader.Entry(0.1, f"{path}:3") and entries["optim.momentum"].value == 0.8
     assert entries["optim.momentum"].origin == f"{tmp_path / 'base.yaml'}:7" and "base" not in entries
+
+
+def test_a_change_of_the_data_set_keeps_the_keys_that_both_have(tmp_path):
+    """On the command line as in a recipe with a base."""
+    text = SMALL.replace("kinetics", "kinetics\n  root: here\n  segments: 4\n  workers: 0")
+    path = write(tmp_path, "base: r.yaml\ndata:\n  name: synthetic\n  kind: clip\n", "derived.yaml")
+    write(tmp_path, text)
+    changed = loader.merge(
+        loader.read(str(tmp_path / "r.yaml")), loader.overrides(["data.name=synthetic", "data.kind=clip"])
+    )
+    for entries in (changed, loader.read(path)):
+        config, resolved = loader.build(entries, FIND)
+        assert (config.data.kind, config.data.segments, config.data.workers) == ("clip", 4, 0)
+        assert resolved["data.segments"].origin.endswith("r.yaml:6") and "data.root" not in resolved
+    back = loader.merge(loader.read(path), loader.overrides(["data.name=kinetics"]))
+    assert "data.kind" not in loader.build(back, FIND)[1]
+    changes = loader.overrides(["data.name=synthetic", "data.root=x"])  # given with the new name, so meant for it
+    assert "-o data.root: unknown key" in message_of(
+        lambda: loader.build(loader.merge(loader.read(str(tmp_path / "r.yaml")), changes), FIND)
+    )
 
 
 def test_base_chains_across_folders(tmp_path):
@@ -532,13 +552,13 @@ def test_an_upstream_is_inherited_recorded_and_taken_away_by_null(tmp_path):
     again, _ = loader.build(loader.read(write(tmp_path, loader.render(resolved), "again.yaml")), FIND)
     assert again == config
     config, resolved = build(tmp_path, "base: base.yaml\nupstream: null\n")
-    assert config.upstream is None and resolved["upstream"] == (None, f"{tmp_path / 'r.yaml'}:2")
+    assert config.upstream is None and resolved["upstream"] == loader.Entry(None, f"{tmp_path / 'r.yaml'}:2")
     write(tmp_path, SMALL + "upstream: null\n", "none.yaml")
     assert build(tmp_path, "base: none.yaml\n" + UPSTREAM)[0].upstream == Upstream(
         "https://github.com/a/b", "0f" * 20, ("x.py",)
     )
     request = cli.request(write(tmp_path, SMALL + UPSTREAM), ["upstream=null"])
-    assert request.config.upstream is None and request.resolved["upstream"] == (None, "-o upstream")
+    assert request.config.upstream is None and request.resolved["upstream"] == loader.Entry(None, "-o upstream")
 
 
 @pytest.mark.parametrize(

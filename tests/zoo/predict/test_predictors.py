@@ -3,7 +3,7 @@
 import pytest
 
 import data
-from data.datasets import random_faces
+from data.datasets import synthetic
 from data.errors import UserError
 from zoo.predict import faces
 from zoo.predict.predictors import PREDICTORS, find_predictor
@@ -19,9 +19,9 @@ def test_every_data_set_has_a_predictor_that_describes_its_model_input():
             assert predictor.frame_template(settings) == getattr(settings, "frame_template", None)
 
 
-def test_random_faces_describe_the_same_input_as_their_split():
-    settings = random_faces.Settings(size=16)
-    assert find_predictor("face", "random_faces").fields(settings) == random_faces.load(settings)[0].fields
+def test_synthetic_faces_describe_the_same_input_as_their_split():
+    settings = synthetic.Settings(kind="face", size=16)
+    assert find_predictor("face", "synthetic").fields(settings) == synthetic.load(settings)[0].fields
 
 
 def test_only_faces_are_compared():

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from data.datasets import kinetics, random_faces
+from data.datasets import kinetics, synthetic
 from tests.zoo.weights.state_dicts import small_resnet
 from zoo.models.tsm import spec
 from zoo.run import restore
@@ -29,7 +29,7 @@ def test_weights_that_were_trained_on_frames_of_another_filter(tmp_path, antiali
     path = tmp_path / "tsm.safetensors"
     files.write(str(path), small_resnet(), {"data": json.dumps({"antialias": antialias})})
     assert warnings(path, kinetics.Settings(antialias=antialias)) == []
-    assert warnings(path, random_faces.Settings()) == []  # has no such key
+    assert warnings(path, synthetic.Settings()) == []  # has no such key
     (line,) = warnings(path, kinetics.Settings(antialias=not antialias))
     trained, recipe = ("true", "false") if antialias else ("false", "true")
     option = f"data.antialias={trained}"

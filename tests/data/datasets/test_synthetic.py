@@ -1,0 +1,207 @@
+"""Synthetic data: shapes of all four tasks, distribution, reproducibility and independence of image libraries."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from data.datasets import synthetic
+from data.stream import open_evaluation, open_training
+from tests.helpers.paths import ROOT
+
+KINDS = ("image", "clip", "scene", "face")
+SMALL = {
+    "image": {"size": 32},
+    "clip": {"size": 32, "segments": 3},
+    "scene": {"crop": (24, 40), "base_size": (32, 64)},
+    "face": {"size": 16},
+}
+BLOCKED = """
+import sys
+for module in ("cv2", "PIL", "decord", "av", "nvidia.dali"):
+    sys.modules[module] = None  # importing it raises ImportError
+"""
+READ = """
+import data
+from data.stream import open_evaluation, open_training
+module = data.find("synthetic")
+for kind, keys in {"image": {"size": 8}, "scene": {"crop": (8, 8), "base_size": (8, 8)}, "face": {"size": 8}}.items():
+    train, val = module.load(module.Settings(kind=kind, workers=0, val_samples=10, **keys))
+    ((batch, _),) = open_training(train, 0, 4, 0, 1)
+    assert batch["image"].shape == (4, 8, 8, 3)
+    assert sum(int(batch["valid"].sum()) for batch, _ in open_evaluation(val, 0, 4)) == 10
+"""
+
+
+def load(kind="image", **keys):
+    return synthetic.load(synthetic.Settings(**{"kind": kind, "workers": 0, **SMALL[kind], **keys}))
+
+
+def first(split, count=8):
+    return [split.sample(index, np.random.default_rng(0)) for index in range(count)]
+
+
+def test_neither_opencv_nor_pillow_nor_a_video_decoder_nor_dali_is_imported():
+    subprocess.run([sys.executable, "-c", BLOCKED + READ], cwd=ROOT, check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "kind, name, train_shape, val_shape, classes, samples",
+    [
+        ("image", "image", (224, 224, 3), (224, 224, 3), 1000, 1281167),
+        ("clip", "video", (8, 224, 224, 3), (8, 224, 224, 3), 400, 234619),
+        ("scene", "image", (512, 1024, 3), (1024, 2048, 3), 19, 2975),
+        ("face", "image", (112, 112, 3), (2, 112, 112, 3), 85742, 5822653),
+    ],
+)
+def test_defaults_are_those_of_the_data_sets_of_the_reports(kind, name, train_shape, val_shape, classes, samples):
+    train, val = synthetic.load(synthetic.Settings(kind=kind))
+    assert (len(train.classes), len(train), len(val)) == (classes, samples, 100)
+    for split, shape in ((train, train_shape), (val, val_shape)):
+        assert (split.fields[0].name, split.fields[0].shape, split.classes) == (name, shape, train.classes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_are_what_the_fields_promise(kind):
+    for split in load(kind):
+        for sample in first(split):
+            found = {name: (array.shape, array.dtype) for name, array in sample.items()}
+            assert found == {field.name: (field.shape, field.dtype) for field in split.fields}
+        assert split.views == (2 if kind == "face" and not split.training else 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_are_a_function_of_seed_and_position(kind):
+    train, _ = load(kind, train_samples=64)
+    batches = [batch for batch, _ in open_training(train, 1, 8, 0, 8)]
+    ((resumed, _),) = open_training(train, 1, 8, 3, 4)
+    assert all(np.array_equal(resumed[name], batches[3][name]) for name in resumed)
+    ((half, _),) = open_training(train, 1, 4, 3, 4, rank=1, world_size=2)  # the second half of batch 3
+    assert all(np.array_equal(half[name], resumed[name][4:]) for name in half)
+    ((other_seed, _),) = open_training(train, 2, 8, 3, 4)
+    assert not np.array_equal(other_seed["label"], resumed["label"])
+    synthetic._noise.cache_clear()  # another process draws the same noise
+    assert all(np.array_equal(a[name], b[name]) for a, b in zip(first(train), first(train)) for name in a)
+    ((drawn_again, _),) = open_training(train, 1, 8, 3, 4)
+    assert all(np.array_equal(drawn_again[name], resumed[name]) for name in resumed)
+
+
+def test_normalized_pixels_are_standard_normal():
+    train, val = load(size=112)
+    image, field = first(train)[3]["image"], train.fields[0]
+    values = (image / 255 - np.array(field.mean)) / field.std
+    assert abs(values.mean()) < 0.02 and abs(values.std() - 1) < 0.02
+    for quantile, expected in ((0.025, -1.96), (0.5, 0), (0.975, 1.96)):
+        assert abs(np.quantile(values, quantile) - expected) < 0.05
+    assert abs(np.corrcoef(values[:, :-1].ravel(), values[:, 1:].ravel())[0, 1]) < 0.02
+    assert val.fields[0].std == field.std
+
+
+def test_images_differ_and_every_class_is_as_frequent():
+    train, _ = load(num_classes=7, train_samples=700)
+    samples = first(train, 700)
+    assert len({sample["image"].tobytes() for sample in samples}) == 700
+    assert np.bincount([int(sample["label"]) for sample in samples]).tolist() == [100] * 7
+
+
+def test_scenes_have_all_classes_and_ignored_pixels():
+    train, val = load("scene", crop=(128, 256), num_classes=5)
+    for split in (train, val):
+        counts = np.bincount(np.concatenate([sample["label"].ravel() for sample in first(split)]), minlength=256)
+        assert counts[:5].min() > 0 and counts[255] > 0 and counts.sum() == counts[:5].sum() + counts[255]
+    assert len({sample["label"].tobytes() for sample in first(train)}) == 8
+    labels = first(load("scene", num_classes=255)[0], 1)[0]["label"]  # the largest number of classes
+    assert labels.max() <= 255
+
+
+def test_samples_cannot_be_changed_in_place():
+    for sample in first(load("scene")[0], 1):
+        for array in sample.values():
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_does_not_depend_on_the_number_of_samples(kind):
+    train, val = load(kind, train_samples=50_000_000, num_classes=200)
+    assert len(train.classes) == 200 and len(pickle.dumps(train)) < 10_000
+    checksum = synthetic.checksum(train, val)
+    assert checksum == synthetic.checksum(*load(kind, train_samples=50_000_000, num_classes=200, threads=1))
+    for other in (dict(num_classes=201), dict(train_samples=50_000_001), dict(val_samples=11)):
+        keys = {"train_samples": 50_000_000, "num_classes": 200, **other}
+        assert synthetic.checksum(*load(kind, **keys)) != checksum
+
+
+def test_checksums_of_the_kinds_differ():
+    assert len({synthetic.checksum(*load(kind, num_classes=9, train_samples=9)) for kind in KINDS}) == 4
+
+
+def test_protocols():
+    protocols = {kind: synthetic.load(synthetic.Settings(kind=kind))[1].protocol for kind in KINDS}
+    assert {name for name, _ in protocols.values()} == {"synthetic"}
+    assert [protocols[kind].views for kind in KINDS] == ["224", "8x1x1@224", "1024x2048", "@112"]
+
+
+def test_pairs():
+    _, val = load("face", val_samples=20)
+    ((batch, _),) = open_evaluation(val, 1, 20)
+    assert val.sets == (("noise", 0, 20),) and val.views == 2 and batch["image"].shape == (20, 2, 16, 16, 3)
+    assert batch["label"].tolist() == [1, 0] * 10 and batch["pair"].tolist() == list(range(20))
+
+
+@pytest.mark.parametrize(
+    "given, key",
+    [
+        (dict(num_classes=1), "num_classes"),
+        (dict(kind="scene", num_classes=256), "num_classes"),
+        (dict(train_samples=0), "train_samples"),
+        (dict(val_samples=0), "val_samples"),
+        (dict(kind="face", val_samples=9), "val_samples"),
+        (dict(size=0), "size"),
+        (dict(kind="clip", segments=0), "segments"),
+        (dict(kind="scene", crop=(0, 4)), "crop"),
+        (dict(kind="scene", size=4), "size: data.kind=scene has crop and base_size"),
+        (dict(kind="image", segments=8), "segments: data.kind=image has size"),
+        (dict(kind="face", base_size=(4, 4)), "base_size"),
+        (dict(cache="/tmp"), "cache"),
+        (dict(loader="dali"), "loader"),
+        (dict(workers=-1), "workers"),
+    ],
+)
+def test_invalid_settings_name_their_key(given, key):
+    with pytest.raises(ValueError) as caught:
+        synthetic.Settings(**given)
+    assert str(caught.value).startswith(key)
+
+
+TRAIN = """
+import train
+sys.exit(train.main(sys.argv[1:]))
+"""
+TINY = {
+    "tsm_k400": {"kind": "clip", "size": 32, "segments": 4, "num_classes": 5, "val_samples": 4},
+    "resnet50_imagenet": {"kind": "image", "size": 32, "num_classes": 5, "val_samples": 4},
+    "deeplabv3plus_cityscapes": {"kind": "scene", "crop": [64, 64], "base_size": [64, 64], "val_samples": 2},
+    "arcface_ms1m": {"kind": "face", "size": 16, "num_classes": 50, "val_samples": 10},
+}
+MODELS = {
+    "tsm_k400": ("model.depth=18", "model.width=8", "model.pretrained=null"),
+    "resnet50_imagenet": ("model.depth=18", "model.width=8"),
+    "deeplabv3plus_cityscapes": ("model.depth=18", "model.width=8", "model.pretrained=null", "train.sync_bn=false"),
+    "arcface_ms1m": ("model.depth=18",),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", TINY)
+def test_every_model_trains_without_image_libraries(recipe, tmp_path):
+    settings = ["data.name=synthetic", "data.workers=0", "train.batch=2", "train.eval_batch=2", *MODELS[recipe]]
+    settings += [f"data.{key}={value}" for key, value in TINY[recipe].items()]
+    words = [word for setting in settings for word in ("-o", setting)]
+    arguments = ["-c", f"configs/{recipe}.yaml", "--max-steps", "2", "--out", str(tmp_path / "run"), *words]
+    command = [sys.executable, "-c", BLOCKED + TRAIN, *arguments]
+    done = subprocess.run(command, cwd=ROOT, timeout=300, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "checkpoints" / "last").exists()
