@@ -68,6 +68,7 @@ def gather(group: Group, world: World, storage: str) -> list[dict[str, Any]]:
     mine = {
         "name": socket.gethostname(),
         "cores": host.cores(),
+        "quota": host.cpu_quota(),
         "accelerator": world.accelerator(),
         "machine": describe(world.libraries(), storage) if group.launch.local_rank == 0 else None,
     }
@@ -78,8 +79,8 @@ def gather(group: Group, world: World, storage: str) -> list[dict[str, Any]]:
         local = [ranks[number] for number in numbers]
         machine: dict[str, Any] = next((rank["machine"] for rank in local if rank["machine"]), {})
         cores = len({core for rank in local for core in rank["cores"]})
-        quota = machine.pop("quota", None)
         accelerators = [rank["accelerator"] for rank in local if rank["accelerator"]]
+        quota = local[0]["quota"]
         threads = cores if quota is None else min(cores, math.ceil(quota))
         hosts.append({"name": name, "ranks": numbers, **machine, "threads": threads, "accelerators": accelerators})
     return hosts
@@ -100,7 +101,6 @@ def describe(libraries: Mapping[str, str | None], storage: str) -> dict[str, Any
         "cpu": _cpu_name(),
         "sockets": sockets,
         "cores": cores,
-        "quota": host.cpu_quota(),
         "memory_bytes": _memory(),
         **_storage(storage),
         "python": platform.python_version(),

@@ -1,6 +1,7 @@
 """Protocol ids: how a data set is evaluated, in a few characters. Results of different protocols do not compare."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -32,5 +33,5 @@ def set_name(settings: Any, num_classes: int, official: Mapping[int, str]) -> st
 
 
 def root_name(settings: Any) -> str:
-    """Return the name of the folder of a data set."""
-    return os.path.basename(os.path.abspath(settings.root))
+    """Return the name of the folder of a data set, as one word."""
+    return re.sub(r"[\s/]+", "_", os.path.basename(os.path.abspath(settings.root)))

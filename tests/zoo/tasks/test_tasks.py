@@ -16,7 +16,7 @@ def parameters(function):
 @pytest.mark.parametrize("name", tasks.list_tasks())
 def test_a_task_has_the_signatures_of_the_protocols(name):
     task = tasks.load_task(name)
-    for function in ("objective", "output", "Metric"):
+    for function in ("objective", "output", "protocol", "Metric"):
         assert parameters(getattr(task, function)) == parameters(getattr(tasks.Task, function))
     for method in ("update", "result"):
         assert parameters(getattr(task.Metric, method)) == parameters(getattr(tasks.TaskMetric, method))

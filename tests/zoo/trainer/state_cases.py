@@ -173,3 +173,13 @@ def case_momentum_starts_as_zeros(backend):
         momentum = {name: array for name, array in trainer.state_dict().items() if name.startswith("momentum/")}
         assert momentum.keys() == {f"momentum/{name}" for name in tiny.SHAPES if ".running_" not in name}
         assert not any(array.any() for array in momentum.values())
+
+
+def case_the_world_tells_versions_and_its_accelerator(backend):
+    """On a CPU: the version of the framework, no accelerator and no device memory."""
+    world = backend.WORLD
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", world.version) and "+" not in world.version
+    libraries = world.libraries()
+    assert libraries.keys() == {"cuda", "cudnn", "nccl", "cann"}
+    assert all(version is None or re.match(r"\d+\.\d", version) for version in libraries.values()), libraries
+    assert world.accelerator() is None and world.peak_memory() is None

@@ -3,7 +3,7 @@
 import pytest
 
 from data.errors import UserError
-from zoo.trainer.device import Device, select_device
+from zoo.trainer.device import Device, cann_version, dotted_cudnn, select_device
 from zoo.trainer.protocol import Launch
 
 
@@ -46,3 +46,28 @@ def test_devices_that_are_not_there_are_refused(setting, counts):
 def test_a_device_beyond_those_of_this_machine_is_refused():
     with pytest.raises(UserError, match="there is no cuda:5"):
         select("cuda", Launch(rank=5, size=8, local_rank=5), cuda=4)
+
+
+@pytest.mark.parametrize(
+    "number, text", [(90501, "9.5.1"), (91002, "9.10.2"), (8902, "8.9.2"), (0, None), (None, None)]
+)
+def test_versions_of_cudnn(number, text):
+    assert dotted_cudnn(number) == text
+
+
+@pytest.mark.parametrize(
+    "file, content",
+    [
+        ("version.cfg", "# version: 1.0\nruntime_running_version=[8.0.RC3:x]\ncompiler_running_version=[7.0.0:x]\n"),
+        (
+            "aarch64-linux/ascend_toolkit_install.info",
+            "package_name=Ascend-cann-toolkit\nversion=8.0.RC3\narch=aarch64\n",
+        ),
+    ],
+)
+def test_the_version_of_cann(file, content, tmp_path, monkeypatch):
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
+    assert cann_version() is None
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(content)
+    assert cann_version() == "8.0.RC3"

@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import mindspore
 import numpy as np
@@ -14,7 +15,7 @@ from tests.zoo.trainer.mindspore.tiny import PrecisionProbe, Tower
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import IMAGE, LABEL, make, make_tsm, random_clips, update
 from zoo.tasks.classify import CrossEntropy
-from zoo.trainer.mindspore.world import _await_scheduler
+from zoo.trainer.mindspore.world import World, _await_scheduler
 from zoo.trainer.protocol import Mode, ParamGroup, Plan
 
 EAGER, COMPILED = Mode("fp32", None, False, False), Mode("fp32", None, False, True)
@@ -111,3 +112,17 @@ def case_a_worker_waits_until_the_scheduler_listens(backend):
         threading.Timer(0.3, scheduler.listen).start()
         _await_scheduler(*scheduler.getsockname())
         assert 0.3 <= time.monotonic() - start < 30
+
+
+def case_an_npu_is_described(backend):
+    """Without an NPU: what MindSpore tells of it is replaced."""
+    world = World(0, 1, "npu", 1)
+    originals = mindspore.hal.get_device_properties, mindspore.runtime.max_memory_allocated
+    properties = {(1, "Ascend"): SimpleNamespace(name="Ascend910B", total_memory=1 << 35)}
+    mindspore.hal.get_device_properties = lambda index, target: properties[index, target]
+    mindspore.runtime.max_memory_allocated = lambda: 123
+    try:
+        assert world.accelerator() == {"name": "Ascend910B", "memory_bytes": 1 << 35, "peak_flops": None}
+        assert world.peak_memory() == 123
+    finally:
+        mindspore.hal.get_device_properties, mindspore.runtime.max_memory_allocated = originals

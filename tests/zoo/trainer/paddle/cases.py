@@ -1,5 +1,7 @@
 """Cases of Paddle alone: layouts, memory, sums, 16 bits and synchronized batch normalization (test_paddle.py)."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import paddle
 import pytest
@@ -199,3 +201,27 @@ def case_synchronized_normalization_is_not_compiled(backend):
     with pytest.raises(UserError, match="train.sync_bn: to_static cannot compile it on a CPU"):
         make(backend, Mode("fp32", None, False, True), sync_bn=True)
     make(backend, sync_bn=True)
+
+
+def case_a_card_is_described(backend):
+    """Without a GPU: what Paddle tells of it is replaced."""
+    world, cuda = World(0, 1, "gpu:1", None), paddle.device.cuda
+    originals = cuda.get_device_properties, cuda.max_memory_allocated
+    cuda.get_device_properties = lambda name: SimpleNamespace(name=f"card {name}", total_memory=1 << 34)
+    cuda.max_memory_allocated = lambda name: {"gpu:1": 123}[name]
+    try:
+        assert world.accelerator() == {"name": "card gpu:1", "memory_bytes": 1 << 34, "peak_flops": None}
+        assert world.peak_memory() == 123
+    finally:
+        cuda.get_device_properties, cuda.max_memory_allocated = originals
+
+
+def case_versions_of_a_build_with_cuda(backend):
+    originals = paddle.is_compiled_with_cuda, paddle.version
+    paddle.is_compiled_with_cuda = lambda: True
+    paddle.version = SimpleNamespace(cuda=lambda: "12.6", cudnn=lambda: "9.5.1", nccl=lambda: "22602")
+    try:
+        expected = {"cuda": "12.6", "cudnn": "9.5.1", "nccl": "2.26.2", "cann": None}
+        assert World(0, 1, "gpu:0", None).libraries() == expected
+    finally:
+        paddle.is_compiled_with_cuda, paddle.version = originals

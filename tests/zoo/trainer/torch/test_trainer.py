@@ -2,6 +2,7 @@
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tests.helpers.frameworks import adapter
 from tests.zoo.trainer import margin_cases, tiny_reference, trainer_setup
 from tests.zoo.trainer.trainer_setup import make_tsm, random_clips, update
 from zoo.trainer.protocol import Mode
+from zoo.trainer.torch.world import World
 
 
 def reference_updates(trainer, batches, lrs, clip_norm, smoothing):
@@ -100,3 +102,24 @@ def test_fp32_modules_keep_32_bits(fp32_modules, dtype):
 def test_compiled_updates_follow_the_formulas():
     compiled = Mode("fp32", None, True, True)
     trainer_setup.check_updates(adapter("torch"), compiled, clip_norm=0.2, smoothing=0.1)
+
+
+def test_a_card_is_described(monkeypatch):
+    """Without a GPU: what PyTorch tells of it is replaced."""
+    world = World(0, 1, torch.device("cuda:1"))
+    properties = SimpleNamespace(name="NVIDIA H100", total_memory=80 << 30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: {"cuda:1": properties}[str(device)])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: {"cuda:1": 123}[str(device)])
+    assert world.accelerator() == {"name": "NVIDIA H100", "memory_bytes": 80 << 30, "peak_flops": None}
+    assert world.peak_memory() == 123
+
+
+def test_versions_of_a_build_with_cuda(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "12.6")
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 90501)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 26, 2))
+    monkeypatch.setattr(torch, "__version__", "2.13.0+cu126")
+    world = World(0, 1, torch.device("cpu"))
+    assert world.libraries() == {"cuda": "12.6", "cudnn": "9.5.1", "nccl": "2.26.2", "cann": None}
+    assert world.version == "2.13.0"

@@ -1,0 +1,110 @@
+"""Facts of a run: the digest of its recipe, the state of its code, and what a run records of itself."""
+
+import re
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+from tests.helpers.training import command, events, run
+from zoo.config import loader
+from zoo.config.schema import Duration, Optim
+from zoo.run import facts, schedule
+
+
+def entries(**values):
+    return {key: loader.Entry(value, "test") for key, value in values.items()}
+
+
+def test_the_digest_depends_on_keys_and_values_alone():
+    first = facts.recipe_digest(entries(a=1, b=Duration.parse("1 epoch"), out="x", device="cpu"))
+    assert re.fullmatch("[0-9a-f]{64}", first)
+    same = {**entries(b=Duration.parse("1 epoch"), out="y", device="cuda"), "a": loader.Entry(1, "-o a")}
+    assert facts.recipe_digest(same) == first
+    for other in (entries(a=2, b=Duration.parse("1 epoch")), entries(a=1), entries(a=1, b=Duration.parse("1 step"))):
+        assert facts.recipe_digest(other) != first
+
+
+def git(folder, *words):
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    return subprocess.run(["git", "-C", folder, *identity, *words], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_state_of_a_checkout(tmp_path):
+    git(tmp_path, "init", "-q")
+    (tmp_path / "a.py").write_text("1")
+    git(tmp_path, "add", "a.py")
+    git(tmp_path, "commit", "-qm", "one")
+    clean = {"commit": git(tmp_path, "rev-parse", "HEAD").strip(), "dirty": False}
+    assert facts.git_state(tmp_path) == clean
+    (tmp_path / "runs").write_text("")  # not tracked
+    assert facts.git_state(tmp_path) == clean
+    (tmp_path / "a.py").write_text("2")
+    assert facts.git_state(tmp_path) == {**clean, "dirty": True}
+
+
+def test_code_that_is_no_checkout(tmp_path, monkeypatch):
+    assert facts.git_state(tmp_path) is None
+    git(tmp_path, "init", "-q")
+    assert facts.git_state(tmp_path) is None  # no commit yet
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "a.py").write_text("1")
+    git(tmp_path, "add", "a.py")
+    git(tmp_path, "commit", "-qm", "one")
+    assert facts.git_state(tmp_path / "site-packages") is None  # somebody else's checkout around it
+    monkeypatch.setenv("PATH", "")  # git is not installed
+    assert facts.git_state(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "warmup, samples, batch, steps", [("7 steps", 100, 10, 7), ("2 epochs", 100, 10, 20), ("1.5 epochs", 7, 2, 6)]
+)
+def test_warmup_in_steps(warmup, samples, batch, steps):
+    clock = schedule.Clock(samples, batch, 1000)
+    optim = Optim(warmup=Duration.parse(warmup))
+    assert schedule.warmup_steps(optim, clock) == steps
+    train = SimpleNamespace(epochs=None)
+    lr = schedule.lr_schedule(Optim(warmup=Duration.parse(warmup), schedule="constant"), train, clock)
+    assert lr(steps) == lr(steps + 1) > lr(steps - 1)
+
+
+def test_a_run_records_what_it_is_and_goes_on_to_record_what_changes(tmp_path):
+    folder = str(tmp_path / "run")
+    words = command(tmp_path / "clips", "--out", folder, "--max-steps", 2, data__threads=1)
+    assert run(words).returncode == 0
+    begin = next(event for event in events(folder) if event["event"] == "begin")
+    expected = {
+        "recipe": "tsm_demo",
+        "model": "tsm",
+        "task": "classify",
+        "metric": "top1",
+        "data": "motion",
+        "protocol": "motion/2x1x1@16",
+        "precision": "fp32",
+        "loss_scale": None,
+        "epochs": 6.0,
+        "seed": 1,
+        "target": 0.95,
+        "eval_batch": 8,
+        "eval_every": "1 epoch",
+        "workers": 0,
+        "threads": 1,
+    }
+    assert {key: begin[key] for key in expected} == expected
+    assert begin["arch"].items() >= {"width": 8, "depth": 18, "num_classes": 8, "shift_place": "blockres"}.items()
+    optimizer = {"name": "sgd", "momentum": 0.9, "lr": 0.02, "base_batch": 16, "peak_lr": 0.005, "schedule": "cosine"}
+    assert begin["optimizer"].items() >= {**optimizer, "warmup": "4 epochs", "warmup_steps": 16}.items()
+    assert begin["command"] == [words[1], *words[2:]] and re.match(r"2\.\d+", begin["framework_version"])
+    (host,) = begin["hosts"]
+    assert host["ranks"] == [0] and host["environment"]["OMP_NUM_THREADS"] == "1" and host["accelerators"] == []
+    assert host["memory_bytes"] > 1 << 28 and host["cores"] >= 1 and host["libraries"]["cuda"] is None
+
+    again = [*words[:2], "--resume", folder, "--max-steps", "3", "-o", "train.batch=2", "-o", "train.accumulate=2"]
+    done = run(again)
+    assert done.returncode == 0, done.stderr
+    resumed = next(event for event in events(folder) if event["event"] == "resume")
+    assert (resumed["step"], resumed["ranks"], resumed["accumulate"], resumed["batch"]) == (2, 1, 2, 2)
+    assert resumed["global_batch"] == 4 and resumed["device"] == begin["device"] and resumed["loader"] == "reference"
+    for key in ("framework_version", "git", "hosts"):
+        assert resumed[key] == begin[key]
+    assert sum(event["event"] == "begin" for event in events(folder)) == 1
