@@ -4,7 +4,7 @@ import sys
 
 from data.errors import UserError
 from zoo.config import loader
-from zoo.run import cli
+from zoo.run import cli, speed
 from zoo.run.session import Run, start
 
 
@@ -21,6 +21,8 @@ def main(argv: list[str] | None = None) -> int:
             with start(request) as run:
                 if request.eval_only:
                     run.evaluate_only()
+                elif request.speed:
+                    speed.measure(run, request.speed)
                 else:
                     train(run)
             return run.exit_code
@@ -31,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def train(run: Run) -> None:
-    """Train until the last step, or until a signal asks to stop."""
+    """Train until the last step, the target where --until-target is given, or a signal."""
     trainer, lr, settings = run.job.trainer, run.job.lr, run.config.train
     for step in run.steps():
         output = trainer.step(run.batches.take(), lr(step), step)
@@ -42,7 +44,7 @@ def train(run: Run) -> None:
         if stop or run.due(settings.save_every, done) or run.due(settings.eval_every, done):
             run.save(done)  # before the evaluation: nothing can be lost in it
         if run.due(settings.eval_every, done) and not stop:
-            run.evaluate(done)
+            stop = run.evaluate(done)
         if stop:
             break
     run.finish()

@@ -13,7 +13,7 @@ from zoo.logs.journal import Event, history
 
 TAG = "AI-Rank-log"
 FILE = "airank.log"
-LOGGED_EVENTS = ("load", "begin", "eval", "resume", "end")  # a resume may remove lines
+LOGGED_EVENTS = ("load", "begin", "eval", "speed", "resume", "end")  # a resume may remove lines
 
 
 def lines(events: Sequence[Event], target: float | None, warmup_epochs: int) -> list[str]:
@@ -28,6 +28,7 @@ def lines(events: Sequence[Event], target: float | None, warmup_epochs: int) -> 
     begin: Event = {}
     load: Event = {}
     warm_epochs, warm_time, target_reached = 0.0, 0.0, False
+    speed: float | None = None  # of the updates that a speed run counts
     for event in events:
         name, now = event["event"], event["time"]
         if name == "load" and not load:
@@ -44,12 +45,16 @@ def lines(events: Sequence[Event], target: float | None, warmup_epochs: int) -> 
                 log.append(_line(now, f"target_quality_time:{now - begin['time']:.6f}sec"))
             if event["epoch"] <= warmup_epochs:
                 warm_epochs, warm_time = event["epoch"], now
+        elif name == "speed":
+            speed = event["samples_per_s"]
         elif name == "end" and begin:
-            samples = (event["epoch"] - warm_epochs) * load["train_samples"]
+            if speed is None:
+                samples = (event["epoch"] - warm_epochs) * load["train_samples"]
+                speed = samples / max(now - warm_time, 1e-9)
             log.append(_line(now, "test_finish"))
             log.append(_line(now, f"total_use_time:{now - begin['time']:.6f}sec"))
             # The grammar has no other unit; for videos, an image is a clip.
-            log.append(_line(now, f"avg_ips:{samples / max(now - warm_time, 1e-9):.3f}images/sec"))
+            log.append(_line(now, f"avg_ips:{speed:.3f}images/sec"))
     return log
 
 
@@ -76,4 +81,5 @@ def _line(time: float, text: str) -> str:
 
 
 def _epoch_count(epoch: float) -> str:
-    return str(int(epoch)) if epoch == int(epoch) else f"{epoch:.2f}"
+    """Format a counter so that avg_ips can be recomputed from it; the rules' own example has whole numbers."""
+    return str(int(epoch)) if epoch == int(epoch) else f"{epoch:.6f}"

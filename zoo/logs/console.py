@@ -40,6 +40,7 @@ class Console:
             "save": self._save,
             "best": self._best,
             "resume": self._resume,
+            "speed": self._speed,
         }
 
     def tick(self, done: int) -> None:
@@ -136,6 +137,13 @@ class Console:
 
     def _resume(self, event: Event) -> None:
         self.print(f"resuming from step {event['step']} ({event['path'] or 'no checkpoint was written yet'})")
+
+    def _speed(self, event: Event) -> None:
+        self.print(
+            f"speed: {event['samples_per_s']:.2f} samples/s over {event['count']} updates, after {event['drop']} that "
+            f"were dropped; an update takes {event['step_ms']['p50']:.2f} ms (median), "
+            f"waiting for data {event['data_wait_fraction']:.0%}"
+        )
 
     def _eta(self, step: int) -> str:
         """Estimate the time left, evaluations included, from the steps of this process; unknown at its first line."""

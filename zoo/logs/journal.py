@@ -6,6 +6,7 @@
     eval     step, epoch, accuracy (the main metric), all metrics, seconds
     bad      epoch, name, reason, replaced_by              save    step, path
     best     step, path                                    resume  step, path, loader
+    speed    drop, count, samples, seconds, samples_per_s, step_ms, data_wait_fraction, flops_per_s: of train.py --speed
     end      step, epoch
 
 <run>/events.jsonl is append-only and the source of all other logs: console, TensorBoard and airank.log.
@@ -96,18 +97,28 @@ class NullJournal:
 
 
 def history(run: str) -> list[Event]:
-    """Read the events of a run, without those that a resume has reverted. Truncated lines are skipped."""
+    """Read the events of a run, without those that a resume has reverted. Damaged lines are skipped."""
     events: list[Event] = []
     path = os.path.join(run, FILE)
     if os.path.exists(path):
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
-                try:
-                    entry = json.loads(line)
-                except ValueError:
-                    continue  # truncated by a kill
-                append(events, entry)
+                entry = _parse(line)
+                if entry is not None:
+                    append(events, entry)
     return events
+
+
+def _parse(line: str) -> Event | None:
+    """Return the event of a line; None if a kill has truncated it, or if it is no event with a numbered step."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict) or not isinstance(entry.get("event"), str):
+        return None
+    step = entry.get("step", None if entry["event"] == "resume" else 0)
+    return entry if isinstance(step, int | float) else None
 
 
 def append(events: list[Event], entry: Event) -> None:

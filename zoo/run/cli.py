@@ -16,6 +16,7 @@ from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec
 from zoo.run import directory, schedule
 from zoo.run.checkpoint import latest, load_record
+from zoo.run.speed import Window
 from zoo.weights import recorded
 
 NEWEST = "newest"  # --resume without a folder
@@ -54,6 +55,8 @@ class Request(NamedTuple):
     changed: list[str]  # what differs from the recipe that the run to continue began with
     max_steps: int | None = None  # stop after this many updates
     eval_only: bool = False
+    until_target: bool = False  # stop at the evaluation that reaches the target
+    speed: Window | None = None  # time these updates and do nothing else
 
 
 def add_recipe_arguments(
@@ -128,6 +131,14 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     add("--weights", metavar="FILE", help="start from, or evaluate, these weights: .safetensors or a checkpoint folder")
     add("--eval-only", action="store_true", help="evaluate --weights or the last checkpoint of --resume, train nothing")
     add("--max-steps", type=int, metavar="N", help="stop after update N, evaluate and save; the schedule is unchanged")
+    add("--until-target", action="store_true", help="stop at the evaluation whose accuracy reaches `target`")
+    add(
+        "--speed",
+        action="store_true",
+        help="time updates and do nothing else: no evaluation, no checkpoint; see docs/benchmarking.md",
+    )
+    add("--drop", type=int, metavar="N", help="updates before the clock of --speed starts; default 20")
+    add("--count", type=int, metavar="N", help="updates that --speed times; default 100")
     add(
         "--global-batch",
         metavar="N",
@@ -149,7 +160,8 @@ def read(arguments: argparse.Namespace) -> Request:
         raise UserError("--max-steps: must be at least 1")
     if arguments.eval_only and not (arguments.weights or arguments.resume):
         raise UserError("--eval-only: name what to evaluate with --weights FILE or --resume DIR")
-    return request(
+    window = _window(arguments)
+    resolved = request(
         arguments.config,
         arguments.override,
         amp=arguments.amp,
@@ -161,7 +173,16 @@ def read(arguments: argparse.Namespace) -> Request:
         weights=arguments.weights,
         resume=arguments.resume,
         global_batch=arguments.global_batch,
-    )._replace(max_steps=arguments.max_steps, eval_only=arguments.eval_only)
+    )
+    if arguments.until_target and (arguments.eval_only or resolved.config.target is None):
+        reason = "--eval-only trains nothing" if arguments.eval_only else "the recipe has none"
+        raise UserError(f"--until-target: trains up to a target, but {reason}; leave it out, or give -o target=0.9")
+    return resolved._replace(
+        max_steps=arguments.max_steps,
+        eval_only=arguments.eval_only,
+        until_target=arguments.until_target,
+        speed=window,
+    )
 
 
 def request(
@@ -238,6 +259,22 @@ def plan(request: Request, world: str) -> str:
     length = f"{train.epochs} epochs" if train.epochs else f"{train.steps} steps"
     batch_plan = schedule.batch_plan(train, math.prod(map(int, numbers)))
     return f"{request.recipe}: {schedule.describe(batch_plan, optim)}, {length}\n"
+
+
+def _window(arguments: argparse.Namespace) -> Window | None:
+    """Return the updates of --speed, None without it."""
+    given = {key: getattr(arguments, key) for key in ("drop", "count") if getattr(arguments, key) is not None}
+    if not arguments.speed:
+        for key in given:
+            raise UserError(f"--{key}: belongs to --speed; give both, or leave it out")
+        return None
+    for key in ("resume", "eval_only", "max_steps", "until_target"):
+        if getattr(arguments, key):
+            raise UserError(f"--speed: is a new run of its own length; leave --{key.replace('_', '-')} out")
+    for key, value in given.items():
+        if value < 1:
+            raise UserError(f"--{key}: must be at least 1")
+    return Window(**given)
 
 
 def _recorded_settings(weights: str, resolved: loader.Entries) -> loader.Entries:

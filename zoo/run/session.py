@@ -84,7 +84,7 @@ class Run:
         self.request, self.job, self.config = request, job, cfg
         self.exit_code = 0
         self.is_root = group.rank == 0
-        self.last_step = min(job.clock.steps, request.max_steps or job.clock.steps)
+        self.last_step = _last_step(request, job.clock.steps)
         self.console = Console(self.last_step, None if self.is_root else open(os.devnull, "w"))  # noqa: SIM115
         self.first_step, self.weights_origin = restore.restore(cfg, job, request.resume, self.console.print)
         consistency.assert_same(group, "the step to go on from", self.first_step)
@@ -97,6 +97,7 @@ class Run:
             self.folder = directory.open_folder(request.resume, cfg.out, request.recipe, self.recipe)
             airank_log = airank.Writer(self.folder, cfg.target, cfg.warmup_epochs)
             self.journal = Journal(self.folder, [self.console, Scalars(self.folder), airank_log])
+            _refuse_speed_run(self.journal, self.folder)
         ranks = consistency.describe_ranks(group, job.world.device, cfg.framework)
         if group.size > 1:
             self.console.print_ranks(group.launch.launcher, ranks)
@@ -137,6 +138,9 @@ class Run:
         self._log_start()
         if self._evaluation_is_missing():
             self._evaluate(self.first_step)
+        if self._is_target_reached():  # before a kill or a signal
+            self.last_step = self.first_step
+            return
         self._open_batches()
         self.stop_signal, self.throughput = StopSignal(), Throughput()
         for step in range(self.first_step, self.last_step):
@@ -209,11 +213,14 @@ class Run:
         self.journal.add("save", step=done, path=path)
         self.throughput.resume()
 
-    def evaluate(self, done: int) -> None:
-        """Evaluate the checkpoint that was saved after `done` updates."""
+    def evaluate(self, done: int) -> bool:
+        """Evaluate the checkpoint that was saved after `done` updates; return whether this ends the run."""
         self.throughput.pause()
         self._evaluate(done)
         self.throughput.resume()
+        if self._is_target_reached():
+            self.last_step = done
+        return done == self.last_step
 
     def finish(self) -> None:
         """Log that the run has ended, or how to continue it if a signal stopped it."""
@@ -230,7 +237,8 @@ class Run:
         self.console({"event": "eval", **metrics})
 
     def _is_complete(self) -> bool:
-        complete = self.first_step >= self.last_step and self.journal.has("end")
+        all_done = self.first_step >= self.last_step or self._is_target_reached()
+        complete = all_done and self.journal.has("end")
         if complete:
             self.console.print(f"{self.folder} is complete at step {self.first_step}: nothing to do")
         return self.job.group.all_gather(complete)[0]  # rank 0 has the journal
@@ -243,8 +251,15 @@ class Run:
             self.journal.add("resume", step=self.first_step, path=checkpoint.latest(resume), **changeable)
         if not self.journal.has("begin"):
             self.journal.add("load", at=job.loaded_at, checksum=job.checksum, train_samples=len(job.train_set))
+            speed = self.request.speed and self.request.speed._asdict()
             begin = facts.begin(job, self.request, self.loading)
-            self.journal.add("begin", **self.facts, **begin, **place)
+            self.journal.add("begin", **self.facts, **begin, **place, speed=speed)
+
+    def _is_target_reached(self) -> bool:
+        """Return whether a run that ends at its target has reached it."""
+        best, target = self.journal.best(), self.config.target
+        reached = self.request.until_target and best is not None and target is not None and best >= target
+        return self.job.group.all_gather(reached)[0]  # rank 0 has the journal
 
     def _evaluation_is_missing(self) -> bool:
         """Return whether a signal, a kill or an error prevented the evaluation of the restored checkpoint."""
@@ -297,3 +312,25 @@ class Run:
         metrics = evaluate(job.trainer, batches, job.val_set, metric, job.group, report, decode)
         seconds = time.perf_counter() - start_time
         return {"accuracy": metrics[job.task.PRIMARY], **metrics, "seconds": seconds}
+
+
+def _refuse_speed_run(journal: Journal, folder: str) -> None:
+    begin = journal.last("begin")
+    if begin and begin.get("speed"):
+        raise UserError(f"--resume: {folder} is a run of --speed, which leaves no checkpoint to go on from; start anew")
+
+
+def _last_step(request: Request, steps: int) -> int:
+    """Return the number of updates after which a run of `steps` ends.
+
+    Raises:
+        UserError: --speed asks for more.
+    """
+    if request.speed is None:
+        return min(steps, request.max_steps or steps)
+    if request.speed.steps > steps:
+        raise UserError(
+            f"--speed: {request.speed.steps} updates ({request.speed.drop} dropped, {request.speed.count} timed), but "
+            f"the recipe's run has {steps}; lower --drop and --count, or raise train.epochs or train.steps"
+        )
+    return request.speed.steps

@@ -164,7 +164,7 @@ def test_fractional_epochs():
     evals = [evaluation(0.5, 0.1), evaluation(1.0, 0.2), evaluation(1.505, 0.9)]
     events = [LOAD, BEGIN, *evals, end(1.505, 15.2)]
     counters = [text.split("cnt:")[1] for text in texts(events) if "cnt:" in text]
-    assert counters == ["0.50", "1", "1.50"]
+    assert counters == ["0.500000", "1", "1.505000"]
     assert check(events, 0.9) == []
 
 
@@ -250,3 +250,19 @@ def test_a_failed_rewrite_leaves_the_old_log(tmp_path, monkeypatch):
         with pytest.raises(OSError):
             journal.add("eval", step=10, epoch=1.0, accuracy=0.5)
     assert written(tmp_path) == before
+
+
+def test_avg_ips_recomputes_from_counters_that_are_no_round_numbers():
+    epoch = 80 * 32 / 2975  # DeepLabV3+ on Cityscapes, after 80 updates of 32 images
+    load = {**LOAD, "train_samples": 2975}
+    log = texts([load, BEGIN, evaluation(epoch, 0.5), end(epoch, 100.0)])
+    counter, declared = float(log[2].split("cnt:")[1]), float(log[-1][len("avg_ips:") : -len("images/sec")])
+    assert declared == 25.6 and counter * 2975 / 100.0 == pytest.approx(25.6, rel=1e-6)
+
+
+def test_a_speed_run_declares_the_throughput_of_the_updates_it_counted():
+    speed = {"event": "speed", "time": T + 40, "samples_per_s": 80.25, "drop": 1, "count": 9}
+    assert texts([LOAD, BEGIN, speed, end(0.5, 40.0)])[-2:] == [
+        "total_use_time:40.000000sec",
+        "avg_ips:80.250images/sec",
+    ]
