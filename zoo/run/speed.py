@@ -63,7 +63,7 @@ def _log(run: "Run", window: Window, stamps: list[float], data_wait: float) -> N
     slowest = max(rank["seconds"] for rank in ranks)
     samples = window.count * run.job.clock.global_batch
     step_ms = 1000 * np.diff(stamps)
-    flops = run.facts.get("flops_per_sample")
+    flops = run.facts["flops_per_sample"]
     run.journal.add(
         "speed",
         **window._asdict(),
