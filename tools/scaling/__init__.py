@@ -1,0 +1,1 @@
+"""Parts of tools/scale.py: calibration, closed form, simulation, and the check against published tables."""

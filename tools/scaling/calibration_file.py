@@ -1,0 +1,143 @@
+"""Calibrations as JSON files."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from data.errors import UserError
+from tools.scaling.calibration import Calibration, Messages, Run
+from tools.scaling.cluster import Cluster
+from tools.scaling.collectives import Sample
+
+FORMAT = 1
+
+
+def write(calibration: Calibration, path: str) -> None:
+    """Write a calibration to a new file.
+
+    Raises:
+        UserError: the file exists, or cannot be written.
+    """
+    text = json.dumps(
+        {
+            "format": FORMAT,
+            **{key: getattr(calibration, key) for key in ("recipe", "framework", "device", "batch")},
+            "steps": [{"processes": n, "seconds": values} for n, values in calibration.steps.items()],
+            "input": [{"processes": n, "samples_per_s": values} for n, values in calibration.input.items()],
+            "all_reduce": [
+                {"processes": sample.processes, "bytes": sample.size, "seconds": sample.seconds}
+                for sample in calibration.sweep
+            ],
+            "messages": calibration.messages._asdict(),
+            "runs": [{**run.cluster._asdict(), "seconds": run.seconds} for run in calibration.runs],
+        },
+        indent=1,
+    )
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text + "\n")
+    except OSError as error:
+        raise UserError(f"--out {path}: {error.strerror}") from None
+
+
+def require_new(path: str) -> None:
+    """Raise UserError if a file exists, or its folder does not."""
+    if os.path.lexists(path):
+        raise UserError(f"--out {path}: this file exists; name a new one")
+    if not os.path.isdir(os.path.dirname(path) or "."):
+        raise UserError(f"--out {path}: there is no such folder; make it first")
+
+
+def read(path: str) -> Calibration:
+    """Read a calibration.
+
+    Raises:
+        UserError: the file cannot be read, or a key is missing or has a wrong value.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except OSError as error:
+        raise UserError(f"--calibration {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: no JSON ({error}); write it with `tools/scale.py calibrate`") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise UserError(f"{path}: no calibration of format {FORMAT}; write it with `tools/scale.py calibrate`")
+    return _build(_Reader(path, content))
+
+
+class _Reader:
+    """Values of a mapping, with messages that name the file and the key."""
+
+    def __init__(self, path: str, content: Mapping[str, Any], place: str = ""):
+        self.path, self.content, self.place = path, content, place
+
+    def error(self, key: str, expected: str) -> UserError:
+        return UserError(f"{self.path}: {self.place}{key}: expected {expected}, got {self.content.get(key)!r}")
+
+    def text(self, key: str) -> str:
+        value = self.content.get(key)
+        if not isinstance(value, str):
+            raise self.error(key, "a text")
+        return value
+
+    def integer(self, key: str, minimum: int) -> int:
+        value = self.content.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise self.error(key, f"a whole number from {minimum} on")
+        return value
+
+    def positive(self, key: str) -> float:
+        value = self.content.get(key)
+        if not _is_positive(value):
+            raise self.error(key, "a positive number")
+        return float(value)  # type: ignore[arg-type]
+
+    def positives(self, key: str) -> list[float]:
+        value = self.content.get(key)
+        if not isinstance(value, list) or not value or not all(map(_is_positive, value)):
+            raise self.error(key, "a list of positive numbers")
+        return [float(number) for number in value]
+
+    def rows(self, key: str, minimum: int) -> "Sequence[_Reader]":
+        value = self.content.get(key)
+        if not isinstance(value, list) or len(value) < minimum or not all(isinstance(row, dict) for row in value):
+            raise self.error(key, f"a list of {minimum} objects or more")
+        return [_Reader(self.path, row, f"{key}[{i}].") for i, row in enumerate(value)]
+
+    def part(self, key: str) -> "_Reader":
+        value = self.content.get(key)
+        if not isinstance(value, dict):
+            raise self.error(key, "an object")
+        return _Reader(self.path, value, f"{key}.")
+
+
+def _build(reader: _Reader) -> Calibration:
+    messages = reader.part("messages")
+    return Calibration(
+        reader.text("recipe"),
+        reader.text("framework"),
+        reader.text("device"),
+        reader.integer("batch", 1),
+        {row.integer("processes", 1): row.positives("seconds") for row in reader.rows("steps", 1)},
+        {row.integer("processes", 1): row.positives("samples_per_s") for row in reader.rows("input", 0)},
+        [
+            Sample(row.integer("processes", 2), row.integer("bytes", 1), row.positive("seconds"))
+            for row in reader.rows("all_reduce", 0)
+        ],
+        Messages(
+            messages.integer("gradients", 0),
+            messages.integer("buckets", 1),
+            messages.integer("synchronized", 0),
+            messages.integer("gathered", 0),
+        ),
+        [
+            Run(Cluster(row.integer("hosts", 1), row.integer("cards", 1)), row.positives("seconds"))
+            for row in reader.rows("runs", 0)
+        ],
+    )
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
