@@ -14,8 +14,10 @@ from data.stream import UnreadableSample, open_training
 from zoo.config import loader
 from zoo.config.schema import Duration
 from zoo.distributed import consistency
-from zoo.logs import airank, data_wait
+from zoo.logs import airank, data_wait, resources, step_times
 from zoo.logs.journal import Journal, NullJournal
+from zoo.logs.resources import Resources
+from zoo.logs.step_times import StepTimes
 from zoo.logs.throughput import Throughput
 from zoo.run import checkpoint, decoding, directory, facts, loading, restore, sharded_checkpoint
 from zoo.run.cli import Request
@@ -117,6 +119,7 @@ class Run:
         self.decoders = decoding.Decoders(
             job, self.loading.on_device, loading.dali_threads(self.loading.cores), cfg.seed, cfg.train.eval_batch
         )
+        self.resources = Resources(job.world, group.launch.local_rank == 0)
         self._prefetcher: Prefetcher | None = None
 
     @property
@@ -143,6 +146,7 @@ class Run:
             return
         self._open_batches()
         self.stop_signal, self.throughput = StopSignal(), Throughput()
+        self.step_times = StepTimes(self.job.world.record_event)
         for step in range(self.first_step, self.last_step):
             self.job.group.set_status(f"computing step {step + 1}")
             yield step
@@ -153,6 +157,7 @@ class Run:
         A signal may come to any rank at any moment, and all must stop after the same step.
         """
         self.throughput.add(self.job.clock.global_batch)
+        self.step_times.add(self.batches.data_wait)
         self.console.tick(done)
         local = {
             "signal": self.stop_signal.received,
@@ -179,12 +184,15 @@ class Run:
         values = job.trainer.read(output)
         rate = self.throughput.read(self.batches.data_wait)
         interval = self.meter.read(self.throughput.elapsed)
-        ranks = job.group.all_gather({"loss": values["loss"], "interval": interval._asdict()})
+        mine = {"interval": interval._asdict(), "times": self.step_times.read(), "resources": self.resources.read()}
+        ranks = job.group.all_gather({"loss": values["loss"], **mine})
         values["loss"] = sum(rank["loss"] for rank in ranks)
         slowest = data_wait.worst([rank["interval"] for rank in ranks])
         rate["data_wait_fraction"] = slowest.share
         epoch, lr = float(job.clock.epochs(done)), job.lr(done - 1)
-        self.journal.add("train", step=done, epoch=epoch, lr=lr, **values, **rate)
+        times = step_times.slowest([rank["times"] for rank in ranks])
+        used = resources.combine([rank["resources"] for rank in ranks])
+        self.journal.add("train", step=done, epoch=epoch, lr=lr, **values, **rate, **times, **used)
         cause = self.wait_causes.news(slowest)
         if cause:
             measured = cause.interval._asdict()
@@ -199,7 +207,7 @@ class Run:
     def save(self, done: int) -> None:
         """Save a checkpoint."""
         job = self.job
-        self.throughput.pause()
+        self._pause()
         job.trainer.sync_batch_stats()
         job.group.set_status(f"saving step {done}")
         record = {
@@ -211,13 +219,13 @@ class Run:
         keep = self.config.train.keep_checkpoints
         path = sharded_checkpoint.save_checkpoint(job.group, job.trainer, self.folder, done, record, keep)
         self.journal.add("save", step=done, path=path)
-        self.throughput.resume()
+        self._resume()
 
     def evaluate(self, done: int) -> bool:
         """Evaluate the checkpoint that was saved after `done` updates; return whether this ends the run."""
-        self.throughput.pause()
+        self._pause()
         self._evaluate(done)
-        self.throughput.resume()
+        self._resume()
         if self._is_target_reached():
             self.last_step = done
         return done == self.last_step
@@ -235,6 +243,15 @@ class Run:
         """Evaluate the restored tensors and print the metrics; write nothing."""
         metrics = self._measure(lambda sample: self.console({"event": "bad", **vars(sample)}))
         self.console({"event": "eval", **metrics})
+
+    def _pause(self) -> None:
+        """Stop the clocks of training, for an evaluation or a checkpoint."""
+        self.throughput.pause()
+        self.step_times.pause()
+
+    def _resume(self) -> None:
+        self.throughput.resume()
+        self.step_times.resume()
 
     def _is_complete(self) -> bool:
         all_done = self.first_step >= self.last_step or self._is_target_reached()

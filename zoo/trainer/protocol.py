@@ -117,6 +117,15 @@ class World(Protocol):
         """Return the largest number of bytes of the device that tensors have occupied at once; None on a CPU."""
         ...
 
+    def record_event(self) -> Any:
+        """Record an event behind the operations that the device has been given so far, and return it.
+
+        Returns:
+            An object with `elapsed_time(later)` in milliseconds, for events that the device has reached; None where
+            the host waits for the device, as on a CPU, or where the framework's events are not used.
+        """
+        ...
+
     def resolve_mode(self, requested: Mode) -> Mode:
         """Return the mode that this device runs for a requested one, with every choice made.
 
@@ -185,7 +194,8 @@ class Plan:
         param_group: hyper-parameters of each parameter, by canonical name. A batch normalization whose weight and
             bias are both frozen uses its running statistics.
         mode: as resolved by World.resolve_mode.
-        loss_scale: initial value of the dynamic loss scale, which fp16 alone uses.
+        loss_scale: initial value of the loss scale, which fp16 alone uses.
+        dynamic_loss_scale: adapt the loss scale; otherwise it never changes.
         momentum: of SGD.
         clip_norm: largest norm of the gradient; None does not clip.
         accumulate: micro-batches per update.
@@ -202,6 +212,7 @@ class Plan:
     param_group: Callable[[str], ParamGroup]
     mode: Mode = _FP32
     loss_scale: float = INITIAL_SCALE
+    dynamic_loss_scale: bool = True
     momentum: float = 0.9
     clip_norm: float | None = None
     accumulate: int = 1
@@ -211,6 +222,16 @@ class Plan:
     fp32_modules: tuple[str, ...] = ()
     seed: int = 0
     output: Any = _SCORES
+
+    @property
+    def first_scale(self) -> float:
+        """Loss scale of the first update: 1 where nothing computes in fp16."""
+        return self.loss_scale if self.mode.compute == "fp16" else 1.0
+
+    @property
+    def adapts_scale(self) -> bool:
+        """Whether the loss scale changes."""
+        return self.dynamic_loss_scale and self.mode.compute == "fp16"
 
     def is_frozen(self, name: str) -> bool:
         """Return whether a parameter is not trained."""

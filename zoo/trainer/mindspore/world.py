@@ -62,6 +62,9 @@ class World:
         """See World in zoo/trainer/protocol.py."""
         return None if self.device_type == "cpu" else mindspore.runtime.max_memory_allocated()
 
+    def record_event(self) -> None:
+        """See World in zoo/trainer/protocol.py."""
+
     def resolve_mode(self, requested: Mode) -> Mode:
         """See World in zoo/trainer/protocol.py.
 

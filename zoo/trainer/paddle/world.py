@@ -71,6 +71,9 @@ class World:
         of_device = paddle.device.cuda if self.name.startswith("gpu") else paddle.device
         return of_device.max_memory_allocated(self.name)
 
+    def record_event(self) -> None:
+        """See World in zoo/trainer/protocol.py."""
+
     def has(self, compute: str) -> bool:
         """Return whether the device has a 16-bit type. Without it, Paddle's auto_cast warns and computes in fp32."""
         kind, _, index = self.name.partition(":")

@@ -58,6 +58,14 @@ class World:
         """See World in zoo/trainer/protocol.py."""
         return torch.cuda.max_memory_allocated(self.torch_device) if self.torch_device.type == "cuda" else None
 
+    def record_event(self) -> Any:
+        """See World in zoo/trainer/protocol.py."""
+        if self.torch_device.type != "cuda":
+            return None
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
     @property
     def has_bf16(self) -> bool:
         """Whether the device has bf16 instructions."""
