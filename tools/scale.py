@@ -70,8 +70,8 @@ def parser() -> argparse.ArgumentParser:
 def calibrate(arguments: argparse.Namespace) -> str:
     """Measure a recipe and write the file."""
     calibration_file.require_new(arguments.out)
-    if arguments.drop < 1 or arguments.count < 2:
-        raise UserError("--drop, --count: drop at least 1 update and time at least 2")
+    if arguments.rounds < 1 or arguments.drop < 1 or arguments.count < 2:
+        raise UserError("--rounds, --drop, --count: at least 1 round, 1 update to drop and 2 to time")
     worlds = _processes(arguments.worlds, "--worlds")
     processes = sorted({1, *_processes(arguments.processes, "--processes")})
     request = cli.request(
@@ -81,7 +81,8 @@ def calibrate(arguments: argparse.Namespace) -> str:
         framework=arguments.framework,
         device=arguments.device,
     )
-    plan = measuring.Plan(_train_arguments(arguments), request, worlds, processes, arguments.drop, arguments.count)
+    timing = (arguments.rounds, arguments.drop, arguments.count)
+    plan = measuring.Plan(_train_arguments(arguments), request, worlds, processes, *timing)
     result = measuring.calibrate(plan, lambda line: print(line, file=sys.stderr, flush=True))
     calibration_file.write(result, arguments.out)
     return f"{arguments.out}: {result.recipe}, {result.framework} on {result.device}\n"
@@ -204,6 +205,7 @@ def _add_calibrate(part: argparse.ArgumentParser) -> None:
     add = part.add_argument
     add("--processes", default="1,2", metavar="N,N", help="processes that compute, read and all-reduce at once; 1,2")
     add("--worlds", default="1", metavar="N,N", help="processes of whole runs, which show the overlap; default 1")
+    add("--rounds", type=int, default=2, metavar="N", help="repetitions of all runs, in turn; default 2")
     add("--drop", type=int, default=5, metavar="N", help="updates before the clock of a run starts; default 5")
     add("--count", type=int, default=30, metavar="N", help="updates that a run times; default 30")
     add("--out", required=True, metavar="FILE", help="new file for the calibration")

@@ -37,6 +37,7 @@ class Plan(NamedTuple):
         request: the recipe that results.
         worlds: processes of whole runs, on this host.
         processes: numbers of processes that compute, read and all-reduce at once.
+        rounds: repetitions of all runs.
         drop: updates before the clock of a run starts.
         timed: updates after that.
     """
@@ -45,6 +46,7 @@ class Plan(NamedTuple):
     request: cli.Request
     worlds: list[int]
     processes: list[int]
+    rounds: int
     drop: int
     timed: int
 
@@ -59,25 +61,26 @@ def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:
     Raises:
         UserError: a process failed.
     """
-    steps: dict[int, list[float]] = {}
+    steps: dict[int, list[float]] = {n: [] for n in plan.processes}
     rates: dict[int, list[float]] = {}
     sweep: list[Sample] = []
-    runs = []
+    runs: dict[int, list[float]] = {size: [] for size in plan.worlds if size > 1}  # one process: measured as a copy
     device = ""
     with tempfile.TemporaryDirectory() as folder:
+        for number in range(plan.rounds):  # in turn: a slow moment of the machine hurts all alike
+            for n in plan.processes:
+                seconds, wait = _copies(plan, n, Path(folder) / f"copies-{n}-{number}")
+                steps[n] += seconds
+                report(f"{n} process(es), each for itself: {_milliseconds(seconds)}, {wait:.0%} waiting for data")
+            for size, timed in runs.items():
+                seconds, _ = _read_speed(_finish([_launch(plan, size, Path(folder) / f"run-{size}-{number}", {})])[0])
+                timed += seconds
+                report(f"a run of {size} processes: {_milliseconds(seconds)}")
         for n in plan.processes:
-            steps[n], waits = _copies(plan, n, Path(folder) / f"copies-{n}")
-            report(f"{n} process(es), each for itself: {_milliseconds(steps[n])}, {waits:.0%} waiting for data")
             result = _workers(plan, n, Path(folder) / f"workers-{n}.json")
-            device, rates[n] = result["device"], result["input"]
+            device, rates[n] = device or result["device"], result["input"]
             sweep += [Sample(row["processes"], row["bytes"], row["seconds"]) for row in result["all_reduce"]]
             report(f"{n} process(es) read {sum(rates[n]) / len(rates[n]):.1f} samples/s")
-        for size in plan.worlds:
-            if size == 1:
-                continue  # measured above
-            seconds, _ = _read_speed(_finish([_launch(plan, size, Path(folder) / f"run-{size}", {})])[0])
-            runs.append(Run(Cluster(1, size), seconds))
-            report(f"a run of {size} processes: {_milliseconds(seconds)}")
     train = plan.request.config.train
     batch = schedule.batch_plan(train, 1)
     return Calibration(
@@ -89,7 +92,7 @@ def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:
         rates,
         sweep,
         messages(plan.request),
-        runs,
+        [Run(Cluster(1, size), seconds) for size, seconds in runs.items()],
     )
 
 
