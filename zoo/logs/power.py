@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +15,13 @@ THROTTLING = {  # reason -> bit of NVML; idling and the user's own limits of the
     "software thermal slowdown": 0x20,
     "hardware thermal slowdown": 0x40,
     "power brake": 0x80,
+}
+RULES: Mapping[str, Callable[[Sequence[float]], float]] = {  # that combine what several devices tell
+    "energy_j": sum,
+    "watts": sum,
+    "sm_clock_mhz": min,
+    "memory_clock_mhz": min,
+    "temperature_c": max,
 }
 
 
@@ -118,11 +125,10 @@ def combine(devices: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | Non
     measured = [device for device in devices if device is not None]
     if not measured:
         return None
-    rules = {"energy_j": sum, "watts": sum, "sm_clock_mhz": min, "memory_clock_mhz": min, "temperature_c": max}
-    combined = {}
-    for name, rule in rules.items():
-        values = [device.get(name) for device in measured]
-        combined[name] = None if None in values else rule(values)
+    combined: dict[str, Any] = {}
+    for name, rule in RULES.items():
+        known = [device[name] for device in measured if device.get(name) is not None]
+        combined[name] = rule(known) if len(known) == len(measured) else None
     reasons = {reason for device in measured for reason in device.get("throttled", ())}
     return {**combined, "throttled": sorted(reasons), "devices": len(measured)}
 
