@@ -92,7 +92,7 @@ class Optim:
     """Section `optim`: SGD with momentum, and its learning rate schedule."""
 
     lr: float = 0.1  # at a global batch of base_batch; scaled linearly with the global batch
-    base_batch: int = 256
+    base_batch: int | None = 256  # null: lr is that of any global batch
     schedule: Literal["constant", "step", "cosine", "poly"] = "step"
     milestones: tuple[float, ...] = ()  # of schedule step: epochs (steps if the run has train.steps) at which
     # the learning rate is multiplied by gamma
@@ -107,6 +107,8 @@ class Optim:
     momentum: float = 0.9
     weight_decay: float = 1e-4
     clip_norm: float | None = None  # maximum L2 norm of the gradient over all parameters
+    loss_scale: Literal["dynamic"] | float = "dynamic"  # in fp16; a number: it never changes
+    initial_loss_scale: float | None = None  # of a dynamic one; default 65536
     clip_sharded: bool = True  # false: leave sharded parameters (a class matrix) out of the norm, and do not clip them
 
     def __post_init__(self) -> None:
@@ -115,10 +117,15 @@ class Optim:
                 raise ValueError(f"{key}: must be a finite number, not below 0")
         if self.min_lr and (self.min_lr > self.lr or self.schedule not in ("cosine", "poly")):
             raise ValueError("min_lr: the last value of the schedules cosine and poly, so not above optim.lr")
-        if self.base_batch < 1:
+        if self.base_batch is not None and self.base_batch < 1:
             raise ValueError("base_batch: must be at least 1")
         if self.momentum >= 1:
             raise ValueError("momentum: must be below 1")
+        if self.loss_scale != "dynamic" and self.initial_loss_scale is not None:
+            raise ValueError("initial_loss_scale: belongs to optim.loss_scale=dynamic; leave one of them out")
+        for key in ("loss_scale", "initial_loss_scale"):
+            if getattr(self, key) not in ("dynamic", None) and not 0 < getattr(self, key) < float("inf"):
+                raise ValueError(f"{key}: must be a finite number above 0")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ValueError("clip_norm: must be above 0, or null for no clipping")
         if any(not before < after < float("inf") for before, after in pairwise((0.0, *self.milestones))):

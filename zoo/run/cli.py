@@ -304,6 +304,8 @@ def _global_batch(requested: str, entries: loader.Entries, resume: str | None) -
     if path:
         return load_record(path)["global_batch"]
     settings, _ = loader.build(entries, FIND)
+    if settings.optim.base_batch is None:
+        raise UserError("--global-batch: keep: the recipe has no optim.base_batch; give a number of samples")
     return settings.optim.base_batch
 
 

@@ -131,7 +131,8 @@ def _git(root: Path, *arguments: str) -> str:
 
 def _loss_scale(job: Job) -> dict[str, Any] | None:
     """Return the loss scale, None where there is none: fp16 alone uses it."""
-    return {"initial": job.plan.loss_scale, "dynamic": True} if job.plan.mode.compute == "fp16" else None
+    plan = job.plan
+    return {"initial": plan.loss_scale, "dynamic": plan.adapts_scale} if plan.mode.compute == "fp16" else None
 
 
 def _optimizer(job: Job, cfg: Config) -> dict[str, Any]:

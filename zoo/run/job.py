@@ -8,7 +8,7 @@ import data
 from data.batch import DropoutMask, Field
 from data.errors import UserError
 from zoo import tasks
-from zoo.config.schema import Config
+from zoo.config.schema import Config, Optim
 from zoo.distributed import addresses, consistency, environment, launchers, rendezvous
 from zoo.distributed.control_group import Group
 from zoo.models import Spec, load_model_class, load_spec, resolve_arch
@@ -16,6 +16,7 @@ from zoo.run import schedule
 from zoo.run.cli import Request
 from zoo.tasks import Task
 from zoo.trainer import load_backend
+from zoo.trainer.loss_scale import INITIAL_SCALE
 from zoo.trainer.protocol import Mode, ParamGroup, Plan, Trainer, World
 from zoo.weights.match import match_state_dict
 
@@ -138,6 +139,13 @@ def _start_backend(cfg: Config, model: str, group: Group) -> World:
         return backend.start(group.launch, cfg.device, port)
 
 
+def _loss_scale(optim: Optim) -> float:
+    """Return the loss scale of the first update."""
+    if optim.loss_scale == "dynamic":
+        return optim.initial_loss_scale or INITIAL_SCALE
+    return optim.loss_scale
+
+
 def build_trainer(
     cfg: Config, model: str, arch: Any, fields: tuple[Field, ...], world: World, mode: Mode, accumulate: int = 1
 ) -> tuple[Plan, Trainer]:
@@ -167,6 +175,8 @@ def build_trainer(
         dropout_masks=tuple(mask.name for mask in dropout_masks),
         param_group=param_group,
         mode=world.resolve_mode(mode),
+        loss_scale=_loss_scale(cfg.optim),
+        dynamic_loss_scale=cfg.optim.loss_scale == "dynamic",
         momentum=cfg.optim.momentum,
         clip_norm=cfg.optim.clip_norm,
         accumulate=accumulate,

@@ -13,6 +13,7 @@ from zoo.config.schema import Config
 from zoo.models import Spec, initializers
 from zoo.run.checkpoint import latest, load_checkpoint
 from zoo.run.job import Job
+from zoo.trainer.loss_scale import SCALE_KEY
 from zoo.trainer.protocol import Param
 from zoo.weights import files, imagenet, recorded
 from zoo.weights.match import match_state_dict
@@ -120,6 +121,8 @@ def _restore(cfg: Config, job: Job, resume: str | None, print_line: Print) -> tu
             "--global-batch keep"
         )
     _warn_of_other_classes(record["classes"], job.val_set.classes, path, print_line)
+    if not job.plan.adapts_scale:
+        tensors[SCALE_KEY] = np.array(job.plan.first_scale, np.float32)  # perhaps not that of the checkpoint
     job.trainer.load_state_dict(tensors)
     return record["step"], record["weights"]
 

@@ -94,8 +94,8 @@ def clock(train: Train, samples: int, world_size: int) -> Clock:
 
 
 def base_lr(optim: Optim, global_batch: int) -> float:
-    """Return the learning rate that a schedule scales: linear in the global batch."""
-    return optim.lr * global_batch / optim.base_batch
+    """Return the learning rate that a schedule scales: linear in the global batch, or the same for any."""
+    return optim.lr if optim.base_batch is None else optim.lr * global_batch / optim.base_batch
 
 
 def describe(plan: BatchPlan, optim: Optim) -> str:

@@ -23,6 +23,12 @@ def due(run_clock, every):
     return [done for done in range(1, run_clock.steps + 1) if run_clock.due(every, done)]
 
 
+def test_without_a_base_batch_the_learning_rate_is_that_of_any_batch():
+    assert [rates(Train(steps=1, batch=4), 100, size, lr=0.01, base_batch=None) for size in (1, 8)] == [[0.01]] * 2
+    with_floor = dict(lr=0.01, base_batch=None, schedule="poly", power=1.0, min_lr=1e-4)
+    assert rates(Train(steps=11, batch=4), 100, 8, **with_floor)[-1] == pytest.approx(1e-4 + 9.9e-3 / 11)
+
+
 def rates(train, samples, size=1, **optim):
     run_clock = clock(train, samples, size)
     lr = lr_schedule(Optim(**optim), train, run_clock)

@@ -40,6 +40,34 @@ def case_the_loss_scale_halves_and_doubles(backend):
     assert trainer.nonfinite_report() == "all finite"
 
 
+def case_a_static_loss_scale_never_changes(backend):
+    """Neither after a skipped update, which is counted, nor after 2000 in a row that were not."""
+    mode = next((mode for mode in backend.SIXTEEN_BIT_MODES if mode.compute == "fp16"), backend.FP32_MODES[0])
+    trainer = make(backend, mode, loss_scale=8.0, dynamic_loss_scale=False)
+    backend.make_loss_scale_static(trainer, 8.0)
+    head = np.array(trainer.state_dict()["fc.weight"])
+    trainer.load_state_dict({"fc.weight": np.full_like(head, np.nan)})
+    for skipped in (1, 2):
+        numbers = update(trainer, random_batch())
+        assert (numbers["scale"], numbers["skipped"], numbers["consecutive_skips"]) == (8.0, skipped, skipped)
+    trainer.load_state_dict({"fc.weight": head, "scaler/good": np.array(1999, np.float32)})
+    for _ in range(2):
+        numbers = update(trainer, random_batch(), lr=0.001)
+        assert (numbers["scale"], numbers["skipped"], numbers["consecutive_skips"]) == (8.0, 2, 0)
+    assert trainer.state_dict()["scaler/scale"] == 8.0
+
+
+def case_a_static_loss_scale_gives_the_update_of_a_dynamic_one(backend):
+    """As long as the dynamic one does not change."""
+    for mode in (mode for mode in backend.SIXTEEN_BIT_MODES if mode.compute == "fp16"):
+        states = []
+        for dynamic in (True, False):
+            trainer = make(backend, mode, loss_scale=64.0, dynamic_loss_scale=dynamic)
+            assert update(trainer, random_batch(), lr=0.1)["scale"] == 64.0
+            states.append({key: value for key, value in copied_state(trainer).items() if key not in SCALER_KEYS})
+        assert_equal(*states)
+
+
 def case_the_loss_scale_is_divided_out_of_the_gradient(backend):
     for mode in (*backend.FP32_MODES, *(mode for mode in backend.SIXTEEN_BIT_MODES if mode.compute == "bf16")):
         plain, scaled = make(backend, mode, clip_norm=0.2), make(backend, mode, clip_norm=0.2)

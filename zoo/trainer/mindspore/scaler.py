@@ -1,4 +1,4 @@
-"""Dynamic loss scale on the device, so that an overflow is handled without waiting for it."""
+"""Loss scale, static or dynamic, on the device, so that an overflow is handled without waiting for it."""
 
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore import dtype as mstype
@@ -22,8 +22,8 @@ class LossScaler(nn.Cell):
     """Loss scale and counters of updates, as 0-d fp32 parameters.
 
     Args:
-        dynamic: adapt the scale; else it is always 1.
-        initial: scale, if it is dynamic.
+        dynamic: adapt the scale; else it never changes.
+        initial: scale of the first update.
 
     Attributes:
         scale: factor of the loss.
@@ -35,13 +35,13 @@ class LossScaler(nn.Cell):
     def __init__(self, dynamic: bool, initial: float):
         super().__init__()
         self.dynamic, self.growth_interval = dynamic, float(GROWTH_INTERVAL)
-        self.scale = Parameter(scalar(initial if dynamic else 1.0), SCALE_KEY, requires_grad=False)
+        self.scale = Parameter(scalar(initial), SCALE_KEY, requires_grad=False)
         self.good_steps = Parameter(scalar(0.0), GOOD_STEPS_KEY, requires_grad=False)
         self.skipped = Parameter(scalar(0.0), SKIPPED_KEY, requires_grad=False)
         self.consecutive_skips = Parameter(scalar(0.0), "scaler/consecutive_skips", requires_grad=False)
 
     def construct(self, finite: Tensor) -> tuple[Tensor, Tensor]:
-        """Adapt the scale after an update.
+        """Count an update and adapt a dynamic scale.
 
         Args:
             finite: 0-d bool, whether its gradient was finite.

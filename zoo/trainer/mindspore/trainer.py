@@ -54,7 +54,7 @@ class Trainer:
             name: Parameter(initializer("zeros", tensor.shape, self.dtype), momentum_key(name), requires_grad=False)
             for name, tensor in self.trainable.items()
         }
-        self.scaler = LossScaler(self.mode.compute == "fp16", plan.loss_scale)
+        self.scaler = LossScaler(plan.adapts_scale, plan.first_scale)
         self.objective = objectives.build(objective, arch, plan, world)
         self.output = outputs.build(plan.output, arch)
         self.shards: Mapping[str, ParameterShard] = self.objective.shards

@@ -1,4 +1,4 @@
-"""Dynamic loss scale. It is on the host, which decides whether an update is skipped."""
+"""Loss scale, static or dynamic. It is on the host, which decides whether an update is skipped."""
 
 from collections.abc import Mapping
 
@@ -18,8 +18,8 @@ class LossScaler:
     """Loss scale and counters of updates.
 
     Args:
-        dynamic: adapt the scale; else it is always 1.
-        initial: scale, if it is dynamic.
+        dynamic: adapt the scale; else it never changes.
+        initial: scale of the first update.
 
     Attributes:
         scale: factor of the loss.
@@ -30,11 +30,11 @@ class LossScaler:
 
     def __init__(self, dynamic: bool, initial: float):
         self.dynamic = dynamic
-        self.scale = initial if dynamic else 1.0
+        self.scale = initial
         self.good_steps = self.skipped = self.consecutive_skips = 0.0
 
     def update(self, finite: bool) -> None:
-        """Adapt the scale after an update; finite: whether its gradient was finite."""
+        """Count an update and adapt a dynamic scale; finite: whether its gradient was finite."""
         self.skipped += not finite
         self.consecutive_skips = 0.0 if finite else self.consecutive_skips + 1
         if not self.dynamic:

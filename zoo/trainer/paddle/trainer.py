@@ -74,7 +74,7 @@ class Trainer:
         self.optimizer = Momentum(self.trainable, plan.param_group, plan.momentum)
         self.momentum_buffers = dict(self.optimizer.momentum_buffers)
         self.momentum_buffers.update((name, shard.momentum) for name, shard in self.shards.items())
-        self.scaler = LossScaler(self.mode.compute == "fp16", plan.loss_scale)
+        self.scaler = LossScaler(plan.adapts_scale, plan.first_scale)
         self.gradient_divisors: dict[str, float] = {}  # of the last step, to get the gradients of the mean loss
 
     def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:

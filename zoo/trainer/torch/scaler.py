@@ -1,4 +1,4 @@
-"""Dynamic loss scale on the device, so that an overflow is handled without waiting for it."""
+"""Loss scale, static or dynamic, on the device, so that an overflow is handled without waiting for it."""
 
 from collections.abc import Mapping
 
@@ -20,8 +20,8 @@ class LossScaler:
 
     Args:
         device: of the tensors.
-        dynamic: adapt the scale; else it is always 1.
-        initial: scale, if it is dynamic.
+        dynamic: adapt the scale; else it never changes.
+        initial: scale of the first update.
 
     Attributes:
         scale: factor of the loss.
@@ -32,13 +32,13 @@ class LossScaler:
 
     def __init__(self, device: torch.device, dynamic: bool, initial: float):
         self.dynamic = dynamic
-        self.scale = torch.full((), initial if dynamic else 1.0, device=device)
+        self.scale = torch.full((), initial, device=device)
         self.good_steps = torch.zeros((), device=device)
         self.skipped = torch.zeros((), device=device)
         self.consecutive_skips = torch.zeros((), device=device)
 
     def update(self, finite: torch.Tensor) -> None:
-        """Adapt the scale after an update; finite: 0-d bool, whether its gradient was finite."""
+        """Count an update and adapt a dynamic scale; finite: 0-d bool, whether its gradient was finite."""
         overflow = (~finite).float()
         self.skipped = self.skipped + overflow
         self.consecutive_skips = (self.consecutive_skips + 1) * overflow

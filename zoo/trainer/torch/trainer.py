@@ -59,7 +59,7 @@ class Trainer:
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
         self.optimizer: Any = self._build_optimizer()
         self.gradient_factors: dict[str, torch.Tensor] = {}  # of the last step
-        self.scaler = LossScaler(self.device, self.mode.compute == "fp16", plan.loss_scale)
+        self.scaler = LossScaler(self.device, plan.adapts_scale, plan.first_scale)
 
     def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
         tensors = {name: torch.from_numpy(array) for name, array in batch.items()}

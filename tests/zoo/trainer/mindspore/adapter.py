@@ -63,6 +63,10 @@ def make_loss_scale_dynamic(trainer, initial: float) -> None:
     """Do nothing: a CPU has fp16, with which the loss scale is dynamic."""
 
 
+def make_loss_scale_static(trainer, initial: float) -> None:
+    """Do nothing: a CPU has fp16, so the plan's loss scale counts."""
+
+
 def batch_norm(dimensions: int, channels: int):
     return nn.SequentialCell({2: nn.BatchNorm2d, 3: nn.BatchNorm3d}[dimensions](channels))
 

@@ -43,6 +43,11 @@ def make_loss_scale_dynamic(trainer, initial: float) -> None:
     trainer.scaler = type(trainer.scaler)(dynamic=True, initial=initial)
 
 
+def make_loss_scale_static(trainer, initial: float) -> None:
+    """Give the trainer the loss scale that it would have in fp16, which a CPU lacks."""
+    trainer.scaler = type(trainer.scaler)(dynamic=False, initial=initial)
+
+
 def batch_norm(dimensions: int, channels: int):
     return converted(paddle.nn.Sequential({2: paddle.nn.BatchNorm2D, 3: paddle.nn.BatchNorm3D}[dimensions](channels)))
 

@@ -37,6 +37,10 @@ def make_loss_scale_dynamic(trainer, initial: float) -> None:
     """Do nothing: a CPU has fp16, with which the loss scale is dynamic."""
 
 
+def make_loss_scale_static(trainer, initial: float) -> None:
+    """Do nothing: a CPU has fp16, so the plan's loss scale counts."""
+
+
 def batch_norm(dimensions: int, channels: int):
     """Return a model of one batch normalization over (N, C, ...) with so many dimensions after the channels."""
     return torch.nn.Sequential({2: torch.nn.BatchNorm2d, 3: torch.nn.BatchNorm3d}[dimensions](channels))
