@@ -12,6 +12,7 @@ import pytest
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import BIN, environment, losses, train_arguments
 from tools.launch import main
+from zoo.distributed.variables import PREFIXES
 
 TOOL = [sys.executable, str(ROOT / "tools/launch.py")]
 
@@ -53,7 +54,9 @@ def launch(*arguments, cwd=ROOT):
         ),
     ],
 )
-def test_commands(tmp_path, capsys, arguments, expected):
+def test_commands(tmp_path, capsys, monkeypatch, arguments, expected):
+    for name in [name for name in os.environ if name.startswith(PREFIXES)]:
+        monkeypatch.delenv(name)
     options = ["--port", "7000", "--logs", str(tmp_path), "--dry-run", "-c", "configs/tsm_k400.yaml"]
     assert main([*arguments, *options]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -65,6 +68,30 @@ def test_commands(tmp_path, capsys, arguments, expected):
     assert not os.listdir(tmp_path)
 
 
+def test_the_dry_run_lists_variables(tmp_path, capsys, monkeypatch):
+    for name in [name for name in os.environ if name.startswith(PREFIXES)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NCCL_DEBUG", "a b")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    options = ["--logs", str(tmp_path), "--dry-run", "--env", "X=1", "-c", "configs/tsm_k400.yaml"]
+    assert (
+        main(["2x8", "--hosts", "a,b", "--by", "mpirun", "--ssh-port", "2222", "--mpi-args=--tag-output", *options])
+        == 0
+    )
+    command, *rest = capsys.readouterr().out.splitlines()
+    assert command.startswith(
+        f"a: {BIN}/mpirun -n 16 --map-by ppr:8:node:oversubscribe --bind-to none -x MASTER_ADDR=a "
+    )
+    expected = "--host a:8,b:8 --mca plm_rsh_args '-p 2222' --tag-output"
+    assert " -x NCCL_DEBUG -x X -x ZOO_ENV " in command and expected in command
+    assert rest == [
+        "env NCCL_DEBUG='a b'",
+        "env X=1",
+        "env ZOO_ENV=X",
+        "not carried unless named with --env: CUDA_VISIBLE_DEVICES",
+    ]
+
+
 @pytest.mark.parametrize(
     "arguments, error",
     [
@@ -72,6 +99,15 @@ def test_commands(tmp_path, capsys, arguments, expected):
         (["2x4"], "2x4 needs 2 hosts, but there are 1: localhost"),
         (["1x2", "--hostfile", "nowhere"], "--hostfile nowhere: No such file"),
         (["1x2", "-o", "train.bach=3"], "train.bach"),
+        (["1x2", "--env", "A-B=1"], "--env A-B=1: expected NAME or NAME=VALUE"),
+        (["1x2", "--mpi-args=-v"], "--mpi-args: is only for --by mpirun and --print k8s"),
+        (["1x1", "--by", "mpirun", "--mpi-args=-v"], "--mpi-args: one process is started without mpirun"),
+        (["1x2", "--by", "mpirun", "--mpi-args", "'a b"], "--mpi-args 'a b: No closing quotation"),
+        (["1x2", "--ssh-port", "22"], "--ssh-port: a single host is not reached by ssh"),
+        (["2x2", "--hosts", "a,b", "--ssh-port", "0"], "--ssh-port 0: expected a number from 1 to 65535"),
+        (["2x2", "--hosts", "a,b", "--ssh-port", "22", "--shell", "rsh {host}"], "write the port into --shell"),
+        (["2x2", "--hosts", "a,b", "--by", "mpirun", "--shell", "rsh {host}"], "--shell: is only for"),
+        (["1x2", "--image", "i"], "--image: is only for --print slurm and --print k8s"),
     ],
 )
 def test_mistakes_are_reported_before_anything_starts(capsys, arguments, error):

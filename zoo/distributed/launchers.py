@@ -6,7 +6,7 @@ own process group and broadcasts it (zoo/distributed/control_group.py), so every
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from data.errors import UserError
@@ -77,7 +77,10 @@ def detect(environ: Mapping[str, str]) -> Launch:
     """
     if environ.get("MS_ROLE") == "MS_SCHED":
         sys.exit(0)  # msrun starts one process more as MindSpore's scheduler, but here rank 0 starts the scheduler
-    inner, outer = _find(FRAMEWORK_LAUNCHERS, environ), _find(GENERAL_LAUNCHERS, environ)
+    # srun sets PMI_RANK and PMI_SIZE too where pmi2 is the default of the site; MPICH's mpirun sets MPI_LOCALRANKID.
+    is_srun = "SLURM_STEP_NUM_TASKS" in environ and "MPI_LOCALRANKID" not in environ
+    general = [launcher for launcher in GENERAL_LAUNCHERS if not (launcher.name == "MPICH" and is_srun)]
+    inner, outer = _find(FRAMEWORK_LAUNCHERS, environ), _find(general, environ)
     if inner and outer and _integer(inner.size, environ) == 1 < _integer(outer.size, environ):
         raise UserError(
             f"{outer.name} started {environ[outer.size]} processes ({outer.size}), but {inner.size}=1 makes each of "
@@ -103,7 +106,7 @@ def detect(environ: Mapping[str, str]) -> Launch:
     )
 
 
-def _find(launchers: tuple[Launcher, ...], environ: Mapping[str, str]) -> Launcher | None:
+def _find(launchers: Sequence[Launcher], environ: Mapping[str, str]) -> Launcher | None:
     """Return the launcher whose world size is set, preferring one with a world size above 1."""
     present = [launcher for launcher in launchers if environ.get(launcher.size)]
     return next((launcher for launcher in present if environ[launcher.size] != "1"), present[0] if present else None)

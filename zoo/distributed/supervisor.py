@@ -5,6 +5,7 @@ the ranks, each of which redirects its output to a file before it becomes train.
 """
 
 import ctypes
+import json
 import os
 import re
 import select
@@ -13,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -29,6 +30,13 @@ POLL_INTERVAL = 0.2  # seconds
 TAIL_LINES = 15
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux's prctl
 STOP = b"stop\n"  # asks a runner to let the ranks save and end; at the end of its input, it kills them
+
+
+def send_variables(runner: subprocess.Popen[bytes], variables: Mapping[str, str]) -> None:
+    """Send a runner the environment variables of the ranks, which do not show in any command line this way."""
+    with suppress(BrokenPipeError):  # it has ended; `supervise` reports it
+        if runner.stdin:
+            runner.stdin.write(json.dumps(variables).encode() + b"\n")
 
 
 def supervise(runners: Sequence[subprocess.Popen[bytes]], logs: Path, size: int) -> int:
@@ -100,11 +108,17 @@ def print_first_failure(logs: Path) -> None:
 def run_launcher(command: list[str]) -> int:
     """Run a launcher until it ends, or until the standard input is closed: then end all its processes.
 
+    The first line of the standard input has environment variables (`send_variables`).
+
     Returns:
         Exit code of the launcher, 1 if it was killed.
     """
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans of the launcher become children of this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; tools/launch.py handles it
+    line = _read_line()
+    if not line.endswith(b"\n"):
+        return 1
+    os.environ.update(json.loads(line))
     process, aborted = subprocess.Popen(command, stdin=subprocess.DEVNULL), False
     while process.poll() is None and not aborted:
         if select.select([sys.stdin], [], [], POLL_INTERVAL)[0]:
@@ -137,6 +151,17 @@ def _numa_binding(local_rank: int) -> list[str]:
     if nodes < 2 or not shutil.which("numactl"):
         return []
     return ["numactl", f"--cpunodebind={local_rank % nodes}", f"--membind={local_rank % nodes}"]
+
+
+def _read_line() -> bytes:
+    """Read a line of the standard input, or what comes before its end, and nothing of what follows."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(0, 1)
+        if not byte:
+            break
+        line += byte
+    return line
 
 
 def _descendants() -> list[psutil.Process]:

@@ -52,6 +52,14 @@ def carried(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in _by_prefix(environ).items() if name not in OF_ONE_HOST}
 
 
+def withheld(environ: Mapping[str, str]) -> list[str]:
+    """Return the names of variables with one of the prefixes that are not carried without being named."""
+    found = carried(environ)
+    return sorted(
+        name for name in environ if name.startswith(PREFIXES) and name not in found and name not in OF_LAUNCHERS
+    )
+
+
 def recorded(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that the journal of a run records; values of secrets that --env named are hidden."""
     named = [name for name in environ.get(NAMED, "").split(",") if name in environ]

@@ -71,6 +71,9 @@ SLURM = {
         (SLURM, Launch(5, 8, 1, "srun", "gpu03", "99 0")),
         ({**SLURM, "SLURM_STEP_NODELIST": "login,gpu1"}, Launch(5, 8, 1, "srun", "login", "99 0")),
         ({**SLURM, "MASTER_ADDR": "fe80::1"}, Launch(5, 8, 1, "srun", "fe80::1", "99 0")),
+        # With pmi2, srun sets variables of MPICH too; MPICH's own mpirun may start its processes through srun.
+        ({**SLURM, "PMI_RANK": "5", "PMI_SIZE": "8"}, Launch(5, 8, 1, "srun", "gpu03", "99 0")),
+        ({**SLURM, "SLURM_STEP_NUM_TASKS": "1", **MPICH}, Launch(1, 2, 1, "MPICH", "127.0.0.1", "")),
         # One launcher per machine, started by another: the inner one knows all processes.
         ({**OPENMPI, **TORCHRUN}, Launch(3, 4, 1, "torchrun", "node1", "29500 none 0")),
         (
