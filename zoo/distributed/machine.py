@@ -15,32 +15,11 @@ import psutil
 
 from data import host
 from zoo.distributed.control_group import Group
+from zoo.distributed.variables import recorded
 from zoo.trainer.protocol import World
 
 PROC, SYS, DEV = Path("/proc"), Path("/sys"), Path("/dev")
 ASCEND_DRIVER = Path("/usr/local/Ascend/driver/version.info")
-# Variables that change how fast or how exactly a run computes. Secrets have other names; SECRET is a second lock.
-ENVIRONMENT = (
-    "ASCEND_",
-    "CUBLAS_",
-    "CUDA_",
-    "CUDNN_",
-    "FLAGS_",
-    "GLOG_",
-    "GLOO_",
-    "HCCL_",
-    "KMP_",
-    "MKL_",
-    "MS_",
-    "NCCL_",
-    "NVIDIA_TF32_OVERRIDE",
-    "OMP_",
-    "OPENBLAS_",
-    "PYTORCH_",
-    "TORCH_",
-    "UCX_",
-)
-SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|AUTH", re.IGNORECASE)
 MAX_VALUE = 1000  # characters of a variable
 PACKAGES = {  # library -> distributions that provide it
     "numpy": ("numpy",),
@@ -112,12 +91,8 @@ def describe(libraries: Mapping[str, str | None], storage: str) -> dict[str, Any
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the prefixes in ENVIRONMENT, by name; values are cut off after MAX_VALUE characters."""
-    return {
-        name: variables[name][:MAX_VALUE]
-        for name in sorted(variables)
-        if name.startswith(ENVIRONMENT) and not SECRET.search(name)
-    }
+    """Return the variables that belong to a run, by name; values are cut off after MAX_VALUE characters."""
+    return {name: value[:MAX_VALUE] for name, value in recorded(variables).items()}
 
 
 def _os_name() -> str:
