@@ -244,8 +244,8 @@ SCHEDULES = [
     fault(
         "the rate does not grow with the global batch",
         SCHEDULE,
-        "return optim.lr * global_batch / optim.base_batch",
-        "return optim.lr",
+        "else optim.lr * global_batch / optim.base_batch",
+        "else optim.lr",
         f"{TEST_SCHEDULE}the_rate_grows_with_the_global_batch",
     ),
     fault(
@@ -480,6 +480,20 @@ TASKS = [
         "GROWTH_INTERVAL = 2000",
         "GROWTH_INTERVAL = 1000",
         "tests/zoo/trainer/state_cases.py::case_the_loss_scale_halves_and_doubles",
+    ),
+    fault(
+        "a static loss scale adapts",
+        "zoo/trainer/protocol.py",
+        'self.dynamic_loss_scale and self.mode.compute == "fp16"',
+        'self.mode.compute == "fp16"',
+        "tests/zoo/trainer/state_cases.py::case_a_static_loss_scale_never_changes",
+    ),
+    fault(
+        "synthetic labels are blocks of samples",
+        "data/datasets/synthetic.py",
+        "np.asarray(index % classes, np.int64)",
+        "np.asarray(index // classes, np.int64)",
+        "tests/data/datasets/test_synthetic.py::test_images_differ_and_every_class_is_as_frequent",
     ),
 ]
 
