@@ -92,6 +92,7 @@ def full_begin(**changes):
             "peak_lr": 0.02 * total / 128,
             "schedule": "step",
             "milestones": [2, 3],
+            "milestone_unit": "epochs",
             "gamma": 0.1,
             "power": 0.9,
             "min_lr": 0.0,

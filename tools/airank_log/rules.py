@@ -96,12 +96,30 @@ def _times(log: Log, target: Decimal | None) -> list[str]:
     return lines
 
 
+def speed_bounds(log: Log, fewest: int, most: int, warmup: int) -> tuple[Decimal, Decimal] | None:
+    """Return the smallest and the largest avg_ips that time stamps and counters allow, None where they do not tell.
+
+    Args:
+        log: the log.
+        fewest: training samples per epoch, at least.
+        most: training samples per epoch, at most.
+        warmup: epochs that avg_ips leaves out.
+    """
+    declared, counted = log.first("avg_ips"), stretch(log, warmup)
+    if declared is None or declared.value is None or counted is None:
+        return None
+    relative = counted.rounding / counted.epochs + 2 * TIME_TOLERANCE / counted.seconds
+    low, high = (counted.epochs * samples / counted.seconds for samples in (fewest, most))
+    slack = half_of_last_digit(declared.value)
+    return low * (1 - relative) - slack, high * (1 + relative) + slack
+
+
 def _speed(log: Log, samples: int | None, warmup: int) -> list[str]:
-    declared, counted, speed = log.first("avg_ips"), stretch(log, warmup), throughput(log, samples, warmup)
+    declared = log.first("avg_ips")
     if samples is None or declared is None or declared.value is None:
         return []
-    if counted is None or speed is None:
+    bounds, speed = speed_bounds(log, samples, samples, warmup), throughput(log, samples, warmup)
+    if bounds is None:
         return ["avg_ips cannot be checked: no evaluation ends the warm-up, or nothing comes behind it"]
-    relative = counted.rounding / counted.epochs + 2 * TIME_TOLERANCE / counted.seconds
-    is_off = abs(declared.value - speed) > half_of_last_digit(declared.value) + speed * relative
+    is_off = not bounds[0] <= declared.value <= bounds[1]
     return [f"avg_ips is {declared.value}, by definition {speed:.3f}"] if is_off else []

@@ -139,8 +139,7 @@ def _optimizer(begin: Event) -> dict[str, Any]:
         values[f"{name}_opt_learning_rate_decay_poly_power"] = optim["power"]
         values[f"{name}_opt_learning_rate_decay_steps"] = begin["steps"] - optim["warmup_steps"]
     if optim["schedule"] == "step":
-        unit = optim.get("milestone_unit", "epochs")
-        values[f"opt_learning_rate_decay_boundary_{unit}"] = optim["milestones"]
+        values[f"opt_learning_rate_decay_boundary_{optim['milestone_unit']}"] = optim["milestones"]
         values["opt_learning_rate_decay_factor"] = optim["gamma"]
     if optim["clip_norm"] is not None:
         values["opt_gradient_clip_norm"] = optim["clip_norm"]

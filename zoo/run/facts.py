@@ -147,6 +147,7 @@ def _optimizer(job: Job, cfg: Config) -> dict[str, Any]:
         "peak_lr": schedule.base_lr(optim, job.clock.global_batch),
         "schedule": optim.schedule,
         "milestones": list(optim.milestones),
+        "milestone_unit": "epochs" if cfg.train.epochs else "steps",
         "gamma": optim.gamma,
         "power": optim.power,
         "min_lr": optim.min_lr,
