@@ -59,8 +59,14 @@ def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:
         report: takes a line on each part that has been measured.
 
     Raises:
-        UserError: a process failed.
+        UserError: the recipe divides a fixed global batch, its data are missing, or a process failed.
     """
+    if plan.request.config.train.global_batch is not None:
+        raise UserError(
+            "train.global_batch: predictions keep the samples per process, so that the global batch grows with the "
+            "processes; leave it out with -o train.global_batch="
+        )
+    sent = messages(plan.request)  # first: what is wrong with the data or the model is found at once
     steps: dict[int, list[float]] = {n: [] for n in plan.processes}
     rates: dict[int, list[float]] = {}
     sweep: list[Sample] = []
@@ -91,7 +97,7 @@ def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:
         steps,
         rates,
         sweep,
-        messages(plan.request),
+        sent,
         [Run(Cluster(1, size), seconds) for size, seconds in runs.items()],
     )
 
