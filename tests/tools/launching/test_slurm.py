@@ -11,6 +11,7 @@ import pytest
 from tests.helpers.files import write_list
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import environment, losses, train_arguments
+from tests.helpers.training import events
 from tests.tools.launching import cluster
 from tools.launch import main
 
@@ -165,3 +166,6 @@ def test_the_script_trains(demo_sets, tmp_path, monkeypatch):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 rank(s) x 1 micro-batch(es)" in done.stdout and len(losses(tmp_path / "run")) == 2
+    begin = next(event for event in events(tmp_path / "run") if event["event"] == "begin")
+    recorded = begin["hosts"][0]["environment"]
+    assert begin["launcher"] == "srun" and (recorded["NCCL_DEBUG"], recorded["A"]) == ("WARN", "b c")
