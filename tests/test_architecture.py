@@ -207,7 +207,7 @@ def test_programs_are_imported_by_nothing_but_tests():
         ("decord", ["data/formats/video.py", "tools/bare/loading.py"]),
         ("nvidia", ["data/loaders/dali_graph.py", "tools/bare/dali.py"]),
         ("tensorboard", ["zoo/logs/tensorboard.py"]),
-        ("matplotlib", ["tools/comparison/curves.py"]),
+        ("matplotlib", ["tools/comparison/curves.py", "tools/reporting/figures.py"]),
         (
             "PIL",
             [

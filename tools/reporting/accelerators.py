@@ -1,0 +1,83 @@
+"""Peak operations per second of accelerators, by the data sheets of their makers, without sparsity.
+
+    V100 T4 RTX 2080 Ti   nvidia.com: Tesla V100 and T4 data sheets, Turing architecture white paper
+    A100 A10 A30 A40      nvidia.com: data sheets of the A series; GA102 white paper for RTX 3090 and A6000
+    L4 L40S RTX 4090      nvidia.com: L4 and L40S data sheets, Ada architecture white paper
+    H100 H200 B200        nvidia.com: H100, H200 and DGX B200 data sheets, halved where they state sparsity
+    MI250X MI300X         amd.com: data sheets; MI250X is the whole card, which is two devices
+    Ascend 910            e.huawei.com: Atlas 300T training card (model 9000)
+
+16-bit numbers are those of tensor units that add in fp32. Where a device has TF32, convolutions of precision fp32 use
+it by default in PyTorch, PaddlePaddle and MindSpore alike, so its peak is what they are measured against, unless the
+environment of the run sets NVIDIA_TF32_OVERRIDE=0.
+"""
+
+import re
+from typing import NamedTuple
+
+
+class Peaks(NamedTuple):
+    """Peak TFLOP/s of a device by the type of numbers; None where it does not compute with it in hardware."""
+
+    fp32: float | None
+    tf32: float | None
+    fp16: float | None
+    bf16: float | None
+    fp64: float | None = None
+
+
+class Peak(NamedTuple):
+    """Peak of a device.
+
+    Attributes:
+        flops: operations per second.
+        source: the type of numbers that it belongs to, or the option that gave it.
+    """
+
+    flops: float
+    source: str
+
+
+DEVICES: tuple[tuple[str, Peaks], ...] = (  # the first pattern that is found in a name counts
+    (r"\bB200\b", Peaks(75, 1100, 2250, 2250, 37)),
+    (r"\bGH200\b|\bH200\b", Peaks(67, 494.7, 989.4, 989.4, 67)),
+    (r"\bH100\b.*NVL", Peaks(60, 417.5, 835.5, 835.5, 60)),
+    (r"\bH100\b.*PCIe", Peaks(51, 378, 756, 756, 51)),
+    (r"\bH100\b", Peaks(67, 494.7, 989.4, 989.4, 67)),
+    (r"\bA100\b|\bA800\b", Peaks(19.5, 156, 312, 312, 19.5)),
+    (r"\bA30\b", Peaks(10.3, 82, 165, 165, 10.3)),
+    (r"\bA40\b", Peaks(37.4, 74.8, 149.7, 149.7)),
+    (r"\bA10\b", Peaks(31.2, 62.5, 125, 125)),
+    (r"\bRTX A6000\b", Peaks(38.7, 77.4, 154.8, 154.8)),
+    (r"\bRTX 3090\b(?! Ti)", Peaks(35.6, 35.6, 71, 71)),
+    (r"\bRTX 4090\b(?! D)", Peaks(82.6, 82.6, 165.2, 165.2)),
+    (r"\bL40S\b", Peaks(91.6, 183, 362, 362)),
+    (r"\bL4\b", Peaks(30.3, 60, 121, 121)),
+    (r"\bT4\b", Peaks(8.1, None, 65, None)),
+    (r"\bRTX 2080 Ti\b", Peaks(13.4, None, 53.8, None)),
+    (r"\bV100S\b", Peaks(16.4, None, 130, None, 8.2)),
+    (r"\bV100\b.*PCIE|\bV100\b.*PCIe", Peaks(14, None, 112, None, 7)),
+    (r"\bV100\b", Peaks(15.7, None, 125, None, 7.8)),
+    (r"\bMI300X\b", Peaks(163.4, 653.7, 1307.4, 1307.4, 163.4)),
+    (r"\bMI250X\b", Peaks(95.7, None, 383, 383, 95.7)),
+    (r"Ascend ?910(?![BC])", Peaks(None, None, 256, None)),  # the 910B comes in variants of different speed
+)
+
+
+def peak(name: str | None, compute: str | None, tf32: bool = True, override_tflops: float | None = None) -> Peak | None:
+    """Return the peak of an accelerator; None if it is not known.
+
+    Args:
+        name: of the device, as its driver tells; None for a CPU.
+        compute: type of the numbers of convolutions and matrix products: fp32, fp16, bf16 or fp64.
+        tf32: whether fp32 may be computed in TF32.
+        override_tflops: peak in TFLOP/s that counts instead, for any device.
+    """
+    if override_tflops is not None:
+        return Peak(override_tflops * 1e12, "--peak-tflops")
+    peaks = next((peaks for pattern, peaks in DEVICES if name and re.search(pattern, name, re.IGNORECASE)), None)
+    if peaks is None or compute not in Peaks._fields:
+        return None
+    kind = "tf32" if compute == "fp32" and tf32 and peaks.tf32 else compute
+    tflops = getattr(peaks, kind)
+    return Peak(tflops * 1e12, kind) if tflops else None
