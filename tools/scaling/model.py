@@ -57,6 +57,7 @@ class Model(NamedTuple):
         intra: link between the cards of a host; None if no all-reduce was timed.
         inter: link between hosts; None if it is not known.
         overlap: share of the backward pass during which all-reduces progress.
+        surplus: seconds that messages of a run on one host took beyond all this, per share that a card sends.
         between: run on several hosts that the growth with the hosts is taken from, before `inter`.
     """
 
@@ -65,6 +66,7 @@ class Model(NamedTuple):
     inter: Link | None
     overlap: float
     between: Run | None
+    surplus: float = 0.0
 
 
 def build(calibration: Calibration, inter: Link | None = None) -> Model:
@@ -74,7 +76,7 @@ def build(calibration: Calibration, inter: Link | None = None) -> Model:
     model = Model(calibration, intra, inter, default_overlap(calibration), largest)
     local = [run for run in calibration.runs if run.cluster.hosts == 1 and run.cluster.cards > 1]
     if intra and local:
-        return model._replace(overlap=_fit_overlap(model, max(local, key=lambda run: run.cluster.cards)))
+        return _fit_run(model, max(local, key=lambda run: run.cluster.cards))
     return model
 
 
@@ -141,6 +143,7 @@ def _sum(model: Model, cluster: Cluster, inter: Link) -> Prediction:
         all_reduce = exposed(seconds, messages.buckets, model.overlap * BACKWARD * compute)
         all_reduce += messages.synchronized * collectives.all_reduce(intra, inter, cluster, SMALL)
         all_reduce += 2 * collectives.all_gather(intra, inter, cluster, messages.gathered) if messages.gathered else 0.0
+        all_reduce += model.surplus * collectives.share_sent(cluster.cards)
     reading = cluster.cards * calibration.batch / calibration.input_rate(cluster.cards)
     total = max(slowest + all_reduce, reading)
     return Prediction(cluster, cluster.size * calibration.batch, total, compute, slowest - compute, all_reduce, reading)
@@ -171,13 +174,14 @@ def _intra(model: Model, cluster: Cluster) -> Link:
     return model.intra
 
 
-def _fit_overlap(model: Model, run: Run) -> float:
-    """Return the overlap with which the closed form comes closest to a run on one host."""
-    calibration, messages = model.calibration, model.calibration.messages
+def _fit_run(model: Model, run: Run) -> Model:
+    """Return the model that comes closest to a run on one host: by its overlap, or by a surplus if it has none."""
     without = _sum(model._replace(overlap=0.0), run.cluster, NO_LINK)
-    surplus = without.compute + without.waiting + without.all_reduce - float(np.mean(run.seconds))
-    backward = BACKWARD * without.compute
-    return float(np.clip(surplus / backward, 0.0, ideal_overlap(calibration))) if messages.gradients else 0.0
+    hidden = without.compute + without.waiting + without.all_reduce - float(np.mean(run.seconds))
+    if hidden < 0:
+        return model._replace(overlap=0.0, surplus=-hidden / collectives.share_sent(run.cluster.cards))
+    overlap = hidden / (BACKWARD * without.compute)
+    return model._replace(overlap=min(overlap, ideal_overlap(model.calibration)))
 
 
 def _hosts_of(run: Run) -> int:

@@ -38,8 +38,12 @@ def test_the_overlap_is_found_again(overlap):
     assert model.predict(built, Cluster(1, 4)).seconds == pytest.approx(known(Cluster(1, 4), overlap))
 
 
-def test_a_slower_run_than_without_overlap_hides_nothing():
-    assert model.build(make(runs=[(EIGHT, 1.0)])).overlap == 0.0
+def test_a_slower_run_than_without_overlap_adds_to_the_messages():
+    built = model.build(make(runs=[(EIGHT, 1.0)]))
+    assert built.overlap == 0.0 and model.predict(built, EIGHT).seconds == pytest.approx(1.0)
+    two = Cluster(1, 2)
+    extra = model.predict(built, two).seconds - known(two, 0.0)
+    assert extra == pytest.approx((1.0 - known(EIGHT, 0.0)) / 1.75)
 
 
 def test_a_run_on_two_hosts_tells_the_time_between_hosts():

@@ -18,7 +18,14 @@ def test_they_hold_the_prediction():
     calibration = make(noise=0.05, runs=[(EIGHT, 0.35)])
     built = model.build(calibration, INTER)
     for cluster, bar in zip(CLUSTERS, uncertainty.intervals(calibration, CLUSTERS, INTER)):
-        assert bar.low < model.predict(built, cluster).samples_per_s < bar.high
+        assert bar.low <= model.predict(built, cluster).samples_per_s * (1 + 1e-9)
+        assert bar.high >= model.predict(built, cluster).samples_per_s * (1 - 1e-9)
+
+
+def test_a_measured_run_leaves_only_its_own_spread():
+    calibration = make(noise=0.05, runs=[(EIGHT, 0.4)])
+    low, high = uncertainty.intervals(calibration, [EIGHT])[0]
+    assert low == pytest.approx(8 * 32 / 0.4) and high == pytest.approx(8 * 32 / 0.4)
 
 
 def test_they_grow_with_the_distance():
