@@ -26,7 +26,7 @@ def test_resnet50_of_nvidia():
     cfg = read("resnet50_imagenet")
     assert (cfg.train.epochs, cfg.train.batch, cfg.optim.momentum, cfg.task.label_smoothing) == (90, 256, 0.875, 0.1)
     assert cfg.optim.weight_decay == 1 / 32768 and cfg.model.decay == "all_but_bn" and cfg.optim.clip_norm is None
-    assert (cfg.model.depth, cfg.model.width, cfg.model.pretrained, cfg.target) == (50, 64, None, 0.761)
+    assert (cfg.model.depth, cfg.model.width, cfg.model.pretrained, cfg.target) == (50, 64, None, 0.759)
     assert (cfg.data.size, cfg.data.short_side, cfg.data.scale, cfg.data.flip) == (224, 256, (0.08, 1.0), True)
     for world_size, peak in ((1, 0.256), (8, 2.048)):
         lr, steps = lr_schedule(cfg, IMAGENET_SIZE, world_size)
@@ -84,6 +84,8 @@ def test_arcface_of_insightface():
     assert 0 < lr(steps - 1) < 1e-6 and (train.epochs, train.batch) == (20, 128)
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda path: path.stem)
 def test_every_recipe_names_its_upstream_and_a_demo_has_none(path):
-    assert (read(path.stem).upstream is None) == path.stem.endswith("_demo")
+    upstream = read(path.relative_to(CONFIGS).with_suffix("")).upstream
+    assert (upstream is None) == path.stem.endswith("_demo")
+    assert upstream is None or upstream.train_samples is not None  # for --plan

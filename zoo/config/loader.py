@@ -183,7 +183,8 @@ def _read(path: str, chain: tuple[str, ...]) -> Entries:
     base = entries.pop("base", None)
     if base is None:
         return entries
-    return merge(_read(os.path.join(os.path.dirname(path), str(base.value)), (*chain, real_path)), entries)
+    base_path = os.path.normpath(os.path.join(os.path.dirname(path), str(base.value)))
+    return merge(_read(base_path, (*chain, real_path)), entries)
 
 
 def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries, parents: tuple[yaml.Node, ...] = ()) -> None:

@@ -142,6 +142,7 @@ class Upstream:
     repository: str  # https address
     commit: str  # 40 hexadecimal digits
     files: tuple[str, ...]  # paths in the repository: the settings, and the code that they select
+    train_samples: int | None = None  # of its training split, for --plan where the data are not at hand
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"https://[^/\s]+/\S+", self.repository):
@@ -150,6 +151,8 @@ class Upstream:
             raise ValueError(f"commit: expected all 40 hexadecimal digits of a commit, got {self.commit!r}")
         if not self.files or any(not file or file.startswith("/") for file in self.files):
             raise ValueError("files: expected at least one path, relative to the root of the repository")
+        if self.train_samples is not None and self.train_samples < 1:
+            raise ValueError("train_samples: must be at least 1")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The command line of train.py, and the recipe that results from it."""
 
 import argparse
-import math
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from zoo.config.convert import plain
 from zoo.config.schema import Config
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec
-from zoo.run import directory, schedule
+from zoo.run import directory, plan_table
 from zoo.run.checkpoint import latest, load_record
 from zoo.run.speed import Window
 from zoo.weights import recorded
@@ -145,7 +144,11 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="samples per update over all processes, divided into micro-batches of at most train.batch; `keep`: as the "
         "run to resume had it, in a new run optim.base_batch",
     )
-    add("--plan", metavar="WORLD", help="show batch and learning rate for 8 or 4x8 processes, and stop")
+    add(
+        "--plan",
+        metavar="WORLDS",
+        help="show batch, learning rate and lengths for 8, 4x8 (hosts x processes) or 1,8,4x8 processes, and stop",
+    )
     add("--print-config", action="store_true", help="show the resolved recipe with the origin of each value, and stop")
     return parser.parse_args(argv)
 
@@ -242,23 +245,17 @@ def request(
     return Request(settings, resolved, recipe, run, changed)
 
 
-def plan(request: Request, world: str) -> str:
-    """Return batch and learning rate for a number of processes as a line.
+def plan(request: Request, worlds: str) -> str:
+    """Return batch, learning rate and lengths for several numbers of processes as a table.
 
     Args:
         request: the recipe.
-        world: number of processes, such as 8, or hosts x processes, such as 4x8.
+        worlds: numbers of processes, such as 8, or hosts x processes, such as 4x8, separated by commas.
 
     Raises:
-        UserError: `world` is neither, or the global batch cannot be divided by it.
+        UserError: `worlds` is something else, or the recipe is impossible for one of them.
     """
-    numbers = world.lower().split("x")
-    if len(numbers) > 2 or not all(number.isdigit() and int(number) for number in numbers):
-        raise UserError(f"--plan: expected a number of processes such as 8, or hosts x processes, 4x8, got {world}")
-    train, optim = request.config.train, request.config.optim
-    length = f"{train.epochs} epochs" if train.epochs else f"{train.steps} steps"
-    batch_plan = schedule.batch_plan(train, math.prod(map(int, numbers)))
-    return f"{request.recipe}: {schedule.describe(batch_plan, optim)}, {length}\n"
+    return plan_table.render(request.recipe, request.config, request.resolved["data.name"].value, worlds)
 
 
 def _window(arguments: argparse.Namespace) -> Window | None:
