@@ -19,6 +19,8 @@ def expected_maximum(sample: Sequence[float] | np.ndarray, n: int) -> float:
         n: number of draws, at least 1.
     """
     values = np.sort(np.asarray(sample, float))
+    if n == 1:
+        return float(values.mean())
     edge = float(np.quantile(values, TAIL))
     beyond = values[values > edge]
     excess = float(beyond.mean() - edge) if len(beyond) else 0.0
