@@ -153,6 +153,7 @@ def test_sigterm_saves_says_so_and_exits_143(clips, undisturbed_run, tmp_path):
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     while len(lines(folder)) < 6:
+        assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=60)
@@ -484,6 +485,7 @@ def test_ctrl_c_saves_although_the_readers_get_it_too(clips, tmp_path):
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     while len(lines(folder)) < 4:
+        assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     out, err = process.communicate(timeout=60)
