@@ -59,6 +59,7 @@ class Model(NamedTuple):
         samples: training samples per epoch as the data note says, None where it does not.
         warmup: epochs that avg_ips leaves out as code/README.md says, None where it does not.
         checksums: of the data, in the data note.
+        others: names of files `.log` that name no number of cards.
     """
 
     path: Path
@@ -67,6 +68,7 @@ class Model(NamedTuple):
     samples: int | None
     warmup: int | None
     checksums: list[str]
+    others: list[str]
 
 
 def check(tree: str) -> Result:
@@ -116,9 +118,11 @@ def read_model(path: Path) -> Model:
     """Read the folder of a model."""
     note = "\n".join(_text(file) for file in _files(path / "data"))
     samples, warmup = SAMPLES.search(note), WARMUP.search(_text(path / "code" / rules.README))
-    logs = []
+    logs, others = [], []
     for file in _files(path / "log"):
         match = LOG_NAME.fullmatch(file.name)
+        if not match and file.suffix.lower() == ".log":
+            others.append(file.name)
         if match:
             logs.append(ModelLog(file, int(match[1]), parse(_text(file, MAX_LOG).splitlines())))
     return Model(
@@ -128,6 +132,7 @@ def read_model(path: Path) -> Model:
         int(samples[1]) if samples else None,
         int(warmup[1]) if warmup else None,
         [found.lower() for found in rules.CHECKSUM.findall(note)],
+        others,
     )
 
 
@@ -165,6 +170,7 @@ def _model(model: Model, is_demo: bool) -> list[str]:
         lines.append("data: no note with the checksum of the data")
     if (model.path / "log").is_dir() and not model.logs:
         lines.append(f"log: none of {', '.join(map(rules.log_name, rules.CARDS))}")
+    lines += [f"log/{name}: not named GPUx and a number of cards, such as {rules.log_name(8)}" for name in model.others]
     for log in model.logs:
         name = f"log/{log.path.name}"
         lines += [f"{name}: {text}" for text in [*_name(log), *_log(model, log, is_demo)]]

@@ -154,7 +154,7 @@ def _steps(runs: Mapping[int, Run], framework: str) -> list[str]:
     return [
         "### Environment",
         f"{REPOSITORY_NOTE} `{begin['recipe']}`. Commit of the code: `{commit}`.",
-        "```\ngit checkout " + commit + "\nmake setup\n```",
+        f"```\ngit checkout {commit}\nmake setup\n```",
         _table(("software", "version"), [pair for pair in versions if pair[1]]),
         _table(("environment variable", "value"), variables) if variables else "No environment variable was set.",
         "### Preparation and checks",
@@ -190,7 +190,7 @@ def _results(runs: Mapping[int, Run]) -> list[str]:
         rows.append((rules.log_name(cards), split, f"{begin['optimizer']['peak_lr']:.6g}", begin["compute"]))
     warmup = next(iter(runs.values())).begin["warmup_epochs"]
     names = ("log", "cards x micro-batches x samples = global batch", "learning rate", "precision")
-    return [_table(names, rows), f"avg_ips leaves out warm-up epochs: {warmup}"]
+    return ["### Scales", _table(names, rows), f"avg_ips leaves out warm-up epochs: {warmup}"]
 
 
 def _upstream(recipe: Mapping[str, Any]) -> str:

@@ -1,16 +1,14 @@
 """Runs of a submission, one per number of cards, and what each lacks to be submitted."""
 
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
-from numbers import Real
 from typing import Any, NamedTuple
 
 from data.errors import UserError
 from tools.airank_log.grammar import parse
 from tools.airank_log.rules import deviations
-from tools.submission import rules
+from tools.submission import record, rules
 from tools.submission.rules import Listed
 from zoo.config import loader
 from zoo.config.convert import plain
@@ -18,32 +16,6 @@ from zoo.logs import airank, journal
 from zoo.logs.journal import Event
 from zoo.run import directory
 
-RECORD = (  # fields of `begin` that a submission needs, and what they are
-    ("framework", str),
-    ("framework_version", str),
-    ("model", str),
-    ("arch", dict),
-    ("data", str),
-    ("protocol", str),
-    ("metric", str),
-    ("ranks", int),
-    ("batch", int),
-    ("accumulate", int),
-    ("global_batch", int),
-    ("train_samples", int),
-    ("val_samples", int),
-    ("parameters", int),
-    ("weights", str),
-    ("compute", str),
-    ("optimizer", dict),
-    ("eval_every", str),
-    ("seed", int),
-    ("warmup_epochs", int),
-    ("command", list),
-    ("launcher", str),
-    ("hosts", list),
-)
-NUMBERS = {"load": ("at",), "eval": ("step", "epoch", "accuracy"), "end": ("step", "epoch")}
 # Keys of a recipe that may differ between scales: where files are, how they are read, and how an update is divided.
 SCALE_KEYS = (
     *("out", "device", "data.root", "data.workers", "data.threads", "data.cache", "data.cache_gb"),
@@ -91,10 +63,7 @@ def read(folder: str) -> Run:
         events = journal.history(folder)
     except (OSError, KeyError, TypeError, AttributeError, RecursionError):
         raise UserError(f"{path}: damaged, a line is not an event of a run") from None
-    begin = next((event for event in events if event["event"] == "begin"), None)
-    if begin is None:
-        raise UserError(f"{path}: the run has not begun; there is no event `begin`")
-    _check(path, events, begin)
+    begin = record.check(path, events)
     recipe = os.path.join(folder, directory.RECIPE)
     entries = loader.read(recipe, recorded=True) if os.path.isfile(recipe) else {}
     return Run(folder, events, begin, {key: plain(entry.value) for key, entry in entries.items()})
@@ -120,24 +89,6 @@ def log_deviations(run: Run, target: Decimal | None) -> list[str]:
     own = run.begin.get("target")
     threshold = target if target is not None else Decimal(str(own)) if own is not None else None
     return deviations(parse(run.log(target)), threshold, run.begin["train_samples"], run.begin["warmup_epochs"])
-
-
-def _check(path: str, events: Sequence[Event], begin: Event) -> None:
-    """Check that the fields that are read have the right types. Raises UserError."""
-    lacking = [name for name, kind in RECORD if not isinstance(begin.get(name), kind)]
-    if lacking:
-        raise UserError(
-            f"{path}: the event `begin` lacks {', '.join(lacking)}; a run of an older version cannot be submitted, "
-            "train again with this one"
-        )
-    hosts = begin["hosts"]
-    if not hosts or not all(isinstance(host, dict) and isinstance(host.get("ranks"), list) for host in hosts):
-        raise UserError(f"{path}: the event `begin` does not describe its hosts")
-    for event in events:
-        for name in ("time", *NUMBERS.get(event["event"], ())):
-            value = event.get(name)
-            if not isinstance(value, Real) or not math.isfinite(value):
-                raise UserError(f"{path}: an event `{event['event']}` has no number `{name}`")
 
 
 def _record(run: Run) -> list[str]:
@@ -182,7 +133,7 @@ def _cards(run: Run, cards: int) -> list[str]:
         lines.append(f"the run used {accelerators} GPUs or NPUs for {run.cards} processes")
     if len(hosts) != rules.nodes(cards):
         lines.append(f"the run used {len(hosts)} machines, {cards} cards are {rules.nodes(cards)} by the rules")
-    names = {str([(device.get("name")) for device in host.get("accelerators") or []][:1]) for host in hosts}
+    names = {str(device.get("name")) for host in hosts for device in host.get("accelerators") or []}
     if len(names) > 1:
         lines.append(f"the machines differ: {', '.join(sorted(names))}")
     return lines

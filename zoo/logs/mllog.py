@@ -20,6 +20,10 @@ REQUIRED = (
     *("model", "compute", "accumulate", "global_batch", "steps", "weights", "train_samples", "val_samples"),
     *("optimizer", "epochs", "seed", "target", "hosts"),
 )  # fields of `begin`
+OPTIMIZER = (
+    *("name", "lr", "peak_lr", "min_lr", "momentum", "weight_decay", "clip_norm", "schedule", "power", "gamma"),
+    *("milestones", "milestone_unit", "warmup_steps"),
+)  # keys of its `optimizer`
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
 
@@ -74,6 +78,7 @@ def lines(events: Sequence[Event], submission: Submission) -> list[str]:
     if begin is None:
         raise UserError("the run has not begun: there is no event `begin` in its journal")
     missing = [key for key in REQUIRED if key not in begin]
+    missing += [f"optimizer.{key}" for key in OPTIMIZER if key not in begin.get("optimizer", OPTIMIZER)]
     if missing:
         raise UserError(f"the event `begin` of the run has no {', '.join(missing)}; train again with this version")
     load = next((event for event in events if event["event"] == "load"), {"at": begin["time"]})
@@ -156,7 +161,7 @@ def _course(events: Sequence[Event], begin: Event) -> Iterator[Entry]:
             yield Entry(now, POINT, "resumed", event["step"])
         if name not in ("eval", "end"):
             continue
-        stop = now - event.get("seconds", 0.0)
+        stop = now - (event.get("seconds") or 0.0)
         if event["epoch"] > before:
             yield from _block(begin, event, before, since, stop)
         progress = _progress(begin, event)

@@ -9,7 +9,7 @@ from zoo.run import cli
 
 TRAIN, VAL = 234_619, 19_761
 SECONDS = {1: 8000.0, 8: 1000.0, 32: 260.0}  # per epoch
-ACCURACIES = (0.6, 0.7123, 0.7110)  # the second epoch reaches the target
+ACCURACIES = (0.6, 0.7123, 0.7090)  # the second epoch reaches the target
 GIVEN = {
     "submitter": "ACME",
     "hardware_type": "datacenter",

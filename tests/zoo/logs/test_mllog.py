@@ -169,6 +169,10 @@ def test_journals_that_cannot_be_exported():
     del begin["seed"], begin["optimizer"]
     with pytest.raises(UserError, match="has no optimizer, seed; train again"):
         lines([full_load(), begin], SUBMISSION)
+    begin = full_begin()
+    del begin["optimizer"]["gamma"]
+    with pytest.raises(UserError, match="has no optimizer.gamma; train again"):
+        lines([full_load(), begin], SUBMISSION)
 
 
 def checked(path, events, config, submission=SUBMISSION, change=None):
