@@ -63,7 +63,9 @@ class Settings(LoaderSettings):
         for key in ("size", "segments", "crop", "base_size"):
             value = getattr(self, key)
             if value is not None and key not in KEYS[self.kind]:
-                raise ValueError(f"{key}: data.kind={self.kind} has {' and '.join(KEYS[self.kind])}; leave it out")
+                raise ValueError(
+                    f"{key}: data.kind={self.kind} has {' and '.join(KEYS[self.kind])}; choose another kind"
+                )
             if value is not None and min(np.atleast_1d(value)) < 1:
                 raise ValueError(f"{key}: must be at least 1")
         most = IGNORE_INDEX if self.kind == "scene" else math.inf

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import data
-from data.batch import DropoutMask, Field
+from data.batch import PAIR, DropoutMask, Field
 from data.errors import UserError
 from zoo import tasks
 from zoo.config.schema import Config, Optim
@@ -85,6 +85,7 @@ def assemble(request: Request, group: Group) -> Job:
     train_set, val_set = dataset.load(cfg.data)
     checksum, loaded_at = dataset.checksum(train_set, val_set), time.time()
     consistency.assert_same(group, "the data set (its checksum)", checksum)
+    _check_task(spec, model, request.resolved["data.name"].value, train_set, val_set)
     arch = resolve_arch(spec, cfg.model, train_set.fields, len(train_set.classes))
     _check_batch_norm(cfg, spec, arch, model, batch_plan.batch, group.size)
     _check_sharding(spec, arch, group.size)
@@ -111,6 +112,18 @@ def assemble(request: Request, group: Group) -> Job:
         world=world,
         trainer=trainer,
     )
+
+
+def _check_task(spec: Spec, model: str, name: str, train_set: Any, val_set: Any) -> None:
+    labels = {field.name: field.shape for field in train_set.fields}["label"]
+    task = "segment" if labels else "classify"
+    if any(field.name == PAIR.name for field in val_set.fields):
+        task = "face"
+    if task != spec.TASK:
+        raise UserError(
+            f"data.name: {name} has samples for the task {task}, but {model} is a model for the task {spec.TASK}; "
+            "choose another data set" + (", or data.kind" if name == "synthetic" else "")
+        )
 
 
 def _check_batch_norm(cfg: Config, spec: Spec, arch: Any, model: str, batch: int, world_size: int) -> None:

@@ -144,6 +144,8 @@ def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
 
 def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
     """Complete the architecture with the number of classes."""
+    if len(fields[0].shape) != 3:
+        raise ValueError(f"name: resnet takes images, but a sample of the data has the shape {fields[0].shape}")
     return replace(arch, num_classes=arch.num_classes or num_classes)
 
 

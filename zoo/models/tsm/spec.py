@@ -89,6 +89,8 @@ def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
 
 def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
     """Complete the architecture with the number of classes and of frames per clip."""
+    if len(fields[0].shape) != 4:
+        raise ValueError(f"name: tsm takes clips, but a sample of the data has the shape {fields[0].shape}")
     segments = fields[0].shape[0]
     if arch.segments not in (None, segments):
         raise ValueError(
