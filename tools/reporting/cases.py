@@ -104,11 +104,23 @@ def group(runs: Sequence[Run], peak_tflops: float | None = None) -> list[Result]
 
 def order(case: Case) -> tuple[list[tuple[int, str]], ...]:
     """Return a key that sorts cases by model, recipe, device, framework, precision, batch and cards."""
-    framework = FRAMEWORKS.index(case.framework) if case.framework in FRAMEWORKS else len(FRAMEWORKS)
     is_16_bit = case.precision != "fp32"
-    fields = (case.model, case.recipe, case.device, framework, case.framework, is_16_bit, case.precision, case.variant)
+    fields = (
+        case.model,
+        case.recipe,
+        case.device,
+        _rank(case.framework),
+        case.framework,
+        is_16_bit,
+        case.precision,
+        case.variant,
+    )
     numbers = (case.batch or 0, case.accumulate or 0, case.nodes or 0, case.cards or 0)
     return tuple(natural(str(value)) for value in (*fields, *numbers, case.counting))
+
+
+def _rank(framework: str | None) -> int:
+    return FRAMEWORKS.index(framework) if framework in FRAMEWORKS else len(FRAMEWORKS)
 
 
 def _result(case: Case, runs: Sequence[Run], peak_tflops: float | None) -> Result:
@@ -160,7 +172,7 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
             groups.setdefault(case._replace(framework=None, recipe=None, precision=precision), []).append(result)
     found = []
     for members in groups.values():
-        first = members[0].case.framework
+        first = min((_rank(result.case.framework), result.case.framework) for result in members)[1]
         bases = [result for result in members if result.case.framework == first]
         for other in members:
             if other.case.framework != first:

@@ -28,11 +28,11 @@ def digits(count: int) -> Callable[[float], str]:
 
 
 def significant(value: float) -> str:
-    """Print four significant digits or more, never an exponent below a trillion."""
+    """Print at least four significant digits; an exponent only for numbers that nobody measures."""
     size = abs(value)
-    if size >= 1e12 or 0 < size < 1e-6:
-        return f"{value:.3e}"
-    return f"{value:.{0 if size >= 1e4 else 1 if size >= 1e3 else 2 if size >= 10 else 3 if size >= 1 else 4}f}"
+    if size < 1 or size >= 1e12:
+        return f"{value:.4g}"
+    return f"{value:.{0 if size >= 1e4 else 1 if size >= 1e3 else 2 if size >= 10 else 3}f}"
 
 
 def percent(value: float) -> str:

@@ -7,7 +7,6 @@ from tools.reporting.labels import natural
 from tools.reporting.run import Run
 
 VERSIONS = ("cuda", "cudnn", "nccl", "cann")
-GIGA = 1e9
 MAX_VALUES = 6  # of one kind that are listed
 
 
@@ -48,7 +47,7 @@ def _data(run: Run) -> str | None:
 
 
 def _operations(run: Run) -> str | None:
-    return None if run.flops_per_sample is None else f"{run.flops_per_sample / GIGA:.4g} GFLOP per sample"
+    return None if run.flops_per_sample is None else f"{run.flops_per_sample / 1e9:.4g} GFLOP per sample"
 
 
 def _devices(run: Run) -> str | None:

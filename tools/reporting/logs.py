@@ -83,7 +83,7 @@ def _state(log: Log) -> tuple[str, str]:
 
 def _case(path: str) -> Case:
     file = Path(path)
-    name = "/".join([*file.parts[-4:-1], file.name])
+    name = "/".join([*file.parts[-5:-1], file.name])
     cards, batch = CARDS.search(file.name), BATCH.search(file.name)
     return Case(
         model=_word(name, "model"),

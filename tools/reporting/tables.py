@@ -70,7 +70,7 @@ def build(runs: Sequence[Run], results: Sequence[Result], ratios: Sequence[Ratio
             "Use of the hardware",
             "MFU: 3 x operations of a forward pass x samples/s / peak of the cards. Step times are those of the loop.",
             USAGE,
-            [_usage_row(result) for result in results if result.speed],
+            [row for result in results if result.speed and _is_filled(row := _usage_row(result))],
         ),
         Table(
             "ratios",
@@ -148,6 +148,11 @@ def _usage_row(result: Result) -> Row:
         "watts": result.median(lambda run: run.values.watts),
         "joules_per_sample": result.median(lambda run: run.values.joules_per_sample),
     }
+
+
+def _is_filled(row: Row) -> bool:
+    """Return whether a row has more than its case."""
+    return any(value is not None for key, value in row.items() if key not in Case._fields)
 
 
 def _training_row(result: Result, results: Sequence[Result]) -> Row:
