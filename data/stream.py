@@ -34,6 +34,8 @@ class LoaderSettings:
     dali_device: Literal["auto", "cpu", "gpu"] = "auto"  # where DALI decodes; auto: on the GPU of the run if it has one
     cache: str | None = None  # folder on a fast local disk for copies of the files that are read ...
     cache_gb: float = 100.0  # ... and how many gigabytes (10**9 bytes) it may hold
+    checksum: Literal["sampled", "full"] = "sampled"  # how much the data checksum reads: some blocks of every large
+    # file, or all bytes, which takes as long as reading the data set once
 
     def __post_init__(self):
         if self.workers != "auto" and self.workers < 0:

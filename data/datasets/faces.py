@@ -1,9 +1,9 @@
 """Aligned faces: packs of insightface, lists of PLSC or a folder per identity, and pairs of images for verification."""
 
-import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ from data import cache
 from data.batch import LABEL, PAIR, Field
 from data.datasets.common import files, verification
 from data.datasets.common.protocol import Protocol, root_name
-from data.datasets.common.verification import PairSet
+from data.datasets.common.verification import BinImages, PairSet
 from data.errors import BadSample, UserError
 from data.formats import face_files, face_packs
 from data.formats.face_files import FaceFiles
@@ -232,12 +232,15 @@ def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:
 
 
 def checksum(train: FaceSplit, val: VerificationPairs) -> str:
-    """Return an md5 over the descriptions of the training source and the verification sets, and over the pairs."""
+    """Return an md5 over the training source, the verification sets and the pairs: paths, labels, sizes, contents."""
     lines = train.source.describe() + [f"{len(train)} {len(train.classes)}"]
+    sources: list[FaceFiles | FacePack | BinImages] = [train.source]
     for pair_set in val.pair_sets:
         lines += [f"{pair_set.name} {pair_set.digest()}"]
-        lines += pair_set.source.describe() if pair_set.source is not train.source else []
-    return hashlib.md5("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
+        if pair_set.source is not train.source:
+            lines += pair_set.source.describe()
+            sources.append(pair_set.source)
+    return files.combine(lines, chain.from_iterable(source.contents() for source in sources), train.settings)
 
 
 def _open_source(settings: Settings) -> tuple[FaceFiles | FacePack, Sequence]:

@@ -1,13 +1,14 @@
 """ImageNet and every data set of labeled images in the same layout: one folder per class, or lists."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from data import cache
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
+from data.contents import Content
 from data.datasets.common import files
 from data.datasets.common.protocol import Protocol, set_name
 from data.errors import UserError
@@ -149,6 +150,12 @@ class ImageSplit:
         return [
             f"{name} {label} {files.file_size(os.path.join(root, name))}" for name, label in zip(names, self.labels)
         ]
+
+    def contents(self) -> Iterable[Content]:
+        """Return the file or record of every sample."""
+        if self.prepared:
+            return self.prepared.contents()
+        return (Content(os.path.join(self.settings.root, self.name(index))) for index in range(len(self)))
 
     def _read(self, index: int) -> images.EncodedImage:
         if self.prepared:

@@ -1,7 +1,7 @@
 """Kinetics-400 and every data set of labeled clips in the same layout: videos or frame folders, by list or folder."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from data import cache
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
+from data.contents import Content, sampled_frames
 from data.datasets.common import files
 from data.datasets.common.protocol import Protocol, set_name
 from data.errors import UserError
@@ -157,6 +158,20 @@ class ClipSplit:
             for clip in self.clips
         ]
         return [f"{clip.path} {clip.label} {size}" for clip, size in zip(self.clips, sizes)]
+
+    def contents(self) -> Iterable[Content]:
+        """Return the file or record of every clip; of frames the first, the middle and the last."""
+        return self.prepared.contents() if self.prepared else map(Content, self._files())
+
+    def _files(self) -> Iterator[str]:
+        s = self.settings
+        for clip in self.clips:
+            path = os.path.join(s.root, clip.path)
+            if clip.frames is None:
+                yield path
+            else:
+                numbers = sampled_frames(clip.frames)
+                yield from (os.path.join(path, s.frame_template.format(s.first_frame + number)) for number in numbers)
 
     def _complete(
         self, clip: LabeledPath, frames: Sequence[np.ndarray], rng: np.random.Generator

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from data import cache, stages
+from data.contents import Content
 from data.errors import BadSample, UserError
 from data.formats import images, jpeg
 from data.formats.lists import class_folders, read_folders
@@ -76,6 +77,10 @@ class FaceFiles:
                 size = -1
             lines.append(f"{self.name(index)} {label} {size}")
         return lines
+
+    def contents(self) -> Iterator[Content]:
+        """Return the file of every image."""
+        return (Content(os.path.join(self.root, self.name(index))) for index in range(len(self)))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 
+from data.contents import Content
 from data.errors import BadSample, UserError
 from data.formats.recordio import ImageRecord, RecordFile, read_index, unpack_image
 
@@ -87,12 +88,13 @@ class FacePack:
         return range(start), np.arange(start, len(self))
 
     def describe(self) -> list[str]:
-        """Return a line with the size of the pack and the md5 of its index, for checksums.
-
-        An image replaced by another one of equal length does not change it.
-        """
+        """Return a line with the size of the pack and the md5 of its index, for checksums."""
         index = hashlib.md5(np.stack([self.keys, self.offsets]).tobytes()).hexdigest()
         return [f"{os.path.basename(self.pack.path)} {self.pack.size} {index}"]
+
+    def contents(self) -> list[Content]:
+        """Return the pack as one file, whose records are small."""
+        return [Content(self.pack.path)]
 
     def _required_record(self, index: int) -> ImageRecord:
         """Read a record without which the pack cannot be used. Raises UserError."""

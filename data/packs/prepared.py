@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from data import cache
+from data.contents import Content, sampled_frames
 from data.errors import BadSample, UserError
 from data.formats.lists import LabeledPath
 from data.formats.recordio import RecordFile, unpack_image
@@ -117,6 +118,32 @@ class PreparedSplit:
         labels = self.labels.tolist()
         return [LabeledPath(os.fsdecode(path), label, n) for path, label, n in zip(self._paths, labels, frames)]
 
+    def contents(self) -> Iterator[Content]:
+        """Return the files or records of all samples; of a clip in frames the first, the middle and the last."""
+        of_frames = self.info.form in ("frames", "folders")
+        for index in range(len(self)):
+            numbers = sampled_frames(int(self.frames[index])) if of_frames else None
+            yield from self._records(index, numbers) if self._packs else self._files(index, numbers)
+
+    def _records(self, index: int, numbers: Sequence[int] | None) -> Iterator[Content]:
+        first, path = int(self._first[index]), self._packs[int(self._shard[index])].path
+        if numbers is None:
+            numbers = range(2 if self._masks else 1)
+        for number in numbers:
+            (offset,) = self._record[first + number : first + number + 1].tolist()
+            yield Content(path, offset)
+
+    def _files(self, index: int, numbers: Sequence[int] | None) -> Iterator[Content]:
+        if numbers is not None:
+            yield from (Content(os.path.join(self.path(index), self._frame_name(number))) for number in numbers)
+            return
+        yield Content(self.path(index))
+        if self._masks:
+            yield Content(self.mask_path(index))
+
+    def _frame_name(self, number: int) -> str:
+        return self.info.frame_template.format(self.info.first_frame + number)
+
     @contextmanager
     def open(self, index: int) -> Iterator[str]:
         """Give the image or video file of a sample a path, for decoders that read paths: a packed one in memory.
@@ -150,7 +177,7 @@ class PreparedSplit:
             raise BadSample(f"there is no frame {outside[0]} in a clip of {self.frames[index]} frames")
         if self._packs:
             return [self._packed(index, number) for number in numbers]
-        names = [self.info.frame_template.format(self.info.first_frame + number) for number in numbers]
+        names = [self._frame_name(number) for number in numbers]
         return [_read(self.local(os.path.join(self.path(index), name))) for name in names]
 
     def _packed(self, index: int, number: int) -> bytes:

@@ -63,6 +63,7 @@ def begin(job: Job, request: Request, loading: Loading) -> dict[str, Any]:
         "metric": job.task.PRIMARY,
         "data": request.resolved["data.name"].value,
         "protocol": protocol(job, cfg),
+        "checksum_method": job.train_set.settings.checksum,
         "precision": settings.precision,
         "loss_scale": _loss_scale(job),
         "optimizer": _optimizer(job, cfg),

@@ -2,17 +2,32 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, Protocol
 
+from data import contents
+from data.contents import Content
 from data.errors import UserError
 
 
 class FileSplit(Protocol):
-    """A split that can list its files."""
+    """A split that can list its files.
+
+    Attributes:
+        settings: of the data set, with `root` and `checksum`.
+    """
+
+    settings: Any
 
     def describe_files(self) -> list[str]:
         """Return one line per sample with its paths, label and file sizes."""
+
+    def contents(self) -> Iterable[Content]:
+        """Return the files and records whose contents make the samples, in their order.
+
+        Of a clip in single frames, the first, the middle and the last frame.
+        """
 
 
 def require_root(root: str, files: str, layout: str, demo: str) -> None:
@@ -49,8 +64,17 @@ def file_size(path: str) -> int:
 
 
 def checksum(train: FileSplit, val: FileSplit) -> str:
-    """Return an md5 over path, label and size of every sample: it changes when a file is replaced or missing."""
-    digest = hashlib.md5()
-    for split in (train, val):
-        digest.update("\n".join(split.describe_files() + ["", ""]).encode(errors="surrogateescape"))
+    """Return an md5 over path, label, size and contents of every sample's files.
+
+    It changes when a file is replaced, missing or overwritten. With data.checksum=sampled, which reads blocks of large
+    files, a change within one of them may go unseen.
+    """
+    lines = [line for split in (train, val) for line in [*split.describe_files(), "", ""]]
+    return combine(lines, chain(train.contents(), val.contents()), train.settings)
+
+
+def combine(lines: Iterable[str], files: Iterable[Content], settings: Any) -> str:
+    """Return an md5 over lines and the contents of files. settings: of the data set, with `root` and `checksum`."""
+    digest = hashlib.md5("\n".join(lines).encode(errors="surrogateescape"))
+    digest.update(contents.digest(files, settings.root, settings.checksum == "full").encode())
     return digest.hexdigest()

@@ -7,7 +7,7 @@ while one class dominates it, mirror, photometric distortion, padding. Resizing 
 import io
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from data import cache
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
+from data.contents import Content
 from data.datasets.common.files import file_size
 from data.datasets.common.protocol import Protocol, set_name
 from data.errors import BadSample, UserError
@@ -155,6 +156,12 @@ class SegmentationSplit:
             " ".join(self._names(index) + [str(file_size(path)) for path in self._paths(index)])
             for index in range(len(self))
         ]
+
+    def contents(self) -> Iterable[Content]:
+        """Return the files or records of every sample, first the image, then the mask."""
+        if self.prepared:
+            return self.prepared.contents()
+        return (Content(path) for index in range(len(self)) for path in self._paths(index))
 
     def _read(self, index: int) -> tuple[images.EncodedImage, str | BinaryIO]:
         """Return the image, not decoded, and the mask as a path or an open file. Raises BadSample."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data.cache import LocalPath, source_path
+from data.contents import Content
 from data.errors import UserError
 from data.formats import images
 from data.formats.face_bin import read_bin
@@ -42,6 +43,10 @@ class BinImages:
     def describe(self) -> list[str]:
         """Return name and md5 of the file."""
         return [f"{self.file} {self.digest}"]
+
+    def contents(self) -> list[Content]:
+        """Return nothing: the md5 is over the whole file."""
+        return []
 
 
 class PairSet(NamedTuple):

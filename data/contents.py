@@ -1,0 +1,222 @@
+"""Digests of what files contain, for the checksum of a data set.
+
+Of a large file, blocks are read that are spread evenly over it; digests are kept in the user's cache folder, by path,
+size and time stamps, so that a million files cost a minute once and seconds afterwards. A digest does not depend on
+path, time or machine. The same file has the same digest in a folder and as a record of a pack.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from data.errors import BadSample, UserError
+from data.formats.recordio import FRAME_HEADER, IMAGE_HEADER, MAGIC, RecordFile, unpack_image
+
+WHOLE_SIZE = 16384  # bytes; smaller files are read whole
+BLOCK = 4096  # bytes
+BASE_BLOCKS = 3  # of a larger file: the first, the middle and the last ...
+BYTES_PER_BLOCK = 8 << 20  # ... and another one for so many bytes
+READ_SIZE = 1 << 20  # bytes that are read at once
+DIGEST_SIZE = 16  # bytes
+THREADS = 16
+TASK_SIZE = 256  # files
+BATCH_TASKS = 64  # tasks that are listed at once
+SETTLED = 2_000_000_000  # nanoseconds; a file that was changed later may change again with the same time stamp
+WORTH_KEEPING = 1.0  # seconds; digests that took less are not kept
+MAX_OTHERS = 4  # the cache may hold so many digests of other files for each one of this data set
+VERSION = b"1"  # of what a digest covers
+
+
+class Content(NamedTuple):
+    """A file, or a record of a pack (data/formats/recordio.py), which is read without its header.
+
+    Attributes:
+        path: of the file or pack.
+        offset: of the record in bytes; None for a whole file.
+    """
+
+    path: str
+    offset: int | None = None
+
+
+Read = Callable[[int, int], bytes]  # offset and number of bytes -> the bytes
+
+
+def digest(contents: Iterable[Content], root: str, full: bool = False) -> str:
+    """Return a digest of the contents of files, in their order, as hexadecimal digits.
+
+    A missing or damaged file has a digest of its own kind, so that the result changes when it is repaired.
+
+    Args:
+        contents: the files.
+        root: folder of the data set, to which the digests that are kept belong.
+        full: whether all bytes are read.
+    """
+    kept = _Kept(root, full)
+    result, keys, digests = hashlib.md5(VERSION), [], []
+    start, is_fresh = time.monotonic(), False
+    iterator = iter(contents)
+    with ThreadPoolExecutor(THREADS) as pool:
+        while tasks := list(islice(_tasks(iterator), BATCH_TASKS)):
+            for found in pool.map(partial(_digest_files, kept, full), tasks):
+                result.update(found.digests.tobytes())
+                keys.append(found.keys[found.settled])
+                digests.append(found.digests[found.settled])
+                is_fresh = is_fresh or found.is_fresh
+    if is_fresh and time.monotonic() - start > WORTH_KEEPING:
+        kept.save(np.concatenate(keys), np.concatenate(digests))
+    return result.hexdigest()
+
+
+def digest_file(content: Content, full: bool = False) -> bytes:
+    """Return the digest of one file or record: DIGEST_SIZE bytes over its length and its bytes, or blocks of them."""
+    try:
+        descriptor = os.open(content.path, os.O_RDONLY | os.O_NONBLOCK)  # which does not wait at a pipe
+        try:
+            if content.offset is None:
+                length = os.fstat(descriptor).st_size
+                return _hash(length, partial(_read_at, descriptor, 0), full)
+            return _digest_record(descriptor, content, full)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return _mark(f"cannot be read: {error.errno}")
+    except (BadSample, UserError):
+        return _mark("damaged")
+
+
+def sampled_frames(count: int) -> list[int]:
+    """Return the numbers of the frames that stand for a clip of so many frames: the first, the middle, the last."""
+    return sorted({0, count // 2, max(count - 1, 0)})
+
+
+class _Found(NamedTuple):
+    """Digests of some files: uint64 keys (n,), digests uint64 (n, 2), and whether each may be kept."""
+
+    keys: np.ndarray
+    digests: np.ndarray
+    settled: np.ndarray
+    is_fresh: bool
+
+
+class _Kept:
+    """Digests of earlier runs, in one file per data set. Every failure of this file is ignored: it only saves time."""
+
+    def __init__(self, root: str, full: bool):
+        name = hashlib.md5(os.fsencode(os.path.abspath(root))).hexdigest()
+        self.path = os.path.join(cache_folder(), f"{name}-{'full' if full else 'sampled'}.npy")
+        self.table = self._load()
+
+    def find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the digests (n, 2) of keys (n,), and whether each is known."""
+        if not len(self.table):
+            return np.zeros((len(keys), 2), np.uint64), np.zeros(len(keys), bool)
+        rows = np.minimum(np.searchsorted(self.table[:, 0], keys), len(self.table) - 1)
+        return self.table[rows, 1:], self.table[rows, 0] == keys
+
+    def save(self, keys: np.ndarray, digests: np.ndarray) -> None:
+        """Write digests, and those of other files that are there already unless these are too many."""
+        table = np.column_stack([keys, digests])
+        others = self.table[~np.isin(self.table[:, 0], keys)]
+        if len(others) <= MAX_OTHERS * len(table):
+            table = np.concatenate([table, others])
+        table = table[np.unique(table[:, 0], return_index=True)[1]]
+        temporary = f"{self.path}.{os.getpid()}"
+        try:
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
+            with open(temporary, "wb") as file:
+                np.save(file, table)
+            os.replace(temporary, self.path)
+        except OSError:
+            return
+
+    def _load(self) -> np.ndarray:
+        empty = np.zeros((0, 3), np.uint64)
+        try:
+            table = np.load(self.path, allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return empty
+        is_sound = (
+            isinstance(table, np.ndarray) and table.dtype == np.uint64 and table.ndim == 2 and table.shape[1] == 3
+        )
+        return table if is_sound and bool(np.all(table[:-1, 0] <= table[1:, 0])) else empty
+
+
+def cache_folder() -> str:
+    """Return the folder in which digests are kept: <user's cache folder>/vision-zoo/digests."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "vision-zoo", "digests")
+
+
+def _tasks(contents: Iterator[Content]) -> Iterator[list[Content]]:
+    while task := list(islice(contents, TASK_SIZE)):
+        yield task
+
+
+def _digest_files(kept: _Kept, full: bool, contents: list[Content]) -> _Found:
+    now, stats = time.time_ns(), dict[str, os.stat_result | None]()
+    for path in {content.path for content in contents}:
+        try:
+            stats[path] = os.stat(path)
+        except OSError:
+            stats[path] = None
+    here = os.getcwd()
+    keys = np.array([_key(content, stats[content.path], here) for content in contents], np.uint64)
+    digests, known = kept.find(keys)
+    digests = np.array(digests, np.uint64)
+    for index in np.flatnonzero(~known):
+        digests[index] = np.frombuffer(digest_file(contents[index], full), np.uint64)
+    settled = [_is_settled(stats[content.path], now) for content in contents]
+    return _Found(keys, digests, np.array(settled, bool), not known.all())
+
+
+def _key(content: Content, stat: os.stat_result | None, here: str) -> int:
+    """Return a number that changes when a file does, as far as its path, size and time stamps tell."""
+    path, offset = content
+    times = f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}" if stat else ""
+    text = f"{'' if path[:1] == '/' else here}\0{path}\0{offset}\0{times}"
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=8).digest(), "little")
+
+
+def _is_settled(stat: os.stat_result | None, now: int) -> bool:
+    return stat is not None and now - max(stat.st_mtime_ns, stat.st_ctime_ns) > SETTLED
+
+
+def _digest_record(descriptor: int, content: Content, full: bool) -> bytes:
+    """Return the digest of a record, which equals that of a file with the same bytes."""
+    offset = content.offset or 0
+    head = os.pread(descriptor, FRAME_HEADER.size + IMAGE_HEADER.size, offset)
+    if len(head) == FRAME_HEADER.size + IMAGE_HEADER.size:
+        magic, word = FRAME_HEADER.unpack_from(head)
+        labels = IMAGE_HEADER.unpack_from(head, FRAME_HEADER.size)[0]
+        if magic == MAGIC and word >> 29 == 0 and not labels:  # one frame, and the file follows the header
+            return _hash(word - IMAGE_HEADER.size, partial(_read_at, descriptor, offset + len(head)), full)
+    encoded = unpack_image(RecordFile(content.path).read(offset)).encoded
+    return _hash(len(encoded), lambda start, count: encoded[start : start + count], full)
+
+
+def _hash(length: int, read: Read, full: bool) -> bytes:
+    digest = hashlib.blake2b(length.to_bytes(8, "little", signed=True), digest_size=DIGEST_SIZE)
+    if full or length <= WHOLE_SIZE:
+        for start in range(0, length, READ_SIZE):
+            digest.update(read(start, min(READ_SIZE, length - start)))
+    else:
+        count = BASE_BLOCKS + length // BYTES_PER_BLOCK
+        for number in range(count):
+            digest.update(read((length - BLOCK) * number // (count - 1), BLOCK))
+    return digest.digest()
+
+
+def _read_at(descriptor: int, start: int, offset: int, count: int) -> bytes:
+    return os.pread(descriptor, count, start + offset)
+
+
+def _mark(problem: str) -> bytes:
+    return hashlib.blake2b(problem.encode(), digest_size=DIGEST_SIZE, person=b"problem").digest()
