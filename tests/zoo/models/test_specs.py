@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 
+from data.batch import Field
 from data.errors import UserError
 from zoo import models
 from zoo.models.initializers import Initializer, normal, uniform
@@ -62,9 +63,10 @@ def test_shapes_need_the_number_of_classes(model):
 
 
 def test_fewer_outputs_than_classes_are_refused():
+    fields = (Field("image", (8, 8, 3), "uint8"),)
     with pytest.raises(UserError, match="model.num_classes: the model has 5 outputs, but the data has 7 classes"):
-        models.resolve_arch(resnet, resnet.Arch(num_classes=5), (), 7)
-    assert models.resolve_arch(resnet, resnet.Arch(num_classes=9), (), 7).num_classes == 9
+        models.resolve_arch(resnet, resnet.Arch(num_classes=5), fields, 7)
+    assert models.resolve_arch(resnet, resnet.Arch(num_classes=9), fields, 7).num_classes == 9
 
 
 def shapes(Model, arch):
