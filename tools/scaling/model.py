@@ -134,7 +134,7 @@ def _sum(model: Model, cluster: Cluster, inter: Link) -> Prediction:
     """Add up the parts for a link between hosts."""
     calibration, messages = model.calibration, model.calibration.messages
     own = calibration.seconds_of(cluster.cards)
-    compute = float(own.mean())
+    compute = expected_maximum(own, 1)
     slowest = expected_maximum(own, cluster.size)
     all_reduce = 0.0
     if cluster.size > 1:
