@@ -8,6 +8,7 @@ import shlex
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -96,13 +97,21 @@ def commands(text: str) -> list[Command]:
 
 @cache
 def known_flags(program: str) -> frozenset[str]:
-    """Return the flags that a program lists with --help; tools/launch.py passes others on to train.py."""
-    module, output = importlib.import_module("train" if program == "train" else f"tools.{program}"), io.StringIO()
-    with contextlib.redirect_stdout(output), pytest.raises(SystemExit):
-        module.main(["--help"])
-    options = re.findall(r"^  (-.*?)(?:  |$)", output.getvalue(), flags=re.MULTILINE)
+    """Return the flags in --help of a program and its commands; tools/launch.py passes others on to train.py."""
+    module = importlib.import_module("train" if program == "train" else f"tools.{program}")
+    texts = [help_text(module, [])]
+    names = re.findall(r"^    ([a-z]+)  ", texts[0], flags=re.MULTILINE) if " COMMAND " in texts[0] else []
+    texts += [help_text(module, [name]) for name in names]
+    options = [option for text in texts for option in re.findall(r"^  (-.*?)(?:  |$)", text, flags=re.MULTILINE)]
     flags = frozenset(flag for option in options for flag in re.findall(r"(?<!\S)--?[a-z][a-z-]*", option))
     return flags | known_flags("train") if program == "launch" else flags
+
+
+def help_text(module: ModuleType, arguments: list[str]) -> str:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), pytest.raises(SystemExit):
+        module.main([*arguments, "--help"])
+    return output.getvalue()
 
 
 def unknown_flags(text: str) -> list[str]:
@@ -154,11 +163,8 @@ def test_errors_in_a_page_are_found():
     )
     assert missing_paths(paths) == ["configs/none.yaml", "zoo/none.py"]
     block = "```\npython train.py -c x.yaml --ampp  # --note\ntools/launch.py 1x2 --amp \\\n  --by mpirun --bye\n```\n"
-    assert unknown_flags(block + "`zoo-check-log x --strictly`") == [
-        "train: --ampp",
-        "launch: --bye",
-        "check_log: --strictly",
-    ]
+    text = block + "`zoo-check-log x --strictly` `zoo-airank submit --model x --platform --no`"
+    assert unknown_flags(text) == ["train: --ampp", "launch: --bye", "check_log: --strictly", "airank: --no"]
     assert unknown_keys("`data.root=/x` `task.scal` `train.rec` and train.nothing") == ["task.scal"]
     assert old_names("class Feed: val_share; feed, reshard, val_shares, start.py") == [
         "class Feed",

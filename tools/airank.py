@@ -53,7 +53,7 @@ def system_command(arguments: argparse.Namespace) -> int:
     wrong = system.problems(text)
     if wrong:
         raise UserError("; ".join(wrong))
-    _put(text, arguments.out)
+    _write_new(text, arguments.out)
     return 0
 
 
@@ -97,7 +97,7 @@ def mllog_command(arguments: argparse.Namespace) -> int:
     run = runs.read(arguments.run)
     submission = mllog.Submission(arguments.submitter, arguments.division, arguments.status, arguments.platform)
     lines = mllog.lines(run.events, submission)
-    _put("".join(f"{line}\n" for line in lines), arguments.out)
+    _write_new("".join(f"{line}\n" for line in lines), arguments.out)
     if not any('"key": "run_stop"' in line for line in lines):
         print(f"warning: {arguments.run} is unfinished; the log has no run_stop", file=sys.stderr)
     return 0
@@ -124,7 +124,7 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in rules.FIELDS}
 
 
-def _put(text: str, path: str | None) -> None:
+def _write_new(text: str, path: str | None) -> None:
     """Print a text, or write it to a new file. Raises UserError."""
     if path is None:
         print(text, end="")

@@ -6,6 +6,8 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tools.airank_log.grammar import parse
 from tools.airank_log.rules import deviations
@@ -99,3 +101,31 @@ def test_extreme_lines(line):
     report([line])
     for log in LOGS:
         report([*log[:100], line])
+
+
+# Lines of the logs, with any text or a damaged number in them, spliced in any order.
+LINES = st.sampled_from(sorted({line for log in LOGS for line in log}))
+NUMBERS = st.one_of(
+    st.floats(allow_nan=True, allow_infinity=True).map(str),
+    st.integers(-(10**30), 10**30).map(str),
+    st.from_regex(r"[-+]?[0-9]{0,20}\.?[0-9]{0,20}([eE][-+]?[0-9]{1,25})?", fullmatch=True),
+)
+
+
+@st.composite
+def damaged_lines(draw):
+    line = draw(LINES)
+    numbers = list(NUMBER.finditer(line))
+    if numbers and draw(st.booleans()):
+        found = draw(st.sampled_from(numbers))
+        line = line[: found.start()] + draw(NUMBERS) + line[found.end() :]
+    if draw(st.integers(0, 3)) == 0:
+        at = draw(st.integers(0, len(line)))
+        line = line[:at] + draw(st.text(max_size=20)) + line[at:]
+    return line
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(damaged_lines(), max_size=30))
+def test_spliced_lines_are_reported_on(lines):
+    report(lines)

@@ -1,6 +1,7 @@
 """Summary of submissions and runs: the table that AI-Rank's reviewers make."""
 
 import os
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +13,7 @@ from tools.airank_log.values import measure
 from tools.submission import check, runs
 from zoo.logs import journal
 
+TAIL = re.compile(r"^gpux\d+[_-]*", re.IGNORECASE)
 HEAD = ("model", "cards", "Time2train(sec)", "throughput(samples/sec)", "accuracy(%)", "speed-up")
 
 
@@ -19,7 +21,7 @@ class Row(NamedTuple):
     """A row of the table.
 
     Attributes:
-        model: folder of the model, or model, framework and precision of a run.
+        model: folder of the model, with what a log's name adds; or model, framework and precision of a run.
         cards: number of cards.
         time_to_train_s: time stamp of the evaluation that reaches the target minus that of test_begin.
         samples_per_s: avg_ips, recomputed from the log where the number of samples is known, else as it declares.
@@ -106,7 +108,9 @@ def _of_tree(path: str, target: Decimal | None) -> list[Row]:
         own = target or (model.listed.target if model.listed and not is_demo else None)
         for entry in model.logs:
             source = entry.path.relative_to(root).as_posix()
-            found.append(_row(name, entry.cards, entry.log, own, model.samples, model.warmup or 0, source))
+            tail = TAIL.sub("", entry.path.stem)  # of others' names: GPUx8_AMP.log is another model than GPUx8_FP32.log
+            label = f"{name} ({tail})" if tail else name
+            found.append(_row(label, entry.cards, entry.log, own, model.samples, model.warmup or 0, source))
     return found
 
 

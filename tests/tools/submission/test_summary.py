@@ -59,6 +59,15 @@ def test_published_logs(copied_tree):
     assert found[32].samples_per_s == pytest.approx(1786.6, abs=0.1)
 
 
+def test_precisions_in_names_of_logs_are_kept_apart(copied_tree):
+    folder = copied_tree / "ACME/linux/tsm/log"
+    for name in ("GPUx1_AMP", "gPUx8-FP32"):
+        (folder / f"{name}.log").write_bytes((folder / f"{name[:5]}.log".replace("gPU", "GPU")).read_bytes())
+    lines = table(rows([str(copied_tree)], None)).splitlines()[2:]
+    assert [line.split(" | ")[0] for line in lines] == ["| tsm", "| tsm", "| tsm", "| tsm (AMP)", "| tsm (FP32)"]
+    assert lines[4].endswith("| 71.23 | - |") and lines[3].endswith("| 71.23 | 1.00 |")
+
+
 def test_the_speed_up_is_within_a_model():
     found = [Row("a", 1, 100.0, 5.0, None, ""), Row("b", 8, 10.0, 50.0, None, "")]
     assert speedup(found, found[1], "time_to_train_s") is None and speedup(found, found[0], "samples_per_s") == 1
