@@ -1,0 +1,226 @@
+"""Time a matrix of recipes, frameworks, precisions, batch sizes and processes, and compare it with another."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from data.errors import UserError
+from tools.benchmarking import abilities, comparison, dimensions, records, results, rounds, runner
+from tools.benchmarking.arguments import PAIRED_REPEATS, REPEATS, parse
+from tools.benchmarking.cases import BASE, Case
+from tools.benchmarking.comparison import Runs
+from tools.benchmarking.dimensions import Dimensions
+from tools.benchmarking.folder import Folder, write
+from tools.benchmarking.process import Limits, Stopped, StopSignal
+from tools.benchmarking.records import Key, SpeedRun
+from tools.benchmarking.results import Outcome
+from tools.benchmarking.rounds import Done, Matrix, Plan
+from zoo.distributed.consistency import code_version
+from zoo.frameworks import FRAMEWORKS
+
+SHARE_OF_MEMORY = 0.8  # of the available memory, for trials of --find-batch without --memory-limit
+
+
+def cli_main() -> None:
+    """Run as the command zoo-benchmark."""
+    sys.exit(main())
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    # Hidden flags: this script also is the process above a run, and the one that answers what a framework can do.
+    if argv[:1] == ["--run"]:
+        return runner.run(argv[1:])
+    if argv[:1] == ["--probe"]:
+        abilities.probe(*argv[1:])
+    arguments = parse(argv)
+    try:
+        if arguments.config:
+            return run_matrix(arguments)
+        if not arguments.against:
+            raise UserError("name recipes with -c, or the folder to compare with --against; see --help")
+        old = records.read_folder(Path(arguments.against), "--against")
+        return report_against(old, records.read_folder(Path(arguments.out), "--out"), arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except Stopped as stopped:
+        print(f"\nstopped by signal {stopped.number}; the same command goes on", file=sys.stderr)
+        return 128 + stopped.number
+
+
+def run_matrix(arguments: argparse.Namespace) -> int:
+    """Run what is missing of a matrix, print and write its results, and compare; return the exit code.
+
+    Raises:
+        UserError: an argument is wrong, or nothing of the matrix can be run.
+        Stopped: a signal came.
+    """
+    shape = read_dimensions(arguments)
+    if arguments.against:
+        old = records.read_folder(
+            Path(arguments.against), "--against"
+        )  # a mistake in it is reported before anything runs
+    todo = dimensions.cases_of(shape, arguments.override)
+    description = dimensions.describe(shape, arguments.override, run_settings(arguments))
+    target = Folder(Path(arguments.out), description)
+    if arguments.retry:
+        target.forget("failure")
+    stop = StopSignal()
+    log = target.path / "abilities.log"
+    hosts = max(1, len(arguments.hosts))
+    skipped = abilities.impossible(todo, arguments.override, arguments.device, hosts, log, stop)
+    plan = read_plan(arguments)
+    print("\n".join(announcement(todo, skipped, plan)), flush=True)
+    matrix = Matrix(target, arguments.override, plan, stop)
+    possible = [case for case in todo if case not in skipped]
+    if arguments.dry_run:
+        return 0
+    if not possible:
+        raise UserError("nothing of this matrix can be run here")
+    possible = rounds.find_batches(matrix, possible)
+    runnable = [case for case in possible if case.batch is not None]
+    done = rounds.run_all(matrix, runnable)
+    outcomes = {case: outcome(matrix, case, done) for case in possible}
+    outcomes |= {case: Outcome({}, reason, is_skipped=True) for case, reason in skipped.items()}
+    busy_runs = sum(bool(entry["busy"]) for entry in target.attempts if entry["kind"] == "run")
+    results.save(target.path, outcomes, busy_runs)
+    print("\n" + "\n".join(results.table(outcomes)))
+    if busy_runs:
+        print(f"the machine was busy before {busy_runs} runs: see benchmark.jsonl")
+    print(f"the numbers are in {target.path / 'results.json'} and results.csv")
+    if not any(done.values()):
+        raise UserError("no run of this matrix has succeeded")
+    if arguments.variant:
+        return report_variants(done, shape, arguments)
+    if arguments.against:
+        return report_against(old, by_key(done), arguments)
+    return 0
+
+
+def read_dimensions(arguments: argparse.Namespace) -> Dimensions:
+    """Return what the matrix consists of.
+
+    Raises:
+        UserError: an argument is wrong.
+    """
+    if arguments.variant and arguments.against:
+        raise UserError("--against: with --variant, the variants are compared with each other; leave one of them out")
+    frameworks = arguments.frameworks or list(FRAMEWORKS)
+    for name in frameworks:
+        if name not in FRAMEWORKS:
+            raise UserError(f"--frameworks: there is no {name!r}; there are: {', '.join(FRAMEWORKS)}")
+    recipes = dimensions.read_recipes(arguments.config, arguments.override)
+    for precision in arguments.precisions:
+        dimensions.resolve(recipes[0], frameworks[0], precision, arguments.override)
+    variants = dimensions.read_variants(arguments.variant)
+    return Dimensions(
+        variants, recipes, frameworks, arguments.precisions, arguments.batches, arguments.find_batch, arguments.worlds
+    )
+
+
+def run_settings(arguments: argparse.Namespace) -> dict[str, object]:
+    """Return what all runs of a matrix have in common, beside its dimensions."""
+    return {
+        "drop": arguments.drop,
+        "count": arguments.count,
+        "device": arguments.device,
+        "hosts": arguments.hosts,
+        "launch": arguments.launch,
+        "code (a digest of train.py, zoo and data)": code_version(),
+    }
+
+
+def read_plan(arguments: argparse.Namespace) -> Plan:
+    """Return how the cases are run."""
+    options = [word for pair in arguments.override for word in ("-o", pair)]
+    options += ["--device", arguments.device] if arguments.device else []
+    return Plan(
+        options=options,
+        window=("--drop", str(arguments.drop), "--count", str(arguments.count)),
+        launch_options=arguments.launch,
+        hosts=arguments.hosts,
+        repeats=arguments.repeats or (PAIRED_REPEATS if arguments.variant else REPEATS),
+        cv=arguments.cv,
+        max_repeats=arguments.max_repeats,
+        busy=arguments.busy,
+        limits=Limits(arguments.timeout),
+        trial_memory=arguments.memory_limit or int(SHARE_OF_MEMORY * psutil.virtual_memory().available),
+    )
+
+
+def announcement(todo: Sequence[Case], skipped: Mapping[Case, str], plan: Plan) -> list[str]:
+    """Return the lines that say what the matrix is."""
+    repeats = f"{plan.repeats} runs of each"
+    repeats += f", up to {plan.max_repeats} until the median's cv is below {plan.cv:g}" if plan.cv else ""
+    lines = [f"{len(todo) - len(skipped)} of {len(todo)} cases, {repeats}:"]
+    lines += [f"  {case}" + (" largest batch" if case.batch is None else "") for case in todo if case not in skipped]
+    return lines + results.skipped_lines(skipped)
+
+
+def outcome(matrix: Matrix, case: Case, done: Done) -> Outcome:
+    """Return what is known about a case that was possible."""
+    failures = matrix.target.of("failure", case)
+    return Outcome(done.get(case, {}), failures[-1]["reason"] if failures else None)
+
+
+def by_key(done: Done) -> dict[Key, list[SpeedRun]]:
+    """Return the runs of cases that have some."""
+    return {key_of(case): list(runs.values()) for case, runs in done.items() if runs}
+
+
+def key_of(case: Case) -> Key:
+    """Return the key of a case without its variant."""
+    assert case.batch is not None
+    name, world = case.recipe.name, case.world
+    return Key(name, case.framework, case.precision, case.batch, world.hosts, world.size)
+
+
+def report_variants(done: Done, shape: Dimensions, arguments: argparse.Namespace) -> int:
+    """Compare every variant with the base, round by round; return the exit code."""
+    code = 0
+    for variant in shape.variants[1:]:
+        old, new = {}, {}
+        for case, runs in done.items():
+            base = done[case._replace(variant=shape.variants[0])]
+            common = [number for number in runs if number in base]
+            if case.variant == variant and common:
+                old[key_of(case)] = [base[number] for number in common]
+                new[key_of(case)] = [runs[number] for number in common]
+        print(f"\n{variant.name} against {BASE}, round by round:")
+        code = max(code, report(old, new, arguments, f"{variant.name}-against-{BASE}.json", paired=True))
+    return code
+
+
+def report_against(old: Runs, new: Runs, arguments: argparse.Namespace) -> int:
+    """Compare with other runs; return the exit code."""
+    print(f"\n{arguments.out} against {arguments.against}:")
+    return report(old, new, arguments, "against.json", paired=False)
+
+
+def report(old: Runs, new: Runs, arguments: argparse.Namespace, name: str, paired: bool) -> int:
+    """Print and write a comparison; return 1 if a case is slower, else 0.
+
+    Raises:
+        UserError: the two have no case in common, or the file cannot be written.
+    """
+    found = comparison.compare(old, new, arguments.margin, paired)
+    if not found.rows:
+        notes = "".join(f"\n  {note}" for note in found.notes)
+        raise UserError(f"there is nothing to compare, the two have no case in common:{notes}")
+    print("\n".join(comparison.lines(found)))
+    path = Path(arguments.out) / name
+    try:
+        write(path, json.dumps(comparison.as_json(found), indent=1) + "\n")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
+    return 1 if found.regressions else 0
+
+
+if __name__ == "__main__":
+    cli_main()

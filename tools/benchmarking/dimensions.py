@@ -1,0 +1,148 @@
+"""What a matrix multiplies: recipes, frameworks, precisions, batches, worlds and variants."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from data.errors import UserError
+from tools.benchmarking.cases import BASE, Case, Recipe, Variant, World
+from zoo.config import loader
+from zoo.config.convert import plain
+from zoo.config.schema import Config
+from zoo.run import cli, schedule
+
+OWN_KEYS = ("framework", "out", "train.precision", "train.global_batch")  # of a recipe, that the matrix chooses
+
+
+class Dimensions(NamedTuple):
+    """What is multiplied to the cases of a matrix.
+
+    Attributes:
+        batches: samples per process; empty for those of the recipes.
+        find_batch: whether the largest batch that fits is a further one.
+    """
+
+    variants: Sequence[Variant]
+    recipes: Sequence[Recipe]
+    frameworks: Sequence[str]
+    precisions: Sequence[str]
+    batches: Sequence[int]
+    find_batch: bool
+    worlds: Sequence[World]
+
+    @property
+    def sets_batch(self) -> bool:
+        """Whether batches are not those of the recipes."""
+        return bool(self.batches) or self.find_batch
+
+
+def cases_of(dimensions: Dimensions, overrides: Sequence[str]) -> list[Case]:
+    """Return all cases of a matrix; where the batch is still to be found, it is None.
+
+    Raises:
+        UserError: a recipe is wrong.
+    """
+    cases = []
+    for recipe in dimensions.recipes:
+        for framework in dimensions.frameworks:
+            for precision in dimensions.precisions:
+                for world in dimensions.worlds:
+                    batches: list[int | None] = [*dimensions.batches]
+                    batches += [None] if dimensions.find_batch else []
+                    if not batches:
+                        train = resolve(recipe, framework, precision, overrides).config.train
+                        batches.append(schedule.batch_plan(train, world.size).batch)
+                    cases += [
+                        Case(variant, recipe, framework, precision, batch, world, dimensions.sets_batch)
+                        for batch in batches
+                        for variant in dimensions.variants
+                    ]
+    return cases
+
+
+def resolve(recipe: Recipe, framework: str, precision: str, overrides: Sequence[str]) -> cli.Request:
+    """Return the resolved recipe of a case."""
+    return cli.request(recipe.path, [*overrides, f"train.precision={precision}"], framework=framework)
+
+
+def read_recipes(paths: Sequence[str], overrides: Sequence[str]) -> list[Recipe]:
+    """Return the recipes, with the name of the model as their folder where no two have the same model.
+
+    Raises:
+        UserError: a recipe is wrong, two have the same name, or an override changes what the matrix chooses.
+    """
+    for key in loader.overrides(overrides):
+        if key in OWN_KEYS:
+            raise UserError(f"-o {key}: the matrix chooses it; see --frameworks, --precisions, --batches and --out")
+    names = [Path(path).stem for path in paths]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"-c: two recipes are called {name}; give each a name of its own")
+    models = [str(cli.request(path, overrides).resolved["model.name"].value) for path in paths]
+    folders = [
+        model if models.count(model) == 1 else name.replace("_", "-") for model, name in zip(models, names, strict=True)
+    ]
+    return [Recipe(*fields) for fields in zip(names, paths, models, folders, strict=True)]
+
+
+def read_variants(words: Sequence[str]) -> list[Variant]:
+    """Read --variant NAME:OPTIONS and NAME=CHECKOUT; with any, the command as it stands is the variant `base`.
+
+    Raises:
+        UserError: a variant has no name or nothing that is different.
+    """
+    variants = [Variant(BASE)] if words else [Variant("")]
+    for word in words:
+        mark = next((character for character in word if character in ":="), "")
+        name, _, text = word.partition(mark) if mark else (word, "", "")
+        if not name.replace("-", "").isalnum() or not text.strip():
+            raise UserError(f"--variant {word}: expected NAME:OPTIONS OF TRAIN.PY or NAME=FOLDER OF A CHECKOUT")
+        if name in [variant.name for variant in variants]:
+            raise UserError(f"--variant {name}: this name is taken")
+        if mark == ":":
+            variants.append(Variant(name, options=tuple(_split(word, text))))
+            continue
+        checkout = Path(text).resolve()
+        if not (checkout / "train.py").exists():
+            raise UserError(f"--variant {word}: {checkout} has no train.py")
+        variants.append(Variant(name, checkout))
+    return variants
+
+
+def describe(dimensions: Dimensions, overrides: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what identifies a matrix as JSON types: a matrix that differs in it cannot be continued.
+
+    settings: further settings that runs must have in common.
+    """
+    return {
+        "recipes": {recipe.name: _values(recipe, overrides) for recipe in dimensions.recipes},
+        "frameworks": list(dimensions.frameworks),
+        "precisions": list(dimensions.precisions),
+        "batches": list(dimensions.batches) or ("largest" if dimensions.find_batch else "of the recipe"),
+        "find_batch": dimensions.find_batch,
+        "worlds": [str(world) for world in dimensions.worlds],
+        "variants": {
+            variant.name: {"checkout": str(variant.checkout), "options": list(variant.options)}
+            for variant in dimensions.variants
+            if variant.name not in ("", BASE)
+        },
+        **settings,
+    }
+
+
+def config_of(case: Case, overrides: Sequence[str]) -> Config:
+    """Return the settings of a case."""
+    return resolve(case.recipe, case.framework, case.precision, overrides).config
+
+
+def _split(word: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"--variant {word}: {error}") from None
+
+
+def _values(recipe: Recipe, overrides: Sequence[str]) -> dict[str, Any]:
+    resolved = cli.request(recipe.path, overrides).resolved
+    return {key: plain(entry.value) for key, entry in resolved.items()}

@@ -1,0 +1,147 @@
+"""The folder of a matrix: what identifies it (matrix.json), and a journal of attempts (benchmark.jsonl)."""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from data.errors import UserError
+from tools.benchmarking.cases import Case
+from zoo.logs import journal
+
+MATRIX, ATTEMPTS, LOCK = "matrix.json", "benchmark.jsonl", ".lock"
+
+
+class Folder:
+    """The folder of a matrix, locked as long as the program runs.
+
+    Attributes:
+        path: of the folder.
+        attempts: what has been tried so far, in order.
+
+    Args:
+        path: of the folder; it is made if need be.
+        description: what identifies the matrix.
+
+    Raises:
+        UserError: the folder holds another matrix or something else, or another program uses it.
+    """
+
+    def __init__(self, path: Path, description: Mapping[str, Any]):
+        self.path = path
+        recorded = recorded_matrix(path)
+        if recorded is None and path.is_dir() and any(entry.name != LOCK for entry in path.iterdir()):
+            raise UserError(f"--out {path}: this folder holds something else; choose a new one")
+        changed = [] if recorded is None else differences(recorded, description)
+        if changed:
+            lines = "\n  ".join(changed)
+            raise UserError(
+                f"--out {path}: this folder holds another matrix; choose a new one. What differs:\n  {lines}"
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = open(path / LOCK, "w", encoding="utf-8")  # noqa: SIM115 (held until the process ends)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if recorded is None:
+                write(path / MATRIX, json.dumps(description, indent=1) + "\n")
+        except BlockingIOError:
+            raise UserError(f"--out {path}: another benchmark is running in this folder") from None
+        except OSError as error:
+            raise UserError(f"--out {path}: cannot be written to ({error.strerror})") from None
+        self.attempts = _read_lines(path / ATTEMPTS)
+
+    def add(self, kind: str, case: Case, **values: Any) -> None:
+        """Append an attempt to the journal, and make it durable."""
+        entry = {"kind": kind, "case": str(case), **values}
+        self.attempts.append(entry)
+        with open(self.path / ATTEMPTS, "a+b") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":  # a kill truncated the last line
+                    file.write(b"\n")
+            file.write(json.dumps(entry).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def of(self, kind: str, case: Case) -> list[dict[str, Any]]:
+        """Return the attempts of a kind for a case."""
+        return [entry for entry in self.attempts if entry["kind"] == kind and entry["case"] == str(case)]
+
+    def forget(self, kind: str) -> None:
+        """Drop the attempts of a kind, in memory alone: what follows in the journal replaces them."""
+        self.attempts = [entry for entry in self.attempts if entry["kind"] != kind]
+
+
+def recorded_matrix(path: Path) -> dict[str, Any] | None:
+    """Return what identifies the matrix in a folder; None if there is none.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    try:
+        found = json.loads((path / MATRIX).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path / MATRIX}: cannot be read ({error}); choose another folder") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path / MATRIX}: is no description of a matrix; choose another folder")
+    return found
+
+
+def differences(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    """Return `key: old -> new` for every value that differs."""
+    before, after = _flat(recorded), _flat(current)
+    return [
+        f"{key}: {before.get(key, 'absent')} -> {after.get(key, 'absent')}"
+        for key in dict.fromkeys([*before, *after])
+        if before.get(key, "absent") != after.get(key, "absent")
+    ]
+
+
+def is_complete(run: Path) -> bool:
+    """Return whether a speed run has reached its end."""
+    names = {event["event"] for event in journal.history(str(run))}
+    return {"speed", "end"} <= names
+
+
+def clear(run: Path) -> None:
+    """Remove what an interrupted run has left."""
+    shutil.rmtree(run, ignore_errors=True)
+    shutil.rmtree(f"{run}.ranks", ignore_errors=True)
+    run.parent.mkdir(parents=True, exist_ok=True)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file that is either old or complete."""
+    temporary = path.with_name(path.name + ".writing")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    entries = []
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    continue  # truncated by a kill
+                entries.append(entry)
+    except FileNotFoundError:
+        pass
+    return entries
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(_flat(value, f"{prefix}{key}: "))
+        else:
+            flat[prefix + key] = value
+    return flat

@@ -1,0 +1,177 @@
+"""The runs of a matrix, round by round, and the search for the largest batch."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from data.errors import UserError
+from tools.benchmarking import busy, folder, process, records
+from tools.benchmarking.cases import Case, Variant, shuffled
+from tools.benchmarking.dimensions import config_of
+from tools.benchmarking.largest import largest
+from tools.benchmarking.process import OUT_OF_MEMORY, Limits, StopSignal
+from tools.benchmarking.records import SpeedRun
+from tools.benchmarking.statistics import summarize
+
+TRIAL_WINDOW = ("--drop", "1", "--count", "3")  # updates of a trial: the first one has allocated everything
+TRIAL = "trial"  # in place of the number of a run
+
+Done = dict[Case, dict[int, SpeedRun]]  # complete runs by number
+
+
+class Plan(NamedTuple):
+    """How the cases of a matrix are run.
+
+    Attributes:
+        options: of train.py, for all runs alike.
+        window: its options that say how many updates count.
+        launch_options: of tools/launch.py, by number of hosts.
+        repeats: runs of each case.
+        cv: coefficient of variation of the median below which a case needs no further run; None for `repeats` runs.
+        max_repeats: runs of each case at most, with `cv`.
+        busy: what to do on a busy machine: warn, wait or refuse.
+        limits: of a run.
+        trial_memory: bytes that the processes of a trial may have together.
+    """
+
+    options: Sequence[str]
+    window: Sequence[str]
+    launch_options: Sequence[str]
+    hosts: Sequence[str]
+    repeats: int
+    cv: float | None
+    max_repeats: int
+    busy: str
+    limits: Limits
+    trial_memory: int
+
+
+class Matrix(NamedTuple):
+    """A matrix that is being run.
+
+    Attributes:
+        target: its folder.
+        overrides: changes of the recipes.
+        plan: how the cases are run.
+        stop: ends it.
+    """
+
+    target: folder.Folder
+    overrides: Sequence[str]
+    plan: Plan
+    stop: StopSignal
+
+
+def find_batches(matrix: Matrix, cases: Sequence[Case]) -> list[Case]:
+    """Return the cases with the largest batch that fits; those in which none fits keep None, with a failure.
+
+    The variants of a case get the batch of the first one. Trials are recorded, and not repeated.
+    """
+    found: dict[Case, int] = {}
+    for case in cases:
+        group = case._replace(variant=Variant(""))
+        if case.batch is None and group not in found:
+            found[group] = _largest(matrix, case)
+    result = []
+    for case in cases:
+        batch = case.batch or found[case._replace(variant=Variant(""))]
+        result.append(case._replace(batch=batch or None))
+        if not batch and not matrix.target.of("failure", case):
+            matrix.target.add("failure", case, reason=f"{OUT_OF_MEMORY} even with a batch of 1")
+    return list(dict.fromkeys(result))
+
+
+def run_all(matrix: Matrix, cases: Sequence[Case]) -> Done:
+    """Make the runs that are missing; a case that fails is named, recorded, and not repeated.
+
+    Raises:
+        UserError: the machine is busy and is not to be, or a folder cannot be written to.
+        Stopped: a signal came.
+    """
+    plan = matrix.plan
+    done: Done = {case: {} for case in cases}
+    for number in range(1, max(plan.repeats, plan.max_repeats if plan.cv else 0) + 1):
+        for case in shuffled(_due(matrix, cases, done, number), number):
+            if matrix.target.of("failure", case):  # of another round
+                continue
+            stem = case.stem(matrix.target.path, number)
+            run = records.read(stem) or _run(matrix, case, number, stem)
+            if run:
+                done[case][number] = run
+    return done
+
+
+def _due(matrix: Matrix, cases: Sequence[Case], done: Done, number: int) -> list[Case]:
+    """Return the cases that need the run of this number; a case needs it if one of its variants does."""
+    plan = matrix.plan
+    if number <= plan.repeats:
+        return list(cases)
+    assert plan.cv is not None
+    groups = {
+        case._replace(variant=Variant(""))
+        for case in cases
+        if not matrix.target.of("failure", case) and not _is_precise(done[case], plan.cv)
+    }
+    return [case for case in cases if case._replace(variant=Variant("")) in groups]
+
+
+def _is_precise(runs: dict[int, SpeedRun], cv: float) -> bool:
+    median_cv = summarize([run.samples_per_s for run in runs.values()]).median_cv if runs else None
+    return median_cv is not None and median_cv <= cv
+
+
+def _run(matrix: Matrix, case: Case, number: int, stem: Path) -> SpeedRun | None:
+    """Make a run, anew if it was interrupted; None if it failed."""
+    load = busy.check(matrix.plan.busy, matrix.stop)
+    print(f"round {number}: {case} ... ", end="", flush=True)
+    start = time.time()
+    failure = _start(matrix, case, stem, matrix.plan.window, matrix.plan.limits)
+    run = None if failure else records.read(stem)
+    if run is None:
+        failure = failure or "train.py wrote no speed event"
+        print(f"failed: {failure}", flush=True)
+        matrix.target.add("failure", case, run=number, reason=failure)
+        return None
+    print(f"{run.samples_per_s:.4g} samples/s", flush=True)
+    busy_now = {"busy": load.is_busy, "others_cpu": load.cpu, "others": [*load.processes, *load.gpus]}
+    matrix.target.add("run", case, run=number, start=start, seconds=time.time() - start, **busy_now)
+    return run
+
+
+def _start(matrix: Matrix, case: Case, stem: Path, window: Sequence[str], limits: Limits) -> str | None:
+    folder.clear(stem)
+    plan = matrix.plan
+    launch = [*plan.launch_options]
+    if case.world.hosts > 1:
+        launch += ["--hosts", ",".join(plan.hosts[: case.world.hosts])]
+    words = process.command(case, stem, [*plan.options, "--speed", *window], launch)
+    return process.run(words, Path(f"{stem}.log"), case.variant.checkout, limits, matrix.stop)
+
+
+def _largest(matrix: Matrix, case: Case) -> int:
+    """Return the largest batch of a case; 0 if none fits or a trial fails for another reason, which is recorded."""
+    known = {entry["batch"]: entry["fits"] for entry in matrix.target.of(TRIAL, case)}
+    limits = matrix.plan.limits._replace(memory=matrix.plan.trial_memory)
+
+    def fits(batch: int) -> bool:
+        if batch in known:
+            return known[batch]
+        trial = case._replace(batch=batch)
+        stem = trial.stem(matrix.target.path, TRIAL)
+        print(f"trial: {trial} ... ", end="", flush=True)
+        failure = _start(matrix, trial, stem, TRIAL_WINDOW, limits)
+        folder.clear(stem)  # it is no run of the matrix
+        print(failure or "fits", flush=True)
+        if failure and failure != OUT_OF_MEMORY:
+            raise UserError(failure)
+        matrix.target.add(TRIAL, case, batch=batch, fits=not failure, memory_limit=limits.memory)
+        return not failure
+
+    if matrix.target.of("failure", case):
+        return 0
+    try:
+        return largest(fits, config_of(case, matrix.overrides).train.batch)
+    except UserError as error:
+        matrix.target.add("failure", case, reason=f"the search for the largest batch failed: {error}")
+        return 0
