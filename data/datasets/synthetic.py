@@ -77,6 +77,8 @@ class Settings(LoaderSettings):
             raise ValueError(f"val_samples: must be at least {least}")
         if self.cache is not None:
             raise ValueError("cache: synthetic data have no files; leave it out")
+        if self.checksum == "full":
+            raise ValueError("checksum: synthetic data have no files; leave it out")
         if self.loader == "dali":
             raise ValueError("loader: synthetic data have nothing to decode; leave it out")
 

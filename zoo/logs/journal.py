@@ -1,13 +1,20 @@
 """Journal of a run: events, which are dictionaries with `event`, `time` (Unix seconds) and fields of their own.
 
-    load     at, checksum, train_samples                   begin   metadata of the run; starts the clock
-    train    step, epoch, lr, loss, grad_norm, scale, skipped, consecutive_skips, samples_per_s, data_wait_fraction
+    load       at, checksum, train_samples
+    begin      what the run is and where it runs (zoo/run/facts.py, zoo/distributed/machine.py); starts the clock
+    train      step, epoch, lr, loss, grad_norm, scale, skipped, consecutive_skips; samples_per_s (over all ranks),
+               data_wait_fraction, step_ms and data_wait_ms (quantiles, zoo/logs/step_times.py); host_memory_bytes,
+               device_memory_bytes, power (zoo/logs/resources.py)
     data_wait  step, cause, message, what was measured (zoo/logs/data_wait.py); when waiting for data begins to matter
-    eval     step, epoch, accuracy (the main metric), all metrics, seconds
-    bad      epoch, name, reason, replaced_by              save    step, path
-    best     step, path                                    resume  step, path, loader
-    speed    drop, count, samples, seconds, samples_per_s, step_ms, data_wait_fraction, flops_per_s: of train.py --speed
-    end      step, epoch
+    eval       step, epoch, accuracy (the main metric), all metrics, samples, seconds, bad
+    bad        epoch, name, reason, replaced_by
+    save       step, path
+    best       step, path
+    resume     step, path, and what may differ from the run's begin: device, batch, machines, code
+    speed      drop, count, samples, seconds, samples_per_s, step_ms, data_wait_fraction, flops_per_s: train.py --speed
+    end        step, epoch
+
+What is unknown is null. docs/training.md describes the fields.
 
 <run>/events.jsonl is append-only and the source of all other logs: console, TensorBoard and airank.log.
 """

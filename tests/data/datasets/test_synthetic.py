@@ -166,6 +166,7 @@ def test_pairs():
         (dict(kind="image", segments=8), "segments: data.kind=image has size"),
         (dict(kind="face", base_size=(4, 4)), "base_size"),
         (dict(cache="/tmp"), "cache"),
+        (dict(checksum="full"), "checksum"),
         (dict(loader="dali"), "loader"),
         (dict(workers=-1), "workers"),
     ],
