@@ -1,32 +1,27 @@
 """Measure a calibration: train.py in speed mode, and workers, each in processes of their own."""
 
-import contextlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
-import data
 from data.errors import UserError
-from tools import estimate
-from tools.scaling.calibration import Calibration, Messages, Run
+from tools.scaling import processes
+from tools.scaling.calibration import Calibration, Run
 from tools.scaling.cluster import Cluster
 from tools.scaling.collectives import Sample
+from tools.scaling.processes import Command
+from tools.scaling.sent import messages
 from zoo.distributed.addresses import free_port
-from zoo.logs.journal import history
-from zoo.models import load_spec, resolve_arch
+from zoo.logs.journal import Event, history
 from zoo.run import cli, schedule
 
-ROOT = Path(__file__).resolve().parents[2]
-BUCKET = 25 * 2**20  # bytes: the default of PyTorch's and Paddle's data parallel wrappers
-TIMEOUT = 3600  # seconds
-MAX_LOG = 2000  # characters of a process that failed
+VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
 
 
 class Plan(NamedTuple):
@@ -79,7 +74,7 @@ def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:
                 steps[n] += seconds
                 report(f"{n} process(es), each for itself: {_milliseconds(seconds)}, {wait:.0%} waiting for data")
             for size, timed in runs.items():
-                seconds, _ = _read_speed(_finish([_launch(plan, size, Path(folder) / f"run-{size}-{number}", {})])[0])
+                seconds = _run(plan, size, Path(folder) / f"run-{size}-{number}")
                 timed += seconds
                 report(f"a run of {size} processes: {_milliseconds(seconds)}")
         for n in plan.processes:
@@ -102,116 +97,76 @@ def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:
     )
 
 
-def messages(request: cli.Request) -> Messages:
-    """Count what an update of a recipe sends.
-
-    Raises:
-        UserError: the data are missing, or the recipe contradicts them.
-    """
-    config = request.config
-    spec = load_spec(request.resolved["model.name"].value)
-    train_set, _ = data.find(request.resolved["data.name"].value).load(config.data)
-    arch = resolve_arch(spec, config.model, train_set.fields, len(train_set.classes))
-    shapes = spec.shapes(arch)
-    split = {name: shape for name, shape in shapes.items() if name in spec.SHARDED_PARAMETERS}
-    trained = {
-        name: shape for name, shape in shapes.items() if name not in split and estimate.is_trained(spec, arch, name)
-    }
-    plan = schedule.batch_plan(config.train, 1)
-    size = estimate.bytes_of(trained)
-    whole = config.framework == "mindspore" or (config.framework == "paddle" and config.train.fp16_allreduce)
-    norms = sum(name.endswith(".running_mean") for name in shapes)
-    width = sum(shape[1] for shape in split.values())
-    return Messages(
-        gradients=size // (2 if config.train.fp16_allreduce else 1),
-        buckets=1 if whole else -(-size // BUCKET),
-        synchronized=2 * norms if config.train.sync_bn else 0,
-        gathered=plan.batch * plan.accumulate * width * estimate.FP32_SIZE,
-    )
-
-
 def _copies(plan: Plan, count: int, folder: Path) -> tuple[list[float], float]:
-    """Time several processes at once, each a run of its own.
+    """Time several processes at once, each a run of its own on a device of its own.
 
     Returns:
         Seconds of the updates of all, less their share of waiting for data, and the mean of that share.
+
+    Raises:
+        UserError: a run failed, or this host has fewer devices.
     """
     threads = max(1, len(psutil.Process().cpu_affinity() or [0]) // count)
     variables = {} if count == 1 else {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
-    runs = _finish([_launch(plan, 1, folder.with_name(f"{folder.name}-{i}"), variables) for i in range(count)])
-    speeds = [_read_speed(run) for run in runs]
+    folders = [folder.with_name(f"{folder.name}-{i}") for i in range(count)]
+    processes.run([_command(plan, 1, run, {**variables, **_device(i)}) for i, run in enumerate(folders)])
+    kinds = {_device_kind(run) for run in folders}
+    if len(kinds) > 1:
+        raise UserError(f"--processes {count}: they ran on {' and '.join(sorted(kinds))}; this host has fewer devices")
+    speeds = [_read_speed(run) for run in folders]
     seconds = [value * (1 - wait) for values, wait in speeds for value in values]
     return seconds, sum(wait for _, wait in speeds) / count
 
 
-def _launch(plan: Plan, size: int, folder: Path, variables: dict[str, str]) -> "_Process":
-    """Start a speed run of one or several processes of this host."""
+def _run(plan: Plan, size: int, folder: Path) -> list[float]:
+    """Return the seconds of the timed updates of a run of several processes."""
+    processes.run([_command(plan, size, folder, {})])
+    return _read_speed(folder)[0]
+
+
+def _command(plan: Plan, size: int, folder: Path, variables: dict[str, str]) -> Command:
+    """Return the command of a speed run of one or several processes of this host."""
     world = ["-m", "tools.launch", f"1x{size}", "--logs", f"{folder}-logs", "--out", str(folder)]
     timing = ["--speed", "--drop", str(plan.drop), "--count", str(plan.timed)]
-    return _Process(folder, _start([sys.executable, *world, *plan.arguments, *timing], variables))
+    return Command([sys.executable, *world, *plan.arguments, *timing], variables, Path(f"{folder}.log"))
 
 
-class _Process(NamedTuple):
-    """A run that was started. folder: of the run."""
-
-    folder: Path
-    process: subprocess.Popen[str]
+def _device(index: int) -> dict[str, str]:
+    """Return the variables that leave a process one device alone."""
+    variables = {}
+    for name in VISIBLE_DEVICES:
+        visible = [word for word in os.environ.get(name, "").split(",") if word]
+        variables[name] = visible[index] if index < len(visible) else "" if visible else str(index)
+    return variables
 
 
 def _workers(plan: Plan, count: int, out: Path) -> dict[str, Any]:
     """Run tools/scaling/worker.py in several processes."""
-    port = free_port("127.0.0.1")
-    command = [sys.executable, "-m", "tools.scaling.worker", str(out), *plan.arguments]
-    shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    started = [
-        _Process(out, _start(command, {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})) for rank in range(count)
-    ]
-    _finish(started)
+    words = [sys.executable, "-m", "tools.scaling.worker", str(out), *plan.arguments]
+    shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port("127.0.0.1"))}
+    ranks = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+    processes.run([Command(words, variables, Path(f"{out}-{rank}.log")) for rank, variables in enumerate(ranks)])
     with open(out, encoding="utf-8") as file:
         return json.load(file)
 
 
-def _start(command: Sequence[str], variables: dict[str, str]) -> subprocess.Popen[str]:
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env={**os.environ, "PYTHONPATH": path, **variables},
-    )
-
-
-def _finish(started: Sequence[_Process]) -> list[Path]:
-    """Wait for processes, and return their folders. Raises UserError if one fails."""
-    with _ended(started):
-        for run in started:
-            output, _ = run.process.communicate(timeout=TIMEOUT)
-            if run.process.returncode:
-                raise UserError(f"a process of the calibration failed:\n{output[-MAX_LOG:].strip()}")
-    return [run.folder for run in started]
-
-
-@contextlib.contextmanager
-def _ended(started: Sequence[_Process]) -> Iterator[None]:
-    """End what is left of the processes on the way out."""
-    try:
-        yield
-    finally:
-        for run in started:
-            if run.process.poll() is None:
-                run.process.terminate()
-                run.process.wait()
-
-
 def _read_speed(folder: Path) -> tuple[list[float], float]:
     """Return the seconds of the timed updates of a run, and the share of waiting for data."""
-    event = next((event for event in reversed(history(str(folder))) if event["event"] == "speed"), None)
-    if event is None:
-        raise UserError(f"{folder}: the run ended without a `speed` event; try it alone with train.py --speed")
+    event = _event(folder, "speed")
     scale = event["seconds"] * 1000 / sum(event["step_ms"]["all"])  # the slowest rank's clock
     return [value / 1000 * scale for value in event["step_ms"]["all"]], event["data_wait_fraction"]
+
+
+def _device_kind(folder: Path) -> str:
+    """Return the kind of device that a run had: cpu, cuda or npu."""
+    return _event(folder, "begin")["device"].partition(" ")[0].partition(":")[0]
+
+
+def _event(folder: Path, name: str) -> Event:
+    event = next((event for event in reversed(history(str(folder))) if event["event"] == name), None)
+    if event is None:
+        raise UserError(f"{folder}: the run ended without an event `{name}`; try it alone with train.py --speed")
+    return event
 
 
 def _milliseconds(seconds: Sequence[float]) -> str:

@@ -1,11 +1,13 @@
 """Calibrations of tiny recipes: what an update sends, and the measurement itself."""
 
+import json
+
 import pytest
 
 from data.errors import UserError
 from tests.helpers.processes import require_framework
 from tools import scale
-from tools.scaling import calibration_file, measuring, model
+from tools.scaling import calibration_file, measuring, model, sent
 from tools.scaling.calibration import Messages
 from tools.scaling.cluster import Cluster
 from zoo.run import cli
@@ -25,9 +27,9 @@ def shapes(tmp_path, *more):
 
 
 def test_gradients_are_counted_in_buckets(tmp_path):
-    sent = measuring.messages(request("resnet50_demo", [f"data.root={tmp_path / 'shapes'}", *WIDE]))
-    assert sent.gradients / 4 == pytest.approx(11.18e6, rel=0.01)  # a ResNet-18 of few classes
-    assert sent == Messages(sent.gradients, buckets=2)
+    found = sent.messages(request("resnet50_demo", [f"data.root={tmp_path / 'shapes'}", *WIDE]))
+    assert found.gradients / 4 == pytest.approx(11.18e6, rel=0.01)  # a ResNet-18 of few classes
+    assert found == Messages(found.gradients, buckets=2)
 
 
 @pytest.mark.parametrize(
@@ -41,20 +43,20 @@ def test_gradients_are_counted_in_buckets(tmp_path):
 )
 def test_each_framework_has_its_buckets(tmp_path, framework, settings, buckets, share):
     base = [f"data.root={tmp_path / 'shapes'}", *WIDE]
-    whole = measuring.messages(request("resnet50_demo", base)).gradients
-    sent = measuring.messages(request("resnet50_demo", [*base, *settings], framework=framework))
-    assert (sent.buckets, sent.gradients) == (buckets, whole // share)
+    whole = sent.messages(request("resnet50_demo", base)).gradients
+    found = sent.messages(request("resnet50_demo", [*base, *settings], framework=framework))
+    assert (found.buckets, found.gradients) == (buckets, whole // share)
 
 
 def test_synchronized_batch_norms_send_twice(tmp_path):
-    sent = measuring.messages(request("resnet50_demo", shapes(tmp_path, "train.sync_bn=true")))
-    assert sent.synchronized == 2 * 20  # of a ResNet-18
-    assert measuring.messages(request("resnet50_demo", shapes(tmp_path))).synchronized == 0
+    found = sent.messages(request("resnet50_demo", shapes(tmp_path, "train.sync_bn=true")))
+    assert found.synchronized == 2 * 20  # of a ResNet-18
+    assert sent.messages(request("resnet50_demo", shapes(tmp_path))).synchronized == 0
 
 
 def test_a_split_classifier_gathers_embeddings():
-    sent = measuring.messages(request("arcface_synthetic", FACES))
-    assert sent.gathered == 6 * 16 * 4
+    found = sent.messages(request("arcface_synthetic", FACES))
+    assert found.gathered == 6 * 16 * 4
 
 
 def test_a_fixed_global_batch_is_refused(tmp_path, capsys):
@@ -103,3 +105,28 @@ def test_no_recipe_is_a_message(tmp_path, capsys):
 def test_a_run_without_its_event_is_named(tmp_path):
     with pytest.raises(UserError, match="train.py --speed"):
         measuring._read_speed(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "visible, expected", [(None, ["0", "1", "2"]), ("4,7", ["4", "7", ""]), ("", ["0", "1", "2"])], ids=str
+)
+def test_each_copy_has_a_device_of_its_own(monkeypatch, visible, expected):
+    for name in measuring.VISIBLE_DEVICES:
+        monkeypatch.delenv(name, raising=False)
+        if visible is not None:
+            monkeypatch.setenv(name, visible)
+    assert [set(measuring._device(i).values()) for i in range(3)] == [{word} for word in expected]
+
+
+def test_copies_on_different_devices_are_refused(tmp_path, monkeypatch):
+    def run(commands):
+        for number, command in enumerate(commands):
+            folder = command.log.with_suffix("")
+            folder.mkdir()
+            device = ("cuda:0 (V100)", "cpu (2 threads)")[number]
+            (folder / "events.jsonl").write_text(json.dumps({"event": "begin", "device": device}) + "\n")
+
+    monkeypatch.setattr(measuring.processes, "run", run)
+    plan = measuring.Plan([], None, [1], [2], 1, 1, 2)
+    with pytest.raises(UserError, match="--processes 2: they ran on cpu and cuda; this host has fewer devices"):
+        measuring._copies(plan, 2, tmp_path / "copies")
