@@ -179,7 +179,7 @@ def test_damaged_journals_are_errors_without_a_traceback(block, tmp_path, capsys
 
 @pytest.fixture(scope="module")
 def trained(demo_sets, tmp_path_factory):
-    """Return a function that trains a demo for three intervals and returns its folder; once per model and framework."""
+    """Return a function that trains a small demo and returns its folder; once per model and framework."""
     folders = {}
 
     def train(model, framework):
@@ -187,8 +187,7 @@ def trained(demo_sets, tmp_path_factory):
         if (model, framework) not in folders:
             folder = tmp_path_factory.mktemp("runs") / f"{model}_{framework}"
             changes = {"train__eval_every": "2 steps", "train__save_every": "2 steps", "target": 0.01}
-            length = {} if model in ("deeplabv3plus", "arcface") else {"train__epochs": 3}
-            run("python", 1, folder, train_arguments(demo_sets, model, folder, framework, **changes, **length))
+            run("python", 1, folder, train_arguments(demo_sets, model, folder, framework, **changes))
             folders[model, framework] = folder
         return folders[model, framework]
 
@@ -201,7 +200,8 @@ def test_the_log_of_a_demo_recomputes_and_its_tree_passes(framework, trained, tm
     folder = trained("tsm", framework)
     begin = read(str(folder)).begin
     lines = (folder / "airank.log").read_text().splitlines()
-    assert [line for line in deviations(parse(lines), None, begin["train_samples"], 0) if "by hand" not in line] == []
+    found = deviations(parse(lines), None, begin["train_samples"], 0)
+    assert [line for line in found if "by hand" not in line] == []  # the first update of a framework takes long
     values = measure(parse(lines), None, begin["train_samples"], 0)
     assert values["avg_ips"] == pytest.approx(values["samples_per_s"], rel=1e-4)
     tree = tmp_path / "tree"

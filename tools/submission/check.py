@@ -110,8 +110,8 @@ def system_folders(root: Path) -> Iterator[Path]:
 
 
 def folders(path: Path) -> list[Path]:
-    """Return the folders in a folder, without hidden ones."""
-    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    """Return the folders in a folder, without hidden ones. Raises UserError if it cannot be read."""
+    return [entry for entry in _entries(path) if entry.is_dir() and not entry.name.startswith(".")]
 
 
 def read_model(path: Path) -> Model:
@@ -230,7 +230,14 @@ def _warmups(model: Model, log: Log) -> list[int]:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(entry for entry in folder.iterdir() if entry.is_file()) if folder.is_dir() else []
+    return [entry for entry in _entries(folder) if entry.is_file()] if folder.is_dir() else []
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be read ({error.strerror})") from None
 
 
 def _text(path: Path, limit: int = MAX_TEXT) -> str:

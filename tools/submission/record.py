@@ -44,7 +44,7 @@ EVENTS: dict[str, dict[str, Test]] = {
     "load": {"at": is_number, "train_samples": is_count},
     "eval": {"step": is_natural, "epoch": is_number, "accuracy": is_number, "seconds": optional(is_number)},
     "end": {"step": is_natural, "epoch": is_number},
-    "resume": {"step": is_natural},
+    "resume": {"step": is_natural, "git": optional(is_dict)},
 }
 BEGIN: dict[str, Test] = {
     **dict.fromkeys(("framework", "framework_version", "recipe", "model", "task", "data", "protocol"), is_text),

@@ -78,7 +78,7 @@ def missing(runs: Mapping[int, Run], listed: Listed | None) -> list[str]:
     """
     lines = []
     for cards, run in runs.items():
-        found = [*_record(run), *_end(run, listed and listed.target), *_cards(run, cards)]
+        found = [*_record(run), *_resumes(run), *_end(run, listed and listed.target), *_cards(run, cards)]
         found += [*_data(run, listed), *_method(run, listed)] if listed else []
         lines += [f"{rules.log_name(cards)} ({run.folder}): {text}" for text in found]
     return lines + _between(runs)
@@ -104,6 +104,21 @@ def _record(run: Run) -> list[str]:
         lines.append("no checksum of the data")
     if not run.recipe:
         lines.append(f"no {directory.RECIPE}")
+    return lines
+
+
+def _resumes(run: Run) -> list[str]:
+    """List what a run was continued with that it had not begun with."""
+    lines = []
+    for event in (event for event in run.events if event["event"] == "resume"):
+        git, begun = event.get("git") or {}, run.begin.get("git") or {}
+        then = {"commit": begun.get("commit"), **{name: run.begin[name] for name in ("ranks", "framework_version")}}
+        now = {"commit": git.get("commit"), **{name: event.get(name) for name in ("ranks", "framework_version")}}
+        for name, value in now.items():
+            if value is not None and value != then[name]:
+                lines.append(f"continued at step {event['step']} with {name} {value}, begun with {then[name]}")
+        if git.get("dirty"):
+            lines.append(f"continued at step {event['step']} with code that differed from its commit")
     return lines
 
 

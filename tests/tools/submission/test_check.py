@@ -1,6 +1,7 @@
 """Check of a tree: a good one is accepted, and every single omission or wrong value is refused by name."""
 
 import json
+import random
 import re
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from data.errors import UserError
 from tests.helpers.paths import ROOT
 from tools.submission.check import check
+from tools.submission.summary import rows
 
 MODEL = "ACME/linux/tsm"
 LOG = f"{MODEL}/log/GPUx8.log"
@@ -196,3 +198,35 @@ def test_no_folder(tmp_path):
     with pytest.raises(UserError, match="there is no such folder"):
         check(str(tmp_path / "missing"))
     assert check(str(tmp_path)).problems == [f"{tmp_path}: no folder submitter/system in it"]
+
+
+def damage(rng, tree):
+    """Change one file of a tree: bytes lost, added or replaced, or another file in its place."""
+    files = sorted(path for path in tree.rglob("*") if path.is_file())
+    path = rng.choice(files)
+    content = bytearray(path.read_bytes())
+    at, kind = rng.randrange(len(content) + 1), rng.randrange(5)
+    if kind == 0:
+        content = content[:at]
+    elif kind == 1:
+        del content[at : at + rng.randint(1, 99)]
+    elif kind == 2:
+        content[at:at] = rng.randbytes(rng.randint(1, 99))
+    elif kind == 3:
+        content[at : at + 9] = rng.choice([b"1e99", b"9" * 40, b"-1", b"nan", b"[[[", b"null", b"\n\n", b"\0", b"##"])
+    else:
+        content = bytearray(rng.choice(files).read_bytes())
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.slow) for block in range(1, 10))])
+def test_damaged_trees_are_reported_on(block, copied_tree):
+    rng = random.Random(block)
+    files = {path: path.read_bytes() for path in copied_tree.rglob("*") if path.is_file()}
+    for _ in range(100):
+        for _ in range(rng.randint(1, 3)):
+            damage(rng, copied_tree)
+        assert isinstance(check(str(copied_tree)).problems, list)
+        rows([str(copied_tree)], None)
+        for path, content in files.items():
+            path.write_bytes(content)

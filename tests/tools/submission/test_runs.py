@@ -9,6 +9,7 @@ from tests.helpers.journals import full_begin, full_load, host
 from tests.tools.submission.scales import ACCURACIES, TRAIN, VAL, events, shifted, write_run, write_scales
 from tools.submission import rules, runs
 
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LOAD = json.dumps(full_load()) + "\n"
 
 
@@ -99,6 +100,29 @@ def test_another_recipe_between_scales_is_named(tmp_path):
     ]
     divided = write_run(tmp_path / "c", events(8), overrides=["train.batch=8", "data.workers=8"])
     assert missing(one | {8: divided}) == []
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"ranks": 4}, "continued at step 1000 with ranks 4, begun with 8"),
+        ({"framework_version": "2.14.0"}, "continued at step 1000 with framework_version 2.14.0, begun with 2.13.0"),
+        (
+            {"git": {"commit": "ab", "dirty": False}},
+            "continued at step 1000 with commit ab, begun with 0123456789abcdef",
+        ),
+        ({"git": {"commit": COMMIT, "dirty": True}}, "continued at step 1000 with code that differed from its commit"),
+    ],
+)
+def test_a_run_that_was_continued_otherwise_is_named(change, message, tmp_path):
+    found = events(8)
+    same = {"ranks": 8, "framework_version": "2.13.0", "git": {"commit": COMMIT, "dirty": False}}
+    resume = {"event": "resume", "time": found[2]["time"] + 1, "step": 1000, **same}
+    found.insert(3, resume)
+    assert missing({8: write_run(tmp_path / "same", found)}) == []
+    found[3] = {**resume, **change}
+    (line,) = missing({8: write_run(tmp_path / "other", found)})
+    assert message in line
 
 
 def test_a_missing_recipe_is_named(tmp_path):
