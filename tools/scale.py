@@ -1,7 +1,6 @@
 """Predict the throughput of a recipe at 1 to 1024 cards from what is measured on one host."""
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -134,7 +133,7 @@ def simulate(arguments: argparse.Namespace) -> str:
 def validate(arguments: argparse.Namespace) -> str:
     """Compare the closed form with published tables."""
     report = validation.validate()
-    return json.dumps(report, indent=2) + "\n" if arguments.format == "json" else tables.validation(report)
+    return tables.validation_json(report) if arguments.format == "json" else tables.validation(report)
 
 
 def _simulated(setup: simulation.Setup, updates: int, seed: int) -> tables.Cells:

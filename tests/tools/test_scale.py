@@ -61,7 +61,9 @@ def test_a_simulation_stands_beside_the_closed_form(capsys):
 def test_the_validation_says_its_errors(capsys):
     text = output(capsys, "validate")
     assert "max 6.0%, mean 3.3%" in text and "13 fitted numbers" in text and "max 32.0%, mean 8.0%" in text
-    assert json.loads(output(capsys, "validate", "--format", "json"))["parameters"] == 13
+    report = json.loads(output(capsys, "validate", "--format", "json"))
+    assert report["parameters"] == 13 and report["forms"]["rounds of messages, log2(h)"]["rows"] == 89
+    assert max(abs(row["error"]) for row in report["held_out"]) == pytest.approx(0.060, abs=0.001)
 
 
 @pytest.mark.parametrize(

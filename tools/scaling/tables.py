@@ -87,6 +87,13 @@ def validation(report: Mapping[str, Any]) -> str:
     )
 
 
+def validation_json(report: Mapping[str, Any]) -> str:
+    """Format the result of tools/scaling/validation.py as JSON."""
+    rows = {name: [{**row._asdict(), "error": row.error} for row in report[name]] for name in ("held_out", "one_host")}
+    summaries = {name: {key: value._asdict() for key, value in report[name].items()} for name in ("forms", "left_out")}
+    return json.dumps({**report, **rows, **summaries, "within": report["within"]._asdict()}, indent=2) + "\n"
+
+
 def _cells(prediction: Prediction, interval: Interval, alone: Prediction) -> Cells:
     ideal = alone.samples_per_s * prediction.cluster.size
     return {
