@@ -71,7 +71,7 @@ def readme(runs: Mapping[int, Run], listed: Listed | None, incomplete: Iterable[
 
 def data_note(run: Run) -> str:
     """Return the note on the data: where it is from, its size, and its checksum."""
-    begin = run.begin
+    begin, how = run.begin, run.recipe.get("data.checksum", "as the program does by default")
     return "\n".join(
         [
             "# Data",
@@ -83,9 +83,9 @@ def data_note(run: Run) -> str:
             f"- validation samples: {begin['val_samples']}",
             f"- checksum: {checksum(run)}",
             "",
-            "The checksum is the md5 that `train.py` computes before it trains and writes as `load_data, checksum:` to "
-            "the log. It covers path, label, size and contents of the files of both splits, so that a data set with "
-            "another signature is seen in the first line of a log.",
+            "The checksum is the md5 that `train.py` computes before it trains and writes to the first line of a log "
+            f"(`load_data, checksum:`). It covers path, label, size and contents (`data.checksum`: {how}) of the files "
+            "of both splits, so other data shows in every log.",
             "",
         ]
     )
