@@ -1,24 +1,18 @@
 """Check of a submission's tree, of this project or any other, from its files alone."""
 
-import re
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
 from data.errors import UserError
-from tools.airank_log.grammar import Log, parse
+from tools.airank_log.grammar import Log
 from tools.airank_log.rules import deviations, speed_bounds
 from tools.airank_log.values import reached
 from tools.submission import rules, sections, system
-from tools.submission.rules import Listed
+from tools.submission.submitted import Model, ModelLog, folders, read_model, read_text, system_folders
 from tools.submission.tree import DEMO_FILE
 
-MAX_TEXT, MAX_LOG = 4 << 20, 256 << 20  # bytes that are read of a file
-MAX_WARMUPS = 1000  # ends of a warm-up that are tried where a submission does not name its own
-LOG_NAME = re.compile(r"gpux(\d{1,5})(?!\d).*\.log", re.IGNORECASE)
-SAMPLES = re.compile(r"training samples\W{1,3}(\d{1,12})(?!\d)", re.IGNORECASE)
-WARMUP = re.compile(r"warm-?up epochs\W{1,3}(\d{1,6})(?!\d)", re.IGNORECASE)
+MAX_WARMUPS = 100  # ends of a warm-up that are tried where a submission does not name its own
 
 
 class Result(NamedTuple):
@@ -33,42 +27,6 @@ class Result(NamedTuple):
     problems: list[str]
     notes: list[str]
     logs: int
-
-
-class ModelLog(NamedTuple):
-    """A log of a model's folder.
-
-    Attributes:
-        path: of the file.
-        cards: number in its name.
-        log: its events.
-    """
-
-    path: Path
-    cards: int
-    log: Log
-
-
-class Model(NamedTuple):
-    """The folder of a model.
-
-    Attributes:
-        path: of the folder.
-        listed: the model of AI-Rank's list that its name begins with.
-        logs: by number of cards.
-        samples: training samples per epoch as the data note says, None where it does not.
-        warmup: epochs that avg_ips leaves out as code/README.md says, None where it does not.
-        checksums: of the data, in the data note.
-        others: names of files `.log` that name no number of cards.
-    """
-
-    path: Path
-    listed: Listed | None
-    logs: list[ModelLog]
-    samples: int | None
-    warmup: int | None
-    checksums: list[str]
-    others: list[str]
 
 
 def check(tree: str) -> Result:
@@ -103,39 +61,6 @@ def check(tree: str) -> Result:
     return Result(problems, notes, logs)
 
 
-def system_folders(root: Path) -> Iterator[Path]:
-    """Yield the folders submitter/system of a tree."""
-    for submitter in folders(root):
-        yield from folders(submitter)
-
-
-def folders(path: Path) -> list[Path]:
-    """Return the folders in a folder, without hidden ones. Raises UserError if it cannot be read."""
-    return [entry for entry in _entries(path) if entry.is_dir() and not entry.name.startswith(".")]
-
-
-def read_model(path: Path) -> Model:
-    """Read the folder of a model."""
-    note = "\n".join(_text(file) for file in _files(path / "data"))
-    samples, warmup = SAMPLES.search(note), WARMUP.search(_text(path / "code" / rules.README))
-    logs, others = [], []
-    for file in _files(path / "log"):
-        match = LOG_NAME.fullmatch(file.name)
-        if not match and file.suffix.lower() == ".log":
-            others.append(file.name)
-        if match:
-            logs.append(ModelLog(file, int(match[1]), parse(_text(file, MAX_LOG).splitlines())))
-    return Model(
-        path,
-        rules.find(path.name),
-        sorted(logs, key=lambda log: (log.cards, log.path.name)),
-        int(samples[1]) if samples else None,
-        int(warmup[1]) if warmup else None,
-        [found.lower() for found in rules.CHECKSUM.findall(note)],
-        others,
-    )
-
-
 def _system(folder: Path) -> list[str]:
     """List what is wrong with the folder of a system, but for its models."""
     lines = []
@@ -144,12 +69,12 @@ def _system(folder: Path) -> list[str]:
     path = folder / rules.SYSTEM_FILE
     if not path.is_file():
         return [*lines, f"{rules.SYSTEM_FILE} is missing"]
-    return lines + [f"{rules.SYSTEM_FILE}: {text}" for text in system.problems(_text(path))]
+    return lines + [f"{rules.SYSTEM_FILE}: {text}" for text in system.problems(read_text(path))]
 
 
 def _extra_fields(folder: Path) -> list[str]:
-    text = _text(folder / rules.SYSTEM_FILE)
-    if any(problem.startswith("is not JSON") for problem in system.problems(text)):
+    text = read_text(folder / rules.SYSTEM_FILE)
+    if any(problem.startswith("is not") for problem in system.problems(text)):
         return []
     names = system.extra_fields(text)
     return [f"{rules.SYSTEM_FILE} has fields that the rules do not name: {', '.join(names)}"] if names else []
@@ -165,7 +90,7 @@ def _model(model: Model, is_demo: bool) -> list[str]:
     if not path.is_file():
         lines.append(f"code/{rules.README}: is missing")
     else:
-        lines += [f"code/{rules.README}: {text}" for text in sections.problems(_text(path), scales)]
+        lines += [f"code/{rules.README}: {text}" for text in sections.problems(read_text(path), scales)]
     if (model.path / "data").is_dir() and not model.checksums:
         lines.append("data: no note with the checksum of the data")
     if (model.path / "log").is_dir() and not model.logs:
@@ -209,7 +134,8 @@ def _speed(model: Model, log: Log, is_demo: bool) -> list[str]:
         return []
     lines = []
     if limits and not is_demo and not limits[0] <= samples[0] <= limits[1]:
-        lines.append(f"{samples[0]} training samples in the data note; the data of the rules has {limits[0]}")
+        numbers = " to ".join(map(str, dict.fromkeys(limits)))
+        lines.append(f"{samples[0]} training samples in the data note; the data of the rules has {numbers}")
     bounds = [speed_bounds(log, *samples, warmup) for warmup in _warmups(model, log)]
     allowed = [pair for pair in bounds if pair]
     if not allowed:
@@ -227,26 +153,6 @@ def _warmups(model: Model, log: Log) -> list[int]:
         int(epochs) for event in log.evals if (epochs := log.epochs(event)) is not None and epochs < Decimal(10**6)
     }
     return [0, *sorted(counts - {0})[:MAX_WARMUPS]]
-
-
-def _files(folder: Path) -> list[Path]:
-    return [entry for entry in _entries(folder) if entry.is_file()] if folder.is_dir() else []
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be read ({error.strerror})") from None
-
-
-def _text(path: Path, limit: int = MAX_TEXT) -> str:
-    """Return the text of a file, its first `limit` bytes; empty where it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(limit).decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def _short(root: Path, path: Path) -> str:

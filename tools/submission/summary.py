@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from data.errors import UserError
 from tools.airank_log.grammar import Log, parse
 from tools.airank_log.values import measure
-from tools.submission import check, runs
+from tools.submission import runs, submitted
+from tools.submission.tree import DEMO_FILE
 from zoo.logs import journal
 
 TAIL = re.compile(r"^gpux\d+[_-]*", re.IGNORECASE)
@@ -101,9 +102,9 @@ def _of_tree(path: str, target: Decimal | None) -> list[Row]:
     if not root.is_dir():
         raise UserError(f"{path}: there is no such folder")
     found = []
-    is_demo = (root / check.DEMO_FILE).is_file()
-    systems = list(check.system_folders(root))
-    for model in (check.read_model(folder) for system in systems for folder in check.folders(system)):
+    is_demo = (root / DEMO_FILE).is_file()
+    systems = list(submitted.system_folders(root))
+    for model in (submitted.read_model(folder) for system in systems for folder in submitted.folders(system)):
         name = model.path.name if len(systems) == 1 else model.path.relative_to(root).as_posix()
         own = target or (model.listed.target if model.listed and not is_demo else None)
         for entry in model.logs:

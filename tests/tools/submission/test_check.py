@@ -88,6 +88,7 @@ SYSTEM, CODE, DATA = "ACME/linux/system_information.json", f"{MODEL}/code/README
 MUTATIONS = {
     "no system_information.json": (removed(SYSTEM), "system_information.json is missing"),
     "no JSON": (replaced(SYSTEM, "{", ""), "system_information.json: is not JSON"),
+    "no object": (lambda tree: (tree / SYSTEM).write_text('[["submitter"]]'), "is not a JSON object"),
     "field missing": (field("software_stack", None), "field software_stack is missing"),
     "wrong type": (field("number_of_nodes", "4"), 'field number_of_nodes must be an integer, not "4"'),
     "fraction of a core": (field("host_processor_core_count", 20.5), "must be an integer"),
