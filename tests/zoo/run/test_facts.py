@@ -1,11 +1,13 @@
 """Facts of a run: the digest of its recipe, the state of its code, and what a run records of itself."""
 
+import json
 import re
 import subprocess
 from types import SimpleNamespace
 
 import pytest
 
+from tests.helpers import processes
 from tests.helpers.training import command, events, run
 from zoo.config import loader
 from zoo.config.schema import Duration, Optim
@@ -99,6 +101,17 @@ def test_a_run_records_what_it_is_and_goes_on_to_record_what_changes(tmp_path):
     assert host["ranks"] == [0] and host["environment"]["OMP_NUM_THREADS"] == "1" and host["accelerators"] == []
     assert host["memory_bytes"] > 1 << 28 and host["cores"] >= 1 and host["libraries"]["cuda"] is None
 
+    trains = [event for event in events(folder) if event["event"] == "train"]
+    for train, waits in zip(trains, (1, 1), strict=True):
+        step_ms, data_wait_ms = train["step_ms"], train["data_wait_ms"]
+        for times in (step_ms, data_wait_ms):
+            assert 0 <= times["p50"] <= times["p90"] <= times["p99"] <= times["max"] <= times["sum"] + 1e-6
+        assert step_ms["count"] == waits and step_ms["clock"] == "host"
+        assert 0.3 < step_ms["sum"] / (1000 * 4 / train["samples_per_s"]) < 3
+        assert 50 << 20 < train["host_memory_bytes"] < 1 << 36 and train["device_memory_bytes"] is None
+        assert train["power"] is None or train["power"]["devices"] == 1
+    assert trains[0]["step_ms"]["first"] == trains[0]["step_ms"]["p50"] and "first" not in trains[1]["step_ms"]
+
     again = [*words[:2], "--resume", folder, "--max-steps", "3", "-o", "train.batch=2", "-o", "train.accumulate=2"]
     done = run(again)
     assert done.returncode == 0, done.stderr
@@ -108,3 +121,45 @@ def test_a_run_records_what_it_is_and_goes_on_to_record_what_changes(tmp_path):
     for key in ("framework_version", "git", "hosts"):
         assert resumed[key] == begin[key]
     assert sum(event["event"] == "begin" for event in events(folder)) == 1
+
+
+def test_a_run_that_an_older_version_began_goes_on(tmp_path):
+    """Its record has fewer fields, and its checksum covers no contents."""
+    folder = str(tmp_path / "run")
+    assert run(command(tmp_path / "clips", "--out", folder, "--max-steps", 2)).returncode == 0
+    old = ["framework", "device", "compute", "level", "ranks", "accumulate", "batch", "global_batch", "steps", "lr"]
+    old += ["plan", "weights", "loader", "checksum"]
+    lines = events(folder)
+    for event in lines:
+        if event["event"] in ("load", "begin"):
+            event["checksum"] = "0123456789abcdef0123456789abcdef"
+        if event["event"] == "begin":
+            for key in event.keys() - {"event", "time", *old}:
+                del event[key]
+        if event["event"] == "train":
+            for key in ("step_ms", "data_wait_ms", "host_memory_bytes", "device_memory_bytes", "power"):
+                del event[key]
+    (tmp_path / "run" / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in lines))
+    done = run(command(tmp_path / "clips", "--resume", folder, "--max-steps", 3))
+    assert done.returncode == 0, done.stderr
+    names = [event["event"] for event in events(folder)]
+    assert names.count("begin") == names.count("resume") == 1 and names[-1] == "end"
+    log = (tmp_path / "run" / "airank.log").read_text()
+    assert "load_data, checksum:0123456789abcdef0123456789abcdef" in log and "avg_ips:" in log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["torch", "paddle", "mindspore"])
+def test_two_processes_record_one_host(tmp_path, framework):
+    processes.require_framework(framework)
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    sets = {"tsm": tmp_path / "clips"}
+    for size, folder in ((1, alone), (2, both)):
+        line = processes.train_arguments(sets, "tsm", folder, framework, "--max-steps", 3)
+        processes.run("python" if size == 1 else processes.NATIVE[framework], size, tmp_path / "logs", line)
+    (begin,) = [event for event in events(both) if event["event"] == "begin"]
+    (host,) = begin["hosts"]
+    assert host["ranks"] == [0, 1] and begin["ranks"] == 2 and begin["batch"] == 6 and begin["global_batch"] == 12
+    last = {folder: [event for event in events(folder) if event["event"] == "train"][-1] for folder in (alone, both)}
+    assert last[both]["host_memory_bytes"] > 1.4 * last[alone]["host_memory_bytes"]
+    assert last[both]["step_ms"]["count"] == 1 and last[both]["device_memory_bytes"] is None
