@@ -168,7 +168,7 @@ def write(report: Report, arguments: argparse.Namespace) -> None:
         if arguments.html or arguments.png:
             _write_plots(report, arguments)
     except OSError as error:
-        raise UserError(f"{error.filename} cannot be written: {error.strerror}") from None
+        raise UserError(f"{error.filename2 or error.filename} cannot be written: {error.strerror}") from None
 
 
 def _write_plots(report: Report, arguments: argparse.Namespace) -> None:
@@ -191,9 +191,12 @@ def _write(path: str, text: str) -> None:
     """Write a text file, whole or not at all; its folder is made."""
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(file.name + ".writing")
-    temporary.write_text(text, encoding="utf-8", errors="replace")
-    os.replace(temporary, file)
+    temporary = file.with_name(f"{file.name}.writing")
+    try:
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+        os.replace(temporary, file)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

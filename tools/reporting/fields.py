@@ -1,10 +1,10 @@
 """Fields of events, whose types a damaged or foreign journal does not guarantee."""
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 MAX_TEXT = 500  # characters of a text that are kept
+LARGEST = 1e30  # number that is used, so that products and ratios stay finite
 
 
 def field(event: Any, *keys: str) -> Any:
@@ -22,14 +22,14 @@ def number(event: Any, *keys: str) -> float | None:
 
 
 def finite(value: Any) -> float | None:
-    """Return a finite number as a float; None for everything else."""
+    """Return a finite number as a float; None for everything else, also for numbers that nobody can have measured."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         converted = float(value)
     except OverflowError:  # an integer of hundreds of digits
         return None
-    return converted if math.isfinite(converted) else None
+    return converted if converted == 0 or 1 / LARGEST <= abs(converted) <= LARGEST else None  # not NaN
 
 
 def positive(event: Any, *keys: str) -> float | None:

@@ -137,7 +137,9 @@ def _usage_row(result: Result) -> Row:
     flops, steps = result.flops_per_card, result.steps
     return {
         **_case_row(result.case),
-        **steps._replace(every=())._asdict(),
+        "p50": steps.p50,
+        "p90": steps.p90,
+        "p99": steps.p99,
         "data_wait": result.median(lambda run: run.values.data_wait),
         "tflops": flops / 1e12 if flops else None,
         "peak_tflops": result.peak.flops / 1e12 if result.peak else None,

@@ -17,6 +17,10 @@ from tools.reporting import fields
         (float("nan"), None),
         (float("inf"), None),
         (10**400, None),
+        (1e308, None),
+        (1e-308, None),
+        (1e-20, 1e-20),
+        (0, 0.0),
     ],
 )
 def test_numbers(value, expected):
