@@ -1,5 +1,6 @@
 """The check against published tables: its errors, and that nothing held out is used."""
 
+import numpy as np
 import pytest
 
 from tools.scaling import dlperf, published, uncertainty, validation
@@ -67,6 +68,17 @@ def test_the_errors_of_the_model_are_those_of_the_independent_tables():
     assert form.percentile_68 == pytest.approx(uncertainty.PER_HOST_DOUBLING, rel=0.1)
     assert REPORT["within"].percentile_68 == pytest.approx(uncertainty.PER_CARD_DOUBLING, rel=0.1)
     assert REPORT["left_out"][16].percentile_68 == pytest.approx(uncertainty.FIRST_HOSTS, rel=0.1)
+
+
+def test_nine_in_ten_held_out_rows_lie_within_the_error_bars_of_the_model():
+    """1.645 standard deviations: from 5 % to 95 % of a normal distribution."""
+
+    def inside(rows, deviation):
+        return sum(abs(np.log(row.predicted / row.published)) <= 1.645 * deviation(row.cards) for row in rows)
+
+    first, later = uncertainty.FIRST_HOSTS, uncertainty.PER_HOST_DOUBLING
+    assert inside(REPORT["held_out"], lambda _: later) == 5  # of 6
+    assert inside(REPORT["one_host"], lambda cards: np.hypot(first, later * (cards == 32))) == 10  # of 11
 
 
 def test_a_table_made_of_the_model_is_predicted_exactly():
