@@ -105,12 +105,22 @@ def build(arguments: argparse.Namespace) -> Report:
     runs = read(arguments.paths, arguments.target, arguments.samples)
     warnings = comparability.check([run for run in runs if run.state == COMPLETE], arguments.force)
     results = cases.group(runs, arguments.peak_tflops)
+    warnings += [impossible(result) for result in results if result.mfu and result.mfu > 1]
     unfinished = [run for run in runs if run.state != COMPLETE]
     if unfinished:
         warnings.append(
             f"{len(unfinished)} of {len(runs)} runs are not complete and left out of the statistics: see Runs"
         )
     return Report(runs, results, warnings, tables.build(runs, results, cases.ratios(results)))
+
+
+def impossible(result: Result) -> str:
+    """Return a warning about a result above the peak of its device."""
+    case = result.case
+    return (
+        f"the MFU of {case.model} with {case.framework}, {case.precision}, {case.cards} cards is above 100 %: the peak "
+        "does not belong to this device or precision (see --peak-tflops), or the throughput is wrong"
+    )
 
 
 def read(paths: Sequence[str], target: float | None, samples: int | None) -> list[Run]:

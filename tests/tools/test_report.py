@@ -150,6 +150,14 @@ def test_an_unfinished_run_of_another_protocol_does_not_matter(tmp_path):
     assert main([str(tmp_path)]) == 0
 
 
+def test_a_result_above_the_peak_is_a_warning(matrix, capsys):
+    assert main([str(matrix), "--peak-tflops", "0.25"]) == 0
+    warning = "> the MFU of resnet with torch, fp32, 1 cards is above 100 %"
+    assert capsys.readouterr().out.startswith(warning)  # 3 x 1e9 x 100 of 0.25e12
+    assert main([str(matrix), "--peak-tflops", "0.31"]) == 0
+    assert "above 100 %" not in capsys.readouterr().out
+
+
 def test_logs_of_others_beside_runs(capsys):
     paths = [str(LOGS / f"tsm-paddle-{cards}gpu-amp.log") for cards in (8, 32)]
     assert main([*paths, "--target", "0.71", "--samples", "234619"]) == 0

@@ -47,7 +47,7 @@ def whole_percent(value: float) -> str:
 
 def gibibytes(value: float) -> str:
     """Print bytes in GiB."""
-    return significant(value / GIBIBYTE)
+    return f"{value / GIBIBYTE:.2f}" if value < 1e15 else significant(value / GIBIBYTE)
 
 
 CASE_COLUMNS = (
