@@ -10,7 +10,6 @@ from typing import Any
 
 from data.errors import UserError
 from tools.benchmarking.cases import Case
-from zoo.logs import journal
 
 MATRIX, ATTEMPTS, LOCK = "matrix.json", "benchmark.jsonl", ".lock"
 
@@ -70,6 +69,10 @@ class Folder:
         """Return the attempts of a kind for a case."""
         return [entry for entry in self.attempts if entry["kind"] == kind and entry["case"] == str(case)]
 
+    def close(self) -> None:
+        """Let other programs use the folder."""
+        self._lock.close()
+
     def forget(self, kind: str) -> None:
         """Drop the attempts of a kind, in memory alone: what follows in the journal replaces them."""
         self.attempts = [entry for entry in self.attempts if entry["kind"] != kind]
@@ -100,12 +103,6 @@ def differences(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list
         for key in dict.fromkeys([*before, *after])
         if before.get(key, "absent") != after.get(key, "absent")
     ]
-
-
-def is_complete(run: Path) -> bool:
-    """Return whether a speed run has reached its end."""
-    names = {event["event"] for event in journal.history(str(run))}
-    return {"speed", "end"} <= names
 
 
 def clear(run: Path) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data.errors import UserError
+from tools.benchmarking.cases import BASE
+from tools.benchmarking.folder import recorded_matrix
 from zoo.logs import journal
 
 
@@ -109,6 +111,9 @@ def read_folder(folder: Path, option: str) -> dict[Key, list[SpeedRun]]:
     """
     if not folder.is_dir():
         raise UserError(f"{option} {folder}: there is no such folder")
+    matrix = recorded_matrix(folder)
+    if matrix and matrix.get("variants"):
+        raise UserError(f"{option} {folder}: this matrix has variants; name one of them, such as {folder / BASE}")
     found: dict[Key, list[SpeedRun]] = {}
     for path in sorted(path for path, _, names in os.walk(folder) if journal.FILE in names):
         run = read(Path(path))

@@ -1,0 +1,110 @@
+"""Journals of speed runs that never took place, and the processes that would have written them."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+
+from tests.helpers.journals import end, write_journal
+from zoo.run import cli
+
+
+def speed_events(samples_per_s, steps=None, **begin):
+    """Return the events of a speed run. steps: milliseconds of its steps; begin: other fields of its first event."""
+    first = {
+        "event": "begin",
+        "time": 100.0,
+        "recipe": "tsm_demo",
+        "framework": "torch",
+        "precision": "fp32",
+        "batch": 8,
+        "ranks": 1,
+        "hosts": [{"name": "n1"}],
+        "protocol": "motion/8x1x1@32",
+        **begin,
+    }
+    if steps is None:
+        steps = [1000 * first["batch"] * first["ranks"] / samples_per_s] * 4
+    quantiles = {f"p{q}": float(np.percentile(steps, q)) for q in (50, 90, 99)}
+    speed = {
+        "event": "speed",
+        "time": 110.0,
+        "drop": 2,
+        "count": len(steps),
+        "samples_per_s": samples_per_s,
+        "step_ms": {**quantiles, "all": list(steps)},
+        "data_wait_fraction": 0.25,
+        "flops_per_s": None,
+    }
+    train = {"event": "train", "time": 109.0, "step": 4, "host_memory_bytes": 2_000_000, "device_memory_bytes": None}
+    return [first, train, speed, end(6)]
+
+
+def write_speed_run(folder, samples_per_s, **fields):
+    return write_journal(folder, speed_events(samples_per_s, **fields))
+
+
+def noisy_steps(rng, milliseconds, count=100):
+    """Return step times that are alike in succession, with a spike here and there."""
+    noise, state = [], 0.0
+    for value in rng.normal(0, 0.008, count):
+        state = 0.8 * state + value
+        noise.append(state + (rng.random() < 0.02) * rng.exponential(0.1))
+    return [milliseconds * math.exp(value) for value in noise]
+
+
+class FakeRuns:
+    """Stands in for tools.benchmarking.process.run: writes the journal that train.py would write.
+
+    Attributes:
+        started: (recipe, framework, precision, batch, folder's name) of the runs so far.
+        speed: function of (folder, request, ranks) that returns samples/s.
+        failures: framework -> reason for which its runs fail.
+        max_batch: largest batch that fits.
+        stop_after: number of runs after which the program is stopped, as by a signal; None for never.
+    """
+
+    def __init__(self):
+        self.started, self.failures, self.commands = [], {}, []
+        self.speed = lambda folder, request, ranks: 100.0 + len(request.config.framework) + ranks
+        self.max_batch, self.stop_after = 10**9, None
+
+    def __call__(self, words, log, checkout, limits, stop):
+        self.commands.append((list(words), checkout, limits))
+        log.write_text("training\n")
+        ranks, arguments = 1, words[2:]
+        if words[1].endswith("launch.py"):
+            hosts, per_host = map(int, words[2].split("x"))
+            ranks, arguments = hosts * per_host, words[words.index("-c") :]
+        request = cli.read(cli.parse(list(arguments)))
+        config = request.config
+        folder = config.out
+        name = folder.rpartition("/")[2]
+        self.started.append((request.recipe, config.framework, config.train.precision, config.train.batch, name))
+        if self.stop_after is not None and len(self.started) > self.stop_after:
+            self._write(folder, request, ranks, 2)
+            stop.number = 15
+            stop.raise_if_any()
+        if config.train.batch > self.max_batch:
+            return "out of memory"
+        if config.framework in self.failures:
+            return self.failures[config.framework]
+        self._write(folder, request, ranks, 4)
+        return None
+
+    def _write(self, folder, request, ranks, count):
+        config = request.config
+        events = speed_events(
+            self.speed(folder, request, ranks),
+            recipe=request.recipe,
+            framework=config.framework,
+            precision=config.train.precision,
+            batch=config.train.batch,
+            ranks=ranks,
+        )
+        write_journal(Path(folder), events[:count])
+
+
+def read_json(path):
+    return json.loads(path.read_text(encoding="utf-8"))
