@@ -1,9 +1,11 @@
 """The table of --plan: where the number of samples comes from, and what is not known without it."""
 
+import re
+
 import pytest
 
 from data.errors import UserError
-from tests.helpers.paths import CONFIGS
+from tests.helpers.paths import CONFIGS, ROOT
 from zoo.run import cli
 
 SYNTHETIC = ("data.name=synthetic", "data.kind=clip", "data.train_samples=1000")
@@ -90,3 +92,12 @@ def test_impossible_recipes():
         synthetic("1,5", "train.global_batch=96")
     with pytest.raises(UserError, match="optim.warmup: 50 epochs are 3125 steps"):
         synthetic("1", "optim.warmup=50 epochs")
+
+
+@pytest.mark.parametrize("page", ["benchmarking", "distributed", "report-recipes"])
+def test_tables_of_the_docs(page):
+    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\$ python train\.py -c (\S+) --plan (\S+)\n(.*?)^```", text, re.M | re.S)
+    assert shown
+    for recipe, worlds, table in shown:
+        assert cli.plan(cli.request(str(ROOT / recipe), ["data.root=missing"]), worlds) == table
