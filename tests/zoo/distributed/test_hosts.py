@@ -6,8 +6,9 @@ import subprocess
 
 import pytest
 
-from tests.helpers.processes import losses, require_framework, train_arguments
-from tests.tools.test_launch import launch
+from tests.helpers.processes import MPIRUN, environment, losses, require_framework, train_arguments
+from tests.helpers.training import events
+from tests.tools.test_launch import TOOL, launch
 
 IP = shutil.which("ip", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
 HOSTS = ("10.213.7.1", "10.213.7.2")  # addresses, which are the names of the namespaces too
@@ -64,3 +65,21 @@ def test_two_hosts_train_as_one_process_does(hosts, demo_sets, tmp_path, framewo
     one = launch("1x1", "--logs", tmp_path / "logs", *arguments("one"))
     assert one.returncode == 0, one.stdout + one.stderr
     assert losses(tmp_path / "four") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
+
+
+@pytest.mark.skipif(MPIRUN is None, reason="mpirun is not installed")
+def test_mpirun_trains_on_two_hosts(hosts, demo_sets, tmp_path):
+    """The tool runs on the first host; for the second, a stand-in for ssh passes none of its variables on."""
+    agent = tmp_path / "agent"
+    agent.write_text(
+        f'#!/bin/sh\nhost=$1; shift\nexec {IP} netns exec "$host" env -i PATH=/usr/bin:/bin HOME=/root sh -c "$*"\n'
+    )
+    agent.chmod(0o755)
+    arguments = train_arguments(demo_sets, "tsm", tmp_path / "run", "torch", "--max-steps", 2)[1:]
+    command = [IP, "netns", "exec", hosts[0], *TOOL, "2x2", "--by", "mpirun", "--hosts", ",".join(hosts)]
+    command += ["--logs", str(tmp_path / "logs"), "--mpi-args", f"--mca plm_rsh_agent {agent}", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 rank(s) x 1 micro-batch(es) x 3 samples" in done.stdout and len(losses(tmp_path / "run")) == 2
+    begin = next(event for event in events(tmp_path / "run") if event["event"] == "begin")
+    assert begin["launcher"] == "Open MPI" and begin["hosts"][0]["environment"]["OMP_NUM_THREADS"] == "1"
