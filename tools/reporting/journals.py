@@ -15,6 +15,7 @@ from zoo.logs.journal import Event
 SIXTEEN_BITS = ("fp16", "bf16")
 MAX_OUTPUT = 64 << 10  # bytes at the end of the console output in which the error of a failed run is looked for
 FACTS = ("framework_version", "device", "data", "seed", "global_batch", "launcher", "loader", "recipe_sha256")
+COMMIT = 12  # digits of a commit that are shown
 HOST_FACTS = ("name", "os", "cpu", "hardware", "driver")
 
 
@@ -98,7 +99,7 @@ def _facts(begin: Event, hosts: Sequence[Any]) -> dict[str, Any]:
     accelerators = sum(len(items(host, "accelerators")) for host in hosts)
     libraries = {key: value for host in hosts[:1] for key in ("cuda", "cudnn", "nccl", "cann")
                  if (value := text(host, "libraries", key))}  # fmt: skip
-    commit = text(begin, "git", "commit")
+    commit = (text(begin, "git", "commit") or "")[:COMMIT]
     dirty = " with changes" if begin.get("git") and begin["git"].get("dirty") else ""
     return {
         **facts,

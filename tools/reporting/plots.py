@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tools.reporting.figures import Axes, Figure
 
 MAX_DOTS = 100  # steps of a case that are drawn one by one
+MAX_WHISKER = 1.5  # end of the axis of throughput / highest run; intervals of few runs may be far wider
 MAX_LINEAR = 4  # most cards / fewest cards up to which both axes of a scaling plot are linear
 
 
@@ -62,27 +63,27 @@ def _rows(results: Sequence[Result]) -> tuple["Figure", "Axes", list[str]]:
 
 def _throughput(model: str, results: Sequence[Result]) -> Plot:
     figure, axes, colors = _rows(results)
-    most = max(max(result.speed.most, result.speed.high or 0) for result in results if result.speed)
+    most = max(max(result.speeds) for result in results)
+    limit = min(max(most, *(result.speed.high or 0 for result in results if result.speed)), MAX_WHISKER * most)
     for row, (result, color) in enumerate(zip(results, colors)):
-        speed = result.speed
+        speed, end = result.speed, max(result.speeds)
         assert speed
         axes.barh(row, speed.median, height=0.62, color=color, alpha=0.55)
         if speed.low is not None and speed.high is not None:
-            errors = [[speed.median - speed.low], [speed.high - speed.median]]
-            axes.errorbar(speed.median, row, xerr=errors, color=INK, capsize=3, linewidth=1.2)
+            high = min(speed.high, limit)
+            axes.errorbar(speed.median, row, xerr=[[speed.median - speed.low], [high - speed.median]], color=INK,
+                          capsize=3, linewidth=1.2)  # fmt: skip
+            if high < speed.high:
+                axes.plot(high, row, ">", color=INK, markersize=5)
+            end = max(end, high)
         axes.plot(result.speeds, [row] * len(result.speeds), "o", color=color, markersize=3.5)
-        axes.text(
-            max(speed.most, speed.high or 0) + 0.015 * most,
-            row,
-            _speed(speed.median),
-            va="center",
-            fontsize=9,
-            color=INK,
-        )
-    axes.set_xlim(0, 1.14 * most)
+        axes.text(end + 0.015 * limit, row, _speed(speed.median), va="center", fontsize=9, color=INK)
+    axes.set_xlim(0, 1.14 * limit)
     axes.xaxis.set_major_formatter(lambda value, _: _speed(value))
     axes.set_xlabel("throughput (samples/s)")
-    note = "Bar: median of the runs; whiskers: its 95 % confidence interval; dots: runs."
+    note = (
+        "Bar: median of the runs; whiskers: its 95 % confidence interval, with an arrow where it goes on; dots: runs."
+    )
     return Plot(f"{model}-throughput", "Throughput", note, figure)
 
 

@@ -44,7 +44,7 @@ def test_an_unknown_protocol_is_not_another_one(run):
         ({"target": 0.7}, "different targets, so their Time2train cannot be compared: 0.711 ("),
         ({"checksum": "0" * 32}, "different data (checksums): 37724b19b6e5d41f9f147936d60b3c29 ("),
         ({"flops_per_sample": 1e9}, "different architectures (operations of a sample): 6.58e+10 ("),
-        ({"git": {"commit": "f" * 40, "dirty": True}}, f"{'f' * 40} with changes ("),
+        ({"git": {"commit": "f" * 40, "dirty": True}}, f"{'f' * 12} with changes ("),
         ({"framework_version": "2.11.0"}, "different versions of torch: 2.13.0 ("),
         ({"hosts": [], "device": "cuda:0 (NVIDIA H200)"}, "different devices: Tesla V100-SXM2-16GB ("),
     ],

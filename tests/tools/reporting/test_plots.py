@@ -59,11 +59,16 @@ def incomplete(_):
     return [training_events()[:-1], training_events((0.1,))[:3], []]
 
 
+def noisy(_):
+    """Two runs a case, whose confidence interval is hundreds of times as wide as the bar is long."""
+    return [speed_events(rate, cards) for cards in (1, 2) for rate in (17.0 * cards, 43.0 * cards)]
+
+
 def dollars(_):
     return [training_events(recipe="$x_1$ & <b> ${", metric="$\\frac{1}{0}$"), training_events(recipe="%s $")]
 
 
-SETS = (one, many_cases, scaling, without_evaluations, few_cards, incomplete, dollars)
+SETS = (one, many_cases, scaling, without_evaluations, few_cards, incomplete, noisy, dollars)
 
 
 @pytest.fixture(params=SETS, ids=lambda make: make.__name__)
@@ -142,6 +147,12 @@ def test_bars_have_the_medians(tmp_path):
     throughput = plots.draw("m", runs, cases.group(runs))[0]
     assert [bar.get_width() for bar in throughput.figure.axes[0].patches] == [100.0]
     assert "100" in [text.get_text() for text in throughput.figure.axes[0].texts]
+
+
+def test_a_wide_interval_does_not_squeeze_the_bars(tmp_path):
+    runs = read(tmp_path, noisy(None))
+    axes = plots.draw("m", runs, cases.group(runs))[0].figure.axes[0]
+    assert max(result.speed.high for result in cases.group(runs)) > 1000 and axes.get_xlim()[1] < 2 * 86
 
 
 def test_linear_scaling_starts_at_the_fewest_cards(tmp_path):
