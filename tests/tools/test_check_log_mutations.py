@@ -2,6 +2,7 @@
 
 import random
 import re
+import time
 from decimal import Decimal
 from pathlib import Path
 
@@ -101,6 +102,14 @@ def test_extreme_lines(line):
     report([line])
     for log in LOGS:
         report([*log[:100], line])
+
+
+def test_a_log_of_many_evaluations_takes_seconds():
+    """The time grows with the number of lines, not with its square: that would be minutes."""
+    line = "AI-Rank-log 1616416549.{:06d} eval_accuracy:0.{:06d}, total_epoch_cnt:{}"
+    start = time.process_time()
+    report(["AI-Rank-log 1616416548.0 test_begin", *(line.format(i, i, i) for i in range(1, 20_001))])
+    assert time.process_time() - start < 20
 
 
 # Lines of the logs, with any text or a damaged number in them, spliced in any order.

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import cached_property
 from typing import NamedTuple
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -50,7 +52,8 @@ class Event(NamedTuple):
     counter: Decimal | None = None
 
 
-class Log(NamedTuple):
+@dataclass(frozen=True)
+class Log:
     """The events of a log.
 
     Attributes:
@@ -63,11 +66,11 @@ class Log(NamedTuple):
     events: list[Event]
     form: dict[str, list[int]]
 
-    @property
+    @cached_property
     def evals(self) -> list[Event]:
         return [event for event in self.events if event.name == "eval_accuracy"]
 
-    @property
+    @cached_property
     def percent(self) -> bool:
         """Whether accuracies are in percent, not fractions."""
         return any(event.value is not None and event.value > 1 for event in self.evals)
@@ -79,8 +82,11 @@ class Log(NamedTuple):
         """Return the epochs done at an evaluation: one more than a counter that starts at 0. None for steps."""
         if event is None or event.counter is None or event.text != "total_epoch_cnt":
             return None
-        starts_at_0 = next(other.counter for other in self.evals if other.counter is not None) == 0
-        return event.counter + starts_at_0
+        return event.counter + self._starts_at_0
+
+    @cached_property
+    def _starts_at_0(self) -> bool:
+        return next((event.counter for event in self.evals if event.counter is not None), None) == 0
 
 
 def parse(lines: Iterable[str]) -> Log:
