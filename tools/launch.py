@@ -1,4 +1,4 @@
-"""Start train.py in many processes, on one machine or several, by each framework's own launcher or by mpirun."""
+"""Start train.py in many processes: by each framework's own launcher or mpirun, on hosts, SLURM or Kubernetes."""
 
 import argparse
 import shlex

@@ -107,6 +107,8 @@ def test_the_dry_run_lists_variables(tmp_path, capsys, monkeypatch):
         (["2x2", "--hosts", "a,b", "--ssh-port", "0"], "--ssh-port 0: expected a number from 1 to 65535"),
         (["2x2", "--hosts", "a,b", "--ssh-port", "22", "--shell", "rsh {host}"], "write the port into --shell"),
         (["2x2", "--hosts", "a,b", "--by", "mpirun", "--shell", "rsh {host}"], "--shell: is only for"),
+        (["2x2", "--hosts", "a,b", "--shell", "rsh 'a {host}"], "expected a command with {host} in it"),
+        (["2x2", "--hosts", "a,b", "--shell", "rsh a"], "expected a command with {host} in it"),
         (["1x2", "--image", "i"], "--image: is only for --print slurm and --print k8s"),
     ],
 )

@@ -1,6 +1,7 @@
 """The command line of tools/launch.py."""
 
 import argparse
+import shlex
 
 from data.errors import UserError
 from tools.launching import kubernetes
@@ -85,7 +86,7 @@ def parse(argv: list[str], description: str | None) -> tuple[argparse.Namespace,
         help="environment variable for all processes, by default with its value here; repeatable. Variables whose "
         "names begin with NCCL_, FLAGS_, OMP_, GLOG_ and the like are carried without it",
     )
-    add("--mpi-args", metavar="WORDS", help="further options of mpirun, in one word: --mpi-args='--tag-output'")
+    add("--mpi-args", metavar="WORDS", help='further options of mpirun, in one word: --mpi-args="-v"')
     add("--ssh-port", type=int, metavar="N", help="port of ssh on the hosts; default: that of ~/.ssh/config, or 22")
     add("--shell", metavar="COMMAND", help=f"command that runs another one on a host; default {SHELL!r}")
     add("--dry-run", action="store_true", help="print the commands and variables, and stop")
@@ -134,6 +135,8 @@ def check(arguments: argparse.Namespace) -> None:
         raise UserError("--mpi-args: one process is started without mpirun")
     if arguments.ssh_port and count == 1:
         raise UserError("--ssh-port: a single host is not reached by ssh")
+    if arguments.shell is not None and not (_words(arguments.shell) and "{host}" in arguments.shell):
+        raise UserError(f"--shell {arguments.shell}: expected a command with {{host}} in it, such as {SHELL!r}")
     if arguments.shell and arguments.ssh_port:
         raise UserError("--ssh-port: write the port into --shell")
 
@@ -144,6 +147,14 @@ def world(text: str) -> tuple[int, int]:
     if not (count.isdigit() and per_host.isdigit() and int(count) and int(per_host)):
         raise UserError(f"expected hosts x processes such as 1x8 or 4x8, got {text}")
     return int(count), int(per_host)
+
+
+def _words(text: str) -> list[str]:
+    """Split a command line into words; none if a quote is not closed."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return []
 
 
 def _flag(name: str) -> str:

@@ -47,7 +47,7 @@ def test_variables_over_ssh(fakes, handlers, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(commands, "build", build)
     arguments = ["2x1", "--hosts", "n1,n2", "--ssh-port", "2222", "--logs", str(tmp_path / "logs"), "--env", "A=b c"]
     assert launch.main([*arguments, "--env", "WANDB_API_KEY=abc", "-c", "configs/tsm_demo.yaml"]) == 0
-    calls = (tmp_path / "ssh.log").read_text().split("---\n")[:-1]
+    calls = sorted((tmp_path / "ssh.log").read_text().split("---\n")[:-1])  # they run at the same time
     assert [call.split("\n")[:5] for call in calls] == [
         ["-p", "2222", "-o", "BatchMode=yes", host] for host in ("n1", "n2")
     ]
