@@ -6,7 +6,7 @@ from typing import Any
 
 from tools.submission import rules
 from tools.submission.rules import Listed
-from tools.submission.runs import Run, checksum
+from tools.submission.runs import PATH_KEYS, Run, checksum
 from tools.submission.system import FRAMEWORKS
 
 REPOSITORY_NOTE = "The program is vision-zoo; its folder `configs/` has the recipe"
@@ -173,13 +173,22 @@ def command(run: Run) -> str:
     for word in map(str, run.begin["command"][1:]):
         is_value = before in FOLDER_OPTIONS and not word.startswith("-")
         if not is_value and word.split("=")[0] not in FOLDER_OPTIONS:
-            arguments.append(word)
+            arguments.append(_public(word))
         before = word
     hosts = run.begin["hosts"]
     if run.cards == 1:
         return f"python train.py {shlex.join(arguments)}"
     names = f" --hosts {','.join(f'n{i + 1}' for i in range(len(hosts)))}" if len(hosts) > 1 else ""
     return f"python tools/launch.py {len(hosts)}x{run.cards // len(hosts)}{names} {shlex.join(arguments)}"
+
+
+def _public(word: str) -> str:
+    """Return a word of a command without the paths of its machine."""
+    key, equals, _ = word.partition("=")
+    if equals and key in PATH_KEYS:
+        return f"{key}=FOLDER"
+    is_recipe = word.endswith(".yaml") and "/configs/" in word
+    return f"configs/{word.rpartition('/configs/')[2]}" if is_recipe else word
 
 
 def _results(runs: Mapping[int, Run]) -> list[str]:
@@ -205,8 +214,7 @@ def _upstream(recipe: Mapping[str, Any]) -> str:
 
 def _settings(recipe: Mapping[str, Any], section: str) -> str:
     prefix = section + "."
-    left_out = (f"{section}.root", "data.cache")  # paths of the machine
-    pairs = [(key, value) for key, value in recipe.items() if key.startswith(prefix) and key not in left_out]
+    pairs = [(key, value) for key, value in recipe.items() if key.startswith(prefix) and key not in PATH_KEYS]
     return _table(("setting", "value"), pairs) if pairs else f"No settings of `{section}` are recorded."
 
 

@@ -16,11 +16,13 @@ from zoo.logs import airank, journal
 from zoo.logs.journal import Event
 from zoo.run import directory
 
+PATH_KEYS = ("out", "data.root", "data.cache", "weights_dir")  # keys of a recipe that are paths of the machine
 # Keys of a recipe that may differ between scales: where files are, how they are read, and how an update is divided.
 SCALE_KEYS = (
-    *("out", "device", "data.root", "data.workers", "data.threads", "data.cache", "data.cache_gb"),
+    *PATH_KEYS,
+    *("device", "data.workers", "data.threads", "data.cache_gb"),
     *("train.batch", "train.accumulate", "train.global_batch", "train.eval_batch", "train.straggler_timeout"),
-    *("train.log_every", "train.keep_checkpoints", "weights_dir"),
+    *("train.log_every", "train.keep_checkpoints"),
 )
 
 

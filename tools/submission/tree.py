@@ -15,7 +15,6 @@ from tools.submission import readme, rules, runs, system
 from tools.submission.runs import Run
 
 DEMO_FILE = "DEMO.md"
-UNPUBLISHED = ("out", "data.root", "data.cache", "weights_dir")  # keys of a recipe that are paths of the machine
 SYSTEM = "linux"
 
 
@@ -104,7 +103,7 @@ def recipe(run: Run) -> str:
     sections: dict[str, Any] = {}
     for key, value in run.recipe.items():
         section, _, name = key.rpartition(".")
-        if key not in UNPUBLISHED:
+        if key not in runs.PATH_KEYS:
             (sections.setdefault(section, {}) if section else sections)[name] = value
     return yaml.safe_dump(sections, sort_keys=False, default_flow_style=None, allow_unicode=True)
 

@@ -88,6 +88,10 @@ def test_the_recipe_is_that_of_the_run_without_paths(tmp_path):
     [
         (["train.py", "-c", "a.yaml", "--out", "runs/x", "--amp"], "-c a.yaml --amp"),
         (["/usr/bin/zoo-train", "-c", "a.yaml", "--resume", "--amp"], "-c a.yaml --amp"),
+        (
+            ["train.py", "-c", "/home/me/zoo/configs/a/b.yaml", "-o", "data.root=/x"],
+            "-c configs/a/b.yaml -o data.root=FOLDER",
+        ),
         (["train.py", "--resume=runs/x", "-c", "a b.yaml"], "-c 'a b.yaml'"),
     ],
 )
