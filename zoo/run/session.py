@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from data import cache
@@ -268,7 +269,7 @@ class Run:
             self.journal.add("resume", step=self.first_step, path=checkpoint.latest(resume), **changeable)
         if not self.journal.has("begin"):
             self.journal.add("load", at=job.loaded_at, checksum=job.checksum, train_samples=len(job.train_set))
-            speed = self.request.speed and self.request.speed._asdict()
+            speed = self.request.speed and asdict(self.request.speed)
             begin = facts.begin(job, self.request, self.loading)
             self.journal.add("begin", **self.facts, **begin, **place, speed=speed)
 

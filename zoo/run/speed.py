@@ -1,7 +1,8 @@
 """Speed mode: the time of a fixed number of updates, without evaluations and checkpoints."""
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,7 +10,8 @@ if TYPE_CHECKING:
     from zoo.run.session import Run
 
 
-class Window(NamedTuple):
+@dataclass(frozen=True)
+class Window:
     """Updates of a speed run.
 
     Attributes:
@@ -66,7 +68,7 @@ def _log(run: "Run", window: Window, stamps: list[float], data_wait: float) -> N
     flops = run.facts["flops_per_sample"]
     run.journal.add(
         "speed",
-        **window._asdict(),
+        **asdict(window),
         samples=samples,
         seconds=slowest,
         samples_per_s=samples / slowest,
