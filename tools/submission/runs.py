@@ -17,12 +17,13 @@ from zoo.logs.journal import Event
 from zoo.run import directory
 
 PATH_KEYS = ("out", "data.root", "data.cache", "weights_dir")  # keys of a recipe that are paths of the machine
-# Keys of a recipe that may differ between scales: where files are, how they are read, and how an update is divided.
+# Keys of a recipe that may differ between scales: where files are, how they are read, how an update is divided, and
+# what follows from its size.
 SCALE_KEYS = (
     *PATH_KEYS,
     *("device", "data.workers", "data.threads", "data.cache_gb"),
     *("train.batch", "train.accumulate", "train.global_batch", "train.eval_batch", "train.straggler_timeout"),
-    *("train.log_every", "train.keep_checkpoints"),
+    *("train.steps", "train.eval_every", "train.save_every", "train.log_every", "train.keep_checkpoints"),
 )
 
 
@@ -206,5 +207,7 @@ def checksum(run: Run) -> str:
 
 
 def _recipe_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    keys = sorted(key for key in {**old, **new} if key not in (*SCALE_KEYS, "seed", "framework"))
+    is_scaled = old.get("optim.base_batch") or new.get("optim.base_batch")
+    free = (*SCALE_KEYS, "seed", "framework", *(() if is_scaled else ("optim.lr",)))  # the first two: compared before
+    keys = sorted(key for key in {**old, **new} if key not in free)
     return [f"{key}: {old.get(key)} and {new.get(key)}" for key in keys if old.get(key) != new.get(key)]

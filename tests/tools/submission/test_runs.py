@@ -102,6 +102,15 @@ def test_another_recipe_between_scales_is_named(tmp_path):
     assert missing(one | {8: divided}) == []
 
 
+def test_a_learning_rate_that_is_not_scaled_may_differ(tmp_path):
+    rates = {1: "0.01", 8: "0.04"}
+    scales = {
+        cards: write_run(tmp_path / str(cards), events(cards), overrides=["optim.base_batch=null", f"optim.lr={rate}"])
+        for cards, rate in rates.items()
+    }
+    assert missing(scales) == []
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
