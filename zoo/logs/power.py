@@ -66,7 +66,7 @@ class Rapl:
         self._packages = [
             (folder, _read_number(folder / "max_energy_range_uj"))
             for folder in sorted(POWERCAP.glob("intel-rapl:*"))
-            if folder.name.count(":") == 1 and _read_text(folder / "name").startswith("package")
+            if _read_text(folder / "name").startswith("package")  # not its parts, nor the whole platform
         ]
         self._last = [self._microjoules(folder) for folder, _ in self._packages]
         self._total = 0.0
