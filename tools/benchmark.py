@@ -3,7 +3,8 @@
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -67,20 +68,18 @@ def run_matrix(arguments: argparse.Namespace) -> int:
             Path(arguments.against), "--against"
         )  # a mistake in it is reported before anything runs
     todo = dimensions.cases_of(shape, arguments.override)
+    plan, stop = read_plan(arguments), StopSignal()
+    if arguments.dry_run:
+        with tempfile.TemporaryDirectory() as folder:
+            announce(todo, arguments, plan, Path(folder), stop)
+        return 0
     description = dimensions.describe(shape, arguments.override, run_settings(arguments))
     target = Folder(Path(arguments.out), description)
     if arguments.retry:
         target.forget("failure")
-    stop = StopSignal()
-    log = target.path / "abilities.log"
-    hosts = max(1, len(arguments.hosts))
-    skipped = abilities.impossible(todo, arguments.override, arguments.device, hosts, log, stop)
-    plan = read_plan(arguments)
-    print("\n".join(announcement(todo, skipped, plan)), flush=True)
+    skipped = announce(todo, arguments, plan, target.path, stop)
     matrix = Matrix(target, arguments.override, plan, stop)
     possible = [case for case in todo if case not in skipped]
-    if arguments.dry_run:
-        return 0
     if not possible:
         raise UserError("nothing of this matrix can be run here")
     possible = rounds.find_batches(matrix, possible)
@@ -154,13 +153,27 @@ def read_plan(arguments: argparse.Namespace) -> Plan:
     )
 
 
-def announcement(todo: Sequence[Case], skipped: Mapping[Case, str], plan: Plan) -> list[str]:
-    """Return the lines that say what the matrix is."""
+def announce(
+    todo: Sequence[Case], arguments: argparse.Namespace, plan: Plan, folder: Path, stop: StopSignal
+) -> dict[Case, str]:
+    """Print what the matrix is, and return why cases cannot run here.
+
+    Args:
+        todo: all cases.
+        arguments: of the command line.
+        plan: how the cases are run.
+        folder: receives what the frameworks print.
+        stop: ends it.
+    """
+    hosts = max(1, len(arguments.hosts))
+    log = folder / "abilities.log"
+    skipped = abilities.impossible(todo, arguments.override, arguments.device, hosts, log, stop)
     repeats = f"{plan.repeats} runs of each"
     repeats += f", up to {plan.max_repeats} until the median's cv is below {plan.cv:g}" if plan.cv else ""
     lines = [f"{len(todo) - len(skipped)} of {len(todo)} cases, {repeats}:"]
     lines += [f"  {case}" + (" largest batch" if case.batch is None else "") for case in todo if case not in skipped]
-    return lines + results.skipped_lines(skipped)
+    print("\n".join(lines + results.skipped_lines(skipped)), flush=True)
+    return skipped
 
 
 def outcome(matrix: Matrix, case: Case, done: Done) -> Outcome:

@@ -59,6 +59,7 @@ class Case(NamedTuple):
     Attributes:
         batch: samples per process and micro-batch; None until the largest one is found.
         sets_batch: whether the batch is not that of the recipe.
+        is_largest: whether the batch is the largest that was found.
     """
 
     variant: Variant
@@ -68,6 +69,7 @@ class Case(NamedTuple):
     batch: int | None
     world: World
     sets_batch: bool = True
+    is_largest: bool = False
 
     def __str__(self) -> str:
         """Return the title of the case."""

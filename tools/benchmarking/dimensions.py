@@ -13,6 +13,7 @@ from zoo.config.schema import Config
 from zoo.run import cli, schedule
 
 OWN_KEYS = ("framework", "out", "train.precision", "train.global_batch")  # of a recipe, that the matrix chooses
+LONG_RUN = 1_000_000  # epochs or steps
 
 
 class Dimensions(NamedTuple):
@@ -54,7 +55,7 @@ def cases_of(dimensions: Dimensions, overrides: Sequence[str]) -> list[Case]:
                         train = resolve(recipe, framework, precision, overrides).config.train
                         batches.append(schedule.batch_plan(train, world.size).batch)
                     cases += [
-                        Case(variant, recipe, framework, precision, batch, world, dimensions.sets_batch)
+                        Case(variant, recipe, framework, precision, batch, world, dimensions.sets_batch, batch is None)
                         for batch in batches
                         for variant in dimensions.variants
                     ]
@@ -134,6 +135,14 @@ def describe(dimensions: Dimensions, overrides: Sequence[str], settings: Mapping
 def config_of(case: Case, overrides: Sequence[str]) -> Config:
     """Return the settings of a case."""
     return resolve(case.recipe, case.framework, case.precision, overrides).config
+
+
+def for_large_batches(case: Case, overrides: Sequence[str]) -> list[str]:
+    """Return changes of a recipe with which any batch can be timed: the run is long enough and does not diverge."""
+    train = config_of(case, overrides).train
+    length = "epochs" if train.epochs else "steps"
+    assert case.batch is not None
+    return [f"train.{length}={LONG_RUN}", f"optim.base_batch={case.batch * train.accumulate * case.world.size}"]
 
 
 def _split(word: str, text: str) -> list[str]:

@@ -21,7 +21,8 @@ POLL_INTERVAL = 0.1  # seconds
 OUT_OF_MEMORY = "out of memory"
 MEMORY_WORDS = re.compile(
     r"out of memory|out_?of_?memory|resource_?exhausted|(cannot|can't|could not|unable to|fail(ed)? to) alloc"
-    r"|(not enough|insufficient) memory|memory (is |isn't |not )+enough|allocate (device )?memory failed|\bmemoryerror\b",
+    r"|(not enough|insufficient) memory|memory (is |isn't |not )+enough|allocate (device )?memory failed"
+    r"|\bmemoryerror\b",
     re.IGNORECASE,
 )
 TAIL_BYTES = 64 << 10  # of the console output that is searched for a reason

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from data.errors import UserError
 from tools.benchmarking import busy, folder, process, records
 from tools.benchmarking.cases import Case, Variant, shuffled
-from tools.benchmarking.dimensions import config_of
+from tools.benchmarking.dimensions import config_of, for_large_batches
 from tools.benchmarking.largest import largest
 from tools.benchmarking.process import OUT_OF_MEMORY, Limits, StopSignal
 from tools.benchmarking.records import SpeedRun
@@ -79,7 +79,7 @@ def find_batches(matrix: Matrix, cases: Sequence[Case]) -> list[Case]:
         result.append(case._replace(batch=batch or None))
         if not batch and not matrix.target.of("failure", case):
             matrix.target.add("failure", case, reason=f"{OUT_OF_MEMORY} even with a batch of 1")
-    return list(dict.fromkeys(result))
+    return list({str(case): case for case in reversed(result)}.values())[::-1]  # the largest may be one of --batches
 
 
 def run_all(matrix: Matrix, cases: Sequence[Case]) -> Done:
@@ -145,7 +145,9 @@ def _start(matrix: Matrix, case: Case, stem: Path, window: Sequence[str], limits
     launch = [*plan.launch_options]
     if case.world.hosts > 1:
         launch += ["--hosts", ",".join(plan.hosts[: case.world.hosts])]
-    words = process.command(case, stem, [*plan.options, "--speed", *window], launch)
+    changes = for_large_batches(case, matrix.overrides) if case.is_largest else []
+    options = [*plan.options, *(word for change in changes for word in ("-o", change)), "--speed", *window]
+    words = process.command(case, stem, options, launch)
     return process.run(words, Path(f"{stem}.log"), case.variant.checkout, limits, matrix.stop)
 
 
