@@ -45,9 +45,9 @@ def _reset_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _end(processes: Sequence[psutil.Process], patience: float) -> None:
-    """End processes: after some seconds by SIGTERM, then by SIGKILL."""
-    _, alive = psutil.wait_procs(processes, patience)
+def _end(processes: Sequence[psutil.Process], delay: float) -> None:
+    """End processes: after a delay in seconds by SIGTERM, then by SIGKILL."""
+    _, alive = psutil.wait_procs(processes, delay)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in alive:
             with suppress(psutil.Error):
