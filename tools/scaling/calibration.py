@@ -1,5 +1,6 @@
 """What a calibration measured on a host."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ class Calibration(NamedTuple):
         framework: name of the framework.
         device: description of the device.
         batch: samples per process and update.
-        steps: processes that ran at once, each for itself -> seconds of their updates.
+        steps: processes that ran at once, each for itself -> seconds of their updates, round by round.
         input: processes -> samples per second that a host reads for all of them, of several passes.
         sweep: all-reduces within a host.
         messages: of an update.
@@ -51,7 +52,7 @@ class Calibration(NamedTuple):
     framework: str
     device: str
     batch: int
-    steps: dict[int, list[float]]
+    steps: dict[int, list[list[float]]]
     input: dict[int, list[float]]
     sweep: list[Sample]
     messages: Messages
@@ -68,14 +69,14 @@ class Calibration(NamedTuple):
         """
         measured = sorted(self.steps)
         nearest = max((n for n in measured if n <= processes), default=measured[0])
-        base = np.asarray(self.steps[nearest])
+        base = _pool(self.steps[nearest])
         if processes in self.steps or len(measured) == 1:
             return base
         above = next((i for i, n in enumerate(measured) if n > processes), len(measured) - 1)
         right = max(above, 1)
         left = right - 1
         x0, x1 = measured[left], measured[right]
-        y0, y1 = float(np.mean(self.steps[x0])), float(np.mean(self.steps[x1]))
+        y0, y1 = float(_pool(self.steps[x0]).mean()), float(_pool(self.steps[x1]).mean())
         slope = max((y1 - y0) / (x1 - x0), 0.0)
         return base * (y0 + slope * (processes - x0)) / base.mean()
 
@@ -88,3 +89,12 @@ class Calibration(NamedTuple):
         if processes < measured[0]:
             return rates[0] * processes / measured[0]
         return float(np.interp(processes, measured, rates))
+
+
+def _pool(rounds: Sequence[Sequence[float]]) -> np.ndarray:
+    """Return the seconds of all rounds, each round scaled to the mean of all.
+
+    A slow moment of a machine slows all of its processes alike: they do not wait for each other because of it.
+    """
+    mean = np.mean(np.concatenate([np.asarray(seconds) for seconds in rounds]))
+    return np.concatenate([np.asarray(seconds) * (mean / np.mean(seconds)) for seconds in rounds])

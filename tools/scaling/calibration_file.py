@@ -23,7 +23,7 @@ def write(calibration: Calibration, path: str) -> None:
         {
             "format": FORMAT,
             **{key: getattr(calibration, key) for key in ("recipe", "framework", "device", "batch")},
-            "steps": [{"processes": n, "seconds": values} for n, values in calibration.steps.items()],
+            "steps": [{"processes": n, "rounds": rounds} for n, rounds in calibration.steps.items()],
             "input": [{"processes": n, "samples_per_s": values} for n, values in calibration.input.items()],
             "all_reduce": [
                 {"processes": sample.processes, "bytes": sample.size, "seconds": sample.seconds}
@@ -100,6 +100,13 @@ class _Reader:
             raise self.error(key, "a list of positive numbers")
         return [float(number) for number in value]
 
+    def rounds(self, key: str) -> list[list[float]]:
+        value = self.content.get(key)
+        if not isinstance(value, list) or not value:
+            raise self.error(key, "a list of lists of positive numbers")
+        numbered = {f"{key}[{i}]": numbers for i, numbers in enumerate(value)}
+        return [_Reader(self.path, numbered, self.place).positives(name) for name in numbered]
+
     def rows(self, key: str, minimum: int) -> "Sequence[_Reader]":
         value = self.content.get(key)
         if not isinstance(value, list) or len(value) < minimum or not all(isinstance(row, dict) for row in value):
@@ -120,7 +127,7 @@ def _build(reader: _Reader) -> Calibration:
         reader.text("framework"),
         reader.text("device"),
         reader.integer("batch", 1),
-        {row.integer("processes", 1): row.positives("seconds") for row in reader.rows("steps", 1)},
+        {row.integer("processes", 1): row.rounds("rounds") for row in reader.rows("steps", 1)},
         {row.integer("processes", 1): row.positives("samples_per_s") for row in reader.rows("input", 0)},
         [
             Sample(row.integer("processes", 2), row.integer("bytes", 1), row.positive("seconds"))

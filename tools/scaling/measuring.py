@@ -62,7 +62,7 @@ def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:
             "processes; leave it out with -o train.global_batch="
         )
     sent = messages(plan.request)  # first: what is wrong with the data or the model is found at once
-    steps: dict[int, list[float]] = {n: [] for n in plan.processes}
+    steps: dict[int, list[list[float]]] = {n: [] for n in plan.processes}
     rates: dict[int, list[float]] = {}
     sweep: list[Sample] = []
     runs: dict[int, list[float]] = {size: [] for size in plan.worlds if size > 1}  # one process: measured as a copy
@@ -71,7 +71,7 @@ def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:
         for number in range(plan.rounds):  # in turn: a slow moment of the machine hurts all alike
             for n in plan.processes:
                 seconds, wait = _copies(plan, n, Path(folder) / f"copies-{n}-{number}")
-                steps[n] += seconds
+                steps[n].append(seconds)
                 report(f"{n} process(es), each for itself: {_milliseconds(seconds)}, {wait:.0%} waiting for data")
             for size, timed in runs.items():
                 seconds = _run(plan, size, Path(folder) / f"run-{size}-{number}")

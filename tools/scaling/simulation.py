@@ -88,7 +88,7 @@ def closed_form(setup: Setup) -> model.Prediction:
         "",
         "",
         setup.batch,
-        {cards: list(computing)},
+        {cards: [list(computing)]},
         {cards: [setup.input_rate]} if np.isfinite(setup.input_rate) else {},
         [],
         setup.messages,

@@ -31,9 +31,9 @@ def intervals(
 ) -> list[Interval]:
     """Compute the error bars of predictions.
 
-    Each draw resamples the timed updates, the passes over the input and the runs, varies the all-reduces by the spread
-    around their fit, takes any overlap from none to the ideal one where no run has shown it, and multiplies by an error
-    of the model that grows with the distance from what was measured.
+    Each draw resamples the rounds and the timed updates within, the passes over the input and the runs, varies the
+    all-reduces by the spread around their fit, takes any overlap from none to the ideal one where no run has shown it,
+    and multiplies by an error of the model that grows with the distance from what was measured.
 
     Args:
         calibration: what was measured.
@@ -76,9 +76,12 @@ def _resample(calibration: Calibration, spread: float, generator: np.random.Gene
     def again(values: Sequence[float]) -> list[float]:
         return list(generator.choice(values, len(values)))
 
+    def pick(count: int) -> np.ndarray:
+        return generator.integers(count, size=count)
+
     factor = float(np.exp(spread * generator.standard_normal()))  # shared: other sizes are off in the same direction
     return calibration._replace(
-        steps={n: again(values) for n, values in calibration.steps.items()},
+        steps={n: [again(rounds[i]) for i in pick(len(rounds))] for n, rounds in calibration.steps.items()},
         input={n: again(values) for n, values in calibration.input.items()},
         sweep=[sample._replace(seconds=sample.seconds * factor) for sample in calibration.sweep],
         runs=[Run(run.cluster, again(run.seconds)) for run in calibration.runs],

@@ -26,7 +26,7 @@ def make(runs=(), device="cuda:0 (V100)", messages=MESSAGES, noise=0.0, **change
         "torch",
         device,
         32,
-        {1: list(steps)},
+        {1: [list(steps)]},
         {1: [1000.0, 1010.0, 990.0], 8: [4000.0]},
         sweep,
         messages,

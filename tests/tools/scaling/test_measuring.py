@@ -85,7 +85,7 @@ def test_a_tiny_recipe_is_measured(tmp_path, capsys, framework):
     assert scale.main(["calibrate", *words, *timing]) == 0, capsys.readouterr().err
     found = calibration_file.read(str(out))
     assert (found.framework, found.batch, found.is_cpu) == (framework, 4, True)
-    assert {n: len(seconds) for n, seconds in found.steps.items()} == {1: 3, 2: 6}
+    assert {n: [len(seconds) for seconds in rounds] for n, rounds in found.steps.items()} == {1: [3], 2: [6]}
     assert {n: len(rates) for n, rates in found.input.items()} == {1: 3, 2: 3}
     assert {sample.processes for sample in found.sweep} == {2} and len(found.sweep) == 8
     assert found.sweep[-1].seconds > found.sweep[0].seconds

@@ -12,7 +12,7 @@ from tools.scaling.cluster import Cluster
 
 def test_one_process_takes_its_mean_time():
     prediction = model.predict(model.build(make(noise=0.1)), ONE)
-    assert prediction.seconds == pytest.approx(np.mean(make(noise=0.1).steps[1]))
+    assert prediction.seconds == pytest.approx(np.mean(make(noise=0.1).steps[1][0]))
     assert prediction.samples_per_s == pytest.approx(32 / prediction.seconds)
     assert prediction.limit == "compute" and prediction.all_reduce == prediction.waiting == 0
 
@@ -89,10 +89,18 @@ def test_a_slow_network_limits():
 
 
 def test_processes_that_share_cores_are_slower():
-    calibration = make(steps={1: [0.3], 2: [0.5]}, device="cpu (1 threads)")
+    calibration = make(steps={1: [[0.3]], 2: [[0.5]]}, device="cpu (1 threads)")
     means = [float(calibration.seconds_of(n).mean()) for n in (1, 2, 3, 4)]
     assert means == pytest.approx([0.3, 0.5, 0.7, 0.9])
     assert make().seconds_of(8).mean() == pytest.approx(0.3)
+
+
+def test_a_slow_round_slows_all_and_makes_nobody_wait():
+    calibration = make(steps={1: [[0.2, 0.2], [0.4, 0.4]]})
+    prediction = model.predict(model.build(calibration), EIGHT)
+    assert prediction.compute == pytest.approx(0.3) and prediction.waiting == pytest.approx(0)
+    uneven = make(steps={1: [[0.2, 0.4], [0.4, 0.2]]})
+    assert model.predict(model.build(uneven), EIGHT).waiting > 0.08
 
 
 def test_what_is_missing_is_named():

@@ -36,6 +36,12 @@ def test_they_grow_with_the_noise():
     assert widths(make(noise=0.2))[0] > 2 * widths(make(noise=0.02))[0] > 0
 
 
+def test_they_grow_with_the_difference_of_rounds():
+    steps = make(noise=0.05).steps[1][0]
+    apart = make(steps={1: [[0.8 * value for value in steps], [1.2 * value for value in steps]]})
+    assert widths(apart)[0] > 5 * widths(make(noise=0.05))[0]
+
+
 def test_a_run_on_two_hosts_narrows_them():
     measured = make(runs=[(Cluster(2, 8), known(Cluster(2, 8), 0.75))])
     assert widths(measured)[3] < 0.6 * widths(make())[3]
