@@ -178,8 +178,7 @@ def announce(
 
 def outcome(matrix: Matrix, case: Case, done: Done) -> Outcome:
     """Return what is known about a case that was possible."""
-    failures = matrix.target.of("failure", case)
-    return Outcome(done.get(case, {}), failures[-1]["reason"] if failures else None)
+    return Outcome(done.get(case, {}), matrix.target.failure(case))
 
 
 def by_key(done: Done) -> dict[Key, list[SpeedRun]]:

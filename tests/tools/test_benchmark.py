@@ -131,6 +131,28 @@ def test_what_cannot_run_is_named_and_the_rest_goes_on(bench, tmp_path, capsys):
     assert run("-c", TSM, "--repeats", "3", "--retry") == 0 and len(fake.started) == 7
 
 
+def test_a_case_that_fails_in_a_later_round_keeps_its_runs(bench, tmp_path):
+    run, fake = bench
+
+    def speed(folder, request, ranks):
+        if folder.endswith("_3"):
+            fake.failures = {"torch": "it is broken"}
+        return 100.0
+
+    fake.speed = speed
+    words = ["-c", TSM, "--frameworks", "torch", "--repeats"]
+
+    def outcome():
+        (case,) = read_json(tmp_path / "m/results.json")["cases"]
+        return case["status"], case["count"]
+
+    assert run(*words, "5") == 0 and len(fake.started) == 4 and outcome() == ("failed", 3)
+    assert run(*words, "5") == 0 and len(fake.started) == 4 and outcome() == ("failed", 3)
+    fake.failures = {}
+    assert run(*words, "4", "--retry") == 0 and len(fake.started) == 5 and outcome() == ("done", 4)
+    assert run(*words, "5") == 0 and len(fake.started) == 6 and outcome() == ("done", 5)
+
+
 def test_a_matrix_of_which_nothing_runs(bench, capsys):
     run, fake = bench
     fake.skipped = {"torch": "no"}

@@ -69,6 +69,11 @@ class Folder:
         """Return the attempts of a kind for a case."""
         return [entry for entry in self.attempts if entry["kind"] == kind and entry["case"] == str(case)]
 
+    def failure(self, case: Case) -> str | None:
+        """Return why a case has failed; None if it has not, or has run since."""
+        entries = [e for e in self.attempts if e["case"] == str(case) and e["kind"] in ("failure", "run")]
+        return entries[-1].get("reason") if entries else None
+
     def close(self) -> None:
         """Let other programs use the folder."""
         self._lock.close()

@@ -77,7 +77,7 @@ def find_batches(matrix: Matrix, cases: Sequence[Case]) -> list[Case]:
     for case in cases:
         batch = case.batch or found[case._replace(variant=Variant(""))]
         result.append(case._replace(batch=batch or None))
-        if not batch and not matrix.target.of("failure", case):
+        if not batch and not matrix.target.failure(case):
             matrix.target.add("failure", case, reason=f"{OUT_OF_MEMORY} even with a batch of 1")
     return list({str(case): case for case in reversed(result)}.values())[::-1]  # the largest may be one of --batches
 
@@ -93,10 +93,10 @@ def run_all(matrix: Matrix, cases: Sequence[Case]) -> Done:
     done: Done = {case: {} for case in cases}
     for number in range(1, max(plan.repeats, plan.max_repeats if plan.cv else 0) + 1):
         for case in shuffled(_due(matrix, cases, done, number), number):
-            if matrix.target.of("failure", case):  # of another round
-                continue
             stem = case.stem(matrix.target.path, number)
-            run = records.read(stem) or _run(matrix, case, number, stem)
+            run = records.read(stem)
+            if not run and not matrix.target.failure(case):
+                run = _run(matrix, case, number, stem)
             if run:
                 done[case][number] = run
     return done
@@ -111,7 +111,7 @@ def _due(matrix: Matrix, cases: Sequence[Case], done: Done, number: int) -> list
     groups = {
         case._replace(variant=Variant(""))
         for case in cases
-        if not matrix.target.of("failure", case) and not _is_precise(done[case], plan.cv)
+        if not matrix.target.failure(case) and not _is_precise(done[case], plan.cv)
     }
     return [case for case in cases if case._replace(variant=Variant("")) in groups]
 
@@ -170,7 +170,7 @@ def _largest(matrix: Matrix, case: Case) -> int:
         matrix.target.add(TRIAL, case, batch=batch, fits=not failure, memory_limit=limits.memory)
         return not failure
 
-    if matrix.target.of("failure", case):
+    if matrix.target.failure(case):
         return 0
     try:
         return largest(fits, config_of(case, matrix.overrides).train.batch)
