@@ -22,7 +22,7 @@ class StepTimes:
 
     def __init__(self, record_event: Callable[[], Any]):
         self._record_event = record_event
-        self._start = self._stamp()
+        self._start = stamp(self._record_event)
         self._segments: list[tuple[Any, Any]] = []  # of the current update
         self._updates: list[list[tuple[Any, Any]]] = []
         self._waits: list[float] = []
@@ -39,11 +39,11 @@ class StepTimes:
 
     def pause(self) -> None:
         """Stop the clock."""
-        self._segments.append((self._start, self._stamp()))
+        self._segments.append((self._start, stamp(self._record_event)))
 
     def resume(self) -> None:
         """Start the clock again after `pause`."""
-        self._start = self._stamp()
+        self._start = stamp(self._record_event)
 
     def read(self) -> dict[str, dict[str, Any]]:
         """Return the times of the updates since the last call; the device must have finished them.
@@ -55,8 +55,8 @@ class StepTimes:
             `step_ms` and `data_wait_ms`: quantiles in milliseconds, `max` and `sum`. step_ms also has `count`; `clock`,
             "device" or "host"; and `first`, the time of the process's first update, if it is one of these.
         """
-        seconds = np.array([sum(_elapsed(*segment) for segment in update) for update in self._updates])
-        waits, clock = np.array(self._waits), "host" if isinstance(self._start, float) else "device"
+        seconds = np.array([sum(elapsed(*segment) for segment in update) for update in self._updates])
+        waits, clock = np.array(self._waits), clock_of(self._start)
         first = {}
         if self._is_first:
             first = {"first": 1e3 * float(seconds[0])}
@@ -66,10 +66,21 @@ class StepTimes:
         step_ms = {**_summary(seconds), "count": len(seconds), "clock": clock, **first}
         return {"step_ms": step_ms, "data_wait_ms": _summary(waits)}
 
-    def _stamp(self) -> Any:
-        """Return the time: an event of the device, or the host's clock in seconds."""
-        event = self._record_event()
-        return time.perf_counter() if event is None else event
+
+def stamp(record_event: Callable[[], Any]) -> Any:
+    """Return the time: an event of the device, or the host's clock in seconds."""
+    event = record_event()
+    return time.perf_counter() if event is None else event
+
+
+def elapsed(start: Any, end: Any) -> float:
+    """Return the seconds between two stamps of the same clock; the device must have reached them."""
+    return end - start if isinstance(start, float) else 1e-3 * start.elapsed_time(end)
+
+
+def clock_of(time_stamp: Any) -> str:
+    """Return which clock a stamp is from, "device" or "host"."""
+    return "host" if isinstance(time_stamp, float) else "device"
 
 
 def slowest(ranks: Sequence[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -86,8 +97,3 @@ def _summary(seconds: np.ndarray) -> dict[str, float]:
     milliseconds = 1e3 * seconds
     quantiles = np.quantile(milliseconds, list(QUANTILES.values())).tolist()
     return {**dict(zip(QUANTILES, quantiles)), "max": float(milliseconds.max()), "sum": float(milliseconds.sum())}
-
-
-def _elapsed(start: Any, end: Any) -> float:
-    """Return the seconds between two times of the same kind."""
-    return end - start if isinstance(start, float) else 1e-3 * start.elapsed_time(end)
