@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
                 if request.eval_only:
                     run.evaluate_only()
                 elif request.speed:
-                    speed.measure(run, request.speed)
+                    speed.measure(run, request.speed, request.turns)
                 else:
                     train(run)
             return run.exit_code

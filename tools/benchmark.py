@@ -63,10 +63,9 @@ def run_matrix(arguments: argparse.Namespace) -> int:
         Stopped: a signal came.
     """
     shape = read_dimensions(arguments)
-    if arguments.against:
-        old = records.read_folder(
-            Path(arguments.against), "--against"
-        )  # a mistake in it is reported before anything runs
+    against_runs = arguments.against and not dimensions.is_checkout(arguments.against)
+    if against_runs:  # a mistake in it is reported before anything runs
+        old = records.read_folder(Path(arguments.against), "--against")
     todo = dimensions.cases_of(shape, arguments.override)
     plan, stop = read_plan(arguments), StopSignal()
     if arguments.dry_run:
@@ -95,11 +94,9 @@ def run_matrix(arguments: argparse.Namespace) -> int:
     print(f"the numbers are in {target.path / 'results.json'} and results.csv")
     if not any(done.values()):
         raise UserError("no run of this matrix has succeeded")
-    if arguments.variant:
-        return report_variants(done, shape, arguments)
-    if arguments.against:
+    if against_runs:
         return report_against(old, by_key(done), arguments)
-    return 0
+    return report_variants(done, shape, arguments)
 
 
 def read_dimensions(arguments: argparse.Namespace) -> Dimensions:
@@ -117,7 +114,7 @@ def read_dimensions(arguments: argparse.Namespace) -> Dimensions:
     recipes = dimensions.read_recipes(arguments.config, arguments.override)
     for precision in arguments.precisions:
         dimensions.resolve(recipes[0], frameworks[0], precision, arguments.override)
-    variants = dimensions.read_variants(arguments.variant)
+    variants = dimensions.read_variants(arguments.variant, arguments.against)
     return Dimensions(
         variants, recipes, frameworks, arguments.precisions, arguments.batches, arguments.find_batch, arguments.worlds
     )
@@ -144,13 +141,19 @@ def read_plan(arguments: argparse.Namespace) -> Plan:
         window=("--drop", str(arguments.drop), "--count", str(arguments.count)),
         launch_options=arguments.launch,
         hosts=arguments.hosts,
-        repeats=arguments.repeats or (PAIRED_REPEATS if arguments.variant else REPEATS),
+        repeats=arguments.repeats or (PAIRED_REPEATS if _is_paired(arguments) else REPEATS),
         cv=arguments.cv,
         max_repeats=arguments.max_repeats,
         busy=arguments.busy,
         limits=Limits(arguments.timeout),
         trial_memory=arguments.memory_limit or int(SHARE_OF_MEMORY * psutil.virtual_memory().available),
+        turns=not arguments.no_turns,
     )
+
+
+def _is_paired(arguments: argparse.Namespace) -> bool:
+    """Return whether variants are compared round by round."""
+    return bool(arguments.variant or (arguments.against and dimensions.is_checkout(arguments.against)))
 
 
 def announce(
@@ -194,7 +197,7 @@ def key_of(case: Case) -> Key:
 
 
 def report_variants(done: Done, shape: Dimensions, arguments: argparse.Namespace) -> int:
-    """Compare every variant with the base, round by round; return the exit code."""
+    """Compare every variant with the base, and the base with another checkout, round by round; return the exit code."""
     code = 0
     for variant in shape.variants[1:]:
         old, new = {}, {}
@@ -204,8 +207,12 @@ def report_variants(done: Done, shape: Dimensions, arguments: argparse.Namespace
             if case.variant == variant and common:
                 old[key_of(case)] = [base[number] for number in common]
                 new[key_of(case)] = [runs[number] for number in common]
-        print(f"\n{variant.name} against {BASE}, round by round:")
-        code = max(code, report(old, new, arguments, f"{variant.name}-against-{BASE}.json", paired=True))
+        if arguments.against:
+            print(f"\nthis checkout against {variant.checkout}, round by round:")
+            code = max(code, report(new, old, arguments, "against.json", paired=True))
+        else:
+            print(f"\n{variant.name} against {BASE}, round by round:")
+            code = max(code, report(old, new, arguments, f"{variant.name}-against-{BASE}.json", paired=True))
     return code
 
 

@@ -254,6 +254,27 @@ def test_an_equal_matrix_is_not_called_slower(bench, tmp_path):
         assert benchmark.main(["--out", str(tmp_path / f"{seed}/new"), "--against", str(tmp_path / f"{seed}/old")]) == 0
 
 
+def test_against_a_checkout_runs_it_in_turns(bench, tmp_path, capsys):
+    """The other checkout is the older one."""
+    run, fake = bench
+    rng = np.random.default_rng(1)
+    fake.speed = lambda folder, request, ranks: (100 if "/other/" in folder else 94) * (1 + 0.002 * rng.random())
+    assert run("-c", TSM, "--frameworks", "torch", "--against", str(ROOT)) == 1
+    out = capsys.readouterr().out
+    assert f"this checkout against {ROOT}, round by round:" in out and "2 variants in turns" in out
+    words = [words for words, _, _ in fake.commands]
+    assert len(words) == 12 and len({w[w.index("--turns") + 1] for w in words}) == 6  # a socket per round
+    case = read_json(tmp_path / "m/against.json")["cases"][0]
+    assert case["verdict"] == "slower" and case["runs"] == [6, 6] and case["ratio"] == pytest.approx(0.94, abs=0.004)
+
+
+def test_variants_run_one_after_the_other_if_asked(bench):
+    run, fake = bench
+    words = ["-c", TSM, "--frameworks", "torch", "--variant", "x:-o optim.lr=0.03"]
+    assert run(*words, "--no-turns", "--repeats", "2") == 0
+    assert len(fake.commands) == 4 and not any("--turns" in words for words, _, _ in fake.commands)
+
+
 def test_variants_are_compared_round_by_round(bench, tmp_path, capsys):
     run, fake = bench
     drift = np.random.default_rng(3)

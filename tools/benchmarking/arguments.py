@@ -22,8 +22,8 @@ output beside it. results.json and results.csv have the median, its 95 % interva
 variation of every case. docs/benchmark-matrix.md says how they are computed.
 
 --against says of every case whether it is slower than there by --margin, is not, or cannot be told without more runs.
-Nothing but the time between tells the machine's state from the code's: to compare two versions of the code, or two
-settings, give --variant, which runs both in turn.
+Runs of another time cannot tell the machine's state from the code's. So compare two versions of the code with
+--against CHECKOUT, and two settings with --variant: both then run at the same time and take turns, ten updates each.
 
 examples
   python tools/benchmark.py -c configs/tsm_demo.yaml -c configs/resnet50_demo.yaml --precisions fp32,amp \\
@@ -32,7 +32,7 @@ examples
   python tools/benchmark.py -c configs/tsm_demo.yaml --frameworks torch --cv 0.01 --busy wait --out results/new \\
       --against results/old
   python tools/benchmark.py -c configs/tsm_demo.yaml --variant "last:-o train.channels_last=true" --out results/layout
-  python tools/benchmark.py -c configs/tsm_demo.yaml --variant changed=../other-checkout --out results/change
+  python tools/benchmark.py -c configs/tsm_demo.yaml --against ../other-checkout --out results/change
   python tools/benchmark.py --out results/new --against results/old             compare, run nothing
 
 Exit codes: 0 done, 1 a case is slower, 2 an error to fix on your side, 130 and 143 stopped by Ctrl-C and SIGTERM."""
@@ -89,10 +89,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
         metavar="NAME:OPTIONS",
         help="run everything also with these options of train.py, or with NAME=FOLDER by another checkout; repeatable",
     )
+    add("--no-turns", action="store_true", help="run variants one after the other, not at the same time in turns")
     add("--busy", choices=("warn", "wait", "refuse"), default="warn", help="if others use the machine; default warn")
     add("--timeout", type=_seconds, default=3600.0, metavar="SECONDS", help="end a run after that long; default 3600")
     add("--retry", action="store_true", help="run cases again that have failed")
-    add("--against", metavar="DIR", help="compare with the speed runs below this folder")
+    add(
+        "--against",
+        metavar="DIR",
+        help="compare with the speed runs below this folder or, if it is a checkout, with this code, run in turns",
+    )
     add("--margin", type=_fraction, default=0.03, metavar="X", help="slowdown that matters; default 0.03")
     add("--dry-run", action="store_true", help="show the matrix and what cannot be run, and stop")
     return parser.parse_args(argv)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BASE = "base"  # the variant that is the command as it stands
+OTHER = "other"  # the variant of --against CHECKOUT
 
 
 class World(NamedTuple):
@@ -84,11 +85,8 @@ class Case(NamedTuple):
         return folder / f"{self.world.hosts}n{self.world.per_host}g" / name
 
 
-def shuffled(cases: Sequence[Case], round_number: int) -> list[Case]:
-    """Return the cases of a round in an order that depends on its number alone.
-
-    The variants of a case stay together, in an order of their own, so that the machine's state differs least for them.
-    """
+def shuffled(cases: Sequence[Case], round_number: int) -> list[list[Case]]:
+    """Return the cases of a round in an order that depends on its number alone, the variants of a case together."""
     rng = random.Random(round_number)
     groups: dict[Case, list[Case]] = {}
     for case in cases:
@@ -97,4 +95,4 @@ def shuffled(cases: Sequence[Case], round_number: int) -> list[Case]:
     rng.shuffle(order)
     for group in order:
         rng.shuffle(group)
-    return [case for group in order for case in group]
+    return order

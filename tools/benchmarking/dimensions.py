@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data.errors import UserError
-from tools.benchmarking.cases import BASE, Case, Recipe, Variant, World
+from tools.benchmarking.cases import BASE, OTHER, Case, Recipe, Variant, World
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.schema import Config
@@ -87,12 +87,23 @@ def read_recipes(paths: Sequence[str], overrides: Sequence[str]) -> list[Recipe]
     return [Recipe(*fields) for fields in zip(names, paths, models, folders, strict=True)]
 
 
-def read_variants(words: Sequence[str]) -> list[Variant]:
+def is_checkout(folder: str) -> bool:
+    """Return whether a folder is a checkout of this project."""
+    return Path(folder, "train.py").exists()
+
+
+def read_variants(words: Sequence[str], against: str | None = None) -> list[Variant]:
     """Read --variant NAME:OPTIONS and NAME=CHECKOUT; with any, the command as it stands is the variant `base`.
+
+    Args:
+        words: values of --variant.
+        against: value of --against, which is the variant `other` if it is a checkout.
 
     Raises:
         UserError: a variant has no name or nothing that is different.
     """
+    if against and is_checkout(against):
+        return [Variant(BASE), Variant(OTHER, Path(against).resolve())]
     variants = [Variant(BASE)] if words else [Variant("")]
     for word in words:
         mark = next((character for character in word if character in ":="), "")
@@ -104,10 +115,9 @@ def read_variants(words: Sequence[str]) -> list[Variant]:
         if mark == ":":
             variants.append(Variant(name, options=tuple(_split(word, text))))
             continue
-        checkout = Path(text).resolve()
-        if not (checkout / "train.py").exists():
-            raise UserError(f"--variant {word}: {checkout} has no train.py")
-        variants.append(Variant(name, checkout))
+        if not is_checkout(text):
+            raise UserError(f"--variant {word}: {Path(text).resolve()} has no train.py")
+        variants.append(Variant(name, Path(text).resolve()))
     return variants
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from tools.benchmarking.largest import largest
 from tools.benchmarking.process import OUT_OF_MEMORY, Limits, StopSignal
 from tools.benchmarking.records import SpeedRun
 from tools.benchmarking.statistics import summarize
+from tools.benchmarking.turns import TurnGiver
 
 TRIAL_WINDOW = ("--drop", "1", "--count", "3")  # updates of a trial: the first one has allocated everything
 TRIAL = "trial"  # in place of the number of a run
@@ -33,6 +35,7 @@ class Plan(NamedTuple):
         busy: what to do on a busy machine: warn, wait or refuse.
         limits: of a run.
         trial_memory: bytes that the processes of a trial may have together.
+        turns: whether the variants of a case run at the same time, taking turns.
     """
 
     options: Sequence[str]
@@ -45,6 +48,7 @@ class Plan(NamedTuple):
     busy: str
     limits: Limits
     trial_memory: int
+    turns: bool = True
 
 
 class Matrix(NamedTuple):
@@ -92,13 +96,17 @@ def run_all(matrix: Matrix, cases: Sequence[Case]) -> Done:
     plan = matrix.plan
     done: Done = {case: {} for case in cases}
     for number in range(1, max(plan.repeats, plan.max_repeats if plan.cv else 0) + 1):
-        for case in shuffled(_due(matrix, cases, done, number), number):
-            stem = case.stem(matrix.target.path, number)
-            run = records.read(stem)
-            if not run and not matrix.target.failure(case):
-                run = _run(matrix, case, number, stem)
-            if run:
-                done[case][number] = run
+        for group in shuffled(_due(matrix, cases, done, number), number):
+            found = {case: records.read(_stem(matrix, case, number)) for case in group}
+            sound = [case for case in group if not matrix.target.failure(case)]
+            missing = [case for case in sound if not found[case]]
+            if missing and _take_turns(matrix, sound):
+                found |= _run_in_turns(matrix, sound, number)
+            else:
+                found |= {case: _run(matrix, case, number) for case in missing}
+            for case, run in found.items():
+                if run:
+                    done[case][number] = run
     return done
 
 
@@ -121,13 +129,44 @@ def _is_precise(runs: dict[int, SpeedRun], cv: float) -> bool:
     return median_cv is not None and median_cv <= cv
 
 
-def _run(matrix: Matrix, case: Case, number: int, stem: Path) -> SpeedRun | None:
+def _take_turns(matrix: Matrix, group: Sequence[Case]) -> bool:
+    """Return whether the variants of a case run at the same time, taking turns.
+
+    On several hosts the first rank may be elsewhere, and the largest batch leaves no memory for another run.
+    """
+    return matrix.plan.turns and len(group) > 1 and group[0].world.hosts == 1 and not group[0].is_largest
+
+
+def _run_in_turns(matrix: Matrix, group: Sequence[Case], number: int) -> dict[Case, SpeedRun | None]:
+    """Make the runs of all variants of a case at the same time, in turns; anew, if some of them are there already."""
+    load, start = busy.check(matrix.plan.busy, matrix.stop), time.time()
+    print(f"round {number}: {group[0]._replace(variant=Variant(''))}, {len(group)} variants in turns ... ", flush=True)
+    window, limits = matrix.plan.window, matrix.plan.limits
+    with TurnGiver() as giver, ThreadPoolExecutor(len(group)) as pool:
+        words = [*window, "--turns", giver.path]
+        futures = [pool.submit(_start, matrix, case, _stem(matrix, case, number), words, limits) for case in group]
+        giver.serve(lambda: sum(not future.done() for future in futures))
+    failures = [future.result() for future in futures]
+    runs: dict[Case, SpeedRun | None] = {}
+    for case, failure in zip(group, failures, strict=True):
+        print(f"  {case.variant.name}: ", end="")
+        runs[case] = _record(matrix, case, number, failure, load, start)
+    return runs
+
+
+def _run(matrix: Matrix, case: Case, number: int) -> SpeedRun | None:
     """Make a run, anew if it was interrupted; None if it failed."""
-    load = busy.check(matrix.plan.busy, matrix.stop)
+    load, start = busy.check(matrix.plan.busy, matrix.stop), time.time()
     print(f"round {number}: {case} ... ", end="", flush=True)
-    start = time.time()
-    failure = _start(matrix, case, stem, matrix.plan.window, matrix.plan.limits)
-    run = None if failure else records.read(stem)
+    failure = _start(matrix, case, _stem(matrix, case, number), matrix.plan.window, matrix.plan.limits)
+    return _record(matrix, case, number, failure, load, start)
+
+
+def _record(
+    matrix: Matrix, case: Case, number: int, failure: str | None, load: busy.Load, start: float
+) -> SpeedRun | None:
+    """Read a run that has ended, and record it; None if it failed. start: when it began, in Unix seconds."""
+    run = None if failure else records.read(_stem(matrix, case, number))
     if run is None:
         failure = failure or "train.py wrote no speed event"
         print(f"failed: {failure}", flush=True)
@@ -137,6 +176,10 @@ def _run(matrix: Matrix, case: Case, number: int, stem: Path) -> SpeedRun | None
     busy_now = {"busy": load.is_busy, "others_cpu": load.cpu, "others": [*load.processes, *load.gpus]}
     matrix.target.add("run", case, run=number, start=start, seconds=time.time() - start, **busy_now)
     return run
+
+
+def _stem(matrix: Matrix, case: Case, number: int) -> Path:
+    return case.stem(matrix.target.path, number)
 
 
 def _start(matrix: Matrix, case: Case, stem: Path, window: Sequence[str], limits: Limits) -> str | None:

@@ -56,6 +56,7 @@ class Request(NamedTuple):
     eval_only: bool = False
     until_target: bool = False  # stop at the evaluation that reaches the target
     speed: Window | None = None  # time these updates and do nothing else
+    turns: str | None = None  # socket of the program that gives turns to several speed runs
 
 
 def add_recipe_arguments(
@@ -138,6 +139,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add("--drop", type=int, metavar="N", help="updates before the clock of --speed starts; default 20")
     add("--count", type=int, metavar="N", help="updates that --speed times; default 100")
+    add("--turns", metavar="SOCKET", help="take turns with other runs of --speed (for tools/benchmark.py)")
     add(
         "--global-batch",
         metavar="N",
@@ -185,6 +187,7 @@ def read(arguments: argparse.Namespace) -> Request:
         eval_only=arguments.eval_only,
         until_target=arguments.until_target,
         speed=window,
+        turns=arguments.turns,
     )
 
 
@@ -262,7 +265,7 @@ def _window(arguments: argparse.Namespace) -> Window | None:
     """Return the updates of --speed, None without it."""
     given = {key: getattr(arguments, key) for key in ("drop", "count") if getattr(arguments, key) is not None}
     if not arguments.speed:
-        for key in given:
+        for key in (*given, *(["turns"] if arguments.turns else [])):
             raise UserError(f"--{key}: belongs to --speed; give both, or leave it out")
         return None
     for key in ("resume", "eval_only", "max_steps", "until_target"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zoo.logs import step_times
+from zoo.run.turns import BLOCK, Turns
 
 if TYPE_CHECKING:
     from zoo.run.session import Run
@@ -31,41 +32,80 @@ class Window:
         return self.drop + self.count
 
 
-def measure(run: "Run", window: Window) -> None:
+class Clock:
+    """Time of the updates of a window, in blocks; what is between two blocks does not count."""
+
+    def __init__(self, run: "Run"):
+        self._run = run
+        self._start = self._waited = 0.0
+        self._stamps: list[Any] = []
+        self._blocks: list[list[Any]] = []
+        self.seconds = self.data_wait = 0.0
+
+    def start(self) -> None:
+        """Begin a block; the device must have nothing left to do."""
+        self._start, self._waited = time.perf_counter(), self._run.batches.data_wait
+        self._stamps = []
+        self.end_update()
+
+    def end_update(self) -> None:
+        """Note the end of an update."""
+        self._stamps.append(step_times.stamp(self._run.job.world.record_event))
+
+    def stop(self) -> None:
+        """End the block; the device must have finished it."""
+        self.seconds += time.perf_counter() - self._start
+        self.data_wait += self._run.batches.data_wait - self._waited
+        self._blocks.append(self._stamps)
+
+    def step_ms(self) -> dict[str, Any]:
+        """Return quantiles of the updates, their times in milliseconds, and whose clock they are from."""
+        times = [1000 * step_times.elapsed(*pair) for block in self._blocks for pair in pairwise(block)]
+        quantiles = {f"p{q}": float(np.percentile(times, q)) for q in (50, 90, 99)}
+        return {**quantiles, "all": times, "clock": step_times.clock_of(self._stamps[0])}
+
+
+def measure(run: "Run", window: Window, turns_at: str | None = None) -> None:
     """Train for the updates of a window and add a `speed` event.
 
     The loop is that of training: it reads data, exchanges signals, and logs every train.log_every. The device is waited
-    for only where the clock starts and ends, and by the logs.
+    for only where the clock starts and stops, and by the logs.
+
+    Args:
+        run: a new run.
+        window: its updates.
+        turns_at: socket of the program that gives turns to several runs (zoo/run/turns.py); None for a single block.
     """
     trainer, lr, log_every = run.job.trainer, run.job.lr, run.config.train.log_every
-    clocks: list[tuple[float, float]] = []  # time and seconds of waiting for data, where the window begins and ends
-    stamps: list[Any] = []  # of each update that is timed, and of the one before
+    turns = Turns(turns_at, run.job.group) if turns_at else None
+    clock, block = Clock(run), BLOCK if turns else window.count
     for step in run.steps():
         output = trainer.step(run.batches.take(), lr(step), step)
-        done = step + 1  # updates
+        done, timed = step + 1, step + 1 - window.drop  # updates; of them those that are timed
         if run.poll(done):
             run.finish()
             return
         if done < window.steps and run.due(log_every, done):
             run.log(done, output)
-        if done in (window.drop, window.steps):
+        if timed > 0:
+            clock.end_update()
+        if timed >= 0 and (timed % block == 0 or timed == window.count):
             trainer.read(output)  # waits for the device
-            clocks.append((time.perf_counter(), run.batches.data_wait))
-        if done >= window.drop:
-            stamps.append(step_times.stamp(run.job.world.record_event))
+            if timed > 0:
+                clock.stop()
+            if turns:
+                turns.wait()  # after the last block too: the others have not finished theirs
+            clock.start()
     run.log(window.steps, output)
-    (start, waited_before), (end, waited) = clocks
-    _log(run, window, end - start, waited - waited_before, stamps)
+    _log(run, window, clock)
     run.finish()
 
 
-def _log(run: "Run", window: Window, seconds: float, data_wait: float, stamps: list[Any]) -> None:
+def _log(run: "Run", window: Window, clock: Clock) -> None:
     """Add the `speed` event, with the time of the rank that took longest and the updates of rank 0."""
-    ranks = run.job.group.all_gather({"seconds": seconds, "data_wait": data_wait})
+    ranks = run.job.group.all_gather({"seconds": clock.seconds, "data_wait": clock.data_wait})
     slowest = max(rank["seconds"] for rank in ranks)
     samples = window.count * run.job.clock.global_batch
-    step_ms = [1000 * step_times.elapsed(start, end) for start, end in pairwise(stamps)]
-    quantiles = {f"p{q}": float(np.percentile(step_ms, q)) for q in (50, 90, 99)}
     flops = run.facts["flops_per_sample"]
     run.journal.add(
         "speed",
@@ -73,7 +113,7 @@ def _log(run: "Run", window: Window, seconds: float, data_wait: float, stamps: l
         samples=samples,
         seconds=slowest,
         samples_per_s=samples / slowest,
-        step_ms={**quantiles, "all": step_ms, "clock": step_times.clock_of(stamps[0])},
+        step_ms=clock.step_ms(),
         data_wait_fraction=max(rank["data_wait"] for rank in ranks) / slowest,
         flops_per_s=None if flops is None else 3 * flops * samples / slowest,
     )
