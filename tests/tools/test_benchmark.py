@@ -354,8 +354,9 @@ def start(out, clips, *words):
 
 
 @pytest.mark.slow
-def test_a_real_matrix_killed_half_way_and_continued(clips, tmp_path):
-    words = ["--precisions", "fp32,amp", "--batches", "2", "--worlds", "1x1,1x2,3x1", "--repeats", "1"]
+def test_a_real_matrix_with_variants_that_take_turns_killed_half_way_and_continued(clips, tmp_path):
+    words = ["--batches", "2", "--worlds", "1x1,1x2,3x1", "--repeats", "1", "--count", "12"]
+    words += ["--variant", "last:-o train.channels_last=true"]
     program = start(tmp_path / "m", clips, *words)
     deadline = time.monotonic() + 120
     while not list((tmp_path / "m").rglob("events.jsonl")):
@@ -367,11 +368,11 @@ def test_a_real_matrix_killed_half_way_and_continued(clips, tmp_path):
     out, errors = program.communicate(timeout=240)
     assert program.returncode == 0, errors
     assert "skipped: 3x1 needs 3 hosts, --hosts names 1" in out and "4 of 6 cases" in out
-    found = records.read_folder(tmp_path / "m", "--out")
-    assert len(found) == 4 and {(key.precision, key.processes) for key in found} == {
-        (precision, processes) for precision in ("fp32", "amp") for processes in (1, 2)
-    }
-    assert all(len(runs) == 1 and len(runs[0].step_ms) == 3 for runs in found.values())
+    assert out.count("2 variants in turns") == 2 and "last against base, round by round:" in out
+    for variant in ("base", "last"):
+        found = records.read_folder(tmp_path / "m" / variant, "--out")
+        assert {key.processes for key in found} == {1, 2}
+        assert all(len(runs) == 1 and len(runs[0].step_ms) == 12 for runs in found.values())
 
 
 @pytest.mark.slow
