@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,7 @@ from tools.airank_log.grammar import parse
 from tools.airank_log.rules import deviations
 from tools.airank_log.values import measure
 
+MAX_DIGITS = 15  # of a number of samples or epochs
 EPILOG = """\
 time_to_target, total_time and samples_per_s are computed from the time stamps by the definitions of the rules
 (github.com/AI-Rank/AI-Rank); where test_finish is missing, samples_per_s counts up to the last evaluation.
@@ -40,8 +42,8 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     add("files", metavar="FILE", nargs="+")
     add("--target", type=accuracy, metavar="ACCURACY", help="a fraction, or percent if above 1")
-    add("--samples", type=int, metavar="N", help="training samples per epoch, to compute avg_ips")
-    add("--warmup-epochs", type=int, default=0, metavar="N", help="epochs that avg_ips leaves out; default 0")
+    add("--samples", type=_at_least(1), metavar="N", help="training samples per epoch, to compute avg_ips")
+    add("--warmup-epochs", type=_at_least(0), default=0, metavar="N", help="epochs that avg_ips leaves out; default 0")
     add("--strict", action="store_true", help="exit 1 if a log deviates from a rule")
     add("--json", action="store_true", help="print a JSON list instead of text")
     arguments = parser.parse_args(argv)
@@ -57,6 +59,17 @@ def main(argv: list[str] | None = None) -> int:
         reports.append({"file": path, **measure(log, *options), "deviations": deviations(log, *options)})
     print(json.dumps(reports, indent=1) if arguments.json else "\n".join(map(render, reports)))
     return int(arguments.strict and any(report["deviations"] for report in reports))
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    """Return a function that parses a whole number from `least` on."""
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or len(text) > MAX_DIGITS or int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got {text!r}")
+        return int(text)
+
+    return number
 
 
 def accuracy(text: str) -> Decimal:

@@ -12,6 +12,7 @@ from tools.scaling.cluster import Cluster
 from tools.scaling.collectives import Link
 from zoo.run import cli
 
+MOST = 1e18  # of an argument; more cannot be meant
 EPILOG = """\
 calibrate  measure a recipe on this host: updates of one process and of several at once, the rate of the input, and
            all-reduces; with --worlds 1,2 whole runs too, which show how much of an all-reduce the backward pass hides
@@ -107,11 +108,11 @@ def predict(arguments: argparse.Namespace) -> str:
 def simulate(arguments: argparse.Namespace) -> str:
     """Simulate clusters, and show the closed form beside it."""
     for name in ("step", "batch", "updates", "buckets"):
-        if getattr(arguments, name) <= 0:
-            raise UserError(f"--{name}: must be above 0")
+        if not 0 < getattr(arguments, name) <= MOST:
+            raise UserError(f"--{name}: must be above 0, and at most {MOST:g}")
     for name in ("noise", "jitter", "bytes", "small"):
-        if getattr(arguments, name) < 0:
-            raise UserError(f"--{name}: must not be negative")
+        if not 0 <= getattr(arguments, name) <= MOST:
+            raise UserError(f"--{name}: must be a number from 0 to {MOST:g}")
     messages = Messages(int(arguments.bytes), arguments.buckets, arguments.small)
     rows = []
     for wanted in cluster.parse_all(arguments.worlds, "--worlds"):

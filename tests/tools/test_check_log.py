@@ -1,6 +1,7 @@
 """tools/check_log.py on published logs (tests/airank/ORIGIN.txt) and on logs with deviations."""
 
 import json
+import time
 from decimal import Decimal
 from pathlib import Path
 
@@ -314,3 +315,20 @@ def test_impossible_targets(target, capsys):
     with pytest.raises(SystemExit) as caught:
         main(["x.log", f"--target={target}"])
     assert caught.value.code == 2 and "--target" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--samples", "0"], ["--samples", "-3"], ["--warmup-epochs", "-1"]])
+def test_numbers_that_cannot_be_meant_are_refused(words, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["any.log", *words])
+    assert stopped.value.code == 2 and "expected a whole number of at least" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "start, end", [("load_data", "x"), ("load_data,", "x"), ("avg_ips:1", "x"), ("avg_ips:1 a", "x")]
+)
+def test_a_long_line_is_read_in_linear_time(start, end):
+    """Seconds would be minutes if the time grew with the square of the blanks."""
+    began = time.process_time()
+    parse([f"AI-Rank-log 1556733699.1 {start}{' ' * 200_000}{end}"])
+    assert time.process_time() - began < 2

@@ -86,6 +86,9 @@ def test_mistakes_in_a_prediction_are_one_message(calibration, capsys, words, me
     "words, message",
     [
         (["--step", "0"], "--step"),
+        (["--step", "nan"], "--step"),
+        (["--step", "inf"], "--step"),
+        (["--bytes", "1e300"], "--bytes"),
         (["--noise", "-1"], "--noise"),
         (["--bytes", "-1"], "--bytes"),
         (["--buckets", "0"], "--buckets"),

@@ -14,14 +14,14 @@ STAMP = re.compile(r"AI-Rank-log\s+(?P<time>\d{10}(?:\.\d+)?)\s+")
 EVENTS = {
     name: re.compile(name + rest)
     for name, rest in {  # in the order of the rules
-        "load_data": rf"(?:\s*,?\s*checksum{COLON}(?P<text>\S*))?",
+        "load_data": rf"(?:\s*(?:,\s*)?checksum{COLON}(?P<text>\S*))?",
         "test_begin": "",
         "eval_accuracy": rf"{COLON}(?P<value>{NUMBER}|[-+]?inf|nan)"
         rf"(?:\s*,\s*(?P<text>total_epoch_cnt|global_step){COLON}(?P<counter>\d+(?:\.\d+)?))?",
         "target_quality_time": rf"{COLON}(?P<value>{NUMBER}){SEC}",
         "test_finish": "",
         "total_use_time": rf"{COLON}(?P<value>{NUMBER}){SEC}",
-        "avg_ips": rf"{COLON}(?P<value>{NUMBER})\s*(?P<text>[A-Za-z]*\s*/\s*s(?:ec)?)?",
+        "avg_ips": rf"{COLON}(?P<value>{NUMBER})\s*(?P<text>(?:[A-Za-z]+\s*)?/\s*s(?:ec)?)?",
     }.items()
 }
 EXACT = re.compile(

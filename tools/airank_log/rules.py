@@ -116,7 +116,7 @@ def speed_bounds(log: Log, fewest: int, most: int, warmup: int) -> tuple[Decimal
 
 def _speed(log: Log, samples: int | None, warmup: int) -> list[str]:
     declared = log.first("avg_ips")
-    if samples is None or declared is None or declared.value is None:
+    if not samples or declared is None or declared.value is None:
         return []
     bounds, speed = speed_bounds(log, samples, samples, warmup), throughput(log, samples, warmup)
     if bounds is None:
