@@ -109,3 +109,13 @@ def styles(cases: Sequence[Case]) -> dict[Case, tuple[str, str]]:
     """Return color and dashes of each case."""
     unique = list(dict.fromkeys(cases))
     return {case: (COLORS[i % len(COLORS)], DASHES[i // len(COLORS) % len(DASHES)]) for i, case in enumerate(unique)}
+
+
+def set_logarithmic(axes: "Axes") -> None:
+    """Make the horizontal axis logarithmic, with plain numbers: powers would be mathematical text."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())

@@ -102,7 +102,7 @@ def _step_times(model: str, results: Sequence[Result]) -> Plot:
         axes.plot(drawn, row + rng.uniform(-0.28, 0.28, len(drawn)), ".", color=color, markersize=2.5, alpha=0.5)
         values += [median, high, *drawn]
     if max(values) > 20 * min(values):
-        axes.set_xscale("log")
+        figures.set_logarithmic(axes)
     axes.set_xlabel("time of an update (ms)")
     note = (
         "Line: median; thick band up to the 90th percentile, thin one up to the 99th; dots: single updates of speed "

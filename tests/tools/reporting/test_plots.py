@@ -110,6 +110,11 @@ def test_texts_neither_overlap_nor_leave_the_figure(drawn):
         assert all(inside), (plot.name, texts[inside.index(False)])
 
 
+def test_no_text_is_mathematical(drawn):
+    """The page prints texts as they are."""
+    assert not [text for plot in drawn for text, _ in visible_texts(plot.figure) if "$" in text]
+
+
 def test_axes_have_titles_with_units(drawn):
     for plot in drawn:
         titles = [axes.get_xlabel() for axes in plot.figure.axes]
