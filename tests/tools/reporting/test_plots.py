@@ -112,7 +112,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(drawn):
 
 def test_no_text_is_mathematical(drawn):
     """The page prints texts as they are."""
-    assert not [text for plot in drawn for text, _ in visible_texts(plot.figure) if "$" in text]
+    assert not [text for plot in drawn for text, _ in visible_texts(plot.figure) if "mathdefault" in text]
 
 
 def test_axes_have_titles_with_units(drawn):
