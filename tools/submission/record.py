@@ -40,11 +40,24 @@ def optional(test: Test) -> Test:
     return lambda value: value is None or test(value)
 
 
+def is_list_of_hosts(value: Any) -> bool:
+    """Return whether a value is a list of machines, each with its accelerators."""
+    return is_list(value) and all(is_dict(host) and _is_list_of_dicts(host.get("accelerators", [])) for host in value)
+
+
+def _is_list_of_dicts(value: Any) -> bool:
+    return is_list(value) and all(map(is_dict, value))
+
+
 EVENTS: dict[str, dict[str, Test]] = {
     "load": {"at": is_number, "train_samples": is_count},
     "eval": {"step": is_natural, "epoch": is_number, "accuracy": is_number, "seconds": optional(is_number)},
     "end": {"step": is_natural, "epoch": is_number},
-    "resume": {"step": is_natural, "git": optional(is_dict)},
+    "resume": {
+        "step": is_natural,
+        **dict.fromkeys(("git", "optimizer"), optional(is_dict)),
+        "hosts": optional(is_list_of_hosts),
+    },
 }
 BEGIN: dict[str, Test] = {
     **dict.fromkeys(("framework", "framework_version", "recipe", "model", "task", "data", "protocol"), is_text),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from data.errors import UserError
 from tools.airank_log.grammar import parse
 from tools.airank_log.rules import deviations
-from tools.submission import record, rules
+from tools.submission import record, resumes, rules
 from tools.submission.rules import Listed
 from zoo.config import loader
 from zoo.config.convert import plain
@@ -81,7 +81,12 @@ def missing(runs: Mapping[int, Run], listed: Listed | None) -> list[str]:
     """
     lines = []
     for cards, run in runs.items():
-        found = [*_record(run), *_resumes(run), *_end(run, listed and listed.target), *_cards(run, cards)]
+        found = [
+            *_record(run),
+            *resumes.problems(run.begin, run.events),
+            *_end(run, listed and listed.target),
+            *_cards(run, cards),
+        ]
         found += [*_data(run, listed), *_method(run, listed)] if listed else []
         lines += [f"{rules.log_name(cards)} ({run.folder}): {text}" for text in found]
     return lines + _between(runs)
@@ -107,21 +112,6 @@ def _record(run: Run) -> list[str]:
         lines.append("no checksum of the data")
     if not run.recipe:
         lines.append(f"no {directory.RECIPE}")
-    return lines
-
-
-def _resumes(run: Run) -> list[str]:
-    """List what a run was continued with that it had not begun with."""
-    lines = []
-    for event in (event for event in run.events if event["event"] == "resume"):
-        git, begun = event.get("git") or {}, run.begin.get("git") or {}
-        then = {"commit": begun.get("commit"), **{name: run.begin[name] for name in ("ranks", "framework_version")}}
-        now = {"commit": git.get("commit"), **{name: event.get(name) for name in ("ranks", "framework_version")}}
-        for name, value in now.items():
-            if value is not None and value != then[name]:
-                lines.append(f"continued at step {event['step']} with {name} {value}, begun with {then[name]}")
-        if git.get("dirty"):
-            lines.append(f"continued at step {event['step']} with code that differed from its commit")
     return lines
 
 
@@ -151,9 +141,9 @@ def _cards(run: Run, cards: int) -> list[str]:
         lines.append(f"the run used {accelerators} GPUs or NPUs for {run.cards} processes")
     if len(hosts) != rules.nodes(cards):
         lines.append(f"the run used {len(hosts)} machines, {cards} cards are {rules.nodes(cards)} by the rules")
-    names = {str(device.get("name")) for host in hosts for device in host.get("accelerators") or []}
+    names = list(dict.fromkeys(resumes.accelerators(hosts)))
     if len(names) > 1:
-        lines.append(f"the machines differ: {', '.join(sorted(names))}")
+        lines.append(f"the machines differ: {', '.join(names)}")
     return lines
 
 
@@ -195,6 +185,9 @@ def _between(runs: Mapping[int, Run]) -> list[str]:
         commits = [(other.begin.get("git") or {}).get("commit") for other in (base, run)]
         if commits[0] != commits[1]:
             lines.append(f"{pair} the code: {commits[0]} and {commits[1]}")
+        names = [" and ".join(dict.fromkeys(resumes.accelerators(other.begin["hosts"]))) for other in (base, run)]
+        if names[0] != names[1]:
+            lines.append(f"{pair} the machines: {names[0] or 'none'}; {names[1] or 'none'}")
         if checksum(base) != checksum(run):
             lines.append(f"{pair} the checksum of the data")
         lines += [f"{pair} the recipe: {text}" for text in _recipe_differences(base.recipe, run.recipe)]

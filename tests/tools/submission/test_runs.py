@@ -111,27 +111,83 @@ def test_a_learning_rate_that_is_not_scaled_may_differ(tmp_path):
     assert missing(scales) == []
 
 
+OTHER_GPU = [{**host("n1", range(8)), "accelerators": [{"name": "NVIDIA H100"}] * 8}]
+OPTIMIZER = events(8)[1]["optimizer"]
+
+
+def resumed(folder, **changes):
+    """Write a run with a resume after its first epoch; changes: of its event."""
+    found = events(8)
+    facts = {name: found[1][name] for name in FACTS}
+    found.insert(3, {"event": "resume", "time": found[2]["time"] + 1, "step": 1000, **facts, **changes})
+    return write_run(folder, found)
+
+
+FACTS = (  # of the event `resume`
+    *("framework", "framework_version", "git", "hosts", "device", "ranks", "batch", "accumulate", "global_batch"),
+    *("compute", "level", "channels_last", "compile", "precision", "loss_scale", "optimizer", "eval_batch", "workers"),
+    *("threads", "loader", "recipe_sha256"),
+)
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"ranks": 4}, "continued at step 1000 with ranks 4, begun with 8"),
-        ({"framework_version": "2.14.0"}, "continued at step 1000 with framework_version 2.14.0, begun with 2.13.0"),
-        (
-            {"git": {"commit": "ab", "dirty": False}},
-            "continued at step 1000 with commit ab, begun with 0123456789abcdef",
-        ),
-        ({"git": {"commit": COMMIT, "dirty": True}}, "continued at step 1000 with code that differed from its commit"),
+        ({"ranks": 4}, "ranks 4, begun with 8"),
+        ({"global_batch": 64}, "global_batch 64, begun with 128"),
+        ({"framework": "paddle"}, "framework paddle, begun with torch"),
+        ({"framework_version": "2.14.0"}, "framework_version 2.14.0, begun with 2.13.0"),
+        ({"compute": "fp32"}, "compute fp32, begun with fp16"),
+        ({"level": "O2"}, "level O2, begun with O1"),
+        ({"precision": "bf16"}, "precision bf16, begun with amp"),
+        ({"loss_scale": None}, "loss_scale None, begun with {'initial': 65536.0, 'dynamic': True}"),
+        ({"channels_last": True}, "channels_last True, begun with False"),
+        ({"compile": True}, "compile True, begun with False"),
+        ({"loader": "dali"}, "loader dali, begun with reference"),
+        ({"optimizer": {**OPTIMIZER, "momentum": 0.5}}, "optimizer.momentum 0.5, begun with 0.9"),
+        ({"recipe_sha256": "cd" * 32}, f"recipe_sha256 {'cd' * 32}, begun with {'ab' * 32}"),
+        ({"hosts": OTHER_GPU}, "accelerators NVIDIA H100, begun with Tesla V100-SXM2-16GB"),
+        ({"hosts": [host("n1", range(4)), host("n2", range(4, 8))]}, "machines 2, begun with 1"),
+        ({"git": {"commit": "ab", "dirty": False}}, "commit ab, begun with 0123456789abcdef"),
+        ({"git": {"commit": COMMIT, "dirty": True}}, "code that differed from its commit"),
+        ({"git": None}, "code of an unknown commit"),
     ],
 )
 def test_a_run_that_was_continued_otherwise_is_named(change, message, tmp_path):
+    found = missing({8: resumed(tmp_path / "run", **change)})
+    assert any(f": continued at step 1000 with {message}" in line for line in found), found
+    assert len(found) == 1
+
+
+def test_what_a_resume_may_change(tmp_path):
+    assert missing({8: resumed(tmp_path / "same")}) == []
+    free = {"batch": 8, "accumulate": 2, "eval_batch": 4, "workers": 9, "threads": 3, "device": "cuda:1 (V100)"}
+    assert missing({8: resumed(tmp_path / "free", **free)}) == []
+
+
+def test_a_resume_of_an_older_version_is_the_same(tmp_path):
     found = events(8)
-    same = {"ranks": 8, "framework_version": "2.13.0", "git": {"commit": COMMIT, "dirty": False}}
-    resume = {"event": "resume", "time": found[2]["time"] + 1, "step": 1000, **same}
-    found.insert(3, resume)
-    assert missing({8: write_run(tmp_path / "same", found)}) == []
-    found[3] = {**resume, **change}
-    (line,) = missing({8: write_run(tmp_path / "other", found)})
-    assert message in line
+    found.insert(3, {"event": "resume", "time": found[2]["time"] + 1, "step": 1000, "path": "x"})
+    assert missing({8: write_run(tmp_path / "run", found)}) == []
+
+
+def test_a_reverted_resume_does_not_count(tmp_path):
+    found = events(8)
+    other = {"event": "resume", "time": found[3]["time"] + 1, "step": 2000, "framework": "paddle"}
+    found[4:4] = [other, {**other, "time": other["time"] + 1, "step": 1000, "framework": "torch"}]
+    found.insert(6, {**found[3], "time": other["time"] + 500})
+    assert not any("continued" in line for line in missing({8: write_run(tmp_path / "run", found)}))
+
+
+@pytest.mark.parametrize("hosts", [3, [3], [{"accelerators": 3}], [{"accelerators": [3]}]])
+def test_damaged_machines_of_a_resume(hosts, tmp_path):
+    with pytest.raises(UserError, match="`resume` has no usable hosts"):
+        runs.read(resumed(tmp_path / "run", hosts=hosts))
+
+
+def test_scales_of_different_machines_are_named(tmp_path):
+    scales = write_scales(tmp_path, cards=(1,)) | {8: write_run(tmp_path / "b", begin_with(hosts=OTHER_GPU)(events(8)))}
+    assert missing(scales) == ["GPUx1.log and GPUx8.log differ in the machines: Tesla V100-SXM2-16GB; NVIDIA H100"]
 
 
 def test_a_missing_recipe_is_named(tmp_path):
