@@ -254,6 +254,15 @@ def test_an_equal_matrix_is_not_called_slower(bench, tmp_path):
         assert benchmark.main(["--out", str(tmp_path / f"{seed}/new"), "--against", str(tmp_path / f"{seed}/old")]) == 0
 
 
+def test_an_interval_that_says_nothing_is_not_printed(bench, tmp_path, capsys):
+    run, fake = bench
+    fake.speed = lambda folder, request, ranks: {"1": 10.0, "2": 100.0, "3": 1000.0}[folder[-1]]
+    assert run("-c", TSM, "--frameworks", "torch", "--repeats", "3") == 0
+    assert "too noisy" in capsys.readouterr().out
+    (case,) = read_json(tmp_path / "m/results.json")["cases"]
+    assert case["high"] > 4 * case["low"]
+
+
 def test_against_a_checkout_runs_it_in_turns(bench, tmp_path, capsys):
     """The other checkout is the older one."""
     run, fake = bench

@@ -22,6 +22,7 @@ UNITS = {
     "step_ms": "medians over the runs of the quantiles of a run's step times, milliseconds",
     "data_wait": "share of the time in which the loop waited for data, median over the runs",
 }
+WIDE = 4.0  # an interval whose ends differ by this factor says nothing; the files have it nevertheless
 STATISTICS = ("median", "low", "high", "mean", "least", "most", "cv", "median_cv")
 QUANTILES = ("p50", "p90", "p99")
 
@@ -83,7 +84,10 @@ def skipped_lines(reasons: Mapping[Case, str]) -> list[str]:
 def _row(case: Case, outcome: Outcome) -> list[str]:
     runs = list(outcome.runs.values())
     summary = summarize(records.speeds(runs))
-    interval = "-" if summary.low is None else f"{summary.low:.4g} to {summary.high:.4g}"
+    interval = "-"
+    if summary.low is not None and summary.high is not None:
+        is_telling = summary.high < WIDE * summary.low
+        interval = f"{summary.low:.4g} to {summary.high:.4g}" if is_telling else "too noisy"
     cv = "-" if summary.cv is None else f"{summary.cv:.1%}"
     middle = _middle(runs)
     return [
