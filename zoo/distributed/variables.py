@@ -41,9 +41,12 @@ OF_LAUNCHERS = frozenset({
     *("RANK_ID", "RANK_SIZE", "DEVICE_ID", NAMED),
 })  # fmt: skip
 SECRET_NAME = re.compile(
-    r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|(API|ACCESS|PRIVATE)_?KEY|(^|_)KEYS?(_|$)", flags=re.IGNORECASE
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|PWD|CREDENTIAL|AUTH|COOKIE|NETRC|CERT|SIGNING"
+    r"|(API|ACCESS|PRIVATE)_?KEY|(^|_)KEYS?(_|$)"
+    r"|^(?!FLAGS_|MS_DEV_).*PASS(?!IVE)",  # those of the frameworks switch passes of their compilers
+    flags=re.IGNORECASE,
 )
-SECRET_VALUE = re.compile(r"://[^/\s:@]*:[^/\s@]+@")  # a URL with a password
+SECRET_VALUE = re.compile(r"://[^/\s@]+@")  # a URL with a password, a token or a user's name
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

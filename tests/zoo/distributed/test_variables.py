@@ -47,9 +47,25 @@ def test_devices_and_named_variables_are_recorded_too():
     "name, secret",
     [
         *((name, True) for name in ("AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "HF_TOKEN", "NCCL_KEY", "FLAGS_passwd")),
+        *((name, True) for name in ("DB_PASS", "PGPASSPHRASE", "TORCH_PASS", "MYSQL_PWD", "MS_PWD", "FLAGS_pwd")),
+        *((name, True) for name in ("COOKIE", "NETRC", "SSL_CLIENT_CERT", "SIGNING_ID", "NCCL_PASSPHRASE")),
+        *((name, False) for name in ("FLAGS_pir_apply_inplace_pass", "MS_DEV_ENABLE_PASS_CIRCLE_RECOVERY", "PASSIVE")),
         *((name, False) for name in ("NCCL_IB_PKEY", "KMP_AFFINITY", "FLAGS_cudnn_deterministic", "TORCH_LOGS")),
     ],
 )
 def test_secrets_are_recognized(name, secret):
     assert is_secret(name, "1") == secret
-    assert is_secret("NCCL_X", "http://proxy:80/a@b") is False and is_secret("NCCL_X", "ftp://me:pw@host")
+
+
+@pytest.mark.parametrize(
+    "value, secret",
+    [
+        ("ftp://me:pw@host", True),
+        ("https://ghp_x@github.com/x", True),
+        ("see https://:pw@host/a", True),
+        ("http://proxy:80/a@b", False),
+        ("a@b://c", False),
+    ],
+)
+def test_secrets_in_urls_are_recognized(value, secret):
+    assert is_secret("NCCL_X", value) == secret
