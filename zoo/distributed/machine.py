@@ -20,6 +20,7 @@ from zoo.trainer.protocol import World
 
 PROC, SYS, DEV = Path("/proc"), Path("/sys"), Path("/dev")
 ASCEND_DRIVER = Path("/usr/local/Ascend/driver/version.info")
+VIRTUAL_DISK = re.compile(r"x?vd[a-z]")  # the kernel calls these disks rotational, whatever the host stores them on
 MAX_VALUE = 1000  # characters of a variable
 PACKAGES = {  # library -> distributions that provide it
     "numpy": ("numpy",),
@@ -133,13 +134,19 @@ def _memory() -> int:
 
 
 def _storage(path: str) -> dict[str, Any]:
-    """Return size and type (SSD or HDD) of the file system of a path, or of the nearest folder that exists."""
+    """Return size and type (SSD or HDD) of the file system of a path, or of the nearest folder that exists.
+
+    The type is None for a disk of a virtual machine, and for a volume that lies on one.
+    """
     while not os.path.exists(path):
         path = os.path.dirname(os.path.abspath(path))
     device = os.stat(path).st_dev
     folder = (SYS / "dev/block" / f"{os.major(device)}:{os.minor(device)}").resolve()
     flags = [_read(parent / "queue/rotational") for parent in (folder, folder.parent)]  # a partition has none
     kind = next(({"0": "SSD", "1": "HDD"}[flag] for flag in flags if flag in ("0", "1")), None)
+    disks = (folder.name, *(below.name for below in folder.glob("slaves/*")))
+    if any(VIRTUAL_DISK.match(disk) for disk in disks):
+        kind = None
     return {"storage_bytes": shutil.disk_usage(path).total, "storage_type": kind}
 
 

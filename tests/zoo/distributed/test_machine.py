@@ -38,6 +38,14 @@ def add_cpus(root, sockets, cores, threads):
         write(folder / "core_id", f"{cpu % cores}\n")  # counts from 0 in every socket
 
 
+def add_disk(root, folder):
+    """Make a block device of made-up /sys that of the file system of `root`."""
+    device = os.stat(root).st_dev
+    (root / "sys/dev/block").mkdir(parents=True)
+    (root / "sys" / folder).mkdir(parents=True)
+    (root / f"sys/dev/block/{os.major(device)}:{os.minor(device)}").symlink_to(root / "sys" / folder)
+
+
 def test_a_server(roots):
     write(roots / "proc/cpuinfo", CPUINFO * 2)
     add_cpus(roots, sockets=2, cores=20, threads=2)
@@ -83,14 +91,29 @@ def test_memory_is_limited_by_the_container(roots):
 @pytest.mark.parametrize("flag, kind", [("0", "SSD"), ("1", "HDD")])
 @pytest.mark.parametrize("level", ["sda", "sda/sda1"])
 def test_storage_of_a_disk_or_its_partition(roots, flag, kind, level):
-    device = os.stat(roots).st_dev
-    (roots / "sys/dev/block").mkdir(parents=True)
-    (roots / "sys/block" / level).mkdir(parents=True)
-    (roots / f"sys/dev/block/{os.major(device)}:{os.minor(device)}").symlink_to(roots / "sys/block" / level)
+    add_disk(roots, f"block/{level}")
     write(roots / "sys/block/sda/queue/rotational", f"{flag}\n")
     found = machine.describe({}, str(roots / "not" / "there"))
     assert found["storage_type"] == kind
     assert found["storage_bytes"] == os.statvfs(roots).f_blocks * os.statvfs(roots).f_frsize
+
+
+@pytest.mark.parametrize("flag", ["0", "1"])
+@pytest.mark.parametrize("disk", ["vda", "vdb/vdb1", "xvda/xvda2"])
+def test_a_disk_of_a_virtual_machine_tells_no_type(roots, flag, disk):
+    add_disk(roots, f"block/{disk}")
+    write(roots / "sys/block" / disk.partition("/")[0] / "queue/rotational", flag)
+    found = machine.describe({}, str(roots))
+    assert found["storage_type"] is None and found["storage_bytes"] > 0
+
+
+@pytest.mark.parametrize("below, kind", [(["sda2"], "HDD"), (["sda2", "vda3"], None)])
+def test_a_volume_has_the_type_of_what_it_lies_on(roots, below, kind):
+    add_disk(roots, "block/dm-0")
+    write(roots / "sys/block/dm-0/queue/rotational", "1")
+    for name in below:
+        (roots / "sys/block/dm-0/slaves" / name).mkdir(parents=True)
+    assert machine.describe({}, str(roots))["storage_type"] == kind
 
 
 def test_variables_of_the_environment():
