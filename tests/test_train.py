@@ -316,6 +316,9 @@ def test_a_run_that_diverges_stops_and_names_the_tensor(clips, tmp_path):
     assert done.returncode == 2 and "no finite gradient in the last 3 updates" in done.stderr
     assert "not finite: running statistics" in done.stderr and "gradients of conv1.weight" in done.stderr
     assert "Traceback" not in done.stderr
+    assert "NaN" not in (tmp_path / "run" / "events.jsonl").read_text()
+    last = [event for event in events(tmp_path / "run") if event["event"] == "train"][-1]
+    assert last["consecutive_skips"] >= 3 and last["grad_norm"] is None and "grad nan" in done.stdout
 
 
 @pytest.mark.slow

@@ -10,16 +10,18 @@
     bad        epoch, name, reason, replaced_by
     save       step, path
     best       step, path
-    resume     step, path, and what may differ from the run's begin: device, batch, machines, code
+    resume     step, path, and what may differ from the run's begin: framework, precision, compilation, optimizer,
+               device, batch, recipe, reading of data, machines, code
     speed      drop, count, samples, seconds, samples_per_s, step_ms, data_wait_fraction, flops_per_s: train.py --speed
     end        step, epoch
 
-What is unknown is null. docs/training.md describes the fields.
+What is unknown is null, and so is a number that is not finite. docs/training.md describes the fields.
 
 <run>/events.jsonl is append-only and the source of all other logs: console, TensorBoard and airank.log.
 """
 
 import json
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -52,10 +54,15 @@ class Journal:
             self._file.write("\n")  # a kill truncated the last line, and the next event needs one of its own
 
     def add(self, event: str, **values: Any) -> None:
-        """Append an event. values: its fields, of types that JSON can represent."""
+        """Append an event.
+
+        Args:
+            event: its name.
+            values: its fields, of types that JSON can represent. Listeners get numbers that are not finite as they are.
+        """
         entry = {"event": event, "time": time.time(), **values}
         append(self.events, entry)
-        self._file.write(json.dumps(entry) + "\n")
+        self._file.write(_line(entry))
         self._file.flush()
         for listener in self.listeners:
             listener(entry)
@@ -69,8 +76,9 @@ class Journal:
         return next((event for event in reversed(self.events) if event["event"] == name), None)
 
     def best(self) -> float | None:
-        """Return the best accuracy so far, None before the first evaluation."""
-        return max((event["accuracy"] for event in self.events if event["event"] == "eval"), default=None)
+        """Return the best finite accuracy so far, None without one."""
+        accuracies = [event["accuracy"] for event in self.events if event["event"] == "eval"]
+        return max(filter(math.isfinite, accuracies), default=None)
 
     def __enter__(self) -> "Journal":
         return self
@@ -104,7 +112,10 @@ class NullJournal:
 
 
 def history(run: str) -> list[Event]:
-    """Read the events of a run, without those that a resume has reverted. Damaged lines are skipped."""
+    """Read the events of a run, without those that a resume has reverted. Damaged lines are skipped.
+
+    The accuracy of an evaluation is a float again: NaN if it was not finite.
+    """
     events: list[Event] = []
     path = os.path.join(run, FILE)
     if os.path.exists(path):
@@ -124,8 +135,16 @@ def _parse(line: str) -> Event | None:
         return None
     if not isinstance(entry, dict) or not isinstance(entry.get("event"), str):
         return None
+    if entry["event"] == "eval" and "accuracy" in entry and entry["accuracy"] is None:
+        entry["accuracy"] = math.nan
     step = entry.get("step", None if entry["event"] == "resume" else 0)
     return entry if isinstance(step, int | float) else None
+
+
+def _line(entry: Event) -> str:
+    """Return the line of an event. JSON has neither NaN nor infinity: they become null."""
+    finite = json.loads(json.dumps(entry), parse_constant=lambda name: None)
+    return json.dumps(finite, allow_nan=False) + "\n"
 
 
 def append(events: list[Event], entry: Event) -> None:

@@ -190,6 +190,16 @@ def written(folder):
     return (folder / "airank.log").read_text(encoding="utf-8")
 
 
+def test_an_accuracy_that_is_not_finite_is_read_back_as_one(tmp_path):
+    """The journal has null for it."""
+    with open_journal(tmp_path, 0.5) as journal:
+        begin(journal)
+        journal.add("eval", step=1, epoch=1.0, accuracy=float("nan"))
+        journal.add("eval", step=2, epoch=2.0, accuracy=0.75)
+    text = written(tmp_path)
+    assert "eval_accuracy:nan, total_epoch_cnt:1\n" in text and text.count("target_quality_time:") == 1
+
+
 def test_the_file_follows_the_journal(tmp_path):
     with open_journal(tmp_path) as journal:
         begin(journal)

@@ -1,6 +1,7 @@
 """Journal of a run: events in order, across kills and resumes."""
 
 import json
+import math
 import time
 
 import pytest
@@ -188,6 +189,34 @@ def test_best_last_and_has(tmp_path):
             and journal.has("eval")
             and not journal.has("begin")
         )
+
+
+def test_numbers_that_are_not_finite_are_null_in_the_file_alone(tmp_path):
+    recorder = Recorder()
+    values = {"loss": math.nan, "grad_norm": math.inf, "nested": {"list": [1.5, -math.inf]}, "lr": 0.1, "name": "NaN"}
+    with Journal(str(tmp_path), [recorder]) as journal:
+        journal.add("train", step=1, **values)
+        assert recorder.received[0].items() >= {key: values[key] for key in ("grad_norm", "nested", "lr")}.items()
+        assert math.isnan(recorder.received[0]["loss"]) and math.isnan(journal.events[0]["loss"])
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    stored = json.loads((tmp_path / FILE).read_text(), parse_constant=refuse)
+    del stored["time"]
+    nulls = {"loss": None, "grad_norm": None, "nested": {"list": [1.5, None]}}
+    assert stored == {"event": "train", "step": 1, **values, **nulls}
+
+
+@pytest.mark.parametrize("stored", ["null", "NaN"])  # NaN: of an older version
+def test_an_accuracy_that_is_not_finite_is_never_the_best(tmp_path, stored):
+    write(tmp_path, f'{{"event": "eval", "time": 1.0, "step": 1, "accuracy": {stored}}}\n')
+    with Journal(str(tmp_path), []) as journal:
+        assert math.isnan(journal.last("eval")["accuracy"]) and journal.best() is None
+        journal.add("eval", step=2, accuracy=0.5)
+        journal.add("eval", step=3, accuracy=math.nan)
+        assert journal.best() == 0.5
+    assert [math.isnan(event["accuracy"]) for event in history(str(tmp_path))] == [True, False, True]
 
 
 def test_listeners_are_closed_when_the_run_fails(tmp_path):
