@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict
@@ -20,6 +21,8 @@ from zoo.run.loading import Loading
 
 ROOT = Path(__file__).resolve().parents[2]
 GIT_TIMEOUT = 10.0  # seconds
+CODE = ("train.py", "zoo", "data", "tools", "configs")  # what a run consists of
+CODE_FILES = (".py", ".yaml")
 
 
 def describe(job: Job, cfg: Config, weights: str) -> dict[str, Any]:
@@ -56,7 +59,6 @@ def begin(job: Job, request: Request, loading: Loading) -> dict[str, Any]:
     cfg, settings = request.config, request.config.train
     return {
         "recipe": request.recipe,
-        "recipe_sha256": recipe_digest(request.resolved),
         "model": job.model,
         "arch": json.loads(json.dumps(asdict(job.arch))),
         "task": job.spec.TASK,
@@ -64,29 +66,25 @@ def begin(job: Job, request: Request, loading: Loading) -> dict[str, Any]:
         "data": request.resolved["data.name"].value,
         "protocol": protocol(job, cfg),
         "checksum_method": job.train_set.settings.checksum,
-        "precision": settings.precision,
-        "loss_scale": _loss_scale(job),
-        "optimizer": _optimizer(job, cfg),
         "epochs": float(job.clock.epochs(job.clock.steps)) if settings.epochs is None else float(settings.epochs),
         "seed": cfg.seed,
         "target": cfg.target,
         "warmup_epochs": cfg.warmup_epochs,
-        "eval_batch": settings.eval_batch,
         "eval_every": str(settings.eval_every),
-        "loader": loading.loader,
-        "workers": loading.workers,
-        "threads": job.train_set.settings.threads,
         "command": sys.argv,
+        **_changeable(job, request, loading),
     }
 
 
-def resume(job: Job, loading: Loading) -> dict[str, Any]:
+def resume(job: Job, request: Request, loading: Loading) -> dict[str, Any]:
     """Return what the event `resume` records beside `place`: what may differ from the run's begin."""
     return {
+        "framework": request.config.framework,
         "device": job.world.device,
+        **job.plan.mode._asdict(),
         **job.batch_plan._asdict(),
         "global_batch": job.clock.global_batch,
-        "loader": loading.loader,
+        **_changeable(job, request, loading),
     }
 
 
@@ -115,19 +113,37 @@ def git_state(root: Path = ROOT) -> dict[str, Any] | None:
     """Return commit and dirtiness of the code; None if it is no checkout of its own, or git is not installed.
 
     Returns:
-        `commit`, and `dirty`: whether a tracked file differs from it.
+        `commit`, and `dirty`: whether the code (CODE) differs from it, or has a file that git neither tracks nor
+        ignores. Other files, such as documents and tests, do not count.
     """
     try:
         folder, commit = _git(root, "rev-parse", "--show-toplevel", "HEAD").split("\n")
-        changes = _git(root, "status", "--porcelain", "--untracked-files=no")
+        changes = _git(root, "status", "--porcelain", "-z", "--untracked-files=all", "--", *CODE).split("\0")
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    return {"commit": commit, "dirty": bool(changes)} if Path(folder).resolve() == root.resolve() else None
+    dirty = any(change and (not change.startswith("?? ") or change.endswith(CODE_FILES)) for change in changes)
+    return {"commit": commit, "dirty": dirty} if Path(folder).resolve() == root.resolve() else None
 
 
 def _git(root: Path, *arguments: str) -> str:
     command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=GIT_TIMEOUT).stdout.strip()
+    done = subprocess.run(command, capture_output=True, check=True, timeout=GIT_TIMEOUT)
+    return os.fsdecode(done.stdout).strip()
+
+
+def _changeable(job: Job, request: Request, loading: Loading) -> dict[str, Any]:
+    """Return what `begin` and `resume` have in common of recipe, precision, optimizer and reading of data."""
+    cfg = request.config
+    return {
+        "recipe_sha256": recipe_digest(request.resolved),
+        "precision": cfg.train.precision,
+        "loss_scale": _loss_scale(job),
+        "optimizer": _optimizer(job, cfg),
+        "eval_batch": cfg.train.eval_batch,
+        "loader": loading.loader,
+        "workers": loading.workers,
+        "threads": job.train_set.settings.threads,
+    }
 
 
 def _loss_scale(job: Job) -> dict[str, Any] | None:

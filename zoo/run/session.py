@@ -265,7 +265,7 @@ class Run:
         job, resume = self.job, self.request.resume
         place = facts.place(job, self.config)
         if resume and self.is_root:
-            changeable = {**facts.resume(job, self.loading), **place}
+            changeable = {**facts.resume(job, self.request, self.loading), **place}
             self.journal.add("resume", step=self.first_step, path=checkpoint.latest(resume), **changeable)
         if not self.journal.has("begin"):
             self.journal.add("load", at=job.loaded_at, checksum=job.checksum, train_samples=len(job.train_set))

@@ -1,6 +1,7 @@
 """Facts of a run: the digest of its recipe, the state of its code, and what a run records of itself."""
 
 import json
+import os
 import re
 import subprocess
 from types import SimpleNamespace
@@ -32,16 +33,44 @@ def git(folder, *words):
     return subprocess.run(["git", "-C", folder, *identity, *words], capture_output=True, text=True, check=True).stdout
 
 
+def make_checkout(folder):
+    """Commit zoo/a.py and a document; return the state of the checkout."""
+    git(folder, "init", "-q")
+    (folder / "zoo").mkdir()
+    for name, text in (("zoo/a.py", "1"), ("README.md", "1"), (".gitignore", "ignored.py")):
+        (folder / name).write_text(text)
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "one")
+    return {"commit": git(folder, "rev-parse", "HEAD").strip(), "dirty": False}
+
+
 def test_the_state_of_a_checkout(tmp_path):
-    git(tmp_path, "init", "-q")
-    (tmp_path / "a.py").write_text("1")
-    git(tmp_path, "add", "a.py")
-    git(tmp_path, "commit", "-qm", "one")
-    clean = {"commit": git(tmp_path, "rev-parse", "HEAD").strip(), "dirty": False}
+    clean = make_checkout(tmp_path)
     assert facts.git_state(tmp_path) == clean
-    (tmp_path / "runs").write_text("")  # not tracked
-    assert facts.git_state(tmp_path) == clean
-    (tmp_path / "a.py").write_text("2")
+    (tmp_path / "zoo" / "a.py").write_text("2")
+    assert facts.git_state(tmp_path) == {**clean, "dirty": True}
+    (tmp_path / "zoo" / "a.py").unlink()
+    assert facts.git_state(tmp_path) == {**clean, "dirty": True}
+
+
+@pytest.mark.parametrize(
+    "path, dirty",
+    [
+        *((path, True) for path in ("zoo/b.py", "data/new/b.py", "configs/ä b.yaml", "train.py")),
+        *((path, False) for path in ("runs/b.py", "b.yaml", "tests/b.py", "zoo/b.txt", "zoo/ignored.py", "README.md")),
+    ],
+)
+def test_files_that_are_not_tracked(tmp_path, path, dirty):
+    clean = make_checkout(tmp_path)
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / path).write_text("2")
+    assert facts.git_state(tmp_path) == {**clean, "dirty": dirty}
+
+
+def test_a_name_that_is_no_utf8(tmp_path):
+    clean = make_checkout(tmp_path)
+    with open(os.fsencode(tmp_path / "zoo") + b"/\xff.py", "w"):
+        pass
     assert facts.git_state(tmp_path) == {**clean, "dirty": True}
 
 
@@ -112,14 +141,41 @@ def test_a_run_records_what_it_is_and_goes_on_to_record_what_changes(tmp_path):
         assert train["power"] is None or train["power"]["devices"] == 1
     assert trains[0]["step_ms"]["first"] == trains[0]["step_ms"]["p50"] and "first" not in trains[1]["step_ms"]
 
-    again = [*words[:2], "--resume", folder, "--max-steps", "3", "-o", "train.batch=2", "-o", "train.accumulate=2"]
-    done = run(again)
+    again = [*words[:2], "--resume", folder]
+    done = run([*again, "--max-steps", "3"])
     assert done.returncode == 0, done.stderr
     resumed = next(event for event in events(folder) if event["event"] == "resume")
-    assert (resumed["step"], resumed["ranks"], resumed["accumulate"], resumed["batch"]) == (2, 1, 2, 2)
-    assert resumed["global_batch"] == 4 and resumed["device"] == begin["device"] and resumed["loader"] == "reference"
-    for key in ("framework_version", "git", "hosts"):
-        assert resumed[key] == begin[key]
+    same = [
+        "framework",
+        "framework_version",
+        "device",
+        "compute",
+        "level",
+        "channels_last",
+        "compile",
+        "ranks",
+        "batch",
+    ]
+    same += ["accumulate", "global_batch", "precision", "loss_scale", "optimizer", "eval_batch", "loader", "workers"]
+    same += ["threads", "recipe_sha256", "git", "hosts"]
+    assert {key: resumed[key] for key in same} == {key: begin[key] for key in same} and resumed["step"] == 2
+
+    changes = {"optim.lr": 0.04, "train.batch": 2, "train.accumulate": 2, "train.eval_batch": 4, "data.threads": 2}
+    options = [word for key, value in changes.items() for word in ("-o", f"{key}={value}")]
+    done = run([*again, "--max-steps", "4", *options, "-o", "train.precision=fp64"])
+    assert done.returncode == 0, done.stderr
+    changed = [event for event in events(folder) if event["event"] == "resume"][1]
+    assert {key for key in same if changed[key] != begin[key]} == {
+        *("batch", "accumulate", "eval_batch", "threads", "optimizer", "precision", "compute", "recipe_sha256")
+    }
+    assert (changed["step"], changed["ranks"], changed["accumulate"], changed["batch"]) == (3, 1, 2, 2)
+    assert (changed["precision"], changed["compute"], changed["eval_batch"], changed["threads"]) == (
+        "fp64",
+        "fp64",
+        4,
+        2,
+    )
+    assert changed["optimizer"] == {**begin["optimizer"], "lr": 0.04, "peak_lr": 0.01}
     assert sum(event["event"] == "begin" for event in events(folder)) == 1
 
 
