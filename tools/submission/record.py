@@ -51,7 +51,12 @@ def _is_list_of_dicts(value: Any) -> bool:
 
 EVENTS: dict[str, dict[str, Test]] = {
     "load": {"at": is_number, "train_samples": is_count},
-    "eval": {"step": is_natural, "epoch": is_number, "accuracy": is_number, "seconds": optional(is_number)},
+    "eval": {
+        "step": is_natural,
+        **dict.fromkeys(("epoch", "accuracy"), is_number),
+        "seconds": optional(is_number),
+        **dict.fromkeys(("samples", "bad"), optional(is_natural)),
+    },
     "end": {"step": is_natural, "epoch": is_number},
     "resume": {
         "step": is_natural,

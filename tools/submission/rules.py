@@ -76,6 +76,8 @@ class Listed(NamedTuple):
         train_samples: smallest and largest number of training samples of the copies in use, None where unknown.
         val_samples: likewise.
         protocol: first part of the protocol ids of a run on this data.
+        views: pattern of the second part: one view of each sample at the task's usual size.
+        metric: the accuracy that is compared with the target.
         eval_every: the evaluation interval that is demanded; None where the rules leave it open.
     """
 
@@ -86,6 +88,8 @@ class Listed(NamedTuple):
     train_samples: tuple[int, int] | None = None
     val_samples: tuple[int, int] | None = None
     protocol: str = ""
+    views: str = ""
+    metric: str = ""
     eval_every: str | None = None
 
 
@@ -98,6 +102,8 @@ OURS = {  # name of a model of this project -> its listing; a model that is not 
         (230_000, 250_000),  # 234,584 and 234,619 in submitted logs; videos get lost
         (19_000, 20_500),
         "k400",
+        r"8x1x1@224(-\w+)?",  # the sampling of the frames is free
+        "top1",
         "1 epoch",
     ),
     "resnet": Listed(
@@ -108,6 +114,8 @@ OURS = {  # name of a model of this project -> its listing; a model that is not 
         (1_281_167, 1_281_167),
         (50_000, 50_000),
         "imagenet",
+        r"224-of-256",
+        "top1",
         "1 epoch",
     ),
     "deeplabv3plus": Listed(
@@ -118,6 +126,8 @@ OURS = {  # name of a model of this project -> its listing; a model that is not 
         (2975, 2975),
         (500, 500),
         "cityscapes",
+        r"(whole|slide[\dx/]+)@(full|1024x2048|1025x2049)",  # neither several scales nor mirrored
+        "miou",
     ),
 }
 LISTED = (

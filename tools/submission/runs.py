@@ -1,6 +1,7 @@
 """Runs of a submission, one per number of cards, and what each lacks to be submitted."""
 
 import os
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -108,8 +109,13 @@ def _record(run: Run) -> list[str]:
         lines.append("the commit of the code is unknown; train from a git checkout")
     elif git.get("dirty"):
         lines.append(f"the code differed from commit {str(git.get('commit'))[:12]}; commit it and train again")
-    if not load.get("checksum"):
+    found = load.get("checksum")
+    if not found:
         lines.append("no checksum of the data")
+    elif not rules.CHECKSUM.fullmatch(str(found)):
+        lines.append(f"the checksum of the data is {found}, not one of files")
+    if run.begin.get("checksum", found) != found:
+        lines.append(f"the checksum of the data is {found} in the event `load`, {run.begin['checksum']} in `begin`")
     if not run.recipe:
         lines.append(f"no {directory.RECIPE}")
     return lines
@@ -150,7 +156,7 @@ def _cards(run: Run, cards: int) -> list[str]:
 def _data(run: Run, listed: Listed) -> list[str]:
     """List why the data of a run is not that of the rules."""
     begin = run.begin
-    name = begin["protocol"].split("/")[0]
+    name, _, views = begin["protocol"].partition("/")
     if name != listed.protocol:
         return [f"trained on {begin['data']} ({begin['protocol']}), the rules demand {listed.dataset}"]
     lines = []
@@ -161,6 +167,21 @@ def _data(run: Run, listed: Listed) -> list[str]:
         if limits and not limits[0] <= begin[key] <= limits[1]:
             numbers = " to ".join(map(str, dict.fromkeys(limits)))
             lines.append(f"{begin[key]} {split} samples; {listed.dataset} has {numbers}")
+    if not re.fullmatch(listed.views, views):
+        lines.append(f"evaluated by the protocol {begin['protocol']}, which is not that of AI-Rank's target")
+    return lines + _evaluations(run, listed)
+
+
+def _evaluations(run: Run, listed: Listed) -> list[str]:
+    """List the evaluations that do not cover the validation split; of older versions the size is not known."""
+    total, lines = run.begin["val_samples"], []
+    least = listed.val_samples[0] if listed.val_samples else total
+    for event in (event for event in run.events if event["event"] == "eval"):
+        count, bad = event.get("samples"), event.get("bad") or 0
+        if count is not None and count != total:
+            lines.append(f"the evaluation at step {event['step']} took {count} of {total} samples")
+        elif total - bad < min(least, total):
+            lines.append(f"{bad} of {total} samples of the evaluation at step {event['step']} could not be read")
     return lines
 
 
@@ -168,6 +189,8 @@ def _method(run: Run, listed: Listed) -> list[str]:
     """List how model and evaluation differ from what the rules demand."""
     depth, every = run.begin["arch"].get("depth"), run.begin["eval_every"]
     lines = [f"the model has depth {depth}, not {rules.DEPTH}"] if depth != rules.DEPTH else []
+    if run.begin["metric"] != listed.metric:
+        lines.append(f"the accuracy is {run.begin['metric']}, the rules demand {listed.metric}")
     if listed.eval_every and every != listed.eval_every:
         lines.append(f"evaluated every {every}, the rules demand every {listed.eval_every}")
     return lines

@@ -1,6 +1,7 @@
 """What a run lacks to be submitted: every single omission is named."""
 
 import json
+import re
 
 import pytest
 
@@ -47,6 +48,8 @@ TWO_KINDS = [host("n1", range(4)), {**host("n2", range(4, 8)), "accelerators": [
         (changed("load", checksum=""), "no checksum of the data"),
         (changed("load", checksum=None), "no checksum of the data"),
         (changed("load", checksum="xxxx"), "the checksum is xxxx"),
+        (changed("load", checksum="synthetic"), "the checksum of the data is synthetic, not one of files"),
+        (begin_with(checksum="ab" * 16), f"{'ab' * 16} in `begin`"),
         (begin_with(git=None), "the commit of the code is unknown"),
         (begin_with(git={"commit": "01" * 20, "dirty": True}), "the code differed from commit 010101010101"),
         (begin_with(speed={"drop": 20, "count": 100}), "a run of --speed"),
@@ -59,6 +62,15 @@ TWO_KINDS = [host("n1", range(4)), {**host("n2", range(4, 8)), "accelerators": [
             "trained on motion (motion/8x1x1@32), the rules demand",
         ),
         (begin_with(protocol="ssv2/8x1x1@224"), "the rules demand Kinetics-400"),
+        (
+            begin_with(protocol="k400/8x10x3@256-dense"),
+            "protocol k400/8x10x3@256-dense, which is not that of AI-Rank's",
+        ),
+        (begin_with(protocol="k400/1x1x1@32"), "evaluated by the protocol k400/1x1x1@32"),
+        (begin_with(protocol="k400"), "evaluated by the protocol k400"),
+        (begin_with(metric="top5"), "the accuracy is top5, the rules demand top1"),
+        (changed("eval", samples=100), "the evaluation at step 1000 took 100 of 19761 samples"),
+        (changed("eval", samples=VAL, bad=19000), "19000 of 19761 samples of the evaluation at step 1000 could not be"),
         (begin_with(train_samples=1000), "1000 training samples; Kinetics-400 has 230000 to 250000"),
         (begin_with(val_samples=40), "40 validation samples; Kinetics-400 has 19000 to 20500"),
         (begin_with(arch={"depth": 18}), "the model has depth 18, not 50"),
@@ -69,6 +81,30 @@ def test_every_omission_of_a_run_is_named(change, message, tmp_path):
     path = write_run(tmp_path / "run", change(events(8)))
     found = missing({8: path})
     assert any(message in line and line.startswith(f"GPUx8.log ({path}): ") for line in found), found
+
+
+def test_a_few_samples_may_be_unreadable(tmp_path):
+    found = changed("eval", samples=VAL, bad=3)(begin_with(protocol="k400/8x1x1@224-test")(events(8)))
+    assert missing({8: write_run(tmp_path / "run", found)}) == []
+
+
+@pytest.mark.parametrize(
+    "model, views, others",
+    [
+        ("tsm", ["8x1x1@224", "8x1x1@224-test"], ["16x1x1@224", "8x2x1@224-twice", "8x1x3@256"]),
+        ("resnet", ["224-of-256"], ["320-of-366", "224-of-224", ""]),
+        (
+            "deeplabv3plus",
+            ["whole@1024x2048", "slide769x769/513x513@1025x2049", "whole@full"],
+            ["whole@1024x2048-flip", "whole@1024x2048*0.5,1", "whole@512x1024"],
+        ),
+    ],
+)
+def test_protocols_of_ai_ranks_targets(model, views, others):
+    pattern = re.compile(rules.OURS[model].views)
+    assert [pattern.fullmatch(view) is not None for view in views + others] == [True] * len(views) + [False] * len(
+        others
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +121,7 @@ def test_another_commit_or_checksum_between_scales_is_named(tmp_path):
     one = write_scales(tmp_path, cards=(1,))
     commit = begin_with(git={"commit": "ab" * 20, "dirty": False})(events(8))
     assert "differ in the code: 0123456789" in missing(one | {8: write_run(tmp_path / "a", commit)})[0]
-    data = changed("load", checksum="ab" * 16)(events(8))
+    data = changed("load", checksum="ab" * 16)(begin_with(checksum="ab" * 16)(events(8)))
     assert missing(one | {8: write_run(tmp_path / "b", data)}) == [
         "GPUx1.log and GPUx8.log differ in the checksum of the data"
     ]
