@@ -95,6 +95,8 @@ def summary_command(arguments: argparse.Namespace) -> int:
 def mllog_command(arguments: argparse.Namespace) -> int:
     """Print or write the MLPerf log of a run."""
     run = runs.read(arguments.run)
+    if run.begin.get("speed"):
+        raise UserError(f"{arguments.run} is a run of --speed, which trains to no target: MLPerf has no log of it")
     submission = mllog.Submission(arguments.submitter, arguments.division, arguments.status, arguments.platform)
     lines = mllog.lines(run.events, submission)
     _write_new("".join(f"{line}\n" for line in lines), arguments.out)

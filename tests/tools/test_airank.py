@@ -101,6 +101,13 @@ def test_the_mlperf_log_of_a_run(tmp_path, capsys):
     assert "unfinished" in call(capsys, "mllog", write_run(tmp_path / "b", events(8, accuracies=(0.1,))[:-1]))[2]
 
 
+def test_a_speed_run_has_no_mlperf_log(tmp_path, capsys):
+    path = write_run(tmp_path / "run", events(8, changes={"speed": {"drop": 20, "count": 100}}))
+    code, out, err = call(capsys, "mllog", path, "--out", tmp_path / "mllog.txt")
+    assert (code, out) == (2, "") and f"error: {path} is a run of --speed" in err
+    assert not (tmp_path / "mllog.txt").exists()
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
