@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tools.submission import rules
+from tools.submission import public, rules
 from tools.submission.rules import Listed
 from tools.submission.runs import PATH_KEYS, Run, checksum
 from tools.submission.system import FRAMEWORKS
@@ -128,8 +128,8 @@ def _model(run: Run, listed: Listed | None) -> list[str]:
     numbers = "\n".join(f"| {key} | {_cell(value)} |" for key, value in optim.items())
     return [
         "### Initialization",
-        f"Weights: {begin['weights']}. What they do not cover is drawn from the seed {begin['seed']} by the "
-        f"distributions of `initializer` in `zoo/models/{begin['model']}/spec.py`.",
+        f"Weights: {public.value(begin['weights'])}. What they do not cover is drawn from the seed {begin['seed']} "
+        f"by the distributions of `initializer` in `zoo/models/{begin['model']}/spec.py`.",
         "### Structure and differences to the reference",
         f"{begin['parameters']} parameters. {_upstream(run.recipe)}",
         _table(("setting", "value"), begin["arch"].items()),
@@ -173,22 +173,13 @@ def command(run: Run) -> str:
     for word in map(str, run.begin["command"][1:]):
         is_value = before in FOLDER_OPTIONS and not word.startswith("-")
         if not is_value and word.split("=")[0] not in FOLDER_OPTIONS:
-            arguments.append(_public(word))
+            arguments.append(public.word(word, PATH_KEYS))
         before = word
     hosts = run.begin["hosts"]
     if run.cards == 1:
         return f"python train.py {shlex.join(arguments)}"
     names = f" --hosts {','.join(f'n{i + 1}' for i in range(len(hosts)))}" if len(hosts) > 1 else ""
     return f"python tools/launch.py {len(hosts)}x{run.cards // len(hosts)}{names} {shlex.join(arguments)}"
-
-
-def _public(word: str) -> str:
-    """Return a word of a command without the paths of its machine."""
-    key, equals, _ = word.partition("=")
-    if equals and key in PATH_KEYS:
-        return f"{key}=FOLDER"
-    is_recipe = word.endswith(".yaml") and "/configs/" in word
-    return f"configs/{word.rpartition('/configs/')[2]}" if is_recipe else word
 
 
 def _results(runs: Mapping[int, Run]) -> list[str]:
@@ -214,7 +205,8 @@ def _upstream(recipe: Mapping[str, Any]) -> str:
 
 def _settings(recipe: Mapping[str, Any], section: str) -> str:
     prefix = section + "."
-    pairs = [(key, value) for key, value in recipe.items() if key.startswith(prefix) and key not in PATH_KEYS]
+    names = [key for key in recipe if key.startswith(prefix) and key not in PATH_KEYS]
+    pairs = [(key, public.value(recipe[key])) for key in names]
     return _table(("setting", "value"), pairs) if pairs else f"No settings of `{section}` are recorded."
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from data.errors import UserError
-from tools.submission import readme, rules, runs, system
+from tools.submission import public, readme, rules, runs, system
 from tools.submission.runs import Run
 
 DEMO_FILE = "DEMO.md"
@@ -104,7 +104,7 @@ def recipe(run: Run) -> str:
     for key, value in run.recipe.items():
         section, _, name = key.rpartition(".")
         if key not in runs.PATH_KEYS:
-            (sections.setdefault(section, {}) if section else sections)[name] = value
+            (sections.setdefault(section, {}) if section else sections)[name] = public.value(value)
     return yaml.safe_dump(sections, sort_keys=False, default_flow_style=None, allow_unicode=True)
 
 

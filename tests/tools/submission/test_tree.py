@@ -93,11 +93,32 @@ def test_the_recipe_is_that_of_the_run_without_paths(tmp_path):
             "-c configs/a/b.yaml -o data.root=FOLDER",
         ),
         (["train.py", "--resume=runs/x", "-c", "a b.yaml"], "-c 'a b.yaml'"),
+        (["train.py", "-c/home/me/zoo/configs/b.yaml", "-odata.root=/home/x"], "-cconfigs/b.yaml -odata.root=FOLDER"),
+        (["train.py", "-c", "/home/me/x.yaml", "--weights", "/home/me/a b.pth"], "-c code/recipe.yaml --weights PATH"),
+        (["train.py", "--config=/home/me/x.yaml", "--weights=~/a.pth"], "--config=code/recipe.yaml --weights=PATH"),
+        (
+            ["train.py", "-o", "model.pretrained=/home/me/w.pth", "data.train_list=/home/me/a.list", "data.cache=tmp"],
+            "-o model.pretrained=PATH data.train_list=PATH data.cache=FOLDER",
+        ),
+        (
+            ["train.py", "-o", "model.pretrained=https://a.org/b.pth", "optim.lr=0.1", "train.eval_every=1 epoch"],
+            "-o model.pretrained=https://a.org/b.pth optim.lr=0.1 'train.eval_every=1 epoch'",
+        ),
     ],
 )
 def test_the_command_of_a_run(words, expected):
     run = runs.Run("x", [], full_begin(command=words), {})
     assert readme.command(run) == f"python train.py {expected}"
+
+
+def test_no_text_has_a_path_of_the_machine(tmp_path):
+    found = events(1, changes={"weights": "/home/me/w.pth", "command": ["/home/me/train.py", "-c", "/home/me/x.yaml"]})
+    path = write_run(tmp_path / "run", found, overrides=["data.train_list=/home/me/train.list"])
+    plan = planned({1: path})
+    assert "Weights: PATH." in plan.files[f"{MODEL}/code/README.md"]
+    assert "| data.train_list | PATH |" in plan.files[f"{MODEL}/code/README.md"]
+    assert "train_list: PATH" in plan.files[f"{MODEL}/code/recipe.yaml"]
+    assert [name for name, text in plan.files.items() if "/home" in text] == []
 
 
 def test_a_demo_says_what_it_lacks(tmp_path):
