@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+Row = dict[str, Any]  # key of a column -> value; None where it is not known
 GIBIBYTE = 1 << 30
 
 
@@ -60,6 +61,7 @@ CASE_COLUMNS = (
     Column("nodes", "nodes"),
     Column("cards", "cards"),
 )
+WHERE_COLUMNS = (Column("device", "device", if_varied=True), Column("counting", "counted", if_varied=True))
 THROUGHPUT = (
     *CASE_COLUMNS,
     Column("median", "samples/s", significant),
@@ -72,8 +74,7 @@ THROUGHPUT = (
     Column("runs", "runs"),
     Column("speed_up", "speed-up", digits(2)),
     Column("efficiency", "efficiency %", whole_percent),
-    Column("device", "device", if_varied=True),
-    Column("counting", "counted", if_varied=True),
+    *WHERE_COLUMNS,
 )
 USAGE = (
     *CASE_COLUMNS,
@@ -89,6 +90,7 @@ USAGE = (
     Column("host_memory", "host GiB", gibibytes),
     Column("watts", "W", significant),
     Column("joules_per_sample", "J/sample", significant),
+    *WHERE_COLUMNS,
 )
 TRAINING = (
     *CASE_COLUMNS,
@@ -103,17 +105,20 @@ TRAINING = (
     Column("time_efficiency", "efficiency %", whole_percent),
     Column("ips_speed_up", "speed-up by throughput", digits(2)),
     Column("runs", "runs"),
+    *WHERE_COLUMNS,
 )
 RATIOS = (
     Column("variant", "variant"),
     Column("ratio_of", "frameworks"),
     Column("precision", "precision"),
     Column("batch", "batch per card"),
+    Column("accumulate", "accumulate"),
     Column("nodes", "nodes"),
     Column("cards", "cards"),
     Column("ratio", "ratio of samples/s", digits(3)),
     Column("low", "95 % from", digits(3)),
     Column("high", "to", digits(3)),
+    *WHERE_COLUMNS,
 )
 RUNS = (
     Column("path", "run"),

@@ -4,14 +4,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tools.extraction.results import result as dlperf_result
+from tools.reporting import overview
 from tools.reporting.cases import Ratio, Result, order, single_card, speed_up, time_speed_up
-from tools.reporting.columns import RATIOS, RUNS, THROUGHPUT, TRAINING, USAGE, Column, significant
+from tools.reporting.columns import RATIOS, RUNS, THROUGHPUT, TRAINING, USAGE, Column, Row
 from tools.reporting.run import COMPLETE, Case, Run
-
-Row = dict[str, Any]  # key of a column -> value; None where it is not known
-
-
-MAX_COLUMNS = 12  # of the overview, which is left out where it would have more
 
 
 class Table(NamedTuple):
@@ -47,7 +43,7 @@ def build(runs: Sequence[Run], results: Sequence[Result], ratios: Sequence[Ratio
     evaluated = [r._replace(runs=[run for run in r.runs if run.values.evaluations]) for r in results]
     trained = [result for result in evaluated if result.runs]
     return [
-        _overview(results),
+        Table("overview", "Samples per second by cards and precision", "", *overview.build(results)),
         Table(
             "throughput",
             "Throughput and scaling",
@@ -81,35 +77,6 @@ def build(runs: Sequence[Run], results: Sequence[Result], ratios: Sequence[Ratio
         ),
         Table("runs", "Runs", "", RUNS, [_run_row(run) for run in sorted(runs, key=lambda run: order(run.case))]),
     ]
-
-
-def _overview(results: Sequence[Result]) -> Table:
-    """Return the samples per second by cards (rows), framework and precision (columns), as in the reports.
-
-    A model with too many columns has no rows.
-    """
-    columns: dict[str, Column] = {}
-    rows: list[Row] = []
-    for model in dict.fromkeys(result.case.model for result in results):
-        members = [result for result in results if result.case.model == model and result.speed and result.case.cards]
-        several_recipes = len({result.case.recipe for result in members}) > 1
-        of_model: dict[int, Row] = {}
-        titles: dict[str, str] = {}
-        for result in members:
-            case, speed = result.case, result.speed
-            recipe, batch = case.recipe if several_recipes else None, f"batch {case.batch}" if case.batch else None
-            words = (recipe, case.variant, case.framework, case.precision, batch)
-            title = " ".join(word for word in words if word) or "samples/s"
-            key = " ".join(map(str, (title, case.accumulate, case.device, case.counting)))
-            titles[key] = title
-            row = of_model.setdefault(case.cards or 0, {"model": model, "cards": case.cards})
-            row.setdefault(key, speed.median if speed else None)
-        if len(titles) <= MAX_COLUMNS:
-            columns |= {key: Column(key, title, significant) for key, title in titles.items()}
-            rows += [of_model[cards] for cards in sorted(of_model)]
-    filled = [{**dict.fromkeys(columns), **row} for row in rows]
-    every = [Column("cards", "cards"), *columns.values()]
-    return Table("overview", "Samples per second by cards and precision", "", every, filled)
 
 
 def _case_row(case: Case) -> Row:
@@ -191,7 +158,8 @@ def _ratio_row(ratio: Ratio) -> Row:
         "model": case.model,
         "ratio_of": names,
         "precision": " / ".join(dict.fromkeys(precisions)) or None,
-        **{key: getattr(case, key) for key in ("variant", "batch", "nodes", "cards")},
+        **{key: getattr(case, key) for key in ("variant", "batch", "nodes", "cards", "device", "counting")},
+        "accumulate": _case_row(case)["accumulate"],
         "ratio": ratio.value,
         "low": ratio.low,
         "high": ratio.high,
