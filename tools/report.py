@@ -12,7 +12,7 @@ from tools.reporting import cases, comparability, figures, formats, journals, lo
 from tools.reporting.cases import Result
 from tools.reporting.facts import describe
 from tools.reporting.page import Section
-from tools.reporting.run import COMPLETE, Run
+from tools.reporting.run import COMPLETE, MIXED, Run
 from tools.reporting.tables import Table
 
 EPILOG = """\
@@ -106,7 +106,13 @@ def build(arguments: argparse.Namespace) -> Report:
     warnings = comparability.check([run for run in runs if run.state == COMPLETE], arguments.force)
     results = cases.group(runs, arguments.peak_tflops)
     warnings += [impossible(result) for result in results if result.mfu and result.mfu > 1]
-    unfinished = [run for run in runs if run.state != COMPLETE]
+    mixed = sum(run.state == MIXED for run in runs)
+    if mixed:
+        warnings.append(
+            f"{mixed} of {len(runs)} runs are mixed, resumed with other settings, and left out of the statistics: "
+            "see Runs"
+        )
+    unfinished = [run for run in runs if run.state not in (COMPLETE, MIXED)]
     if unfinished:
         warnings.append(
             f"{len(unfinished)} of {len(runs)} runs are not complete and left out of the statistics: see Runs"
@@ -185,7 +191,7 @@ def _write_plots(report: Report, arguments: argparse.Namespace) -> None:
     *others, runs = report.tables
     sections = []
     for model in report.models:
-        members = [run for run in report.runs if run.case.model == model]
+        members = [run for run in report.runs if run.case.model == model and run.state != MIXED]
         results = [result for result in report.results if result.case.model == model]
         drawn = plots.draw(plots.file_name(model), members, results)
         shown = [part for part in (table.of(model) for table in others) if part.rows]

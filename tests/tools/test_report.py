@@ -129,6 +129,21 @@ def test_unfinished_runs_are_listed_with_their_state(tmp_path, capsys):
         assert f"| {tmp_path}/{path} | {state}" in printed
 
 
+def test_runs_whose_method_changed_in_a_resume_are_listed_but_do_not_count(tmp_path, capsys):
+    write(tmp_path / "whole", training_events())
+    events = training_events(accuracies=(0.9, 0.9, 0.9))
+    optimizer = {**full_begin(batch=10)["optimizer"], "lr": 0.5}
+    events.insert(5, {"event": "resume", "time": 121.0, "step": 100, "framework": "paddle", "optimizer": optimizer})
+    write(tmp_path / "other", events)
+    assert main([str(tmp_path), "--json", str(tmp_path / "r.json")]) == 0
+    printed = capsys.readouterr().out
+    assert "> 1 of 2 runs are mixed, resumed with other settings, and left out of the statistics: see Runs" in printed
+    assert "are not complete" not in printed
+    assert f"| {tmp_path}/other | mixed | resumed with another framework, optimizer.lr |" in printed
+    (row,) = json.loads((tmp_path / "r.json").read_text())["tables"]["training"]
+    assert (row["accuracy"], row["runs"]) == (0.72, 1)
+
+
 def test_only_unfinished_runs(tmp_path, capsys):
     write(tmp_path / "empty", [])
     assert main([str(tmp_path)]) == 0 and "it has not begun" in capsys.readouterr().out
@@ -245,7 +260,7 @@ def valid_lines(events):
 def test_mutated_journals_never_crash(tmp_path, capsys):
     """500 damaged journals, each beside a good one: tables and JSON are made, or different protocols are refused."""
     rng = random.Random(0)
-    resumed = [*training_events(), {"event": "resume", "time": 300, "step": 100, "path": "x"}]
+    resumed = [*training_events(), {**full_begin(), "event": "resume", "time": 300, "step": 100, "path": "x"}]
     speed = speed_events(100.0, cards=2, step_ms=[5.0, 6.0, 7.0])
     originals = [valid_lines(events) for events in (training_events(), speed, resumed)]
     good = write(tmp_path / "good", training_events())

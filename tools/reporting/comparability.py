@@ -3,9 +3,14 @@
 from collections.abc import Callable, Sequence
 
 from data.errors import UserError
-from tools.reporting.run import Run
+from tools.reporting.labels import shorten
+from tools.reporting.run import Case, Run
+from tools.reporting.settings import differing
 
 MAX_LISTED = 3  # runs that a message names per value
+MAX_SETTINGS = 8  # that a message names
+MAX_VALUE = 40  # characters of a setting's value in a message
+ELSEWHERE = ("framework_version", "commit")  # settings that have messages of their own
 
 
 def check(runs: Sequence[Run], force: bool) -> list[str]:
@@ -31,7 +36,9 @@ def check(runs: Sequence[Run], force: bool) -> list[str]:
                     "at a time, or give --force for tables that are marked"
                 )
             warnings.append(f"NOT COMPARABLE, forced: the results of {name} have different protocols: {listed}")
-        warnings += _differences(name, members)
+        warnings += [*_differences(name, members), *_resumed(name, members)]
+    for case in dict.fromkeys(run.case for run in runs):
+        warnings += _repeats(case, [run for run in runs if run.case == case])
     return warnings
 
 
@@ -60,6 +67,35 @@ def _differences(name: str, runs: Sequence[Run]) -> list[str]:
     return lines
 
 
+def _resumed(name: str, runs: Sequence[Run]) -> list[str]:
+    """List what resumes changed in complete runs."""
+    found = _values(runs, lambda run: ", ".join(run.changed[:MAX_SETTINGS]) or None)
+    return [f"runs of {name} were resumed with another {_listed({names: paths})}" for names, paths in found.items()]
+
+
+def _repeats(case: Case, runs: Sequence[Run]) -> list[str]:
+    """Return a warning if the runs of a case have different settings; none if they are repeats."""
+    found = differing([run.settings for run in runs])
+    shown = [f"{name} ({_several(values)})" for name, values in found.items() if name not in ELSEWHERE]
+    if not shown:
+        return []
+    more = f" and {len(shown) - MAX_SETTINGS} more settings" if len(shown) > MAX_SETTINGS else ""
+    return [
+        f"the {len(runs)} runs of {_title(case)} count as repeats but differ in {', '.join(shown[:MAX_SETTINGS])}"
+        f"{more}: {_paths([run.path for run in runs])}"
+    ]
+
+
+def _several(values: Sequence[str]) -> str:
+    more = ["..."] if len(values) > MAX_LISTED else []
+    return "; ".join([*(shorten(value, MAX_VALUE) for value in values[:MAX_LISTED]), *more])
+
+
+def _title(case: Case) -> str:
+    words = (case.variant, case.framework, case.precision, f"batch {case.batch}", f"{case.cards} card(s)")
+    return f"{case.model or 'a model that is not known'} with {', '.join(word for word in words if word)}"
+
+
 def _operations(run: Run) -> str | None:
     return None if run.flops_per_sample is None else f"{run.flops_per_sample:.6g}"
 
@@ -75,8 +111,9 @@ def _values(runs: Sequence[Run], value_of: Callable[[Run], str | None]) -> dict[
 
 
 def _listed(values: dict[str, list[str]]) -> str:
-    parts = []
-    for value, paths in values.items():
-        more = f" and {len(paths) - MAX_LISTED} more" if len(paths) > MAX_LISTED else ""
-        parts.append(f"{value} ({', '.join(paths[:MAX_LISTED])}{more})")
-    return "; ".join(parts)
+    return "; ".join(f"{value} ({_paths(paths)})" for value, paths in values.items())
+
+
+def _paths(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - MAX_LISTED} more" if len(paths) > MAX_LISTED else ""
+    return ", ".join(paths[:MAX_LISTED]) + more

@@ -5,10 +5,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tools.reporting import matrices, measures
+from tools.reporting import matrices, measures, settings
 from tools.reporting.fields import items, number, positive, text, whole
 from tools.reporting.labels import natural
-from tools.reporting.run import COMPLETE, FAILED, INCOMPLETE, Case, Run
+from tools.reporting.run import COMPLETE, FAILED, INCOMPLETE, MIXED, Case, Run
 from zoo.logs import journal
 from zoo.logs.journal import Event
 
@@ -25,7 +25,8 @@ def read(folder: str) -> Run:
     begin = next(iter(measures.named(events, "begin")), {})
     target, warmup = positive(begin, "target"), number(begin, "warmup_epochs")
     values, counting = measures.measure(events, target, warmup or 0.0)
-    state, remark = _state(folder, events)
+    changed = settings.changes(begin, measures.named(events, "resume"))
+    state, remark = _state(folder, events, changed)
     hosts = items(begin, "hosts")
     return Run(
         path=folder,
@@ -41,6 +42,8 @@ def read(folder: str) -> Run:
         tf32=not any(text(host, "environment", "NVIDIA_TF32_OVERRIDE") == "0" for host in hosts),
         flops_per_sample=positive(begin, "flops_per_sample"),
         facts=_facts(begin, hosts),
+        settings=settings.read(begin, next(iter(measures.named(events, "speed")), None)),
+        changed=changed,
         losses=measures.losses(events),
         metrics=measures.metrics(events),
     )
@@ -109,12 +112,13 @@ def _facts(begin: Event, hosts: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def _state(folder: str, events: Sequence[Event]) -> tuple[str, str]:
+def _state(folder: str, events: Sequence[Event], changed: Sequence[str]) -> tuple[str, str]:
     """Return the state of a run and a remark."""
     ended = any(event["event"] == "end" for event in events)
     progress = measures.progress(events)
     if ended:
-        return COMPLETE, ""
+        method = [name for name in changed if settings.is_method(name)]
+        return (MIXED, f"resumed with another {', '.join(method)}") if method else (COMPLETE, "")
     error = _error(folder)
     return (FAILED, f"{progress}: {error}") if error else (INCOMPLETE, progress)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-COMPLETE, INCOMPLETE, FAILED, SKIPPED = "complete", "incomplete", "failed", "skipped"
+COMPLETE, INCOMPLETE, FAILED, SKIPPED, MIXED = "complete", "incomplete", "failed", "skipped", "mixed"
 
 
 class Case(NamedTuple):
@@ -107,8 +107,8 @@ class Run(NamedTuple):
 
     Attributes:
         path: folder of the run, or file of the log.
-        state: COMPLETE, INCOMPLETE, FAILED, or SKIPPED by a benchmark.
-        remark: how far it came, or why it failed or was skipped; empty for a complete run.
+        state: COMPLETE, INCOMPLETE, FAILED, SKIPPED by a benchmark, or MIXED: complete, its method changed by a resume.
+        remark: how far it came, why it failed or was skipped, or what a resume changed; empty for a complete run.
         case: what its repeats have in common.
         values: what was measured.
         metric: name of the main metric.
@@ -119,6 +119,8 @@ class Run(NamedTuple):
         tf32: whether fp32 may be computed in TF32.
         flops_per_sample: of a forward pass.
         facts: other fields of the event `begin` by name, for the record: versions, commit, machine.
+        settings: beside its case (tools/reporting/settings.py), as they were at its begin.
+        changed: names of the settings that resumes changed.
         losses: training loss.
         metrics: main metric of each evaluation.
     """
@@ -136,5 +138,7 @@ class Run(NamedTuple):
     tf32: bool = True
     flops_per_sample: float | None = None
     facts: Mapping[str, Any] = MappingProxyType({})
+    settings: Mapping[str, str] = MappingProxyType({})
+    changed: Sequence[str] = ()
     losses: Sequence[Point] = ()
     metrics: Sequence[Point] = ()
