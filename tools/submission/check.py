@@ -1,5 +1,6 @@
 """Check of a submission's tree, of this project or any other, from its files alone."""
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
@@ -8,9 +9,9 @@ from data.errors import UserError
 from tools.airank_log.grammar import Log
 from tools.airank_log.rules import deviations, speed_bounds
 from tools.airank_log.values import reached
-from tools.submission import rules, sections, system
+from tools.submission import plausible, rules, sections, system
 from tools.submission.submitted import Model, ModelLog, folders, read_model, read_text, system_folders
-from tools.submission.tree import DEMO_FILE
+from tools.submission.tree import DEMO_FILE, DEMO_TITLE
 
 MAX_WARMUPS = 100  # ends of a warm-up that are tried where a submission does not name its own
 
@@ -38,7 +39,7 @@ def check(tree: str) -> Result:
     root = Path(tree)
     if not root.is_dir():
         raise UserError(f"{tree}: there is no such folder; name the one that holds the submitter's")
-    is_demo = (root / DEMO_FILE).is_file()
+    is_demo = read_text(root / DEMO_FILE).startswith(DEMO_TITLE)
     problems, notes, logs = [], [], 0
     if is_demo:
         notes.append(f"a demo, not a submission ({DEMO_FILE} says why): targets and data are not checked")
@@ -46,14 +47,16 @@ def check(tree: str) -> Result:
     if not systems:
         problems.append(f"{tree}: no folder submitter/system in it")
     for folder in systems:
-        problems += [f"{_short(root, folder)}: {text}" for text in _system(folder)]
-        notes += [f"{_short(root, folder)}: {text}" for text in _extra_fields(folder)]
         models = [read_model(path) for path in folders(folder)]
+        wrong, remarks = _system(folder, models, is_demo)
+        problems += [f"{_short(root, folder)}: {text}" for text in wrong]
+        notes += [f"{_short(root, folder)}: {text}" for text in remarks]
         if not models:
             problems.append(f"{_short(root, folder)}: no folder of a model in it")
         for model in models:
             logs += len(model.logs)
             problems += [f"{_short(root, model.path)}/{text}" for text in _model(model, is_demo)]
+            notes += [f"{_short(root, model.path)}/{text}" for text in plausible.log_notes(model)]
             cards = {log.cards for log in model.logs}
             absent = [rules.log_name(count) for count in rules.CARDS if count not in cards]
             if absent and model.logs:
@@ -61,23 +64,25 @@ def check(tree: str) -> Result:
     return Result(problems, notes, logs)
 
 
-def _system(folder: Path) -> list[str]:
-    """List what is wrong with the folder of a system, but for its models."""
-    lines = []
+def _system(folder: Path, models: list[Model], is_demo: bool) -> tuple[list[str], list[str]]:
+    """Return what is wrong with the folder of a system, but for its models, and what is to be noted."""
+    lines: list[str] = []
     if folder.name.lower() not in rules.SYSTEMS:
         lines.append(f"the folder of a system is named {' or '.join(rules.SYSTEMS)}, not {folder.name}")
     path = folder / rules.SYSTEM_FILE
     if not path.is_file():
-        return [*lines, f"{rules.SYSTEM_FILE} is missing"]
-    return lines + [f"{rules.SYSTEM_FILE}: {text}" for text in system.problems(read_text(path))]
-
-
-def _extra_fields(folder: Path) -> list[str]:
-    text = read_text(folder / rules.SYSTEM_FILE)
-    if any(problem.startswith("is not") for problem in system.problems(text)):
-        return []
-    names = system.extra_fields(text)
-    return [f"{rules.SYSTEM_FILE} has fields that the rules do not name: {', '.join(names)}"] if names else []
+        return [*lines, f"{rules.SYSTEM_FILE} is missing"], []
+    text = read_text(path)
+    wrong = system.problems(text, is_demo)
+    notes = []
+    if not any(problem.startswith("is not") for problem in wrong):
+        names = system.extra_fields(text)
+        notes += [f"{rules.SYSTEM_FILE} has fields that the rules do not name: {', '.join(names)}"] if names else []
+    if not wrong and not is_demo:
+        fields = json.loads(text)
+        wrong = plausible.system_problems(folder, fields, models)
+        notes += [f"{rules.SYSTEM_FILE}: {line}" for line in plausible.system_notes(folder, fields)]
+    return lines + [f"{rules.SYSTEM_FILE}: {line}" for line in wrong], notes
 
 
 def _model(model: Model, is_demo: bool) -> list[str]:
@@ -96,6 +101,7 @@ def _model(model: Model, is_demo: bool) -> list[str]:
     if (model.path / "log").is_dir() and not model.logs:
         lines.append(f"log: none of {', '.join(map(rules.log_name, rules.CARDS))}")
     lines += [f"log/{name}: not named GPUx and a number of cards, such as {rules.log_name(8)}" for name in model.others]
+    lines += plausible.log_problems(model)
     for log in model.logs:
         name = f"log/{log.path.name}"
         lines += [f"{name}: {text}" for text in [*_name(log), *_log(model, log, is_demo)]]

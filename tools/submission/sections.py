@@ -7,8 +7,21 @@ from typing import NamedTuple
 from tools.submission.rules import SECTIONS
 
 HEADING = re.compile(r"(#{1,6})\s+(\S.*)")
+TITLE = re.compile(
+    r" {0,3}[^\s#>|*+`~-].*"
+)  # a line of text, a heading if UNDERLINE is below it and a blank line above
+UNDERLINE = re.compile(r" {0,3}(=+|-+)\s*")
 FENCE = re.compile(r"\s*(```|~~~)")
 COMMANDS = "Training commands"
+CONTENT = re.compile(r"^(?!#|\W*(todo|tbd|tba|xxx+)?\W*$).", re.IGNORECASE)
+COMMAND = re.compile(
+    r"`|~~~|^( {4}|\t)\s*\S|python|docker|mpirun|srun|\b(ba)?sh\b|\.(sh|py)\b", re.IGNORECASE | re.MULTILINE
+)
+# 8 cards, 8-GPU, 8 V100 GPUs, 8 x V100, 8卡, GPUx8
+CARDS = (
+    r"(?<![\dx]){0}[ -]*((([a-z]\w{{0,30}}[ -]{{1,3}}){{0,2}}(cards?|gpus?))|卡)"
+    r"|(?<![\dx]){0} ?[x×*] ?[a-z]|gpux?{0}(?!\d)"
+)
 
 
 class Heading(NamedTuple):
@@ -26,14 +39,25 @@ def headings(text: str) -> list[Heading]:
     for number, line in enumerate(lines):
         if FENCE.match(line):
             is_code = not is_code
-        match = HEADING.match(line)
-        if match and not is_code:
-            found.append((number, len(match[1]), match[2].strip()))
+        heading = None if is_code else _heading(lines, number)
+        if heading:
+            found.append((number, *heading))
     pages = []
-    for index, (number, level, title) in enumerate(found):
-        end = next((later for later, other, _ in found[index + 1 :] if other <= level), len(lines))
-        pages.append(Heading(level, title, "\n".join(lines[number + 1 : end])))
+    for index, (number, level, title, length) in enumerate(found):
+        end = next((later for later, other, *_ in found[index + 1 :] if other <= level), len(lines))
+        pages.append(Heading(level, title, "\n".join(lines[number + length : end])))
     return pages
+
+
+def _heading(lines: Sequence[str], number: int) -> tuple[int, str, int] | None:
+    """Return level, text and number of lines of the heading that begins with a line, None if none does."""
+    line, below = lines[number], lines[number + 1] if number + 1 < len(lines) else ""
+    match, underline = HEADING.match(line), UNDERLINE.fullmatch(below)
+    if match:
+        return len(match[1]), match[2].strip(), 1
+    if underline and TITLE.fullmatch(line) and not (number and lines[number - 1].strip()):
+        return 1 if underline[1][0] == "=" else 2, line.strip(), 2
+    return None
 
 
 def problems(text: str, scales: Sequence[int]) -> list[str]:
@@ -48,10 +72,11 @@ def problems(text: str, scales: Sequence[int]) -> list[str]:
         bodies = [page.body for page in pages if re.search(section.pattern, page.title, re.IGNORECASE)]
         if not bodies:
             lines.append(f"no section `{section.title}`")
-        elif not any(re.search(r"^(?!#)[^\S\n]*\S", body, re.MULTILINE) for body in bodies):
+        elif not any(CONTENT.match(line) for body in bodies for line in body.splitlines()):
             lines.append(f"the section `{section.title}` is empty")
         elif section.title == COMMANDS:
             lines += _commands("\n".join(bodies), scales)
+            lines += [] if any(map(COMMAND.search, bodies)) else [f"the section `{COMMANDS}` has no command"]
     return lines
 
 
@@ -60,7 +85,7 @@ def _commands(body: str, scales: Sequence[int]) -> list[str]:
     absent = [
         cards
         for cards in sorted(set(scales))
-        if not re.search(rf"(?<![\dx]){cards}[ -]*(cards?|gpus?|卡)|gpux?{cards}(?!\d)", body, re.IGNORECASE)
+        if not re.search(CARDS.format(cards), body, re.IGNORECASE)
         and not (cards == 1 and re.search(r"单卡|single", body, re.IGNORECASE))
     ]
     return [f"the section `{COMMANDS}` has none for {cards} card(s)" for cards in absent]

@@ -12,8 +12,8 @@ from tools.submission.rules import Listed
 
 MAX_TEXT, MAX_LOG = 4 << 20, 256 << 20  # bytes that are read of a file
 LOG_NAME = re.compile(r"gpux(\d{1,5})(?!\d).*\.log", re.IGNORECASE)
-SAMPLES = re.compile(r"training samples\W{1,3}(\d{1,12})(?!\d)", re.IGNORECASE)
-WARMUP = re.compile(r"warm-?up epochs\W{1,3}(\d{1,6})(?!\d)", re.IGNORECASE)
+SAMPLES = re.compile(r"training samples\W{1,3}(\d{1,3}(?:,\d{3}){1,3}|\d{1,12})(?![,.]?\d)", re.IGNORECASE)
+WARMUP = re.compile(r"avg_ips leaves out warm-?up epochs\W{1,3}(\d{1,6})(?!\d)", re.IGNORECASE)  # of readme.py
 
 
 class ModelLog(NamedTuple):
@@ -41,6 +41,7 @@ class Model(NamedTuple):
         warmup: epochs that avg_ips leaves out as code/README.md says, None where it does not.
         checksums: of the data, in the data note.
         others: names of files `.log` that name no number of cards.
+        ignored: names of files that are no `.log`, but begin like one.
     """
 
     path: Path
@@ -50,6 +51,7 @@ class Model(NamedTuple):
     warmup: int | None
     checksums: list[str]
     others: list[str]
+    ignored: list[str]
 
 
 def system_folders(root: Path) -> Iterator[Path]:
@@ -68,21 +70,24 @@ def read_model(path: Path) -> Model:
     notes = [file for file in _files(path / "data") if file.stat().st_size <= MAX_TEXT]  # the data itself is no note
     note = "\n".join(map(read_text, notes))
     samples, warmup = SAMPLES.search(note), WARMUP.search(read_text(path / "code" / rules.README))
-    logs, others = [], []
+    logs, others, ignored = [], [], []
     for file in _files(path / "log"):
         match = LOG_NAME.fullmatch(file.name)
         if not match and file.suffix.lower() == ".log":
             others.append(file.name)
+        elif not match and file.name.lower().startswith("gpux"):
+            ignored.append(file.name)
         if match:
             logs.append(ModelLog(file, int(match[1]), parse(read_text(file, MAX_LOG).splitlines())))
     return Model(
         path,
         rules.find(path.name),
         sorted(logs, key=lambda log: (log.cards, log.path.name)),
-        int(samples[1]) if samples else None,
+        int(samples[1].replace(",", "")) if samples else None,
         int(warmup[1]) if warmup else None,
         [found.lower() for found in rules.CHECKSUM.findall(note)],
         others,
+        ignored,
     )
 
 
@@ -101,6 +106,6 @@ def read_text(path: Path, limit: int = MAX_TEXT) -> str:
     """Return the text of a file, its first `limit` bytes; empty where it cannot be read."""
     try:
         with open(path, "rb") as file:
-            return file.read(limit).decode(errors="replace")
+            return file.read(limit).decode("utf-8-sig", errors="replace")
     except OSError:
         return ""

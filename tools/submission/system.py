@@ -2,14 +2,15 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tools.submission.rules import FIELDS
 from zoo.logs.journal import Event
 
-CAPACITY = re.compile(r"\d+(\.\d+)?\s*[KMGTP]i?B", re.IGNORECASE)
-PLACEHOLDER = re.compile(r"\s*|[xX?*._<>-]+|none|null|unknown|todo|tbd|n/?a", re.IGNORECASE)
+CAPACITY = re.compile(r"(\d+\s*[x*×]\s*)?\d+(\.\d+)?\s*[KMGTP](i?B)?", re.IGNORECASE)
+PLACEHOLDER = re.compile(r"[\sxX?*._<>—–-]*|none|null|unknown|todo|tb[ad]|n/?a|not (recorded|known)", re.IGNORECASE)
+STAND_INS = ("0 GB", "not recorded")  # values that a demo has for what is not known
 LIBRARIES = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCCL", "cann": "CANN"}
 FRAMEWORKS = {"torch": "PyTorch", "paddle": "PaddlePaddle", "mindspore": "MindSpore"}
 
@@ -57,17 +58,20 @@ def render(fields: Mapping[str, Any]) -> str:
     return json.dumps({name: fields[name] for name in FIELDS}, indent=4, ensure_ascii=False) + "\n"
 
 
-def problems(text: str) -> list[str]:
-    """List what is wrong with a file of this text: missing fields, wrong types, placeholders."""
+def problems(text: str, is_demo: bool = False) -> list[str]:
+    """List what is wrong with a file of this text: missing fields, wrong types, placeholders.
+
+    is_demo: STAND_INS are accepted.
+    """
     try:
-        found = json.loads(text, parse_int=_integer)
+        found = json.loads(text, parse_int=_integer, object_pairs_hook=_fields)
     except (ValueError, RecursionError) as error:
         return [f"is not JSON ({error})"]
     if not isinstance(found, dict):
         return ["is not a JSON object"]
     lines = [f"field {name} is missing" for name in FIELDS if name not in found]
     for name, field in FIELDS.items():
-        if name in found:
+        if name in found and not (is_demo and found[name] in STAND_INS):
             lines += _problems_of(name, field.kind, found[name])
     return lines
 
@@ -87,6 +91,12 @@ def _problems_of(name: str, kind: type, value: Any) -> list[str]:
         return [f"field {name} must be a string, not {_shown(value)}"]
     if name.endswith("_capacity") and not CAPACITY.fullmatch(value.strip()):
         return [f"field {name} is {_shown(value)}, not a size such as `16 GB`"]
+    if (
+        name.startswith("host_")
+        and name.endswith("_capacity")
+        and not re.search("[1-9]", re.split("[xX*×]", value)[-1])
+    ):
+        return [f"field {name} is {_shown(value)}"]
     is_cpu = (name, value) == ("accelerator_name", "none")
     if PLACEHOLDER.fullmatch(value) and not is_cpu:
         return [f"field {name} is {_shown(value)}, which says nothing"]
@@ -95,6 +105,14 @@ def _problems_of(name: str, kind: type, value: Any) -> list[str]:
 
 def _shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)[:80]
+
+
+def _fields(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Raises ValueError if a field is given twice."""
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError(f"{_shown(next(name for name in names if names.count(name) > 1))} is given twice")
+    return dict(pairs)
 
 
 def _integer(text: str) -> int:

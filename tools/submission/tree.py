@@ -14,7 +14,7 @@ from data.errors import UserError
 from tools.submission import public, readme, rules, runs, system
 from tools.submission.runs import Run
 
-DEMO_FILE = "DEMO.md"
+DEMO_FILE, DEMO_TITLE = "DEMO.md", "# A demo, not a submission"
 SYSTEM = "linux"
 
 
@@ -46,9 +46,10 @@ def plan(scales: Mapping[int, Run], given: Mapping[str, Any], folder: str | None
     model = first.begin["model"]
     listed = rules.OURS.get(model)
     fields = system.describe(last.begin, given)
-    missing = [f"{rules.SYSTEM_FILE}: no {name}; give --{name.replace('_', '-')}" for name in system.unknown(fields)]
-    fields.update({name: _stand_in(name) for name in system.unknown(fields)})
-    missing += [f"{rules.SYSTEM_FILE}: {text}" for text in system.problems(system.render(fields))]
+    unknown = system.unknown(fields)
+    missing = [f"{rules.SYSTEM_FILE}: no {name}; give --{name.replace('_', '-')}" for name in unknown]
+    fields.update({name: _stand_in(name) for name in unknown})
+    missing += [f"{rules.SYSTEM_FILE}: {text}" for text in system.problems(system.render(fields), bool(unknown))]
     if listed is None:
         missing.append(f"AI-Rank lists no model {model}; it lists {', '.join(one.title for one in rules.LISTED)}")
     missing += runs.missing(ordered, listed)
@@ -68,7 +69,7 @@ def plan(scales: Mapping[int, Run], given: Mapping[str, Any], folder: str | None
         files[f"{inside}/log/{rules.log_name(cards)}"] = "".join(f"{line}\n" for line in run.log(target))
     if missing:
         text = "".join(f"- {line}\n" for line in missing)
-        files[DEMO_FILE] = f"# A demo, not a submission\n\nIt lacks:\n\n{text}"
+        files[DEMO_FILE] = f"{DEMO_TITLE}\n\nIt lacks:\n\n{text}"
     return Plan(files, missing)
 
 

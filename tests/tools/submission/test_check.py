@@ -84,6 +84,12 @@ def field(name, value):
     return change
 
 
+def copied(source, to):
+    """Return a change of a tree: a log becomes a copy of another."""
+    return lambda tree: (tree / MODEL / "log" / to).write_bytes((tree / MODEL / "log" / source).read_bytes())
+
+
+few = field("accelerators_per_node", 4)
 SYSTEM, CODE, DATA = "ACME/linux/system_information.json", f"{MODEL}/code/README.md", f"{MODEL}/data/README.md"
 MUTATIONS = {
     "no system_information.json": (removed(SYSTEM), "system_information.json is missing"),
@@ -126,6 +132,17 @@ MUTATIONS = {
     "percent": (replaced(LOG, "0.71230000", "71.230000"), "accuracies are in percent"),
     "checksum of a placeholder": (replaced(LOG, "37724b19b6e5d41f9f147936d60b3c29", "xxxx"), "the checksum is xxxx"),
     "other checksum in the log": (replaced(LOG, "37724b", "bbbbbb"), "is not that of the data note"),
+    "the log of another scale": (copied("GPUx1.log", "GPUx8.log"), "GPUx8.log: the same file as GPUx1.log"),
+    "no accelerators": (field("accelerators_per_node", 0), "0 accelerators, but a log of GPUx32.log"),
+    "accelerators without a name": (field("accelerator_name", "none"), "8 accelerators of the name none"),
+    "too few accelerators": (lambda tree: (few(tree), field("number_of_nodes", 1)(tree)), "4 accelerators, but a log"),
+    "Windows below linux": (field("operating_system", "Windows 10"), 'field operating_system is "Windows 10"'),
+    "Linux below windows": (renamed("ACME/linux", "ACME/windows"), "field operating_system is"),
+    "a field twice": (replaced(SYSTEM, "{", '{"submitter": "ACME",'), 'is not JSON ("submitter" is given twice)'),
+    "an empty DEMO.md": (
+        lambda tree: ((tree / "DEMO.md").write_text(""), without_line(LOG, "target_quality_time")(tree)),
+        "GPUx8.log: no target_quality_time",
+    ),
     "other warm-up": (replaced(CODE, "warm-up epochs: 0", "warm-up epochs: 1"), "avg_ips is"),
     "no command for 8 cards": (replaced(CODE, "8 cards:", "Eight:"), "has none for 8 card(s)"),
 }
@@ -176,8 +193,48 @@ def test_a_tree_of_others_needs_no_numbers_of_ours(copied_tree):
     assert check(str(copied_tree)).problems == [f"{LOG}: avg_ips is 280, by time stamps and counters 229.48 to 250.48"]
 
 
+def swap(tree):
+    one, eight = (tree / MODEL / f"log/GPUx{cards}.log" for cards in (1, 8))
+    texts = one.read_text(), eight.read_text()
+    eight.write_text(texts[0])
+    one.write_text(texts[1])
+
+
+@pytest.mark.parametrize(
+    "change, note",
+    [
+        (swap, f"{LOG}: avg_ips is below that of GPUx1.log"),
+        (field("submitter", "OTHER"), "ACME/linux: system_information.json: field submitter is OTHER, its folder ACME"),
+        (lambda tree: (tree / f"{LOG}.txt").write_text("x"), f"{LOG}.txt: not read, its name does not end in .log"),
+        (replaced(LOG, "1700000095", "1556733699"), f"{LOG}: load_data is 1658 days before test_begin"),
+    ],
+)
+def test_what_is_strange_is_noted(change, note, copied_tree):
+    change(copied_tree)
+    result = check(str(copied_tree))
+    assert result.problems == [] and result.notes == [note]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        replaced(DATA, "samples: 234619", "samples: 234,619"),
+        replaced(CODE, "### Loss", "warm-up epochs: 5 (of the learning rate)\n\n### Loss"),
+        lambda tree: (tree / SYSTEM).write_text((tree / SYSTEM).read_text(), encoding="utf-8-sig"),
+        replaced(CODE, "8 cards:", "8 x V100 GPUs:"),
+        field("host_storage_capacity", "4 x 960 GB"),
+        field("number_of_nodes", 1),  # as published beside logs of 32 cards
+        lambda tree: (few(tree), field("number_of_nodes", 8)(tree)),
+    ],
+)
+def test_other_forms_are_accepted(change, copied_tree):
+    change(copied_tree)
+    result = check(str(copied_tree))
+    assert (result.problems, result.notes) == ([], [])
+
+
 def test_a_demo_is_noted(copied_tree):
-    (copied_tree / "DEMO.md").write_text("a demo")
+    (copied_tree / "DEMO.md").write_text("# A demo, not a submission\n")
     replaced(LOG, "0.71230000", "0.21230000")(copied_tree)
     result = check(str(copied_tree))
     assert result.problems == [] and result.notes[0].startswith("a demo, not a submission")

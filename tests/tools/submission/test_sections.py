@@ -1,5 +1,9 @@
 """Sections of a README: headings of this project and of others."""
 
+import re
+
+import pytest
+
 from tools.submission.sections import headings, problems
 
 OTHERS = """\
@@ -25,7 +29,7 @@ docker
 ## 数据准备
 md5
 ## 运行代码的步骤
-单卡, 8卡
+单卡, 8卡: sh run.sh
 """
 
 
@@ -50,3 +54,31 @@ def test_a_heading_above_headings_has_their_text():
     assert problems(OTHERS.replace("## 优化器\nSGD\n", "## Optimizer\n### Numbers\n"), []) == [
         "the section `Optimizer` is empty"
     ]
+
+
+def test_underlined_headings():
+    found = headings("A\n===\ntext\n\nB c\n---\nmore\n\n| x |\n---\n\ntwo\nlines\n---\n\n```\n\nD\n---\n```\n")
+    assert [(page.level, page.title) for page in found] == [(1, "A"), (2, "B c")]
+    assert found[1].body.startswith("more\n")
+    assert problems(re.sub("## (.*)", r"\n\1\n---", OTHERS), [1, 8]) == []
+
+
+@pytest.mark.parametrize("body", ["-", "- TBA", "**Todo**", "xxxx", "---", "```\n```"])
+def test_a_section_that_says_nothing(body):
+    assert problems(OTHERS.replace("交叉熵", body), []) == ["the section `Loss` is empty"]
+
+
+@pytest.mark.parametrize(
+    "text", ["8 x V100 GPUs", "8 x V100", "8x V100", "8 V100 GPUs", "8 GPUs", "8-card", "8卡", "GPUx8"]
+)
+def test_ways_to_name_a_scale(text):
+    assert problems(OTHERS.replace("8卡", text), [8]) == []
+
+
+@pytest.mark.parametrize("text", ["18 GPUs", "8", "8 samples", "1 x 16 = 8 of them", "80 GPUs"])
+def test_numbers_that_name_no_scale(text):
+    assert problems(OTHERS.replace("8卡", text), [8]) == ["the section `Training commands` has none for 8 card(s)"]
+
+
+def test_a_section_of_commands_without_one():
+    assert problems(OTHERS.replace("sh run.sh", ""), [1, 8]) == ["the section `Training commands` has no command"]

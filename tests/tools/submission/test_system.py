@@ -94,6 +94,11 @@ def test_every_field_is_needed_in_its_type(name):
         ("submitter", "", "says nothing"),
         ("operating_system", " ", "says nothing"),
         ("accelerator_name", "xxx", "says nothing"),
+        *[
+            ("hardware_name", value, "says nothing")
+            for value in ("TBA", "-", "—", "xxx xxx", "not recorded", "unknown")
+        ],
+        *[("host_memory_capacity", value, "is") for value in ("0 GB", "0.0 TB", "4 x 0 GB")],
         ("host_memory_capacity", "432", "not a size"),
         ("accelerator_memory_capacity", "much", "not a size"),
         ("number_of_nodes", 0, "below 1"),
@@ -103,6 +108,21 @@ def test_every_field_is_needed_in_its_type(name):
 def test_values_that_cannot_be_meant(name, value, message):
     (problem,) = problems(json.dumps({**good(), name: value}))
     assert name in problem and message in problem
+
+
+@pytest.mark.parametrize("value", ["432 GB", "432GB", "512 GiB", "3.6T", "4 x 960 GB", "4x 960 GB", "0.5 TB"])
+def test_sizes(value):
+    assert problems(json.dumps({**good(), "host_storage_capacity": value})) == []
+
+
+def test_values_that_a_demo_may_have():
+    text = json.dumps({**good(), "host_storage_capacity": "0 GB", "hardware_name": "not recorded"})
+    assert len(problems(text)) == 2 and problems(text, is_demo=True) == []
+
+
+def test_a_field_that_is_given_twice():
+    (problem,) = problems(render(good()).replace("{", '{"submitter": "B",'))
+    assert problem == 'is not JSON ("submitter" is given twice)'
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"a": 1e999}', "[" * 100_000, '{"a": ' + "9" * 5000 + "}"])
