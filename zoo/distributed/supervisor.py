@@ -119,6 +119,8 @@ def run_launcher(command: list[str]) -> int:
     if not line.endswith(b"\n"):
         return 1
     os.environ.update(json.loads(line))
+    # msrun starts a script by the `python` that it finds first.
+    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
     process, aborted = subprocess.Popen(command, stdin=subprocess.DEVNULL), False
     while process.poll() is None and not aborted:
         if select.select([sys.stdin], [], [], POLL_INTERVAL)[0]:

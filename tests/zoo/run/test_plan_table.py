@@ -94,7 +94,7 @@ def test_impossible_recipes():
         synthetic("1", "optim.warmup=50 epochs")
 
 
-@pytest.mark.parametrize("page", ["benchmarking", "distributed", "report-recipes"])
+@pytest.mark.parametrize("page", ["distributed", "report-recipes"])
 def test_tables_of_the_docs(page):
     text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
     shown = re.findall(r"^\$ python train\.py -c (\S+) --plan (\S+)\n(.*?)^```", text, re.M | re.S)
