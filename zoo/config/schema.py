@@ -52,6 +52,11 @@ class Train:
     amp_level: Literal["O1", "O2", "O3"] | None = None  # with 16 bits; PyTorch has O1, Paddle O1-2, MindSpore O1-3
     channels_last: bool | None = None  # memory layout; null: the framework's fastest
     compile: bool | None = None  # torch.compile, Paddle's to_static, MindSpore's graph mode; null: MindSpore alone
+    tf32: bool = False  # on NVIDIA GPUs, multiply fp32 numbers in TF32 (10 bits of mantissa): faster, not comparable
+    cudnn_benchmark: bool | None = None  # let cuDNN time its kernels, so that runs are not repeatable to the last bit;
+    # null: in 16 bits and with tf32
+    eval_precision: Literal["fp32", "amp"] = "fp32"  # amp: evaluate in the 16-bit type that the run trains in
+    checkpoint_activations: bool = False  # compute activations again in the backward pass instead of keeping them
     sync_bn: bool = False  # batch statistics over all processes
     fp16_allreduce: bool = False  # all-reduce gradients in fp16
     straggler_timeout: int = 300  # seconds after which a process that stays behind the others is given up
@@ -82,6 +87,10 @@ class Train:
             raise ValueError("fp16_allreduce: would round the gradients of precision fp64; leave one of them out")
         if self.amp_level is not None and self.precision in ("fp32", "fp64", "exact"):
             raise ValueError("amp_level: needs 16-bit precision; give --amp or train.precision")
+        if self.eval_precision == "amp" and self.precision in ("fp32", "fp64", "exact"):
+            raise ValueError("eval_precision: amp is the 16-bit type of the training; give --amp or train.precision")
+        if self.tf32 and self.precision in ("fp64", "exact"):
+            raise ValueError("tf32: would round the products of precision fp64; leave one of them out")
         for key in ("log_every", "eval_every", "save_every"):
             if getattr(self, key).value <= 0:
                 raise ValueError(f"{key}: must be above 0")

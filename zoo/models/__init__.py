@@ -67,6 +67,12 @@ class Spec(Protocol):
             shape: of the model's input in a sample, as data.batch.Field has it: channels last.
         """
 
+    def checkpointed_modules(self, arch: Any) -> tuple[str, ...]:
+        """Return the names of the modules whose activations train.checkpoint_activations does not keep.
+
+        The modules have the same names in every framework; none of them contains another.
+        """
+
     def dropout_masks(self, arch: Any) -> tuple[DropoutMask, ...]:
         """Return the dropout masks that the model takes in training, in the order of its arguments."""
 

@@ -137,6 +137,8 @@ def _changeable(job: Job, request: Request, loading: Loading) -> dict[str, Any]:
     return {
         "recipe_sha256": recipe_digest(request.resolved),
         "precision": cfg.train.precision,
+        "eval_precision": cfg.train.eval_precision,
+        "arithmetic": job.world.arithmetic(),
         "loss_scale": _loss_scale(job),
         "optimizer": _optimizer(job, cfg),
         "eval_batch": cfg.train.eval_batch,

@@ -17,7 +17,7 @@ from zoo.run.cli import Request
 from zoo.tasks import Task
 from zoo.trainer import load_backend
 from zoo.trainer.loss_scale import INITIAL_SCALE
-from zoo.trainer.protocol import Mode, ParamGroup, Plan, Trainer, World
+from zoo.trainer.protocol import Arithmetic, Mode, ParamGroup, Plan, Trainer, World
 from zoo.weights.match import match_state_dict
 
 
@@ -183,11 +183,15 @@ def build_trainer(
         lr_scale, decay_scale = spec.lr_and_decay_scale(arch, name)
         return ParamGroup(lr_scale, decay_scale * cfg.optim.weight_decay)
 
+    resolved = world.resolve_mode(mode)
+    benchmark = cfg.train.cudnn_benchmark
+    fast = resolved.is_mixed or cfg.train.tf32
+    world.set_arithmetic(Arithmetic(cfg.train.tf32, fast if benchmark is None else benchmark))
     plan = Plan(
         fields=fields + tuple(mask.field for mask in dropout_masks),
         dropout_masks=tuple(mask.name for mask in dropout_masks),
         param_group=param_group,
-        mode=world.resolve_mode(mode),
+        mode=resolved,
         loss_scale=_loss_scale(cfg.optim),
         dynamic_loss_scale=cfg.optim.loss_scale == "dynamic",
         momentum=cfg.optim.momentum,
@@ -198,6 +202,8 @@ def build_trainer(
         output=task.output(cfg.task),
         clip_sharded=cfg.optim.clip_sharded,
         fp32_modules=spec.FP32_MODULES,
+        checkpointed_modules=spec.checkpointed_modules(arch) if cfg.train.checkpoint_activations else (),
+        eval_mixed=cfg.train.eval_precision == "amp" and resolved.is_mixed,
         seed=cfg.seed,
     )
     Model = load_model_class(model, cfg.framework)

@@ -74,6 +74,18 @@ class Mode(NamedTuple):
         return self.compute not in ("fp32", "fp64")
 
 
+class Arithmetic(NamedTuple):
+    """What a library may do with fp32 numbers on a GPU; it holds for the whole process.
+
+    Attributes:
+        tf32: multiply fp32 matrices and convolve in TF32.
+        cudnn_benchmark: let cuDNN choose its kernels by timing them, so that repeated runs may differ in the last bit.
+    """
+
+    tf32: bool = False
+    cudnn_benchmark: bool = False
+
+
 class World(Protocol):
     """This process's device and the framework's process group.
 
@@ -132,6 +144,14 @@ class World(Protocol):
         Raises:
             UserError: the framework or the device cannot run it; the message names the setting and a remedy.
         """
+        ...
+
+    def set_arithmetic(self, arithmetic: Arithmetic) -> None:
+        """Set the arithmetic of this process, before a model is built."""
+        ...
+
+    def arithmetic(self) -> dict[str, Any]:
+        """Return the framework's settings that decide how it computes, by its own names, as they are in force."""
         ...
 
     def close(self) -> None:
@@ -203,6 +223,8 @@ class Plan:
         fp16_allreduce: all-reduce gradients in fp16.
         clip_sharded: include the gradients of sharded parameters in the norm, and clip them too.
         fp32_modules: names of the model's modules that compute in fp32 in every mode.
+        checkpointed_modules: names of the model's modules whose activations the backward pass computes again.
+        eval_mixed: predict in the mode's 16-bit type; otherwise in fp32, or fp64.
         seed: of the sampling within a step, together with the step's number.
         output: the task's specification of what `predict` returns.
     """
@@ -220,6 +242,8 @@ class Plan:
     fp16_allreduce: bool = False
     clip_sharded: bool = True
     fp32_modules: tuple[str, ...] = ()
+    checkpointed_modules: tuple[str, ...] = ()
+    eval_mixed: bool = False
     seed: int = 0
     output: Any = _SCORES
 
@@ -367,7 +391,9 @@ class Trainer(Protocol):
         ...
 
     def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
-        """Return the task's predictions, computed in evaluation mode and fp32, or fp64. Waits for the device.
+        """Return the task's predictions, computed in evaluation mode. Waits for the device.
+
+        They are computed in fp32, or fp64; with Plan.eval_mixed in 16 bits, and only the output is converted.
 
         Args:
             device_batch: the model's input.

@@ -164,6 +164,11 @@ def flops(arch: Arch, shape: Sequence[int]) -> int:
     return counting.of_weights(shapes(arch), positions)
 
 
+def checkpointed_modules(arch: Arch) -> tuple[str, ...]:
+    """Return the names of the blocks."""
+    return tuple(f"layer{number}.{i}" for number, (count, _) in enumerate(stages(arch), 1) for i in range(count))
+
+
 def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
     """Return the dropout mask in front of fc: (features,)."""
     return (DropoutMask("dropout", (arch.features,), arch.dropout_rate),) if arch.dropout_rate else ()

@@ -213,6 +213,11 @@ def flops(arch: Arch, shape: Sequence[int]) -> int:
     return counting.of_weights(shapes(arch), positions)
 
 
+def checkpointed_modules(arch: Arch) -> tuple[str, ...]:
+    """Return the names of the backbone's blocks. The head, which runs once, keeps its activations."""
+    return tuple(f"backbone.{name}" for name in resnet.checkpointed_modules(arch.backbone))
+
+
 def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
     """Return the dropout masks of the head and, if there is one, of the auxiliary head.
 

@@ -171,6 +171,11 @@ def output_pixels(arch: Arch, name: str, height: int, width: int) -> int:
     return counting.pixels(height, width, halvings)
 
 
+def checkpointed_modules(arch: Arch) -> tuple[str, ...]:
+    """Return the names of the blocks."""
+    return tuple(f"layer{number}.{i}" for number, count in enumerate(BLOCKS[arch.depth], 1) for i in range(count))
+
+
 def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
     """Return (): the model has no dropout."""
     return ()

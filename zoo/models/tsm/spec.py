@@ -128,6 +128,11 @@ def flops(arch: Arch, shape: Sequence[int]) -> int:
     return counting.of_weights(shape_of, positions) + attention
 
 
+def checkpointed_modules(arch: Arch) -> tuple[str, ...]:
+    """Return the names of the ResNet's blocks. Non-local blocks are not among them."""
+    return resnet.checkpointed_modules(arch.backbone)
+
+
 def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
     """Return the dropout mask in front of the classifier: (frames after the temporal pool, features)."""
     if arch.dropout == 0:

@@ -15,7 +15,8 @@ from mindspore import Tensor, communication, ops
 
 from data.errors import UserError
 from zoo.trainer.device import cann_version, select_device
-from zoo.trainer.protocol import Launch, Mode
+from zoo.trainer.mindspore import arithmetic as arithmetic_settings
+from zoo.trainer.protocol import Arithmetic, Launch, Mode
 
 ROOT = Path(__file__).resolve().parents[3]
 TARGETS = {"cpu": "CPU", "cuda": "GPU", "npu": "Ascend"}
@@ -83,6 +84,14 @@ class World:
         if compute == "exact":
             return Mode("fp64", level, False, requested.compile is not False, True)
         return Mode(compute, level, False, requested.compile is not False)
+
+    def set_arithmetic(self, arithmetic: Arithmetic) -> None:
+        """See World in zoo/trainer/protocol.py."""
+        arithmetic_settings.apply(arithmetic)
+
+    def arithmetic(self) -> dict[str, Any]:
+        """See World in zoo/trainer/protocol.py."""
+        return arithmetic_settings.settings()
 
     def close(self) -> None:
         pass  # exit_process leaves the cluster, when all ranks have disconnected

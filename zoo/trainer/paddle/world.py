@@ -8,7 +8,8 @@ import paddle
 
 from data.errors import UserError
 from zoo.trainer.device import cann_version, select_device
-from zoo.trainer.protocol import Launch, Mode
+from zoo.trainer.paddle import arithmetic as arithmetic_settings
+from zoo.trainer.protocol import Arithmetic, Launch, Mode
 
 MIN_COMPUTE_CAPABILITY = {"fp16": 7, "bf16": 8}  # of a GPU
 
@@ -108,6 +109,14 @@ class World:
             raise UserError(f"train.precision: fp64 is for CPUs and GPUs, not for {self.name}; use --device cpu")
         if requested.compile:
             raise UserError("train.compile: Paddle cannot compile fp64, whose kernels round; leave train.compile out")
+
+    def set_arithmetic(self, arithmetic: Arithmetic) -> None:
+        """See World in zoo/trainer/protocol.py."""
+        arithmetic_settings.apply(arithmetic)
+
+    def arithmetic(self) -> dict[str, Any]:
+        """See World in zoo/trainer/protocol.py."""
+        return arithmetic_settings.settings()
 
     def close(self) -> None:
         if self.size > 1:

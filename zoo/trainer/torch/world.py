@@ -9,7 +9,8 @@ import torch.distributed as dist
 
 from data.errors import UserError
 from zoo.trainer.device import dotted_cudnn, select_device
-from zoo.trainer.protocol import Launch, Mode
+from zoo.trainer.protocol import Arithmetic, Launch, Mode
+from zoo.trainer.torch import arithmetic as arithmetic_settings
 
 TIMEOUT = timedelta(minutes=30)  # of a collective
 
@@ -87,6 +88,14 @@ class World:
         level = None if compute in ("fp32", "fp64") else "O1"
         channels_last, is_exact = requested.channels_last is not False, requested.compute == "exact"
         return Mode(compute, level, channels_last, bool(requested.compile), is_exact)
+
+    def set_arithmetic(self, arithmetic: Arithmetic) -> None:
+        """See World in zoo/trainer/protocol.py."""
+        arithmetic_settings.apply(arithmetic)
+
+    def arithmetic(self) -> dict[str, Any]:
+        """See World in zoo/trainer/protocol.py."""
+        return arithmetic_settings.settings()
 
     def close(self) -> None:
         if self.size > 1:
