@@ -36,7 +36,7 @@ examples
   python tools/benchmark.py --out results/new --against results/old             compare, run nothing
 
 Exit codes: 0 done, 1 a case is slower, 2 an error to fix on your side, 130 and 143 stopped by Ctrl-C and SIGTERM."""
-REPEATS, PAIRED_REPEATS = 5, 6  # one more than a rank test needs at least, and as many as it needs
+REPEATS, PAIRED_REPEATS = 5, 12  # a rank test needs 4, and 6 pairs; processes of the same code differ by percents
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 

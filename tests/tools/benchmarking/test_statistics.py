@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tools.benchmarking.statistics import LogRatio, log_ratio, median_error, summarize
+from tools.benchmarking.statistics import LogRatio, bootstrap_error, log_ratio, row_median, summarize
 
 
 def test_a_summary():
@@ -33,7 +33,7 @@ def test_more_runs_narrow_the_interval():
 def test_the_error_of_a_median_of_many():
     """That of normally distributed values is 1.2533 standard deviations / sqrt(n)."""
     rng = np.random.default_rng(2)
-    errors = [median_error(rng.normal(0, 1, 200), rng) for _ in range(30)]
+    errors = [bootstrap_error(rng.normal(0, 1, 200), row_median, rng) for _ in range(30)]
     assert np.mean(errors) == pytest.approx(1.2533 / math.sqrt(200), rel=0.1)
 
 
