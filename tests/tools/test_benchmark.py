@@ -272,9 +272,9 @@ def test_against_a_checkout_runs_it_in_turns(bench, tmp_path, capsys):
     out = capsys.readouterr().out
     assert f"this checkout against {ROOT}, round by round:" in out and "2 variants in turns" in out
     words = [words for words, _, _ in fake.commands]
-    assert len(words) == 12 and len({w[w.index("--turns") + 1] for w in words}) == 6  # a socket per round
+    assert len(words) == 24 and len({w[w.index("--turns") + 1] for w in words}) == 12  # a socket per round
     case = read_json(tmp_path / "m/against.json")["cases"][0]
-    assert case["verdict"] == "slower" and case["runs"] == [6, 6] and case["ratio"] == pytest.approx(0.94, abs=0.004)
+    assert case["verdict"] == "slower" and case["runs"] == [12, 12] and case["ratio"] == pytest.approx(0.94, abs=0.004)
 
 
 def test_variants_run_one_after_the_other_if_asked(bench):
@@ -297,14 +297,14 @@ def test_variants_are_compared_round_by_round(bench, tmp_path, capsys):
     fake.speed = speed
     words = ["-c", TSM, "--frameworks", "torch,paddle", "--variant", "slow:-o optim.lr=0.03"]
     assert run(*words) == 1
-    assert len(fake.started) == 2 * 2 * 6
+    assert len(fake.started) == 2 * 2 * 12
     verdicts = {
         case["framework"]: case["verdict"] for case in read_json(tmp_path / "m/slow-against-base.json")["cases"]
     }
     assert verdicts == {"torch": "slower", "paddle": "no slowdown"}
     assert "slow against base, round by round:" in capsys.readouterr().out
     slow = [words for words, *_ in fake.commands if "/slow/" in " ".join(words)]
-    assert len(slow) == 12 and all(words[-2:] == ["-o", "optim.lr=0.03"] for words in slow)
+    assert len(slow) == 24 and all(words[-2:] == ["-o", "optim.lr=0.03"] for words in slow)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tools.benchmarking.statistics import LogRatio, bootstrap_error, log_ratio, row_median, summarize
+from tools.benchmarking.statistics import LogRatio, bootstrap_error, log_ratio, pair_median, row_median, summarize
 
 
 def test_a_summary():
@@ -35,6 +35,18 @@ def test_the_error_of_a_median_of_many():
     rng = np.random.default_rng(2)
     errors = [bootstrap_error(rng.normal(0, 1, 200), row_median, rng) for _ in range(30)]
     assert np.mean(errors) == pytest.approx(1.2533 / math.sqrt(200), rel=0.1)
+
+
+def test_the_median_of_pairs():
+    assert pair_median(np.array([1.0, 2.0, 6.0])) == np.median([1, 1.5, 3.5, 2, 4, 6])
+    assert np.array_equal(pair_median(np.array([[1.0, 2.0], [4.0, 8.0]])), [1.5, 6.0])
+
+
+def test_the_error_of_a_median_of_pairs():
+    """Asymptotically pi / 3 times the variance of a mean, for normally distributed values."""
+    rng = np.random.default_rng(3)
+    errors = [bootstrap_error(rng.normal(0, 1, 60), pair_median, rng) for _ in range(30)]
+    assert np.mean(errors) == pytest.approx(math.sqrt(math.pi / 3 / 60), rel=0.1)
 
 
 @pytest.mark.parametrize("runs", [3, 5, 10])
