@@ -61,13 +61,7 @@ def main(argv: list[str] | None = None) -> int:
             raise UserError("--count: must be at least 1")
         if arguments.json and os.path.lexists(arguments.json):
             raise UserError(f"--json {arguments.json}: this file exists; name a new one")
-        request = cli.request(
-            arguments.config,
-            arguments.override,
-            amp=arguments.amp,
-            framework=arguments.framework,
-            device=arguments.device,
-        )
+        request = cli.request_of(arguments)
         if arguments.what == "step" and getattr(request.config.task, "sample_rate", 1) < 1:
             raise UserError("task.sample_rate: the bare loops use all classes; give -o task.sample_rate=1")
         job = assemble(request, join(request, os.environ))

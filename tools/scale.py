@@ -74,13 +74,7 @@ def calibrate(arguments: argparse.Namespace) -> str:
         raise UserError("--rounds, --drop, --count: at least 1 round, 1 update to drop and 2 to time")
     worlds = _processes(arguments.worlds, "--worlds")
     processes = sorted({1, *_processes(arguments.processes, "--processes")})
-    request = cli.request(
-        arguments.config,
-        arguments.override,
-        amp=arguments.amp,
-        framework=arguments.framework,
-        device=arguments.device,
-    )
+    request = cli.request_of(arguments)
     timing = (arguments.rounds, arguments.drop, arguments.count)
     plan = measuring.Plan(_train_arguments(arguments), request, worlds, processes, *timing)
     result = measuring.calibrate(plan, lambda line: print(line, file=sys.stderr, flush=True))
@@ -148,8 +142,8 @@ def _simulated(setup: simulation.Setup, updates: int, seed: int) -> tables.Cells
         "step ms": 1000 * mean,
         "± ms": 1000 * error,
         "closed form ms": 1000 * closed.seconds,
-        "difference": closed.seconds / mean - 1,
-        "efficiency": setup.step / mean,
+        "difference %": 100 * (closed.seconds / mean - 1),
+        "efficiency %": 100 * setup.step / mean,
         "limit": closed.limit,
     }
 

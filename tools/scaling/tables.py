@@ -101,7 +101,7 @@ def _cells(prediction: Prediction, interval: Interval, alone: Prediction) -> Cel
         "samples/s": prediction.samples_per_s,
         "5 %": interval.low,
         "95 %": interval.high,
-        "efficiency": prediction.samples_per_s / ideal,
+        "efficiency %": 100 * prediction.samples_per_s / ideal,
         "step ms": 1000 * prediction.seconds,
         "compute ms": 1000 * prediction.compute,
         "slowest ms": 1000 * prediction.waiting,

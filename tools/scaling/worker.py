@@ -33,13 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     cli.add_recipe_arguments(parser)
     arguments = parser.parse_args(argv)
     try:
-        request = cli.request(
-            arguments.config,
-            arguments.override,
-            amp=arguments.amp,
-            framework=arguments.framework,
-            device=arguments.device,
-        )
+        request = cli.request_of(arguments)
         job = assemble(request, join(request, os.environ))
         result = {"device": job.world.device, "input": input_rates(job, request.config.seed), "all_reduce": sweep(job)}
         if job.group.rank == 0:

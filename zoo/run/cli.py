@@ -191,6 +191,21 @@ def read(arguments: argparse.Namespace) -> Request:
     )
 
 
+def request_of(arguments: argparse.Namespace) -> Request:
+    """Resolve the recipe of the options that add_recipe_arguments has added by default.
+
+    Raises:
+        UserError: as request().
+    """
+    return request(
+        arguments.config,
+        arguments.override,
+        amp=arguments.amp,
+        framework=arguments.framework,
+        device=arguments.device,
+    )
+
+
 def request(
     config: str | None,
     overrides: Sequence[str] = (),
