@@ -24,7 +24,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 Event = dict[str, Any]
@@ -62,7 +62,7 @@ class Journal:
         """
         entry = {"event": event, "time": time.time(), **values}
         append(self.events, entry)
-        self._file.write(_line(entry))
+        self._file.write(json_text(entry) + "\n")
         self._file.flush()
         for listener in self.listeners:
             listener(entry)
@@ -111,6 +111,12 @@ class NullJournal:
         pass
 
 
+def json_text(values: Mapping[str, Any], indent: int | None = None) -> str:
+    """Return values as JSON, which has neither NaN nor infinity: they become null."""
+    finite = json.loads(json.dumps(values), parse_constant=lambda name: None)
+    return json.dumps(finite, allow_nan=False, indent=indent)
+
+
 def history(run: str) -> list[Event]:
     """Read the events of a run, without those that a resume has reverted. Damaged lines are skipped.
 
@@ -139,12 +145,6 @@ def _parse(line: str) -> Event | None:
         entry["accuracy"] = math.nan
     step = entry.get("step", None if entry["event"] == "resume" else 0)
     return entry if isinstance(step, int | float) else None
-
-
-def _line(entry: Event) -> str:
-    """Return the line of an event. JSON has neither NaN nor infinity: they become null."""
-    finite = json.loads(json.dumps(entry), parse_constant=lambda name: None)
-    return json.dumps(finite, allow_nan=False) + "\n"
 
 
 def append(events: list[Event], entry: Event) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from data.errors import UserError
+from zoo.logs import journal
 from zoo.weights import files
 
 FOLDER = "checkpoints"
@@ -68,7 +69,7 @@ def save_evaluation(run: str, step: int, metrics: Mapping[str, Any], best: bool,
     """
     path = path_of(run, step)
     temporary = os.path.join(path, f".{EVALUATION}")
-    write_synced(temporary, json.dumps({"step": step, **metrics}, indent=1).encode())
+    write_synced(temporary, journal.json_text({"step": step, **metrics}, indent=1).encode())
     os.replace(temporary, os.path.join(path, EVALUATION))
     if best:
         _link(os.path.join(run, FOLDER), "best", path)

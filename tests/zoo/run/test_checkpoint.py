@@ -144,6 +144,8 @@ def test_metrics_are_written_beside_the_checkpoint(tmp_path):
     save_evaluation(str(tmp_path), 5, {"accuracy": 0.4}, False, 3)
     assert os.readlink(tmp_path / FOLDER / "best") == "step-00000004"
     assert json.loads((tmp_path / FOLDER / "step-00000005/evaluation.json").read_text()) == {"step": 5, "accuracy": 0.4}
+    save_evaluation(str(tmp_path), 5, {"accuracy": float("nan")}, False, 3)
+    assert '"accuracy": null' in (tmp_path / FOLDER / "step-00000005/evaluation.json").read_text()
     assert load_checkpoint(path)[1]["step"] == 4  # what else lies in the folder is no part of the checkpoint
 
 
