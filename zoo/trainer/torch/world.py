@@ -89,6 +89,21 @@ class World:
         channels_last, is_exact = requested.channels_last is not False, requested.compute == "exact"
         return Mode(compute, level, channels_last, bool(requested.compile), is_exact)
 
+    def candidates(self, requested: Mode) -> tuple[Mode, ...]:
+        """See World in zoo/trainer/protocol.py. Both memory formats, where operators run one by one and in fp32 or less.
+
+        torch.compile has a memory format of its own choice, and takes minutes for each.
+        """
+        if requested.channels_last is not None or requested.compile or requested.compute in ("fp64", "exact"):
+            return (requested,)
+        return tuple(requested._replace(channels_last=channels_last) for channels_last in (True, False))
+
+    def reset_memory(self) -> None:
+        """See World in zoo/trainer/protocol.py."""
+        if self.torch_device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self.torch_device)
+
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
         """See World in zoo/trainer/protocol.py."""
         arithmetic_settings.apply(arithmetic)
