@@ -3,7 +3,6 @@
 Every error names the file and line, or the override, and the most similar valid key.
 """
 
-import difflib
 import os
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from data.errors import UserError
 from zoo.config.convert import convert, plain
 from zoo.config.renamed import RENAMED_KEYS, translate
 from zoo.config.schema import Config, Duration
+from zoo.config.suggestions import suggestion
 
 DEFAULT = "default"
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -251,35 +251,13 @@ def _check_keys(entries: Entries, known: Sequence[str], lookups: Mapping[str, Lo
             raise UserError(f"{entry.origin}: {key} was renamed to {RENAMED_KEYS[key]}")
         owner = lookups.get(key.split(".")[0], ("",))[0]
         of_owner = f" for {owner}={entries[owner].value}" if owner else ""
-        raise UserError(f"{_location(key, entry)}unknown key{of_owner}{_suggestion(key, known)}")
+        raise UserError(f"{_location(key, entry)}unknown key{of_owner}{suggestion(key, known)}")
 
 
 def _sort_key(resolved: Entries) -> Callable[[str], tuple[bool, int, bool]]:
     """Return the sort key of a resolved recipe: top level first, then section by section, `name` first in each."""
     sections = list(dict.fromkeys(key.rpartition(".")[0] for key in resolved))
     return lambda key: ("." in key, sections.index(key.rpartition(".")[0]), not key.endswith(".name"))
-
-
-def _suggestion(key: str, known: Sequence[str]) -> str:
-    """Return a hint at the most similar key: the same name in another section, or a similar spelling."""
-    name = _name(key)
-    same_name = [other for other in known if _name(other) == name]
-    similar_name = difflib.get_close_matches(name, [_name(other) for other in known], 1, 0.6)
-    candidates = (
-        same_name
-        or difflib.get_close_matches(key, known, 1, 0.6)
-        or [other for other in known if _name(other) in similar_name]
-    )
-    if candidates:
-        return f"; did you mean {candidates[0]}?"
-    section = key.split(".")[0]
-    in_section = [other for other in known if other.startswith(section + ".")]
-    return f"; there are: {', '.join(in_section or sorted({other.split('.')[0] for other in known}))}"
-
-
-def _name(key: str) -> str:
-    """Return a dotted key without its section."""
-    return key.rsplit(".", 1)[-1]
 
 
 def _settings(
