@@ -110,8 +110,8 @@ UPDATES = [
     fault(
         "gradients of earlier updates are kept",
         TRAINER,
-        "        self.model.clear_gradients(set_to_zero=False)\n",
-        "",
+        "            parameter.clear_gradient(False)\n",
+        "            pass\n",
         f"{UPDATE}updates_follow_the_formulas",
         "resnet50",
     ),

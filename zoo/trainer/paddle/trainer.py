@@ -87,7 +87,8 @@ class Trainer:
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         self.train_mode()
-        self.model.clear_gradients(set_to_zero=False)
+        for parameter in self.model.parameters():  # Layer.clear_gradients of Paddle 2.6 can only fill them with zeros
+            parameter.clear_gradient(False)
         micro_batches = self.objective.begin(micro_batches, step)
         count = self._global_count(micro_batches)
         shares = []

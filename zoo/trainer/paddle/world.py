@@ -43,8 +43,8 @@ class World:
         """See World in zoo/trainer/protocol.py."""
         has_cuda = paddle.is_compiled_with_cuda()
         cudnn = paddle.version.cudnn() if has_cuda else None
-        # Paddle gives its NCCL as NCCL does: 22602 is 2.26.2.
-        nccl = int(paddle.version.nccl() or 0) if has_cuda else 0
+        # Paddle gives its NCCL as NCCL does: 22602 is 2.26.2. Paddle 2.6 does not tell it.
+        nccl = int(getattr(paddle.version, "nccl", int)() or 0) if has_cuda else 0
         return {
             "cuda": paddle.version.cuda() if has_cuda else None,
             "cudnn": str(cudnn) if cudnn else None,
