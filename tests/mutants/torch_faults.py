@@ -330,14 +330,14 @@ MODELS = [
     fault(
         "no ReLU after the sum of a basic block",
         RESNET,
-        """        return self.bn2(self.conv2(x))
+        """        return F.relu(residual + self.downsample(x), inplace=True)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.relu(self.residual(x) + self.downsample(x), inplace=True)""",
-        """        return self.bn2(self.conv2(x))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.residual(x) + self.downsample(x)""",
+class Bottleneck""",
+        """        return residual + self.downsample(x)
+
+
+class Bottleneck""",
         f"{FORWARD}a_resnet_of_basic_blocks",
         "resnet50",
     ),
@@ -409,8 +409,8 @@ MODELS = [
     fault(
         "the shortcut is shifted too",
         TSM,
-        "residual = block.residual(self.shift(x, segments))",
-        "residual = block.residual(x := self.shift(x, segments))",
+        "x = block(x, self.shift(x, segments))",
+        "x = block(self.shift(x, segments))",
         f"{FORWARD}a_tsm_that_shifts_residual_branches",
         "tsm",
     ),

@@ -25,8 +25,10 @@ class BasicBlock(nn.Module):
         x = F.relu(self.bn1(self.conv1(x)), inplace=True)
         return self.bn2(self.conv2(x))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.relu(self.residual(x) + self.downsample(x), inplace=True)
+    def forward(self, x: torch.Tensor, residual_input: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the sum of both branches; `residual_input`: what the residual branch gets instead of x."""
+        residual = self.residual(x if residual_input is None else residual_input)
+        return F.relu(residual + self.downsample(x), inplace=True)
 
 
 class Bottleneck(nn.Module):
@@ -50,8 +52,10 @@ class Bottleneck(nn.Module):
         x = F.relu(self.bn2(self.conv2(x)), inplace=True)
         return self.bn3(self.conv3(x))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.relu(self.residual(x) + self.downsample(x), inplace=True)
+    def forward(self, x: torch.Tensor, residual_input: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the sum of both branches; `residual_input`: what the residual branch gets instead of x."""
+        residual = self.residual(x if residual_input is None else residual_input)
+        return F.relu(residual + self.downsample(x), inplace=True)
 
 
 class SameConv2d(nn.Conv2d):

@@ -14,6 +14,7 @@ from zoo.trainer import loss_scale, preprocessing, state
 from zoo.trainer.protocol import NO_IMAGES, Param, Plan, StepOutput
 from zoo.trainer.state import momentum_key
 from zoo.trainer.torch import device_images, emulated_bf16, fp64, objectives, outputs, parallel, sync_batchnorm
+from zoo.trainer.torch.checkpointing import checkpoint_modules
 from zoo.trainer.torch.names import named_tensors
 from zoo.trainer.torch.scaler import LossScaler
 from zoo.trainer.torch.shard import ParameterShard, squared_norm
@@ -307,11 +308,13 @@ def _build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World, dt
             parameter.data = parameter.data.to(memory_format=torch.channels_last)
     if plan.mode.compute == "bf16" and not world.has_bf16:
         emulated_bf16.convert_convolutions(model)
+    if plan.sync_bn and (world.size > 1 or world.torch_device.type == "cpu"):
+        model = sync_batchnorm.convert_sync_batchnorm(model, world.torch_device)
+    # Last, because the conversion makes new modules, with the forward method of their class.
     if plan.mode.is_mixed:
         for name in plan.fp32_modules:
             _disable_autocast(model.get_submodule(name))
-    if plan.sync_bn and (world.size > 1 or world.torch_device.type == "cpu"):
-        model = sync_batchnorm.convert_sync_batchnorm(model, world.torch_device)
+    checkpoint_modules(model, plan.checkpointed_modules)
     return model
 
 

@@ -19,6 +19,7 @@ FP32_MODES = (Mode("fp32", None, True, False), Mode("fp32", None, False, False))
 FP64_MODES = tuple(mode._replace(compute="fp64") for mode in FP32_MODES)
 SIXTEEN_BIT_MODES = (Mode("bf16", "O1", True, False), Mode("fp16", "O1", True, False))
 GRADIENT_ATOL = 1e-7
+RECOMPUTED_RTOL = 0.0  # of an update with checkpointed activations
 DEVICE = rf"cpu \({torch.get_num_threads()} threads.*\)"
 RESOLVED_MODES = {  # on a CPU
     Mode("fp32"): Mode("fp32", None, True, False),
@@ -57,6 +58,27 @@ def load_tensors(model, arrays: dict[str, np.ndarray]) -> None:
 def shapes(model) -> dict[str, tuple[int, ...]]:
     """Return canonical name -> shape, in the order of the model's tensors."""
     return {name: tuple(tensor.shape) for name, tensor in names.named_tensors(model).items()}
+
+
+def submodules(model) -> list[str]:
+    return [name for name, _ in model.named_modules()]
+
+
+def saved_bytes(trainer, batch: dict[str, np.ndarray]) -> int:
+    """Return the bytes of the tensors that a forward pass saves for the backward pass, those of the model excepted."""
+    saved, kept = {}, {tensor.data_ptr() for tensor in trainer.tensors.values()}
+
+    def pack(tensor):
+        if tensor.data_ptr() not in kept:
+            saved[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    device_batch = trainer.to_device(batch)
+    trainer.train_mode()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = trainer.train_forward(trainer.preprocess(device_batch[trainer.input_name]))
+    assert output.requires_grad
+    return sum(saved.values())
 
 
 def statistics(model) -> dict[str, np.ndarray]:
