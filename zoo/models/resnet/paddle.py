@@ -25,8 +25,10 @@ class BasicBlock(nn.Layer):
         x = F.relu(self.bn1(self.conv1(x)))
         return self.bn2(self.conv2(x))
 
-    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        return F.relu(self.residual(x) + self.downsample(x))
+    def forward(self, x: paddle.Tensor, residual_input: paddle.Tensor | None = None) -> paddle.Tensor:
+        """Return the sum of both branches; `residual_input`: what the residual branch gets instead of x."""
+        residual = self.residual(x if residual_input is None else residual_input)
+        return F.relu(residual + self.downsample(x))
 
 
 class Bottleneck(nn.Layer):
@@ -50,8 +52,10 @@ class Bottleneck(nn.Layer):
         x = F.relu(self.bn2(self.conv2(x)))
         return self.bn3(self.conv3(x))
 
-    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        return F.relu(self.residual(x) + self.downsample(x))
+    def forward(self, x: paddle.Tensor, residual_input: paddle.Tensor | None = None) -> paddle.Tensor:
+        """Return the sum of both branches; `residual_input`: what the residual branch gets instead of x."""
+        residual = self.residual(x if residual_input is None else residual_input)
+        return F.relu(residual + self.downsample(x))
 
 
 class SameConv2D(nn.Conv2D):

@@ -133,8 +133,7 @@ class Model(resnet.Model):
         elif self.arch.shift_place == "block":
             x = block(self.shift(x, segments))
         else:  # blockres: the shortcut gets the unshifted frames
-            residual = block.residual(self.shift(x, segments))
-            x = F.relu(residual + block.downsample(x))
+            x = block(x, self.shift(x, segments))
         return block.nl(x, segments) if hasattr(block, "nl") else x
 
     def shift(self, x: paddle.Tensor, segments: int) -> paddle.Tensor:

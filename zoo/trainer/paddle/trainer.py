@@ -24,6 +24,7 @@ from zoo.trainer.paddle import (
     parallel,
     sync_batchnorm,
 )
+from zoo.trainer.paddle.checkpointing import checkpoint_modules
 from zoo.trainer.paddle.scaler import LossScaler
 from zoo.trainer.paddle.shard import ParameterShard
 from zoo.trainer.paddle.update import Momentum, total_norm
@@ -54,6 +55,7 @@ class Trainer:
         _check(plan, world)
         self.plan, self.mode, self.place, self.world_size = plan, plan.mode, world.place, world.size
         self.model = _build_model(Model, arch, plan, world)
+        checkpoint_modules(self.model, plan.checkpointed_modules, self.autocast)
         self.train_forward, self.eval_forward = self._build_forwards()
         self.objective: Any = objectives.build(objective, arch, plan, world)
         self.output = outputs.build(plan.output, arch)
@@ -288,6 +290,8 @@ def _check(plan: Plan, world: World) -> None:
         raise UserError("train.fp16_allreduce: Paddle sums fp16 to infinity between processes on a CPU; leave it out")
     if plan.sync_bn and plan.mode.compile and world.name == "cpu":
         raise UserError("train.sync_bn: to_static cannot compile it on a CPU; leave it or train.compile out")
+    if plan.checkpointed_modules and plan.mode.compile:
+        raise UserError("train.checkpoint_activations: to_static cannot compile it; leave it or train.compile out")
 
 
 def _build_model(Model: type[nn.Layer], arch: Any, plan: Plan, world: World) -> nn.Layer:

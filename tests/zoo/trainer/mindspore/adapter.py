@@ -20,6 +20,7 @@ WORLD = start(Launch(), "cpu")  # the device must be set before the first comput
 FP32_MODES = (Mode("fp32", None, False, False), Mode("fp32", None, False, True))
 FP64_MODES = tuple(mode._replace(compute="fp64") for mode in FP32_MODES)
 SIXTEEN_BIT_MODES = tuple(Mode("fp16", level, False, True) for level in ("O1", "O2", "O3"))
+CHECKPOINTED_MODES = FP32_MODES
 GRADIENT_ATOL = 5e-6  # its batch normalization's gradient is less exact on a CPU
 DEVICE = r"cpu \(.*\)"
 RESOLVED_MODES = {

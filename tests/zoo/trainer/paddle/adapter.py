@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import paddle
+from paddle.base import core
 
 from tests.zoo.trainer.paddle.tiny import Identity, Linear, Tiny
 from zoo.trainer.paddle import Trainer, batchnorm, names, objectives, start
@@ -19,7 +20,9 @@ WORLD = start(Launch(), "cpu")
 FP32_MODES = (Mode("fp32", None, False, False), Mode("fp32", None, False, True))
 FP64_MODES = tuple(mode._replace(compute="fp64") for mode in FP32_MODES[:1])
 SIXTEEN_BIT_MODES = ()
+CHECKPOINTED_MODES = FP32_MODES[:1]
 GRADIENT_ATOL = 1e-7
+RECOMPUTED_RTOL = 0.0  # of an update with checkpointed activations
 DEVICE = rf"cpu \({os.environ['OMP_NUM_THREADS']} threads\)"
 RESOLVED_MODES = {
     Mode("fp32"): Mode("fp32", None, False, False),
@@ -71,6 +74,20 @@ def shapes(model) -> dict[str, tuple[int, ...]]:
         name: tuple(tensor.shape[::-1] if name in transposed else tensor.shape)
         for name, tensor in names.named_tensors(model).items()
     }
+
+
+def submodules(model) -> list[str]:
+    return [name for name, _ in model.named_sublayers()]
+
+
+def saved_bytes(trainer, batch: dict[str, np.ndarray]) -> int:
+    """Return the bytes that a forward pass allocates and keeps, while there may be a backward pass."""
+    inputs = [trainer.preprocess(trainer.to_device(batch)[trainer.input_name])]
+    trainer.train_mode()
+    before = core.host_memory_stat_current_value("Allocated", 0)
+    output = trainer.train_forward(inputs)
+    assert not output.stop_gradient
+    return core.host_memory_stat_current_value("Allocated", 0) - before
 
 
 def statistics(model) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ from paddle.base import core
 from data.errors import UserError
 from tests.zoo.trainer import margin_cases
 from tests.zoo.trainer.margin_reference import loss_and_gradients
-from tests.zoo.trainer.trainer_setup import make
+from tests.zoo.trainer.trainer_setup import make, make_tsm, random_clips
 from zoo.trainer.paddle import fp32, sync_batchnorm
 from zoo.trainer.paddle.update import total_norm
 from zoo.trainer.paddle.world import World
@@ -225,3 +225,37 @@ def case_versions_of_a_build_with_cuda(backend):
         assert World(0, 1, "gpu:0", None).libraries() == expected
     finally:
         paddle.is_compiled_with_cuda, paddle.version = originals
+
+
+def accumulations(tensor) -> int:
+    """Return the number of parameters that gradients of a tensor are added to."""
+    nodes, seen = [tensor.grad_fn], {}
+    while nodes:
+        node = nodes.pop()
+        if node is not None and node.node_ptr() not in seen:
+            seen[node.node_ptr()] = node.name()
+            nodes += node.next_functions
+    return list(seen.values()).count("GradNodeAccumulation")
+
+
+def case_gradients_flow_through_checkpointed_modules(backend):
+    """To the parameters too, where DataParallel looks for them; and to these alone, behind a frozen stem."""
+    x = paddle.to_tensor(random_clips()["video"].astype(np.float32)).transpose((0, 1, 4, 2, 3))
+    found = []
+    for names in ((), ("layer1.0", "layer2.0")):
+        trainer, _ = make_tsm(backend, checkpointed_modules=names)
+        trainer.train_mode()
+        found.append(accumulations(trainer.train_forward([x])))
+        for tensor in (trainer.model.conv1.weight, trainer.model.bn1.weight, trainer.model.bn1.bias):
+            tensor.stop_gradient = True
+        trainer.train_forward([x]).sum().backward()
+        found.append(trainer.model.layer1[0].conv1.weight.grad.numpy())
+    assert found[0] == found[2] == len(trainer.trainable)
+    np.testing.assert_array_equal(found[1], found[3])
+
+
+def case_checkpointed_modules_are_not_compiled(backend):
+    with pytest.raises(UserError, match="train.checkpoint_activations: to_static"):
+        make_tsm(backend, backend.FP32_MODES[1], checkpointed_modules=("layer1.0",))
+    with pytest.raises(KeyError):
+        make_tsm(backend, checkpointed_modules=("layer5.0",))

@@ -18,6 +18,7 @@ WORLD = start(Launch(), "cpu")
 FP32_MODES = (Mode("fp32", None, True, False), Mode("fp32", None, False, False))  # those that a CPU has
 FP64_MODES = tuple(mode._replace(compute="fp64") for mode in FP32_MODES)
 SIXTEEN_BIT_MODES = (Mode("bf16", "O1", True, False), Mode("fp16", "O1", True, False))
+CHECKPOINTED_MODES = FP32_MODES
 GRADIENT_ATOL = 1e-7
 RECOMPUTED_RTOL = 0.0  # of an update with checkpointed activations
 DEVICE = rf"cpu \({torch.get_num_threads()} threads.*\)"
