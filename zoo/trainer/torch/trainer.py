@@ -102,9 +102,7 @@ class Trainer:
     @torch.no_grad()
     def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
         self.model.eval()
-        prediction = self.output(
-            lambda x: self.eval_forward(self.preprocess(x)).to(self.dtype), list(device_batch.values()), size
-        )
+        prediction = self.output(self._evaluate, list(device_batch.values()), size)
         return prediction.cpu().numpy()
 
     @torch.no_grad()
@@ -153,6 +151,12 @@ class Trainer:
         elif x.is_floating_point():
             x = x.to(self.dtype)
         return x if self.mode.channels_last else x.contiguous()
+
+    def _evaluate(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the model's output in evaluation mode for raw input, in fp32 or fp64."""
+        with self.autocast() if self.plan.eval_mixed else nullcontext():
+            output = self.eval_forward(self.preprocess(x))
+        return output.to(self.dtype)
 
     def _global_count(self, micro_batches: Sequence[DeviceBatch]) -> int | torch.Tensor:
         """Return the number of items that the mean loss of the update is taken over, on all ranks."""

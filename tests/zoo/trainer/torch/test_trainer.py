@@ -79,14 +79,15 @@ def test_batches_are_complete_on_a_gpu_when_another_thread_has_copied_them():
             assert all(np.array_equal(copies[name].cpu().numpy(), array) for name, array in batch.items())
 
 
+@pytest.mark.parametrize("eval_mixed", [False, True])
 @pytest.mark.parametrize("compute, dtype", [("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)])
-def test_mixed_precision_is_of_training_alone(compute, dtype):
-    trainer, _ = make_tsm(adapter("torch"), Mode(compute, None, True, False))
+def test_mixed_precision_is_of_evaluation_only_when_asked_for(compute, dtype, eval_mixed):
+    trainer, _ = make_tsm(adapter("torch"), Mode(compute, None, True, False), eval_mixed=eval_mixed)
     dtypes = []
     trainer.model.layer1[0].conv1.register_forward_hook(lambda module, inputs, output: dtypes.append(output.dtype))
     update(trainer, random_clips())
-    trainer.predict(trainer.to_device({"video": random_clips()["video"]}))
-    assert dtypes == [dtype, torch.float32]
+    predictions = trainer.predict(trainer.to_device({"video": random_clips()["video"]}))
+    assert dtypes == [dtype, dtype if eval_mixed else torch.float32] and predictions.dtype == np.float32
     assert all(tensor.dtype == torch.float32 for tensor in trainer.tensors.values())
 
 
