@@ -1,0 +1,96 @@
+"""The whole diagnosis: the machine, what decodes data, launchers, and each framework on its devices."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tools.diagnosis import driver, framework, host, launchers, modules, network, update
+from tools.diagnosis.driver import Driver
+from tools.diagnosis.finding import WARNING, Finding, has_failure
+from tools.diagnosis.framework import Start
+from tools.diagnosis.update import Reference
+from zoo.distributed import machine
+
+Show = Callable[[Sequence[Finding]], None]
+
+
+class Question(NamedTuple):
+    """What is asked for.
+
+    Attributes:
+        frameworks: their names.
+        device: as on the command line; None: any.
+        quick: leave out the updates.
+        seconds: time limit of each process.
+    """
+
+    frameworks: tuple[str, ...]
+    device: str | None
+    quick: bool
+    seconds: float
+
+
+class Usable(NamedTuple):
+    """A framework and a device that training can start with."""
+
+    framework: str
+    device: str
+
+
+def examine(question: Question, show: Show) -> tuple[list[Finding], list[Usable]]:
+    """Examine everything.
+
+    Args:
+        question: what is asked for.
+        show: receives findings as soon as they are there.
+
+    Returns:
+        All findings, and what training can start with; nothing if the machine itself prevents it.
+    """
+    findings: list[Finding] = []
+
+    def add(more: Sequence[Finding]) -> None:
+        findings.extend(more)
+        show(more)
+
+    described = machine.describe({}, os.getcwd())
+    add(host.examine(described))
+    add(network.examine())
+    nvidia, lines = driver.examine(question.seconds, described["driver"])
+    add(lines)
+    add(modules.examine(question.seconds))
+    add(_dali(nvidia))
+    add(launchers.examine())
+    is_blocked = has_failure(findings)
+    usable: list[Usable] = []
+    on_cpu: dict[str, Reference] = {}  # framework -> its updates on the CPU
+    for name in question.frameworks:
+        result = framework.examine(name, question.device, question.seconds, nvidia)
+        add(result.findings)
+        for start in sorted(result.starts, key=lambda start: start.kind != "cpu"):
+            if start.kind is None:
+                continue
+            lines = [] if question.quick else _updates(start, question.seconds, on_cpu)
+            add(lines)
+            if question.device in (None, "auto", start.device) and not has_failure(lines):
+                usable.append(Usable(name, start.name))
+    return findings, [] if is_blocked else usable
+
+
+def _updates(start: Start, seconds: float, on_cpu: dict[str, Reference]) -> list[Finding]:
+    """Return the lines about updates on a device, and add those on a CPU to `on_cpu`."""
+    if start.kind == "cpu":
+        reference = next(iter(on_cpu.values()), None)
+        finding, sound = update.examine(start.framework, "cpu", "fp32", seconds, reference)
+        on_cpu[start.framework] = Reference(f"{start.framework} on the CPU", sound)
+        return [finding]
+    reference = on_cpu.get(start.framework)
+    precisions = ["fp32", *([start.modes["amp"]] if "amp" in start.modes else [])]
+    return [update.examine(start.framework, start.name, name, seconds, reference)[0] for name in precisions]
+
+
+def _dali(nvidia: Driver) -> list[Finding]:
+    """Return a line if DALI cannot decode on the GPU."""
+    build = modules.dali_build()
+    unfit = driver.mismatch(build, nvidia) if build else None
+    return [Finding(modules.SECTION, "DALI on GPUs", WARNING, *unfit)] if unfit else []
