@@ -316,8 +316,8 @@ MODELS = [
     fault(
         "the shortcut is shifted too",
         TSM,
-        "x = ops.relu(residual + block.downsample(x))",
-        "x = ops.relu(residual + block.downsample(self.shift(x, segments)))",
+        "x = block(x, self.shift(x, segments))",
+        "x = block(self.shift(x, segments), self.shift(x, segments))",
         f"{FORWARD}a_tsm_that_shifts_residual_branches",
         "tsm",
     ),

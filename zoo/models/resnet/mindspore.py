@@ -23,8 +23,10 @@ class BasicBlock(nn.Cell):
         x = ops.relu(self.bn1(self.conv1(x)))
         return self.bn2(self.conv2(x))
 
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.relu(self.residual(x) + self.downsample(x))
+    def construct(self, x: Tensor, residual_input: Tensor | None = None) -> Tensor:
+        """Compute the block; `residual_input` is what the residual branch gets instead of x, if it is not None."""
+        residual = self.residual(x if residual_input is None else residual_input)
+        return ops.relu(residual + self.downsample(x))
 
 
 class Bottleneck(nn.Cell):
@@ -48,8 +50,10 @@ class Bottleneck(nn.Cell):
         x = ops.relu(self.bn2(self.conv2(x)))
         return self.bn3(self.conv3(x))
 
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.relu(self.residual(x) + self.downsample(x))
+    def construct(self, x: Tensor, residual_input: Tensor | None = None) -> Tensor:
+        """Compute the block; `residual_input` is what the residual branch gets instead of x, if it is not None."""
+        residual = self.residual(x if residual_input is None else residual_input)
+        return ops.relu(residual + self.downsample(x))
 
 
 class Model(nn.Cell):

@@ -127,8 +127,7 @@ class Model(resnet.Model):
         elif self.arch.shift_place == "block":
             x = block(self.shift(x, segments))
         else:  # blockres: the shortcut gets the unshifted frames
-            residual = block.residual(self.shift(x, segments))
-            x = ops.relu(residual + block.downsample(x))
+            x = block(x, self.shift(x, segments))
         return block.nl(x, segments) if hasattr(block, "nl") else x
 
     def shift(self, x: Tensor, segments: int) -> Tensor:

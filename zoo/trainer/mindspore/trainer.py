@@ -13,6 +13,7 @@ from data.batch import Batch
 from data.loaders.dali_device import DeviceImages
 from zoo.trainer import loss_scale, rounding, state
 from zoo.trainer.mindspore import objectives, outputs, parallel
+from zoo.trainer.mindspore.checkpointing import checkpoint, checkpointed_cells
 from zoo.trainer.mindspore.fp64 import convert_to_fp64
 from zoo.trainer.mindspore.names import is_statistic, named_tensors
 from zoo.trainer.mindspore.precision import convert_precision
@@ -180,11 +181,14 @@ class Trainer:
             if isinstance(cell, nn.BatchNorm2d) and not (cell.gamma.requires_grad or cell.beta.requires_grad):
                 cell.use_batch_statistics = False  # frozen
         model.set_train(True)
+        cells = checkpointed_cells(model, self.plan)
         if self.mode.is_fp64:
-            return convert_to_fp64(model, self.world_size if self.plan.sync_bn else 1)
-        if self.plan.sync_bn and (self.world_size > 1 or self.on_cpu):
+            model = convert_to_fp64(model, self.world_size if self.plan.sync_bn else 1)
+        elif self.plan.sync_bn and (self.world_size > 1 or self.on_cpu):
             convert_sync_batchnorm(model, self.world_size, self.on_cpu)
-        return convert_precision(model, self.plan)
+        model = convert_precision(model, self.plan)
+        checkpoint(cells)
+        return model
 
     def _build_step(self) -> None:
         plan, weights = self.plan, ParameterTuple(self.trainable.values())

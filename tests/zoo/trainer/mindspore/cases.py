@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, ops
 
+from data.errors import UserError
 from tests.zoo.trainer import margin_cases, trainer_setup
 from tests.zoo.trainer.mindspore.tiny import PrecisionProbe, Tower
 from tests.zoo.trainer.tiny_reference import random_batch
@@ -86,6 +87,11 @@ def case_a_model_of_152_layers_compiles(backend):
     assert abs(numbers["loss"] / expected["loss"] - 1) <= 1e-5
     assert abs(numbers["grad_norm"] / expected["grad_norm"] - 1) <= 1e-3
     trainer_setup.assert_close(compiled.state_dict(), eager.state_dict(), 1e-3, 1e-5)
+
+
+def case_checkpointed_activations_need_graph_mode(backend):
+    with pytest.raises(UserError, match=r"train\.checkpoint_activations: .*graph mode"):
+        make(backend, EAGER, checkpointed_modules=("conv",))
 
 
 def case_an_accumulated_update_compiles_once(backend):
