@@ -64,10 +64,10 @@ def main(argv: list[str] | None = None) -> int:
         request = cli.request_of(arguments)
         if arguments.what == "step" and getattr(request.config.task, "sample_rate", 1) < 1:
             raise UserError("task.sample_rate: the bare loops use all classes; give -o task.sample_rate=1")
-        job = assemble(request, join(request, os.environ))
+        job = assemble(request, join(request, os.environ), measure=arguments.what == "step")
         if arguments.what == "step":
             report = bench_step(job, arguments.count)
-            lines = describe_step(report)
+            lines = [*job.choice.notes, *describe_step(report)]
         else:
             report = data_timing.measure_data(job, arguments.count)
             lines = data_timing.describe(report)

@@ -68,6 +68,8 @@ def loop(job: Job, device_batch: DeviceBatch) -> Callable[[], None]:
         optimizer.zero_grad()
         for _ in range(plan.accumulate):
             images = ((device_batch[field.name].float() - mean) / std).movedim(-1, -3)
+            if not plan.mode.channels_last:
+                images = images.contiguous()
             with torch.autocast(device.type, dtype, enabled=plan.mode.compute != "fp32"):
                 output = forward(images, *inputs)
                 loss = mean_loss(output, device_batch["label"], trainer.objective) / plan.accumulate

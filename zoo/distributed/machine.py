@@ -78,7 +78,7 @@ def describe(libraries: Mapping[str, str | None], storage: str) -> dict[str, Any
         "os": _os_name(),
         "kernel": platform.release(),
         "hardware": _hardware(),
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "sockets": sockets,
         "cores": cores,
         "memory_bytes": _memory(),
@@ -111,7 +111,7 @@ def _hardware() -> str | None:
     return " ".join(name for name in names if name) or None
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
     """Return the model name of the processor; on ARM, where /proc/cpuinfo has none, the architecture."""
     match = re.search(r"^(?:model name|cpu model|Model)\s*:\s*(\S.*)$", _read(PROC / "cpuinfo"), re.MULTILINE)
     return match[1].strip() if match else platform.processor() or platform.machine()

@@ -2,7 +2,11 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
+
+import numpy as np
 
 import data
 from data.batch import PAIR, DropoutMask, Field
@@ -11,14 +15,17 @@ from zoo import tasks
 from zoo.config.schema import Config, Optim
 from zoo.distributed import addresses, consistency, environment, launchers, rendezvous
 from zoo.distributed.control_group import Group
+from zoo.logs import journal
 from zoo.models import Spec, load_model_class, load_spec, resolve_arch
-from zoo.run import schedule
+from zoo.run import choices, schedule, trial
 from zoo.run.cli import Request
 from zoo.tasks import Task
 from zoo.trainer import load_backend
 from zoo.trainer.loss_scale import INITIAL_SCALE
 from zoo.trainer.protocol import Arithmetic, Mode, ParamGroup, Plan, Trainer, World
 from zoo.weights.match import match_state_dict
+
+TRIAL_ROWS = 1000  # of a sharded class matrix in updates that are only timed
 
 
 class Job(NamedTuple):
@@ -36,6 +43,7 @@ class Job(NamedTuple):
     dropout_masks: tuple[DropoutMask, ...]
     batch_plan: schedule.BatchPlan
     clock: schedule.Clock
+    choice: choices.Choice
     lr: Callable[[int], float]  # of a step, counted from 0
     plan: Plan
     group: Group
@@ -72,8 +80,14 @@ def join(request: Request, variables: Mapping[str, str]) -> Group:
     return group
 
 
-def assemble(request: Request, group: Group) -> Job:
+def assemble(request: Request, group: Group, measure: bool = False) -> Job:
     """Load the data, then the framework, then build the trainer.
+
+    Args:
+        request: the recipe.
+        group: as `join` returns it.
+        measure: whether a few updates may settle what the recipe leaves open; without it, the framework's default
+            counts. For processes that train.
 
     Raises:
         UserError: the recipe contradicts the data, the model or the number of processes; cheap checks come first.
@@ -92,7 +106,10 @@ def assemble(request: Request, group: Group) -> Job:
     world = _start_backend(cfg, model, group)
     clock = schedule.clock(train, len(train_set), world.size)
     mode = Mode(train.precision, train.amp_level, train.channels_last, train.compile)
-    plan, trainer = build_trainer(cfg, model, arch, train_set.fields, world, mode, batch_plan.accumulate)
+    choice = choices.Choice(mode)
+    if measure:
+        choice = _settle_mode(request, group, world, mode, arch, train_set, clock)
+    plan, trainer = build_trainer(cfg, model, arch, train_set.fields, world, choice.mode, batch_plan.accumulate)
     return Job(
         framework=cfg.framework,
         model=model,
@@ -106,6 +123,7 @@ def assemble(request: Request, group: Group) -> Job:
         dropout_masks=spec.dropout_masks(arch),
         batch_plan=batch_plan,
         clock=clock,
+        choice=choice,
         lr=schedule.lr_schedule(cfg.optim, train, clock),
         plan=plan,
         group=group,
@@ -150,6 +168,43 @@ def _start_backend(cfg: Config, model: str, group: Group) -> World:
     port = group.all_gather(addresses.free_port(address) if group.size > 1 and group.rank == 0 else 0)[0]
     with group.time_limit(rendezvous.TIMEOUT, f"joining the processes of {cfg.framework} and a first all-reduce"):
         return backend.start(group.launch, cfg.device, port)
+
+
+def _settle_mode(
+    request: Request, group: Group, world: World, mode: Mode, arch: Any, train_set: Any, clock: schedule.Clock
+) -> choices.Choice:
+    """Return the requested mode with what it leaves open; collective.
+
+    The updates that are measured are those of one process: without an exchange, and with a class matrix of TRIAL_ROWS
+    rows at most, whose memory format is not open.
+    """
+    cfg, model = request.config, request.resolved["model.name"].value
+    spec, candidates = load_spec(model), world.candidates(mode)
+    batch = schedule.batch_plan(cfg.train, group.size)
+    rows = min(arch.num_classes, TRIAL_ROWS) if spec.SHARDED_PARAMETERS else arch.num_classes
+
+    def build(candidate: Mode) -> Trainer:
+        alone: World = replace(world, rank=0, size=1)  # type: ignore[type-var]
+        small = replace(arch, num_classes=rows)
+        _, trainer = build_trainer(cfg, model, small, train_set.fields, alone, candidate)
+        shards = {param.name: np.full(param.shape, 0.01, np.float32) for param in trainer.params if param.rows}
+        trainer.load_state_dict(shards)  # whose rows are zeros before
+        return trainer
+
+    def measure() -> trial.Timing:
+        samples = trial.synthetic_batch(train_set.fields, spec.dropout_masks(arch), batch.batch)
+        timing = trial.measure([partial(build, candidate) for candidate in candidates], samples)
+        world.reset_memory()
+        return timing
+
+    return choices.settle(
+        candidates,
+        group,
+        choices.Work(clock.steps, 3 * spec.flops(arch, train_set.fields[0].shape) * batch.batch * batch.accumulate),
+        choices.facts(world, group, cfg, world.resolve_mode(mode), model, arch, train_set.fields, batch.batch),
+        journal.history(request.resume) if request.resume else [],
+        measure,
+    )
 
 
 def _loss_scale(optim: Optim) -> float:

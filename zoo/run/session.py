@@ -43,7 +43,7 @@ def start(request: Request) -> Iterator["Run"]:
     group = run = None
     try:
         group = join(request, os.environ)
-        job = assemble(request, group)
+        job = assemble(request, group, measure=not request.eval_only)
         run = Run(request, job)
         with run.journal:
             yield run
@@ -105,7 +105,7 @@ class Run:
         if group.size > 1:
             self.console.print_ranks(group.launch.launcher, ranks)
         self.console.describe(self.facts, request.changed, (*job.train_set.notes, *cache.notes(cfg.data)))
-        for note in self.loading.notes:
+        for note in (*job.choice.notes, *self.loading.notes):
             self.console.print(note)
         self.evaluations = EvaluationReader(
             job.val_set,

@@ -90,9 +90,9 @@ class World:
         return Mode(compute, level, channels_last, bool(requested.compile), is_exact)
 
     def candidates(self, requested: Mode) -> tuple[Mode, ...]:
-        """See World in zoo/trainer/protocol.py. Both memory formats, where operators run one by one and in fp32 or less.
+        """See World in zoo/trainer/protocol.py.
 
-        torch.compile has a memory format of its own choice, and takes minutes for each.
+        Both memory formats; not in fp64, and not with torch.compile, which takes minutes for each.
         """
         if requested.channels_last is not None or requested.compile or requested.compute in ("fp64", "exact"):
             return (requested,)
