@@ -75,6 +75,10 @@ def examine(framework: str, device: str | None, seconds: float, nvidia: Driver) 
         *_build(framework, facts, nvidia, seconds, needs_gpu),
         *(_device(framework, name, answer, nvidia) for name, answer in answers.items()),
     ]
+    is_told = any(finding.state in (WARNING, FAILURE) for finding in findings)
+    if nvidia.devices and asked == "auto" and starts[0].kind == "cpu" and not is_told:
+        text, remedy = f"{framework} does not see the GPU", "look at CUDA_VISIBLE_DEVICES, and try --device cuda"
+        findings.append(Finding(framework, "cuda", WARNING, text, remedy))
     return Result(starts, findings)
 
 

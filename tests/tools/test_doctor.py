@@ -1,0 +1,156 @@
+"""The command: exit codes, wrong usage, and machines that are broken in ways of ours."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers.paths import ROOT
+from tools import doctor
+from tools.diagnosis import examination, framework, modules, update
+from tools.diagnosis.driver import Driver
+from tools.diagnosis.finding import Finding
+from tools.diagnosis.framework import Result, Start
+
+CRASH = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine without troubles of its own; returns a function that sets what each framework starts on."""
+
+    def set_up(starts, update_state="ok", blocked=False):
+        finding = Finding("machine", "disk", "FAIL" if blocked else "ok", "a disk")
+        monkeypatch.setattr(examination.host, "examine", lambda described: [finding])
+        for module in (examination.network, examination.launchers):
+            monkeypatch.setattr(module, "examine", list)
+        monkeypatch.setattr(examination.modules, "examine", lambda seconds: [])
+        monkeypatch.setattr(examination.modules, "dali_build", lambda: None)
+        monkeypatch.setattr(examination.driver, "examine", lambda seconds, version: (Driver(), []))
+
+        def start(name, device, seconds, nvidia):
+            return Result([Start(name, *rest) for rest in starts.get(name, ())], [])
+
+        calls = []
+
+        def compute(name, device, precision, seconds, reference):
+            calls.append((name, device, precision, reference and reference.name))
+            return Finding(name, "update", update_state, "an update"), {}
+
+        monkeypatch.setattr(framework, "examine", start)
+        monkeypatch.setattr(update, "examine", compute)
+        return calls
+
+    return set_up
+
+
+CPU, GPU, BROKEN = ("cpu", "cpu", {}), ("auto", "cuda", {"fp32": "fp32", "amp": "fp16"}), ("auto", None, {})
+
+
+def test_what_is_compared_with_what(machine, capsys):
+    calls = machine({"torch": [GPU, CPU], "paddle": [("auto", "cpu", {})]})
+    assert doctor.main([]) == 0
+    assert calls == [
+        ("torch", "cpu", "fp32", None),
+        ("torch", "cuda", "fp32", "torch on the CPU"),
+        ("torch", "cuda", "fp16", "torch on the CPU"),
+        ("paddle", "cpu", "fp32", "torch on the CPU"),
+    ]
+    assert capsys.readouterr().out.endswith("training can start: torch on cpu, torch on cuda, paddle on cpu\n")
+
+
+@pytest.mark.parametrize(
+    "starts, arguments, code",
+    [
+        ({"torch": [("auto", "cpu", {})]}, [], 0),
+        ({"torch": [BROKEN, CPU]}, [], 0),  # with --device cpu
+        ({"torch": [BROKEN]}, [], 1),
+        ({}, [], 1),
+        ({"torch": [("cuda", None, {}), CPU]}, ["--device", "cuda"], 1),
+        ({"torch": [("cuda:1", "cuda", {}), CPU]}, ["--device", "cuda:1"], 0),
+        ({"torch": [CPU]}, ["--framework", "paddle"], 1),
+    ],
+)
+def test_exit_codes(machine, capsys, starts, arguments, code):
+    machine(starts)
+    assert doctor.main([*arguments, "--quick"]) == code
+    assert ("training can start" in capsys.readouterr().out) == (code == 0)
+
+
+def test_nothing_starts_on_a_full_disk(machine, capsys):
+    machine({"torch": [CPU]}, blocked=True)
+    assert doctor.main(["--quick"]) == 1
+    assert capsys.readouterr().out.endswith("training cannot start\n")
+
+
+def test_a_wrong_update_is_no_training(machine):
+    machine({"torch": [CPU]}, update_state="FAIL")
+    assert doctor.main([]) == 1
+    assert doctor.main(["--quick"]) == 0
+
+
+def test_wrong_usage(capsys, tmp_path):
+    for words in (["--device", "gpu"], ["--device", "cuda:"], ["--timeout", "0"], ["--timeout", "nan"]):
+        assert doctor.main(words) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: {words[0]}") and error.count("\n") == 1
+    (tmp_path / "there.json").touch()
+    assert doctor.main(["--json", str(tmp_path / "there.json")]) == 2
+    assert "this file exists" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as end:
+        doctor.main(["--framework", "caffe"])
+    assert end.value.code == 2
+
+
+def test_missing_packages_end_the_diagnosis(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(modules, "missing", lambda: ["grain"])
+    assert doctor.main(["--json", str(tmp_path / "a.json")]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "machine",
+        "  packages          FAIL not installed: grain; pip install .",
+        "training cannot start",
+    ]
+    assert json.loads((tmp_path / "a.json").read_text())["can_train"] is False
+
+
+def run(*words, **variables):
+    environment = {**os.environ, **variables}
+    command = [sys.executable, "-m", "tools.doctor", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=600, check=False)
+
+
+def test_a_framework_that_crashes_when_it_is_imported(tmp_path):
+    (tmp_path / "paddle").mkdir()
+    (tmp_path / "paddle/__init__.py").write_text(CRASH)
+    done = run("--framework", "paddle", "--quick", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (1, "")
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert any("FAIL" in line and "crashed with SIGSEGV while importing paddle" in line for line in lines)
+    assert lines[-1] == "training cannot start with paddle" and max(map(len, done.stdout.splitlines())) <= 100
+
+
+@pytest.mark.slow
+def test_pytorch_on_a_cpu(tmp_path):
+    pytest.importorskip("torch")
+    path = tmp_path / "a.json"
+    done = run("--framework", "torch", "--device", "cpu", "--json", str(path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("training can start: torch on cpu\n")
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    report = json.loads(path.read_text())
+    assert report["usable"] == [["torch", "cpu"]]
+    states = {(finding["section"], finding["topic"]): finding["state"] for finding in report["findings"]}
+    assert states["torch", "cpu"] == states["torch", "update in fp32"] == "ok"
+
+
+@pytest.mark.slow
+def test_a_gpu_that_is_not_here():
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    done = run("--framework", "torch", "--device", "cuda", "--quick")
+    assert done.returncode == 1 and "there is no cuda:0 here" in " ".join(done.stdout.split())
+    assert done.stdout.endswith("training cannot start with torch on cuda\n")
