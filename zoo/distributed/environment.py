@@ -5,17 +5,24 @@ import socket
 
 import psutil
 
+from data import host
 from zoo.distributed.control_group import Group
 
 
 def prepare(group: Group) -> None:
-    """Divide the cores of a machine among the processes that share them, and name gloo's network interface."""
+    """Divide the cores of a machine among the processes that share them, and name gloo's network interface.
+
+    Libraries count the cores of the affinity mask, but know neither the limit of a container nor other processes. With
+    more threads than cores, each parallel operation waits for threads that do not run.
+    """
+    mine = [socket.gethostname(), host.cores()]
+    ranks = group.all_gather(mine)
+    local = [index for index, (name, _) in enumerate(ranks) if name == mine[0]]
+    share = host.core_share([ranks[index][1] for index in local], local.index(group.rank), host.cpu_quota())
+    if share < len(mine[1]):
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, int(share))))
     if group.size == 1:
         return
-    host_and_cores = [socket.gethostname(), sorted(os.sched_getaffinity(0))]
-    sharing = group.all_gather(host_and_cores).count(host_and_cores)
-    if sharing > 1:
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(host_and_cores[1]) // sharing)))
     interface = interface_of(group.launch.local_address)
     if interface:  # without it, gloo takes the interface of the host name, which may be the loopback
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
