@@ -4,8 +4,10 @@ import contextlib
 import io
 import os
 
+from data import host
+
 # Unset, Paddle would set it to 1 when it is imported, and large convolutions would take twice as long.
-os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count()))
+os.environ.setdefault("OMP_NUM_THREADS", str(max(1, int(host.core_share([host.cores()], 0, host.cpu_quota())))))
 with contextlib.redirect_stderr(io.StringIO()):  # it warns of every other number
     from zoo.trainer.paddle.recording import record_forward
     from zoo.trainer.paddle.trainer import Trainer
