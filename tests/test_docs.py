@@ -23,6 +23,7 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"
 FOLDERS = ("configs/", "data/", "docs/", "tests/", "tools/", "zoo/", "requirements/")
 EXTENSIONS = ("py", "rec", "idx", "list", "safetensors")  # train.rec is a file and not a key of `train`
 MAX_README_LINES = 130
+PYTHON_BLOCK = re.compile(r"^```python\n.*?^```", flags=re.DOTALL | re.MULTILINE)  # tests run them
 CODE_BLOCK = re.compile(r"^ *```\n(.*?)^ *```", flags=re.DOTALL | re.MULTILINE)
 CODE_SPAN = re.compile(r"`([^`]+)`")
 
@@ -45,7 +46,7 @@ class Command(NamedTuple):
 
 
 def read(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
+    return PYTHON_BLOCK.sub("", path.read_text(encoding="utf-8"))
 
 
 def prose(text: str) -> str:

@@ -3,31 +3,25 @@
 import argparse
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from data.batch import Field
 from data.errors import BadSample, UserError
-from zoo.config import loader, renamed
 from zoo.config.schema import Config
 from zoo.frameworks import FRAMEWORKS
-from zoo.models import load_spec, resolve_arch
+from zoo.models import load_spec
 from zoo.predict import results
 from zoo.predict.inputs import find_inputs, walk_inputs
 from zoo.predict.model import TrainedModel
 from zoo.predict.predictors import Predictor, find_predictor
 from zoo.predict.results import DEFAULT_TOP, Failure, Row, output_stems, printable
-from zoo.run import cli
-from zoo.run.checkpoint import FOLDER, load_record
+from zoo.run import cli, trained
+from zoo.run.checkpoint import FOLDER
 from zoo.run.job import build_trainer
-from zoo.run.restore import model_file
 from zoo.trainer import load_backend
 from zoo.trainer.protocol import Launch, Mode
-from zoo.weights import files
-from zoo.weights.match import match_state_dict
+from zoo.weights.match import require_match
 
 EPILOG = """\
 The checkpoint holds its recipe and its class names; the data it was trained on is not needed. A file is read and
@@ -53,7 +47,7 @@ examples
   python tools/predict.py ann.jpg --weights runs/arcface_ms1m/checkpoints/best --search album --top 10
 
 Exit codes: 0 done; 2 an error to fix on your side: a file that cannot be read is named, and the others are done."""
-EXAMPLE = "runs/tsm_demo/checkpoints/best"
+
 MAX_FOLDERS = 10_000  # predictions/<run>, predictions/<run>-2 ...
 
 
@@ -77,7 +71,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("files", metavar="FILE", nargs="+", help="image, video, folder of numbered images, or folder of such")
-    add("--weights", metavar="DIR", required=True, help=f"checkpoint folder, such as {EXAMPLE}")
+    add("--weights", metavar="DIR", required=True, help=f"checkpoint folder, such as {trained.EXAMPLE}")
     add("--framework", choices=FRAMEWORKS, default="torch", help="default torch, whatever trained it")
     add("--device", metavar="NAME", default="auto", help="as for train.py")
     add("--out", metavar="DIR", help="folder for the results; default predictions/<run>, or the next free number")
@@ -106,7 +100,7 @@ def predict(arguments: argparse.Namespace) -> int:
     """
     if arguments.top is not None and arguments.top < 1:
         raise UserError("--top: must be at least 1")
-    record, cfg, resolved = read_checkpoint(
+    record, cfg, resolved = trained.read_checkpoint(
         arguments.weights, arguments.framework, arguments.device, arguments.override
     )
     name, task = resolved["model.name"].value, load_spec(resolved["model.name"].value).TASK
@@ -155,48 +149,6 @@ def report(failure: Failure) -> Row:
     return failure.row
 
 
-def read_checkpoint(
-    path: str, framework: str, device: str, overrides: list[str]
-) -> tuple[dict[str, Any], Config, loader.Entries]:
-    """Read the record of a checkpoint folder and its recipe, changed by the user's options.
-
-    Raises:
-        UserError: the folder is no checkpoint or its record is incomplete, or an override is wrong.
-    """
-    if not is_checkpoint(path):
-        candidates = [os.path.dirname(path) or "."] + [os.path.join(path, FOLDER, link) for link in ("best", "last")]
-        example = next(filter(is_checkpoint, candidates), EXAMPLE)
-        raise UserError(
-            f"--weights: {path} has no checkpoint.json, which holds the recipe and the class names; give the folder of "
-            f"a checkpoint, such as {example}"
-        )
-    record = load_record(path)
-    try:
-        entries = recipe_entries(record["recipe"], os.path.join(path, "checkpoint.json"))
-        record["classes"] = tuple(map(str, record["classes"]))
-    except (KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise UserError(
-            f"{path}: checkpoint.json lacks a valid recipe or list of classes ({error!r}); "
-            "use another checkpoint of the run"
-        ) from None
-    flags = {"framework": loader.Entry(framework, "--framework"), "device": loader.Entry(device, "--device")}
-    cfg, resolved = loader.build({**entries, **flags, **loader.overrides(overrides)}, cli.FIND)
-    return record, cfg, resolved
-
-
-def is_checkpoint(path: str) -> bool:
-    return os.path.isfile(os.path.join(path, "checkpoint.json"))
-
-
-def recipe_entries(recipe: str, origin: str) -> loader.Entries:
-    """Parse a resolved recipe, whose sections are one level deep."""
-    entries: loader.Entries = {}
-    for key, value in yaml.safe_load(recipe).items():
-        pairs = {f"{key}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {key: value}
-        entries.update((name, loader.Entry(item, origin)) for name, item in pairs.items())
-    return renamed.translate(entries)
-
-
 def load_model(path: str, record: dict[str, Any], cfg: Config, name: str, fields: tuple[Field, ...]) -> TrainedModel:
     """Build a model as a run does, but without data and for fp32, and load the weights of a checkpoint.
 
@@ -210,20 +162,13 @@ def load_model(path: str, record: dict[str, Any], cfg: Config, name: str, fields
     Raises:
         UserError: the weights do not match the model, or the device or the framework is missing.
     """
-    spec, classes, options = load_spec(name), record["classes"], cfg.model
-    rows: dict[str, files.RowRange] = {}
-    if spec.SHARDED_PARAMETERS:  # a row per class: perhaps larger than the memory, and no output depends on it
-        options, classes = replace(options, num_classes=1), ()
-        shapes = {key: tensor.shape for key, tensor in files.read_shapes(model_file(path)).items()}
-        rows = {key: (shapes[key][0], 0, 1) for key in spec.SHARDED_PARAMETERS if key in shapes}
-    arch = resolve_arch(spec, options, fields, len(classes))
+    spec, classes = load_spec(name), record["classes"]
+    arch = trained.resolve(spec, cfg.model, fields, len(classes))
     world = load_backend(cfg.framework).start(Launch(), cfg.device)
     mode = Mode("fp32", None, cfg.train.channels_last, cfg.train.compile)
     _, trainer = build_trainer(cfg, name, arch, fields, world, mode)
-    tensors, _ = files.read(model_file(path), rows)
-    differences = match_state_dict(tensors, {param.name: param.shape for param in trainer.params})
-    if not differences.complete:
-        raise UserError(f"{path} does not match this model:\n{differences}")
+    tensors = trained.read_tensors(path, spec)
+    require_match(tensors, {param.name: param.shape for param in trainer.params}, path)
     trainer.load_state_dict(tensors)
     unnamed = tuple(f"class {label}" for label in range(len(classes), arch.num_classes))
     class_names = () if spec.SHARDED_PARAMETERS else classes + unnamed

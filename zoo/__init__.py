@@ -1,7 +1,19 @@
 """A multi-framework vision model zoo. Importing this package imports no framework."""
 
-from zoo.frameworks import FRAMEWORKS
-from zoo.models import list_models
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["FRAMEWORKS", "__version__", "list_models"]
+if TYPE_CHECKING:
+    from zoo.api import Loaded, create_model, list_models, load, numpy_weights
+    from zoo.frameworks import FRAMEWORKS
+
+__all__ = ["FRAMEWORKS", "Loaded", "__version__", "create_model", "list_models", "load", "numpy_weights"]
 __version__ = "0.2.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of the Python API when it is used: every process that reads data imports this package."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from zoo import api
+
+    return getattr(api, name)

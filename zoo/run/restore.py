@@ -16,7 +16,7 @@ from zoo.run.job import Job
 from zoo.trainer.loss_scale import SCALE_KEY
 from zoo.trainer.protocol import Param
 from zoo.weights import files, imagenet, recorded
-from zoo.weights.match import match_state_dict
+from zoo.weights.match import merge, require_match
 
 Print = Callable[[str], None]
 # Options of converted weights that a run may change, with a warning.
@@ -110,9 +110,7 @@ def _restore(cfg: Config, job: Job, resume: str | None, print_line: Print) -> tu
         if parameter in sharded:
             rows[name] = sharded[parameter]
     tensors, record = load_checkpoint(path, rows)
-    report = match_state_dict(tensors, shapes)
-    if not report.complete:
-        raise UserError(f"{path} does not match this model:\n{report}")
+    require_match(tensors, shapes, path)
     if record["global_batch"] != job.clock.global_batch:
         raise UserError(
             f"--resume: {path} was written with a global batch of {record['global_batch']}, now it "
@@ -170,14 +168,8 @@ def _merge(
     path: str,
     print_line: Print,
 ) -> dict[str, np.ndarray]:
-    """Replace the initial tensors by those of a file, strictly, except for names that shall stay fresh."""
-    expected = {name: array.shape for name, array in initialized.items() if not is_fresh(name)}
-    loaded = {name: array for name, array in tensors.items() if not is_fresh(name)}
-    report = match_state_dict(loaded, expected)
-    if not report.complete:
-        raise UserError(
-            f"{path} does not match this model:\n{report}\n  another number of classes? "
-            "-o fresh_head=true starts with a new classifier"
-        )
-    print_line(f"weights: {len(expected)} tensors from {path}, {len(initialized) - len(expected)} newly initialized")
-    return {**initialized, **loaded}
+    hint = "\n  another number of classes? -o fresh_head=true starts with a new classifier"
+    merged = merge(initialized, tensors, is_fresh, path, hint)
+    fresh = sum(map(is_fresh, initialized))
+    print_line(f"weights: {len(initialized) - fresh} tensors from {path}, {fresh} newly initialized")
+    return merged

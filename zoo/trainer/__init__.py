@@ -6,7 +6,7 @@ from zoo.frameworks import FRAMEWORKS, import_for
 
 
 def load_backend(framework: str) -> ModuleType:
-    """Import zoo.trainer.<framework>, which offers `start(launch, device, port) -> World` and `Trainer`.
+    """Import zoo.trainer.<framework>, which offers `start(launch, device, port) -> World`, `Trainer` and more.
 
     Raises:
         UserError: there is no such framework, or it is not installed.

@@ -1,8 +1,12 @@
 """The strict comparison of tensors with the parameters and statistics of a model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+from data.errors import UserError
 
 MAX_LISTED = 10  # keys in each list of the report
 
@@ -49,6 +53,45 @@ def match_state_dict(tensors: Mapping[str, Any], expected: Mapping[str, Sequence
         unexpected_keys=tuple(name for name in tensors if name not in expected),
         shape_mismatches=tuple((name, *pair) for name, pair in shapes.items() if pair[0] != pair[1]),
     )
+
+
+def require_match(tensors: Mapping[str, Any], expected: Mapping[str, Sequence[int]], path: str, hint: str = "") -> None:
+    """Raise UserError, with all differences, unless tensors are exactly those of a model.
+
+    Args:
+        tensors: anything with a `shape`, by canonical name.
+        expected: shapes of the model's tensors.
+        path: of the file that holds the tensors.
+        hint: end of the message.
+    """
+    report = match_state_dict(tensors, expected)
+    if not report.complete:
+        raise UserError(f"{path} does not match this model:\n{report}{hint}")
+
+
+def merge(
+    initialized: Mapping[str, np.ndarray],
+    tensors: Mapping[str, np.ndarray],
+    is_fresh: Callable[[str], bool],
+    path: str,
+    hint: str = "",
+) -> dict[str, np.ndarray]:
+    """Replace initial tensors by those of a file, strictly, except for names that shall stay fresh.
+
+    Args:
+        initialized: every tensor of the model.
+        tensors: of the file.
+        is_fresh: whether a name keeps its initial tensor.
+        path: of the file.
+        hint: end of the message.
+
+    Raises:
+        UserError: the file's tensors are not exactly the others.
+    """
+    expected = {name: array.shape for name, array in initialized.items() if not is_fresh(name)}
+    loaded = {name: array for name, array in tensors.items() if not is_fresh(name)}
+    require_match(loaded, expected, path, hint)
+    return {**initialized, **loaded}
 
 
 def _section(title: str, rows: Sequence[str]) -> list[str]:

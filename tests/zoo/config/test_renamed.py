@@ -11,7 +11,7 @@ from data.demo import portraits
 from data.errors import UserError
 from tests.helpers.paths import GOLDEN, ROOT
 from tests.helpers.training import TRAIN, events, run
-from tools.predict import recipe_entries
+from zoo.run.trained import recipe_entries
 from zoo.config import loader
 from zoo.config.renamed import RENAMED_KEYS
 from zoo.run import cli

@@ -1,6 +1,9 @@
 """Canonical names of MindSpore parameters."""
 
-from mindspore import Parameter, nn
+from collections.abc import Mapping
+
+import numpy as np
+from mindspore import Parameter, Tensor, nn
 
 CANONICAL = {
     "gamma": "weight",
@@ -25,3 +28,14 @@ def is_statistic(name: str) -> bool:
 def _canonical_name(name: str) -> str:
     *cells, last = [part for part in name.split(".") if part != "bn2d"]  # BatchNorm3d contains a BatchNorm2d
     return ".".join([*cells, CANONICAL.get(last, last)])
+
+
+def load_arrays(model: nn.Cell, tensors: Mapping[str, np.ndarray]) -> None:
+    """Copy arrays into a model's tensors.
+
+    Args:
+        model: receives them.
+        tensors: every parameter and running statistic by canonical name, in canonical layout.
+    """
+    for name, parameter in named_tensors(model).items():
+        parameter.set_data(Tensor(np.ascontiguousarray(tensors[name], np.float32)))

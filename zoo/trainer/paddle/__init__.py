@@ -9,8 +9,9 @@ from data import host
 # Unset, Paddle would set it to 1 when it is imported, and large convolutions would take twice as long.
 os.environ.setdefault("OMP_NUM_THREADS", str(max(1, int(host.core_share([host.cores()], 0, host.cpu_quota())))))
 with contextlib.redirect_stderr(io.StringIO()):  # it warns of every other number
+    from zoo.trainer.paddle.names import load_arrays
     from zoo.trainer.paddle.recording import record_forward
     from zoo.trainer.paddle.trainer import Trainer
     from zoo.trainer.paddle.world import start
 
-__all__ = ["Trainer", "record_forward", "start"]
+__all__ = ["Trainer", "load_arrays", "record_forward", "start"]

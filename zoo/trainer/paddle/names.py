@@ -4,6 +4,8 @@ Paddle calls the running statistics _mean and _variance and lists them among the
 PReLU _weight, and stores that of a Linear as (in_features, out_features).
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import paddle
 from paddle import nn
@@ -43,3 +45,16 @@ def to_numpy(tensor: paddle.Tensor, transpose: bool) -> np.ndarray:
 def copy_into(tensor: paddle.Tensor, array: np.ndarray, transpose: bool) -> None:
     """Copy an array of canonical layout into a tensor."""
     tensor.set_value(np.ascontiguousarray(array.T if transpose else array))
+
+
+@paddle.no_grad()
+def load_arrays(model: nn.Layer, tensors: Mapping[str, np.ndarray]) -> None:
+    """Copy arrays into a model's tensors.
+
+    Args:
+        model: receives them.
+        tensors: every parameter and running statistic by canonical name, in canonical layout.
+    """
+    transposes = transposed(model)
+    for name, tensor in named_tensors(model).items():
+        copy_into(tensor, np.asarray(tensors[name], np.float32), name in transposes)

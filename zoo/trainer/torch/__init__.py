@@ -1,7 +1,8 @@
 """The common trainer interface in PyTorch."""
 
+from zoo.trainer.torch.names import load_arrays
 from zoo.trainer.torch.recording import record_forward
 from zoo.trainer.torch.trainer import Trainer
 from zoo.trainer.torch.world import start
 
-__all__ = ["Trainer", "record_forward", "start"]
+__all__ = ["Trainer", "load_arrays", "record_forward", "start"]

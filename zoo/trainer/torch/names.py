@@ -1,5 +1,8 @@
 """Canonical names of PyTorch tensors: PyTorch's own names, without the batch counters."""
 
+from collections.abc import Mapping
+
+import numpy as np
 import torch
 from torch import nn
 
@@ -10,3 +13,15 @@ def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     buffers = model.named_buffers()
     tensors.update((name, buffer) for name, buffer in buffers if not name.endswith("num_batches_tracked"))
     return tensors
+
+
+@torch.no_grad()
+def load_arrays(model: nn.Module, tensors: Mapping[str, np.ndarray]) -> None:
+    """Copy arrays into a model's tensors.
+
+    Args:
+        model: receives them.
+        tensors: every parameter and running statistic by canonical name, in canonical layout.
+    """
+    for name, tensor in named_tensors(model).items():
+        tensor.copy_(torch.from_numpy(np.array(tensors[name])))

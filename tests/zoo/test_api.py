@@ -1,0 +1,127 @@
+"""The Python API: names, weights and errors; the cases of api_cases.py in every framework."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import zoo
+from data.errors import UserError
+from tests.helpers import frameworks
+from tests.helpers.paths import ROOT
+from tests.zoo import api_cases
+from zoo.models import load_spec, named
+from zoo.weights import files, imagenet
+
+
+@pytest.mark.parametrize("framework, module, case", frameworks.parameters("zoo.api_cases"))
+def test_api(framework, module, case):
+    frameworks.check(framework, module, case)
+
+
+def test_importing_and_numpy_weights_load_no_framework():
+    code = (
+        "import sys, zoo; zoo.numpy_weights('resnet18', width=8); zoo.list_models(); "
+        "assert not {'torch', 'paddle', 'mindspore'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    light = "import sys, zoo; assert 'numpy' not in sys.modules and not hasattr(zoo, 'x')"
+    subprocess.run([sys.executable, "-c", light], check=True, cwd=ROOT)
+
+
+def test_names():
+    assert zoo.list_models("tsm_*") == ["tsm_r18", "tsm_r34", "tsm_r50", "tsm_r101", "tsm_r152"]
+    assert {"resnet152", "deeplabv3plus_r101", "iresnet100"} < set(zoo.list_models())
+    with pytest.raises(UserError, match="there is no model 'resnet51'; there are: resnet18"):
+        zoo.create_model("resnet51")
+
+
+@pytest.mark.parametrize("name", zoo.list_models())
+def test_shapes_are_those_of_the_published_model(name):
+    found = named.find(name)
+    spec = load_spec(found.model)
+    arch = named.build_arch(found, {}, found.num_classes)
+    shapes = named.model_shapes(spec, arch)
+    assert arch.depth == int(re.search(r"\d+$", name).group())
+    if found.model == "resnet":
+        parameters = sum(int(np.prod(shape)) for key, shape in shapes.items() if "running" not in key)
+        assert parameters == spec.NUM_PARAMETERS[arch.depth]
+
+
+def test_options():
+    assert zoo.numpy_weights("resnet18", width=8)["conv1.weight"].shape == (8, 3, 7, 7)
+    with pytest.raises(UserError, match="widht: resnet has no such option; there are: depth, num_classes, width"):
+        zoo.numpy_weights("resnet18", widht=8)
+    with pytest.raises(UserError, match="width: must be at least 1"):
+        zoo.numpy_weights("resnet18", width=0)
+
+
+def test_a_checkpoint_gives_its_weights_and_outputs(tmp_path):
+    path, tensors = api_cases.write_checkpoint(tmp_path)
+    loaded = zoo.numpy_weights("resnet18", pretrained=path, width=8)
+    assert loaded.keys() == tensors.keys() and all(np.array_equal(loaded[name], tensors[name]) for name in tensors)
+    other = zoo.numpy_weights("resnet18", pretrained=path, width=8, num_classes=4, seed=9)
+    initial = zoo.numpy_weights("resnet18", width=8, num_classes=4, seed=9)
+    for name, array in other.items():
+        expected = initial if name.startswith("fc.") else tensors
+        assert np.array_equal(array, expected[name])
+
+
+def test_options_that_no_tensor_shows_are_those_of_the_file(tmp_path):
+    tensors = zoo.numpy_weights("resnet18", width=8, num_classes=3)
+    path = str(tmp_path / "a.safetensors")
+    files.write(path, tensors, {"model": "resnet", "arch": '{"padding": "same_pool", "num_classes": 3, "width": 8}'})
+    arch_of = {}
+    original = named.build_arch
+
+    def build_arch(found, options, num_classes):
+        arch_of["built"] = original(found, options, num_classes)
+        return arch_of["built"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(named, "build_arch", build_arch)
+        zoo.numpy_weights("resnet18", pretrained=path)
+        assert arch_of["built"].padding == "same_pool" and arch_of["built"].num_classes == 3
+        zoo.numpy_weights("resnet18", pretrained=path, padding="symmetric")
+        assert arch_of["built"].padding == "symmetric"
+
+
+def test_weights_of_another_model(tmp_path):
+    path, _ = api_cases.write_checkpoint(tmp_path)
+    with pytest.raises(UserError, match="last is a resnet, but tsm_r18 is a tsm; choose another name or file"):
+        zoo.numpy_weights("tsm_r18", pretrained=path, width=8)
+    with pytest.raises(UserError, match="does not match this model") as error:
+        zoo.numpy_weights("resnet34", pretrained=path, width=8)
+    assert "layer1.2.conv1.weight" in str(error.value)
+    with pytest.raises(UserError, match="has no checkpoint.json"):
+        zoo.load(str(tmp_path))
+
+
+def test_imagenet_weights(monkeypatch, tmp_path):
+    published = zoo.numpy_weights("resnet18", width=8, seed=7)
+    path = str(tmp_path / "resnet18.safetensors")
+    files.write(path, published)
+    monkeypatch.setattr(imagenet, "find_weights", lambda depth, variant: (path, f"{variant} {depth}"))
+    for name, classes, fresh in (("resnet18", 1000, ()), ("resnet18", 10, ("fc.",)), ("tsm_r18", 1000, ("fc.",))):
+        found = zoo.numpy_weights(name, pretrained="imagenet", width=8, num_classes=classes)
+        initial = zoo.numpy_weights(name, width=8, num_classes=classes)
+        for key, array in found.items():
+            expected = initial if key.startswith(fresh) and fresh else published
+            assert np.array_equal(array, expected[key]), key
+    with pytest.raises(UserError, match="there are no ImageNet weights for arcface"):
+        zoo.numpy_weights("iresnet18", pretrained="imagenet")
+
+
+def test_the_examples_of_the_docs_run(tmp_path):
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/api.md").read_text(encoding="utf-8"), re.M | re.S)
+    assert len(blocks) == 2
+    path, _ = api_cases.write_checkpoint(tmp_path)
+    (tmp_path / "runs/resnet50_demo/checkpoints").mkdir(parents=True)
+    (tmp_path / "runs/resnet50_demo/checkpoints/best").symlink_to(path)
+    code = "".join(blocks) + "\nassert logits.shape == (2, 10)\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, last = done.stdout.splitlines()
+    assert first == str(zoo.list_models("resnet*")) and last.split()[0] in api_cases.CLASSES and last.endswith(" 18")

@@ -1,0 +1,86 @@
+"""Names of complete models: tsm_r50 is the model tsm with depth 50, on clips of 8 frames of 224 x 224."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+from data.batch import Field
+from data.errors import UserError
+from zoo.models import Spec, load_spec, resolve_arch
+from zoo.models.arcface import spec as arcface
+from zoo.models.resnet import spec as resnet
+
+
+class NamedModel(NamedTuple):
+    """A model by name.
+
+    Attributes:
+        model: name of its folder in zoo/models.
+        options: of its Arch.
+        num_classes: of the data set that it was published for.
+        input_shape: of a sample in training, channels last.
+    """
+
+    model: str
+    options: dict[str, Any]
+    num_classes: int
+    input_shape: tuple[int, ...]
+
+
+NAMED_MODELS = {
+    **{f"resnet{depth}": NamedModel("resnet", {"depth": depth}, 1000, (224, 224, 3)) for depth in resnet.BLOCKS},
+    **{f"tsm_r{depth}": NamedModel("tsm", {"depth": depth}, 400, (8, 224, 224, 3)) for depth in resnet.BLOCKS},
+    **{
+        f"deeplabv3plus_r{depth}": NamedModel("deeplabv3plus", {"depth": depth}, 19, (512, 1024, 3))
+        for depth in (18, 50, 101)
+    },
+    **{f"iresnet{depth}": NamedModel("arcface", {"depth": depth}, 1, (112, 112, 3)) for depth in arcface.BLOCKS},
+}
+
+
+def find(name: str) -> NamedModel:
+    """Return the model of a name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in NAMED_MODELS:
+        raise UserError(f"there is no model {name!r}; there are: {', '.join(NAMED_MODELS)}")
+    return NAMED_MODELS[name]
+
+
+def build_arch(named: NamedModel, options: Mapping[str, Any], num_classes: int) -> Any:
+    """Return the complete architecture of a model.
+
+    Args:
+        named: the model.
+        options: of its Arch, which precede its own.
+        num_classes: outputs of the classifier.
+
+    Raises:
+        UserError: an option is unknown or its value impossible.
+    """
+    spec = load_spec(named.model)
+    known = [field.name for field in fields(spec.Arch)]
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise UserError(f"{unknown[0]}: {named.model} has no such option; there are: {', '.join(known)}")
+    try:
+        arch = spec.Arch(**{**named.options, **options})
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    return resolve_arch(spec, replace(arch, num_classes=num_classes), (_input(named, arch),), num_classes)
+
+
+def model_shapes(spec: Spec, arch: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors of the model itself, without those of its objective."""
+    return {name: shape for name, shape in spec.shapes(arch).items() if name not in spec.SHARDED_PARAMETERS}
+
+
+def _input(named: NamedModel, arch: Any) -> Field:
+    """Return the model's input, whose size follows the options that name it: frames of a clip, side of a face."""
+    shape = named.input_shape
+    if len(shape) == 4:
+        shape = (getattr(arch, "segments", None) or shape[0], *shape[1:])
+    side = getattr(arch, "size", None)
+    return Field("input", (side, side, 3) if side else shape, "uint8")
