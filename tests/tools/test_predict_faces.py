@@ -20,6 +20,7 @@ from tools import predict
 from zoo.predict import faces as face_predictor
 from zoo.predict import results
 from zoo.predict.predictors import find_predictor
+from zoo.run import trained
 from zoo.run.checkpoint import load_checkpoint, save_checkpoint
 from zoo.tasks import face
 
