@@ -1,12 +1,13 @@
 # make demo      train TSM on clips that it makes itself       make test      the fast tests (minutes)
 # make setup     .venv with all three frameworks               make test-all  every test, as CI runs them
 # make lint      ruff and mypy                                 make clean     remove .venv
+# make gpu-check everything that a GPU should show (docs/gpu.md); ARGS="--budget 50"
 PYTHON ?= python3.11
 PIP = .venv/bin/python -m pip --disable-pip-version-check
 INSTALL = $(PIP) install --quiet --require-hashes --no-deps
 PYTEST = .venv/bin/python -m pytest -n logical --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo setup lint test test-all clean
+.PHONY: demo setup lint test test-all gpu-check clean
 
 demo: .venv/.torch
 	.venv/bin/python train.py -c configs/tsm_demo.yaml --amp
@@ -34,6 +35,9 @@ test-all: setup
 .venv/.all: .venv/.torch requirements/all.txt
 	$(INSTALL) -r requirements/all.txt
 	touch $@
+
+gpu-check:
+	.venv/bin/python -m tools.gpu_check --out runs/gpu_check $(ARGS)
 
 clean:
 	rm -rf .venv

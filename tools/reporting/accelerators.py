@@ -7,9 +7,8 @@
     MI250X MI300X         amd.com: data sheets; MI250X is the whole card, which is two devices
     Ascend 910            e.huawei.com: Atlas 300T training card (model 9000)
 
-16-bit numbers are those of tensor units that add in fp32. Where a device has TF32, convolutions of precision fp32 use
-it by default in PyTorch, PaddlePaddle and MindSpore alike, so its peak is what they are measured against, unless the
-environment of the run sets NVIDIA_TF32_OVERRIDE=0.
+16-bit numbers are those of tensor units that add in fp32. Where a device has TF32, its peak is what fp32 is measured
+against, if the run allowed TF32 (train.tf32).
 """
 
 import re

@@ -39,7 +39,7 @@ def read(folder: str) -> Run:
         protocol=text(begin, "protocol"),
         checksum=text(begin, "checksum"),
         compute=text(begin, "compute"),
-        tf32=not any(text(host, "environment", "NVIDIA_TF32_OVERRIDE") == "0" for host in hosts),
+        tf32=_may_use_tf32(begin, hosts),
         flops_per_sample=positive(begin, "flops_per_sample"),
         facts=_facts(begin, hosts),
         settings=settings.read(begin, next(iter(measures.named(events, "speed")), None)),
@@ -47,6 +47,16 @@ def read(folder: str) -> Run:
         losses=measures.losses(events),
         metrics=measures.metrics(events),
     )
+
+
+def _may_use_tf32(begin: Event, hosts: Sequence[Any]) -> bool:
+    """Return whether fp32 may have been computed in TF32: as the framework's settings say, by default where none do."""
+    if any(text(host, "environment", "NVIDIA_TF32_OVERRIDE") == "0" for host in hosts):
+        return False
+    recorded = begin.get("arithmetic")
+    settings = recorded.items() if isinstance(recorded, dict) else ()
+    found = [value not in (False, None, "0") for name, value in settings if "tf32" in name.lower()]
+    return any(found) if found else True
 
 
 def _case(begin: Event, hosts: Sequence[Any], counting: str | None) -> Case:

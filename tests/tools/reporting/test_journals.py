@@ -75,6 +75,20 @@ def test_tf32_can_be_switched_off(tmp_path):
     assert not read(tmp_path / "b", [full_load(), begin]).tf32
 
 
+@pytest.mark.parametrize(
+    "settings, expected",
+    [
+        ({"torch.backends.cuda.matmul.allow_tf32": False, "torch.backends.cudnn.allow_tf32": False}, False),
+        ({"torch.backends.cuda.matmul.allow_tf32": True, "torch.backends.cudnn.allow_tf32": True}, True),
+        ({"conv_allow_tf32": True, "matmul_allow_tf32": False}, True),  # convolutions are most of the work
+        ({"NVIDIA_TF32_OVERRIDE": "0"}, False),
+        ({"torch.backends.cudnn.benchmark": False}, True),  # nothing is said: the frameworks' own default
+    ],
+)
+def test_tf32_counts_as_the_settings_allow_it(tmp_path, settings, expected):
+    assert read(tmp_path, [full_load(), full_begin(arithmetic=settings)]).tf32 is expected
+
+
 def test_a_run_without_an_end_is_incomplete(tmp_path):
     run = read(tmp_path, training_events()[:-1])
     assert (run.state, run.remark) == (INCOMPLETE, "step 300 of 750") and run.values.samples_per_s
