@@ -72,7 +72,9 @@ def case_checkpointed_updates_in_16_bits_are_the_same(backend):
 
 
 def case_predictions_of_a_checkpointed_model_are_the_same(backend):
-    plain, checkpointed = (make_tsm(backend, checkpointed_modules=names)[0] for names in ((), BLOCKS))
+    plain, checkpointed = (
+        make_tsm(backend, backend.CHECKPOINTED_MODES[0], checkpointed_modules=names)[0] for names in ((), BLOCKS)
+    )
     clips = {"video": random_clips()["video"]}
     predictions, expected = (trainer.predict(trainer.to_device(clips)) for trainer in (checkpointed, plain))
     np.testing.assert_array_equal(predictions, expected)
@@ -81,7 +83,9 @@ def case_predictions_of_a_checkpointed_model_are_the_same(backend):
 def case_checkpointed_modules_keep_less(backend):
     """A block of ResNet-18 keeps its input instead of six maps of the size of its output."""
     plain, some, checkpointed = (
-        backend.saved_bytes(make_tsm(backend, checkpointed_modules=names)[0], random_clips())
+        backend.saved_bytes(
+            make_tsm(backend, backend.CHECKPOINTED_MODES[0], checkpointed_modules=names)[0], random_clips()
+        )
         for names in ((), BLOCKS[:4], BLOCKS)
     )
     if plain is not None:

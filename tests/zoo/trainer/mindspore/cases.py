@@ -1,9 +1,14 @@
 """Cases of MindSpore alone: levels of precision, its compiler and its cluster (test_mindspore.py)."""
 
+import os
+import re
 import socket
+import tempfile
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import mindspore
 import numpy as np
@@ -11,7 +16,7 @@ import pytest
 from mindspore import Tensor, ops
 
 from data.errors import UserError
-from tests.zoo.trainer import margin_cases, trainer_setup
+from tests.zoo.trainer import checkpointing_cases, margin_cases, trainer_setup
 from tests.zoo.trainer.mindspore.tiny import PrecisionProbe, Tower
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import IMAGE, LABEL, make, make_tsm, random_clips, update
@@ -92,6 +97,27 @@ def case_a_model_of_152_layers_compiles(backend):
 def case_checkpointed_activations_need_graph_mode(backend):
     with pytest.raises(UserError, match=r"train\.checkpoint_activations: .*graph mode"):
         make(backend, EAGER, checkpointed_modules=("conv",))
+
+
+def case_the_backward_pass_computes_convolutions_again(backend):
+    """All 20 but the last, whose result a normalization in the same block turns into the block's kept output."""
+    counts = []
+    for names in ((), checkpointing_cases.BLOCKS):
+        trainer, _ = make_tsm(backend, COMPILED, checkpointed_modules=names)
+        graph = compiled_graph(lambda trainer=trainer: update(trainer, random_clips()))
+        counts.append([len(re.findall(rf"= (?:PrimFunc_)?{name}\(", graph)) for name in ("Conv2D", "BatchNorm")])
+    assert counts == [[20, 20], [39, 20]]
+
+
+def compiled_graph(function) -> str:
+    """Return what MindSpore's compiler makes of the largest graph that it compiles while the function runs."""
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, MS_DEV_DUMP_IR_PASSES="validate"):
+        mindspore.set_context(save_graphs=1, save_graphs_path=folder)
+        try:
+            function()
+        finally:
+            mindspore.set_context(save_graphs=0)
+        return max((path.read_text() for path in Path(folder).glob("*validate*.ir")), key=len)
 
 
 def case_an_accumulated_update_compiles_once(backend):
