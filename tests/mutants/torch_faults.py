@@ -6,7 +6,7 @@ from tests.mutants.fault import Fault
 from tests.mutants.killers import CLIP, FORWARD, MARGIN, MODEL, OBJECTIVE, RANK, STATE, UPDATE
 
 TRAINER = "zoo/trainer/torch/trainer.py"
-MARGINS = "zoo/trainer/torch/margin.py"
+MARGINS = "zoo/trainer/torch/margin_logits.py"
 OBJECTIVES = "zoo/trainer/torch/objectives.py"
 SHARD = "zoo/trainer/torch/shard.py"
 SYNC_BN = "zoo/trainer/torch/sync_batchnorm.py"
@@ -262,15 +262,15 @@ LOSSES = [
     fault(
         "the class filter comes after the margin",
         MARGINS,
-        """            is_filtered = cosines > settings.interclass
-            cosines.masked_fill_(is_filtered, 0)
-        _scatter_targets(cosines, target_rows, target_cosines)
+        """        is_filtered = cosines > settings.interclass
+        cosines.masked_fill_(is_filtered, 0)
+    _scatter_targets(cosines, target_rows, target_cosines)
 """,
-        """            _scatter_targets(cosines, target_rows, target_cosines)
-            is_filtered = cosines > settings.interclass
-            cosines.masked_fill_(is_filtered, 0)
-        else:
-            _scatter_targets(cosines, target_rows, target_cosines)
+        """        _scatter_targets(cosines, target_rows, target_cosines)
+        is_filtered = cosines > settings.interclass
+        cosines.masked_fill_(is_filtered, 0)
+    else:
+        _scatter_targets(cosines, target_rows, target_cosines)
 """,
         f"{MARGIN}loss_and_gradients_follow_the_definition",
         "arcface",

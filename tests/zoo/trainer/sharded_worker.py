@@ -7,8 +7,10 @@ python -m tests.zoo.trainer.sharded_worker FRAMEWORK FOLDER
 import importlib
 import os
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 
@@ -28,6 +30,7 @@ class Case(NamedTuple):
     plan: tuple[tuple[str, Any], ...] = ()
     classes: int = CLASSES
     compute: str = "fp32"
+    chunk: int | None = None  # logits that are held at once; None: all
 
 
 CASES = {
@@ -35,6 +38,7 @@ CASES = {
     "filter": Case((("interclass", 0.3),), (("accumulate", 2),)),
     "clipped": Case((("m2", 0.0), ("m3", 0.35)), (("clip_norm", 1.0),)),
     "fp64": Case((("interclass", 0.3),), (("clip_norm", 1.0),), compute="fp64"),
+    "chunked": Case((("interclass", 0.3),), chunk=GLOBAL_BATCH * 2),
     "clipped apart": Case((("gradient", "straight"),), (("clip_norm", 0.2), ("clip_sharded", False))),
 }
 SAMPLED = Case((("sample_rate", 0.25),), classes=200)  # every rank samples its own rows: nothing to compare over ranks
@@ -159,7 +163,11 @@ def main(framework: str, folder: str) -> None:
     port = group.all_gather(addresses.free_port(group.launch.address) if is_server else 0)[0]
     world = load_backend(framework).start(group.launch, "cpu", port)
     cases = CASES if group.size <= 2 else {"plain": CASES["plain"]}
-    results = {name: train(Run(framework, world, group, case)) for name, case in cases.items()}
+    results = {}
+    for name, case in cases.items():
+        margin = importlib.import_module(f"zoo.trainer.{framework}.margin")
+        with mock.patch.object(margin, "CHUNK_ELEMENTS", case.chunk) if case.chunk else nullcontext():
+            results[name] = train(Run(framework, world, group, case))
     results["overflow"] = overflow(Run(framework, world, group, CASES["clipped"]))
     run = Run(framework, world, group, SAMPLED)
     results["sampled"] = sample(run)

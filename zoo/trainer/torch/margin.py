@@ -1,8 +1,9 @@
 """Margin softmax (zoo.tasks.face.Margin) in PyTorch, with the class matrix sharded over ranks.
 
 No rank ever holds the whole class matrix or its logits. The backward pass is written by hand: the exact transpose of
-the forward pass with a single matrix of the logits' size, modified in place, and no copy of the weights. All in
-fp32, or in fp64 if the weights are.
+the forward pass with a single matrix of the logits' size, modified in place, and no copy of the weights. Where that
+matrix would be large, it is computed in chunks of classes, and again in the backward pass. All in fp32, or in fp64 if
+the weights are; under mixed precision the operands of the matrix products, but not the sums, are in 16 bits.
 """
 
 from collections.abc import Sequence
@@ -14,11 +15,13 @@ from torch.autograd.function import once_differentiable
 
 from zoo.tasks import face
 from zoo.trainer.protocol import Plan
+from zoo.trainer.torch.dtypes import mixed_dtype, wide_dtype
+from zoo.trainer.torch.margin_logits import EPS, Logits, gradients, margin_logits, own_targets
 from zoo.trainer.torch.parallel import all_gather, all_reduce
 from zoo.trainer.torch.shard import ParameterShard
 from zoo.trainer.torch.world import World
 
-EPS = 1e-12  # smallest norm of a vector
+CHUNK_ELEMENTS = 1 << 28  # logits that are held at once
 Batch = dict[str, torch.Tensor]
 
 
@@ -28,9 +31,10 @@ class Margin:
     equal_counts = True
 
     def __init__(self, settings: face.Margin, arch: Any, plan: Plan, world: World):
-        self.settings = settings
-        dtype = torch.float64 if plan.mode.is_fp64 else torch.float32
-        self.shard = ParameterShard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world, dtype)
+        self.settings, self.product_dtype = settings, mixed_dtype(plan.mode)
+        self.shard = ParameterShard(
+            arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world, wide_dtype(plan.mode)
+        )
         self.shards = {face.HEAD_WEIGHT: self.shard}
 
     def begin(self, micro_batches: Sequence[Batch], step: int) -> list[Batch]:
@@ -48,92 +52,97 @@ class Margin:
 
     def total(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         with torch.autocast(output.device.type, enabled=False):
-            embeddings = output.to(self.shard.values.dtype)
-            return _MarginLoss.apply(embeddings, self.shard.active_rows, batch["target_rows"], self.settings)
+            embeddings, weight = output.to(self.shard.values.dtype), self.shard.active_rows
+            return _MarginLoss.apply(embeddings, weight, batch["target_rows"], self.settings, self.product_dtype)
 
 
 class _MarginLoss(torch.autograd.Function):
-    """(embeddings, weight, target_rows, settings) -> sum of the losses of this rank's samples.
+    """(embeddings, weight, target_rows, settings, dtype) -> sum of the losses of this rank's samples.
 
     Shapes: embeddings (N, d); weight, the active rows of the class matrix on this rank, (K, d); target_rows (M,), for
     the M samples of all ranks: the row of a sample's class in `weight`, or -1. All ranks must give their sums the same
-    weight in the mean loss.
+    weight in the mean loss. `dtype`: of the operands of products; None for that of the weights.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, embeddings: torch.Tensor, weight: torch.Tensor, target_rows: torch.Tensor, settings: face.Margin
+        ctx: Any,
+        embeddings: torch.Tensor,
+        weight: torch.Tensor,
+        target_rows: torch.Tensor,
+        settings: face.Margin,
+        dtype: torch.dtype | None,
     ) -> torch.Tensor:
         norms = embeddings.norm(dim=1, keepdim=True).clamp(min=EPS)
         units = all_gather(embeddings / norms)
-        inverse_norms = 1 / weight.norm(dim=1).clamp(min=EPS)
-        cosines = (units @ weight.T).mul_(inverse_norms).clamp_(-1, 1)  # (M, K)
-        target_cosines, slopes = margin(_target_logits(cosines, target_rows), settings)
-        is_filtered = None
-        if settings.interclass is not None:
-            is_filtered = cosines > settings.interclass
-            cosines.masked_fill_(is_filtered, 0)
-        _scatter_targets(cosines, target_rows, target_cosines)
-        logits = cosines.mul_(settings.scale)
-        max_logits = all_reduce(logits.max(1).values, dist.ReduceOp.MAX)
-        target_logits = torch.where(target_rows >= 0, _target_logits(logits, target_rows), 0)
-        exps = logits.sub_(max_logits[:, None]).exp_()
-        sum_exps, target_logits = all_reduce(torch.stack([exps.sum(1), target_logits]))
-        ctx.save_for_backward(
-            embeddings, weight, target_rows, norms, units, inverse_norms, exps, is_filtered, slopes, sum_exps
-        )
-        ctx.scale = settings.scale
+        ctx.settings, ctx.dtype, ctx.chunks = settings, dtype, _chunks(len(weight), len(units))
+        kept: tuple[torch.Tensor | None, ...]
+        if len(ctx.chunks) == 1:
+            chunk = margin_logits(units, weight, target_rows, settings, dtype)
+            max_logits = all_reduce(chunk.logits.max(1).values, dist.ReduceOp.MAX)
+            target_logits = own_targets(chunk.logits, target_rows)
+            exps = chunk.logits.sub_(max_logits[:, None]).exp_()
+            sum_exps, kept = exps.sum(1), tuple(chunk)
+        else:
+            own_max, sum_exps, target_logits = _reduce_chunks(ctx.chunks, units, weight, target_rows, settings, dtype)
+            max_logits = all_reduce(own_max.clone(), dist.ReduceOp.MAX)
+            sum_exps, kept = sum_exps * (own_max - max_logits).exp(), (max_logits,)
+        sum_exps, target_logits = all_reduce(torch.stack([sum_exps, target_logits]))
+        ctx.save_for_backward(embeddings, weight, target_rows, norms, units, sum_exps, *kept)
         return _local_rows(max_logits + sum_exps.log() - target_logits, len(embeddings)).sum()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: torch.Tensor):
-        embeddings, weight, target_rows, norms, units, inverse_norms, exps, is_filtered, slopes, sum_exps = (
-            ctx.saved_tensors
-        )
-        # The gradient of the logits, then of the cosines, then of the products, in place to save memory.
-        grad = exps.div_(sum_exps[:, None])
-        grad_targets = (_target_logits(grad, target_rows) - 1) * slopes
-        if is_filtered is not None:
-            grad.masked_fill_(is_filtered, 0)
-        _scatter_targets(grad, target_rows, grad_targets)
-        grad.mul_(grad_output * ctx.scale).mul_(inverse_norms)
-        grad_units = _local_rows(all_reduce(grad @ weight), len(embeddings))
-        grad_weight = grad.T @ units
-        radial = torch.einsum("kd,kd->k", grad_weight, weight)
-        grad_weight.addcmul_(weight, (-radial * inverse_norms * inverse_norms)[:, None])
+        embeddings, weight, target_rows, norms, units, sum_exps, *kept = ctx.saved_tensors
+        factor = grad_output * ctx.settings.scale
+        if len(ctx.chunks) == 1:
+            chunk = Logits(*kept)
+            grad_units, grad_weight = gradients(chunk, sum_exps, units, weight, target_rows, factor, ctx.dtype)
+        else:
+            grad_units, grad_weight = torch.zeros_like(units), torch.empty_like(weight)
+            for rows in ctx.chunks:
+                part, targets = weight[rows], _rows_within(target_rows, rows)
+                chunk = margin_logits(units, part, targets, ctx.settings, ctx.dtype)
+                chunk.logits.sub_(kept[0][:, None]).exp_()
+                summand, grad_weight[rows] = gradients(chunk, sum_exps, units, part, targets, factor, ctx.dtype)
+                grad_units += summand
+        grad_units = _local_rows(all_reduce(grad_units), len(embeddings))
         local_units = _local_rows(units, len(embeddings))
         grad_embeddings = (grad_units - local_units * (local_units * grad_units).sum(1, keepdim=True)) / norms
-        return grad_embeddings, grad_weight, None, None
+        return grad_embeddings, grad_weight, None, None, None
 
 
-def margin(cosine: torch.Tensor, settings: face.Margin) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the target's cosine with its margin, and the derivative.
-
-    The derivative stays finite where that of the angle is not.
-    """
-    m1, m2, m3 = settings.m1, settings.m2, settings.m3
-    value, slope = cosine, torch.ones_like(cosine)
-    if (m1, m2) != (1.0, 0.0):
-        sine = ((1 - cosine) * (1 + cosine)).sqrt()
-        angle = m1 * torch.atan2(sine, cosine) + m2
-        value, slope = torch.cos(angle), m1 * torch.sin(angle) / sine.clamp(min=face.MIN_SINE)
-    if settings.threshold and m2:
-        is_beyond = cosine <= face.threshold_cosine(m2)
-        value = torch.where(is_beyond, cosine - face.threshold_offset(m2), value)
-        slope = torch.where(is_beyond, torch.ones_like(slope), slope)
-    return value - m3, torch.ones_like(slope) if settings.straight_through else slope
+def _chunks(classes: int, samples: int) -> list[slice]:
+    """Return the rows of the class matrix in parts whose logits have CHUNK_ELEMENTS at most, but one class at least."""
+    size = max(1, CHUNK_ELEMENTS // samples)
+    return [slice(first, min(first + size, classes)) for first in range(0, classes, size)]
 
 
-def _target_logits(matrix: torch.Tensor, target_rows: torch.Tensor) -> torch.Tensor:
-    """Return the element of each sample's target class: (M, K) -> (M,). Undefined where target_rows is -1."""
-    return matrix.gather(1, target_rows.clamp(min=0)[:, None]).squeeze(1)
+def _rows_within(target_rows: torch.Tensor, rows: slice) -> torch.Tensor:
+    """Return target_rows counted from the first of `rows`; -1 outside of them."""
+    is_within = (target_rows >= rows.start) & (target_rows < rows.stop)
+    return torch.where(is_within, target_rows - rows.start, -1)
 
 
-def _scatter_targets(matrix: torch.Tensor, target_rows: torch.Tensor, values: torch.Tensor) -> None:
-    """Store values (M,) in the elements of the target classes, in place, where target_rows is not -1."""
-    values = torch.where(target_rows >= 0, values, _target_logits(matrix, target_rows))
-    matrix.scatter_(1, target_rows.clamp(min=0)[:, None], values[:, None])
+def _reduce_chunks(
+    chunks: Sequence[slice],
+    units: torch.Tensor,
+    weight: torch.Tensor,
+    target_rows: torch.Tensor,
+    settings: face.Margin,
+    dtype: torch.dtype | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return each sample's largest logit, sum of exp(logit - the largest), and logit of its class, 0 if elsewhere."""
+    max_logits = units.new_full((len(units),), float("-inf"))
+    sum_exps, target_logits = torch.zeros_like(max_logits), torch.zeros_like(max_logits)
+    for rows in chunks:
+        targets = _rows_within(target_rows, rows)
+        logits = margin_logits(units, weight[rows], targets, settings, dtype).logits
+        target_logits += own_targets(logits, targets)
+        before, max_logits = max_logits, torch.maximum(max_logits, logits.max(1).values)
+        sum_exps = sum_exps * (before - max_logits).exp() + logits.sub_(max_logits[:, None]).exp_().sum(1)
+    return max_logits, sum_exps, target_logits
 
 
 def _local_rows(x: torch.Tensor, count: int) -> torch.Tensor:

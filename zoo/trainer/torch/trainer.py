@@ -15,12 +15,12 @@ from zoo.trainer.protocol import NO_IMAGES, Param, Plan, StepOutput
 from zoo.trainer.state import momentum_key
 from zoo.trainer.torch import device_images, emulated_bf16, fp64, objectives, outputs, parallel, sync_batchnorm
 from zoo.trainer.torch.checkpointing import checkpoint_modules
+from zoo.trainer.torch.dtypes import mixed_dtype, wide_dtype
 from zoo.trainer.torch.names import named_tensors
 from zoo.trainer.torch.scaler import LossScaler
 from zoo.trainer.torch.shard import ParameterShard, squared_norm
 from zoo.trainer.torch.world import World
 
-MIXED_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 DeviceBatch = dict[str, torch.Tensor]
 
 
@@ -37,7 +37,7 @@ class Trainer:
 
     def __init__(self, Model: type[nn.Module], arch: Any, objective: Any, plan: Plan, world: World):
         self.plan, self.mode, self.device, self.world_size = plan, plan.mode, world.torch_device, world.size
-        self.dtype = torch.float64 if self.mode.is_fp64 else torch.float32  # of parameters, momentum and losses
+        self.dtype = wide_dtype(self.mode)
         self.copy_stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.model = _build_model(Model, arch, plan, world, self.dtype)
         self.objective: Any = objectives.build(objective, arch, plan, world)
@@ -262,9 +262,8 @@ class Trainer:
 
     def autocast(self) -> AbstractContextManager:
         """Return the context in which the model computes in 16 bits, if the mode says so."""
-        if not self.mode.is_mixed:
-            return nullcontext()
-        return torch.autocast(self.device.type, MIXED_DTYPES[self.mode.compute])
+        dtype = mixed_dtype(self.mode)
+        return torch.autocast(self.device.type, dtype) if dtype else nullcontext()
 
     def train_mode(self) -> None:
         """Switch the model to training mode, its frozen normalizations excepted."""

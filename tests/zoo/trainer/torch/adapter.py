@@ -8,7 +8,8 @@ import torch
 from tests.zoo.trainer.torch.tiny import Identity, Linear, Tiny
 from zoo.trainer.protocol import Launch, Mode
 from zoo.trainer.torch import Trainer, names, objectives, start
-from zoo.trainer.torch.margin import Margin, margin
+from zoo.trainer.torch.margin import Margin
+from zoo.trainer.torch.margin_logits import margin
 from zoo.trainer.torch.shard import ParameterShard
 
 __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
