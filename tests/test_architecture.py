@@ -27,6 +27,7 @@ LAYERS = (
     {"data.packs"},
     {"data.datasets"},
     {"data.demo"},
+    {"zoo.cuda_libraries"},
     {"zoo.frameworks"},
     {"zoo.models", "zoo.config", "zoo.tasks"},
     {"zoo.trainer", "zoo.weights"},

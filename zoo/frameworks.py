@@ -1,12 +1,20 @@
 """The supported frameworks, and the import of the modules that need one of them."""
 
 import importlib
+import sys
 from collections.abc import Sequence
 from types import ModuleType
 
 from data.errors import UserError
+from zoo import cuda_libraries
 
 FRAMEWORKS = ("torch", "paddle", "mindspore")  # names of their Python packages
+
+
+def prepare(framework: str) -> None:
+    """Let a framework find the CUDA libraries of the Python environment. To be called before it is imported."""
+    if framework not in sys.modules:
+        cuda_libraries.prepare(framework)
 
 
 def import_for(framework: str, module: str, available: Sequence[str], subject: str) -> ModuleType:
@@ -25,6 +33,7 @@ def import_for(framework: str, module: str, available: Sequence[str], subject: s
         raise UserError(
             f"framework: {subject} has no implementation for {framework!r}; choose one of: {', '.join(available)}"
         )
+    prepare(framework)
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -14,6 +14,7 @@ import numpy as np
 from mindspore import Tensor, communication, ops
 
 from data.errors import UserError
+from zoo import cuda_libraries
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.mindspore import arithmetic as arithmetic_settings
 from zoo.trainer.protocol import Arithmetic, Launch, Mode
@@ -130,6 +131,9 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
     Raises:
         UserError: the device is not present.
     """
+    problem = cuda_libraries.problem() if device.partition(":")[0] == "cuda" else None
+    if problem:
+        raise UserError(f"device: there is no {device} here: {problem}; use --device cpu")
     selected = select_device(device, launch, ("cuda", "npu"), _device_count, "MindSpore")
     mindspore.set_device(TARGETS[selected.type], selected.index)
     scheduler = _join(launch, port) if launch.size > 1 else None
@@ -171,4 +175,7 @@ def _await_scheduler(address: str, port: int) -> None:
 
 def _device_count(kind: str) -> int:
     target = TARGETS[kind]
-    return mindspore.hal.device_count(target) if mindspore.hal.is_available(target) else 0
+    try:
+        return mindspore.hal.device_count(target) if mindspore.hal.is_available(target) else 0
+    except RuntimeError:  # the back end is loaded, but the driver finds no GPU
+        return 0

@@ -21,8 +21,9 @@ from tests.zoo.trainer.mindspore.tiny import PrecisionProbe, Tower
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import IMAGE, LABEL, make, make_tsm, random_clips, update
 from zoo.tasks.classify import CrossEntropy
+from zoo.trainer.mindspore import world
 from zoo.trainer.mindspore.world import World, _await_scheduler
-from zoo.trainer.protocol import Mode, ParamGroup, Plan
+from zoo.trainer.protocol import Launch, Mode, ParamGroup, Plan
 
 EAGER, COMPILED = Mode("fp32", None, False, False), Mode("fp32", None, False, True)
 
@@ -158,3 +159,23 @@ def case_an_npu_is_described(backend):
         assert world.peak_memory() == 123
     finally:
         mindspore.hal.get_device_properties, mindspore.runtime.max_memory_allocated = originals
+
+
+def case_the_reason_why_there_is_no_gpu_is_told(backend):
+    """No other device is tried, and MindSpore is not asked."""
+    with (
+        mock.patch.object(world.cuda_libraries, "problem", lambda: "no NVIDIA driver is installed"),
+        pytest.raises(UserError, match="there is no cuda:1 here: no NVIDIA driver is installed; use --device cpu"),
+    ):
+        world.start(Launch(), "cuda:1")
+
+
+def case_a_gpu_back_end_without_a_gpu_leaves_the_cpu(backend):
+    """The back end is available where its libraries are; the number of GPUs fails without a driver that works."""
+    count = mock.Mock(side_effect=RuntimeError("no CUDA-capable device is detected"))
+    with (
+        mock.patch.object(mindspore.hal, "is_available", lambda target: target == "GPU"),
+        mock.patch.object(mindspore.hal, "device_count", count),
+    ):
+        assert world.start(Launch(), "auto").device_type == "cpu"
+    count.assert_called_once_with("GPU")
