@@ -42,6 +42,13 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # a machine may be broken in ways that nobody has thought of
+        print(
+            f"error: the diagnosis itself failed, {type(error).__name__}: {error}; what is above holds", file=sys.stderr
+        )
+        return 1
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -64,6 +71,10 @@ def check(arguments: argparse.Namespace) -> None:
     """Raise UserError if an option has an impossible value."""
     if arguments.device is not None and not DEVICE.fullmatch(arguments.device):
         raise UserError(f"--device {arguments.device}: expected auto, cpu, cuda, cuda:N, npu or npu:N")
+    try:
+        os.getcwd()
+    except OSError:
+        raise UserError("the current folder has been removed; change to another one") from None
     if not arguments.timeout > 0:
         raise UserError("--timeout: must be more than 0")
     if arguments.json and os.path.lexists(arguments.json):

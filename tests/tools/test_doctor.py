@@ -37,7 +37,7 @@ def machine(monkeypatch):
 
         def compute(name, device, precision, seconds, reference):
             calls.append((name, device, precision, reference and reference.name))
-            return Finding(name, "update", update_state, "an update"), {}
+            return Finding(name, "update", update_state, "an update"), {"tsm": None}
 
         monkeypatch.setattr(framework, "examine", start)
         monkeypatch.setattr(update, "examine", compute)
@@ -114,6 +114,24 @@ def test_missing_packages_end_the_diagnosis(monkeypatch, capsys, tmp_path):
         "training cannot start",
     ]
     assert json.loads((tmp_path / "a.json").read_text())["can_train"] is False
+
+
+def test_no_traceback_and_no_silence(monkeypatch, capsys):
+    def fail(described):
+        raise RuntimeError("of this machine alone")
+
+    monkeypatch.setattr(examination.host, "examine", fail)
+    assert doctor.main(["--quick"]) == 1
+    error = capsys.readouterr().err
+    assert error == "error: the diagnosis itself failed, RuntimeError: of this machine alone; what is above holds\n"
+
+
+def test_a_folder_that_is_gone(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert doctor.main(["--quick"]) == 2
+    assert "has been removed" in capsys.readouterr().err
 
 
 def run(*words, **variables):

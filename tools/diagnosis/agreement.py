@@ -11,7 +11,7 @@ STATISTICS = (".running_mean", ".running_var")
 
 
 class Tolerance(NamedTuple):
-    """Largest relative difference of a loss, and of what an update adds to the weights or to the running statistics."""
+    """Relative difference of a loss, and of what an update adds to the weights or to the running statistics."""
 
     loss: float
     update: float

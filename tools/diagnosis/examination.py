@@ -70,7 +70,7 @@ def examine(question: Question, show: Show) -> tuple[list[Finding], list[Usable]
         for start in sorted(result.starts, key=lambda start: start.kind != "cpu"):
             if start.kind is None:
                 continue
-            lines = [] if question.quick else _updates(start, question.seconds, on_cpu)
+            lines = [] if question.quick or is_blocked else _updates(start, question.seconds, on_cpu)
             add(lines)
             if question.device in (None, "auto", start.device) and not has_failure(lines):
                 usable.append(Usable(name, start.name))
@@ -82,7 +82,8 @@ def _updates(start: Start, seconds: float, on_cpu: dict[str, Reference]) -> list
     if start.kind == "cpu":
         reference = next(iter(on_cpu.values()), None)
         finding, sound = update.examine(start.framework, "cpu", "fp32", seconds, reference)
-        on_cpu[start.framework] = Reference(f"{start.framework} on the CPU", sound)
+        if sound:
+            on_cpu[start.framework] = Reference(f"{start.framework} on the CPU", sound)
         return [finding]
     reference = on_cpu.get(start.framework)
     precisions = ["fp32", *([start.modes["amp"]] if "amp" in start.modes else [])]

@@ -57,7 +57,7 @@ def shared_memory() -> Finding:
 
 def folders() -> dict[str, Path]:
     """Return the folders that a run and its libraries write to, one of each file system."""
-    named = {"this folder": Path.cwd(), "caches": Path(HOME).expanduser(), "temporary": Path(tempfile.gettempdir())}
+    named = {"this folder": Path.cwd(), "caches": Path(HOME).expanduser(), "temporary": _temporary()}
     devices: dict[int, str] = {}
     for name, path in named.items():
         devices.setdefault(os.stat(_existing(path)).st_dev, name)
@@ -86,6 +86,14 @@ def open_files() -> Finding:
         text += ", few for data workers and connections of many processes"
         return Finding(SECTION, "open files", WARNING, text, f"ulimit -n {max(hard, MIN_OPEN_FILES)}")
     return Finding(SECTION, "open files", OK, text)
+
+
+def _temporary() -> Path:
+    """Return the folder of temporary files; where none can be written to, the one that would be taken first."""
+    try:
+        return Path(tempfile.gettempdir())
+    except OSError:
+        return Path(os.environ.get("TMPDIR", "/tmp"))
 
 
 def _existing(path: Path) -> Path:

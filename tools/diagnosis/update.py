@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tools.diagnosis import agreement, child
-from tools.diagnosis.agreement import TOLERANCES, Update
+from tools.diagnosis.agreement import TOLERANCES, Tolerance, Update
+from tools.diagnosis.child import Answer
 from tools.diagnosis.finding import FAILURE, OK, Finding
 
 MODELS = ("tsm", "resnet", "deeplabv3plus", "arcface")  # those of update_probe.CASES, which imports the whole zoo
@@ -33,6 +34,44 @@ def examine(
     Returns:
         The line about them, and the updates that are sound, by model.
     """
+    try:
+        answer, computed = _compute(framework, device, precision, seconds)
+    except OSError as error:
+        reason = f"no temporary folder: {error.strerror}"
+        return Finding(framework, f"update in {precision}", FAILURE, reason, "make room, or set TMPDIR"), {}
+    topic = f"update in {precision}"
+    problems = [] if answer.failure is None else [answer.failure]
+    sound: dict[str, Update] = {}
+    apart: dict[str, Tolerance] = {}
+    for model, computed_update in computed.items():
+        problem = agreement.defect(computed_update)
+        if problem is None and reference and model in reference.updates:
+            apart[model] = agreement.difference(computed_update, reference.updates[model])
+            problem = _disagreement(apart[model], TOLERANCES[precision], reference.name)
+        if problem:
+            problems.append(f"{model}: {problem}")
+        else:
+            sound[model] = computed_update
+    if problems:
+        remedy = f"see python train.py -c configs/tsm_demo.yaml --framework {framework} --device {device}"
+        return Finding(framework, topic, FAILURE, f"on {device}: {'; '.join(problems)}", remedy), sound
+    text = f"{', '.join(sound)} on {device}"
+    if reference and apart:
+        loss, update = (max(values) for values in zip(*apart.values()))
+        others = "".join(f"; {model} is not compared" for model in sound if model not in apart)
+        text += f": as {reference.name}, losses within {loss:.0e}, updates within {update:.0e}{others}"
+    return Finding(framework, topic, OK, text), sound
+
+
+def _disagreement(apart: Tolerance, tolerance: Tolerance, name: str) -> str | None:
+    """Return how an update differs from the reference of this name; None within the tolerance."""
+    if apart.loss <= tolerance.loss and apart.update <= tolerance.update:
+        return None
+    return f"differs from {name} by {apart.loss:.0e} in its loss and by {apart.update:.0e} in its update"
+
+
+def _compute(framework: str, device: str, precision: str, seconds: float) -> tuple[Answer, dict[str, Update]]:
+    """Return the answer of the probe, and the updates that it has written, by model."""
     with tempfile.TemporaryDirectory() as folder:
         answer = child.ask(seconds, "update", framework, device, precision, folder)
         computed = {
@@ -40,26 +79,4 @@ def examine(
             for model in MODELS
             if model in answer.facts
         }
-    problems = [] if answer.failure is None else [answer.failure]
-    sound, largest = {}, agreement.Tolerance(0.0, 0.0)
-    for model, update in computed.items():
-        defect = agreement.defect(update)
-        if defect is None and reference and model in reference.updates:
-            apart = agreement.difference(update, reference.updates[model])
-            largest = agreement.Tolerance(max(largest.loss, apart.loss), max(largest.update, apart.update))
-            if not (apart.loss <= TOLERANCES[precision].loss and apart.update <= TOLERANCES[precision].update):
-                words = f"by {apart.loss:.0e} in its loss and by {apart.update:.0e} in its update"
-                problems.append(f"{model} differs from {reference.name} {words}")
-                continue
-        if defect:
-            problems.append(f"{model}: {defect}")
-        else:
-            sound[model] = update
-    topic = f"update in {precision}"
-    if problems:
-        remedy = f"see python train.py -c configs/tsm_demo.yaml --framework {framework} --device {device}"
-        return Finding(framework, topic, FAILURE, f"on {device}: {'; '.join(problems)}", remedy), sound
-    text = f"{', '.join(sound)} on {device}"
-    if reference:
-        text += f": as {reference.name}, losses within {largest.loss:.0e}, updates within {largest.update:.0e}"
-    return Finding(framework, topic, OK, text), sound
+    return answer, computed

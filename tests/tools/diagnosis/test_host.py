@@ -64,6 +64,15 @@ def test_each_file_system_is_one_line(monkeypatch):
     assert len(set(devices)) == len(devices)
 
 
+def test_no_temporary_folder_can_be_written_to(monkeypatch, tmp_path):
+    def fail():
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(host.tempfile, "gettempdir", fail)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
+    assert host._temporary() == tmp_path / "gone"
+
+
 def test_limits(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 65536))
     assert host.open_files().state == "warn" and host.open_files().remedy == "ulimit -n 65536"

@@ -1,5 +1,6 @@
 """Updates that differ, are not finite or whose process crashes; the numbers are made up."""
 
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -49,10 +50,17 @@ def test_an_update_that_differs_is_named(examine):
     _, expected = examine(dict.fromkeys(MODELS, 0.9))
     finding, sound = examine({**dict.fromkeys(MODELS, 0.9), "resnet": 0.899}, Reference("torch on the CPU", expected))
     assert finding.state == "FAIL" and "resnet" not in sound
-    words = "on cuda: resnet differs from torch on the CPU by 0e+00 in its loss and by 1e-02 in its update"
+    words = "on cuda: resnet: differs from torch on the CPU by 0e+00 in its loss and by 1e-02 in its update"
     assert finding.text == words and "--framework paddle --device cuda" in finding.remedy
     finding, _ = examine({"resnet": 0.899}, Reference("paddle on the CPU", expected), precision="fp16")
     assert finding.state == "ok"  # within the rounding of 16 bits
+
+
+def test_what_the_reference_lacks_is_not_compared(examine):
+    _, expected = examine({"tsm": 0.9})
+    finding, sound = examine({"tsm": 0.9, "arcface": 0.5}, Reference("torch on the CPU", expected))
+    assert finding.text.endswith("updates within 0e+00; arcface is not compared") and set(sound) == {"tsm", "arcface"}
+    assert examine({"tsm": 0.9}, Reference("torch on the CPU", {}))[0].text == "tsm on cuda"
 
 
 def test_a_crash_keeps_what_was_told_before(examine):
@@ -62,8 +70,18 @@ def test_a_crash_keeps_what_was_told_before(examine):
 
 
 def test_an_update_that_is_not_finite(examine):
-    finding, sound = examine({"tsm": 0.9}, numbers={**NUMBERS, "loss": None})
+    _, expected = examine({"tsm": 0.9})
+    finding, sound = examine({"tsm": 0.9}, Reference("torch", expected), numbers={**NUMBERS, "loss": None})
     assert finding.state == "FAIL" and "tsm: its loss or gradient is not finite" in finding.text and not sound
+
+
+def test_no_temporary_folder(monkeypatch):
+    def fail():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(update.tempfile, "TemporaryDirectory", fail)
+    finding, sound = update.examine("torch", "cpu", "fp32", 60.0, None)
+    assert finding.state == "FAIL" and finding.text == "no temporary folder: No space left on device" and not sound
 
 
 @pytest.mark.slow
@@ -76,4 +94,4 @@ def test_pytorch_computes_on_a_cpu():
     finding, _ = update.examine("torch", "cpu", "bf16", 600.0, None)
     first["tsm"].after["fc.bias"][:] += 1  # a wrong reference is noticed
     finding, _ = update.examine("torch", "cpu", "fp32", 600.0, Reference("fp32", first))
-    assert finding.state == "FAIL" and finding.text.startswith("on cpu: tsm differs from fp32")
+    assert finding.state == "FAIL" and finding.text.startswith("on cpu: tsm: differs from fp32")
