@@ -10,8 +10,8 @@ from data.loaders.dali_device import DeviceImages
 def assemble(images: DeviceImages, place: Any) -> paddle.Tensor:
     """Return images in the order of their rows: uint8 (*images.order.shape, H, W, 3).
 
-    Without a copy where DALI decoded all of them: its memory is free for other images when the tensor is dropped. By
-    then the device has read it, because an update and a prediction wait for the device. Other images are put in order
+    Without a copy where DALI decoded all of them: its memory is free for other images when the tensor is dropped, so
+    the trainer keeps it until the device has read it (copies.py). Other images are put in order
     on the host, since Paddle gathers no bytes on a GPU.
     """
     if not images.is_whole:

@@ -1,8 +1,9 @@
-"""Loss scale, static or dynamic. It is on the host, which decides whether an update is skipped."""
+"""Loss scale, static or dynamic, on the device, so that an overflow is handled without waiting for it."""
 
 from collections.abc import Mapping
 
 import numpy as np
+import paddle
 
 from zoo.trainer.loss_scale import (
     BACKOFF_FACTOR,
@@ -15,7 +16,7 @@ from zoo.trainer.loss_scale import (
 
 
 class LossScaler:
-    """Loss scale and counters of updates.
+    """Loss scale and counters of updates, as fp32 tensors ().
 
     Args:
         dynamic: adapt the scale; else it never changes.
@@ -30,27 +31,32 @@ class LossScaler:
 
     def __init__(self, dynamic: bool, initial: float):
         self.dynamic = dynamic
-        self.scale = initial
-        self.good_steps = self.skipped = self.consecutive_skips = 0.0
+        self.scale = _number(initial)
+        self.good_steps, self.skipped, self.consecutive_skips = (_number(0.0) for _ in range(3))
 
-    def update(self, finite: bool) -> None:
-        """Count an update and adapt a dynamic scale; finite: whether its gradient was finite."""
-        self.skipped += not finite
-        self.consecutive_skips = 0.0 if finite else self.consecutive_skips + 1
-        if not self.dynamic:
-            return
-        self.good_steps = self.good_steps + 1 if finite else 0.0
-        if not finite:
-            self.scale *= BACKOFF_FACTOR
-        elif self.good_steps >= GROWTH_INTERVAL:
-            self.scale, self.good_steps = self.scale * GROWTH_FACTOR, 0.0
+    def update(self, finite: paddle.Tensor) -> None:
+        """Count an update and adapt a dynamic scale; finite: bool (), whether its gradient was finite."""
+        overflow = paddle.logical_not(finite).astype("float32")
+        self.skipped = self.skipped + overflow
+        self.consecutive_skips = (self.consecutive_skips + 1) * overflow
+        if self.dynamic:
+            good_steps = (self.good_steps + 1) * (1 - overflow)
+            grows = good_steps >= GROWTH_INTERVAL
+            grown = paddle.where(grows, self.scale * GROWTH_FACTOR, self.scale)
+            self.good_steps = paddle.where(grows, paddle.zeros_like(good_steps), good_steps)
+            self.scale = paddle.where(finite, grown, self.scale * BACKOFF_FACTOR)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        values = {SCALE_KEY: self.scale, GOOD_STEPS_KEY: self.good_steps, SKIPPED_KEY: self.skipped}
-        return {key: np.array(value, np.float32) for key, value in values.items()}
+        tensors = {SCALE_KEY: self.scale, GOOD_STEPS_KEY: self.good_steps, SKIPPED_KEY: self.skipped}
+        return {key: np.array(tensor.numpy()) for key, tensor in tensors.items()}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Load those values that the state dict contains."""
-        self.scale = float(state.get(SCALE_KEY, self.scale))
-        self.good_steps = float(state.get(GOOD_STEPS_KEY, self.good_steps))
-        self.skipped = float(state.get(SKIPPED_KEY, self.skipped))
+        numbers = {**self.state_dict(), **state}
+        self.scale, self.good_steps, self.skipped = (
+            _number(float(numbers[key])) for key in (SCALE_KEY, GOOD_STEPS_KEY, SKIPPED_KEY)
+        )
+
+
+def _number(value: float) -> paddle.Tensor:
+    return paddle.full((), value, "float32")

@@ -59,16 +59,20 @@ class ParameterShard:
         self.active_rows.stop_gradient = False
         return paddle.where(is_local, paddle.searchsorted(self.index, rows), absent)
 
-    def step(self, lr: float, weight_decay: float, momentum: float, rescale: float) -> None:
+    def step(
+        self, lr: float, weight_decay: float, momentum: float, factor: paddle.Tensor, finite: paddle.Tensor
+    ) -> None:
         """Update the active rows with SGD; weights and momentum of all others remain unchanged.
 
         Args:
-            rescale: factor of the gradient: loss scale and clipping.
+            lr, weight_decay, momentum: of SGD.
+            factor: of the gradient, for loss scale and clipping, float64 ().
+            finite: bool (); where it is False, nothing changes.
         """
         assert self.active_rows.grad is not None
         buffer = self.momentum if self.index is None else paddle.gather(self.momentum, self.index)
-        gradient = self.active_rows.grad.scale_(rescale)
-        momentum_update([self.active_rows], [gradient], [buffer], [lr], [weight_decay], momentum)
+        gradient = self.active_rows.grad
+        momentum_update([self.active_rows], [gradient], [buffer], [lr], [weight_decay], momentum, factor, finite)
         if self.index is not None:
             paddle.scatter_(self.values, self.index, self.active_rows)
             paddle.scatter_(self.momentum, self.index, buffer)

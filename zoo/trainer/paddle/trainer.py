@@ -25,6 +25,7 @@ from zoo.trainer.paddle import (
     sync_batchnorm,
 )
 from zoo.trainer.paddle.checkpointing import checkpoint_modules
+from zoo.trainer.paddle.copies import Copies
 from zoo.trainer.paddle.scaler import LossScaler
 from zoo.trainer.paddle.shard import ParameterShard
 from zoo.trainer.paddle.update import Momentum, total_norm
@@ -76,37 +77,41 @@ class Trainer:
         self.optimizer = Momentum(self.trainable, plan.param_group, plan.momentum)
         self.momentum_buffers = dict(self.optimizer.momentum_buffers)
         self.momentum_buffers.update((name, shard.momentum) for name, shard in self.shards.items())
+        self.copies = Copies(world.place, world.cuda_index is not None)
         self.scaler = LossScaler(plan.adapts_scale, plan.first_scale)
-        self.gradient_divisors: dict[str, float] = {}  # of the last step, to get the gradients of the mean loss
+        self.gradient_divisors: dict[str, paddle.Tensor] = {}  # of the last step, to get the gradients of the mean loss
 
     def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
-        tensors = {name: paddle.to_tensor(array, place=self.place) for name, array in batch.items()}
-        tensors.update((name, device_images.assemble(value, self.place)) for name, value in images.items())
+        arrays = dict(batch)
         if self.mode.is_fp64:  # a model that divides bytes by a Python number would do it in fp32
             masks = self.plan.dropout_masks
-            tensors.update((name, tensors[name].astype("float64")) for name in masks if name in tensors)
+            arrays.update((name, arrays[name].astype(np.float64)) for name in masks if name in arrays)
+        tensors = {name: self.copies.copy(array) for name, array in arrays.items()}
+        tensors.update((name, device_images.assemble(value, self.place)) for name, value in images.items())
         return tensors
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         self.train_mode()
         for parameter in self.model.parameters():  # Layer.clear_gradients of Paddle 2.6 can only fill them with zeros
             parameter.clear_gradient(False)
-        micro_batches = self.objective.begin(micro_batches, step)
-        count = self._global_count(micro_batches)
+        prepared = self.objective.begin(micro_batches, step)
+        count = self._global_count(prepared)
         shares = []
-        for i, batch in enumerate(micro_batches):
-            with self._gradient_sync(is_last=i == len(micro_batches) - 1):
+        for i, batch in enumerate(prepared):
+            with self._gradient_sync(is_last=i == len(prepared) - 1):
                 with self.autocast():
                     masks = [batch[name] for name in self.plan.dropout_masks]
                     output = self._forward([self.preprocess(batch[self.input_name]), *masks])
                 share = self.objective.total(output, batch) / count
                 # Gradients are averaged over ranks, whose shares add up: hence the factor of the world size.
-                (share * (self.scaler.scale * self.world_size)).backward()
+                (share * (self.scaler.scale * self.world_size).astype(share.dtype)).backward()
             shares.append(share.detach())
         if self.plan.fp16_allreduce and self.world_size > 1:
             gradients: list[Any] = [tensor.grad for tensor in self.trainable.values()]
             parallel.all_reduce_mean_fp16(gradients)
-        return self._update(paddle.add_n(shares), lr)
+        output = self._update(paddle.add_n(shares), lr)
+        self.copies.keep(micro_batches)
+        return output
 
     def read(self, output: StepOutput) -> dict[str, float]:
         return {name: float(value) for name, value in output._asdict().items()}
@@ -143,7 +148,7 @@ class Trainer:
     def gradients(self) -> dict[str, np.ndarray]:
         arrays = {}
         for name, tensor in self._trained().items():
-            divisor = self.gradient_divisors["shards" if name in self.shards else "model"]
+            divisor = float(self.gradient_divisors["shards" if name in self.shards else "model"])
             gradient = paddle.zeros_like(tensor) if tensor.grad is None else tensor.grad / divisor
             arrays[name] = names.to_numpy(gradient, name in self.transposed)
         return arrays
@@ -182,7 +187,7 @@ class Trainer:
     @paddle.no_grad()
     def _update(self, loss: paddle.Tensor, lr: float) -> StepOutput:
         """Unscale, clip and update, unless the gradient is not finite."""
-        scale = self.scaler.scale
+        scale = self.scaler.scale.astype("float64")  # of one number, also on devices that are slow in it
         gradients = [tensor.grad for tensor in self.trainable.values() if tensor.grad is not None]
         shard_gradients: list[Any] = [shard.active_rows.grad for shard in self.shards.values()]
         shard_scale = scale * self.world_size  # they are sums over ranks already, not averages
@@ -192,28 +197,29 @@ class Trainer:
                 gradient.scale_(1 / self.world_size)
         if self.mode.rounds_gradients:
             fp64.round_gradients(gradients, shard_gradients)
-        # Waits for the device: Paddle's fused update cannot skip by itself, so the host has to decide.
-        model_norm = float(total_norm(gradients)) / scale
-        norm = model_norm
+        norm = model_norm = _as_number(total_norm(gradients)) / scale
         if shard_gradients:
-            norm = float(np.hypot(model_norm, _norm_over_ranks(shard_gradients) / shard_scale))
-        finite = bool(np.isfinite(norm))
+            shard_norm = _as_number(_norm_over_ranks(shard_gradients)) / shard_scale
+            norm = (model_norm.square() + shard_norm.square()).sqrt()
+        finite = paddle.isfinite(norm)
+        clip_factor = self._clip_factor(norm if self.plan.clip_sharded else model_norm)
+        self.optimizer.step(lr, clip_factor / scale, finite)
+        shard_factor = (clip_factor if self.plan.clip_sharded else paddle.ones_like(clip_factor)) / shard_scale
+        for name, shard in self.shards.items():
+            lr_scale, weight_decay = self.plan.param_group(name)
+            shard.step(lr * lr_scale, weight_decay, self.plan.momentum, shard_factor, finite)
         self.gradient_divisors = {"model": scale, "shards": shard_scale}
-        if finite:
-            clip_factor = 1.0
-            if self.plan.clip_norm is not None:
-                clipped_norm = norm if self.plan.clip_sharded else model_norm
-                clip_factor = min(1.0, self.plan.clip_norm / max(clipped_norm, EPS))
-            if self.mode.rounds_gradients:  # the norm is not rounded
-                clip_factor = float(np.float32(clip_factor))
-            self.optimizer.step(lr, clip_factor / scale)
-            shard_factor = clip_factor if self.plan.clip_sharded else 1.0
-            for name, shard in self.shards.items():
-                lr_scale, weight_decay = self.plan.param_group(name)
-                shard.step(lr * lr_scale, weight_decay, self.plan.momentum, shard_factor / shard_scale)
-            self.gradient_divisors["shards"] = shard_factor  # what is left of it: `step` rescales in place
+        used_scale = self.scaler.scale
         self.scaler.update(finite)
-        return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
+        return StepOutput(loss, norm, used_scale, self.scaler.skipped, self.scaler.consecutive_skips)
+
+    def _clip_factor(self, norm: paddle.Tensor) -> paddle.Tensor:
+        """Return the factor of the gradient that clips it, float64 ()."""
+        if self.plan.clip_norm is None:
+            return paddle.ones_like(norm)
+        factor = (self.plan.clip_norm / norm.clip(min=EPS)).clip(max=1.0)
+        # In an exact run, gradients are rounded and the norm is not.
+        return factor.astype("float32").astype("float64") if self.mode.rounds_gradients else factor
 
     def _trained(self) -> dict[str, paddle.Tensor]:
         """Return the tensors that have gradients, by canonical name; of a shard the active rows."""
@@ -281,8 +287,13 @@ class Trainer:
         return names.to_numpy(tensor, name in self.transposed)
 
 
-def _norm_over_ranks(gradients: list[paddle.Tensor]) -> float:
-    return float(parallel.all_reduce(total_norm(gradients).square()).sqrt())
+def _norm_over_ranks(gradients: list[paddle.Tensor]) -> paddle.Tensor:
+    return parallel.all_reduce(total_norm(gradients).square()).sqrt()
+
+
+def _as_number(x: paddle.Tensor) -> paddle.Tensor:
+    """Return a tensor of one element as float64 ()."""
+    return x.reshape([]).astype("float64")
 
 
 def _check(plan: Plan, world: World) -> None:

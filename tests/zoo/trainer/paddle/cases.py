@@ -1,6 +1,8 @@
 """Cases of Paddle alone: layouts, memory, sums, 16 bits and synchronized batch normalization (test_paddle.py)."""
 
+from itertools import product
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import paddle
@@ -11,8 +13,9 @@ from paddle.base import core
 from data.errors import UserError
 from tests.zoo.trainer import margin_cases
 from tests.zoo.trainer.margin_reference import loss_and_gradients
-from tests.zoo.trainer.trainer_setup import make, make_tsm, random_clips
-from zoo.trainer.paddle import fp32, sync_batchnorm
+from tests.zoo.trainer.tiny_reference import random_batch
+from tests.zoo.trainer.trainer_setup import assert_equal, copied_state, make, make_tsm, random_clips
+from zoo.trainer.paddle import copies, fp32, sync_batchnorm, update
 from zoo.trainer.paddle.update import total_norm
 from zoo.trainer.paddle.world import World
 from zoo.trainer.protocol import Mode
@@ -259,3 +262,55 @@ def case_checkpointed_modules_are_not_compiled(backend):
         make_tsm(backend, backend.FP32_MODES[1], checkpointed_modules=("layer1.0",))
     with pytest.raises(KeyError):
         make_tsm(backend, checkpointed_modules=("layer5.0",))
+
+
+def case_an_update_on_the_device_has_the_bits_of_one_on_the_host(backend):
+    """With and without clipping, weight decay, loss scale and a class matrix; skipped or not; whole or in blocks."""
+    for clip_norm, block_size in ((None, update.BLOCK_SIZE), (0.2, 20)):
+        states = []
+        for on_host in (True, False):
+            trainers = make(backend, clip_norm=clip_norm), margin_cases.make(backend, clip_norm=clip_norm)
+            with mock.patch.multiple(
+                update, has_host_decision=lambda _, on_host=on_host: on_host, BLOCK_SIZE=block_size
+            ):
+                for scale, trainer in product((1, 1024, np.inf, 1), trainers):
+                    trainer.load_state_dict({"scaler/scale": np.array(scale, np.float32)})
+                    batch = random_batch() if trainer is trainers[0] else margin_cases.random_batch(8)
+                    numbers = trainer.read(trainer.step([trainer.to_device(batch)], 0.05, 0))
+                    assert numbers["consecutive_skips"] == (scale == np.inf)
+            states.append({**copied_state(trainers[0]), **copied_state(trainers[1])})
+        assert_equal(*states)
+
+
+def case_batches_are_kept_until_a_gpu_has_used_them(backend):
+    """Without a GPU: its events and its copy are replaced."""
+    events, tensors = [], []
+
+    class Event:
+        reached = False
+
+        def record(self):
+            events.append(self)
+
+        def query(self):
+            return self.reached
+
+    def to_tensor(array, place):
+        assert isinstance(place, str)
+        tensors.append(SimpleNamespace(cuda=lambda device, blocking: SimpleNamespace(device=device, blocking=blocking)))
+        return tensors[-1]
+
+    place = SimpleNamespace(get_device_id=lambda: 3)
+    fakes = mock.patch.object(copies.paddle, "CUDAPinnedPlace", lambda: "pinned", create=True)
+    with fakes, mock.patch.object(copies.paddle, "to_tensor", to_tensor):
+        gpu = copies.Copies(place, True)
+        tensor = gpu.copy(np.zeros(2))
+    assert (tensor.device, tensor.blocking, tensor.source) == (3, False, tensors[0])
+    with mock.patch.object(paddle.device.cuda, "Event", Event):
+        first, second, third = ([{"image": tensor}] for _ in range(3))
+        gpu.keep(first)
+        gpu.keep(second)
+        assert [batches for _, batches in gpu.kept] == [first, second]
+        events[0].reached = events[1].reached = True
+        gpu.keep(third)
+        assert [event for event, _ in gpu.kept] == events[2:]

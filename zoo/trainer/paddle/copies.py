@@ -1,0 +1,48 @@
+"""Copies of batches to the device, for which a GPU does not make the host wait."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+
+from zoo.trainer.protocol import DeviceBatch
+
+
+class Copies:
+    """Copies to a device. Not run on a GPU so far.
+
+    Paddle copies behind the operations that the GPU has been given, from page-locked memory without waiting. This
+    memory belongs to the tensor as its attribute `source`; both must be kept until the GPU has come that far.
+
+    Args:
+        place: of the device.
+        is_gpu: whether the device is a GPU of NVIDIA.
+
+    Attributes:
+        kept: batches and, for each of them, the event behind the operations that need them.
+    """
+
+    def __init__(self, place: Any, is_gpu: bool):
+        self.place, self.is_gpu = place, is_gpu
+        self.kept: deque[tuple[Any, Sequence[DeviceBatch]]] = deque()
+
+    def copy(self, array: np.ndarray) -> paddle.Tensor:
+        """Return an array as a tensor on the device."""
+        if not self.is_gpu:
+            return paddle.to_tensor(array, place=self.place)
+        source = paddle.to_tensor(array, place=paddle.CUDAPinnedPlace())
+        tensor: Any = source.cuda(self.place.get_device_id(), blocking=False)
+        tensor.source = source
+        return tensor
+
+    def keep(self, batches: Sequence[DeviceBatch]) -> None:
+        """Keep batches until the GPU has done what it has been given so far; drop earlier ones of which it has."""
+        if not self.is_gpu:
+            return
+        event: Any = paddle.device.cuda.Event()
+        event.record()
+        self.kept.append((event, batches))
+        while self.kept and self.kept[0][0].query():
+            self.kept.popleft()
