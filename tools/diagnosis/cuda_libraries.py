@@ -7,19 +7,11 @@ from pathlib import Path
 
 from tools.diagnosis import child
 from tools.diagnosis.worker import Tell
+from zoo.cuda_libraries import LIBRARIES as CUDA_11
 
-# Names of the files that builds for a major version of CUDA ask for, a library after those that it needs itself.
+# Major version of CUDA -> names of the files that its builds ask for, a library after those that it needs itself.
 LIBRARIES = {
-    11: (
-        "libcudart.so.11.0",
-        "libnvrtc.so.11.2",
-        "libcublasLt.so.11",
-        "libcublas.so.11",
-        "libcufft.so.10",
-        "libcurand.so.10",
-        "libcusparse.so.11",
-        "libcusolver.so.11",
-    ),
+    11: tuple(name for name in CUDA_11 if not name.startswith("libcudnn")),
     12: (
         "libcudart.so.12",
         "libnvrtc.so.12",

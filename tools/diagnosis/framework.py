@@ -13,12 +13,9 @@ from tools.diagnosis.finding import ABSENT, FAILURE, OK, WARNING, Finding
 IMPORT = "importing "  # the stage in which no device has been chosen yet
 NO_FILE = re.compile(r"(lib[\w+-]+\.so[\w.]*): cannot open shared object file")
 TF32_CAPABILITY = 8  # major compute capability from which on a GPU has TF32
+MAX_NAMED = 3  # missing libraries
 PRECISIONS = ("fp32", "fp64", "fp16", "bf16")
-GPU_BUILD = {
-    "torch": "install the build for GPUs: see docs/getting-started.md",
-    "paddle": "install paddlepaddle-gpu in an environment of its own: see docs/getting-started.md",
-    "mindspore": "install CUDA 11's libraries: see docs/getting-started.md",
-}
+GPU_BUILD = "make setup-gpu FRAMEWORK={}"  # makes an environment of its own
 
 
 class Start(NamedTuple):
@@ -118,7 +115,7 @@ def _build(framework: str, facts: dict[str, Any], nvidia: Driver, seconds: float
         text = f"{version}, a build without CUDA"
         if needs_gpu:
             reason = "but there is an NVIDIA GPU" if nvidia.expected else "which --device asks for"
-            return [Finding(framework, "version", WARNING, f"{text}, {reason}", GPU_BUILD[framework])]
+            return [Finding(framework, "version", WARNING, f"{text}, {reason}", GPU_BUILD.format(framework))]
         return [Finding(framework, "version", OK, text)]
     deep = "".join(
         f", {name} {versions[key]}" for key, name in (("cudnn", "cuDNN"), ("nccl", "NCCL")) if versions.get(key)
@@ -137,7 +134,9 @@ def _libraries(framework: str, build: str, cudnn: str | None, seconds: float) ->
     if failure:
         return Finding(framework, topic, WARNING, failure, f"reinstall the CUDA packages of {framework}")
     if missing:
-        return Finding(framework, topic, WARNING, f"missing: {', '.join(missing)}", GPU_BUILD[framework])
+        more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
+        text = f"missing: {', '.join(missing[:MAX_NAMED])}{more}"
+        return Finding(framework, topic, WARNING, text, GPU_BUILD.format(framework))
     return Finding(framework, topic, OK, f"all {len(names)} found" if names else f"not known for CUDA {build}")
 
 

@@ -97,6 +97,11 @@ def test_missing_libraries_of_a_gpu_machine(examine):
     assert [line[0] for line in lines] == ["version", "CUDA libraries", "cpu"]
 
 
+def test_many_missing_libraries_are_counted(examine):
+    lines, _ = examine({"auto": ON_CPU | {"libraries": ON_GPU["libraries"]}}, WITH_GPU, None, list("abcde"))
+    assert lines[1][2] == "missing: a, b, c and 2 more"
+
+
 def test_a_cpu_machine_needs_no_cuda_libraries(examine):
     lines, _ = examine({"auto": {**ON_GPU, "device": "cpu (2 threads)", "kind": "cpu"}}, missing=["libcublas.so.13"])
     assert [(line[0], line[1]) for line in lines] == [("version", "ok"), ("cpu", "ok")]
