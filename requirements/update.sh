@@ -1,17 +1,27 @@
 #!/usr/bin/env bash
-# Write the lock files anew from the ranges of pyproject.toml. Needs uv. The torch of torch-cpu.txt is PyTorch's CPU
-# build, which is 190 MB instead of 3 GB; its wheels are on PyTorch's own index, so it has a file of its own.
+# Write all lock files anew from pyproject.toml: requirements/*.txt (CPUs) and environments/*.lock (GPUs). Needs uv.
+# The torch of torch-cpu.txt is PyTorch's CPU build, which is 190 MB instead of 3 GB; its wheels are on PyTorch's own
+# index, so it has a file of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-torch=2.13.0+cpu
-lock() {  # output, extras ...
-    local output=$1 extras=()
-    shift
-    for extra in "$@"; do extras+=(--extra "$extra"); done
-    uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
-        --index-strategy unsafe-best-match ${TORCH_SOURCE:---extra-index-url https://download.pytorch.org/whl/cpu} \
-        --constraint <(echo "torch==$torch") --no-emit-package torch "${extras[@]}" --output-file "$output" \
+torch=2.13.0
+compile() {  # options of uv ...
+    uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate "$@" \
         pyproject.toml requirements/build.in
 }
-lock requirements/torch.txt torch data plot
-lock requirements/all.txt torch data plot paddle mindspore dali gpu dev
+with_extras() {  # extras ...: the options for them
+    printf -- '--extra %s ' "$@"
+}
+lock_cpu() {  # output, extras ...
+    compile $(with_extras "${@:2}") --output-file "$1" --constraint <(echo "torch==$torch+cpu") --no-emit-package torch \
+        --index-strategy unsafe-best-match ${TORCH_SOURCE:---extra-index-url https://download.pytorch.org/whl/cpu}
+}
+lock_gpu() {  # framework, extras ...: from PyPI; what requirements/all.txt has, too, has the same version
+    compile $(with_extras "${@:2}" data plot gpu test) --output-file "environments/$1.lock" \
+        --constraint requirements/all.txt --constraint <(echo "torch==$torch")
+}
+lock_cpu requirements/torch.txt torch data plot
+lock_cpu requirements/all.txt torch data plot paddle mindspore dali gpu dev
+lock_gpu torch torch dali
+lock_gpu paddle paddle-gpu
+lock_gpu mindspore mindspore cuda11
