@@ -119,9 +119,7 @@ class Trainer:
     @paddle.no_grad()
     def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
         self.model.eval()
-        return self.output(
-            lambda x: self.eval_forward([self.preprocess(x)]).astype(self.dtype), list(device_batch.values()), size
-        ).numpy()
+        return self.output(self._evaluate, list(device_batch.values()), size).numpy()
 
     def sync_batch_stats(self) -> None:
         if self.world_size > 1:
@@ -169,6 +167,13 @@ class Trainer:
         elif self.mode.is_fp64 and x.is_floating_point():
             x = x.astype(self.dtype)
         return x
+
+    def _evaluate(self, x: paddle.Tensor) -> paddle.Tensor:
+        """Return the model's output for a field of the model's input, in evaluation mode and fp32 or fp64."""
+        x = self.preprocess(x)
+        with self.autocast() if self.plan.eval_mixed else nullcontext():
+            output = self.eval_forward([x])
+        return output.astype(self.dtype)
 
     def _forward(self, inputs: list[paddle.Tensor]) -> Any:
         return self.train_forward(inputs) if self.ddp is None else self.ddp(*inputs)

@@ -1,5 +1,6 @@
 """Cases of Paddle alone: layouts, memory, sums, 16 bits and synchronized batch normalization (test_paddle.py)."""
 
+from contextlib import contextmanager
 from itertools import product
 from types import SimpleNamespace
 from unittest import mock
@@ -314,3 +315,20 @@ def case_batches_are_kept_until_a_gpu_has_used_them(backend):
         events[0].reached = events[1].reached = True
         gpu.keep(third)
         assert [event for event, _ in gpu.kept] == events[2:]
+
+
+def case_evaluation_in_16_bits_casts_automatically(backend):
+    """On a CPU, which has no 16 bits: the context is replaced. What follows the model is computed outside of it."""
+    for eval_mixed in (False, True):
+        trainer, inside = make(backend, Mode("fp16", "O1", False, False), eval_mixed=eval_mixed), []
+
+        @contextmanager
+        def autocast(inside=inside):
+            inside.append(True)
+            yield
+            inside.append(False)
+
+        trainer.autocast = autocast
+        trainer.model.register_forward_post_hook(lambda *_, inside=inside: inside.append("model"))
+        trainer.predict(trainer.to_device({"image": random_batch()["image"]}))
+        assert inside == ([True, "model", False] if eval_mixed else ["model"])

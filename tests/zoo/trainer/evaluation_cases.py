@@ -1,0 +1,58 @@
+"""The cases of train.eval_precision, one body over all frameworks (test_evaluation.py)."""
+
+import numpy as np
+import pytest
+
+from data.errors import UserError
+from tests.zoo.trainer.tiny_reference import random_batch
+from tests.zoo.trainer.trainer_setup import assert_equal, copied_state, make, make_tsm, random_clips, update
+from zoo.trainer.protocol import Mode
+
+
+def predict(trainer, field, array):
+    return trainer.predict(trainer.to_device({field: array}))
+
+
+def case_predictions_in_16_bits(backend):
+    """They are float32, and as far from those of fp32 as 16 bits round; without the option they are those of fp32."""
+    plain, images = make(backend), random_batch(64)["image"]
+    expected = predict(plain, "image", images)
+    for mode in backend.SIXTEEN_BIT_MODES:
+        mixed, exact = (make(backend, mode, eval_mixed=eval_mixed) for eval_mixed in (True, False))
+        predictions = predict(mixed, "image", images)
+        assert predictions.dtype == np.float32 and predictions.shape == expected.shape
+        assert 1e-6 < np.abs(predictions - expected).max() < 1e-2, mode
+        np.testing.assert_allclose(predict(exact, "image", images), expected, rtol=1e-6, atol=1e-6)
+
+
+def case_a_whole_model_predicts_in_16_bits(backend):
+    """In evaluation mode too, which must not be that of training."""
+    video = random_clips()["video"]
+    expected = predict(make_tsm(backend)[0], "video", video)
+    for mode in backend.SIXTEEN_BIT_MODES[:1]:
+        trainer, _ = make_tsm(backend, mode, eval_mixed=True)
+        predictions = predict(trainer, "video", video)
+        assert 0 < np.abs(predictions - expected).max() < 0.02 * np.abs(expected).max() + 0.01
+        np.testing.assert_array_equal(predict(trainer, "video", video[:2]), predictions[:2])
+
+
+def case_predictions_in_16_bits_leave_the_training_alone(backend):
+    for mode in backend.SIXTEEN_BIT_MODES:
+        states = []
+        for predicts in (False, True):
+            trainer = make(backend, mode, loss_scale=8.0, eval_mixed=True)
+            for seed in (0, 1):
+                update(trainer, random_batch(seed=seed))
+                if predicts:
+                    before = copied_state(trainer)
+                    predict(trainer, "image", random_batch(seed=7)["image"])
+                    assert_equal(trainer.state_dict(), before)
+            states.append(copied_state(trainer))
+        assert_equal(*states)
+
+
+def case_a_device_without_16_bits_refuses_them(backend):
+    """train.eval_precision=amp needs 16 bits of training, and these are refused by their own key."""
+    if not backend.SIXTEEN_BIT_MODES:
+        with pytest.raises(UserError, match="train.precision"):
+            backend.WORLD.resolve_mode(Mode("amp"))
