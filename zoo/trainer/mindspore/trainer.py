@@ -45,7 +45,7 @@ class Trainer:
         self.plan, self.mode, self.world_size = plan, plan.mode, world.size
         self.on_cpu = world.device_type == "cpu"
         self.dtype = mstype.float64 if self.mode.is_fp64 else mstype.float32  # of parameters, momentum and losses
-        self.model = Model(arch).set_train(False)  # predicts, in this type
+        self.model = Model(arch).set_train(False)  # predicts in this type, unless the plan says otherwise
         if self.mode.is_fp64:
             convert_to_fp64(self.model)
         self.tensors = named_tensors(self.model)
@@ -63,7 +63,7 @@ class Trainer:
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
         self.inputs = (plan.fields[0].name, *plan.dropout_masks)
         self.preprocess = PixelNormalization(plan.fields[0], self.dtype)
-        self.predictor = Predictor(self.preprocess, self.model)
+        self.predictor = self._build_predictor(Model, arch)
         self.train_forward = self._build_training_model(Model, arch)
         self._build_step()
         self.scaled_gradients: Sequence[Tensor] = ()  # of the last step on this rank
@@ -169,15 +169,27 @@ class Trainer:
             parameter.name = name
             parameter.requires_grad = not (is_statistic(name) or self.plan.is_frozen(name))
 
-    def _build_training_model(self, Model: type[nn.Cell], arch: Any) -> nn.Cell:
-        """Return a second model with the same tensors, in training mode.
+    def _copy_model(self, Model: type[nn.Cell], arch: Any) -> nn.Cell:
+        """Return another model with the same tensors.
 
-        A single model would be compiled anew at every change of the mode.
+        A single model would be compiled anew at every change between training and evaluation, or of the precision.
         """
         model = Model(arch)
         for (_, source), (_, cell) in zip(self.model.cells_and_names(), model.cells_and_names()):
             for key, parameter in source._params.items():
                 setattr(cell, key, parameter)
+        return model
+
+    def _build_predictor(self, Model: type[nn.Cell], arch: Any) -> "Predictor":
+        model = self.model
+        if self.plan.eval_mixed:
+            model = convert_precision(self._copy_model(Model, arch).set_train(False), self.plan)
+        return Predictor(self.preprocess, model, self.dtype)
+
+    def _build_training_model(self, Model: type[nn.Cell], arch: Any) -> nn.Cell:
+        """Return a second model with the same tensors, in training mode and the precision of the training."""
+        model = self._copy_model(Model, arch)
+        for _, cell in model.cells_and_names():
             if isinstance(cell, nn.BatchNorm2d) and not (cell.gamma.requires_grad or cell.beta.requires_grad):
                 cell.use_batch_statistics = False  # frozen
         model.set_train(True)
@@ -227,11 +239,11 @@ class Trainer:
 
 
 class Predictor(nn.Cell):
-    """Raw input -> output of the model."""
+    """Raw input -> output of the model, of type dtype."""
 
-    def __init__(self, preprocess: PixelNormalization, model: nn.Cell):
+    def __init__(self, preprocess: PixelNormalization, model: nn.Cell, dtype: mstype.Type):
         super().__init__()
-        self.preprocess, self.model = preprocess, model
+        self.preprocess, self.model, self.dtype = preprocess, model, dtype
 
     def construct(self, x: Tensor) -> Tensor:
-        return self.model(self.preprocess(x))
+        return self.model(self.preprocess(x)).astype(self.dtype)

@@ -71,6 +71,7 @@ class World:
         """See World in zoo/trainer/protocol.py.
 
         `amp` is fp16, O1 is MindSpore's level `auto`; compiled is graph mode, which is the default, else pynative mode.
+        On a GPU the default is O2, since `auto` converts what it normalizes to fp32 and back.
         """
         compute = "fp16" if requested.compute == "amp" else requested.compute
         if compute == "bf16" and self.device_type != "npu":
@@ -81,7 +82,11 @@ class World:
             raise UserError(
                 "train.precision: MindSpore computes fp64 on a CPU only; use --device cpu or another framework"
             )
-        level = None if compute in ("fp32", "fp64", "exact") else requested.level or "O1"
+        level = (
+            None
+            if compute in ("fp32", "fp64", "exact")
+            else requested.level or ("O2" if self.device_type == "cuda" else "O1")
+        )
         if compute == "exact":
             return Mode("fp64", level, False, requested.compile is not False, True)
         return Mode(compute, level, False, requested.compile is not False)

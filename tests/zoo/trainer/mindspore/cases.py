@@ -59,6 +59,28 @@ def case_levels_round_what_the_protocol_says(backend):
             assert codes.flatten().tolist() == [code] * 8, level
 
 
+def case_the_default_level_is_o2_on_a_gpu(backend):
+    """Which need not be there."""
+    world = World(0, 1, "cuda", 0)
+    assert world.resolve_mode(Mode("amp")) == Mode("fp16", "O2", False, True)
+    assert world.resolve_mode(Mode("amp", "O1")) == Mode("fp16", "O1", False, True)
+    assert world.resolve_mode(Mode("fp32")) == COMPILED
+
+
+def case_predictions_in_16_bits(backend):
+    """They differ from those in fp32 by rounding, and are given in fp32; the state of the two is the same."""
+    images = {"image": random_batch(seed=5)["image"]}
+    for level, compile in (("O1", True), ("O1", False), ("O2", True), ("O3", True)):
+        mode, predictions = Mode("fp16", level, False, compile), []
+        for eval_mixed in (False, True):
+            trainer = make(backend, mode, eval_mixed=eval_mixed, loss_scale=8.0)
+            update(trainer, random_batch())
+            predictions.append(trainer.predict(trainer.to_device(images)))
+        assert predictions[1].dtype == np.float32
+        error = np.abs(predictions[1] - predictions[0]).max() / np.abs(predictions[0]).max()
+        assert 1e-5 < error < 1e-2, (level, compile, error)
+
+
 def case_fp32_modules_keep_32_bits_at_every_level(backend):
     for level, compile in (("O1", True), ("O1", False), ("O2", True), ("O3", True)):
         errors = []
