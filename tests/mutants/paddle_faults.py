@@ -7,7 +7,7 @@ from tests.mutants.killers import CLIP, FORWARD, MARGIN, MODEL, OBJECTIVE, RANK,
 
 TRAINER = "zoo/trainer/paddle/trainer.py"
 UPDATING = "zoo/trainer/paddle/update.py"
-MARGINS = "zoo/trainer/paddle/margin.py"
+MARGINS = "zoo/trainer/paddle/margin_logits.py"
 OBJECTIVES = "zoo/trainer/paddle/objectives.py"
 SHARD = "zoo/trainer/paddle/shard.py"
 SYNC_BN = "zoo/trainer/paddle/sync_batchnorm.py"
@@ -254,8 +254,8 @@ LOSSES = [
     ),
     fault(
         "the gradient lacks the scale of the logits",
-        MARGINS,
-        "(grad_output * ctx.scale)",
+        "zoo/trainer/paddle/margin.py",
+        "grad_output * ctx.settings.scale",
         "grad_output",
         f"{MARGIN}loss_and_gradients_follow_the_definition",
         "arcface",

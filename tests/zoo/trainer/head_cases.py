@@ -93,7 +93,7 @@ def case_chunks_of_logits_in_16_bits(backend):
         expected = backend.margin_loss(x, weight, labels, objective(), mode)
         with chunks_of(backend, 4 * len(x)):
             results = backend.margin_loss(x, weight, labels, objective(), mode)
-        assert max(relative_errors(results, expected)) <= 1e-5, compute
+        assert max(relative_errors(results, expected)) <= backend.PRODUCT_RTOL, compute
 
 
 def case_chunked_updates_are_those_of_whole_logits(backend):

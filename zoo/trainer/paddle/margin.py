@@ -1,8 +1,9 @@
 """Margin softmax (zoo.tasks.face.Margin) in PaddlePaddle, with the class matrix sharded over ranks.
 
 No rank ever holds the whole class matrix or its logits. The backward pass is written by hand: the exact transpose of
-the forward pass with a single matrix of the logits' size, modified in place, and no copy of the weights. All in
-fp32, or in fp64 if the weights are.
+the forward pass with a single matrix of the logits' size, modified in place, and no copy of the weights. Where that
+matrix would be large, it is computed in chunks of classes, and again in the backward pass. All in fp32, or in fp64 if
+the weights are; under mixed precision the matrix products, but not their sums, are in fp16.
 """
 
 from collections.abc import Sequence
@@ -14,13 +15,13 @@ from paddle.autograd import PyLayer
 from paddle.autograd.py_layer import once_differentiable
 
 from zoo.tasks import face
+from zoo.trainer.paddle.margin_logits import EPS, Logits, gradients, margin_logits, own_targets, row_sums
 from zoo.trainer.paddle.parallel import all_gather, all_reduce
 from zoo.trainer.paddle.shard import ParameterShard
 from zoo.trainer.paddle.world import World
 from zoo.trainer.protocol import Plan
 
-EPS = 1e-12  # smallest norm of a vector
-CHUNK_SIZE = 1 << 12  # rows of the weights that are copied at once
+CHUNK_ELEMENTS = 1 << 28  # logits that are held at once
 Batch = dict[str, paddle.Tensor]
 
 
@@ -30,7 +31,7 @@ class Margin:
     equal_counts = True
 
     def __init__(self, settings: face.Margin, arch: Any, plan: Plan, world: World):
-        self.settings = settings
+        self.settings, self.in_fp16 = settings, plan.mode.is_mixed
         dtype = "float64" if plan.mode.is_fp64 else "float32"
         self.shard = ParameterShard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world, dtype)
         self.shards = {face.HEAD_WEIGHT: self.shard}
@@ -50,105 +51,98 @@ class Margin:
 
     def total(self, output: paddle.Tensor, batch: Batch) -> paddle.Tensor:
         embeddings = output.astype(self.shard.values.dtype)
-        return _MarginLoss.apply(embeddings, self.shard.active_rows, batch["target_rows"], self.settings)
+        return _MarginLoss.apply(embeddings, self.shard.active_rows, batch["target_rows"], self.settings, self.in_fp16)
 
 
 class _MarginLoss(PyLayer):
-    """(embeddings, weight, target_rows, settings) -> sum of the losses of this rank's samples.
+    """(embeddings, weight, target_rows, settings, in_fp16) -> sum of the losses of this rank's samples.
 
     Shapes: embeddings (N, d); weight, the active rows of the class matrix on this rank, (K, d); target_rows (M,), for
     the M samples of all ranks: the row of a sample's class in `weight`, or -1. All ranks must give their sums the same
-    weight in the mean loss.
+    weight in the mean loss. `in_fp16`: compute products in fp16.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, embeddings: paddle.Tensor, weight: paddle.Tensor, target_rows: paddle.Tensor, settings: face.Margin
+        ctx: Any,
+        embeddings: paddle.Tensor,
+        weight: paddle.Tensor,
+        target_rows: paddle.Tensor,
+        settings: face.Margin,
+        in_fp16: bool,
     ) -> paddle.Tensor:
         norms = embeddings.square().sum(1, keepdim=True).sqrt().clip(min=EPS)
         units = all_gather(embeddings / norms)
-        inverse_norms = 1 / weight.square().sum(1).sqrt().clip(min=EPS)
-        products = paddle.matmul(units, weight, transpose_y=True)  # (M, K)
-        cosines = products.multiply_(inverse_norms).clip_(-1, 1)
-        target_cosines, slopes = margin(_target_logits(cosines, target_rows), settings)
-        is_filtered = None
-        if settings.interclass is not None:
-            is_filtered = cosines > paddle.full(
-                (), settings.interclass, cosines.dtype
-            )  # of a number Paddle would make a matrix
-            cosines.masked_fill_(is_filtered, 0.0)
-        _scatter_targets(cosines, target_rows, target_cosines)
-        logits = cosines.scale_(settings.scale)
-        max_logits = all_reduce(logits.max(1), dist.ReduceOp.MAX)
-        zeros = paddle.zeros_like(max_logits)
-        target_logits = paddle.where(target_rows >= 0, _target_logits(logits, target_rows), zeros)
-        exps = logits.subtract_(max_logits.unsqueeze(1)).exp_()
-        sum_exps, target_logits = all_reduce(paddle.stack([_row_sums(exps), target_logits]))
-        ctx.saved = embeddings, weight, target_rows, norms, units, inverse_norms, exps, is_filtered, slopes, sum_exps
-        ctx.scale = settings.scale
+        ctx.settings, ctx.in_fp16, ctx.chunks = settings, in_fp16, _chunks(len(weight), len(units))
+        kept: tuple[Any, ...]
+        if len(ctx.chunks) == 1:
+            chunk = margin_logits(units, weight, target_rows, settings, in_fp16)
+            max_logits = all_reduce(chunk.logits.max(1), dist.ReduceOp.MAX)
+            target_logits = own_targets(chunk.logits, target_rows)
+            exps = chunk.logits.subtract_(max_logits.unsqueeze(1)).exp_()
+            sum_exps, kept = row_sums(exps), tuple(chunk)
+        else:
+            own_max, sum_exps, target_logits = _reduce_chunks(ctx.chunks, units, weight, target_rows, settings, in_fp16)
+            max_logits = all_reduce(own_max.clone(), dist.ReduceOp.MAX)
+            sum_exps, kept = sum_exps * (own_max - max_logits).exp(), (max_logits,)
+        sum_exps, target_logits = all_reduce(paddle.stack([sum_exps, target_logits]))
+        ctx.saved = embeddings, weight, target_rows, norms, units, sum_exps, kept
         return _local_rows(max_logits + sum_exps.log() - target_logits, len(embeddings)).sum()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: paddle.Tensor):  # type: ignore[override]
-        embeddings, weight, target_rows, norms, units, inverse_norms, exps, is_filtered, slopes, sum_exps = ctx.saved
+        embeddings, weight, target_rows, norms, units, sum_exps, kept = ctx.saved
         del ctx.saved
-        # The gradient of the logits, then of the cosines, then of the products, in place to save memory.
-        grad = exps.divide_(sum_exps.unsqueeze(1))
-        grad_targets = (_target_logits(grad, target_rows) - 1) * slopes
-        if is_filtered is not None:
-            grad.masked_fill_(is_filtered, 0.0)
-        _scatter_targets(grad, target_rows, grad_targets)
-        grad.multiply_(inverse_norms * (grad_output * ctx.scale))
-        grad_units = _local_rows(all_reduce(paddle.matmul(grad, weight)), len(embeddings))
-        grad_weight = paddle.matmul(grad, units, transpose_x=True)
-        for first in range(0, len(weight), CHUNK_SIZE):
-            chunk = slice(first, first + CHUNK_SIZE)
-            grad_rows, rows, inverses = grad_weight[chunk], weight[chunk], inverse_norms[chunk]  # views
-            radial = (grad_rows * rows).sum(1) * inverses * inverses
-            grad_rows.subtract_(rows * radial.unsqueeze(1))
+        factor = grad_output * ctx.settings.scale
+        if len(ctx.chunks) == 1:
+            chunk = Logits(*kept)
+            grad_units, grad_weight = gradients(chunk, sum_exps, units, weight, target_rows, factor, ctx.in_fp16)
+        else:
+            grad_units, grad_weight = paddle.zeros_like(units), paddle.empty_like(weight)
+            for rows in ctx.chunks:
+                part, targets = weight[rows], _rows_within(target_rows, rows)
+                chunk = margin_logits(units, part, targets, ctx.settings, ctx.in_fp16)
+                chunk.logits.subtract_(kept[0].unsqueeze(1)).exp_()
+                summand, grad_weight[rows] = gradients(chunk, sum_exps, units, part, targets, factor, ctx.in_fp16)
+                grad_units.add_(summand)
+        grad_units = _local_rows(all_reduce(grad_units), len(embeddings))
         local_units = _local_rows(units, len(embeddings))
         grad_embeddings = (grad_units - local_units * (local_units * grad_units).sum(1, keepdim=True)) / norms
         return grad_embeddings, grad_weight, None
 
 
-def margin(cosine: paddle.Tensor, settings: face.Margin) -> tuple[paddle.Tensor, paddle.Tensor]:
-    """Return the target's cosine with its margin, and the derivative.
-
-    The derivative stays finite where that of the angle is not.
-    """
-    m1, m2, m3 = settings.m1, settings.m2, settings.m3
-    value, slope = cosine, paddle.ones_like(cosine)
-    if (m1, m2) != (1.0, 0.0):
-        sine = ((1 - cosine) * (1 + cosine)).sqrt()
-        angle = m1 * paddle.atan2(sine, cosine) + m2
-        value, slope = paddle.cos(angle), m1 * paddle.sin(angle) / sine.clip(min=face.MIN_SINE)
-    if settings.threshold and m2:
-        is_beyond = cosine <= face.threshold_cosine(m2)
-        value = paddle.where(is_beyond, cosine - face.threshold_offset(m2), value)
-        slope = paddle.where(is_beyond, paddle.ones_like(slope), slope)
-    return value - m3, paddle.ones_like(slope) if settings.straight_through else slope
+def _chunks(classes: int, samples: int) -> list[slice]:
+    """Return the rows of the class matrix in parts whose logits have CHUNK_ELEMENTS at most, but one class at least."""
+    size = max(1, CHUNK_ELEMENTS // samples)
+    return [slice(first, min(first + size, classes)) for first in range(0, classes, size)]
 
 
-def _target_logits(matrix: paddle.Tensor, target_rows: paddle.Tensor) -> paddle.Tensor:
-    """Return the element of each sample's target class: (M, K) -> (M,). Undefined where target_rows is -1."""
-    return paddle.take_along_axis(matrix, target_rows.clip(min=0).unsqueeze(1), 1, broadcast=False).squeeze(1)
+def _rows_within(target_rows: paddle.Tensor, rows: slice) -> paddle.Tensor:
+    """Return target_rows counted from the first of `rows`; -1 outside of them."""
+    is_within = (target_rows >= rows.start) & (target_rows < rows.stop)
+    return paddle.where(is_within, target_rows - rows.start, paddle.full_like(target_rows, -1))
 
 
-def _scatter_targets(matrix: paddle.Tensor, target_rows: paddle.Tensor, values: paddle.Tensor) -> None:
-    """Store values (M,) in the elements of the target classes, in place, where target_rows is not -1."""
-    values = paddle.where(target_rows >= 0, values, _target_logits(matrix, target_rows))
-    matrix.put_along_axis_(target_rows.clip(min=0).unsqueeze(1), values.unsqueeze(1), 1, broadcast=False)
-
-
-def _row_sums(matrix: paddle.Tensor) -> paddle.Tensor:
-    """Return the sums of rows: (M, K) -> (M,).
-
-    On a CPU, Paddle adds a row's elements one after the other, and of millions in fp32 loses half a percent.
-    """
-    if not matrix.place.is_cpu_place():
-        return matrix.sum(1)
-    return paddle.stack([row.sum(dtype="float64") for row in matrix]).astype(matrix.dtype)
+def _reduce_chunks(
+    chunks: Sequence[slice],
+    units: paddle.Tensor,
+    weight: paddle.Tensor,
+    target_rows: paddle.Tensor,
+    settings: face.Margin,
+    in_fp16: bool,
+) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]:
+    """Return each sample's largest logit, sum of exp(logit - the largest), and logit of its class, 0 if elsewhere."""
+    max_logits = paddle.full((len(units),), float("-inf"), units.dtype)
+    sum_exps, target_logits = paddle.zeros_like(max_logits), paddle.zeros_like(max_logits)
+    for rows in chunks:
+        targets = _rows_within(target_rows, rows)
+        logits = margin_logits(units, weight[rows], targets, settings, in_fp16).logits
+        target_logits = target_logits + own_targets(logits, targets)
+        before, max_logits = max_logits, paddle.maximum(max_logits, logits.max(1))
+        exps = logits.subtract_(max_logits.unsqueeze(1)).exp_()
+        sum_exps = sum_exps * (before - max_logits).exp() + row_sums(exps)
+    return max_logits, sum_exps, target_logits
 
 
 def _local_rows(x: paddle.Tensor, count: int) -> paddle.Tensor:

@@ -21,6 +21,7 @@ FP32_MODES = (Mode("fp32", None, False, False), Mode("fp32", None, False, True))
 FP64_MODES = tuple(mode._replace(compute="fp64") for mode in FP32_MODES)
 SIXTEEN_BIT_MODES = tuple(Mode("fp16", level, False, True) for level in ("O1", "O2", "O3"))
 CHECKPOINTED_MODES = FP32_MODES[1:]
+PRODUCT_RTOL = 1e-5  # of a sum of products in 16 bits, over chunks
 RECOMPUTED_RTOL = 0.0  # of an update with checkpointed activations
 GRADIENT_ATOL = 5e-6  # its batch normalization's gradient is less exact on a CPU
 DEVICE = r"cpu \(.*\)"

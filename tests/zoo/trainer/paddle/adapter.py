@@ -9,7 +9,8 @@ from paddle.base import core
 
 from tests.zoo.trainer.paddle.tiny import Identity, Linear, Tiny
 from zoo.trainer.paddle import Trainer, batchnorm, names, objectives, start
-from zoo.trainer.paddle.margin import Margin, margin
+from zoo.trainer.paddle.margin import Margin
+from zoo.trainer.paddle.margin_logits import margin
 from zoo.trainer.paddle.shard import ParameterShard
 from zoo.trainer.protocol import Launch, Mode, ParamGroup, Plan
 
@@ -22,6 +23,7 @@ FP64_MODES = tuple(mode._replace(compute="fp64") for mode in FP32_MODES[:1])
 SIXTEEN_BIT_MODES = ()
 CHECKPOINTED_MODES = FP32_MODES[:1]
 GRADIENT_ATOL = 1e-7
+PRODUCT_RTOL = 1e-3  # of a sum of products in 16 bits, over chunks: each is rounded to fp16
 RECOMPUTED_RTOL = 0.0  # of an update with checkpointed activations
 DEVICE = rf"cpu \({os.environ['OMP_NUM_THREADS']} threads\)"
 RESOLVED_MODES = {

@@ -21,6 +21,7 @@ FP64_MODES = tuple(mode._replace(compute="fp64") for mode in FP32_MODES)
 SIXTEEN_BIT_MODES = (Mode("bf16", "O1", True, False), Mode("fp16", "O1", True, False))
 CHECKPOINTED_MODES = FP32_MODES
 GRADIENT_ATOL = 1e-7
+PRODUCT_RTOL = 1e-5  # of a sum of products in 16 bits, over chunks
 RECOMPUTED_RTOL = 0.0  # of an update with checkpointed activations
 DEVICE = rf"cpu \({torch.get_num_threads()} threads.*\)"
 RESOLVED_MODES = {  # on a CPU
