@@ -5,19 +5,19 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 torch=2.13.0
-compile() {  # options of uv ...
-    uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate "$@" \
+compile() {  # extras, options of uv ...
+    local options=() extra
+    for extra in $1; do options+=(--extra "$extra"); done
+    uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate "${options[@]}" "${@:2}" \
         pyproject.toml requirements/build.in
 }
-with_extras() {  # extras ...: the options for them
-    printf -- '--extra %s ' "$@"
-}
 lock_cpu() {  # output, extras ...
-    compile $(with_extras "${@:2}") --output-file "$1" --constraint <(echo "torch==$torch+cpu") --no-emit-package torch \
+    # shellcheck disable=SC2086
+    compile "${*:2}" --output-file "$1" --constraint <(echo "torch==$torch+cpu") --no-emit-package torch \
         --index-strategy unsafe-best-match ${TORCH_SOURCE:---extra-index-url https://download.pytorch.org/whl/cpu}
 }
 lock_gpu() {  # framework, extras ...: from PyPI; what requirements/all.txt has, too, has the same version
-    compile $(with_extras "${@:2}" data plot gpu test) --output-file "environments/$1.lock" \
+    compile "${*:2} data plot gpu test" --output-file "environments/$1.lock" \
         --constraint requirements/all.txt --constraint <(echo "torch==$torch")
 }
 lock_cpu requirements/torch.txt torch data plot

@@ -47,7 +47,7 @@ def conda(path: Path) -> tuple[list[str], list[str]]:
 def locked_extras() -> dict[str, list[str]]:
     """Framework -> extras of its lock file in environments/, as requirements/update.sh makes it."""
     script = (ROOT / "requirements/update.sh").read_text()
-    [common] = re.findall(r'"\$\{@:2\}" ([\w ]+)\) --output-file "environments/', script)
+    [common] = re.findall(r'"\$\{\*:2\} ([\w ]+)" --output-file "environments/', script)
     return {
         framework: extras.split() + common.split()
         for framework, extras in re.findall(r"^lock_gpu (\w+) ([\w -]+)$", script, re.MULTILINE)
