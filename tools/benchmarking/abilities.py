@@ -14,6 +14,7 @@ from tools.benchmarking import process
 from tools.benchmarking.cases import CHECKOUT, Case
 from tools.benchmarking.dimensions import config_of
 from tools.benchmarking.process import Limits, StopSignal
+from zoo.frameworks import prepare
 from zoo.models import load_model_class
 from zoo.trainer import load_backend
 from zoo.trainer.protocol import Launch, Mode, World
@@ -53,6 +54,7 @@ def impossible(
 
 def probe(framework: str, questions: str) -> NoReturn:
     """Answer questions about a framework, JSON both; one framework per process."""
+    prepare(framework)
     world_module = importlib.import_module(f"zoo.trainer.{framework}.world")
     worlds: dict[str, World] = {}
     answers: list[str | None] = []
