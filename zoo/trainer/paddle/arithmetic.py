@@ -1,23 +1,43 @@
-"""Settings of Paddle that decide how it computes fp32 numbers on a GPU."""
+"""Settings of Paddle that decide how it computes fp32 numbers on a GPU. Not run on a GPU so far."""
 
+import os
 from typing import Any
 
 import paddle
+from paddle.base import core
 
 from zoo.trainer.protocol import Arithmetic
 
-FLAGS = ("FLAGS_cudnn_exhaustive_search", "FLAGS_cudnn_deterministic")
+CUDNN_TF32, CUBLAS_TF32 = "FLAGS_cudnn_allow_tf32", "FLAGS_cublas_allow_tf32"
+BENCHMARK, DETERMINISTIC = "FLAGS_cudnn_exhaustive_search", "FLAGS_cudnn_deterministic"
+OVERRIDE = "NVIDIA_TF32_OVERRIDE"  # NVIDIA's libraries read it, and it prevails: 0 forbids TF32
 
 
 def apply(arithmetic: Arithmetic) -> None:
     """Set TF32 and cuDNN's choice of kernels for the process.
 
-    Paddle reads NVIDIA_TF32_OVERRIDE itself; it has no setting of its own.
+    By default Paddle 2.6 uses TF32 in both libraries, 3.3 in cuDNN alone. Both have switches, and a GPU build of 3.3 has
+    flags for the same.
     """
-    if paddle.is_compiled_with_cuda():
-        paddle.set_flags({"FLAGS_cudnn_exhaustive_search": arithmetic.cudnn_benchmark})
+    if not paddle.is_compiled_with_cuda():
+        return
+    switches: Any = core
+    switches.set_cublas_switch(arithmetic.tf32)
+    switches.set_cudnn_switch(arithmetic.tf32)
+    flags = {CUDNN_TF32: arithmetic.tf32, CUBLAS_TF32: arithmetic.tf32, BENCHMARK: arithmetic.cudnn_benchmark}
+    paddle.set_flags({name: value for name, value in flags.items() if core.globals().is_public(name)})
 
 
 def settings() -> dict[str, Any]:
     """Return the settings in force by their names in Paddle; none in a build without CUDA."""
-    return dict(paddle.get_flags(list(FLAGS))) if paddle.is_compiled_with_cuda() else {}
+    if not paddle.is_compiled_with_cuda():
+        return {}
+    switches: Any = core
+    return {
+        "cublas_switch": switches.get_cublas_switch(),
+        "cudnn_switch": switches.get_cudnn_switch(),
+        **paddle.get_flags(
+            [name for name in (CUDNN_TF32, CUBLAS_TF32, BENCHMARK, DETERMINISTIC) if core.globals().is_public(name)]
+        ),
+        OVERRIDE: os.environ.get(OVERRIDE),
+    }

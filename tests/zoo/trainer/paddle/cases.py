@@ -1,5 +1,6 @@
 """Cases of Paddle alone: layouts, memory, sums, 16 bits and synchronized batch normalization (test_paddle.py)."""
 
+import os
 from contextlib import contextmanager
 from itertools import product
 from types import SimpleNamespace
@@ -16,10 +17,10 @@ from tests.zoo.trainer import margin_cases
 from tests.zoo.trainer.margin_reference import loss_and_gradients
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import assert_equal, copied_state, make, make_tsm, random_clips
-from zoo.trainer.paddle import copies, fp32, sync_batchnorm, update
+from zoo.trainer.paddle import arithmetic, copies, fp32, sync_batchnorm, update
 from zoo.trainer.paddle.update import total_norm
 from zoo.trainer.paddle.world import World
-from zoo.trainer.protocol import Mode
+from zoo.trainer.protocol import Arithmetic, Mode
 
 NORM_SHAPES = [(4, 3, 5, 6), (2, 3, 1, 1), (3, 3, 2, 4, 5)]
 
@@ -332,3 +333,37 @@ def case_evaluation_in_16_bits_casts_automatically(backend):
         trainer.model.register_forward_post_hook(lambda *_, inside=inside: inside.append("model"))
         trainer.predict(trainer.to_device({"image": random_batch()["image"]}))
         assert inside == ([True, "model", False] if eval_mixed else ["model"])
+
+
+def case_arithmetic_of_a_gpu(backend):
+    """Without a GPU: Paddle's switches are replaced, and its flags are those of 3.3 or of 2.6."""
+    assert arithmetic.settings() == {}
+    switches, flags = {"cublas": True, "cudnn": True}, {}
+    fakes = {
+        "globals": lambda: SimpleNamespace(is_public=lambda name: name in flags),
+        "set_cublas_switch": lambda value: switches.update(cublas=value),
+        "set_cudnn_switch": lambda value: switches.update(cudnn=value),
+        "get_cublas_switch": lambda: switches["cublas"],
+        "get_cudnn_switch": lambda: switches["cudnn"],
+    }
+    of_paddle = {
+        "is_compiled_with_cuda": lambda: True,
+        "set_flags": lambda values: flags.update({name: values[name] for name in flags if name in values}),
+        "get_flags": lambda names: {name: flags[name] for name in names},
+    }
+    common = {"FLAGS_cudnn_exhaustive_search": False, "FLAGS_cudnn_deterministic": False}
+    tf32_flags = {"FLAGS_cudnn_allow_tf32": True, "FLAGS_cublas_allow_tf32": False}
+    environment = mock.patch.dict(os.environ, {"NVIDIA_TF32_OVERRIDE": "0"})
+    with mock.patch.multiple(core, create=True, **fakes), mock.patch.multiple(paddle, **of_paddle), environment:
+        for own, (tf32, benchmark) in product(({}, tf32_flags), product((False, True), repeat=2)):
+            flags.clear()
+            flags.update({**common, **own})
+            backend.WORLD.set_arithmetic(Arithmetic(tf32, benchmark))
+            assert backend.WORLD.arithmetic() == {
+                "cublas_switch": tf32,
+                "cudnn_switch": tf32,
+                **dict.fromkeys(own, tf32),
+                "FLAGS_cudnn_exhaustive_search": benchmark,
+                "FLAGS_cudnn_deterministic": False,
+                "NVIDIA_TF32_OVERRIDE": "0",
+            }
