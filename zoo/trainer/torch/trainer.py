@@ -14,7 +14,7 @@ from zoo.trainer import loss_scale, preprocessing, state
 from zoo.trainer.protocol import NO_IMAGES, Param, Plan, StepOutput
 from zoo.trainer.state import momentum_key
 from zoo.trainer.torch import device_images, emulated_bf16, fp64, objectives, outputs, parallel, sync_batchnorm
-from zoo.trainer.torch.checkpointing import checkpoint_modules
+from zoo.trainer.torch.checkpointing import checkpoint_modules, unmoved
 from zoo.trainer.torch.dtypes import mixed_dtype, wide_dtype
 from zoo.trainer.torch.names import named_tensors
 from zoo.trainer.torch.scaler import LossScaler
@@ -48,12 +48,12 @@ class Trainer:
             torch.from_numpy(array).to(self.device, self.dtype) for array in constants
         )
         self.frozen = self._freeze()
-        self.eval_forward: Any = torch.compile(self.model) if self.mode.compile else self.model
-        self.train_forward = self.eval_forward
+        self.recomputed_norms = checkpoint_modules(self.model, plan.checkpointed_modules)
+        compiled: Any = torch.compile(self.model) if self.mode.compile else self.model
+        self.eval_forward = self.train_forward = compiled
         self.ddp = None
-        if world.size > 1:
-            self.ddp = parallel.data_parallel(self.model, plan.fp16_allreduce)
-            self.train_forward = torch.compile(self.ddp) if self.mode.compile else self.ddp
+        if world.size > 1:  # around the compiled model, because its own code would cut the graph
+            self.ddp = self.train_forward = parallel.data_parallel(compiled, plan.fp16_allreduce)
         self.shards: Mapping[str, ParameterShard] = self.objective.shards
         self.tensors = {**named_tensors(self.model), **{name: shard.values for name, shard in self.shards.items()}}
         self.trainable = {name: tensor for name, tensor in self.tensors.items() if tensor.requires_grad}
@@ -91,7 +91,8 @@ class Trainer:
                     output = self.train_forward(self.preprocess(batch[self.input_name]), *masks)
                     share = self.objective.total(output, batch) / count
                 # DDP averages gradients over ranks, whose shares add up: hence the factor of the world size.
-                (share * (self.scaler.scale * self.world_size)).backward()
+                with unmoved(self.recomputed_norms):
+                    (share * (self.scaler.scale * self.world_size)).backward()
             loss += share.detach()
         return self._update(loss, lr)
 
@@ -313,11 +314,10 @@ def _build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World, dt
         emulated_bf16.convert_convolutions(model)
     if plan.sync_bn and (world.size > 1 or world.torch_device.type == "cpu"):
         model = sync_batchnorm.convert_sync_batchnorm(model, world.torch_device)
-    # Last, because the conversion makes new modules, with the forward method of their class.
+    # After the conversion, which makes new modules with the forward method of their class.
     if plan.mode.is_mixed:
         for name in plan.fp32_modules:
             _disable_autocast(model.get_submodule(name))
-    checkpoint_modules(model, plan.checkpointed_modules)
     return model
 
 
