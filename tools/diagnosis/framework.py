@@ -110,6 +110,8 @@ def _build(framework: str, facts: dict[str, Any], nvidia: Driver, seconds: float
     """Return the lines about a framework's build and what it needs of CUDA."""
     version = facts.get("installed") or facts.get("version") or "of an unknown version"
     versions = facts.get("libraries") or {}
+    if not versions and framework != "mindspore":
+        return [Finding(framework, "version", OK, version)]  # it has not started on any device
     build = versions.get("cuda") or (cuda_libraries.mindspore_build() if framework == "mindspore" else None)
     if build is None:
         text = f"{version}, a build without CUDA"

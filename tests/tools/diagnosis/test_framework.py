@@ -97,6 +97,16 @@ def test_missing_libraries_of_a_gpu_machine(examine):
     assert [line[0] for line in lines] == ["version", "CUDA libraries", "cpu"]
 
 
+def test_nothing_is_said_of_a_build_that_has_not_told(examine):
+    failed = Answer({"stage": "starting on cuda", "installed": "2.13.0"}, "no")
+    lines, _ = examine({"cuda": failed, "cpu": failed}, WITH_GPU, "cuda")
+    assert [line[:3] for line in lines] == [
+        ("version", "ok", "2.13.0"),
+        ("cuda", "FAIL", "no"),
+        ("cpu", "FAIL", "no"),
+    ]
+
+
 def test_many_missing_libraries_are_counted(examine):
     lines, _ = examine({"auto": ON_CPU | {"libraries": ON_GPU["libraries"]}}, WITH_GPU, None, list("abcde"))
     assert lines[1][2] == "missing: a, b, c and 2 more"
