@@ -2,7 +2,7 @@
 
 import paddle
 import paddle.nn.functional as F
-from paddle import nn
+from paddle import _C_ops, nn
 
 from zoo.models.resnet import paddle as resnet
 from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, Arch, shifts
@@ -52,9 +52,23 @@ class _ShiftFunction(paddle.autograd.PyLayer):
         return _shift_channels(gradient, *ctx.arguments)
 
 
+def has_fused_shift() -> bool:
+    """Return whether Paddle's own kernel shifts: one instead of eight on a GPU, where it has not been run so far.
+
+    On a CPU it takes 0.9 to 1.8 times as long as slices and concatenations.
+    """
+    return paddle.get_device().startswith("gpu")
+
+
 def _shift_channels(x: paddle.Tensor, segments: int, fold: int, future_first: bool) -> paddle.Tensor:
+    channels = x.shape[1]
     if fold == 0:
         return x.clone()
+    if 2 * fold < channels and has_fused_shift():
+        # The kernel shifts from the past first; that of its gradient from the future. It rounds down the products of
+        # the ratio with the channels and with twice as many: to fold and 2 * fold.
+        shift = _C_ops.temporal_shift_grad if future_first else _C_ops.temporal_shift
+        return shift(x, segments, (fold + 0.25) / channels, "NCHW")
     clips = x.reshape((-1, segments, *x.shape[1:]))  # (N, T, C, H, W)
     # Padding with a frame of zeros at both ends keeps all slices non-empty; some Paddle operators reject empty ones.
     zeros = paddle.zeros_like(clips[:, :1, : 2 * fold])
@@ -62,7 +76,7 @@ def _shift_channels(x: paddle.Tensor, segments: int, fold: int, future_first: bo
     following, previous = slice(2, None), slice(None, -2)
     first, second = (following, previous) if future_first else (previous, following)
     parts = [padded[:, first, :fold], padded[:, second, fold:]]
-    if 2 * fold < x.shape[1]:
+    if 2 * fold < channels:
         parts.append(clips[:, :, 2 * fold :])
     return paddle.concat(parts, 2).reshape(x.shape)
 

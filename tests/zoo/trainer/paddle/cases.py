@@ -2,6 +2,7 @@
 
 import os
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 from unittest import mock
@@ -17,6 +18,7 @@ from tests.zoo.trainer import margin_cases
 from tests.zoo.trainer.margin_reference import loss_and_gradients
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import assert_equal, copied_state, make, make_tsm, random_clips
+from zoo.models.tsm import paddle as tsm
 from zoo.trainer.paddle import arithmetic, copies, fp32, sync_batchnorm, update
 from zoo.trainer.paddle.update import total_norm
 from zoo.trainer.paddle.world import World
@@ -367,3 +369,17 @@ def case_arithmetic_of_a_gpu(backend):
                 "FLAGS_cudnn_deterministic": False,
                 "NVIDIA_TF32_OVERRIDE": "0",
             }
+
+
+def case_the_fused_shift_is_the_shift(backend):
+    """Values and gradients to the last bit; with it on a CPU, in all numbers of channels and of frames."""
+    rng = np.random.default_rng(0)
+    for channels, div, segments, direction in product((3, 7, 8, 24, 100), (2, 3, 4, 8), (1, 2, 5), ("future", "past")):
+        x, weight = rng.standard_normal((2, 2 * segments, channels, 2, 3), np.float32)
+        results = []
+        for is_fused in (False, True):
+            with mock.patch.object(tsm, "has_fused_shift", lambda is_fused=is_fused: is_fused):
+                shift = partial(tsm.temporal_shift, segments=segments, div=div, direction=direction)
+                results.append(backend.gradient(shift, x, weight))
+        for own, fused in zip(*results):
+            np.testing.assert_array_equal(fused, own, err_msg=f"{channels} {div} {segments} {direction}")
