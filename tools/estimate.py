@@ -9,28 +9,42 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import data
-from data.batch import DropoutMask, Field
+import numpy as np
+
+from data.batch import Field
 from data.errors import UserError
-from zoo.models import Spec, load_model_class, load_spec, resolve_arch
+from tools.estimation import described, devices, simulation
+from tools.estimation.devices import Work
+from tools.estimation.simulation import Passes
+from zoo.models import Spec, load_spec, resolve_arch
 from zoo.run import cli, schedule
+from zoo.run.prefetch import SPARE
+from zoo.tasks import load_task
 from zoo.trainer import sharding
 
 EPILOG = """\
-weights, momentum and gradients are exact. activations are what PyTorch keeps for the backward pass of this model, found
-without computing anything, where PyTorch is installed; the other frameworks keep about as much. With 16 bits they are
-counted in 16 bits. The class matrix of a face model is split over the processes: only its rows count, and the logits of
-the whole global batch with them; with task.sample_rate below 1 the rows that an update uses are counted in addition.
+weights, momentum and gradients are exact. `passes` is what a forward and backward pass of this model adds at its peak
+in PyTorch: activations and temporary tensors beside the gradients that exist by then. It is found without computing
+anything, where PyTorch is installed; the other frameworks keep about as much. With 16 bits they are counted in
+16 bits, with train.checkpoint_activations what is kept then. The class matrix of a face model is split over the
+processes: only its rows count, and the logits of the whole global batch with them; with task.sample_rate below 1 the
+rows that an update uses are counted in addition.
 `program` is what a run with a tiny model needs: Python, the framework and what it loads, compiles and keeps for itself;
-measured at once on the CPU with one process or two, which takes some seconds, half a minute in MindSpore.
+measured at once on the CPU with one process or two, which takes some seconds, half a minute in MindSpore. With --on it
+is left out: on a GPU, the driver's context and the workspaces of cuDNN come on top, which are not known beforehand.
 
-For data that are not at hand, such as a million identities: -o data.name=synthetic -o data.kind=face
--o data.num_classes=1000000.
+No data are needed: where data.root is not there, the sizes of the published data sets count, or those of --classes and
+--samples.
 
 examples
   python tools/estimate.py -c configs/arcface_ms1m.yaml --world 8
-  python tools/estimate.py -c configs/resnet50_imagenet.yaml --amp"""
-FP32_SIZE = 4  # bytes
+  python tools/estimate.py -c configs/resnet50_imagenet.yaml --amp --on "A100 40GB"
+  python tools/estimate.py -c configs/resnet50_imagenet.yaml --amp --on T4 -o train.checkpoint_activations=true
+  python tools/estimate.py -c configs/arcface_glint360k.yaml --classes 10000000 --world 8 --on H100"""
+FP32_SIZE, HALF_SIZE = 4, 2  # bytes
+# CHUNK_ELEMENTS of zoo/trainer/<framework>/margin.py, which computes logits in parts and products in 16 bits; None
+# where there are no such parts.
+LOGITS_AT_ONCE: dict[str, int | None] = {"torch": 1 << 28, "paddle": 1 << 28, "mindspore": None}
 # Matrices of the size of the logits that live at once, and of the rows that an update uses, beside their gradient.
 # Read off zoo/trainer/<framework>/margin.py and shard.py, and measured.
 LOGITS_COPIES = {"torch": 1, "paddle": 1, "mindspore": 4}
@@ -76,6 +90,7 @@ class Sharding(NamedTuple):
         accumulate: micro-batches per update.
         world_size: number of processes.
         sample_rate: share of the rows that an update uses.
+        is_half: whether products are computed in 16 bits.
     """
 
     framework: str
@@ -83,6 +98,23 @@ class Sharding(NamedTuple):
     accumulate: int
     world_size: int
     sample_rate: float
+    is_half: bool
+
+
+class Estimate(NamedTuple):
+    """An estimate.
+
+    Attributes:
+        head: a line that describes the run.
+        memory: of the process that needs most, its program left out.
+        messages: from and to each process in an update.
+        work: what a device has to compute.
+    """
+
+    head: str
+    memory: list[Row]
+    messages: list[Row]
+    work: Work
 
 
 def cli_main() -> None:
@@ -96,58 +128,79 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     cli.add_recipe_arguments(parser, ("amp", "framework"))
-    parser.add_argument("--world", type=int, metavar="N", default=1, help="number of processes; default 1")
+    add = parser.add_argument
+    add("--world", type=int, metavar="N", default=1, help="number of processes; default 1")
+    add(
+        "--on", metavar="DEVICE", help="accelerator of each process, such as H100 or 'A100 40GB': does it fit, how fast"
+    )
+    add("--classes", type=int, metavar="N", help="number of classes; default: of the data, or of the published set")
+    add("--samples", type=int, metavar="N", help="training samples of an epoch, likewise")
     arguments = parser.parse_args(argv)
     try:
-        if arguments.world < 1:
-            raise UserError("--world: must be at least 1")
+        for key in ("world", "classes", "samples"):
+            value = getattr(arguments, key)
+            if value is not None and value < 1:
+                raise UserError(f"--{key}: must be at least 1")
+        if arguments.on:
+            devices.find(arguments.on)  # before anything that takes time
         request = cli.request(arguments.config, arguments.override, amp=arguments.amp, framework=arguments.framework)
-        memory, messages, head = estimate(request, arguments.world)
+        estimate = compute(request, arguments.world, arguments.classes, arguments.samples)
+        framework, memory = request.config.framework, estimate.memory
+        if not arguments.on:
+            memory = [program_row(framework, arguments.world), *memory]
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(head)
-    title = f"memory of the process that needs most, with {request.config.framework}"
-    print(format_table(title, memory, "at its peak"))
-    print(format_table("messages from and to each process in an update", messages, "in all"))
+    print(estimate.head)
+    print(format_table(f"memory of the process that needs most, with {framework}", memory, "at its peak"))
+    print(format_table("messages from and to each process in an update", estimate.messages, "in all"))
+    if arguments.on:
+        print("\n".join(devices.describe(arguments.on, sum(row.size for row in memory), estimate.work)))
     return 0
 
 
-def estimate(request: cli.Request, world_size: int) -> tuple[list[Row], list[Row], str]:
+def compute(request: cli.Request, world_size: int, classes: int | None = None, samples: int | None = None) -> Estimate:
     """Estimate a run.
 
     Args:
         request: its recipe.
         world_size: number of processes.
-
-    Returns:
-        Rows of memory and rows of messages of a process, and a line that describes the run.
+        classes: number of classes, None for that of the data.
+        samples: number of training samples, likewise.
 
     Raises:
-        UserError: the data are missing, the recipe contradicts them, or it computes in fp64.
+        UserError: the size of the data is not known, the recipe contradicts them, or it computes in fp64.
     """
     cfg, model = request.config, request.resolved["model.name"].value
     batch_plan = schedule.batch_plan(cfg.train, world_size)
-    train_set, _ = data.find(request.resolved["data.name"].value).load(cfg.data)
+    if cfg.train.precision in ("fp64", "exact"):
+        raise UserError("train.precision: estimates are of fp32 and 16 bits; leave --exact or the key out")
+    found = described.describe(cfg, request.resolved["data.name"].value, classes, samples)
     spec = load_spec(model)
-    arch = resolve_arch(spec, cfg.model, train_set.fields, len(train_set.classes))
+    arch = resolve_arch(spec, cfg.model, found.fields, found.classes)
     sharded = {name: shape for name, shape in spec.shapes(arch).items() if name in spec.SHARDED_PARAMETERS}
     replicated = {name: shape for name, shape in spec.shapes(arch).items() if name not in sharded}
     trained = bytes_of({name: shape for name, shape in replicated.items() if is_trained(spec, arch, name)})
-    if cfg.train.precision in ("fp64", "exact"):
-        raise UserError("train.precision: estimates are of fp32 and 16 bits; leave --exact or the key out")
-    is_half = cfg.train.precision != "fp32"
+    is_half, checkpoints = cfg.train.precision != "fp32", cfg.train.checkpoint_activations
 
+    passes = Passes(
+        model=model,
+        arch=arch,
+        dropout_masks=spec.dropout_masks(arch),
+        fields=found.fields,
+        batch=batch_plan.batch,
+        is_half=is_half,
+        checkpointed=spec.checkpointed_modules(arch) if checkpoints else (),
+        task=load_task(spec.TASK),
+        settings=cfg.task,
+    )
+    waiting = 2 * batch_plan.accumulate + SPARE + 1
     memory = [
-        Row(
-            "program",
-            measure_program(cfg.framework, min(world_size, 2)),
-            f"Python and {cfg.framework}, with next to no tensors",
-        ),
         Row("weights", bytes_of(replicated)),
         Row("momentum", trained),
         Row("gradients", trained),
-        activation_row(model, arch, spec.dropout_masks(arch), train_set.fields[0], batch_plan.batch, is_half),
+        passes_row(passes, trained),
+        Row("batches", waiting * batch_plan.batch * bytes_of_sample(found.fields), f"{waiting} of them, read ahead"),
     ]
     messages = []
     if world_size > 1:
@@ -158,14 +211,22 @@ def estimate(request: cli.Request, world_size: int) -> tuple[list[Row], list[Row
         batch_plan.accumulate,
         world_size,
         getattr(cfg.task, "sample_rate", 1.0),
+        is_half,
     )
     for name, (rows, width) in sharded.items():
         memory += sharded_memory(name, rows, width, setting)
         if world_size > 1:
             messages += sharded_messages(width, setting)
-    precision = "16 bits" if is_half else "fp32"
-    head = f"{world_size} process(es), {schedule.describe(batch_plan, cfg.optim)}; {precision}"
-    return memory, messages, head
+    precision = ("16 bits" if is_half else "fp32") + (", activations computed again" if checkpoints else "")
+    head = f"{world_size} process(es), {schedule.describe(batch_plan, cfg.optim)}; {precision}\n{found.origin}: "
+    head += f"{found.classes:,} classes" + (f", {found.samples:,} training samples" if found.samples else "")
+    compute_type = {"amp": "fp16"}.get(cfg.train.precision, cfg.train.precision)
+    flops = spec.flops(arch, found.fields[0].shape)
+    work = Work(
+        compute_type, cfg.train.tf32, flops, checkpoints, batch_plan.batch * batch_plan.accumulate, world_size,
+        found.samples,
+    )  # fmt: skip
+    return Estimate(head, memory, messages, work)
 
 
 def is_trained(spec: Spec, arch: Any, name: str) -> bool:
@@ -179,22 +240,31 @@ def bytes_of(shapes: Mapping[str, Sequence[int]]) -> int:
     return FP32_SIZE * sum(math.prod(shape) for shape in shapes.values())
 
 
+def bytes_of_sample(fields: Sequence[Field]) -> int:
+    """Return the bytes of a training sample, as it is passed to the device."""
+    return sum(math.prod(field.shape) * np.dtype(field.dtype).itemsize for field in fields)
+
+
 def sharded_memory(name: str, count: int, width: int, setting: Sharding) -> list[Row]:
     """List the memory of a parameter (count, width) whose rows are split over the processes."""
     first, last = sharding.row_range(count, 0, setting.world_size)
     held = used = last - first
     if setting.sample_rate < 1:
         used = sharding.num_active_rows(held, setting.sample_rate, setting.samples * setting.accumulate)
-    size, logits = held * width * FP32_SIZE, setting.samples * used * FP32_SIZE
+    limit = LOGITS_AT_ONCE[setting.framework]
+    at_once = min(used, max(1, limit // setting.samples)) if limit else used  # rows whose logits are there together
+    size, logits = held * width * FP32_SIZE, setting.samples * at_once * FP32_SIZE
     rows = [
         Row(name, size, f"{held:,} of {count:,} rows"),
         Row(f"{name}, momentum", size),
         Row(f"{name}, gradient", used * width * FP32_SIZE, f"of {used:,} rows"),
-        Row("logits", LOGITS_COPIES[setting.framework] * logits, f"{setting.samples:,} samples x {used:,} rows"),
+        Row("logits", LOGITS_COPIES[setting.framework] * logits, f"{setting.samples:,} samples x {at_once:,} rows"),
     ]
     copies = (SAMPLED_ROWS_COPIES if setting.sample_rate < 1 else ALL_ROWS_COPIES)[setting.framework]
     if copies:
         rows.append(Row(f"{name}, rows used", copies * used * width * FP32_SIZE, "copies during the update"))
+    if setting.is_half and limit:
+        rows.append(Row(f"{name}, 16 bits", at_once * width * (FP32_SIZE + HALF_SIZE), "normalized rows for products"))
     return rows
 
 
@@ -206,6 +276,11 @@ def sharded_messages(width: int, setting: Sharding) -> list[Row]:
         Row("their gradient", numbers * width, "summed"),
         Row("maxima, sums, targets", 3 * numbers),
     ]
+
+
+def program_row(framework: str, world_size: int) -> Row:
+    size = measure_program(framework, min(world_size, 2))
+    return Row("program", size, f"Python and {framework}, with next to no tensors")
 
 
 def measure_program(framework: str, processes: int) -> int:
@@ -233,60 +308,12 @@ def measure_program(framework: str, processes: int) -> int:
     return int(done.stdout.split()[-1]) * 1024
 
 
-def activation_row(
-    model: str, arch: Any, dropout_masks: Sequence[DropoutMask], field: Field, batch: int, is_half: bool
-) -> Row:
-    size = measure_activations(model, arch, dropout_masks, field, batch, is_half)
+def passes_row(passes: Passes, gradients: int) -> Row:
+    """Return what a forward and backward pass adds to gradients that exist all at once."""
+    size = simulation.peak(passes)
     if size is None:
-        return Row("activations", 0, "unknown: PyTorch, which they are measured with, is not installed")
-    return Row("activations", size, f"of {batch} samples")
-
-
-def measure_activations(
-    model: str, arch: Any, dropout_masks: Sequence[DropoutMask], field: Field, batch: int, is_half: bool
-) -> int | None:
-    """Measure what PyTorch keeps of a forward pass for the backward pass.
-
-    The model runs on fake tensors, which have shapes and no content.
-
-    Args:
-        model: name of the model.
-        arch: its complete architecture.
-        dropout_masks: its further inputs in training.
-        field: its input.
-        batch: number of samples.
-        is_half: whether to compute in 16 bits.
-
-    Returns:
-        Bytes, or None if PyTorch is not installed.
-    """
-    try:
-        import torch
-        from torch._subclasses.fake_tensor import FakeTensorMode
-    except ModuleNotFoundError:
-        return None
-    Model = load_model_class(model, "torch")
-    shape = field.shape if field.mean is None else (*field.shape[:-3], field.shape[-1], *field.shape[-3:-1])
-    sizes: dict[int, int] = {}
-    saved = []
-    with FakeTensorMode():
-        module = Model(arch).train()
-        weights = {tensor.untyped_storage()._cdata for tensor in (*module.parameters(), *module.buffers())}
-
-        def save(tensor: torch.Tensor) -> torch.Tensor:
-            storage = tensor.untyped_storage()
-            if storage._cdata not in weights:
-                sizes[storage._cdata] = storage.nbytes()
-                saved.append(tensor)  # kept alive, so that no other storage takes its address
-            return tensor
-
-        inputs = [torch.empty(batch, *shape)] + [torch.empty(batch, *mask.shape) for mask in dropout_masks]
-        with (
-            torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor),
-            torch.autocast("cpu", torch.bfloat16, enabled=is_half),
-        ):
-            module(*inputs)
-    return sum(sizes.values())
+        return Row("passes", 0, "unknown: PyTorch, which they are simulated with, is not installed")
+    return Row("passes", max(0, size - gradients), f"activations of {passes.batch} samples and temporary tensors")
 
 
 def format_table(title: str, rows: Sequence[Row], total: str) -> str:

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from data.errors import UserError
+from tests.helpers.paths import ROOT
 from tools import estimate as tool
 from zoo.models.arcface.spec import NUM_PARAMETERS
 
@@ -81,28 +82,59 @@ def test_partial_fc(capsys):
     assert tenth["head.weight"] == whole["head.weight"] and tenth["head.weight, rows used"] > 0
 
 
-def test_activations_are_what_pytorch_saves():
-    """As with real tensors; 16 bits save less."""
-    torch = pytest.importorskip("torch")
-    from data.batch import Field
-    from zoo.models.resnet import spec
-    from zoo.models.resnet.torch import Model
+def test_no_data_are_needed(capsys):
+    """The shipped recipes, with the classes of the published sets or those given."""
+    memory, _ = table(capsys, "-c", "configs/arcface_glint360k.yaml", "-o", "data.root=/nowhere/glint360k")
+    assert memory["head.weight"] == pytest.approx(360232 * 512 * 4 / 2**20, abs=0.06)
+    words = ["-c", "configs/arcface_ms1m.yaml", "-o", "data.root=/nowhere", "-o", "data.size=32", "-o", "train.batch=2"]
+    memory, _ = table(capsys, *words, "--classes", 1000)
+    assert memory["head.weight"] == pytest.approx(1000 * 512 * 4 / 2**20, abs=0.06)
 
-    arch = spec.Arch(depth=18, width=8, num_classes=5)
-    field = Field("image", (32, 32, 3), "uint8", (0.5,) * 3, (0.5,) * 3)
-    size, half_size = (tool.measure_activations("resnet", arch, (), field, 64, is_half) for is_half in (False, True))
-    model, saved = Model(arch).train(), {}
-    weights = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
 
-    def save(tensor):
-        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes(), tensor
-        return tensor
+def test_activations_that_are_computed_again_are_not_kept(capsys):
+    pytest.importorskip("torch")
+    words = ["-c", "configs/resnet50_imagenet.yaml", "-o", "data.root=/nowhere/imagenet", "-o", "train.batch=4"]
+    kept, again = (table(capsys, *words, "-o", f"train.checkpoint_activations={flag}")[0] for flag in (False, True))
+    assert again["passes"] < 0.5 * kept["passes"] and again["weights"] == kept["weights"]
 
-    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
-        model(torch.randn(64, 3, 32, 32))
-    expected = sum(size for pointer, (size, _) in saved.items() if pointer not in weights)
-    assert size == pytest.approx(expected, rel=0.02)
-    assert 0.4 * size < half_size < 0.8 * size
+
+def test_a_device(capsys):
+    """ResNet-50: 4.09 GMACs forward, so 3 x 8.18 GFLOP per image and update; 312 TFLOP/s of an A100 in fp16."""
+    words = [
+        "-c",
+        "configs/resnet50_imagenet.yaml",
+        "--amp",
+        "-o",
+        "train.batch=64",
+        "-o",
+        "data.root=/nowhere/imagenet",
+    ]
+    assert tool.main([*words, "--on", "A100 80GB", "--samples", "1280000"]) == 0
+    out = capsys.readouterr().out
+    assert "of 80 GiB" in out and "it fits" in out and "program" not in out
+    assert "an update of 64 samples is 1.57 TFLOP: at least 5.0 ms at the peak in fp16 (312 TFLOP/s)" in out
+    assert "an epoch of 1,280,000 samples: at least 1.68 min" in out
+    assert tool.main([*words, "--on", "T4", "-o", "train.batch=1024"]) == 0
+    assert "it does not fit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("framework", tool.LOGITS_AT_ONCE)
+def test_the_parts_of_logits_are_those_of_the_head(framework):
+    """Read from the text, because a process has one framework."""
+    text = (ROOT / f"zoo/trainer/{framework}/margin.py").read_text(encoding="utf-8")
+    found = re.search(r"^CHUNK_ELEMENTS = 1 << (\d+)\b", text, re.M)
+    assert tool.LOGITS_AT_ONCE[framework] == (1 << int(found[1]) if found else None)
+
+
+def test_logits_beyond_a_chunk_are_not_there_at_once(capsys):
+    memory, _ = table(capsys, *SYNTHETIC, "-o", "data.num_classes=2000000", "-o", "train.batch=200")
+    assert memory["logits"] == 1024.0
+
+
+def test_half_precision_copies_rows(capsys):
+    full, half = (table(capsys, *SYNTHETIC, *words)[0] for words in ((), ("--amp",)))
+    assert half["head.weight, 16 bits"] == pytest.approx(1.5 * full["head.weight"], abs=0.2)
+    assert "head.weight, 16 bits" not in full and half["logits"] == full["logits"]
 
 
 def test_errors_are_one_message(capsys):
@@ -111,7 +143,9 @@ def test_errors_are_one_message(capsys):
     assert tool.main(["-c", "configs/nothing.yaml"]) == 2
     assert "nothing.yaml" in capsys.readouterr().err
     assert tool.main(["-c", "configs/arcface_ms1m.yaml", "-o", "data.root=/nowhere"]) == 2
-    assert "/nowhere" in capsys.readouterr().err
+    assert "--classes" in capsys.readouterr().err
+    assert tool.main(["-c", "configs/arcface_synthetic.yaml", "--on", "Pentium"]) == 2
+    assert "--on Pentium" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ MODELS = (
 )
 # The demos' recipes on random pixels: for a machine that cannot make their data, and in place of the full sizes in a
 # dry run.
-DEMO_CLASSES = {"image": 8, "clip": 8, "scene": 5, "face": 24}
+DEMO_CLASSES = {"image": 8, "clip": 8, "scene": 19, "face": 24}
 TINY_BATCH = 4
 PARITY_BATCH = {
     "resnet": 16,

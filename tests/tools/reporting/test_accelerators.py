@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.reporting.accelerators import peak
+from tools.reporting.accelerators import memory, peak
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,22 @@ def test_no_peak_is_guessed(name, compute):
 
 def test_a_given_peak_counts():
     assert peak(None, "fp32", override_tflops=0.5) == (0.5e12, "--peak-tflops")
+
+
+@pytest.mark.parametrize(
+    "name, size",
+    [
+        ("A100", 40),
+        ("NVIDIA A100-SXM4-80GB", 80),
+        ("A100 80 GB", 80),
+        ("V100 32GB", 32),
+        ("V100", 16),
+        ("NVIDIA H100 80GB HBM3", 80),
+        ("H100 NVL", 94),
+        ("H200", 141),
+        ("V100 24GB", None),  # none is sold with it
+        ("AMD EPYC 7763", None),
+    ],
+)
+def test_memory_of_data_sheets(name, size):
+    assert memory(name) == size
