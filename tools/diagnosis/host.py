@@ -24,8 +24,9 @@ def examine(machine: dict[str, Any]) -> list[Finding]:
     cores = f"{machine['cores'] or '?'} cores, {len(resources.cores())} threads for this process"
     quota = resources.cpu_quota()
     limit = f", at most {quota:g} at once" if quota else ""
+    kernel = machine["kernel"].partition("-")[0]
     return [
-        Finding(SECTION, "system", OK, f"{machine['os']}, kernel {machine['kernel']}, Python {machine['python']}"),
+        Finding(SECTION, "system", OK, f"{machine['os']}, kernel {kernel}, Python {machine['python']}"),
         Finding(SECTION, "processor", OK, f"{machine['cpu']}: {cores}{limit}"),
         memory(machine["memory_bytes"]),
         shared_memory(),
