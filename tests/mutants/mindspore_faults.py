@@ -142,8 +142,8 @@ UPDATES = [
     fault(
         "the gradient is a sum over ranks",
         "zoo/trainer/mindspore/parallel.py",
-        "self.concat(self.map(flatten, tensors)) / self.world_size",
-        "self.concat(self.map(flatten, tensors))",
+        "self.concat(self.map(flatten, bucket)) / self.world_size",
+        "self.concat(self.map(flatten, bucket))",
         f"{RANK}two_ranks_with_a_frozen_normalization_and_micro_batches",
     ),
     fault(

@@ -6,35 +6,78 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore import dtype as mstype
 
+BUCKET_BYTES = 25 << 20  # of gradients that one all-reduce adds up
+
 
 class AllReduceMean(nn.Cell):
-    """A tuple of tensors -> their means over ranks, with one all-reduce of all of them.
+    """A tuple of gradients -> their means over ranks.
+
+    In buckets, whose all-reduces depend on their own gradients alone: the first one, that of the last layers, can run
+    while the backward pass computes the gradients of the layers before.
 
     Args:
         world_size: number of ranks.
-        shapes: of the tensors.
+        shapes: of the gradients.
         fp16_allreduce: all-reduce in fp16.
+        bucket_bytes: least size of a bucket in fp32, apart from that of the first layers.
     """
 
-    def __init__(self, world_size: int, shapes: Sequence[Sequence[int]], fp16_allreduce: bool):
+    def __init__(
+        self,
+        world_size: int,
+        shapes: Sequence[Sequence[int]],
+        fp16_allreduce: bool,
+        bucket_bytes: int = BUCKET_BYTES,
+    ):
         super().__init__()
         self.world_size, self.fp16_allreduce = world_size, fp16_allreduce
         self.lengths = tuple(int(np.prod(shape)) for shape in shapes)
-        self.starts = tuple(int(start) for start in np.cumsum((0, *self.lengths[:-1])))
+        self.buckets = split_into_buckets(self.lengths, bucket_bytes // 4)
+        self.starts = tuple(
+            int(start)
+            for first, last in reversed(self.buckets)
+            for start in np.cumsum((0, *self.lengths[first : last - 1]))
+        )
         self.map, self.all_reduce, self.concat = ops.HyperMap(), ops.AllReduce(), ops.Concat()
 
     def construct(self, tensors):
-        flat = self.concat(self.map(flatten, tensors)) / self.world_size
+        means, previous = (), None
+        for first, last in self.buckets:
+            bucket = tensors[first:last]
+            flat = self.concat(self.map(flatten, bucket)) / self.world_size
+            if previous is not None:  # all ranks must run their collectives in the same order
+                flat = ops.depend(flat, previous)
+            flat = previous = self.sum_over_ranks(flat)
+            # Not a partial function of `flat`: for two buckets of equal shapes, the compiler would take the same one.
+            flats, ranges = (flat,) * (last - first), (self.starts[first:last], self.lengths[first:last])
+            means = self.map(self.unflatten, flats, bucket, *ranges) + means
+        return means
+
+    def sum_over_ranks(self, flat):
         if self.fp16_allreduce:
-            flat = self.all_reduce(flat.astype(mstype.float16)).astype(mstype.float32)
-        elif flat.dtype == mstype.float64:
-            flat = all_reduce(flat, self.world_size)
-        else:
-            flat = self.all_reduce(flat)
-        return self.map(ops.partial(self.unflatten, flat), tensors, self.starts, self.lengths)
+            return self.all_reduce(flat.astype(mstype.float16)).astype(mstype.float32)
+        if flat.dtype == mstype.float64:
+            return all_reduce(flat, self.world_size)
+        return self.all_reduce(flat)
 
     def unflatten(self, flat, like, start, length):
         return flat[start : start + length].reshape(like.shape)
+
+
+def split_into_buckets(lengths: Sequence[int], bucket_length: int) -> tuple[tuple[int, int], ...]:
+    """Return the ranges [first, last) of the buckets, from the last one to the first.
+
+    Args:
+        lengths: elements of each gradient.
+        bucket_length: elements after which a bucket is complete; the one in front may have fewer.
+    """
+    buckets, last, total = [], len(lengths), 0
+    for first in reversed(range(len(lengths))):
+        total += lengths[first]
+        if total >= bucket_length or first == 0:
+            buckets.append((first, last))
+            last, total = first, 0
+    return tuple(buckets)
 
 
 def flatten(tensor: Tensor) -> Tensor:

@@ -17,11 +17,13 @@ from mindspore import Tensor, ops
 
 from data.errors import UserError
 from tests.zoo.trainer import checkpointing_cases, margin_cases, trainer_setup
-from tests.zoo.trainer.mindspore.tiny import PrecisionProbe, Tower
+from tests.zoo.trainer.mindspore.ranks import two_equal_ranks
+from tests.zoo.trainer.mindspore.tiny import Double, PrecisionProbe, Tower
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import IMAGE, LABEL, make, make_tsm, random_clips, update
 from zoo.tasks.classify import CrossEntropy
 from zoo.trainer.mindspore import world
+from zoo.trainer.mindspore.parallel import AllReduceMean, split_into_buckets
 from zoo.trainer.mindspore.world import World, _await_scheduler
 from zoo.trainer.protocol import Launch, Mode, ParamGroup, Plan
 
@@ -141,6 +143,28 @@ def compiled_graph(function) -> str:
         finally:
             mindspore.set_context(save_graphs=0)
         return max((path.read_text() for path in Path(folder).glob("*validate*.ir")), key=len)
+
+
+def case_buckets_of_gradients(backend):
+    """From the last gradient to the first; a bucket is complete when it has the elements asked for."""
+    assert split_into_buckets((1, 2, 3, 4, 5), 4) == ((4, 5), (3, 4), (1, 3), (0, 1))
+    assert split_into_buckets((1, 2, 3), 100) == ((0, 3),)
+    assert split_into_buckets((5, 1, 1), 1) == ((2, 3), (1, 2), (0, 1))
+
+
+def case_means_of_buckets_are_those_of_their_gradients(backend):
+    """Compiled, with buckets of equal shapes, which MindSpore's compiler has confused."""
+    backend.set_compile(True)
+    shapes = 3 * ((8, 4), (4,), (4,)) + ((2, 2, 2),)
+    rng = np.random.default_rng(0)
+    gradients = tuple(Tensor(rng.standard_normal(shape, np.float32)) for shape in shapes)
+    for bucket_bytes, count in ((1 << 20, 1), (160, 3), (4, 10)):
+        with two_equal_ranks():
+            means = AllReduceMean(2, shapes, False, bucket_bytes)
+        means.all_reduce = Double()
+        assert len(means.buckets) == count
+        for mean, gradient in zip(means(gradients), gradients, strict=True):
+            np.testing.assert_array_equal(mean.asnumpy(), gradient.asnumpy())
 
 
 def case_an_accumulated_update_compiles_once(backend):
