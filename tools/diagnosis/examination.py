@@ -11,6 +11,7 @@ from tools.diagnosis.framework import Start
 from tools.diagnosis.update import Reference
 from zoo.distributed import machine
 
+TIMEOUT = 120.0  # seconds of the driver, and of each decoder; a driver may take half a minute to start many GPUs
 Show = Callable[[Sequence[Finding]], None]
 
 
@@ -56,9 +57,10 @@ def examine(question: Question, show: Show) -> tuple[list[Finding], list[Usable]
     described = machine.describe({}, os.getcwd())
     add(host.examine(described))
     add(network.examine())
-    nvidia, lines = driver.examine(question.seconds, described["driver"])
+    seconds = min(question.seconds, TIMEOUT)
+    nvidia, lines = driver.examine(seconds, described["driver"])
     add(lines)
-    add(modules.examine(question.seconds))
+    add(modules.examine(seconds))
     add(_dali(nvidia))
     add(launchers.examine())
     is_blocked = has_failure(findings)
