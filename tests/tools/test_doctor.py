@@ -21,14 +21,14 @@ CRASH = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"
 def machine(monkeypatch):
     """A machine without troubles of its own; returns a function that sets what each framework starts on."""
 
-    def set_up(starts, update_state="ok", blocked=False):
+    def set_up(starts, update_state="ok", blocked=False, gpus=0):
         finding = Finding("machine", "disk", "FAIL" if blocked else "ok", "a disk")
         monkeypatch.setattr(examination.host, "examine", lambda described: [finding])
         for module in (examination.network, examination.launchers):
             monkeypatch.setattr(module, "examine", list)
         monkeypatch.setattr(examination.modules, "examine", lambda seconds: [])
         monkeypatch.setattr(examination.modules, "dali_build", lambda: None)
-        monkeypatch.setattr(examination.driver, "examine", lambda seconds, version: (Driver(), []))
+        monkeypatch.setattr(examination.driver, "examine", lambda seconds, version: (Driver(devices=({},) * gpus), []))
 
         def start(name, device, seconds, nvidia):
             return Result([Start(name, *rest) for rest in starts.get(name, ())], [])
@@ -37,7 +37,8 @@ def machine(monkeypatch):
 
         def compute(name, device, precision, seconds, reference):
             calls.append((name, device, precision, reference and reference.name))
-            return Finding(name, "update", update_state, "an update"), {"tsm": None}
+            state = "FAIL" if device == update_state else update_state.replace("cuda:1", "ok")
+            return Finding(name, "update", state, "an update"), {"tsm": None}
 
         monkeypatch.setattr(framework, "examine", start)
         monkeypatch.setattr(update, "examine", compute)
@@ -59,6 +60,22 @@ def test_what_is_compared_with_what(machine, capsys):
         ("paddle", "cpu", "fp32", "torch on the CPU"),
     ]
     assert capsys.readouterr().out.endswith("training can start: torch on cpu, torch on cuda, paddle on cpu\n")
+
+
+def test_each_gpu_is_tried(machine, capsys):
+    calls = machine({"torch": [GPU, CPU]}, update_state="cuda:1", gpus=3)
+    assert doctor.main([]) == 0
+    assert [call[1:3] for call in calls] == [
+        ("cpu", "fp32"),
+        ("cuda", "fp32"),
+        ("cuda", "fp16"),
+        ("cuda:1", "fp32"),
+        ("cuda:2", "fp32"),
+    ]
+    assert capsys.readouterr().out.endswith("training can start: torch on cpu, torch on cuda, torch on cuda:2\n")
+    machine({"torch": [("cuda:1", "cuda", {}), CPU]}, gpus=3)
+    assert doctor.main(["--device", "cuda:1"]) == 0
+    assert capsys.readouterr().out.endswith("training can start: torch on cuda:1\n")
 
 
 @pytest.mark.parametrize(

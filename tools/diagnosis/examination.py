@@ -72,15 +72,23 @@ def examine(question: Question, show: Show) -> tuple[list[Finding], list[Usable]
         for start in sorted(result.starts, key=lambda start: start.kind != "cpu"):
             if start.kind is None:
                 continue
-            lines = [] if question.quick or is_blocked else _updates(start, question.seconds, on_cpu)
-            add(lines)
-            if question.device in (None, "auto", start.device) and not has_failure(lines):
-                usable.append(Usable(name, start.name))
+            is_asked = question.device in (None, "auto", start.device)
+            for device in [start.name] if question.quick else _devices(start, nvidia):
+                lines = [] if question.quick or is_blocked else _updates(start, device, question.seconds, on_cpu)
+                add(lines)
+                if is_asked and not has_failure(lines):
+                    usable.append(Usable(name, device))
     return findings, [] if is_blocked else usable
 
 
-def _updates(start: Start, seconds: float, on_cpu: dict[str, Reference]) -> list[Finding]:
-    """Return the lines about updates on a device, and add those on a CPU to `on_cpu`."""
+def _devices(start: Start, nvidia: Driver) -> list[str]:
+    """Return the devices to compute on: where the framework has chosen a GPU by itself, the other GPUs too."""
+    count = len(nvidia.devices) if start.device == "auto" and start.kind == "cuda" else 1
+    return [start.name, *(f"{start.name}:{index}" for index in range(1, count))]
+
+
+def _updates(start: Start, device: str, seconds: float, on_cpu: dict[str, Reference]) -> list[Finding]:
+    """Return the lines about updates on a device, and add those on a CPU to `on_cpu`; --amp on the first GPU alone."""
     if start.kind == "cpu":
         reference = next(iter(on_cpu.values()), None)
         finding, sound = update.examine(start.framework, "cpu", "fp32", seconds, reference)
@@ -88,8 +96,8 @@ def _updates(start: Start, seconds: float, on_cpu: dict[str, Reference]) -> list
             on_cpu[start.framework] = Reference(f"{start.framework} on the CPU", sound)
         return [finding]
     reference = on_cpu.get(start.framework)
-    precisions = ["fp32", *([start.modes["amp"]] if "amp" in start.modes else [])]
-    return [update.examine(start.framework, start.name, name, seconds, reference)[0] for name in precisions]
+    precisions = ["fp32", *([start.modes["amp"]] if "amp" in start.modes and device == start.name else [])]
+    return [update.examine(start.framework, device, name, seconds, reference)[0] for name in precisions]
 
 
 def _dali(nvidia: Driver) -> list[Finding]:
