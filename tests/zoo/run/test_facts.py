@@ -125,6 +125,7 @@ def test_a_run_records_what_it_is_and_goes_on_to_record_what_changes(tmp_path):
     assert begin["arch"].items() >= {"width": 8, "depth": 18, "num_classes": 8, "shift_place": "blockres"}.items()
     optimizer = {"name": "sgd", "momentum": 0.9, "lr": 0.02, "base_batch": 16, "peak_lr": 0.005, "schedule": "cosine"}
     assert begin["optimizer"].items() >= {**optimizer, "warmup": "4 epochs", "warmup_steps": 16}.items()
+    assert begin["arithmetic"].items() >= {"torch.backends.cudnn.allow_tf32": False}.items()
     assert begin["command"] == [words[1], *words[2:]] and re.match(r"2\.\d+", begin["framework_version"])
     (host,) = begin["hosts"]
     assert host["ranks"] == [0] and host["environment"]["OMP_NUM_THREADS"] == "1" and host["accelerators"] == []
@@ -157,7 +158,7 @@ def test_a_run_records_what_it_is_and_goes_on_to_record_what_changes(tmp_path):
         "batch",
     ]
     same += ["accumulate", "global_batch", "precision", "loss_scale", "optimizer", "eval_batch", "loader", "workers"]
-    same += ["threads", "recipe_sha256", "git", "hosts"]
+    same += ["threads", "recipe_sha256", "git", "hosts", "arithmetic", "eval_precision"]
     assert {key: resumed[key] for key in same} == {key: begin[key] for key in same} and resumed["step"] == 2
 
     changes = {"optim.lr": 0.04, "train.batch": 2, "train.accumulate": 2, "train.eval_batch": 4, "data.threads": 2}

@@ -25,7 +25,7 @@ from zoo.tasks.classify import CrossEntropy
 from zoo.trainer.mindspore import world
 from zoo.trainer.mindspore.parallel import AllReduceMean, split_into_buckets
 from zoo.trainer.mindspore.world import World, _await_scheduler
-from zoo.trainer.protocol import Launch, Mode, ParamGroup, Plan
+from zoo.trainer.protocol import Arithmetic, Launch, Mode, ParamGroup, Plan
 
 EAGER, COMPILED = Mode("fp32", None, False, False), Mode("fp32", None, False, True)
 
@@ -81,6 +81,26 @@ def case_predictions_in_16_bits(backend):
         assert predictions[1].dtype == np.float32
         error = np.abs(predictions[1] - predictions[0]).max() / np.abs(predictions[0]).max()
         assert 1e-5 < error < 1e-2, (level, compile, error)
+
+
+def case_arithmetic_of_a_gpu(backend):
+    """MindSpore keeps the settings without a GPU too; what it says of the device is replaced."""
+    get_context = mindspore.get_context
+
+    def gpu_context(name):
+        return "GPU" if name == "device_target" else get_context(name)
+
+    with mock.patch.object(mindspore, "get_context", gpu_context):
+        for tf32, benchmark, kernels in ((True, True, "performance"), (False, False, "normal")):
+            backend.WORLD.set_arithmetic(Arithmetic(tf32, benchmark))
+            assert backend.WORLD.arithmetic() == {
+                "conv_allow_tf32": tf32,
+                "matmul_allow_tf32": tf32,
+                "conv_fprop_algo": kernels,
+                "conv_dgrad_algo": kernels,
+                "conv_wgrad_algo": kernels,
+                "deterministic": "OFF",
+            }
 
 
 def case_fp32_modules_keep_32_bits_at_every_level(backend):

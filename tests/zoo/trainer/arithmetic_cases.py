@@ -1,0 +1,31 @@
+"""The cases of the recorded arithmetic on a CPU, one body over all frameworks (test_arithmetic.py)."""
+
+import json
+from itertools import product
+
+from zoo.trainer.protocol import Arithmetic
+
+
+def expected_settings(framework: str, arithmetic: Arithmetic) -> dict[str, bool]:
+    """Return settings that World.arithmetic() reports; only PyTorch has them without a GPU."""
+    if framework != "torch":
+        return {}
+    return {
+        "torch.backends.cuda.matmul.allow_tf32": arithmetic.tf32,
+        "torch.backends.cudnn.allow_tf32": arithmetic.tf32,
+        "torch.backends.cudnn.benchmark": arithmetic.cudnn_benchmark,
+    }
+
+
+def case_settings_in_force_are_reported(backend):
+    """In any order of the changes, and fit for a journal."""
+    try:
+        for tf32, benchmark in [*product((False, True), repeat=2), (True, False)]:
+            arithmetic = Arithmetic(tf32, benchmark)
+            backend.WORLD.set_arithmetic(arithmetic)
+            reported = backend.WORLD.arithmetic()
+            assert reported == json.loads(json.dumps(reported))
+            expected = expected_settings(backend.FRAMEWORK, arithmetic)
+            assert {name: reported.get(name) for name in expected or reported} == expected
+    finally:
+        backend.WORLD.set_arithmetic(Arithmetic())
