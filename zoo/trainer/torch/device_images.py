@@ -3,6 +3,7 @@
 import torch
 
 from data.loaders.dali_device import DeviceImages
+from zoo.trainer.torch.host import upload
 
 
 def assemble(images: DeviceImages, device: torch.device | None = None) -> torch.Tensor:
@@ -17,10 +18,6 @@ def assemble(images: DeviceImages, device: torch.device | None = None) -> torch.
     parts = [torch.from_dlpack(part) for part in images.decoded]
     order = torch.from_numpy(images.order.ravel())
     if len(images.rest):
-        parts.append(_upload(torch.from_numpy(images.rest), device))
+        parts.append(upload(torch.from_numpy(images.rest), device))
     rows = torch.cat(parts) if len(parts) > 1 else parts[0]
-    return rows.index_select(0, _upload(order, device)).reshape(*images.order.shape, *rows.shape[1:])
-
-
-def _upload(tensor: torch.Tensor, device: torch.device | None) -> torch.Tensor:
-    return tensor.pin_memory().to(device, non_blocking=True) if device else tensor
+    return rows.index_select(0, upload(order, device)).reshape(*images.order.shape, *rows.shape[1:])

@@ -9,6 +9,7 @@ the weights are; under mixed precision the operands of the matrix products, but 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.autograd.function import once_differentiable
@@ -16,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from zoo.tasks import face
 from zoo.trainer.protocol import Plan
 from zoo.trainer.torch.dtypes import mixed_dtype, wide_dtype
+from zoo.trainer.torch.host import HostGather
 from zoo.trainer.torch.margin_logits import EPS, Logits, gradients, margin_logits, own_targets
 from zoo.trainer.torch.parallel import all_gather, all_reduce
 from zoo.trainer.torch.shard import ParameterShard
@@ -36,6 +38,8 @@ class Margin:
             arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world, wide_dtype(plan.mode)
         )
         self.shards = {face.HEAD_WEIGHT: self.shard}
+        # Rows are sampled on the host, in every framework by the same generator.
+        self.gather_on_host = HostGather(world.torch_device) if settings.sample_rate < 1 else None
 
     def begin(self, micro_batches: Sequence[Batch], step: int) -> list[Batch]:
         """Select the active rows of the class matrix.
@@ -43,9 +47,10 @@ class Margin:
         Returns:
             The micro-batches with `target_rows`: the active row of the class of each sample of all ranks, or -1.
         """
-        labels = torch.stack([all_gather(batch["label"]) for batch in micro_batches])
-        target_rows = self.shard.sample_rows(labels, step)
-        return [{**batch, "target_rows": rows} for batch, rows in zip(micro_batches, target_rows)]
+        if self.gather_on_host is not None:
+            labels = [self.gather_on_host(batch["label"]).numpy() for batch in micro_batches]
+            self.shard.sample_rows(np.stack(labels), step)
+        return [{**batch, "target_rows": self.shard.rows_of(all_gather(batch["label"]))} for batch in micro_batches]
 
     def count(self, batch: Batch) -> int:
         return len(batch["label"])

@@ -61,7 +61,8 @@ class PixelCrossEntropy(NoShards):
             return valid & (losses >= ranked[min(kept, len(ranked)) - 1])
         probabilities = torch.exp(-losses)  # of the target class
         ranked = torch.where(valid, probabilities, 2).flatten().sort().values
-        limit = ranked[(valid.sum() - 1).clamp(0, kept)]
+        last = (valid.sum() - 1).clamp(0, kept)
+        limit = ranked.index_select(0, last[None])  # an index in brackets would wait for the device
         return valid & (probabilities < limit.clamp(min=threshold))
 
 

@@ -22,12 +22,12 @@ def all_reduce(x: torch.Tensor, op=dist.ReduceOp.SUM) -> torch.Tensor:
     return x
 
 
-def all_gather(x: torch.Tensor) -> torch.Tensor:
+def all_gather(x: torch.Tensor, group: dist.ProcessGroup | None = None) -> torch.Tensor:
     """Concatenate x of all ranks along the first axis: (n, ...) -> (world size * n, ...)."""
     if not dist.is_initialized():
         return x
     shards = [torch.empty_like(x) for _ in range(dist.get_world_size())]
-    dist.all_gather(shards, x.contiguous())
+    dist.all_gather(shards, x.contiguous(), group)
     return torch.cat(shards)
 
 

@@ -1,10 +1,12 @@
 """This rank's rows of a sharded parameter, and those of them that an update uses."""
 
+import numpy as np
 import torch
 from torch import nn
 
 from zoo.trainer import sharding
 from zoo.trainer.torch.fp64 import momentum_update
+from zoo.trainer.torch.host import upload
 from zoo.trainer.torch.world import World
 
 
@@ -43,25 +45,23 @@ class ParameterShard:
         self.index: torch.Tensor | None = None
         self.active_rows: torch.Tensor = self.values
 
-    def sample_rows(self, classes: torch.Tensor, step: int) -> torch.Tensor:
-        """Select the rows of an update.
+    def sample_rows(self, classes: np.ndarray, step: int) -> None:
+        """Sample the rows of an update.
 
         Args:
-            classes: int64, any shape: of all samples of the update, on all ranks.
+            classes: any shape: of all samples of the update, on all ranks.
             step: number of the update.
-
-        Returns:
-            The active row of each class; -1 for a class of another rank.
         """
+        rows = np.where((classes >= self.first) & (classes < self.last), classes - self.first, -1)
+        index = sharding.choose_active_rows(rows, len(self.values), self.sample_rate, self.seed, self.rank, step)
+        self.index = upload(torch.from_numpy(index), self.values.device)
+        self.active_rows = self.values.detach()[self.index].requires_grad_()
+
+    def rows_of(self, classes: torch.Tensor) -> torch.Tensor:
+        """Return the active row of each class, int64 of the same shape; -1 for a class of another rank."""
         is_local = (classes >= self.first) & (classes < self.last)
         rows = torch.where(is_local, classes - self.first, -1)
-        if self.sample_rate == 1:
-            return rows
-        host_rows = rows.cpu().numpy()  # waits for the device: rows are sampled on the host
-        index = sharding.choose_active_rows(host_rows, len(self.values), self.sample_rate, self.seed, self.rank, step)
-        self.index = torch.from_numpy(index).to(classes.device)
-        self.active_rows = self.values.detach()[self.index].requires_grad_()
-        return torch.where(is_local, torch.searchsorted(self.index, rows), -1)
+        return rows if self.index is None else torch.where(is_local, torch.searchsorted(self.index, rows), -1)
 
     @torch.no_grad()
     def step(

@@ -161,5 +161,7 @@ def choose_rows(classes, count, width, rate, seed, rank, size, step):
     `step` uses (-1: not on this rank), and which rows those are (None: all)."""
     world = SimpleNamespace(rank=rank, size=size, torch_device=torch.device("cpu"))
     shard = ParameterShard(count, width, rate, seed, world)
-    local = shard.sample_rows(torch.from_numpy(classes), step).numpy()
+    if rate < 1:
+        shard.sample_rows(classes, step)
+    local = shard.rows_of(torch.from_numpy(classes)).numpy()
     return tuple(shard.values.shape), local, None if shard.index is None else shard.index.numpy()

@@ -1,0 +1,39 @@
+"""Copies between host and GPU that do not wait for the operations that the GPU has been given."""
+
+import torch
+import torch.distributed as dist
+
+from zoo.trainer.torch.parallel import all_gather
+
+
+def upload(tensor: torch.Tensor, device: torch.device | None) -> torch.Tensor:
+    """Return a tensor of the host on a device; None or a CPU returns the tensor itself."""
+    if device is None or device.type == "cpu":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+class HostGather:
+    """Concatenation of all ranks' tensors on the host, without a wait for the operations that the GPU has been given.
+
+    The copy has a stream of its own, and ranks exchange it by Gloo. Not run on a GPU yet.
+
+    Args:
+        device: that of the tensors. All ranks must create the object.
+    """
+
+    def __init__(self, device: torch.device):
+        is_cuda = device.type == "cuda"
+        self.stream = torch.cuda.Stream(device) if is_cuda else None
+        self.group = dist.new_group(backend="gloo") if is_cuda and dist.is_initialized() else None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Gather along the first axis.
+
+        Args:
+            x: on a GPU it must be complete already, as batches of Trainer.to_device are.
+        """
+        if self.stream is not None:
+            with torch.cuda.stream(self.stream):
+                x = x.cpu()
+        return all_gather(x, self.group)
