@@ -84,13 +84,16 @@ def case_predictions_in_16_bits(backend):
 
 
 def case_arithmetic_of_a_gpu(backend):
-    """MindSpore keeps the settings without a GPU too; what it says of the device is replaced."""
-    get_context = mindspore.get_context
+    """Without a GPU: what MindSpore says of the device is replaced, and its check of it in set_context."""
+    get_context, context = mindspore.get_context, mindspore.context._context()
 
     def gpu_context(name):
         return "GPU" if name == "device_target" else get_context(name)
 
-    with mock.patch.object(mindspore, "get_context", gpu_context):
+    def set_context(gpu_config):
+        context.set_gpu_config(gpu_config)
+
+    with mock.patch.multiple(mindspore, get_context=gpu_context, set_context=set_context):
         for tf32, benchmark, kernels in ((True, True, "performance"), (False, False, "normal")):
             backend.WORLD.set_arithmetic(Arithmetic(tf32, benchmark))
             assert backend.WORLD.arithmetic() == {
