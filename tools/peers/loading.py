@@ -1,10 +1,8 @@
 """Time this project's input pipelines against bare loops, DALI and other projects' loaders, on the same files."""
 
 import argparse
-import importlib.metadata
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -12,6 +10,7 @@ from typing import Any
 
 from data.errors import UserError
 from tools.peers import passes, report, tasks
+from tools.peers.machine import describe_machine
 
 EPILOG = """\
 Each task runs in a process of its own, and its loaders in turn: first with two worker processes, then in one thread,
@@ -22,10 +21,6 @@ of other projects; one that is missing is left out and named.
 examples
   python tools/peers/loading.py --upstream ~/clones
   python tools/peers/loading.py --upstream ~/clones --task imagenet faces --json loading.json"""
-PACKAGES = (
-    "numpy", "opencv-python-headless", "pillow", "av", "decord", "grain", "nvidia-dali-cuda130", "torch", "torchvision",
-    "mmsegmentation", "mmcv", "mmcv-lite", "mmengine", "mxnet",
-)  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -102,41 +97,8 @@ def _run_one(arguments: argparse.Namespace) -> dict[str, Any]:
         *(f"left out: {reason}" for reason in task.skipped),
     ]
     print("\n".join(lines), flush=True)
-    return {name: {"rows": rows, "batch": task.batch, "skipped": task.skipped, "load": loads, **_machine(arguments)}}
-
-
-def _machine(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return versions and processor."""
-    installed = {name: _version(name) for name in PACKAGES}
-    clones = sorted(entry.path for entry in os.scandir(arguments.upstream) if entry.is_dir())
-    return {
-        "passes_per_loader": arguments.passes,
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "packages": {name: version for name, version in installed.items() if version},
-        "clones": {os.path.basename(folder): _commit(folder) for folder in clones},
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _processor() -> str:
-    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-def _commit(folder: str) -> str | None:
-    """Return the commit of a clone; None if it is none."""
-    command = ["git", "-C", folder, "rev-parse", "HEAD"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    return result.stdout.strip() or None if os.path.exists(os.path.join(folder, ".git")) else None
+    facts = {"passes_per_loader": arguments.passes, **describe_machine(arguments.upstream)}
+    return {name: {"rows": rows, "batch": task.batch, "skipped": task.skipped, "load": loads, **facts}}
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import importlib
 import os
 import sys
+import types
+from collections.abc import Sequence
 from typing import Any
 
 from data.errors import UserError
@@ -25,6 +27,19 @@ def load(folder: str, name: str) -> Any:
         return installed(name)
     finally:
         sys.path.remove(folder)  # folders of a copy may be named like packages that are imported later
+
+
+def declare_packages(folder: str, names: Sequence[str]) -> None:
+    """Let the modules of a copy's packages be imported without what their __init__.py import.
+
+    Args:
+        folder: of the copy.
+        names: of the packages, outer ones first.
+    """
+    for name in names:
+        package = types.ModuleType(name)
+        package.__path__ = [os.path.join(folder, *name.split("."))]
+        sys.modules.setdefault(name, package)
 
 
 def installed(name: str) -> Any:
