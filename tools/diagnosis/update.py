@@ -40,7 +40,7 @@ def examine(
         reason = f"no temporary folder: {error.strerror}"
         return Finding(framework, f"update in {precision}", FAILURE, reason, "make room, or set TMPDIR"), {}
     topic = f"update in {precision}"
-    problems = [] if answer.failure is None else [answer.failure]
+    problems = [] if answer.failure is None else [_of_model(answer)]
     sound: dict[str, Update] = {}
     apart: dict[str, Tolerance] = {}
     for model, computed_update in computed.items():
@@ -61,6 +61,12 @@ def examine(
         others = "".join(f"; {model} is not compared" for model in sound if model not in apart)
         text += f": as {reference.name}, losses within {loss:.0e}, updates within {update:.0e}{others}"
     return Finding(framework, topic, OK, text), sound
+
+
+def _of_model(answer: Answer) -> str:
+    """Return why a probe failed, with the model that it was at."""
+    stage = str(answer.facts.get("stage", ""))
+    return f"{answer.failure}" if f"while {stage}" in str(answer.failure) else f"{stage}: {answer.failure}"
 
 
 def _disagreement(apart: Tolerance, tolerance: Tolerance, name: str) -> str | None:

@@ -25,7 +25,7 @@ def examine(monkeypatch):
             for model, value in after.items():
                 arrays = {"before/a.weight": np.ones(1), "after/a.weight": np.array([value])}
                 np.savez(Path(folder, f"{model}.npz"), **arrays)
-            return Answer(dict.fromkeys(after, numbers), failure)
+            return Answer({**dict.fromkeys(after, numbers), "stage": "updating resnet"}, failure)
 
         monkeypatch.setattr(update.child, "ask", ask)
         return update.examine("paddle", "cuda", precision, 60.0, reference)
@@ -67,6 +67,11 @@ def test_a_crash_keeps_what_was_told_before(examine):
     finding, sound = examine({"tsm": 0.9}, failure="crashed with SIGSEGV while updating resnet")
     assert finding.state == "FAIL" and finding.text == "on cuda: crashed with SIGSEGV while updating resnet"
     assert list(sound) == ["tsm"]
+
+
+def test_an_error_names_its_model(examine):
+    finding, _ = examine({"tsm": 0.9}, failure="AttributeError: no such thing")
+    assert finding.text == "on cuda: updating resnet: AttributeError: no such thing"
 
 
 def test_an_update_that_is_not_finite(examine):
