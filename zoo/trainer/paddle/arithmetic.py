@@ -16,8 +16,8 @@ OVERRIDE = "NVIDIA_TF32_OVERRIDE"  # NVIDIA's libraries read it, and it prevails
 def apply(arithmetic: Arithmetic) -> None:
     """Set TF32 and cuDNN's choice of kernels for the process.
 
-    By default Paddle 2.6 uses TF32 in both libraries, 3.3 in cuDNN alone. Both have switches, and a GPU build of 3.3 has
-    flags for the same.
+    By default Paddle 2.6 uses TF32 in both libraries, 3.3 in cuDNN alone. Both have switches; a GPU build of 3.3 has
+    flags, too.
     """
     if not paddle.is_compiled_with_cuda():
         return
