@@ -100,7 +100,7 @@ def _run_one(arguments: argparse.Namespace) -> dict[str, Any]:
         skipped = str(error)
     with open(arguments.layers, encoding="utf-8") as file:
         rows: list[list[Any]] = json.load(file)
-    layers = [Layer(*(tuple(value) if isinstance(value, list) else value for value in row)) for row in rows]
+    layers = [Layer(*map(_plain, row)) for row in rows]
     updates.update(importlib.import_module(f"tools.peers.updates.convolutions_{task.framework}").loops(layers))
     load = os.getloadavg()[0]
     print(f"{name}: {', '.join(updates)}; load of the machine {load:.1f}", flush=True)
@@ -109,6 +109,11 @@ def _run_one(arguments: argparse.Namespace) -> dict[str, Any]:
     print("\n".join([*lines, *([f"left out: {skipped}"] if skipped else [])]), flush=True)
     mode = job.plan.mode._asdict()
     return {"rows": turns.rows(times), "times": times, "mode": mode, "skipped": skipped, "load": load}
+
+
+def _plain(value: Any) -> Any:
+    """Return a field of a layer as it was before JSON, which has no tuples."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 if __name__ == "__main__":
