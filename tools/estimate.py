@@ -44,7 +44,7 @@ examples
 FP32_SIZE, HALF_SIZE = 4, 2  # bytes
 # CHUNK_ELEMENTS of zoo/trainer/<framework>/margin.py, which computes logits in parts and products in 16 bits; None
 # where there are no such parts.
-LOGITS_AT_ONCE: dict[str, int | None] = {"torch": 1 << 28, "paddle": 1 << 28, "mindspore": None}
+LOGITS_AT_ONCE: dict[str, int | None] = {"torch": 1 << 28, "paddle": 1 << 28, "mindspore": 1 << 28}
 # Matrices of the size of the logits that live at once, and of the rows that an update uses, beside their gradient.
 # Read off zoo/trainer/<framework>/margin.py and shard.py, and measured.
 LOGITS_COPIES = {"torch": 1, "paddle": 1, "mindspore": 4}

@@ -19,8 +19,9 @@ Every step is a program of its own with a time limit. Its result is a file in OU
 The same command goes on where it was interrupted: what has a result is not repeated, but steps that failed are with
 --retry. A step that fails does not keep the others from being run.
 
-It needs what a framework needs for synthetic data. Steps that need more (OpenCV and others for files, DALI) are skipped
-with the reason. --dry runs all steps with tiny networks and few updates on a CPU: to try the check itself.
+It needs what a framework needs for synthetic data. Steps that need more (OpenCV and others for files, DALI, other
+projects) are skipped with the reason. --dry runs all steps with tiny networks and few updates on a CPU: to try the
+check itself.
 
 examples
   python tools/gpu_check.py --out runs/gpu_check --budget 50
@@ -64,6 +65,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         metavar="A,B",
         help=f"of {', '.join(FRAMEWORKS)}; default: those installed, with --dry the first",
     )
+    add("--upstream", metavar="DIR", help="folder of copies of other projects, whose loops are timed, too")
     add("--budget", type=float, default=ALL_DAY, metavar="MINUTES", help="start and run nothing beyond this time")
     add("--only", metavar="A,B", help=f"groups of steps, or names of steps; groups: {', '.join(plan.GROUPS)}")
     add("--retry", action="store_true", help="run steps that failed again")
@@ -127,7 +129,10 @@ def read_setting(arguments: argparse.Namespace) -> Setting:
     if not names:
         raise UserError(f"no framework is installed here: pip install '.[{','.join(FRAMEWORKS)}]'")
     device = arguments.device or ("cpu" if arguments.dry else "cuda")
-    return Setting(Path(arguments.out).absolute(), device, names, arguments.dry)
+    upstream = Path(arguments.upstream).absolute() if arguments.upstream else None
+    if upstream and not upstream.is_dir():
+        raise UserError(f"--upstream {upstream}: no such folder; docs/performance.md says what to clone there")
+    return Setting(Path(arguments.out).absolute(), device, names, arguments.dry, upstream)
 
 
 def select(steps: list[Step], only: str | None) -> list[Step]:

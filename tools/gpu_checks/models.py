@@ -97,6 +97,44 @@ PARITY_BATCH = {
 WITHOUT_WORKERS = "data.workers=0"
 
 
+class Peer(NamedTuple):
+    """Another project's loop for a model.
+
+    Attributes:
+        module: that has its update.
+        clone: name of the project's folder in --upstream; None if no copy is needed.
+        packages: that it needs.
+        options: of the recipe, beside those of the full size.
+        recipe: with the network that the project has; None for that of the full size.
+        mixes: whether its own code casts to 16 bits where this trainer does; else autocast does around it.
+    """
+
+    module: str
+    clone: str | None
+    packages: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    recipe: str | None = None
+    mixes: bool = False
+
+
+UPDATES = "tools.peers.updates"
+PEERS = {  # by name of the model
+    "resnet": Peer("tools.gpu_checks.deep_learning_examples", None, ("torchvision",)),
+    "tsm": Peer(f"{UPDATES}.temporal_shift", "temporal-shift-module", ("torchvision",)),
+    "deeplabv3plus": Peer(
+        f"{UPDATES}.mmsegmentation", None, ("mmseg", "mmengine", "mmcv", "torchvision"), ("train.sync_bn=false",)
+    ),
+    "arcface": Peer(
+        f"{UPDATES}.insightface",
+        "insightface",
+        (),
+        ("data.num_classes=85742", "model.depth=50", "task.m2=0.5", "task.m3=0", "optim.weight_decay=5e-4"),
+        "configs/arcface_glint360k.yaml",
+        mixes=True,
+    ),
+}
+
+
 def full(model: Model, framework: str, sixteen_bits: bool) -> list[str]:
     """Return options of train.py: the model at the report's size, on synthetic data."""
     batch = model.batch_16 if sixteen_bits else model.batch
@@ -109,6 +147,13 @@ def on_files(model: Model, framework: str, folder: str) -> list[str]:
     name, files = model.data
     keys = [f"data.name={name}", f"data.root={folder}/{files}", f"train.batch={model.batch_16}"]
     return recipe(model.recipe, framework, [*keys, "train.precision=fp32", *model.options, *model.file_options])
+
+
+def beside_peer(model: Model, sixteen_bits: bool) -> list[str]:
+    """Return options of train.py: the full size in PyTorch, as the other project's loop computes it."""
+    peer = PEERS[model.name]
+    return full(model._replace(recipe=peer.recipe or model.recipe, options=(*model.options, *peer.options)), "torch",
+                sixteen_bits)  # fmt: skip
 
 
 def tiny(model: Model, framework: str) -> list[str]:

@@ -9,7 +9,7 @@ from tools.gpu_checks import models, read
 from tools.gpu_checks.models import MODELS, Model
 from tools.gpu_checks.step import Step
 
-DOCTOR, PARITY, SPEED, DEMOS, RESUME, COMPARE, PROFILE, TOGETHER, FILES = (
+DOCTOR, PARITY, SPEED, DEMOS, RESUME, COMPARE, PROFILE, PEERS, TOGETHER, FILES = (
     "doctor",
     "parity",
     "speed",
@@ -17,6 +17,7 @@ DOCTOR, PARITY, SPEED, DEMOS, RESUME, COMPARE, PROFILE, TOGETHER, FILES = (
     "resume",
     "compare",
     "profile",
+    "peers",
     "together",
     "files",
 )
@@ -28,6 +29,7 @@ GROUPS = {
     RESUME: "Killed and resumed",
     COMPARE: "tools/compare.py",
     PROFILE: "Operators that take longest",
+    PEERS: "Other projects' loops",
     TOGETHER: "Two processes on one device",
     FILES: "Files",
 }
@@ -53,12 +55,14 @@ class Setting(NamedTuple):
         device: as given to --device of train.py.
         frameworks: those to check.
         dry: whether to take tiny sizes and few updates, to try the check itself.
+        upstream: folder of copies of other projects; None without them.
     """
 
     out: Path
     device: str
     frameworks: Sequence[str]
     dry: bool
+    upstream: Path | None = None
 
 
 def steps(setting: Setting) -> list[Step]:
@@ -76,6 +80,7 @@ def _of_framework(setting: Setting, framework: str) -> Iterator[Step]:
     yield _resume(setting, framework)
     if framework == "torch":
         yield from (_profile(setting, model) for model in MODELS)
+        yield from (_peer(setting, model, word) for word in ("AMP", "fp32") for model in MODELS)
         yield from (_speed(setting, model, framework, "AMP + compile") for model in MODELS)
     if framework == setting.frameworks[0]:
         yield from _compare(setting)
@@ -168,6 +173,26 @@ def _profile(setting: Setting, model: Model) -> Step:
     options += ["--json", str(folder / read.VALUES), "--trace", str(folder / "trace.json")]
     words = (str(CHECKOUT / "tools" / "profiler.py"), *options)
     return Step(name, PROFILE, words, 240, read.values, facts={"model": model.name})
+
+
+def _peer(setting: Setting, model: Model, word: str) -> Step:
+    """Time another project's loop and this trainer in turn, in a dry run with few pixels."""
+    suffix, keys = ARITHMETIC[word]
+    name, peer = f"{PEERS}-{model.name}-{suffix}", models.PEERS[model.name]
+    options = models.beside_peer(model, word == "AMP")
+    if setting.dry:
+        smaller = ["train.batch=2", *(["data.crop=[64,128]"] if model.kind == "scene" else ["data.size=64"])]
+        smaller += ["data.size=112", "data.num_classes=100"] if model.kind == "face" else []
+        options += [word for key in smaller for word in ("-o", key)] + ["--warm-up", "1", "--passes", "2"]
+    words = ["-m", "tools.gpu_checks.peers", *options, "-o", models.WITHOUT_WORKERS, "--peer", peer.module]
+    words += [word for key in keys for word in ("-o", key)]
+    words += ["--upstream", str(setting.upstream), "--device", setting.device, "--json", _values(setting, name)]
+    words += ["--no-autocast"] * peer.mixes
+    missing = models.missing(peer.packages)
+    if peer.clone and not (setting.upstream and (setting.upstream / peer.clone).is_dir()):
+        missing = f"no copy of {peer.clone} in --upstream; docs/performance.md says what to clone"
+    facts = {"model": model.name, "framework": "torch", "arithmetic": word}
+    return Step(name, PEERS, tuple(words), 300, read.values, missing, facts)
 
 
 def _files(setting: Setting, framework: str) -> Iterator[Step]:

@@ -103,6 +103,15 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("second", "second of two", _number(1)),
         Column("gain", "both / alone", _number(2)),
     ),
+    plan.PEERS: (
+        MODEL,
+        ARITHMETIC,
+        Column("batch", "batch", str),
+        Column("peer", "other project", str),
+        Column("ours_ms", "this trainer, ms", _number(2)),
+        Column("peer_ms", "other project, ms", _number(2)),
+        Column("ratio", "this trainer's time / its", _number(2)),
+    ),
     plan.PROFILE: (
         MODEL,
         Column("operator", "operator", str),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.paths import ROOT
 from tools.gpu_checks import models, plan
 from tools.gpu_checks.plan import Setting
 from zoo.frameworks import FRAMEWORKS
@@ -55,6 +56,22 @@ def test_speeds_have_the_batch_sizes_of_the_reports(model):
         assert config.train.batch == REPORTS[model.name][expected] and config.train.precision == precision
         assert config.train.tf32 == (suffix == "tf32")
     assert cli.read(cli.parse(list(by_name[f"speed-{model.name}-torch-amp-compile"].words[1:]))).config.train.compile
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_the_recipe_beside_a_peer_resolves(dry, tmp_path):
+    (tmp_path / "insightface").mkdir()
+    found = plan.steps(Setting(OUT, "cuda", ("torch",), dry, tmp_path))
+    steps_of_peers = [step for step in found if step.group == plan.PEERS]
+    assert len(steps_of_peers) == 2 * len(models.MODELS)
+    for step in steps_of_peers:
+        pairs = [word for before, word in zip(step.words, step.words[1:]) if before == "-o"]
+        request = cli.request(step.words[step.words.index("-c") + 1], pairs)
+        assert request.config.train.precision == ("amp" if "AMP" in step.facts["arithmetic"] else "fp32")
+        if "resnet" not in step.name:
+            assert (ROOT / (step.words[step.words.index("--peer") + 1].replace(".", "/") + ".py")).exists()
+    reasons = {step.facts["model"]: step.missing for step in steps_of_peers}
+    assert "temporal-shift-module" in reasons["tsm"] and reasons["arcface"] is None
 
 
 def test_mindspore_has_no_fp64_on_a_gpu():

@@ -40,6 +40,10 @@ VALUES = {  # group -> values of a step, and cells of its row
     ),
     plan.COMPARE: ({"agree": True, "steps": 20, "largest_difference": 1.2e-6}, ["20", "yes", "1.2e-06"]),
     plan.TOGETHER: ({"alone": 100.0, "together": [60.0, 70.0], "gain": 1.3}, ["100.0", "60.0", "70.0", "1.30"]),
+    plan.PEERS: (
+        {"batch": 16, "peer": "mit-han-lab", "ours_ms": 80.0, "peer_ms": 100.0, "ratio": 0.8, "compute": "fp16"},
+        ["AMP", "16", "mit-han-lab", "80.00", "100.00", "0.80"],
+    ),
     plan.PROFILE: (
         {"ms": 4.0, "operators": [{"name": "a|b", "ms": 3.0, "calls": 2.0}, {"name": "c", "ms": 1.0, "calls": 1.0}]},
         ["a\\|b", "3.000", "75.0%", "2.0"],
