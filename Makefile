@@ -49,7 +49,7 @@ setup-gpu:
 	touch $@
 
 gpu-check:
-	.venv/bin/python -m tools.gpu_check --out runs/gpu_check $(ARGS)
+	$(firstword $(wildcard .venv-torch .venv))/bin/python -m tools.gpu_check --out runs/gpu_check $(ARGS)
 
 clean:
 	rm -rf .venv .venv-*

@@ -94,7 +94,7 @@ def _of_framework(setting: Setting, framework: str) -> Iterator[Step]:
 def _doctor(setting: Setting) -> Step:
     out = str(setting.out / "runs" / DOCTOR / read.VALUES)
     words = (str(CHECKOUT / "tools" / "doctor.py"), "--json", out, *(("--quick",) if setting.dry else ()))
-    return Step(DOCTOR, DOCTOR, words, 300, read.values, accepts=(0, 1))
+    return Step(DOCTOR, DOCTOR, words, 600, read.values, accepts=(0, 1))
 
 
 def _parity(setting: Setting, model: Model, framework: str, size: str) -> Step:

@@ -288,7 +288,8 @@ class Trainer:
     def _to_numpy(self, name: str, tensor: paddle.Tensor) -> np.ndarray:
         """Return a copy in canonical layout; of a shard, which may be large, a view if it is on the host."""
         if name in self.shards:
-            return np.from_dlpack(tensor.detach().cpu())
+            on_host = tensor.detach().cpu()
+            return np.from_dlpack(on_host) if hasattr(on_host, "__dlpack__") else on_host.numpy()  # Paddle 2.6: a copy
         return names.to_numpy(tensor, name in self.transposed)
 
 
