@@ -7,7 +7,7 @@ from tests.mutants.killers import CLIP, FORWARD, MARGIN, MODEL, OBJECTIVE, RANK,
 
 TRAINER = "zoo/trainer/mindspore/trainer.py"
 UPDATING = "zoo/trainer/mindspore/update.py"
-MARGINS = "zoo/trainer/mindspore/margin.py"
+MARGINS = "zoo/trainer/mindspore/margin_logits.py"
 OBJECTIVES = "zoo/trainer/mindspore/objectives.py"
 SHARD = "zoo/trainer/mindspore/shard.py"
 SYNC_BN = "zoo/trainer/mindspore/sync_batchnorm.py"
@@ -232,8 +232,8 @@ LOSSES = [
     fault(
         "filtered classes keep their gradient",
         MARGINS,
-        "            grad = self.fill_zeros(grad, is_filtered)\n",
-        "            grad = grad + 0.0\n",
+        "exps if is_filtered is None else self.fill_zeros(exps, is_filtered)",
+        "exps",
         f"{MARGIN}loss_and_gradients_follow_the_definition",
         "arcface",
         ("task.interclass=0.1",),

@@ -9,7 +9,8 @@ from mindspore import Tensor, nn
 import zoo.trainer.mindspore as backend
 from tests.zoo.trainer.mindspore.tiny import Identity, Linear, Tiny
 from zoo.trainer.mindspore import names, objectives, start
-from zoo.trainer.mindspore.margin import Margin, margin, numbers
+from zoo.trainer.mindspore.margin import Margin
+from zoo.trainer.mindspore.margin_logits import margin, numbers
 from zoo.trainer.mindspore.shard import ParameterShard
 from zoo.trainer.protocol import Launch, Mode, ParamGroup, Plan
 

@@ -16,7 +16,7 @@ import pytest
 from mindspore import Tensor, ops
 
 from data.errors import UserError
-from tests.zoo.trainer import checkpointing_cases, margin_cases, trainer_setup
+from tests.zoo.trainer import checkpointing_cases, head_cases, margin_cases, trainer_setup
 from tests.zoo.trainer.mindspore.ranks import two_equal_ranks
 from tests.zoo.trainer.mindspore.tiny import Double, PrecisionProbe, Tower
 from tests.zoo.trainer.tiny_reference import random_batch
@@ -155,6 +155,17 @@ def case_the_backward_pass_computes_convolutions_again(backend):
         graph = compiled_graph(lambda trainer=trainer: update(trainer, random_clips()))
         counts.append([len(re.findall(rf"= (?:PrimFunc_)?{name}\(", graph)) for name in ("Conv2D", "BatchNorm")])
     assert counts == [[20, 20], [39, 20]]
+
+
+def case_compiled_chunks_of_logits_are_computed_twice(backend):
+    """Two products of a chunk for the logits, two for the gradients; and the result is that of pynative mode."""
+    x, weight, labels = head_cases.random_head()
+    settings, results = margin_cases.objective(), []
+    with head_cases.chunks_of(backend, 4 * len(x)):
+        graph = compiled_graph(lambda: results.append(backend.margin_loss(x, weight, labels, settings, COMPILED)))
+        expected = backend.margin_loss(x, weight, labels, settings, EAGER)
+    assert len(re.findall(r"= (?:PrimFunc_)?MatMul\w*\(", graph)) == 4 * 3
+    assert max(head_cases.relative_errors(results[0], expected)) <= 1e-6
 
 
 def compiled_graph(function) -> str:
