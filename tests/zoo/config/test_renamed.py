@@ -11,10 +11,10 @@ from data.demo import portraits
 from data.errors import UserError
 from tests.helpers.paths import GOLDEN, ROOT
 from tests.helpers.training import TRAIN, events, run
-from zoo.run.trained import recipe_entries
 from zoo.config import loader
 from zoo.config.renamed import RENAMED_KEYS
 from zoo.run import cli
+from zoo.run.trained import recipe_entries
 
 OLD_RUN = GOLDEN / "old_run"
 RECIPE = str(ROOT / "configs" / "arcface_demo.yaml")
