@@ -13,6 +13,7 @@ from typing import Any
 from data import order
 from data.batch import collate
 from data.errors import UserError
+from tools.new_file import require_new
 from tools.timing import data as data_timing
 from zoo.run import cli
 from zoo.run.job import Job, assemble, join
@@ -59,8 +60,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if arguments.count < 1:
             raise UserError("--count: must be at least 1")
-        if arguments.json and os.path.lexists(arguments.json):
-            raise UserError(f"--json {arguments.json}: this file exists; name a new one")
+        require_new(arguments.json, "--json")
         request = cli.request_of(arguments)
         if arguments.what == "step" and getattr(request.config.task, "sample_rate", 1) < 1:
             raise UserError("task.sample_rate: the bare loops use all classes; give -o task.sample_rate=1")

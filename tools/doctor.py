@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from data.errors import UserError
 from tools.diagnosis import modules, page
+from tools.new_file import require_new
 
 # Modules that import numpy and others are imported only when `modules.missing` has found nothing missing.
 
@@ -77,8 +78,7 @@ def check(arguments: argparse.Namespace) -> None:
         raise UserError("the current folder has been removed; change to another one") from None
     if not arguments.timeout > 0:
         raise UserError("--timeout: must be more than 0")
-    if arguments.json and os.path.lexists(arguments.json):
-        raise UserError(f"--json {arguments.json}: this file exists; name a new one")
+    require_new(arguments.json, "--json")
 
 
 def examine(arguments: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -30,6 +31,7 @@ examples
   python tools/gpu_check.py --out runs/gpu_check_dry --dry
 
 Exit codes: 0 all steps are done or skipped, 1 some failed, 2 an error to fix on your side, 3 the budget has ended."""
+DEVICE = re.compile(r"cpu|(cuda|npu)(:\d+)?")
 OVER = 3  # exit code: steps are left
 ALL_DAY = 24 * 60  # minutes
 
@@ -85,6 +87,8 @@ def check(arguments: argparse.Namespace) -> int:
     if arguments.budget < 0:
         raise UserError("--budget: must not be negative")
     setting = read_setting(arguments)
+    if arguments.page:
+        tables.require_marks(Path(arguments.page))
     steps = plan.steps(setting)
     chosen = select(steps, arguments.only)
     if arguments.list:
@@ -129,6 +133,8 @@ def read_setting(arguments: argparse.Namespace) -> Setting:
     if not names:
         raise UserError(f"no framework is installed here: pip install '.[{','.join(FRAMEWORKS)}]'")
     device = arguments.device or ("cpu" if arguments.dry else "cuda")
+    if not DEVICE.fullmatch(device):
+        raise UserError(f"--device {device}: expected cpu, cuda, cuda:N, npu or npu:N")
     upstream = Path(arguments.upstream).absolute() if arguments.upstream else None
     if upstream and not upstream.is_dir():
         raise UserError(f"--upstream {upstream}: no such folder; docs/performance.md says what to clone there")

@@ -2,12 +2,12 @@
 
 import argparse
 import json
-import os
 import sys
 from typing import Any
 
 from data.errors import UserError
 from tools.bench import sample_batch, trainer_loop
+from tools.new_file import require_new
 from zoo.run import cli, restore
 from zoo.run.job import Job, assemble, join
 
@@ -49,8 +49,7 @@ def main(argv: list[str] | None = None) -> int:
             if getattr(arguments, option) < 1:
                 raise UserError(f"--{option}: must be at least 1")
         for option in ("trace", "json"):
-            if getattr(arguments, option) and os.path.lexists(getattr(arguments, option)):
-                raise UserError(f"--{option} {getattr(arguments, option)}: this file exists; name a new one")
+            require_new(getattr(arguments, option), f"--{option}")
         request = cli.request(
             arguments.config, arguments.override, amp=arguments.amp, device=arguments.device, framework="torch"
         )

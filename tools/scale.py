@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from data.errors import UserError
+from tools.new_file import require_new
 from tools.scaling import calibration_file, cluster, measuring, model, simulation, tables, uncertainty, validation
 from tools.scaling.calibration import Calibration, Messages
 from tools.scaling.cluster import Cluster
@@ -69,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
 
 def calibrate(arguments: argparse.Namespace) -> str:
     """Measure a recipe and write the file."""
-    calibration_file.require_new(arguments.out)
+    require_new(arguments.out, "--out")
     if arguments.rounds < 1 or arguments.drop < 1 or arguments.count < 2:
         raise UserError("--rounds, --drop, --count: at least 1 round, 1 update to drop and 2 to time")
     worlds = _processes(arguments.worlds, "--worlds")

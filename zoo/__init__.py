@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from data.errors import UserError
     from zoo.api import Loaded, create_model, list_models, load, numpy_weights
     from zoo.frameworks import FRAMEWORKS
 
-__all__ = ["FRAMEWORKS", "Loaded", "__version__", "create_model", "list_models", "load", "numpy_weights"]
+__all__ = ["FRAMEWORKS", "Loaded", "UserError", "__version__", "create_model", "list_models", "load", "numpy_weights"]
 __version__ = "0.2.0"
 
 

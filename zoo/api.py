@@ -1,11 +1,13 @@
 """The Python API: models by name in any framework, with initial, published or trained weights."""
 
 import fnmatch
+import os
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from data.errors import UserError
+from zoo import arguments
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import Spec, initializers, load_model_class, load_spec, named
 from zoo.models.named import NAMED_MODELS
@@ -16,7 +18,7 @@ from zoo.trainer import load_backend
 from zoo.weights import files, imagenet, recorded
 from zoo.weights.match import merge, require_match
 
-__all__ = ["FRAMEWORKS", "Loaded", "create_model", "list_models", "load", "numpy_weights"]
+__all__ = ["FRAMEWORKS", "Loaded", "UserError", "create_model", "list_models", "load", "numpy_weights"]
 Arrays = dict[str, np.ndarray]
 
 
@@ -49,7 +51,7 @@ def create_model(
     framework: str = "torch",
     *,
     num_classes: int | None = None,
-    pretrained: str | None = None,
+    pretrained: str | os.PathLike[str] | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Any:
@@ -58,8 +60,9 @@ def create_model(
     Args:
         name: one of list_models().
         framework: torch, paddle or mindspore. A process can use one of them.
-        num_classes: outputs of the classifier; default: those of the weights, or of the data set that the model was
-            published for. Where the weights have another number, the classifier is initialized.
+        num_classes: outputs of the classifier, which a face model has not; default: those of the weights, or of the
+            data set that the model was published for. Where the weights have another number, the classifier is
+            initialized.
         pretrained: checkpoint folder of a run, file of tools/convert.py, or "imagenet", which downloads published
             weights of the ResNet; None: initial values.
         seed: of the initial values, which are equal in all frameworks.
@@ -80,7 +83,7 @@ def numpy_weights(
     name: str,
     *,
     num_classes: int | None = None,
-    pretrained: str | None = None,
+    pretrained: str | os.PathLike[str] | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Arrays:
@@ -95,7 +98,7 @@ def numpy_weights(
     return _arch_and_weights(name, num_classes, pretrained, seed, options)[1]
 
 
-def load(checkpoint: str, framework: str = "torch") -> Loaded:
+def load(checkpoint: str | os.PathLike[str], framework: str = "torch") -> Loaded:
     """Build the model of a checkpoint, with its weights, class names and recipe.
 
     Args:
@@ -105,6 +108,7 @@ def load(checkpoint: str, framework: str = "torch") -> Loaded:
     Raises:
         UserError: the folder is no checkpoint, or the framework is not installed.
     """
+    checkpoint = arguments.check_checkpoint(checkpoint, framework)
     record, cfg, resolved = trained.read_checkpoint(checkpoint, framework, "auto", ())
     model, data = resolved["model.name"].value, resolved["data.name"].value
     spec = load_spec(model)
@@ -123,16 +127,19 @@ def load(checkpoint: str, framework: str = "torch") -> Loaded:
 
 
 def _arch_and_weights(
-    name: str, num_classes: int | None, pretrained: str | None, seed: int, options: dict[str, Any]
+    name: str, num_classes: int | None, pretrained: str | os.PathLike[str] | None, seed: int, options: dict[str, Any]
 ) -> tuple[Any, Arrays]:
     """Return the architecture of a model and its tensors."""
     found = named.find(name)
     spec = load_spec(found.model)
+    arguments.check(name, spec, num_classes, pretrained, seed)
+    options = arguments.convert_options(found, options)
     if pretrained is None:
         arch = named.build_arch(found, options, num_classes or found.num_classes)
         return arch, _initialize(spec, arch, seed)
     if pretrained == "imagenet":
         return _from_imagenet(found, spec, num_classes, seed, options)
+    pretrained = os.fspath(pretrained)
     record = recorded.read(pretrained)
     if record.model not in (None, found.model):
         raise UserError(f"{pretrained} is a {record.model}, but {name} is a {found.model}; choose another name or file")

@@ -43,9 +43,10 @@ def case_models_by_name_have_the_numpy_weights(backend):
         x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
         outputs = []
         for seed in (3, 4):
-            model = zoo.create_model(name, backend.FRAMEWORK, num_classes=5, seed=seed, **options)
+            classes = {} if name == "iresnet18" else {"num_classes": 5}
+            model = zoo.create_model(name, backend.FRAMEWORK, seed=seed, **classes, **options)
             arch = named.build_arch(named.find(name), options, 5)
-            tensors = zoo.numpy_weights(name, num_classes=5, seed=seed, **options)
+            tensors = zoo.numpy_weights(name, seed=seed, **classes, **options)
             outputs.append(backend.run(backend.set_train(model, False), x))
             expected = backend.run(reference(backend, name, arch, tensors), x)
             assert np.array_equal(outputs[-1], expected), name

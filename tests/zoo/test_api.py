@@ -56,6 +56,33 @@ def test_options():
         zoo.numpy_weights("resnet18", widht=8)
     with pytest.raises(UserError, match="width: must be at least 1"):
         zoo.numpy_weights("resnet18", width=0)
+    with pytest.raises(UserError, match="width: expected a whole number, got 'x'"):
+        zoo.numpy_weights("resnet18", width="x")
+    with pytest.raises(UserError, match="padding: expected one of symmetric, same_pool, same; got 'weird'"):
+        zoo.numpy_weights("resnet18", padding="weird")
+    with pytest.raises(UserError, match="depth: is part of the model's name; choose one of: resnet18, resnet34"):
+        zoo.numpy_weights("resnet18", depth=50)
+
+
+@pytest.mark.parametrize("value", [0, -1, "ten", 2.5, True])
+def test_impossible_numbers_of_classes(value):
+    with pytest.raises(zoo.UserError, match=f"num_classes: expected a whole number from 1 on, got {value!r}"):
+        zoo.numpy_weights("resnet18", num_classes=value)
+
+
+def test_other_impossible_arguments():
+    for seed in ("a", -1, 1.5):
+        with pytest.raises(UserError, match="seed: expected a whole number from 0 on"):
+            zoo.numpy_weights("resnet18", seed=seed)
+    for pretrained in (5, True):
+        with pytest.raises(UserError, match="pretrained: expected a path or 'imagenet'"):
+            zoo.numpy_weights("resnet18", pretrained=pretrained)
+    with pytest.raises(UserError, match="num_classes: iresnet18 gives embeddings"):
+        zoo.numpy_weights("iresnet18", num_classes=5)
+    with pytest.raises(UserError, match="framework: expected one of torch, paddle, mindspore, got 'jax'"):
+        zoo.load("anywhere", "jax")
+    with pytest.raises(UserError, match="checkpoint: expected the path of a folder, got 3"):
+        zoo.load(3)
 
 
 def test_a_checkpoint_gives_its_weights_and_outputs(tmp_path):

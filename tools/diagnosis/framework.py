@@ -147,7 +147,7 @@ def _device(framework: str, device: str, answer: Answer, nvidia: Driver) -> Find
     facts = answer.facts
     if answer.failure:
         if device != "auto":
-            return Finding(framework, device, FAILURE, answer.failure, "" if device == "cpu" else "see the lines above")
+            return Finding(framework, device, FAILURE, answer.failure)
         remedy = "give --device cpu" if nvidia.devices else f"give --device cpu; for a GPU {driver.INSTALL}"
         return Finding(framework, "default device", FAILURE, answer.failure, remedy)
     words = f"{facts['device'].partition(' ')[2].strip('()')}: " if " " in facts["device"] else ""

@@ -10,6 +10,7 @@ from pathlib import Path
 from tools.diagnosis.finding import ABSENT, OK, WARNING, Finding
 
 SECTION = "launchers"
+MAX_WORDS = 200  # characters of a message of a program
 TIMEOUT = 30.0  # seconds that a program has to tell its version
 # name -> its module, run by python -m, or its program, and what it is part of
 MODULES = {"torchrun": "torch.distributed.run", "paddle.distributed.launch": "paddle.distributed.launch"}
@@ -29,7 +30,7 @@ def examine() -> list[Finding]:
             continue
         reason = _cannot_run(path) if name in VERSIONED else None
         if reason:
-            remedy = f"reinstall it ({origin}), or use another launcher"
+            remedy = f"mend that, reinstall it ({origin}), or use another launcher"
             broken.append(Finding(SECTION, name, WARNING, f"{path}: {reason}", remedy))
         else:
             here.append(name)
@@ -52,4 +53,7 @@ def _cannot_run(path: str) -> str | None:
         return f"does not start ({error.strerror})"
     except subprocess.TimeoutExpired:
         return f"did not tell its version within {TIMEOUT:g} s"
-    return f"--version ends with exit code {done.returncode}" if done.returncode else None
+    if not done.returncode:
+        return None
+    words = next(filter(None, map(str.strip, done.stderr.decode(errors="replace").splitlines())), "")
+    return f"--version ends with exit code {done.returncode}" + (f" ({words[:MAX_WORDS]})" if words else "")

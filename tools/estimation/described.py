@@ -31,6 +31,7 @@ CLASSES = {  # last part of data.root in the shipped recipes -> number of classe
     "shapes": 8,
     "streets": 19,
 }
+DEMOS = ("motion", "shapes", "streets", "portraits")  # sets that a run generates
 SHAPE_KEYS = ("size", "segments", "crop", "base_size")
 
 
@@ -78,7 +79,7 @@ def _of_files(cfg: Config, name: str) -> Described:
 def _published(cfg: Config, name: str, root: str, classes: int | None) -> Described:
     """Return the numbers of a published data set, with the sizes of the recipe."""
     base = os.path.basename(os.path.normpath(root))
-    count = classes or CLASSES.get(base)
+    count = classes or CLASSES.get(base) or getattr(cfg.data, "identities", None)  # of generated faces
     if name not in KINDS or count is None:
         raise UserError(f"data.root: {root} is not there, and its number of classes is not known; give --classes N")
     kind = KINDS[name]
@@ -86,4 +87,9 @@ def _published(cfg: Config, name: str, root: str, classes: int | None) -> Descri
     settings: Any = synthetic.Settings(kind=kind, num_classes=count, **keys)  # type: ignore[arg-type]
     train_set, _ = synthetic.load(settings)
     length = cfg.upstream.train_samples if cfg.upstream else None
-    return Described(train_set.fields, count, length, f"published sizes, since {root} is not there")
+    return Described(train_set.fields, count, length, f"{_origin(name)}, since {root} is not there")
+
+
+def _origin(name: str) -> str:
+    """Return where the sizes of a data set that is not there come from."""
+    return "sizes of the set that a run generates" if name in DEMOS else "published sizes"

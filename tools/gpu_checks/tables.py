@@ -187,18 +187,30 @@ def _line(reason: str) -> str:
     return json.dumps(" ".join(reason.split()), ensure_ascii=False)[1:-1]
 
 
+def require_marks(page: Path) -> tuple[str, str]:
+    """Return what a page has before and after the marks.
+
+    Raises:
+        UserError: the page cannot be read, or lacks the marks.
+    """
+    try:
+        before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    except OSError as error:
+        raise UserError(f"--page {page}: {error.strerror}") from None
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise UserError(f"--page {page}: it lacks the lines {BEGIN} and {END}")
+    return before, after
+
+
 def update(page: Path, text: Sequence[str]) -> None:
     """Replace what a page has between the marks.
 
     Raises:
         UserError: the page cannot be read or written, or lacks the marks.
     """
+    before, after = require_marks(page)
     try:
-        old = page.read_text(encoding="utf-8")
-        before, begin, rest = old.partition(BEGIN)
-        _, end, after = rest.partition(END)
-        if not (begin and end):
-            raise UserError(f"--page {page}: it lacks the lines {BEGIN} and {END}")
         write(page, f"{before}{BEGIN}\n" + "\n".join(text).strip("\n") + f"\n{END}{after}")
     except OSError as error:
         raise UserError(f"--page {page}: {error.strerror}") from None

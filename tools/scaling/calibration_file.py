@@ -1,7 +1,6 @@
 """Calibrations as JSON files."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,14 +38,6 @@ def write(calibration: Calibration, path: str) -> None:
             file.write(text + "\n")
     except OSError as error:
         raise UserError(f"--out {path}: {error.strerror}") from None
-
-
-def require_new(path: str) -> None:
-    """Raise UserError if a file exists, or its folder does not."""
-    if os.path.lexists(path):
-        raise UserError(f"--out {path}: this file exists; name a new one")
-    if not os.path.isdir(os.path.dirname(path) or "."):
-        raise UserError(f"--out {path}: there is no such folder; make it first")
 
 
 def read(path: str) -> Calibration:

@@ -44,12 +44,12 @@ def plain(value: Any) -> Any:
 def _union(value: Any, kinds: tuple[Any, ...]) -> Any:
     if type(None) in kinds and (value is None or value == ""):
         return None
-    kinds = tuple(kind for kind in kinds if kind is not type(None))
-    if len(kinds) == 1:
-        return convert(value, kinds[0])
     for kind in kinds:
         with suppress(ValueError):
             return convert(value, kind)
+    scalars = [kind for kind in kinds if kind is not type(None)]
+    if len(scalars) == 1 and (typing.get_origin(scalars[0]) or dataclasses.is_dataclass(scalars[0])):
+        return convert(value, scalars[0])  # a Literal, a tuple or a section tells more
     raise ValueError(f"expected {' or '.join(map(_description, kinds))}, got {value!r}")
 
 
@@ -57,7 +57,7 @@ def _description(kind: Any) -> str:
     """Return the expected value of a scalar type or a Literal for a message."""
     if typing.get_origin(kind) is typing.Literal:
         return ", ".join(map(str, typing.get_args(kind)))
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
     return names.get(kind, str(kind))
 
 

@@ -288,8 +288,9 @@ def _settings(
         return settings_class(**values)
     except ValueError as error:  # its message starts with the name of the field
         key = prefix + str(error).split(":")[0]
-        origin = resolved.get(key, Entry(None, DEFAULT)).origin
-        raise UserError(f"{origin}: {prefix}{error}") from None
+        entry = resolved.get(key, Entry(None, DEFAULT))
+        reason = str(error).partition(": ")[2]
+        raise UserError(f"{_location(key, entry)}{reason}") from None
 
 
 def _location(key: str, entry: Entry) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from data.errors import UserError
 from tests.tools.scaling.calibrations import EIGHT, make
+from tools.new_file import require_new
 from tools.scaling import calibration_file
 
 
@@ -22,11 +23,11 @@ def test_what_is_written_is_read(path):
 
 def test_a_file_is_not_overwritten(path):
     with pytest.raises(UserError, match="this file exists"):
-        calibration_file.require_new(str(path))
+        require_new(str(path), "--out")
     with pytest.raises(UserError, match="File exists"):
         calibration_file.write(make(), str(path))
     with pytest.raises(UserError, match="no such folder"):
-        calibration_file.require_new(str(path.parent / "none" / "x.json"))
+        require_new(str(path.parent / "none" / "x.json"), "--out")
 
 
 @pytest.mark.parametrize(

@@ -22,5 +22,5 @@ def test_neither_a_number_nor_the_word(value):
 
 def test_null_is_accepted_where_the_type_says_so():
     assert convert(None, int | None) is None and convert("", int | None) is None and convert(2, int | None) == 2
-    with pytest.raises(ValueError, match="^expected a whole number, got 'x'$"):
+    with pytest.raises(ValueError, match="^expected a whole number or null, got 'x'$"):
         convert("x", int | None)
