@@ -390,8 +390,8 @@ class Trainer(Protocol):
         """Run one update on the mean loss over all micro-batches and ranks.
 
         An update whose gradient is not finite on any rank is skipped on all ranks. Does not wait for the device,
-        unless the objective samples (Partial FC, in Paddle and MindSpore) or the run is exact in Paddle, whose gradients
-        the host rounds.
+        unless the objective samples (Partial FC in Paddle and MindSpore), or the run is exact in Paddle, where the host
+        rounds gradients.
 
         Args:
             micro_batches: `accumulate` training batches.
