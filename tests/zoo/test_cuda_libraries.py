@@ -26,6 +26,8 @@ def environment(tmp_path, monkeypatch):
     (site / "paddle" / "libs").mkdir(parents=True)
     (site / "paddle" / "__init__.py").write_text("")
     monkeypatch.setattr(sys, "path", [str(site)])
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)  # DALI's part of this package, and where it lies
+    monkeypatch.delitem(sys.modules, "paddle", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("LD_LIBRARY_PATH", "/before")
     monkeypatch.delenv("CUDA_HOME", raising=False)

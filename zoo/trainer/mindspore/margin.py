@@ -30,7 +30,7 @@ class Margin(nn.Cell):
 
     def __init__(self, settings: face.Margin, arch: Any, plan: Plan, world: World):
         super().__init__()
-        self.rank, self.world_size = world.rank, world.size
+        self.settings, self.rank, self.world_size = settings, world.rank, world.size
         self.head = MarginLogits(settings, plan.mode, world.device_type == "cpu")
         self.dtype = mstype.float64 if plan.mode.is_fp64 else mstype.float32
         # Not called `shard`, which is a method of every Cell.
