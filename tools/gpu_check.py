@@ -13,6 +13,7 @@ from tools.gpu_checks import execution, models, plan, tables
 from tools.gpu_checks.plan import Setting
 from tools.gpu_checks.results import FAILED, Results, read_all
 from tools.gpu_checks.step import Step
+from tools.peers.upstream import require_clones
 from zoo.frameworks import FRAMEWORKS
 
 EPILOG = """\
@@ -136,8 +137,8 @@ def read_setting(arguments: argparse.Namespace) -> Setting:
     if not DEVICE.fullmatch(device):
         raise UserError(f"--device {device}: expected cpu, cuda, cuda:N, npu or npu:N")
     upstream = Path(arguments.upstream).absolute() if arguments.upstream else None
-    if upstream and not upstream.is_dir():
-        raise UserError(f"--upstream {upstream}: no such folder; docs/performance.md says what to clone there")
+    if upstream:
+        require_clones(str(upstream))
     return Setting(Path(arguments.out).absolute(), device, names, arguments.dry, upstream)
 
 

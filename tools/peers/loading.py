@@ -9,8 +9,10 @@ import tempfile
 from typing import Any
 
 from data.errors import UserError
+from tools.new_file import require_new
 from tools.peers import passes, report, tasks
 from tools.peers.machine import describe_machine
+from tools.peers.upstream import require_clones
 
 EPILOG = """\
 Each task runs in a process of its own, and its loaders in turn: first with two worker processes, then in one thread,
@@ -51,12 +53,8 @@ def main(argv: list[str] | None = None) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.passes < 1:
         raise UserError(f"--passes {arguments.passes}: must be at least 1")
-    if not os.path.isdir(arguments.upstream):
-        raise UserError(
-            f"--upstream {arguments.upstream}: no such folder; docs/performance.md says what to clone there"
-        )
-    if arguments.json and os.path.exists(arguments.json):
-        raise UserError(f"--json {arguments.json}: exists already; name a new file")
+    require_clones(arguments.upstream)
+    require_new(arguments.json, "--json")
 
 
 def _run_each(arguments: argparse.Namespace) -> dict[str, Any]:

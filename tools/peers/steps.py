@@ -11,10 +11,12 @@ from typing import Any
 
 from data.errors import UserError
 from tools.bench import sample_batch, trainer_loop
+from tools.new_file import require_new
 from tools.peers.machine import describe_machine
 from tools.peers.updates import turns
 from tools.peers.updates.layers import Layer, of_task
 from tools.peers.updates.tasks import TASKS
+from tools.peers.upstream import require_clones
 from zoo.run import cli
 from zoo.run.job import assemble, join
 
@@ -58,12 +60,8 @@ def main(argv: list[str] | None = None) -> int:
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.passes < 1 or arguments.warm_up < 0:
         raise UserError(f"--passes {arguments.passes} --warm-up {arguments.warm_up}: at least 1, and at least 0")
-    if not os.path.isdir(arguments.upstream):
-        raise UserError(
-            f"--upstream {arguments.upstream}: no such folder; docs/performance.md says what to clone there"
-        )
-    if arguments.json and os.path.exists(arguments.json):
-        raise UserError(f"--json {arguments.json}: exists already; name a new file")
+    require_clones(arguments.upstream)
+    require_new(arguments.json, "--json")
 
 
 def _run_each(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -10,6 +10,12 @@ from typing import Any
 from data.errors import UserError
 
 
+def require_clones(folder: str) -> None:
+    """Raise UserError if the folder of the copies, which --upstream names, does not exist."""
+    if not os.path.isdir(folder):
+        raise UserError(f"--upstream {folder}: no such folder; docs/performance.md says what to clone there")
+
+
 def load(folder: str, name: str) -> Any:
     """Import a module of a copy, whose folder is at the front of Python's search path meanwhile.
 

@@ -75,7 +75,7 @@ def test_a_task_that_fails_ends_the_program(tmp_path, monkeypatch, capsys):
     [
         (["--upstream", "absent"], "--upstream absent: no such folder; docs/performance.md says what to clone there"),
         (["--passes", "0"], "--passes 0: must be at least 1"),
-        (["--json", __file__], "exists already; name a new file"),
+        (["--json", __file__], "this file exists; name a new one"),
     ],
 )
 def test_what_is_refused(tmp_path, capsys, more, message):

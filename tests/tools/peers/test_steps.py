@@ -54,7 +54,7 @@ def test_a_peer_that_is_missing_is_named(tmp_path, layers, monkeypatch, capsys):
     [
         (["--upstream", "nowhere"], "--upstream nowhere: no such folder"),
         (["--upstream", ".", "--passes", "0"], "at least 1"),
-        (["--upstream", ".", "--json", "README.md"], "exists already"),
+        (["--upstream", ".", "--json", "README.md"], "this file exists"),
     ],
 )
 def test_wrong_arguments(words, message, capsys):
