@@ -20,7 +20,8 @@ from zoo.run import cli, trained
 from zoo.run.checkpoint import FOLDER
 from zoo.run.job import build_trainer
 from zoo.trainer import load_backend
-from zoo.trainer.protocol import Launch, Mode
+from zoo.trainer.plan import Mode
+from zoo.trainer.protocol import Launch
 from zoo.weights.match import require_match
 
 EPILOG = """\

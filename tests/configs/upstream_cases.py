@@ -10,7 +10,7 @@ import numpy as np
 from data.batch import LABEL, Field
 from tests.configs.upstream import check, recipe
 from zoo.tasks import classify, face, segment
-from zoo.trainer.protocol import ParamGroup, Plan
+from zoo.trainer.plan import ParamGroup, Plan
 
 TOLERANCE = 4e-6  # of float32: of the loss, and of the largest element of a gradient; measured: 2.0e-6
 

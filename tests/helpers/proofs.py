@@ -11,7 +11,7 @@ import numpy as np
 from tools.comparison import losses, optimizer
 from tools.comparison.proof import ROUNDING_UNITS
 from tools.comparison.record import Call, Record, empty
-from zoo.trainer.protocol import ParamGroup, Plan
+from zoo.trainer.plan import ParamGroup, Plan
 
 SAMPLES, CHANNELS, CLASSES, SIDE = 8, 4, 5, 6
 LR, SMOOTHING, DECAY, CLIP_NORM = 0.1, 0.1, 1e-2, 0.5

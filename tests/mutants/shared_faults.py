@@ -483,7 +483,7 @@ TASKS = [
     ),
     fault(
         "a static loss scale adapts",
-        "zoo/trainer/protocol.py",
+        "zoo/trainer/plan.py",
         'self.dynamic_loss_scale and self.mode.compute == "fp16"',
         'self.mode.compute == "fp16"',
         "tests/zoo/trainer/state_cases.py::case_a_static_loss_scale_never_changes",

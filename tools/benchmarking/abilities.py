@@ -17,7 +17,8 @@ from tools.benchmarking.process import Limits, StopSignal
 from zoo.frameworks import prepare
 from zoo.models import load_model_class
 from zoo.trainer import load_backend
-from zoo.trainer.protocol import Launch, Mode, World
+from zoo.trainer.plan import Mode
+from zoo.trainer.protocol import Launch, World
 
 MARK = "abilities: "  # of the line with the answer, among what a framework prints
 TIMEOUT = 300.0  # seconds

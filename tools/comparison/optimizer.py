@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.trainer.protocol import Plan
+from zoo.trainer.plan import Plan
 from zoo.trainer.state import momentum_key
 
 ROUNDING = 16  # largest deviation that rounding alone explains, in units of the precision and of the largest term

@@ -18,7 +18,8 @@ from tools.comparison.record import CLIPPED, Call, Record, empty, summarize
 from zoo.config.schema import Config
 from zoo.run.job import Job, build_trainer
 from zoo.trainer import load_backend
-from zoo.trainer.protocol import DeviceBatch, Mode, Trainer
+from zoo.trainer.plan import Mode
+from zoo.trainer.protocol import DeviceBatch, Trainer
 from zoo.trainer.recording import ROOT, class_file
 from zoo.trainer.state import momentum_key
 

@@ -15,7 +15,7 @@ from zoo.config.schema import Config
 from zoo.run import cli, restore
 from zoo.run.job import Job, assemble, join
 from zoo.run.prefetch import BadSampleTracker, Prefetcher
-from zoo.trainer.protocol import Mode
+from zoo.trainer.plan import Mode
 
 
 def run(request: cli.Request, environment: Mapping[str, str], steps: int, stem: str, with_proof: bool = True) -> None:

@@ -22,7 +22,8 @@ from zoo.run.cli import Request
 from zoo.tasks import Task
 from zoo.trainer import load_backend
 from zoo.trainer.loss_scale import INITIAL_SCALE
-from zoo.trainer.protocol import Arithmetic, Mode, ParamGroup, Plan, Trainer, World
+from zoo.trainer.plan import Arithmetic, Mode, ParamGroup, Plan
+from zoo.trainer.protocol import Trainer, World
 from zoo.weights.match import match_state_dict
 
 TRIAL_ROWS = 1000  # of a sharded class matrix in updates that are only timed

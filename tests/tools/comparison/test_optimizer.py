@@ -6,7 +6,7 @@ import pytest
 from tools.comparison import optimizer
 from tools.comparison.causes import of_update
 from tools.comparison.proof import ROUNDING_UNITS
-from zoo.trainer.protocol import ParamGroup, Plan
+from zoo.trainer.plan import ParamGroup, Plan
 
 LR, MOMENTUM, DECAY = 0.1, 0.9, 1e-2
 GROUPS = {

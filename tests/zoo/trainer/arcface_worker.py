@@ -14,7 +14,7 @@ from tests.zoo.models.arcface.golden import SIDE, drawn, input_images
 from zoo.models import load_model_class
 from zoo.models.arcface import spec
 from zoo.tasks.classify import CrossEntropy
-from zoo.trainer.protocol import Mode, ParamGroup, Plan
+from zoo.trainer.plan import Mode, ParamGroup, Plan
 
 BATCH, LR, DECAY = 4, 0.01, 1e-3
 SMALL = dict(depth=18, width=8, embedding=16, num_classes=3)

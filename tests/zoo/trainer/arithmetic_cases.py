@@ -3,7 +3,7 @@
 import json
 from itertools import product
 
-from zoo.trainer.protocol import Arithmetic
+from zoo.trainer.plan import Arithmetic
 
 
 def expected_settings(framework: str, arithmetic: Arithmetic) -> dict[str, bool]:

@@ -6,7 +6,7 @@ import pytest
 from data.errors import UserError
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import assert_equal, copied_state, make, make_tsm, random_clips, update
-from zoo.trainer.protocol import Mode
+from zoo.trainer.plan import Mode
 
 
 def predict(trainer, field, array):

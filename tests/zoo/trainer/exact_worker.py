@@ -16,7 +16,7 @@ from tests.zoo.models.tsm.golden import drawn
 from tests.zoo.trainer.tiny_reference import MEAN, STD
 from zoo.models import load_model_class, load_spec, resolve_arch
 from zoo.tasks import load_task
-from zoo.trainer.protocol import Mode, ParamGroup, Plan
+from zoo.trainer.plan import Mode, ParamGroup, Plan
 
 CLASSES, DECAY, BATCH = 7, 1e-2, 4
 LRS = (0.05, 0.03)

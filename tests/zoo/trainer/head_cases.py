@@ -22,7 +22,7 @@ from tests.zoo.trainer.margin_cases import (
     update,
 )
 from tests.zoo.trainer.margin_reference import loss_and_gradients
-from zoo.trainer.protocol import Mode
+from zoo.trainer.plan import Mode
 
 # Largest error of a gradient, relative to its largest element, from operands that are rounded to 2^-11 and 2^-8 of
 # themselves; PyTorch's is a quarter of it.

@@ -14,7 +14,8 @@ from data.batch import LABEL, Field
 from tests.zoo.trainer.margin_reference import loss_and_gradients, target_logit
 from zoo.tasks import face
 from zoo.trainer import sharding
-from zoo.trainer.protocol import Param, ParamGroup, Plan
+from zoo.trainer.plan import ParamGroup, Plan
+from zoo.trainer.protocol import Param
 
 VARIANTS = {
     "arcface": {},

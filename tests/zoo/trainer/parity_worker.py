@@ -19,7 +19,7 @@ from tests.helpers import frameworks
 from tests.zoo.models.tsm import golden
 from zoo.models import initializers, load_model_class, load_spec
 from zoo.tasks.classify import CrossEntropy
-from zoo.trainer.protocol import Mode, ParamGroup, Plan
+from zoo.trainer.plan import Mode, ParamGroup, Plan
 
 CLASSES, DECAY, LR, STEPS = 7, 1e-2, 0.05, 6
 CLIP_NORM = 0.2  # far below every norm here, so that clipping is always at work

@@ -8,7 +8,7 @@ from tests.zoo.trainer import tiny_reference as tiny
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import assert_equal, copied_state, make, make_tsm, random_clips, update
 from zoo.trainer import load_backend
-from zoo.trainer.protocol import Mode
+from zoo.trainer.plan import Mode
 
 TINY_MODULES = ["", "conv", "bn", "fc"]
 

@@ -14,7 +14,7 @@ from tests.zoo.models.tsm.golden import drawn
 from tests.zoo.trainer.tiny_reference import MEAN, STD
 from zoo.models import load_model_class, load_spec
 from zoo.tasks import segment
-from zoo.trainer.protocol import Mode, ParamGroup, Plan
+from zoo.trainer.plan import Mode, ParamGroup, Plan
 
 CLASSES, LR = 5, 0.005
 SMALL = dict(num_classes=CLASSES, head_width=16, low_width=8, aux_width=8, width=8)

@@ -19,7 +19,7 @@ from zoo.distributed import addresses, environment, launchers, rendezvous
 from zoo.models import initializers
 from zoo.tasks import face
 from zoo.trainer import load_backend, sharding
-from zoo.trainer.protocol import Mode, ParamGroup, Plan
+from zoo.trainer.plan import Mode, ParamGroup, Plan
 
 CLASSES, WIDTH, INPUTS, GLOBAL_BATCH, STEPS, LR, DECAY = 11, 6, 5, 24, 10, 0.3, 1e-2
 WEIGHT, MOMENTUM = face.HEAD_WEIGHT, f"momentum/{face.HEAD_WEIGHT}"

@@ -13,7 +13,7 @@ from tests.helpers.paths import ROOT
 from tests.helpers.processes import require_framework
 from tests.zoo.trainer import exact_worker as worker
 from zoo.frameworks import FRAMEWORKS
-from zoo.trainer.protocol import ParamGroup
+from zoo.trainer.plan import ParamGroup
 
 pytestmark = pytest.mark.slow
 

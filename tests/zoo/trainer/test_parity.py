@@ -20,7 +20,7 @@ from zoo.models import load_model_class
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm
 from zoo.tasks.classify import CrossEntropy
-from zoo.trainer.protocol import Mode, Plan
+from zoo.trainer.plan import Mode, Plan
 from zoo.weights import layouts
 
 OTHERS = FRAMEWORKS[1:]

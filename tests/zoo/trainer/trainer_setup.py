@@ -9,7 +9,7 @@ from tests.zoo.trainer.tiny_reference import MEAN, STD, Reference, random_batch
 from zoo.models import initializers, load_model_class
 from zoo.models.tsm import spec as tsm_spec
 from zoo.tasks.classify import CrossEntropy
-from zoo.trainer.protocol import ParamGroup, Plan
+from zoo.trainer.plan import ParamGroup, Plan
 
 IMAGE = Field("image", (tiny.SIDE, tiny.SIDE, 3), "uint8", MEAN, STD)
 VIDEO = Field("video", (2, 16, 16, 3), "uint8", MEAN, STD)

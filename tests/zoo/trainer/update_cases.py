@@ -30,7 +30,7 @@ from tests.zoo.trainer.trainer_setup import (
 from zoo.models.resnet import spec as resnet_spec
 from zoo.tasks import face
 from zoo.trainer import rounding
-from zoo.trainer.protocol import ParamGroup
+from zoo.trainer.plan import ParamGroup
 
 
 def case_updates_follow_the_formulas(backend):

@@ -9,7 +9,7 @@ from typing import Any
 import mindspore
 from mindspore._c_expression import MSContext, ms_ctx_param
 
-from zoo.trainer.protocol import Arithmetic
+from zoo.trainer.plan import Arithmetic
 
 TF32 = ("conv_allow_tf32", "matmul_allow_tf32")
 KERNELS = ("conv_fprop_algo", "conv_dgrad_algo", "conv_wgrad_algo")

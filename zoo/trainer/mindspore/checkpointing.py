@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mindspore import nn
 
 from data.errors import UserError
-from zoo.trainer.protocol import Plan
+from zoo.trainer.plan import Plan
 
 
 def checkpointed_cells(model: nn.Cell, plan: Plan) -> list[nn.Cell]:

@@ -17,7 +17,7 @@ from zoo.trainer.mindspore.margin_logits import EPS, MarginLogits, own_targets
 from zoo.trainer.mindspore.parallel import all_gather, all_reduce
 from zoo.trainer.mindspore.shard import ParameterShard
 from zoo.trainer.mindspore.world import World
-from zoo.trainer.protocol import Plan
+from zoo.trainer.plan import Plan
 
 CHUNK_ELEMENTS = 1 << 28  # logits that are held at once
 Batch = dict[str, Tensor]

@@ -9,7 +9,7 @@ from mindspore import dtype as mstype
 from zoo.tasks import face
 from zoo.trainer.mindspore.fp64 import constant
 from zoo.trainer.mindspore.precision import DTYPES
-from zoo.trainer.protocol import Mode
+from zoo.trainer.plan import Mode
 
 EPS = 1e-12  # smallest norm of a vector
 # Probabilities in 16 bits are multiplied by this number, divided by the number of samples: fp16 holds none below 6e-8,

@@ -14,7 +14,7 @@ from zoo.tasks import classify, face, segment
 from zoo.trainer.mindspore.fp64 import constant
 from zoo.trainer.mindspore.margin import Margin
 from zoo.trainer.mindspore.world import World
-from zoo.trainer.protocol import Plan
+from zoo.trainer.plan import Plan
 from zoo.trainer.sharding import NoShards
 
 Batch = dict[str, Tensor]

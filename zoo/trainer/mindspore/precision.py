@@ -3,7 +3,7 @@
 from mindspore import amp, nn
 from mindspore import dtype as mstype
 
-from zoo.trainer.protocol import Plan
+from zoo.trainer.plan import Plan
 
 DTYPES = {"fp16": mstype.float16, "bf16": mstype.bfloat16}
 

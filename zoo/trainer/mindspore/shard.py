@@ -8,7 +8,7 @@ from mindspore.common.initializer import initializer
 from zoo.trainer import sharding
 from zoo.trainer.mindspore.fp64 import constant
 from zoo.trainer.mindspore.world import World
-from zoo.trainer.protocol import Plan
+from zoo.trainer.plan import Plan
 from zoo.trainer.state import momentum_key
 
 

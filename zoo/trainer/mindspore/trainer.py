@@ -23,7 +23,8 @@ from zoo.trainer.mindspore.shard import ParameterShard
 from zoo.trainer.mindspore.sync_batchnorm import convert_sync_batchnorm
 from zoo.trainer.mindspore.update import Accumulate, LossAndGradients, TrainStep, Update
 from zoo.trainer.mindspore.world import World
-from zoo.trainer.protocol import NO_IMAGES, Param, Plan, StepOutput
+from zoo.trainer.plan import Plan
+from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
 from zoo.trainer.state import momentum_key
 
 DeviceBatch = dict[str, Tensor]

@@ -9,7 +9,7 @@ from zoo.trainer.mindspore.fp64 import constant
 from zoo.trainer.mindspore.parallel import all_reduce, flatten
 from zoo.trainer.mindspore.scaler import LossScaler, scalar
 from zoo.trainer.mindspore.shard import ParameterShard
-from zoo.trainer.protocol import ParamGroup
+from zoo.trainer.plan import ParamGroup
 from zoo.trainer.rounding import FACTOR, FLOOR
 
 

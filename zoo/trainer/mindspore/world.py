@@ -17,7 +17,8 @@ from data.errors import UserError
 from zoo import cuda_libraries
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.mindspore import arithmetic as arithmetic_settings
-from zoo.trainer.protocol import Arithmetic, Launch, Mode
+from zoo.trainer.plan import Arithmetic, Mode
+from zoo.trainer.protocol import Launch
 
 ROOT = Path(__file__).resolve().parents[3]
 TARGETS = {"cpu": "CPU", "cuda": "GPU", "npu": "Ascend"}

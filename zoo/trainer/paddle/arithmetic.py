@@ -6,7 +6,7 @@ from typing import Any
 import paddle
 from paddle.base import core
 
-from zoo.trainer.protocol import Arithmetic
+from zoo.trainer.plan import Arithmetic
 
 CUDNN_TF32, CUBLAS_TF32 = "FLAGS_cudnn_allow_tf32", "FLAGS_cublas_allow_tf32"
 BENCHMARK, DETERMINISTIC = "FLAGS_cudnn_exhaustive_search", "FLAGS_cudnn_deterministic"

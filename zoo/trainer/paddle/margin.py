@@ -19,7 +19,7 @@ from zoo.trainer.paddle.margin_logits import EPS, Logits, gradients, margin_logi
 from zoo.trainer.paddle.parallel import all_gather, all_reduce
 from zoo.trainer.paddle.shard import ParameterShard
 from zoo.trainer.paddle.world import World
-from zoo.trainer.protocol import Plan
+from zoo.trainer.plan import Plan
 
 CHUNK_ELEMENTS = 1 << 28  # logits that are held at once
 Batch = dict[str, paddle.Tensor]

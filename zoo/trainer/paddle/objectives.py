@@ -9,7 +9,8 @@ import paddle.nn.functional as F
 from zoo.tasks import classify, face, segment
 from zoo.trainer.paddle.margin import Margin
 from zoo.trainer.paddle.world import World
-from zoo.trainer.protocol import Objective, Plan
+from zoo.trainer.plan import Plan
+from zoo.trainer.protocol import Objective
 from zoo.trainer.sharding import NoShards
 
 Batch = dict[str, paddle.Tensor]

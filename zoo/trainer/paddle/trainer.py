@@ -30,7 +30,8 @@ from zoo.trainer.paddle.scaler import LossScaler
 from zoo.trainer.paddle.shard import ParameterShard
 from zoo.trainer.paddle.update import Momentum, total_norm
 from zoo.trainer.paddle.world import World
-from zoo.trainer.protocol import NO_IMAGES, Param, Plan, StepOutput
+from zoo.trainer.plan import Plan
+from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
 from zoo.trainer.state import momentum_key
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16"}

@@ -6,7 +6,7 @@ from typing import Any
 import paddle
 from paddle import _C_ops
 
-from zoo.trainer.protocol import ParamGroup
+from zoo.trainer.plan import ParamGroup
 
 BLOCK_SIZE = 1 << 24  # elements of a gradient that are multiplied by its factor at once
 NO_MASTER: Any = None  # parameters are fp32 in every mode, so that they need no copy of themselves

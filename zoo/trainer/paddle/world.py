@@ -9,7 +9,8 @@ import paddle
 from data.errors import UserError
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.paddle import arithmetic as arithmetic_settings
-from zoo.trainer.protocol import Arithmetic, Launch, Mode
+from zoo.trainer.plan import Arithmetic, Mode
+from zoo.trainer.protocol import Launch
 
 MIN_COMPUTE_CAPABILITY = {"fp16": 7, "bf16": 8}  # of a GPU
 

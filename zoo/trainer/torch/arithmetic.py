@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from zoo.trainer.protocol import Arithmetic
+from zoo.trainer.plan import Arithmetic
 
 
 def apply(arithmetic: Arithmetic) -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from zoo.trainer.protocol import Mode
+from zoo.trainer.plan import Mode
 
 MIXED_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 

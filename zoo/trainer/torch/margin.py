@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
 from zoo.tasks import face
-from zoo.trainer.protocol import Plan
+from zoo.trainer.plan import Plan
 from zoo.trainer.torch.dtypes import mixed_dtype, wide_dtype
 from zoo.trainer.torch.host import HostGather
 from zoo.trainer.torch.margin_logits import EPS, Logits, gradients, margin_logits, own_targets

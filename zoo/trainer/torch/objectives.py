@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from zoo.tasks import classify, face, segment
-from zoo.trainer.protocol import Objective, Plan
+from zoo.trainer.plan import Plan
+from zoo.trainer.protocol import Objective
 from zoo.trainer.sharding import NoShards
 from zoo.trainer.torch.margin import Margin
 from zoo.trainer.torch.world import World

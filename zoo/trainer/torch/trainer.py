@@ -11,7 +11,8 @@ from torch import nn
 from data.batch import Batch
 from data.loaders.dali_device import DeviceImages
 from zoo.trainer import loss_scale, preprocessing, state
-from zoo.trainer.protocol import NO_IMAGES, Param, Plan, StepOutput
+from zoo.trainer.plan import Plan
+from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
 from zoo.trainer.state import momentum_key
 from zoo.trainer.torch import device_images, emulated_bf16, fp64, objectives, outputs, parallel, sync_batchnorm
 from zoo.trainer.torch.checkpointing import checkpoint_modules, unmoved

@@ -9,7 +9,8 @@ import torch.distributed as dist
 
 from data.errors import UserError
 from zoo.trainer.device import dotted_cudnn, select_device
-from zoo.trainer.protocol import Arithmetic, Launch, Mode
+from zoo.trainer.plan import Arithmetic, Mode
+from zoo.trainer.protocol import Launch
 from zoo.trainer.torch import arithmetic as arithmetic_settings
 
 TIMEOUT = timedelta(minutes=30)  # of a collective

@@ -12,7 +12,8 @@ from zoo.trainer.mindspore import names, objectives, start
 from zoo.trainer.mindspore.margin import Margin
 from zoo.trainer.mindspore.margin_logits import margin, numbers
 from zoo.trainer.mindspore.shard import ParameterShard
-from zoo.trainer.protocol import Launch, Mode, ParamGroup, Plan
+from zoo.trainer.plan import Mode, ParamGroup, Plan
+from zoo.trainer.protocol import Launch
 
 __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
 

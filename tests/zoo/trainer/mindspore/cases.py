@@ -25,7 +25,8 @@ from zoo.tasks.classify import CrossEntropy
 from zoo.trainer.mindspore import world
 from zoo.trainer.mindspore.parallel import AllReduceMean, split_into_buckets
 from zoo.trainer.mindspore.world import World, _await_scheduler
-from zoo.trainer.protocol import Arithmetic, Launch, Mode, ParamGroup, Plan
+from zoo.trainer.plan import Arithmetic, Mode, ParamGroup, Plan
+from zoo.trainer.protocol import Launch
 
 EAGER, COMPILED = Mode("fp32", None, False, False), Mode("fp32", None, False, True)
 

@@ -12,7 +12,8 @@ from zoo.trainer.paddle import Trainer, batchnorm, names, objectives, start
 from zoo.trainer.paddle.margin import Margin
 from zoo.trainer.paddle.margin_logits import margin
 from zoo.trainer.paddle.shard import ParameterShard
-from zoo.trainer.protocol import Launch, Mode, ParamGroup, Plan
+from zoo.trainer.plan import Mode, ParamGroup, Plan
+from zoo.trainer.protocol import Launch
 
 __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
 

@@ -22,7 +22,7 @@ from zoo.models.tsm import paddle as tsm
 from zoo.trainer.paddle import arithmetic, copies, fp32, sync_batchnorm, update
 from zoo.trainer.paddle.update import total_norm
 from zoo.trainer.paddle.world import World
-from zoo.trainer.protocol import Arithmetic, Mode
+from zoo.trainer.plan import Arithmetic, Mode
 
 NORM_SHAPES = [(4, 3, 5, 6), (2, 3, 1, 1), (3, 3, 2, 4, 5)]
 

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from tests.zoo.trainer.torch.tiny import Identity, Linear, Tiny
-from zoo.trainer.protocol import Launch, Mode
+from zoo.trainer.plan import Mode
+from zoo.trainer.protocol import Launch
 from zoo.trainer.torch import Trainer, names, objectives, start
 from zoo.trainer.torch.margin import Margin
 from zoo.trainer.torch.margin_logits import margin

@@ -14,7 +14,7 @@ from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import make, update
 from zoo.distributed import addresses, environment, launchers, rendezvous
 from zoo.trainer import load_backend
-from zoo.trainer.protocol import Mode
+from zoo.trainer.plan import Mode
 
 CASES = {
     "plain": {},

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from zoo.trainer.protocol import Arithmetic
+from zoo.trainer.plan import Arithmetic
 from zoo.trainer.torch import arithmetic
 
 MATMUL, CUDNN = "torch.backends.cuda.matmul", "torch.backends.cudnn"

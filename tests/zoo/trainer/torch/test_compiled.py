@@ -16,7 +16,7 @@ from tests.zoo.trainer.tiny_reference import MEAN, STD
 from tests.zoo.trainer.trainer_setup import update
 from zoo.models import initializers, load_model_class, load_spec
 from zoo.tasks import classify, face, segment
-from zoo.trainer.protocol import Mode, ParamGroup, Plan
+from zoo.trainer.plan import Mode, ParamGroup, Plan
 
 pytestmark = pytest.mark.slow  # compiling takes seconds to minutes
 

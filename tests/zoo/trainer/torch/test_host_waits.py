@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.helpers.frameworks import adapter
 from tests.zoo.trainer import head_cases, margin_cases, trainer_setup
 from zoo.tasks import segment
-from zoo.trainer.protocol import Mode
+from zoo.trainer.plan import Mode
 from zoo.trainer.torch import objectives
 
 READS = ("_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "unique")

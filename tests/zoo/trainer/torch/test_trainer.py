@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from tests.helpers.frameworks import adapter
 from tests.zoo.trainer import margin_cases, tiny_reference, trainer_setup
 from tests.zoo.trainer.trainer_setup import make_tsm, random_clips, update
-from zoo.trainer.protocol import Mode
+from zoo.trainer.plan import Mode
 from zoo.trainer.torch import sync_batchnorm
 from zoo.trainer.torch.world import World
 
