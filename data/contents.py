@@ -92,6 +92,11 @@ def digest_file(content: Content, full: bool = False) -> bytes:
         return _mark("damaged")
 
 
+def digest_bytes(content: bytes) -> bytes:
+    """Return the digest of a file with this content, as `digest_file` does."""
+    return _hash(len(content), lambda start, count: content[start : start + count], False)
+
+
 def sampled_frames(count: int) -> list[int]:
     """Return the numbers of the frames that stand for a clip of so many frames: the first, the middle, the last."""
     return sorted({0, count // 2, max(count - 1, 0)})

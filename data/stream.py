@@ -32,6 +32,7 @@ class LoaderSettings:
     loader: Literal["auto", "reference", "dali"] = "reference"  # what decodes images: dali gives the same samples with
     # nearly the same pixels; auto: the faster one for the first samples
     dali_device: Literal["auto", "cpu", "gpu"] = "auto"  # where DALI decodes; auto: on the GPU of the run if it has one
+    allow_missing_classes: bool = False  # let a run start although a class has no sample in one of the splits
     cache: str | None = None  # folder on a fast local disk for copies of the files that are read ...
     cache_gb: float = 100.0  # ... and how many gigabytes (10**9 bytes) it may hold
     checksum: Literal["sampled", "full"] = "sampled"  # how much the data checksum reads: some blocks of every large
@@ -82,6 +83,8 @@ class Dataset(Protocol):
         Raises:
             BadSample: The sample cannot be read.
         """
+
+    # A split of files also has `inventory(deep)`, which returns an Inventory (data/audit/inventory.py).
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ LAYERS = (
     {"data.formats"},
     {"data.loaders"},
     {"data.packs"},
+    {"data.audit"},
     {"data.datasets"},
     {"data.demo"},
     {"zoo.cuda_libraries"},

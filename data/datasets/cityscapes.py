@@ -65,8 +65,12 @@ def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
         label_map = masks.class_indices(len(classes))
     counts = [masks.validate(split_stats, label_map, len(classes)) for split_stats in stats]
     notes += masks.describe(classes, stats, counts)
-    train = SegmentationSplit(settings, splits[0], classes, label_map, True, notes)
-    return train, SegmentationSplit(settings, splits[1], classes, label_map, False)
+    pixels = [
+        of_classes[:-1] if len(of_masks) == len(pairs) else None
+        for of_classes, of_masks, pairs in zip(counts, stats, splits)
+    ]
+    train = SegmentationSplit(settings, splits[0], classes, label_map, True, notes, pixels=pixels[0])
+    return train, SegmentationSplit(settings, splits[1], classes, label_map, False, pixels=pixels[1])
 
 
 def _open_prepared(
@@ -144,9 +148,8 @@ def _custom_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]
 
 def _custom_classes(settings: Settings, stats: Sequence[Sequence[masks.MaskStats]]) -> tuple[str, ...]:
     """Return the class names of custom data, `class 0` ... where only their number is known."""
-    path, default = settings.names, os.path.join(settings.root, "classes.txt")
-    if path is None and os.path.isfile(default):
-        path = default
+    default = os.path.join(settings.root, "classes.txt")
+    path = files.given_or_first(settings.root, settings.names, ["classes.txt"])
     if path is None:
         if settings.num_classes is None:
             values = [value for value in masks.unique_values(stats) if value != palette.IGNORE_INDEX]

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from data import cache
+from data.audit.inventory import Inventory
 from data.batch import LABEL, PAIR, Field
 from data.datasets.common import files, verification
 from data.datasets.common.protocol import Protocol, root_name
@@ -23,6 +24,8 @@ from data.transforms import pixels
 from data.transforms.geometry import Geometry
 
 DEFAULT_FILES = {"rec": "train.rec", "list": "label.txt"}  # by data.format
+PUBLISHED_SETS = {"lfw.bin", "cfp_fp.bin", "agedb_30.bin"}  # of the recipes; own data may come without them
+COUNTED_LABELS = 20_000  # images of a pack whose identities are read before a run, to count them
 STANDARD_SIZE = 112  # pixels, of the images of all published verification sets
 PROBED_IMAGES = 20  # images that are opened before a run; one readable image is enough
 MEAN = (0.5, 0.5, 0.5)
@@ -108,6 +111,22 @@ class FaceSplit:
             return {**self.sample(index, rng)}
         return {"image": Pending((content,), Geometry(flip=self._draw_flip(rng))), "label": label}
 
+    def inventory(self, deep: bool) -> Inventory:
+        """Return what the split holds, for checks; deep: whether packs of any size are read."""
+        source, rows = self.source, np.asarray(self.rows)
+        is_open, is_small = deep or not source.in_pack, len(self) <= COUNTED_LABELS
+        return Inventory(
+            len(self),
+            self.name,
+            self.classes,
+            (lambda index: source.size(rows[index])) if is_open else None,
+            (lambda index: source.digest(rows[index])) if is_open else None,
+            source.all_labels()[rows] if is_open or is_small else None,
+            f"images per class not counted: a pack of more than {COUNTED_LABELS} images" if not is_small else "",
+            may_miss=self.settings.num_classes is not None,
+            singles_are_normal=True,
+        )
+
     def _encoded_and_label(self, index: int) -> tuple[face_files.EncodedFace, np.ndarray]:
         encoded, label = self.source.encoded_and_label(self.rows[index])
         if label >= len(self.classes):
@@ -148,7 +167,7 @@ class VerificationPairs:
     def protocol(self) -> Protocol:
         """The evaluation: the verification sets by name, and the side of the images where it is not 112."""
         names = "+".join(name for name, _, _ in self.sets)
-        if not self.settings.verification:  # drawn from the training set
+        if names == verification.HELD_OUT:  # drawn from the training set
             names = f"{root_name(self.settings)}-{names}"
         return Protocol(names, "" if self.settings.size == STANDARD_SIZE else f"@{self.settings.size}")
 
@@ -182,6 +201,26 @@ class VerificationPairs:
             "pair": np.asarray(index, np.int64),
         }
 
+    def inventory(self, deep: bool) -> Inventory:
+        """Return the images of all pairs, for checks; deep: whether packs are read."""
+        images = [(pair_set.source, image) for pair_set in self.pair_sets for image in np.unique(pair_set.pairs)]
+
+        def name(index: int) -> str:
+            source, image = images[index]
+            return source.name(image)
+
+        def size(index: int) -> int:
+            source, image = images[index]
+            return source.size(image)
+
+        def digest(index: int) -> bytes:
+            source, image = images[index]
+            return source.digest(image)
+
+        if not deep and any(pair_set.source.in_pack for pair_set in self.pair_sets):
+            return Inventory(len(images), name, self.classes)
+        return Inventory(len(images), name, self.classes, size, digest)
+
     def _decode(self, pair_set: PairSet, image: int) -> np.ndarray:
         try:
             return face_files.decode(pair_set.source.encoded(image), self.settings.size, self.settings.resize)
@@ -202,29 +241,28 @@ def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:
     """
     root = settings.root
     files.require_root(root, "your faces", LAYOUT, "arcface_demo")
-    source, classes = _open_source(settings)
+    source, classes, is_folder = _open_source(settings)
     if len(classes) < 2:
         raise UserError(f"{root}: there is only one identity, {classes[0]}; each needs its own label or folder")
     _check_any_readable(source, settings)
     rows: Sequence[int] | np.ndarray = range(len(source))
     notes: tuple[str, ...] = ()
-    if settings.verification:
+    if settings.verification and not (is_folder and _lacks_published_sets(settings)):
         pair_sets = verification.open_sets(root, settings.verification, cache.open_cache(settings))
     else:
-        train_classes = len(classes) - max(2, round(settings.val_fraction * len(classes)))
-        if train_classes < 2:
-            raise UserError(
-                f"{root}: {len(classes)} identities are too few to hold some out for validation; name "
-                "verification sets with -o data.verification=[lfw.bin]"
-            )
-        rows, held_out = source.split_by_label(train_classes)
-        labels = np.array([source.label(index) for index in held_out])
-        pair_sets = (verification.sample_pairs(source, held_out, labels, settings.val_pairs),)
-        notes = (
-            f"no verification sets: the last {len(classes) - train_classes} of {len(classes)} identities are held out "
-            f"of training and give {len(pair_sets[0].same)} pairs (data.val_fraction, data.verification)",
+        held_out = max(2, round(settings.val_fraction * len(classes)))
+        rows, pair_set = _hold_out(settings, source, len(classes), held_out)
+        pair_sets = (pair_set,)
+        missing = (
+            f"{root} has none of {', '.join(settings.verification)}"
+            if settings.verification
+            else "no verification sets"
         )
-        classes = classes[:train_classes]
+        notes = (
+            f"{missing}: the last {held_out} of {len(classes)} identities are held out of training and give "
+            f"{len(pair_set.same)} pairs (data.val_fraction, data.verification)",
+        )
+        classes = classes[:-held_out]
     if settings.eval_bad == "error":
         for pair_set in pair_sets:
             _check_all_readable(pair_set, settings)
@@ -243,20 +281,41 @@ def checksum(train: FaceSplit, val: VerificationPairs) -> str:
     return files.combine(lines, chain.from_iterable(source.contents() for source in sources), train.settings)
 
 
-def _open_source(settings: Settings) -> tuple[FaceFiles | FacePack, Sequence]:
+def _hold_out(
+    settings: Settings, source: FaceFiles | FacePack, identities: int, held_out: int
+) -> tuple[Sequence[int] | np.ndarray, PairSet]:
+    """Return the rows that are left to train on, and pairs of the last identities. Raises UserError if too few."""
+    if identities - held_out < 2:
+        raise UserError(
+            f"{settings.root}: {identities} identities are too few to hold some out for validation; name "
+            "verification sets with -o data.verification=[lfw.bin]"
+        )
+    rows, others = source.split_by_label(identities - held_out)
+    labels = np.array([source.label(index) for index in others])
+    return rows, verification.sample_pairs(source, others, labels, settings.val_pairs)
+
+
+def _lacks_published_sets(settings: Settings) -> bool:
+    """Return whether the recipe names published verification sets only, and root holds none of them."""
+    return set(settings.verification) <= PUBLISHED_SETS and not verification.has_any(
+        settings.root, settings.verification
+    )
+
+
+def _open_source(settings: Settings) -> tuple[FaceFiles | FacePack, Sequence, bool]:
     """Open the training images.
 
     Returns:
-        The images, and their identities: names, or a range where they have numbers only.
+        The images; their identities, names or a range where they have numbers only; and whether each has a folder.
     """
     file_format, name = _find_source(settings)
     path = os.path.join(settings.root, name)
     if file_format == "folder":
         if settings.num_classes is not None:
             raise UserError(f"data.num_classes: {path} has a folder per identity, which are counted; leave it out")
-        return face_files.read_identities(settings.root, name, cache.open_cache(settings))
+        return *face_files.read_identities(settings.root, name, cache.open_cache(settings)), True
     if file_format == "list":
-        return _open_list(settings, path)
+        return *_open_list(settings, path), False
     cache.refuse_packs(settings, [path])
     pack = FacePack(path)
     count = settings.num_classes or face_packs.read_property(path) or pack.identities
@@ -270,12 +329,14 @@ def _open_source(settings: Settings) -> tuple[FaceFiles | FacePack, Sequence]:
             f"{path}: its labels are 32-bit floats, which cannot distinguish more than {face_packs.MAX_FLOAT32_LABEL} "
             f"identities, but there are {count}; write 64-bit labels, or use a list"
         )
-    return pack, range(count)
+    return pack, range(count), False
 
 
 def _open_list(settings: Settings, path: str) -> tuple[FaceFiles, range]:
     source = face_files.read_list(settings.root, path, cache.open_cache(settings))
     largest = int(source.labels.argmax())
+    if settings.num_classes is None and not settings.allow_missing_classes:
+        _check_gaps(path, source)
     count = settings.num_classes or int(source.labels[largest]) + 1
     if source.labels[largest] >= count:
         raise UserError(
@@ -283,6 +344,22 @@ def _open_list(settings: Settings, path: str) -> tuple[FaceFiles, range]:
             f"{count}; labels count from 0"
         )
     return source, range(count)
+
+
+def _check_gaps(path: str, source: FaceFiles) -> None:
+    """Check that every label up to the largest one has an image: a mistyped one would add classes without any."""
+    labels, counts = np.unique(source.labels, return_counts=True)
+    following = int(np.argmax(labels != np.arange(len(labels))))
+    label = int(labels[following])
+    if label == following:
+        return
+    (rows,) = np.nonzero(source.labels == label)
+    alone = " alone" if counts[following] == 1 else ""
+    raise UserError(
+        f"{path}: no image has the label {following}{f' to {label - 1}' if label > following + 1 else ''}, but "
+        f"{source.name(int(rows[0]))}{alone} has {label}; correct it, or let this pass with "
+        "-o data.allow_missing_classes=true"
+    )
 
 
 def _find_source(settings: Settings) -> tuple[str, str]:

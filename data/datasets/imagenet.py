@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from data import cache
+from data.audit.inventory import Inventory
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from data.contents import Content
 from data.datasets.common import files
@@ -45,7 +46,8 @@ class Settings(LoaderSettings):
     """The `data:` section of a recipe on ImageNet or a data set in the same layout."""
 
     root: str = "datasets/imagenet"
-    train_list: str | None = None  # default <root>/train_list.txt; without it, folders <root>/train/<class>/
+    train_list: str | None = None  # default <root>/train_list.txt; without it, folders <root>/train/<class>/. A name
+    # is looked for in the current folder, then in root, as are those of val_list and names.
     val_list: str | None = None  # default <root>/val_list.txt; without it, folders <root>/val/<class>/
     set: str | None = None  # name of the set in the protocol id; default imagenet for 1000 classes, else that of root
     names: str | None = None  # class names by label, as text or JSON; default <root>/classes.txt if it exists
@@ -151,6 +153,13 @@ class ImageSplit:
             f"{name} {label} {files.file_size(os.path.join(root, name))}" for name, label in zip(names, self.labels)
         ]
 
+    def inventory(self, deep: bool) -> Inventory:
+        """Return what the split holds, for checks; deep: no difference here."""
+        size, digest = files.file_functions(
+            lambda index: os.path.join(self.settings.root, self.name(index)), self.prepared
+        )
+        return Inventory(len(self), self.name, self.classes, size, digest, self.labels)
+
     def contents(self) -> Iterable[Content]:
         """Return the file or record of every sample."""
         if self.prepared:
@@ -202,7 +211,7 @@ def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:
 
 def _find_list(settings: Settings, split: str) -> str | None:
     defaults = [name.format(split) for name in LIST_FILES]
-    return getattr(settings, f"{split}_list") or files.first_existing(settings.root, defaults)
+    return files.given_or_first(settings.root, getattr(settings, f"{split}_list"), defaults)
 
 
 def _class_names(settings: Settings, splits: Sequence[str]) -> tuple[ClassNames | None, tuple[str, ...]]:
@@ -215,7 +224,7 @@ def _class_names(settings: Settings, splits: Sequence[str]) -> tuple[ClassNames 
         The content of the class file (None without one), and the folder name of every label (() if unknown).
     """
     folders = sorted({folder for split in splits for folder in class_folders(settings.root, split)})
-    path = settings.names or files.first_existing(settings.root, CLASS_FILES)
+    path = files.given_or_first(settings.root, settings.names, CLASS_FILES)
     if path is None:
         return None, tuple(folders)
     class_names = read_classes(path)

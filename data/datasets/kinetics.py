@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from data import cache
+from data.audit.inventory import Inventory
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from data.contents import Content, sampled_frames
 from data.datasets.common import files
@@ -36,7 +37,8 @@ class Settings(LoaderSettings):
     """The `data:` section of a recipe on Kinetics-400 or a data set in the same layout."""
 
     root: str = "datasets/k400"
-    train_list: str | None = None  # default <root>/train.list; without it, folders <root>/train/<class>/
+    train_list: str | None = None  # default <root>/train.list; without it, folders <root>/train/<class>/. A name is
+    # looked for in the current folder, then in root, as are those of val_list and names.
     val_list: str | None = None  # default <root>/val.list; without it, folders <root>/val/<class>/
     set: str | None = None  # name of the set in the protocol id; default k400 for 400 classes, ssv2 for 174 ...
     names: str | None = None  # class names, one per line; default <root>/classes.txt if it exists
@@ -159,6 +161,16 @@ class ClipSplit:
         ]
         return [f"{clip.path} {clip.label} {size}" for clip, size in zip(self.clips, sizes)]
 
+    def inventory(self, deep: bool) -> Inventory:
+        """Return what the split holds, for checks; deep: no difference here."""
+        labels = np.array([clip.label for clip in self.clips], np.int64)
+        if any(clip.frames is not None for clip in self.clips):
+            return Inventory(len(self), self.name, self.classes, labels=labels)
+        size, digest = files.file_functions(
+            lambda index: os.path.join(self.settings.root, self.name(index)), self.prepared
+        )
+        return Inventory(len(self), self.name, self.classes, size, digest, labels)
+
     def contents(self) -> Iterable[Content]:
         """Return the file or record of every clip; of frames the first, the middle and the last."""
         return self.prepared.contents() if self.prepared else map(Content, self._files())
@@ -266,7 +278,7 @@ def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:
             for split, training in zip(prepared, (True, False))
         )
         return train, val
-    names_path = settings.names or files.first_existing(root, ["classes.txt"])
+    names_path = files.given_or_first(root, settings.names, ["classes.txt"])
     classes = read_names(names_path) if names_path else ()
     if not classes and not any(_find_list(settings, split) for split in ("train", "val")):
         # The official labels of Kinetics are its class names in ASCII order.
@@ -295,7 +307,7 @@ def _check_flip_pairs(settings: Settings, classes: Sequence[str]) -> None:
 
 
 def _find_list(settings: Settings, split: str) -> str | None:
-    return getattr(settings, f"{split}_list") or files.first_existing(settings.root, [f"{split}.list"])
+    return files.given_or_first(settings.root, getattr(settings, f"{split}_list"), [f"{split}.list"])
 
 
 def _find_clips(settings: Settings, split: str, classes: tuple[str, ...]) -> list[LabeledPath]:

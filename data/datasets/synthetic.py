@@ -77,6 +77,8 @@ class Settings(LoaderSettings):
             raise ValueError(f"val_samples: must be at least {least}")
         if self.cache is not None:
             raise ValueError("cache: synthetic data have no files; leave it out")
+        if self.allow_missing_classes:
+            raise ValueError("allow_missing_classes: synthetic data have samples of all classes; leave it out")
         if self.checksum == "full":
             raise ValueError("checksum: synthetic data have no files; leave it out")
         if self.loader == "dali":

@@ -1,7 +1,7 @@
 """Face images in files, from a list or a folder per identity, and their decoding.
 
 FaceFiles and FacePack (data/formats/face_packs.py) are sources: by index, an image, as encoded bytes or a path, and
-its label.
+its label. `in_pack` tells whether labels and sizes lie within a pack, whose records must be read for them.
 """
 
 import io
@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from data import cache, stages
-from data.contents import Content
+from data.contents import Content, digest_file
 from data.errors import BadSample, UserError
 from data.formats import images, jpeg
 from data.formats.lists import class_folders, read_folders
@@ -37,6 +37,8 @@ class FaceFiles:
         labels: int64 (n,).
         local: gives the path to read an image from.
     """
+
+    in_pack = False
 
     def __init__(
         self, root: str, paths: Sequence[bytes], labels: np.ndarray, local: cache.LocalPath = cache.source_path
@@ -71,12 +73,23 @@ class FaceFiles:
         """Return a line per image, `path label size`, for checksums; the size is in bytes, -1 if missing."""
         lines = []
         for index, label in enumerate(self.labels):
-            try:
-                size = os.stat(os.path.join(self.root, self.name(index))).st_size
-            except OSError:
-                size = -1
-            lines.append(f"{self.name(index)} {label} {size}")
+            lines.append(f"{self.name(index)} {label} {self.size(index)}")
         return lines
+
+    def size(self, index: int) -> int:
+        """Return the bytes of an image file, -1 if it is missing."""
+        try:
+            return os.stat(os.path.join(self.root, self.name(index))).st_size
+        except OSError:
+            return -1
+
+    def digest(self, index: int) -> bytes:
+        """Return the digest of an image file (data/contents.py)."""
+        return digest_file(Content(os.path.join(self.root, self.name(index))))
+
+    def all_labels(self) -> np.ndarray:
+        """Return the identities of all images: int64 (n,)."""
+        return self.labels
 
     def contents(self) -> Iterator[Content]:
         """Return the file of every image."""

@@ -2,10 +2,11 @@
 
 import hashlib
 import os
+from contextlib import suppress
 
 import numpy as np
 
-from data.contents import Content
+from data.contents import Content, digest_file
 from data.errors import BadSample, UserError
 from data.formats.recordio import ImageRecord, RecordFile, read_index, unpack_image
 
@@ -24,6 +25,8 @@ class FacePack:
     Raises:
         UserError: a file is missing or damaged, or there is no image.
     """
+
+    in_pack = True
 
     def __init__(self, path: str):
         self.pack, self.index = RecordFile(path), f"{os.path.splitext(path)[0]}.idx"
@@ -86,6 +89,25 @@ class FacePack:
                 f"{VERIFICATION_REMEDY}"
             )
         return range(start), np.arange(start, len(self))
+
+    def size(self, index: int) -> int:
+        """Read the bytes of an image, -1 if it cannot be read."""
+        try:
+            return len(self.encoded(index))
+        except BadSample:
+            return -1
+
+    def digest(self, index: int) -> bytes:
+        """Return the digest of an image (data/contents.py)."""
+        return digest_file(Content(self.pack.path, int(self.offsets[index])))
+
+    def all_labels(self) -> np.ndarray:
+        """Read the identities of all images: int64 (n,), -1 for one that cannot be read."""
+        labels = np.full(len(self), -1, np.int64)
+        for index in range(len(self)):
+            with suppress(BadSample):
+                labels[index] = self.label(index)
+        return labels
 
     def describe(self) -> list[str]:
         """Return a line with the size of the pack and the md5 of its index, for checksums."""

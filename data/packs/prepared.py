@@ -125,6 +125,12 @@ class PreparedSplit:
             numbers = sampled_frames(int(self.frames[index])) if of_frames else None
             yield from self._records(index, numbers) if self._packs else self._files(index, numbers)
 
+    def first_content(self, index: int) -> Content:
+        """Return the first file or record of a sample: its image or video, or the first frame of a clip."""
+        if self._packs:
+            return next(self._records(index, [0]))
+        return next(self._files(index, [0] if self.info.form in ("frames", "folders") else None))
+
     def _records(self, index: int, numbers: Sequence[int] | None) -> Iterator[Content]:
         first, path = int(self._first[index]), self._packs[int(self._shard[index])].path
         if numbers is None:

@@ -2,13 +2,14 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
 from data import contents
 from data.contents import Content
 from data.errors import UserError
+from data.packs.prepared import PreparedSplit
 
 
 class FileSplit(Protocol):
@@ -53,6 +54,27 @@ def require_root(root: str, files: str, layout: str, demo: str) -> None:
 def first_existing(root: str, names: Sequence[str]) -> str | None:
     """Return the path of the first of these files that exists in root."""
     return next((path for path in (os.path.join(root, name) for name in names) if os.path.isfile(path)), None)
+
+
+def given_or_first(root: str, given: str | None, names: Sequence[str]) -> str | None:
+    """Return the path of a list that the recipe names, or else of the first of these files that exists in root.
+
+    A given path is relative to the current folder, or to root if there is no such file.
+    """
+    if given is None:
+        return first_existing(root, names)
+    in_root = os.path.join(root, given)
+    return in_root if not os.path.isfile(given) and os.path.isfile(in_root) else given
+
+
+def file_functions(
+    path: Callable[[int], str], prepared: PreparedSplit | None
+) -> tuple[Callable[[int], int], Callable[[int], bytes]]:
+    """Return the functions `size` and `digest` of an Inventory. path: of the file of a sample that is not prepared."""
+    if prepared is None:
+        return lambda index: file_size(path(index)), lambda index: contents.digest_file(Content(path(index)))
+    sizes = prepared.bytes
+    return lambda index: int(sizes[index]), lambda index: contents.digest_file(prepared.first_content(index))
 
 
 def file_size(path: str) -> int:

@@ -8,6 +8,7 @@ import io
 import math
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
@@ -15,9 +16,10 @@ import cv2
 import numpy as np
 
 from data import cache
+from data.audit.inventory import Inventory
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
 from data.contents import Content
-from data.datasets.common.files import file_size
+from data.datasets.common.files import file_functions, file_size
 from data.datasets.common.protocol import Protocol, set_name
 from data.errors import BadSample, UserError
 from data.formats import images, masks, palette
@@ -83,6 +85,9 @@ class SegmentationSplit:
     Training fields: `image` uint8 (*crop, 3), `label` uint8 crop, 255 for ignored pixels. Evaluation fields: one image
     per scale, `image`, `image_0.5` ..., and `label` of the original size; field shapes are those of the first sample,
     other samples may differ.
+
+    Args:
+        pixels: of every class, int64 (classes,), if all masks were read; else None.
     """
 
     views = 1
@@ -96,8 +101,9 @@ class SegmentationSplit:
         training: bool,
         notes: tuple[str, ...] = (),
         prepared: PreparedSplit | None = None,
+        pixels: np.ndarray | None = None,
     ):
-        self.settings, self.classes, self.label_map = settings, classes, label_map
+        self.settings, self.classes, self.label_map, self.pixels = settings, classes, label_map, pixels
         self.training, self.notes, self.prepared = training, notes, prepared
         self.local = cache.open_cache(settings)
         # Arrays, because every worker process gets a copy and many small objects are slow to pickle.
@@ -157,6 +163,22 @@ class SegmentationSplit:
             for index in range(len(self))
         ]
 
+    def inventory(self, deep: bool) -> Inventory:
+        """Return what the split holds, for checks; deep: whether all masks are read."""
+        size, digest = file_functions(lambda index: self._paths(index)[0], self.prepared)
+        fixed = self.classes == palette.TRAIN_CLASSES
+        pixels = self._count_pixels() if deep else self.pixels
+        return Inventory(len(self), self.name, self.classes, size, digest, pixels=pixels, may_miss=fixed)
+
+    def _count_pixels(self) -> np.ndarray:
+        """Count the pixels of every class in all masks that can be read: int64 (classes,)."""
+        values, counts = np.zeros(256, np.int64), np.zeros(256, np.int64)
+        for index in range(len(self)):
+            with suppress(BadSample):
+                values += np.bincount(masks.read_values(self._mask(index)).ravel(), minlength=256)
+        np.add.at(counts, self.label_map.table, values)
+        return counts[: len(self.classes)]
+
     def contents(self) -> Iterable[Content]:
         """Return the files or records of every sample, first the image, then the mask."""
         if self.prepared:
@@ -166,9 +188,12 @@ class SegmentationSplit:
     def _read(self, index: int) -> tuple[images.EncodedImage, str | BinaryIO]:
         """Return the image, not decoded, and the mask as a path or an open file. Raises BadSample."""
         if self.prepared:
-            return images.parse(self.prepared.content(index)), io.BytesIO(self.prepared.mask(index))
-        image, mask = map(self.local, self._paths(index))
-        return images.read(image), mask
+            return images.parse(self.prepared.content(index)), self._mask(index)
+        return images.read(self.local(self._paths(index)[0])), self._mask(index)
+
+    def _mask(self, index: int) -> str | BinaryIO:
+        """Return a mask as a path or an open file. Raises BadSample."""
+        return io.BytesIO(self.prepared.mask(index)) if self.prepared else self.local(self._paths(index)[1])
 
     def _names(self, index: int) -> list[str]:
         return [os.fsdecode(bytes(paths[index])) for paths in (self.images, self.masks)]

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from data.cache import LocalPath, source_path
-from data.contents import Content
+from data.contents import Content, digest_bytes
+from data.datasets.common import files
 from data.errors import UserError
 from data.formats import images
 from data.formats.face_bin import read_bin
@@ -25,9 +26,11 @@ HELD_OUT = "held_out"
 class BinImages:
     """The encoded images of a .bin file, held in memory."""
 
-    def __init__(self, path: str, encoded: Sequence[bytes], digest: str):
+    in_pack = False
+
+    def __init__(self, path: str, encoded: Sequence[bytes], md5: str):
         # One array, because every worker process gets a copy and many small objects are slow to pickle.
-        self.file, self.digest = os.path.basename(path), digest
+        self.file, self.md5 = os.path.basename(path), md5
         self.offsets = np.cumsum([0] + [len(image) for image in encoded])
         self.content = np.frombuffer(b"".join(encoded), np.uint8)
 
@@ -40,9 +43,17 @@ class BinImages:
     def encoded(self, index: int) -> bytes:
         return self.content[self.offsets[index] : self.offsets[index + 1]].tobytes()
 
+    def size(self, index: int) -> int:
+        """Return the bytes of an image."""
+        return int(self.offsets[index + 1] - self.offsets[index])
+
+    def digest(self, index: int) -> bytes:
+        """Return the digest of an image (data/contents.py)."""
+        return digest_bytes(self.encoded(index))
+
     def describe(self) -> list[str]:
         """Return name and md5 of the file."""
-        return [f"{self.file} {self.digest}"]
+        return [f"{self.file} {self.md5}"]
 
     def contents(self) -> list[Content]:
         """Return nothing: the md5 is over the whole file."""
@@ -62,6 +73,11 @@ class PairSet(NamedTuple):
         return hashlib.md5(self.pairs.tobytes() + self.same.tobytes()).hexdigest()
 
 
+def has_any(root: str, entries: Sequence[str]) -> bool:
+    """Return whether the file of any of these sets is in root."""
+    return any(_find_set(root, entry) for entry in entries)
+
+
 def open_sets(root: str, entries: Sequence[str], local: LocalPath = source_path) -> tuple[PairSet, ...]:
     """Open verification sets by name.
 
@@ -74,8 +90,7 @@ def open_sets(root: str, entries: Sequence[str], local: LocalPath = source_path)
     """
     sets: dict[str, PairSet] = {}
     for entry in entries:
-        candidates = os.path.join(root, entry), os.path.join(root, f"{entry}.bin")
-        path = next((path for path in candidates if os.path.isfile(path)), None)
+        path = _find_set(root, entry)
         if path is None:
             raise UserError(
                 f"data.verification: there is no {entry} in {root}; name .bin files or lists of pairs in this "
@@ -127,6 +142,10 @@ def sample_pairs(source: FaceFiles | FacePack, rows: np.ndarray, labels: np.ndar
         )
     pairs = np.stack([same[:pairs_per_label], different[:pairs_per_label]], 1).reshape(-1, 2)
     return PairSet(HELD_OUT, source, pairs, np.tile(np.array([1, 0]), pairs_per_label))
+
+
+def _find_set(root: str, entry: str) -> str | None:
+    return files.first_existing(root, [entry, f"{entry}.bin"])
 
 
 def _draw_two(rng: np.random.Generator, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

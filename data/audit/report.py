@@ -1,0 +1,118 @@
+"""The report of a data set: errors, which stop a run before its first step, and lines for the log."""
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data.audit import classes, copies, sizes
+from data.audit.inventory import Inventory
+from data.errors import UserError
+
+TITLE = "data check"
+KEY = "data.allow_missing_classes"
+MAX_NAMED = 3  # files in a line
+TABLE_NAME = "classes.csv"  # in the folder of a run
+
+
+class Report(NamedTuple):
+    """What a check of the data found.
+
+    Attributes:
+        summary: one line with the samples of both splits and per class.
+        problems: lines about classes, each an error.
+        warnings: lines about files and about classes with a single sample.
+        table: the samples of every class in both splits as CSV, pixels of scenes; "" if they are not known.
+    """
+
+    summary: str
+    problems: list[str]
+    warnings: list[str]
+    table: str
+
+
+def examine(train_set: Any, val_set: Any, deep: bool = False) -> Report | None:
+    """Check both splits of a data set; None for data without files.
+
+    Args:
+        train_set, val_set: as `load` of the data set returns them.
+        deep: whether contents are read, and nothing is left out however long it takes.
+    """
+    if not hasattr(train_set, "inventory"):
+        return None
+    train, val = train_set.inventory(deep), val_set.inventory(deep)
+    warnings = []
+    single = [train.class_name(label) for label in classes.singles(train)]
+    if single and not train.singles_are_normal:
+        warnings.append(f"{len(single)} classes have a single training sample: {_first(single)}")
+    unseen = classes.unseen(train, val) if deep else []  # the log has them for the masks that are read before a run
+    if unseen:
+        warnings.append(f"{len(unseen)} classes are in no validation mask: {_first(unseen)}")
+    for title, inventory in (("training", train), ("validation", val)):
+        found = sizes.check(inventory, deep)
+        for what, files in (("missing", found.missing), ("tiny", found.tiny)):
+            if files:
+                of = f"{found.looked_at} {title} files" + _part(found.looked_at, inventory.samples)
+                warnings.append(f"{len(files)} of {of} are {what}: {_first(files)}")
+    copied = copies.find(train, val, deep)
+    if copied.pairs:
+        pairs = [f"{right} is {left}" for left, right in copied.pairs]
+        warnings.append(f"{len(pairs)} validation files are training files too: {_first(pairs)}")
+    if copied.limits:
+        warnings.append(f"validation files were looked for among the training files by {', '.join(copied.limits)} only")
+    return Report(_summary(train, val), classes.problems(train, val), warnings, _table(train, val))
+
+
+def lines(report: Report, allow_missing_classes: bool) -> tuple[str, ...]:
+    """Return the lines of a report for the log.
+
+    Raises:
+        UserError: classes are missing, and this is not allowed.
+    """
+    problems = classes.shorten(report.problems)
+    if problems and not allow_missing_classes:
+        listed = "\n".join(f"  {problem}" for problem in problems)
+        raise UserError(
+            f"the classes of the data are not those of both splits ({len(report.problems)} differences):\n{listed}\n"
+            f"  correct these names and labels, or let them pass with -o {KEY}=true"
+        )
+    allowed = [f"{KEY}: passed: {problem}" for problem in problems]
+    warnings = [f"{TITLE}: warning: {warning}" for warning in report.warnings]
+    return f"{TITLE}: {report.summary}", *allowed, *warnings
+
+
+def _summary(train: Inventory, val: Inventory) -> str:
+    """Return `train 640 (80/80/80 per class: min/median/max), val 160 (20/20/20), 8 classes`."""
+    parts = []
+    for title, inventory in (("train", train), ("val", val)):
+        counts, text = inventory.counts(), f"{title} {inventory.samples}"
+        if inventory.labels is not None and counts is not None and len(counts):
+            spread = f"{counts.min()}/{np.median(counts):g}/{counts.max()}"
+            text += f" ({spread} per class: min/median/max)" if title == "train" else f" ({spread})"
+        parts.append(text)
+    parts.append(f"{len(train.classes)} classes")
+    if train.singles_are_normal and (single := classes.singles(train)):
+        parts.append(f"{len(single)} of them with one sample")
+    return ", ".join(parts) + (f"; {train.uncounted}" if train.uncounted else "")
+
+
+def _table(train: Inventory, val: Inventory) -> str:
+    left, right = train.counts(), val.counts()
+    if left is None:
+        return ""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["label", "class", "train"] + ([] if right is None else ["val"]))
+    columns = [column.tolist() for column in (left, right) if column is not None]
+    writer.writerows([label, train.class_name(label), *row] for label, row in enumerate(zip(*columns)))
+    return file.getvalue()
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:MAX_NAMED]) + (" ..." if len(names) > MAX_NAMED else "")
+
+
+def _part(looked_at: int, count: int) -> str:
+    return f" (of {count})" if looked_at < count else ""
