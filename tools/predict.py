@@ -16,7 +16,7 @@ from zoo.predict.inputs import find_inputs, walk_inputs
 from zoo.predict.model import TrainedModel
 from zoo.predict.predictors import Predictor, find_predictor
 from zoo.predict.results import DEFAULT_TOP, Failure, Row, output_stems, printable
-from zoo.run import cli, trained
+from zoo.run import cli, recorded_recipe, trained
 from zoo.run.checkpoint import FOLDER
 from zoo.run.job import build_trainer
 from zoo.trainer import load_backend
@@ -72,7 +72,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("files", metavar="FILE", nargs="+", help="image, video, folder of numbered images, or folder of such")
-    add("--weights", metavar="DIR", required=True, help=f"checkpoint folder, such as {trained.EXAMPLE}")
+    add("--weights", metavar="DIR", required=True, help=f"checkpoint folder, such as {recorded_recipe.EXAMPLE}")
     add("--framework", choices=FRAMEWORKS, default="torch", help="default torch, whatever trained it")
     add("--device", metavar="NAME", default="auto", help="as for train.py")
     add("--out", metavar="DIR", help="folder for the results; default predictions/<run>, or the next free number")

@@ -53,6 +53,23 @@ def read(path: str, recorded: bool = False) -> Entries:
     return translate(entries) if recorded else entries
 
 
+def parse_recorded(recipe: str, origin: str) -> Entries:
+    """Parse the text of a resolved recipe, whose sections are one level deep; it may have old names of keys.
+
+    Args:
+        recipe: YAML, as `render` returns it.
+        origin: of every entry.
+
+    Raises:
+        yaml.YAMLError, AttributeError: The text is no such recipe.
+    """
+    entries: Entries = {}
+    for key, value in yaml.safe_load(recipe).items():
+        pairs = {f"{key}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {key: value}
+        entries.update((name, Entry(item, origin)) for name, item in pairs.items())
+    return translate(entries)
+
+
 def merge(entries: Entries, changes: Entries) -> Entries:
     """Return entries with changes applied: a section set to null loses its keys, and one of its keys ends its null.
 

@@ -9,14 +9,12 @@ import data
 from data.errors import UserError
 from zoo import tasks
 from zoo.config import loader
-from zoo.config.convert import plain
 from zoo.config.schema import Config
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec
-from zoo.run import directory, plan_table
+from zoo.run import directory, plan_table, recorded_recipe
 from zoo.run.checkpoint import latest, load_record
 from zoo.run.speed import Window
-from zoo.weights import recorded
 
 NEWEST = "newest"  # --resume without a folder
 RECIPE_FLAGS = ("amp", "framework", "device")  # that most tools take
@@ -35,7 +33,7 @@ examples
   python train.py -c configs/tsm_k400.yaml --amp -o data.root=/data/k400
   python train.py -c configs/tsm_k400.yaml -o train.batch=8 -o optim.lr=0.01 --print-config
   python train.py --resume runs/tsm_k400                               continue where a run was stopped or killed
-  python train.py -c configs/tsm_k400.yaml --eval-only --weights runs/tsm_k400/checkpoints/best
+  python train.py --eval-only --weights runs/tsm_k400/checkpoints/best
 
 A run writes to its folder: config.yaml (the resolved recipe), events.jsonl (every event), airank.log,
 tensorboard/ and checkpoints/. Every key of a recipe, with its meaning, is in zoo/config/schema.py,
@@ -52,6 +50,7 @@ class Request(NamedTuple):
     recipe: str  # name of the recipe
     resume: str | None  # folder of the run to continue, None for a new run
     changed: list[str]  # what differs from the recipe that the run to continue began with
+    notes: list[str]  # what the recipe takes from its weights
     max_steps: int | None = None  # stop after this many updates
     eval_only: bool = False
     until_target: bool = False  # stop at the evaluation that reaches the target
@@ -75,7 +74,8 @@ def add_recipe_arguments(
         "--config",
         metavar="FILE",
         required=required,
-        help="recipe, such as configs/tsm_k400.yaml" + ("" if required else "; not needed with --resume DIR"),
+        help="recipe, such as configs/tsm_k400.yaml"
+        + ("" if required else "; not needed with --resume DIR, or if --weights is a checkpoint"),
     )
     add_override_argument(
         parser, "change one key of the recipe, such as -o optim.lr=0.01; repeatable, the last one counts"
@@ -178,6 +178,7 @@ def read(arguments: argparse.Namespace) -> Request:
         weights=arguments.weights,
         resume=arguments.resume,
         global_batch=arguments.global_batch,
+        eval_only=arguments.eval_only,
     )
     if arguments.until_target and (arguments.eval_only or resolved.config.target is None):
         reason = "--eval-only trains nothing" if arguments.eval_only else "the recipe has none"
@@ -219,34 +220,31 @@ def request(
     weights: str | None = None,
     resume: str | None = None,
     global_batch: str | None = None,
+    eval_only: bool = False,
 ) -> Request:
     """Resolve a recipe and the changes to it, as train.py and the tools take them from their command lines.
 
     Args:
-        config: path of the recipe; None for the recipe of the run to resume.
+        config: path of the recipe; None for that of the run to resume, or of the checkpoint that `weights` names.
         overrides: `key=value` pairs; they take precedence over the keyword arguments.
         amp: whether train.precision is amp.
         exact: whether train.precision is exact.
         framework, device, seed, out, weights: values of these keys; None keeps that of the recipe.
         resume: folder of the run to continue, or NEWEST for the newest run of the recipe.
         global_batch: a number of samples, or `keep`.
+        eval_only: whether the weights are evaluated only.
 
     Raises:
         UserError: a value or a key of the recipe is wrong; the message names its place.
     """
-    path = config
-    if path is None:
-        if resume is None or resume == NEWEST:
-            raise UserError("no recipe: name one with -c, for example -c configs/tsm_demo.yaml")
-        path = os.path.join(directory.existing(resume, ""), directory.RECIPE)
     flags = {"framework": framework, "device": device, "seed": seed, "out": out, "weights": weights}
     changes = {
         **{key: loader.Entry(value, f"--{key}") for key, value in flags.items() if value is not None},
         **_precision(amp, exact),
         **loader.overrides(overrides),
     }
-    entries = loader.merge(loader.read(path, recorded=config is None), changes)
-    recipe = os.path.splitext(os.path.basename(path))[0]
+    recipe, entries = _read_recipe(config, weights, resume)
+    entries = loader.merge(entries, changes)
     run = _run_to_resume(resume, config, out, entries, recipe)
     if run:
         entries["out"] = loader.Entry(run, "--resume")
@@ -256,11 +254,17 @@ def request(
     if run and os.path.exists(os.path.join(run, directory.RECIPE)):
         _, before = loader.build(loader.read(os.path.join(run, directory.RECIPE), recorded=True), FIND)
     settings, resolved = loader.build(entries, FIND)
-    path = settings.weights or (before["weights"].value if before else None)
+    path, notes = settings.weights or (before["weights"].value if before else None), []
     if path:  # the run that is resumed took the same settings from these weights
-        settings, resolved = loader.build({**entries, **_recorded_settings(path, resolved)}, FIND)
+        taken = recorded_recipe.settings(path, resolved, eval_only and run is None)
+        settings, complete = loader.build({**entries, **taken}, FIND)
+        if taken:
+            notes = [
+                f"taken from {path}, unless -o says otherwise: {', '.join(loader.differences(resolved, complete))}"
+            ]
+        resolved = complete
     changed = directory.check_same(before, resolved) if before else []
-    return Request(settings, resolved, recipe, run, changed)
+    return Request(settings, resolved, recipe, run, changed, notes)
 
 
 def plan(request: Request, worlds: str) -> str:
@@ -292,13 +296,16 @@ def _window(arguments: argparse.Namespace) -> Window | None:
     return Window(**given)
 
 
-def _recorded_settings(weights: str, resolved: loader.Entries) -> loader.Entries:
-    """Return entries for settings that a weights file records and the recipe leaves at their defaults."""
-    return {
-        key: loader.Entry(value, weights)
-        for key, value in recorded.run_settings(weights).items()
-        if key in resolved and resolved[key].origin == loader.DEFAULT and plain(resolved[key].value) != value
-    }
+def _read_recipe(config: str | None, weights: str | None, resume: str | None) -> tuple[str, loader.Entries]:
+    """Return name and entries of a recipe: a file, or that of the run to resume or of the checkpoint to start from."""
+    if config:
+        return os.path.splitext(os.path.basename(config))[0], loader.read(config)
+    if resume and resume != NEWEST:
+        path = os.path.join(directory.existing(resume, ""), directory.RECIPE)
+        return os.path.splitext(directory.RECIPE)[0], loader.read(path, recorded=True)
+    if weights:
+        return recorded_recipe.repeat(weights)
+    raise UserError("no recipe: name one with -c, for example -c configs/tsm_demo.yaml")
 
 
 def _precision(amp: bool, exact: bool) -> loader.Entries:

@@ -10,12 +10,14 @@ import numpy as np
 from data.errors import UserError
 from zoo.config.convert import plain
 from zoo.config.schema import Config
-from zoo.models import Spec, initializers
+from zoo.models import Spec, initializers, load_spec
 from zoo.run.checkpoint import latest, load_checkpoint
 from zoo.run.job import Job
 from zoo.trainer.loss_scale import SCALE_KEY
 from zoo.trainer.protocol import Param
 from zoo.weights import files, imagenet, recorded
+from zoo.weights.conversion import OPTIONS, default_model
+from zoo.weights.infer import NOT_IN_TENSORS
 from zoo.weights.match import merge, require_match
 
 Print = Callable[[str], None]
@@ -77,7 +79,8 @@ def initial(
         sharded = {param.name: (param.shape[0], *param.rows) for param in params if param.rows}
         tensors, metadata = files.read(path, sharded)
         record = recorded.read(path)
-        _check_arch(json.loads(metadata.get("arch", "{}")), cfg.model, path)
+        _check_arch(json.loads(metadata.get("arch", "{}")) or _shown_by_tensors(record), cfg.model, path)
+        _check_model(tensors, initialized, spec, record, path)
         _warn_of_other_arch(record.arch, cfg.model, path, print_line)
         _warn_of_other_preprocessing(record.data, cfg, path, print_line)
         if "classes" in metadata and not cfg.fresh_head:
@@ -125,8 +128,32 @@ def _restore(cfg: Config, job: Job, resume: str | None, print_line: Print) -> tu
     return record["step"], record["weights"]
 
 
+def _shown_by_tensors(record: recorded.Recorded) -> dict[str, Any]:
+    """Return the options of a checkpoint's model that decide its tensors."""
+    keys = set(OPTIONS.get(record.model or "", ())) - set(NOT_IN_TENSORS.get(record.model or "", ()))
+    return {key: value for key, value in record.arch.items() if key in keys}
+
+
+def _check_model(
+    tensors: Mapping[str, np.ndarray],
+    initialized: Mapping[str, np.ndarray],
+    spec: Spec,
+    record: recorded.Recorded,
+    path: str,
+) -> None:
+    """Refuse the tensors of another model in one line; single differences are listed later."""
+    found = record.model or default_model("canonical", tensors)
+    names = [name for name in tensors if not spec.is_head(name)]
+    equal = sum(name in initialized and tensors[name].shape == initialized[name].shape for name in names)
+    if 2 * equal < len(names) or load_spec(found).TASK != spec.TASK:
+        raise UserError(
+            f"{path} holds a model of the kind {found} that is not this recipe's: {equal} of its {len(names)} tensors "
+            "fit; give its own recipe with -c, or other weights"
+        )
+
+
 def _check_arch(options: Mapping[str, Any], arch: Any, path: str) -> None:
-    """Refuse weights that were converted for an option which a run cannot change, such as a shift's direction."""
+    """Refuse weights for an option which a run cannot change, such as the depth or a shift's direction."""
     for key, value in options.items():
         current = plain(getattr(arch, key, value))
         if key != "num_classes" and key not in CHANGEABLE and current != value:
@@ -138,7 +165,7 @@ def _warn_of_other_arch(options: Mapping[str, Any], arch: Any, path: str, print_
     """Warn when the model does not compute exactly what that of the weights does."""
     for key, value in options.items():
         current = plain(getattr(arch, key, WITHOUT_OPTION.get(key, value)))
-        if key != "num_classes" and current != value:
+        if key != "num_classes" and value is not None and current != value:
             option = f"model.{key}={str(value).replace(' ', '')}"
             remedy = f"give -o {option}" if hasattr(arch, key) else "there is no such option for this model"
             print_line(f"warning: {path} is for {option}, the recipe has {current}; {remedy}")
@@ -148,7 +175,7 @@ def _warn_of_other_preprocessing(settings: Mapping[str, Any], cfg: Config, path:
     """Warn when samples are not prepared as those that the weights were trained on."""
     for key, value in settings.items():
         current = plain(getattr(cfg.data, key, value))
-        if current != value:
+        if key != "names" and current != value:  # names are compared class by class
             option, other = f"data.{key}={json.dumps(value)}", json.dumps(current)
             print_line(f"warning: {path} was trained with {option}, the recipe has {other}; give -o {option}")
 

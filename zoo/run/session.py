@@ -89,6 +89,8 @@ class Run:
         self.is_root = group.rank == 0
         self.last_step = _last_step(request, job.clock.steps)
         self.console = Console(self.last_step, None if self.is_root else open(os.devnull, "w"))  # noqa: SIM115
+        for note in request.notes:
+            self.console.print(note)
         self.first_step, self.weights_origin = restore.restore(cfg, job, request.resume, self.console.print)
         consistency.assert_same(group, "the step to go on from", self.first_step)
         self.recipe = loader.render(request.resolved)

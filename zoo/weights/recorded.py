@@ -1,4 +1,4 @@
-"""What a weights file of this zoo records about its model: a converted file, or that of a run's checkpoint."""
+"""What a weights file of this zoo records about its model: a converted file, or the checkpoint of a run."""
 
 import json
 import os
@@ -6,10 +6,32 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from zoo.config import loader
 from zoo.weights import files
-from zoo.weights.infer import NOT_IN_TENSORS
 
 RECORD = "checkpoint.json"  # in the folder of a checkpoint
+# Options of models that matter in training alone; a run takes over all others, also those of a new model.
+MODEL_TRAINING_KEYS = (
+    "pretrained",
+    "dropout",
+    "decay",
+    "conv_init",
+    "fc_bias_init",
+    "zero_gamma",
+    "partial_bn",
+    "fc_lr5",
+    "crop",
+)
+DATA_KEYS = (
+    "segments",
+    "size",
+    "antialias",
+    "reduce",
+    "mean",
+    "std",
+    "normalisation",
+    "names",
+)  # that a run takes over
 
 
 class Recorded(NamedTuple):
@@ -18,21 +40,23 @@ class Recorded(NamedTuple):
     Attributes:
         model: name of the model.
         arch: options of its Arch.
-        data: settings of the data section that repeat the preprocessing of its training.
+        data: settings of the data section that repeat the samples of its training.
+        classes: names of its outputs, of a checkpoint.
     """
 
     model: str | None
     arch: dict[str, Any]
     data: dict[str, Any]
+    classes: tuple[str, ...] = ()
 
 
 NOTHING = Recorded(None, {}, {})
 
 
 def read(path: str) -> Recorded:
-    """Return what a file records: its metadata, or the recipe in the folder of a checkpoint.
+    """Return what a file records: its metadata, or the recipe and classes in the folder of a checkpoint.
 
-    Of a recipe, only options that no tensor shows are returned. A file that does not exist has no record.
+    A file that does not exist has no record.
 
     Args:
         path: A weights file, or the folder of a checkpoint.
@@ -51,21 +75,20 @@ def read(path: str) -> Recorded:
     return _of_checkpoint(record) if os.path.isfile(record) else NOTHING
 
 
-def run_settings(path: str) -> dict[str, Any]:
-    """Return the settings of a recipe that a weights file or checkpoint records, by dotted key.
-
-    The number of classes is left out, because it is that of the data.
-    """
-    _, arch, data = read(path)
-    settings = {f"model.{key}": value for key, value in arch.items() if key != "num_classes"}
-    return {**settings, **{f"data.{key}": value for key, value in data.items()}}
-
-
 def _of_checkpoint(path: str) -> Recorded:
     try:
         with open(path, encoding="utf-8") as file:
-            options = dict(yaml.safe_load(json.load(file)["recipe"])["model"])
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+            record = json.load(file)
+        entries = loader.parse_recorded(record["recipe"], path)
+        model = entries["model.name"].value
+        classes = tuple(map(str, record.get("classes", ())))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
         return NOTHING  # whoever reads the checkpoint itself reports it
-    model = str(options.get("name"))
-    return Recorded(model, {key: options[key] for key in NOT_IN_TENSORS.get(model, ()) if key in options}, {})
+    values = {key: entry.value for key, entry in entries.items()}
+    arch = {key.partition(".")[2]: value for key, value in values.items() if key.startswith("model.")}
+    return Recorded(
+        model=str(model),
+        arch={key: value for key, value in arch.items() if key not in ("name", *MODEL_TRAINING_KEYS)},
+        data={key: values[f"data.{key}"] for key in DATA_KEYS if values.get(f"data.{key}") is not None},
+        classes=classes,
+    )

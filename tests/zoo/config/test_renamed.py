@@ -14,7 +14,6 @@ from tests.helpers.training import TRAIN, events, run
 from zoo.config import loader
 from zoo.config.renamed import RENAMED_KEYS
 from zoo.run import cli
-from zoo.run.trained import recipe_entries
 
 OLD_RUN = GOLDEN / "old_run"
 RECIPE = str(ROOT / "configs" / "arcface_demo.yaml")
@@ -71,7 +70,7 @@ def test_an_old_run_resumes_unchanged(old_run, recipe):
 
 def test_the_recipe_of_an_old_checkpoint(old_run):
     """checkpoint.json holds the text of config.yaml."""
-    entries = recipe_entries((old_run / "config.yaml").read_text(), "checkpoint.json")
+    entries = loader.parse_recorded((old_run / "config.yaml").read_text(), "checkpoint.json")
     config, _ = loader.build(entries, cli.FIND)
     assert config.optim.clip_sharded is True and config.data.val_fraction == 0.05
 

@@ -88,17 +88,24 @@ def test_an_impossible_recorded_value_names_the_file(tmp_path):
         cli.request(RECIPE, weights=path)
 
 
-def test_a_checkpoint_s_recipe_tells_what_no_tensor_shows(tmp_path):
+def test_a_checkpoint_s_recipe_tells_its_model(tmp_path):
     path = checkpoint(tmp_path / "best", "model: {name: resnet, depth: 50, padding: same, bn_eps: 1.0e-4, decay: all}")
-    expected = recorded.Recorded("resnet", {"padding": "same", "bn_eps": 1e-4}, {})
+    expected = recorded.Recorded("resnet", {"depth": 50, "padding": "same", "bn_eps": 1e-4}, {}, ())
     assert recorded.read(path) == recorded.read(f"{path}/model.safetensors") == expected
     settings = cli.request(RECIPE, weights=path).config.model
     assert (settings.padding, settings.bn_eps, settings.decay != "all") == ("same", 1e-4, True)
 
 
-@pytest.mark.parametrize("recipe", ["no: model", "model: 3", "{", "model: {name: mine, padding: same}"])
-def test_a_checkpoint_without_a_known_model(tmp_path, recipe):
-    assert recorded.read(checkpoint(tmp_path / "best", recipe)).arch == {}
+@pytest.mark.parametrize("recipe", ["no: model", "model: 3", "{", "model: {depth: 18}"])
+def test_a_checkpoint_without_a_model(tmp_path, recipe):
+    assert recorded.read(checkpoint(tmp_path / "best", recipe)) == recorded.NOTHING
+
+
+def test_a_checkpoint_of_a_new_model_tells_all_its_options(tmp_path):
+    path = checkpoint(
+        tmp_path / "best", "{model: {name: mine, padding: same, dropout: 0.5}, data: {size: 32, root: x}}"
+    )
+    assert recorded.read(path) == recorded.Recorded("mine", {"padding": "same"}, {"size": 32})
 
 
 def test_files_without_a_record(tmp_path):

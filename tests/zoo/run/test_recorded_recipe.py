@@ -1,0 +1,104 @@
+"""A run takes model and input from the checkpoint that it starts from or evaluates, unless -o says otherwise."""
+
+import re
+
+import pytest
+
+from data.errors import UserError
+from tests.helpers.paths import ROOT
+from tests.zoo import api_cases
+from zoo.config import loader
+from zoo.run import cli, recorded_recipe
+
+RESNET, TSM = "configs/resnet50_imagenet.yaml", "configs/tsm_k400.yaml"
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A ResNet-18 of width 8 for three classes on images of 32 pixels; its recipe is resnet50_demo with these."""
+    return api_cases.write_checkpoint(tmp_path)[0]
+
+
+def test_weights_of_the_command_line_precede_the_recipe(checkpoint):
+    request = cli.request(RESNET, weights=checkpoint)
+    model, data = request.config.model, request.config.data
+    assert (model.depth, model.width, data.size) == (18, 8, 32)
+    assert (model.decay, model.zero_gamma, data.root) == ("all_but_bn", False, "datasets/imagenet")  # of the recipe
+    assert model.num_classes is None and request.config.optim.lr != 0.1
+    assert request.resolved["model.depth"] == loader.Entry(18, checkpoint)
+    changes = "data.size: 224 -> 32, model.depth: 50 -> 18, model.width: 64 -> 8"
+    assert request.notes == [f"taken from {checkpoint}, unless -o says otherwise: {changes}"]
+
+
+def test_o_precedes_the_weights(checkpoint):
+    request = cli.request(RESNET, ["data.size=64", f"weights={checkpoint}"])
+    assert (request.config.data.size, request.config.model.depth) == (64, 18)
+    assert cli.request(RESNET).notes == []
+
+
+def test_weights_that_a_recipe_names_fill_only_its_defaults(checkpoint, tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(f"base: {ROOT / RESNET}\nweights: {checkpoint}\n")
+    request = cli.request(str(recipe))
+    assert (request.config.model.depth, request.config.model.width) == (50, 8)  # the recipe has no width
+
+
+def test_the_number_of_classes_is_that_of_the_weights_in_an_evaluation_alone(checkpoint):
+    assert cli.request(RESNET, weights=checkpoint, eval_only=True).config.model.num_classes == 3
+    given = cli.request(RESNET, ["model.num_classes=5"], weights=checkpoint, eval_only=True)
+    assert given.config.model.num_classes == 5
+
+
+def test_the_class_names_of_the_weights_are_not_those_of_a_fresh_head(checkpoint, tmp_path):
+    path = tmp_path / "run/checkpoints/last/checkpoint.json"
+    path.write_text(path.read_text().replace("names: null", "names: a.txt"))
+    assert cli.request(RESNET, weights=checkpoint).config.data.names == "a.txt"
+    assert cli.request(RESNET, ["fresh_head=true"], weights=checkpoint).config.data.names is None
+
+
+def test_weights_of_another_model_are_told_in_one_line(checkpoint):
+    message = f"{checkpoint} holds a resnet, this recipe trains a tsm: give a recipe of a resnet"
+    with pytest.raises(UserError, match=re.escape(message)) as error:
+        cli.request(TSM, weights=checkpoint)
+    assert len(str(error.value).splitlines()) == 1
+    settings = cli.request(TSM, ["fresh_head=true"], weights=checkpoint).config
+    assert (settings.model.depth, settings.model.width, settings.data.size) == (18, 8, 32)
+
+
+@pytest.mark.parametrize("suffix", ["", "/model.safetensors"])
+def test_a_checkpoint_is_a_recipe(checkpoint, suffix):
+    request = cli.request(None, ["optim.lr=0.5"], weights=checkpoint + suffix, framework="paddle")
+    config, given = request.config, cli.request("configs/resnet50_demo.yaml", api_cases.PAIRS).config
+    assert request.recipe == "run" and config.weights == checkpoint + suffix
+    assert (config.model, config.data, config.train, config.task) == (given.model, given.data, given.train, given.task)
+    assert (config.optim.lr, config.framework, config.out) == (0.5, "paddle", None)
+
+
+def test_only_a_checkpoint_is_a_recipe(tmp_path):
+    with pytest.raises(UserError, match="has no checkpoint.json"):
+        cli.request(None, weights=str(tmp_path))
+    with pytest.raises(UserError, match="no recipe: name one with -c"):
+        cli.request(None)
+
+
+def test_a_run_that_is_resumed_takes_the_same_settings(checkpoint, tmp_path):
+    first = cli.request(RESNET, weights=checkpoint)
+    run = tmp_path / "resumed"
+    run.mkdir()
+    (run / "config.yaml").write_text(loader.render(first.resolved))
+    for again in (
+        cli.request(RESNET, resume=str(run)),
+        cli.request(RESNET, resume=str(run), weights=checkpoint),
+        cli.request(None, resume=str(run)),
+        cli.request(None, resume=str(run), eval_only=True),
+    ):
+        assert again.changed in ([], [f"weights: {checkpoint} -> None"]) and again.config.model == first.config.model
+    given = cli.request(RESNET, ["data.size=64"], weights=checkpoint)
+    (run / "config.yaml").write_text(loader.render(given.resolved))
+    assert cli.request(None, resume=str(run)).config.data.size == 64
+    assert cli.request(str(run / "config.yaml")).config.data.size == 64  # the file is younger than its weights
+
+
+def test_a_path_that_is_not_there_has_no_settings(checkpoint):
+    resolved = cli.request(RESNET).resolved
+    assert recorded_recipe.settings(checkpoint + "x", resolved, True) == {}

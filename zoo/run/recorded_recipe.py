@@ -1,0 +1,98 @@
+"""The recipe that a checkpoint has recorded: read as a whole, or as the settings that a run takes from its weights."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from data.errors import UserError
+from zoo.config import loader
+from zoo.config.convert import plain
+from zoo.run.checkpoint import FOLDER, RECORD, load_record
+from zoo.weights import recorded
+
+EXAMPLE = "runs/tsm_demo/checkpoints/best"
+OF_THE_RUN = ("out", "weights", "fresh_head")  # keys that another run does not repeat
+GIVEN = ("--weights", "-o weights")  # origins of weights that are younger than the recipe's file
+
+
+def is_checkpoint(path: str) -> bool:
+    """Return whether a folder is that of a checkpoint."""
+    return os.path.isfile(os.path.join(path, RECORD))
+
+
+def read(path: str) -> tuple[dict[str, Any], loader.Entries]:
+    """Read the record of a checkpoint folder and its recipe.
+
+    Raises:
+        UserError: the folder is no checkpoint or its record is incomplete.
+    """
+    if not is_checkpoint(path):
+        candidates = [os.path.dirname(path) or "."] + [os.path.join(path, FOLDER, link) for link in ("best", "last")]
+        example = next(filter(is_checkpoint, candidates), EXAMPLE)
+        raise UserError(
+            f"{path} has no {RECORD}, which holds the recipe and the class names; give the folder of "
+            f"a checkpoint, such as {example}"
+        )
+    record = load_record(path)
+    try:
+        entries = loader.parse_recorded(record["recipe"], os.path.join(path, RECORD))
+        record["classes"] = tuple(map(str, record["classes"]))
+    except (KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        raise UserError(
+            f"{path}: {RECORD} lacks a valid recipe or list of classes ({error!r}); use another checkpoint of the run"
+        ) from None
+    return record, entries
+
+
+def repeat(path: str) -> tuple[str, loader.Entries]:
+    """Return the name of the run that wrote a checkpoint and its recipe, for another run with its weights.
+
+    Raises:
+        UserError: as read().
+    """
+    folder = path if os.path.isdir(path) or is_checkpoint(path) else os.path.dirname(path)
+    entries = read(folder)[1]
+    run = os.path.dirname(os.path.dirname(os.path.realpath(folder)))
+    return os.path.basename(run), {key: entry for key, entry in entries.items() if key not in OF_THE_RUN}
+
+
+def settings(path: str, resolved: Mapping[str, loader.Entry], eval_only: bool) -> loader.Entries:
+    """Return the entries that a run takes from the record of its weights: what describes their model and its input.
+
+    Weights that are named on the command line precede the file of the recipe, and -o precedes them. Weights that a
+    recipe names only fill what it leaves at the defaults. An evaluation takes the number of classes too; a training has
+    that of the data.
+
+    Args:
+        path: of a weights file or the folder of a checkpoint; a file without a record gives nothing.
+        resolved: the recipe.
+        eval_only: whether the run evaluates the weights.
+
+    Raises:
+        UserError: the weights are those of another model.
+    """
+    record = recorded.read(path)
+    name, fresh_head = resolved["model.name"].value, resolved["fresh_head"].value
+    if record.model not in (None, name) and not fresh_head:
+        raise UserError(
+            f"{path} holds a {record.model}, this recipe trains a {name}: give a recipe of a {record.model} with -c, "
+            "or, if only the classifiers differ, -o fresh_head=true"
+        )
+    found = {f"model.{key}": value for key, value in record.arch.items() if key != "num_classes"}
+    found |= {f"data.{key}": value for key, value in record.data.items() if key != "names" or not fresh_head}
+    if eval_only and record.classes:
+        found["model.num_classes"] = record.arch.get("num_classes") or len(record.classes)
+    weights = resolved["weights"]
+    precede = weights.value is None or weights.origin in GIVEN  # None: those that the resumed run was given
+
+    def is_open(key: str) -> bool:
+        origin = resolved[key].origin
+        return origin == loader.DEFAULT or (precede and origin != f"-o {key}")
+
+    return {
+        key: loader.Entry(value, path)
+        for key, value in found.items()
+        if key in resolved and is_open(key) and plain(resolved[key].value) != value
+    }
