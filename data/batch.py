@@ -36,6 +36,12 @@ class Field:
 
 LABEL = Field("label", (), "int64", missing=-1)  # a class; -1 is none of them, so an unreadable sample counts as wrong
 PAIR = Field("pair", (), "int64", missing=-1)  # index of a verification pair in its split
+SOFT_LABEL = "soft_label"
+
+
+def soft_label(classes: int) -> Field:
+    """Return the field of a distribution over classes, on which a classifier trains in place of LABEL."""
+    return Field(SOFT_LABEL, (classes,), "float32")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from data import loaders, order, readers, worker_count
+from data import loaders, mixing, order, readers, worker_count
 from data.batch import Allocate, Batch, DropoutMask, Field
 from data.errors import BadSample, UserError
 from data.loaders import Loader, ReadSample, Sample, choice, packing
@@ -33,6 +33,10 @@ class LoaderSettings:
     # nearly the same pixels; auto: the faster one for the first samples
     dali_device: Literal["auto", "cpu", "gpu"] = "auto"  # where DALI decodes; auto: on the GPU of the run if it has one
     allow_missing_classes: bool = False  # let a run start although a class has no sample in one of the splits
+    mixup: float = 0.0  # alpha of mixup, which blends each training sample with another one; 0: off
+    cutmix: float = 0.0  # alpha of CutMix, which shows a part of another one; 0: off
+    mix_prob: float = 1.0  # probability that a sample is mixed at all ...
+    mix_switch: float = 0.5  # ... and then by CutMix, where both are on
     cache: str | None = None  # folder on a fast local disk for copies of the files that are read ...
     cache_gb: float = 100.0  # ... and how many gigabytes (10**9 bytes) it may hold
     checksum: Literal["sampled", "full"] = "sampled"  # how much the data checksum reads: some blocks of every large
@@ -45,6 +49,7 @@ class LoaderSettings:
             raise ValueError("threads: must be at least 1")
         if not 0 <= self.max_bad <= 1:
             raise ValueError("max_bad: must be a fraction between 0 and 1")
+        mixing.check(self)
         if not self.cache_gb > 0:
             raise ValueError("cache_gb: must be above 0")
 
@@ -216,10 +221,12 @@ def training_reader(
 ) -> ReadBatch:
     """Return the function that reads a training batch by its number."""
 
+    read_positions = mixed_samples if mixing.is_on(dataset.settings) else training_samples
+
     def read(number: int, allocate: Allocate) -> LoadedBatch:
         start = (number * world_size + rank) * batch_size
         positions = range(start, start + batch_size)
-        samples, unreadable = training_samples(dataset, seed, positions, loader)
+        samples, unreadable = read_positions(dataset, seed, positions, loader)
         for mask in dropout_masks:
             for sample, rng in zip(samples, order.generators(seed, mask.name, positions)):
                 sample[mask.name] = mask.sample(rng)
@@ -291,6 +298,22 @@ def training_samples(
         return samples, unreadable
 
     return loaders.read_samples(dataset, loader, read)
+
+
+def mixed_samples(
+    dataset: Dataset, seed: int, positions: Sequence[int], loader: Loader
+) -> tuple[list[PlannedSample], list[UnreadableSample]]:
+    """Read the samples at some positions of the run, mixed with their neighbors (data/mixing.py).
+
+    Returns:
+        As training_samples. A neighbor that could not be read is reported where its position is read.
+    """
+    samples, unreadable = training_samples(dataset, seed, positions, loader)
+    others = [mixing.neighbor(position) for position in positions if mixing.neighbor(position) not in positions]
+    neighbors, _ = training_samples(dataset, seed, others, loader)
+    by_position = dict(zip([*positions, *others], [*samples, *neighbors]))
+    classes = len(dataset.classes)
+    return mixing.mix_samples(dataset.settings, classes, seed, positions, by_position), unreadable
 
 
 def _replacement(

@@ -8,8 +8,11 @@ from typing import Literal
 
 import numpy as np
 
-from data import cache
+from data import cache, mixing
 from data.audit.inventory import Inventory
+from data.augment.common import pipeline, steps
+from data.augment.common.drawn import Drawn, Target
+from data.augment.common.steps import Steps
 from data.batch import LABEL, PAIR, Field
 from data.datasets.common import files, verification
 from data.datasets.common.protocol import Protocol, root_name
@@ -47,6 +50,7 @@ class Settings(LoaderSettings):
     resize: bool = False  # resize images of another size; otherwise they are unreadable
     normalisation: Literal["insightface", "plsc"] = "insightface"
     flip: bool = True  # mirror half of the training images
+    augment: Steps | None = None  # augmentations in place of flip (docs/data.md); null: flip alone
     verification: tuple[str, ...] = ()  # in root: lfw.bin, or lists of pairs such as lfw/pairs.txt
     val_fraction: float = 0.05  # without verification: hold out this fraction of the identities, the last ones ...
     val_pairs: int = 6000  # ... and draw at most this number of pairs from them
@@ -55,6 +59,8 @@ class Settings(LoaderSettings):
         super().__post_init__()
         if self.size < 1:
             raise ValueError("size: must be at least 1")
+        steps.check(self.augment, "face", self.flip)
+        mixing.refuse(self, "a face shows one person, and cannot be mixed")
         if self.num_classes is not None and self.num_classes < 2:
             raise ValueError("num_classes: must be at least 2")
         if not 0 < self.val_fraction <= 0.5:
@@ -88,7 +94,9 @@ class FaceSplit:
         classes: Sequence,
         notes: tuple[str, ...],
     ):
-        self.settings, self.source, self.rows, self.classes, self.notes = settings, source, rows, classes, notes
+        self.settings, self.source, self.rows, self.classes = settings, source, rows, classes
+        self.pipeline = pipeline.build(settings.augment)
+        self.notes = notes + ((self.pipeline.note,) if self.pipeline else ())
         self.fields = (Field("image", (settings.size, settings.size, 3), "uint8", MEAN, settings.std), LABEL)
 
     def __len__(self) -> int:
@@ -98,18 +106,20 @@ class FaceSplit:
         return self.source.name(self.rows[index])
 
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Decode one image and mirror half of them. Raises BadSample."""
+        """Decode and augment one image. Raises BadSample."""
         encoded, label = self._encoded_and_label(index)
         image = face_files.decode(encoded, self.settings.size, self.settings.resize)
-        return {"image": pixels.flip(image) if self._draw_flip(rng) else image, "label": label}
+        flipped, drawn = self._draw(rng)
+        return {"image": pipeline.on_image(pixels.flip(image) if flipped else image, drawn), "label": label}
 
     def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
         """Read and draw one sample as `sample` does, and leave its pixels to the loader. Raises BadSample."""
         encoded, label = self._encoded_and_label(index)
         content = face_files.read_plain(encoded, self.settings.size)
-        if content is None:
+        if content is None or (self.pipeline and not self.pipeline.is_geometric):
             return {**self.sample(index, rng)}
-        return {"image": Pending((content,), Geometry(flip=self._draw_flip(rng))), "label": label}
+        flipped, _ = self._draw(rng)
+        return {"image": Pending((content,), Geometry(flip=flipped)), "label": label}
 
     def inventory(self, deep: bool) -> Inventory:
         """Return what the split holds, for checks; deep: whether packs of any size are read."""
@@ -133,8 +143,12 @@ class FaceSplit:
             raise BadSample(f"label {label}, but there are {len(self.classes)} identities; labels count from 0")
         return encoded, np.asarray(label, np.int64)
 
-    def _draw_flip(self, rng: np.random.Generator) -> bool:
-        return self.settings.flip and rng.random() < 0.5
+    def _draw(self, rng: np.random.Generator) -> tuple[bool, list[Drawn]]:
+        """Draw whether an image is mirrored, and what else happens to its pixels."""
+        s = self.settings
+        if self.pipeline:
+            return self.pipeline.draw(Target(s.size, s.size, MEAN, s.std), rng)
+        return s.flip and rng.random() < 0.5, []
 
 
 class VerificationPairs:

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data import cache
+from data import cache, mixing
 from data.audit.inventory import Inventory
+from data.augment.common import pipeline, steps
+from data.augment.common.drawn import Drawn, Target
+from data.augment.common.steps import Steps
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from data.contents import Content
 from data.datasets.common import files
@@ -55,6 +58,7 @@ class Settings(LoaderSettings):
     scale: tuple[float, float] = (0.08, 1.0)  # of the random crop: fraction of the image area ...
     ratio: tuple[float, float] = (3 / 4, 4 / 3)  # ... and aspect ratio, width by height
     flip: bool = True  # mirror half of the training images
+    augment: Steps | None = None  # augmentations in place of crop and flip (docs/data.md); null: these
     antialias: bool = True  # resize by Pillow's antialiased filter (torchvision), not OpenCV's
     reduce: bool = True  # in training, decode large JPEG files at 1/2 to 1/8 where that loses nothing
     eval_size: int | None = None  # of the center crop in an evaluation; default size
@@ -73,6 +77,7 @@ class Settings(LoaderSettings):
             raise ValueError("ratio: must be two aspect ratios above 0, the smaller one first")
         if min(self.std) <= 0:
             raise ValueError("std: must be above 0")
+        steps.check(self.augment, "image", self.flip)
         if self.reduce and not self.antialias:
             raise ValueError("reduce: averages pixels as antialias=true does; set reduce=false with antialias=false")
         if self.eval_resize is not None and self.eval_resize < self.eval_crop:
@@ -92,11 +97,11 @@ class Settings(LoaderSettings):
 class ImageSplit:
     """One split. It keeps no state between samples, so threads and processes may share or copy it.
 
-    Fields: `image` uint8 (size, size, 3), `label` int64 ().
+    Fields: `image` uint8 (size, size, 3), `label` int64 (); in training with data.mixup or data.cutmix, which the
+    stream carries out, `soft_label` float32 (classes,) too.
     """
 
     views = 1
-    notes: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -112,7 +117,10 @@ class ImageSplit:
         self.paths = np.array([os.fsencode(entry.path) for entry in paths])
         self.labels = np.array([entry.label for entry in paths], np.int64)
         size = settings.size if training else settings.eval_crop
-        self.fields = (Field("image", (size, size, 3), "uint8", settings.mean, settings.std), LABEL)
+        image = Field("image", (size, size, 3), "uint8", settings.mean, settings.std)
+        self.fields = (image, LABEL, *(mixing.fields(settings, len(classes)) if training else ()))
+        self.pipeline = pipeline.build(settings.augment) if training else None
+        self.notes: tuple[str, ...] = (self.pipeline.note,) if self.pipeline else ()
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -129,13 +137,16 @@ class ImageSplit:
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Decode, crop, resize and (in training) mirror one image. Raises BadSample."""
         encoded = self._read(index)
-        image = images.decode(encoded, self._geometry(encoded.size, rng), self.training and self.settings.reduce)
-        return {"image": image, "label": np.asarray(self.labels[index])}
+        geometry, drawn = self._draw(encoded.size, rng)
+        image = images.decode(encoded, geometry, self.training and self.settings.reduce)
+        return {"image": pipeline.on_image(image, drawn), "label": np.asarray(self.labels[index])}
 
     def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
         """Read and draw one sample as `sample` does, and leave its pixels to the loader. Raises BadSample."""
+        if self.pipeline and not self.pipeline.is_geometric:
+            return {**self.sample(index, rng)}
         encoded = self._read(index)
-        geometry = self._geometry(encoded.size, rng)
+        geometry, _ = self._draw(encoded.size, rng)
         reduce = self.training and self.settings.reduce
         image: np.ndarray | Pending = Pending((encoded.content,), geometry)
         if not encoded.is_ordinary or (reduce and images.jpeg_scale(encoded, geometry) > 1):
@@ -171,14 +182,24 @@ class ImageSplit:
             return images.parse(self.prepared.content(index))
         return images.read(self.local(os.path.join(self.settings.root, self.name(index))))
 
-    def _geometry(self, size: Size, rng: np.random.Generator) -> Geometry:
-        """Draw the geometry of an image whose upright size is given; in an evaluation it is the center."""
+    def _draw(self, size: Size, rng: np.random.Generator) -> tuple[Geometry, list[Drawn]]:
+        """Draw the geometry of an image whose upright size is given, and what else happens to its pixels.
+
+        In an evaluation, the geometry is the center.
+        """
         s = self.settings
         if not self.training:
             resized = short_side_size(size, s.short_side)
-            return Geometry(None, resized, s.antialias, center_box(*resized, s.eval_crop))
-        box = random_box(*size, s.scale, s.ratio, rng)
-        return Geometry(box, (s.size, s.size), s.antialias, flip=s.flip and rng.random() < 0.5)
+            return Geometry(None, resized, s.antialias, center_box(*resized, s.eval_crop)), []
+        target = Target(s.size, s.size, s.mean, s.std)
+        if self.pipeline and self.pipeline.crop:
+            geometry = self.pipeline.crop(size, target, rng)._replace(antialias=s.antialias)
+        else:
+            geometry = Geometry(random_box(*size, s.scale, s.ratio, rng), (s.size, s.size), s.antialias)
+        if not self.pipeline:
+            return geometry._replace(flip=s.flip and rng.random() < 0.5), []
+        flip, drawn = self.pipeline.draw(target, rng)
+        return geometry._replace(flip=flip), drawn
 
 
 def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:

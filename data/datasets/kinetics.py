@@ -7,8 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from data import cache
+from data import cache, mixing
 from data.audit.inventory import Inventory
+from data.augment.common import pipeline, steps
+from data.augment.common.drawn import Drawn, Target
+from data.augment.common.steps import Steps
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from data.contents import Content, sampled_frames
 from data.datasets.common import files
@@ -52,6 +55,7 @@ class Settings(LoaderSettings):
     scales: tuple[float, ...] = (1.0, 0.875, 0.75, 0.66)  # of the multi-scale crop
     antialias: bool = False  # resize by Pillow's antialiased filter (mit-han-lab, PaddleVideo), not OpenCV's
     flip: bool = True  # mirror half of the training clips
+    augment: Steps | None = None  # augmentations in place of crop and flip (docs/data.md); null: these
     flip_pairs: tuple[tuple[int, int], ...] = ()  # labels that are swapped when a clip is mirrored
     eval_sampling: Literal["val", "test", "twice", "dense", "dense_val"] = "val"
     eval_crops: Literal[1, 3, 10] = 1
@@ -66,6 +70,7 @@ class Settings(LoaderSettings):
                 raise ValueError(f"{key}: must be at least 1")
         if min(self.std) <= 0:
             raise ValueError("std: must be above 0")
+        steps.check(self.augment, "clip", self.flip)
         if not self.scales or any(not 0 < scale <= 1 for scale in self.scales):
             raise ValueError("scales: every scale of the multi-scale crop must be in (0, 1]")
         if "dense" in self.sampling + self.eval_sampling and self.segments > frame_sampling.DENSE_SPAN:
@@ -90,10 +95,8 @@ class ClipSplit:
     """One split. It keeps no state between samples, so threads and processes may share or copy it.
 
     Fields: `video` uint8 (T, size, size, 3) or, with several views, (views, T, eval_size, eval_size, 3); `label`
-    int64 ().
+    int64 (); in training with data.mixup or data.cutmix, which the stream carries out, `soft_label` float32 (classes,).
     """
-
-    notes: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -111,7 +114,10 @@ class ClipSplit:
         shape: tuple[int, ...] = (settings.segments, self.size, self.size, 3)
         if self.views > 1:
             shape = (self.views,) + shape
-        self.fields = (Field("video", shape, "uint8", settings.mean, settings.std), LABEL)
+        soft_labels = mixing.fields(settings, len(classes)) if training else ()
+        self.fields = (Field("video", shape, "uint8", settings.mean, settings.std), LABEL, *soft_labels)
+        self.pipeline = pipeline.build(settings.augment) if training else None
+        self.notes: tuple[str, ...] = (self.pipeline.note,) if self.pipeline else ()
 
     def __len__(self) -> int:
         return len(self.clips)
@@ -138,14 +144,14 @@ class ClipSplit:
         Videos are decoded: their colors depend on the decoder.
         """
         clip = self.clips[index]
-        if clip.frames is None or self.views > 1:
+        if clip.frames is None or self.views > 1 or (self.pipeline and not self.pipeline.is_geometric):
             return {**self.sample(index, rng)}
         encoded = self._read_images(index, self._pick(rng))
         sizes = {frame_folders.plain_size(frame) for frame in encoded}
         size = sizes.pop()
         if size is None or sizes:
             return {**self._complete(clip, frame_folders.decode_images(encoded), rng)}
-        (geometry,) = self._geometries(size, rng)
+        (geometry,), _ = self._draw(size, rng)
         files = tuple(frame.content for frame in encoded)
         return {"video": Pending(files, geometry, stacked=True), "label": self._label(clip, geometry.flip)}
 
@@ -190,8 +196,10 @@ class ClipSplit:
     ) -> dict[str, np.ndarray]:
         """Draw the rest of a sample and make it of the decoded frames."""
         height, width, _ = frames[0].shape
-        geometries = self._geometries((width, height), rng)
-        return {"video": self._views(frames, geometries), "label": self._label(clip, geometries[0].flip)}
+        geometries, drawn = self._draw((width, height), rng)
+        mirrored = geometries[0].flip != bool(sum(step.mirrored for step in drawn) % 2)
+        video = pipeline.on_frames(self._views(frames, geometries), drawn)
+        return {"video": video, "label": self._label(clip, mirrored)}
 
     def _pick(self, rng: np.random.Generator) -> video.FrameSampler:
         """Return the function that chooses the frames of a clip by their number."""
@@ -209,15 +217,26 @@ class ClipSplit:
         }[s.eval_sampling]
         return lambda n: pick_all(n, s.segments)
 
-    def _geometries(self, size: Size, rng: np.random.Generator) -> list[Geometry]:
-        """Draw the geometry of every view of a clip whose frames have this size; in an evaluation they are fixed."""
+    def _draw(self, size: Size, rng: np.random.Generator) -> tuple[list[Geometry], list[Drawn]]:
+        """Draw the geometry of every view of a clip whose frames have this size, and what else happens to its pixels.
+
+        In an evaluation, geometries are fixed.
+        """
         s = self.settings
-        if self.training:
+        if not self.training:
+            resized = short_side_size(size, s.short_side)
+            views = clips.view_boxes(*resized, self.size, s.eval_crops)
+            return [Geometry(None, resized, s.antialias, window, mirrored) for window, mirrored in views], []
+        target = Target(s.size, s.size, s.mean, s.std)
+        if self.pipeline and self.pipeline.crop:
+            geometry = self.pipeline.crop(size, target, rng)._replace(antialias=s.antialias)
+        else:
             box = clips.multi_scale_box(*size, s.size, s.scales, rng)
-            return [Geometry(box, (s.size, s.size), s.antialias, flip=s.flip and rng.random() < 0.5)]
-        resized = short_side_size(size, s.short_side)
-        views = clips.view_boxes(*resized, self.size, s.eval_crops)
-        return [Geometry(None, resized, s.antialias, window, mirrored) for window, mirrored in views]
+            geometry = Geometry(box, (s.size, s.size), s.antialias)
+        if not self.pipeline:
+            return [geometry._replace(flip=s.flip and rng.random() < 0.5)], []
+        flip, drawn = self.pipeline.draw(target, rng)
+        return [geometry._replace(flip=flip)], drawn
 
     def _label(self, clip: LabeledPath, mirrored: bool) -> np.ndarray:
         """Return the label of a clip, the other one of its pair if a mirrored clip shows that."""

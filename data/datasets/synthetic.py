@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from data import mixing
 from data.batch import LABEL, PAIR, Field
 from data.datasets.common.protocol import Protocol
 from data.formats.palette import IGNORE_INDEX
@@ -75,6 +76,8 @@ class Settings(LoaderSettings):
             raise ValueError("train_samples: must be at least 1")
         if self.val_samples < (least := MIN_PAIRS if self.kind == "face" else 1):
             raise ValueError(f"val_samples: must be at least {least}")
+        if self.kind in ("scene", "face"):
+            mixing.refuse(self, f"data.kind={self.kind} cannot be mixed")
         if self.cache is not None:
             raise ValueError("cache: synthetic data have no files; leave it out")
         if self.allow_missing_classes:
@@ -100,7 +103,8 @@ class SyntheticSplit:
     """One split. It keeps no state between samples, so threads and processes may share or copy it.
 
     Fields: `image`, or `video` of a clip, uint8; `label` int64 (), of a scene uint8 (H, W) with 255 for ignored pixels;
-    `pair` int64 () of faces in an evaluation, where every other pair is one of the same person.
+    `pair` int64 () of faces in an evaluation, where every other pair is one of the same person; `soft_label` float32
+    (classes,) of images and clips in training with data.mixup or data.cutmix, which the stream carries out.
     """
 
     notes: tuple[str, ...] = ()
@@ -116,6 +120,8 @@ class SyntheticSplit:
             label = Field("label", shape[:2], "uint8", missing=IGNORE_INDEX)
         elif settings.kind == "face" and not training:
             self.views, others, self.sets = 2, [PAIR], (("noise", 0, self.length),)
+        if training:
+            others = [*mixing.fields(settings, len(self.classes))]
         self.fields: tuple[Field, ...] = (self.image, label, *others)
 
     def __len__(self) -> int:

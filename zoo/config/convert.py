@@ -15,7 +15,8 @@ def convert(value: Any, target: Any) -> Any:
 
     Args:
         value: Value as YAML has it.
-        target: Type hint: bool, int, float, str, Duration, a Literal, a tuple, or a union of these or None.
+        target: Type hint: bool, int, float, str, a Literal, a tuple, a class that parses its values (Duration, or Steps
+            of data/augment), or a union of these or None.
 
     Raises:
         ValueError: Names the expected type or the possible values.
@@ -27,17 +28,19 @@ def convert(value: Any, target: Any) -> Any:
         return _choice(value, arguments)
     if origin is tuple:
         return _tuple(value, arguments)
-    if target is Duration:
-        return value if isinstance(value, Duration) else Duration.parse(value)
+    if hasattr(target, "parse"):
+        return value if isinstance(value, target) else target.parse(value)
     if dataclasses.is_dataclass(target):
         raise ValueError(f"expected the keys of a section or null, got {value!r}")
     return _scalar(value, target)
 
 
 def plain(value: Any) -> Any:
-    """Return a converted value as YAML types again: lists and text for tuples and durations."""
+    """Return a converted value as YAML types again: lists and text for tuples and durations, `plain()` of others."""
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]
+    if hasattr(value, "plain"):
+        return value.plain()
     return str(value) if isinstance(value, Duration) else value
 
 

@@ -15,8 +15,13 @@ from typing import BinaryIO, NamedTuple
 import cv2
 import numpy as np
 
-from data import cache
+from data import cache, mixing
 from data.audit.inventory import Inventory
+from data.augment import photometric_distortion
+from data.augment.common import pipeline, steps
+from data.augment.common.drawn import Drawn, Target
+from data.augment.common.pipeline import Pipeline
+from data.augment.common.steps import Steps
 from data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
 from data.contents import Content
 from data.datasets.common.files import file_functions, file_size
@@ -27,7 +32,7 @@ from data.formats.palette import IGNORE_INDEX
 from data.packs.prepared import PreparedSplit
 from data.pending import Pending, PlannedSample
 from data.stream import LoaderSettings
-from data.transforms import photometric, pixels
+from data.transforms import pixels
 from data.transforms.geometry import Geometry
 
 REDRAWS = 10  # of a crop that one class dominates; the last one is kept
@@ -47,6 +52,7 @@ class SegmentationSettings(LoaderSettings):
     max_share: float = 0.75  # a crop is drawn again while one class covers this fraction of it; 1: never
     flip: bool = True  # mirror half of the training images
     photometric: bool = True  # change brightness, contrast, saturation and hue in training
+    augment: Steps | None = None  # augmentations in place of flip and photometric (docs/data.md); null: these
     eval_scales: tuple[float, ...] = (1.0,)  # scales at which every image is evaluated
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
@@ -70,6 +76,8 @@ class SegmentationSettings(LoaderSettings):
             raise ValueError("eval_scales: must not contain the same factor twice")
         if min(self.std) <= 0:
             raise ValueError("std: must be above 0")
+        steps.check(self.augment, "scene", self.flip)
+        mixing.refuse(self, "a scene has a label for every pixel, and cannot be mixed")
         if self.checked_masks < 1:
             raise ValueError("checked_masks: must be at least 1")
 
@@ -104,7 +112,9 @@ class SegmentationSplit:
         pixels: np.ndarray | None = None,
     ):
         self.settings, self.classes, self.label_map, self.pixels = settings, classes, label_map, pixels
-        self.training, self.notes, self.prepared = training, notes, prepared
+        self.training, self.prepared = training, prepared
+        self.pipeline = pipeline.build(settings.augment) if training else None
+        self.notes = notes + ((self.pipeline.note,) if self.pipeline else ())
         self.local = cache.open_cache(settings)
         # Arrays, because every worker process gets a copy and many small objects are slow to pickle.
         self.images, self.masks = (np.array([os.fsencode(path) for path in paths]) for paths in zip(*pairs))
@@ -131,7 +141,7 @@ class SegmentationSplit:
         image, label = images.decode_stored(encoded), masks.read_labels(mask, self.label_map)
         masks.check_sizes(image.shape[1::-1], label.shape[::-1])
         if self.training:
-            image, label = augment(image, label, self.settings, rng)
+            image, label = augment(image, label, self.settings, rng, self.pipeline)
             return {"image": image, "label": label}
         s = self.settings
         scaled = {name: resize_to_fit(image, s.base_size, scale) for name, scale in zip(s.eval_images, s.eval_scales)}
@@ -140,7 +150,7 @@ class SegmentationSplit:
     def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
         """Read and draw one sample as `sample` does, and leave its pixels to the loader. Raises BadSample."""
         s = self.settings
-        if s.photometric if self.training else len(s.eval_scales) > 1:
+        if not self._is_geometric:
             return {**self.sample(index, rng)}
         encoded, mask = self._read(index)
         if not encoded.is_ordinary:
@@ -148,7 +158,7 @@ class SegmentationSplit:
         label = masks.read_labels(mask, self.label_map)
         masks.check_sizes(encoded.size, label.shape[::-1])
         if self.training:
-            plan = plan_training(label, s, rng)
+            plan = plan_training(label, s, rng, self.pipeline)
             return {"image": Pending((encoded.content,), plan.geometry), "label": plan.label}
         height, width = fit_size(label.shape, s.base_size, s.eval_scales[0])
         return {"image": Pending((encoded.content,), Geometry(size=(width, height))), "label": label}
@@ -201,6 +211,13 @@ class SegmentationSplit:
     def _paths(self, index: int) -> list[str]:
         return [os.path.join(self.settings.root, name) for name in self._names(index)]
 
+    @property
+    def _is_geometric(self) -> bool:
+        """Whether a geometry is all that happens to images, so that any loader can decode them."""
+        if not self.training:
+            return len(self.settings.eval_scales) == 1
+        return self.pipeline.is_geometric if self.pipeline else not self.settings.photometric
+
     def _training_fields(self) -> tuple[Field, ...]:
         s = self.settings
         image = Field("image", s.crop + (3,), "uint8", s.mean, s.std)
@@ -249,40 +266,62 @@ def resize_to_fit(image: np.ndarray, base: tuple[int, int] | None, scale: float)
 
 
 class TrainingPlan(NamedTuple):
-    """Everything that is drawn for a training sample. The distortion precedes the padding of the geometry."""
+    """Everything that is drawn for a training sample. The draws precede the padding of the geometry."""
 
     geometry: Geometry  # of the image
-    distortion: photometric.DistortionParams | None
+    drawn: list[Drawn]
     label: np.ndarray  # of the sample, uint8 crop
 
 
-def plan_training(label: np.ndarray, settings: SegmentationSettings, rng: np.random.Generator) -> TrainingPlan:
-    """Draw how an image is augmented, and augment its label (H, W), on which the crop depends."""
+def plan_training(
+    label: np.ndarray,
+    settings: SegmentationSettings,
+    rng: np.random.Generator,
+    augmentations: Pipeline | None = None,
+) -> TrainingPlan:
+    """Draw how an image is augmented, and augment its label (H, W), on which the crop depends.
+
+    Args:
+        augmentations: those of data.augment; None for the standard ones, flip and photometric.
+    """
     s = settings
     height, width = fit_size(label.shape, s.base_size, rng.uniform(*s.scale))
     label = _resize(label, (height, width), cv2.INTER_NEAREST)
     top, left = random_corner(label, s.crop, s.max_share, rng)
     window = (left, top, min(s.crop[1], width - left), min(s.crop[0], height - top))
-    flipped = s.flip and rng.random() < 0.5
-    distortion = photometric.draw_params(rng) if s.photometric else None
+    flipped, drawn = _draw(Target(*window[2:], s.mean, s.std), s, augmentations, rng)
     label = pixels.crop(label, window)
     label = pixels.flip(label) if flipped else label
+    label = pipeline.on_label(label, drawn)
     # Upstream pads with 0 after the normalization. Pixels are bytes here, so padding is the byte nearest to the mean.
     fill = tuple(round(255 * mean) for mean in s.mean)
     canvas = (s.crop[1], s.crop[0])
     image_geometry = Geometry(None, (width, height), False, window, flipped, canvas, fill)
-    return TrainingPlan(image_geometry, distortion, pixels.pad(label, canvas, (IGNORE_INDEX,)))
+    return TrainingPlan(image_geometry, drawn, pixels.pad(label, canvas, (IGNORE_INDEX,)))
 
 
 def augment(
-    image: np.ndarray, label: np.ndarray, settings: SegmentationSettings, rng: np.random.Generator
+    image: np.ndarray,
+    label: np.ndarray,
+    settings: SegmentationSettings,
+    rng: np.random.Generator,
+    augmentations: Pipeline | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Turn an image (H, W, 3) and its label (H, W) into a training sample of size `crop`."""
-    plan = plan_training(label, settings, rng)
+    plan = plan_training(label, settings, rng, augmentations)
     image = pixels.apply(image, plan.geometry._replace(canvas=None))
-    if plan.distortion:
-        image = photometric.distort(image, plan.distortion)
+    image = pipeline.on_image(image, plan.drawn)
     return pixels.pad(image, settings.crop[::-1], plan.geometry.fill), plan.label
+
+
+def _draw(
+    target: Target, settings: SegmentationSettings, augmentations: Pipeline | None, rng: np.random.Generator
+) -> tuple[bool, list[Drawn]]:
+    """Draw what follows the crop: whether it is mirrored, and then the rest."""
+    if augmentations:
+        return augmentations.draw(target, rng)
+    flipped = settings.flip and rng.random() < 0.5
+    return flipped, [photometric_distortion.draw(target, rng)] if settings.photometric else []
 
 
 def random_corner(

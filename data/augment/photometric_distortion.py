@@ -1,0 +1,15 @@
+"""The photometric distortion of SSD, as mmsegmentation's PhotoMetricDistortion: data.photometric for any kind."""
+
+from functools import partial
+
+import numpy as np
+
+from data.augment.common.drawn import Drawn, Target
+from data.transforms import photometric
+
+KINDS = ("image", "clip", "scene", "face")
+
+
+def draw(target: Target, rng: np.random.Generator) -> Drawn:
+    """Draw brightness, contrast, saturation and hue."""
+    return Drawn(partial(photometric.distort, params=photometric.draw_params(rng)))

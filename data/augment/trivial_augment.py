@@ -1,0 +1,23 @@
+"""TrivialAugment (arXiv:2103.10158): one drawn operation of a drawn magnitude, as torchvision's TrivialAugmentWide."""
+
+import numpy as np
+
+from data.augment.common import policies
+from data.augment.common.drawn import Drawn, Target
+from data.augment.common.operations import Interpolation
+
+KINDS = ("image", "clip")
+LIMITS = policies.Limits(shear=0.99, translate_x=32, translate_y=32, rotate=135, enhance=0.99, posterize=6)
+
+
+def draw(
+    target: Target,
+    rng: np.random.Generator,
+    *,
+    interpolation: Interpolation = "nearest",
+    fill: policies.Padding = "black",
+) -> Drawn:
+    """Draw an operation, its magnitude and its sign."""
+    name, magnitude = policies.draw_operation(rng), int(rng.integers(policies.BINS))
+    sign = policies.draw_sign(name, rng)
+    return Drawn(policies.operation(name, magnitude, sign, LIMITS, policies.move_keys(target, interpolation, fill)))
