@@ -30,6 +30,7 @@ LAYERS = (
     {"data.datasets"},
     {"data.demo"},
     {"zoo.cuda_libraries"},
+    {"zoo.losses"},
     {"zoo.frameworks"},
     {"zoo.models", "zoo.config", "zoo.tasks"},
     {"zoo.trainer", "zoo.weights"},

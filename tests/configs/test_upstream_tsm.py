@@ -20,7 +20,7 @@ from zoo.run import schedule
 from zoo.run.cli import FIND
 from zoo.tasks import classify
 from zoo.trainer.preprocessing import scale_and_offset
-from zoo.trainer.torch.objectives import CrossEntropy
+from zoo.trainer.torch.objectives import Classification
 
 GOLDEN = dict(np.load(ROOT / "tests/golden/tsm_recipe.npz"))
 
@@ -92,7 +92,7 @@ def test_settings(name):
 def test_the_loss():
     logits, labels = map(torch.from_numpy, tsm_cases.logits_and_labels())
     cfg = read("tsm_k400")
-    objective = CrossEntropy(classify.objective(cfg.task))
+    objective = Classification(classify.objective(cfg.task))
     batch = {"label": labels}
     assert objective.total(logits, batch) / objective.count(batch) == pytest.approx(float(GOLDEN["loss"]), rel=1e-7)
 

@@ -9,6 +9,9 @@ TRAINER = "zoo/trainer/mindspore/trainer.py"
 UPDATING = "zoo/trainer/mindspore/update.py"
 MARGINS = "zoo/trainer/mindspore/margin_logits.py"
 OBJECTIVES = "zoo/trainer/mindspore/objectives.py"
+CROSS_ENTROPY = "zoo/trainer/mindspore/losses/classify/cross_entropy.py"
+PIXEL_CROSS_ENTROPY = "zoo/trainer/mindspore/losses/segment/cross_entropy.py"
+COMBINED = "zoo/trainer/mindspore/losses/face/combined.py"
 SHARD = "zoo/trainer/mindspore/shard.py"
 SYNC_BN = "zoo/trainer/mindspore/sync_batchnorm.py"
 RESNET = "zoo/models/resnet/mindspore.py"
@@ -183,7 +186,7 @@ UPDATES = [
 LOSSES = [
     fault(
         "label smoothing over K - 1 classes",
-        OBJECTIVES,
+        CROSS_ENTROPY,
         "self.smoothing / logits.shape[1] * losses.sum()",
         "self.smoothing / (logits.shape[1] - 1) * losses.sum()",
         f"{UPDATE}label_smoothing_is_spread_over_all_classes",
@@ -191,15 +194,15 @@ LOSSES = [
     ),
     fault(
         "no label smoothing",
-        OBJECTIVES,
-        "self.is_smoothed = settings.smoothing > 0",
-        "self.is_smoothed = settings.smoothing > 1",
+        CROSS_ENTROPY,
+        "self.is_smoothed = settings.label_smoothing > 0",
+        "self.is_smoothed = settings.label_smoothing > 1",
         f"{UPDATE}label_smoothing_is_spread_over_all_classes",
         "resnet50",
     ),
     fault(
         "ignored pixels are pixels of class 0",
-        OBJECTIVES,
+        PIXEL_CROSS_ENTROPY,
         "(ops.log(ops.exp(shifted).sum(1)) - target_logits) * valid.astype(self.dtype)",
         "ops.log(ops.exp(shifted).sum(1)) - target_logits",
         f"{OBJECTIVE}losses_of_labelled_pixels",
@@ -208,22 +211,22 @@ LOSSES = [
     fault(
         "the auxiliary loss has weight 1",
         OBJECTIVES,
-        "total + self.aux_weight * self.losses",
-        "total + self.losses",
+        "total + self.aux_weight * self.aux_loss",
+        "total + self.aux_loss",
         f"{OBJECTIVE}losses_of_labelled_pixels",
         "deeplabv3plus",
     ),
     fault(
         "the margin's derivative is 1",
         MARGINS,
-        "ops.ones_like(slope) if settings.straight_through else slope",
-        "ops.ones_like(slope)",
+        "        if self.settings.straight_through:\n            slopes",
+        "        if True:\n            slopes",
         f"{MARGIN}loss_and_gradients_follow_the_definition",
         "arcface",
     ),
     fault(
         "the sine lacks its square root",
-        MARGINS,
+        COMBINED,
         "sine = ops.sqrt((1 - cosine) * (1 + cosine))",
         "sine = (1 - cosine) * (1 + cosine)",
         f"{MARGIN}target_logits_follow_the_formula",

@@ -9,6 +9,9 @@ TRAINER = "zoo/trainer/paddle/trainer.py"
 UPDATING = "zoo/trainer/paddle/update.py"
 MARGINS = "zoo/trainer/paddle/margin_logits.py"
 OBJECTIVES = "zoo/trainer/paddle/objectives.py"
+CROSS_ENTROPY = "zoo/trainer/paddle/losses/classify/cross_entropy.py"
+PIXEL_CROSS_ENTROPY = "zoo/trainer/paddle/losses/segment/cross_entropy.py"
+COMBINED = "zoo/trainer/paddle/losses/face/combined.py"
 SHARD = "zoo/trainer/paddle/shard.py"
 SYNC_BN = "zoo/trainer/paddle/sync_batchnorm.py"
 RESNET = "zoo/models/resnet/paddle.py"
@@ -135,7 +138,7 @@ UPDATES = [
         UPDATING,
         "paddle.where_(skipped.expand(buffer.shape), buffer, total)",
         "paddle.assign(total, buffer)",
-        "tests/zoo/trainer/paddle/cases.py::case_an_update_on_the_device_has_the_bits_of_one_on_the_host",
+        "tests/zoo/trainer/paddle/cases.py::case_an_update_on_the_device_is_that_on_the_host",
     ),
     fault(
         "activations that are computed again move the running statistics",
@@ -212,7 +215,7 @@ UPDATES = [
 LOSSES = [
     fault(
         "label smoothing over the other K - 1 classes",
-        OBJECTIVES,
+        CROSS_ENTROPY,
         "label_smoothing=self.smoothing)",
         "label_smoothing=self.smoothing * logits.shape[1] / (logits.shape[1] - 1))",
         f"{UPDATE}label_smoothing_is_spread_over_all_classes",
@@ -221,8 +224,8 @@ LOSSES = [
     fault(
         "the auxiliary loss has weight 0.3",
         OBJECTIVES,
-        "self.settings.aux_weight * self._losses",
-        "0.3 * self._losses",
+        "self.settings.aux_weight * sum(",
+        "0.3 * sum(",
         f"{OBJECTIVE}losses_of_labelled_pixels",
         "deeplabv3plus",
     ),
@@ -236,7 +239,7 @@ LOSSES = [
     ),
     fault(
         "the margin's derivative lacks the factor m1",
-        MARGINS,
+        COMBINED,
         "m1 * paddle.sin(angle)",
         "paddle.sin(angle)",
         f"{MARGIN}target_logits_follow_the_formula",
@@ -245,8 +248,8 @@ LOSSES = [
     ),
     fault(
         "no cosine is subtracted beyond the threshold",
-        MARGINS,
-        "cosine - face.threshold_offset(m2)",
+        COMBINED,
+        "cosine - combined.threshold_offset(m2)",
         "cosine",
         f"{MARGIN}target_logits_follow_the_formula",
         "arcface",

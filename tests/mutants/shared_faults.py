@@ -406,14 +406,14 @@ TASKS = [
     ),
     fault(
         "the margin's threshold is at the margin",
-        "zoo/tasks/face.py",
+        "zoo/losses/face/combined.py",
         "return math.cos(math.pi - m2)",
         "return math.cos(m2)",
         f"{TEST_FACE}the_threshold_rule_of_arcface",
     ),
     fault(
         "the offset beyond the threshold has a cosine",
-        "zoo/tasks/face.py",
+        "zoo/losses/face/combined.py",
         "return m2 * math.sin(math.pi - m2)",
         "return m2 * math.cos(math.pi - m2)",
         f"{MARGIN}target_logits_follow_the_formula",
@@ -421,8 +421,8 @@ TASKS = [
     fault(
         "no label smoothing in spite of the setting",
         "zoo/tasks/classify.py",
-        "return CrossEntropy(settings.label_smoothing)",
-        "return CrossEntropy()",
+        'Classification(loss_of("classify", settings))',
+        'Classification(loss_of("classify", Settings()))',
         f"{TEST_CLASSIFY}the_objective",
     ),
     fault(
@@ -442,8 +442,8 @@ TASKS = [
     fault(
         "the weight of the auxiliary loss is not passed on",
         "zoo/tasks/segment.py",
-        "PixelCrossEntropy(settings.average, settings.aux_weight, ",
-        "PixelCrossEntropy(settings.average, 0.4, ",
+        "replace(loss, **mining), settings.aux_weight)",
+        "replace(loss, **mining), 0.4)",
         f"{OBJECTIVE}the_settings_reach_the_objective",
     ),
     fault(

@@ -8,6 +8,9 @@ from tests.mutants.killers import CLIP, FORWARD, MARGIN, MODEL, OBJECTIVE, RANK,
 TRAINER = "zoo/trainer/torch/trainer.py"
 MARGINS = "zoo/trainer/torch/margin_logits.py"
 OBJECTIVES = "zoo/trainer/torch/objectives.py"
+CROSS_ENTROPY = "zoo/trainer/torch/losses/classify/cross_entropy.py"
+PIXEL_CROSS_ENTROPY = "zoo/trainer/torch/losses/segment/cross_entropy.py"
+COMBINED = "zoo/trainer/torch/losses/face/combined.py"
 SHARD = "zoo/trainer/torch/shard.py"
 SYNC_BN = "zoo/trainer/torch/sync_batchnorm.py"
 RESNET = "zoo/models/resnet/torch.py"
@@ -203,7 +206,7 @@ UPDATES = [
 LOSSES = [
     fault(
         "no label smoothing",
-        OBJECTIVES,
+        CROSS_ENTROPY,
         ', reduction="sum", label_smoothing=self.smoothing',
         ', reduction="sum"',
         f"{UPDATE}label_smoothing_is_spread_over_all_classes",
@@ -219,16 +222,16 @@ LOSSES = [
     ),
     fault(
         "a mean over all pixels instead of labelled ones",
-        OBJECTIVES,
-        'return (batch["label"] != segment.IGNORE_INDEX).sum()',
-        'return torch.tensor(batch["label"].numel())',
+        PIXEL_CROSS_ENTROPY,
+        "return (labels != IGNORE_INDEX).sum()",
+        "return torch.tensor(labels.numel())",
         f"{OBJECTIVE}losses_of_labelled_pixels",
         "deeplabv3plus",
         ("task.average=valid",),
     ),
     fault(
         "one hard pixel too many",
-        OBJECTIVES,
+        PIXEL_CROSS_ENTROPY,
         "ranked[min(kept, len(ranked)) - 1]",
         "ranked[min(kept, len(ranked) - 1)]",
         f"{OBJECTIVE}losses_of_the_hardest_pixels",
@@ -238,14 +241,14 @@ LOSSES = [
     fault(
         "the margin's derivative is 1",
         MARGINS,
-        "torch.ones_like(slope) if settings.straight_through else slope",
-        "torch.ones_like(slope)",
+        "    if settings.straight_through:\n        slopes",
+        "    if True:\n        slopes",
         f"{MARGIN}loss_and_gradients_follow_the_definition",
         "arcface",
     ),
     fault(
         "the margin is subtracted from the angle",
-        MARGINS,
+        COMBINED,
         "m1 * torch.atan2(sine, cosine) + m2",
         "m1 * torch.atan2(sine, cosine) - m2",
         f"{MARGIN}target_logits_follow_the_formula",
@@ -253,7 +256,7 @@ LOSSES = [
     ),
     fault(
         "the angle is that of the sine",
-        MARGINS,
+        COMBINED,
         "torch.atan2(sine, cosine)",
         "torch.atan2(cosine, sine)",
         f"{MARGIN}target_logits_follow_the_formula",

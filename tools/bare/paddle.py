@@ -31,13 +31,13 @@ class MarginClassifier(paddle.nn.Layer):
         )
 
     def forward(self, images: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-        scale, m1, m2, m3 = self.margin.scale, self.margin.m1, self.margin.m2, self.margin.m3
+        scale, loss = self.margin.scale, self.margin.loss
         embeddings = F.normalize(self.model(images).astype("float32"))
         with paddle.amp.auto_cast(False):
             cosines = paddle.matmul(embeddings, F.normalize(self.weight), transpose_y=True)
             cosines = paddle.clip(cosines, -MAX_COSINE, MAX_COSINE)
         is_target = F.one_hot(labels, cosines.shape[1]) > 0
-        return scale * paddle.where(is_target, paddle.cos(m1 * paddle.acos(cosines) + m2) - m3, cosines)
+        return scale * paddle.where(is_target, paddle.cos(loss.m1 * paddle.acos(cosines) + loss.m2) - loss.m3, cosines)
 
 
 def mean_loss(output: Any, labels: paddle.Tensor, objective: Any) -> paddle.Tensor:

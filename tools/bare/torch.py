@@ -29,12 +29,12 @@ class MarginClassifier(torch.nn.Module):
         self.weight = torch.nn.Parameter(0.01 * torch.randn(arch.num_classes, arch.embedding))
 
     def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        scale, m1, m2, m3 = self.margin.scale, self.margin.m1, self.margin.m2, self.margin.m3
+        scale, loss = self.margin.scale, self.margin.loss
         embeddings = F.normalize(self.model(images).float())
         with torch.autocast(images.device.type, enabled=False):
             cosines = F.linear(embeddings, F.normalize(self.weight)).clamp(-MAX_COSINE, MAX_COSINE)
         targets = cosines.gather(1, labels[:, None])
-        return scale * cosines.scatter(1, labels[:, None], torch.cos(m1 * torch.acos(targets) + m2) - m3)
+        return scale * cosines.scatter(1, labels[:, None], torch.cos(loss.m1 * torch.acos(targets) + loss.m2) - loss.m3)
 
 
 def mean_loss(output: Any, labels: torch.Tensor, objective: Any) -> torch.Tensor:

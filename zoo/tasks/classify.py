@@ -1,12 +1,13 @@
-"""Classification of images and clips: cross-entropy, top-1 and top-5 accuracy."""
+"""Classification of images and clips: top-1 and top-5 accuracy; the losses are in zoo/losses/classify."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from data.batch import Batch
+from zoo.losses import loss_of, with_loss
 
 if TYPE_CHECKING:  # data.stream imports Grain
     from data.stream import Dataset
@@ -15,25 +16,21 @@ PRIMARY = "top1"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The `task:` section."""
-
-    label_smoothing: float = 0.0
-
-    def __post_init__(self):
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError("label_smoothing: must lie in [0, 1)")
+class Keys:
+    """The task's own keys in the `task:` section: none."""
 
 
 @dataclass(frozen=True)
-class CrossEntropy:
-    """Softmax cross-entropy of logits (N, K) with labels (N,).
+class Classification:
+    """Loss of logits (N, K), summed over samples.
+
+    The target of a sample is its `soft_label` (data.batch.soft_label) where the batch has that field, else its `label`.
 
     Attributes:
-        smoothing: share of a label's weight that is spread evenly over all K classes (arXiv:1512.00567).
+        loss: specification, a Loss of zoo/losses/classify.
     """
 
-    smoothing: float = 0.0
+    loss: Any
 
 
 @dataclass(frozen=True)
@@ -41,17 +38,25 @@ class Scores:
     """Predictions of a classifier: the model's logits (N, K)."""
 
 
-def objective(settings: Settings) -> CrossEntropy:
+def settings_class(loss: str = "cross_entropy") -> type[Any]:
+    """Return the class of the `task:` section with a loss."""
+    return with_loss("classify", Keys, loss)
+
+
+Settings: Any = settings_class()
+
+
+def objective(settings: Any) -> Classification:
     """Return the loss."""
-    return CrossEntropy(settings.label_smoothing)
+    return Classification(loss_of("classify", settings))
 
 
-def output(settings: Settings) -> Scores:
+def output(settings: Keys) -> Scores:
     """Return the form of a prediction."""
     return Scores()
 
 
-def protocol(views: str, settings: Settings) -> str:
+def protocol(views: str, settings: Keys) -> str:
     """Return the last part of a protocol id, such as 224-of-256."""
     return views
 
@@ -59,7 +64,7 @@ def protocol(views: str, settings: Settings) -> str:
 class Metric:
     """Top-1 and top-5 accuracy and mean cross-entropy; see zoo.tasks.TaskMetric."""
 
-    def __init__(self, dataset: "Dataset", settings: Settings = Settings()):
+    def __init__(self, dataset: "Dataset", settings: Keys = Keys()):
         self.views = dataset.views
         self.state: dict[str, np.ndarray] = {
             name: np.zeros((), np.float64) for name in ("samples", "top1", "top5", "loss", "labelled")

@@ -1,14 +1,17 @@
-"""Face recognition: the margin softmax loss, embeddings, verification accuracy on pairs of images."""
+"""Face recognition: the margin softmax loss, embeddings, verification accuracy on pairs of images.
 
-import math
+The margins are in zoo/losses/face.
+"""
+
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from data.batch import Batch
 from data.errors import UserError
+from zoo.losses import loss_of, with_loss
 
 PRIMARY = "accuracy"
 HEAD_WEIGHT = "head.weight"  # the classifier weight, a parameter of the objective and not of the model
@@ -19,14 +22,10 @@ FAR_THRESHOLDS = np.arange(4000) / 1000  # for the false accept rate: 0.000, 0.0
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The `task:` section."""
+class Keys:
+    """The task's own keys in the `task:` section."""
 
     scale: float = 64.0  # factor that turns cosines into logits
-    m1: float = 1.0  # the target logit is scale * (cos(m1 * angle + m2) - m3): SphereFace's
-    m2: float = 0.5  # margin, ArcFace's (radians)
-    m3: float = 0.0  # and CosFace's
-    threshold: bool = True  # where angle + m2 exceeds pi, continue with cos(angle) less a constant (only with m1 = 1)
     interclass: float | None = None  # set cosines of other classes above this to 0: they may be the same person
     gradient: Literal["true", "straight"] = "true"  # straight: as if the margin's derivative were 1, as insightface's
     sample_rate: float = 1.0  # Partial FC: fraction of the classes that an update uses
@@ -36,14 +35,6 @@ class Settings:
     def __post_init__(self):
         if not 0 < self.scale < float("inf"):
             raise ValueError("scale: must be above 0")
-        if not 1 <= self.m1 < float("inf"):
-            raise ValueError("m1: must be at least 1 (1 is no margin)")
-        if not 0 <= self.m2 < math.pi:
-            raise ValueError("m2: must be an angle in radians in [0, pi)")
-        if not 0 <= self.m3 < 2:
-            raise ValueError("m3: must lie in [0, 2), as a difference of cosines")
-        if self.threshold and self.m1 != 1:
-            raise ValueError("threshold: is defined for m1 = 1 only; set task.threshold=false with another m1")
         if self.interclass is not None and not 0 < self.interclass < 1:
             raise ValueError("interclass: must be a cosine in (0, 1), or null for no filter")
         for key in ("sample_rate", "far"):
@@ -56,23 +47,18 @@ class Margin:
     """Softmax cross-entropy of scaled cosines, with a margin on the target class.
 
     The logits are scale * cosine between the embeddings (N, d) and the rows of the classifier weight (K, d); labels are
-    (N,). The cosine of the target class is replaced by cos(m1 * angle + m2) - m3: ArcFace (arXiv:1801.07698, m2),
-    CosFace (arXiv:1801.09414, m3) and SphereFace (arXiv:1704.08063, m1) in one formula. All of it is computed in fp32;
-    cosines are clamped to [-1, 1].
+    (N,). The cosine of the target class is replaced by one with a margin. All of it is computed in fp32; cosines are
+    clamped to [-1, 1].
 
     Attributes:
-        scale, m1, m2, m3, interclass: those of the settings.
-        threshold: below threshold_cosine(m2), use cosine - threshold_offset(m2) as insightface's first implementation
-            does, so that the target logit keeps falling with the angle.
+        loss: specification of the margin, a Loss of zoo/losses/face.
+        scale, interclass: those of the settings.
         straight_through: take the derivative of the margin as 1.
         sample_rate: fraction of the rows that an update uses (Partial FC, arXiv:2203.15565).
     """
 
+    loss: Any
     scale: float = 64.0
-    m1: float = 1.0
-    m2: float = 0.5
-    m3: float = 0.0
-    threshold: bool = True
     interclass: float | None = None
     straight_through: bool = False
     sample_rate: float = 1.0
@@ -101,38 +87,33 @@ class VerificationSplit(Protocol):
         """Return the number of pairs of all sets."""
 
 
-def objective(settings: Settings) -> Margin:
+def settings_class(loss: str = "combined") -> type[Any]:
+    """Return the class of the `task:` section with a margin."""
+    return with_loss("face", Keys, loss)
+
+
+Settings: Any = settings_class()
+
+
+def objective(settings: Any) -> Margin:
     """Return the loss."""
     return Margin(
+        loss=loss_of("face", settings).margin(),
         scale=settings.scale,
-        m1=settings.m1,
-        m2=settings.m2,
-        m3=settings.m3,
-        threshold=settings.threshold,
         interclass=settings.interclass,
         straight_through=settings.gradient == "straight",
         sample_rate=settings.sample_rate,
     )
 
 
-def output(settings: Settings) -> Embeddings:
+def output(settings: Keys) -> Embeddings:
     """Return the form of a prediction."""
     return Embeddings(settings.flip)
 
 
-def protocol(views: str, settings: Settings) -> str:
+def protocol(views: str, settings: Keys) -> str:
     """Return the last part of a protocol id, such as 10fold."""
     return f"{FOLDS}fold{views}" + ("" if settings.flip else "-noflip")
-
-
-def threshold_cosine(m2: float) -> float:
-    """Return the cosine of the angle pi - m2; at larger angles, cos(angle + m2) would rise again."""
-    return math.cos(math.pi - m2)
-
-
-def threshold_offset(m2: float) -> float:
-    """Return what is subtracted from cosines below threshold_cosine(m2)."""
-    return m2 * math.sin(math.pi - m2)
 
 
 class Metric:
@@ -142,7 +123,7 @@ class Metric:
     element per pair of the split, which is 0 until the pair is evaluated, so states of ranks add up.
     """
 
-    def __init__(self, dataset: VerificationSplit, settings: Settings = Settings()):
+    def __init__(self, dataset: VerificationSplit, settings: Keys = Keys()):
         self.sets = dataset.sets
         self.far = settings.far
         for name, _, count in self.sets:

@@ -1,13 +1,14 @@
-"""Semantic segmentation: pixel-wise cross-entropy, class maps by sliding windows, mean IoU."""
+"""Semantic segmentation: class maps by sliding windows, mean IoU; the losses are in zoo/losses/segment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from data.batch import Batch
 from data.errors import UserError
+from zoo.losses import loss_of, with_loss
 
 if TYPE_CHECKING:  # data.stream imports Grain
     from data.stream import Dataset
@@ -17,13 +18,10 @@ IGNORE_INDEX = 255  # label of pixels that have no loss and are not evaluated
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The `task:` section."""
+class Keys:
+    """The task's own keys in the `task:` section."""
 
     aux_weight: float = 0.4  # of the auxiliary head's loss
-    average: Literal["valid", "all"] = "valid"  # the mean over labelled pixels, or ignored ones too, as in mmseg
-    ohem_kept: int | None = None  # online hard example mining: train on at least so many pixels per image ...
-    ohem_threshold: float | None = None  # ... and on all whose target class has a lower probability than this
     window: tuple[int, int] | None = None  # evaluate by sliding windows of this height and width
     stride: tuple[int, int] | None = None  # from window to window; default two thirds of it, rounded up
     flip: bool = False  # evaluate each image and its mirror image
@@ -31,10 +29,6 @@ class Settings:
     def __post_init__(self):
         if self.aux_weight < 0:
             raise ValueError("aux_weight: must not be negative")
-        if self.ohem_kept is not None and self.ohem_kept < 1:
-            raise ValueError("ohem_kept: must be at least 1")
-        if self.ohem_threshold is not None and (self.ohem_kept is None or not 0 < self.ohem_threshold <= 1):
-            raise ValueError("ohem_threshold: must be a probability in (0, 1], and needs task.ohem_kept")
         for key in ("window", "stride"):
             if getattr(self, key) is not None and min(getattr(self, key)) < 1:
                 raise ValueError(f"{key}: height and width must be at least 1")
@@ -45,25 +39,18 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class PixelCrossEntropy:
-    """Softmax cross-entropy of logits (N, K, H, W) with labels (N, H, W), plus that of auxiliary logits.
-
-    With `kept`, the loss of the first logits is restricted to hard pixels (online hard example mining,
-    arXiv:1604.03540, as mmsegmentation's OHEMPixelSampler). With a threshold, these are the pixels whose target class
-    has a probability below max(threshold, that of the kept * N-th hardest pixel); without one, those with the kept * N
-    largest losses. The sum of their losses is still divided by the number of pixels that `average` selects.
+class Segmentation:
+    """Loss of logits (N, K, H, W) with labels uint8 (N, H, W), plus that of auxiliary logits.
 
     Attributes:
-        average: valid to divide by the number of labelled pixels, all by the number of all pixels.
+        loss: specification for the first logits, a Loss of zoo/losses/segment.
+        aux_loss: for all further ones; it counts the same items.
         aux_weight: factor of the loss of all further logits.
-        kept: pixels per image to train on at least; None for all.
-        threshold: probability of the target class below which a pixel is hard.
     """
 
-    average: str = "valid"
+    loss: Any
+    aux_loss: Any
     aux_weight: float = 0.4
-    kept: int | None = None
-    threshold: float | None = None
 
 
 @dataclass(frozen=True)
@@ -84,17 +71,27 @@ class ClassMap:
     flip: bool = False
 
 
-def objective(settings: Settings) -> PixelCrossEntropy:
-    """Return the loss."""
-    return PixelCrossEntropy(settings.average, settings.aux_weight, settings.ohem_kept, settings.ohem_threshold)
+def settings_class(loss: str = "cross_entropy") -> type[Any]:
+    """Return the class of the `task:` section with a loss."""
+    return with_loss("segment", Keys, loss)
 
 
-def output(settings: Settings) -> ClassMap:
+Settings: Any = settings_class()
+
+
+def objective(settings: Any) -> Segmentation:
+    """Return the loss; hard pixels are mined for the first logits alone."""
+    loss = loss_of("segment", settings)
+    mining = {key: None for key in ("ohem_kept", "ohem_threshold") if hasattr(loss, key)}
+    return Segmentation(loss, replace(loss, **mining), settings.aux_weight)
+
+
+def output(settings: Keys) -> ClassMap:
     """Return the form of a prediction."""
     return ClassMap(settings.window, settings.stride, settings.flip)
 
 
-def protocol(views: str, settings: Settings) -> str:
+def protocol(views: str, settings: Keys) -> str:
     """Return the last part of a protocol id, such as whole@1024x2048 or slide769x769/513x513@1025x2049-flip."""
     mode = "whole"
     if settings.window:
@@ -133,7 +130,7 @@ class Metric:
     the data does not have.
     """
 
-    def __init__(self, dataset: "Dataset", settings: Settings = Settings()):
+    def __init__(self, dataset: "Dataset", settings: Keys = Keys()):
         self.classes = dataset.classes
         count = len(self.classes)
         self.state: dict[str, np.ndarray] = {

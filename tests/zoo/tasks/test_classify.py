@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.tasks.classify import CrossEntropy, Metric, Settings, objective
+from zoo.losses.classify import cross_entropy
+from zoo.tasks.classify import Classification, Metric, Settings, objective
 
 LOGITS = st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 3.0])  # few values: many ties
 
@@ -174,4 +175,5 @@ def test_scores_in_half_precision_are_summed_in_double():
 
 
 def test_the_objective():
-    assert objective(Settings()) == CrossEntropy(0.0) and objective(Settings(0.1)) == CrossEntropy(0.1)
+    assert objective(Settings()) == Classification(cross_entropy.Loss(0.0))
+    assert objective(Settings(label_smoothing=0.1)) == Classification(cross_entropy.Loss(0.1))

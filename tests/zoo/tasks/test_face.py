@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.errors import UserError
+from zoo.losses.face import combined
 from zoo.tasks import face
 from zoo.tasks.face import (
     Embeddings,
@@ -354,7 +355,7 @@ def test_invalid_settings(options, key):
 
 
 def test_objective_and_output_from_settings():
-    assert objective(Settings()) == Margin() and output(Settings()) == Embeddings()
+    assert objective(Settings()) == Margin(combined.Loss()) and output(Settings()) == Embeddings()
     settings_ = Settings(
         scale=30.0,
         m1=1.35,
@@ -366,17 +367,19 @@ def test_objective_and_output_from_settings():
         sample_rate=0.1,
         flip=False,
     )
-    assert objective(settings_) == Margin(30.0, 1.35, 0.3, 0.2, False, 0.4, True, 0.1)
+    assert objective(settings_) == Margin(combined.Loss(1.35, 0.3, 0.2, False), 30.0, 0.4, True, 0.1)
     assert output(settings_) == Embeddings(False)
 
 
 def test_the_threshold_rule_of_arcface():
     """Published values for a margin of 0.5; with them the target logit decreases with the angle."""
-    assert (face.threshold_cosine(0.5), face.threshold_offset(0.5)) == (
+    assert (combined.threshold_cosine(0.5), combined.threshold_offset(0.5)) == (
         pytest.approx(-0.87758, abs=1e-5),
         pytest.approx(0.23971, abs=1e-5),
     )
     angles = np.linspace(0, math.pi, 1001)
     cosines = np.cos(angles)
-    logits = np.where(cosines > face.threshold_cosine(0.5), np.cos(angles + 0.5), cosines - face.threshold_offset(0.5))
+    logits = np.where(
+        cosines > combined.threshold_cosine(0.5), np.cos(angles + 0.5), cosines - combined.threshold_offset(0.5)
+    )
     assert (np.diff(logits) < 0).all() and (np.diff(np.cos(angles + 0.5)) > 0).any()

@@ -13,7 +13,7 @@ from tests.helpers import frameworks
 from tests.zoo.models.arcface.golden import SIDE, drawn, input_images
 from zoo.models import load_model_class
 from zoo.models.arcface import spec
-from zoo.tasks.classify import CrossEntropy
+from zoo.tasks import classify
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 
 BATCH, LR, DECAY = 4, 0.01, 1e-3
@@ -52,7 +52,7 @@ class Worker:
             sync_bn=sync_bn,
         )
         model = load_model_class("arcface", self.framework)
-        trainer = self.backend.Trainer(model, arch, CrossEntropy(0.0), plan, world)
+        trainer = self.backend.Trainer(model, arch, classify.objective(classify.Settings()), plan, world)
         trainer.load_state_dict(
             {name: drawn(name, shape) for name, shape in spec.shapes(arch).items() if name != spec.HEAD_WEIGHT}
         )

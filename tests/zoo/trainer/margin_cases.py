@@ -12,6 +12,7 @@ import pytest
 
 from data.batch import LABEL, Field
 from tests.zoo.trainer.margin_reference import loss_and_gradients, target_logit
+from zoo.losses.face.combined import threshold_cosine
 from zoo.tasks import face
 from zoo.trainer import sharding
 from zoo.trainer.plan import ParamGroup, Plan
@@ -25,14 +26,22 @@ VARIANTS = {
     "combined": {"m1": 1.1, "m2": 0.2, "m3": 0.15, "threshold": False},
     "filter": {"interclass": 0.2},
     "straight": {"gradient": "straight"},
+    "arcface by name": {"loss": "arcface", "m2": 0.3},
+    "cosface by name": {"loss": "cosface"},
+    "adaface": {"loss": "adaface"},
+    "adaface, large": {"loss": "adaface", "m": 0.7, "h": 2.0, "interclass": 0.3},
 }
-COMPILED_VARIANTS = ("filter", "combined")  # the two that take other branches of the code; compiling takes seconds
+COMPILED_VARIANTS = (
+    "filter",
+    "combined",
+    "adaface",
+)  # those that take other branches of the code; compiling takes seconds
 INPUTS, WIDTH, CLASSES, MANY_CLASSES, DECAY = 5, 6, 11, 200, 1e-2
 HEAD, MOMENTUM = face.HEAD_WEIGHT, f"momentum/{face.HEAD_WEIGHT}"
 
 
-def objective(**changes):
-    return face.objective(face.Settings(**{"scale": 16.0, **changes}))
+def objective(loss="combined", **changes):
+    return face.objective(face.settings_class(loss)(**{"scale": 16.0, **changes}))
 
 
 def param_group(name):
@@ -119,15 +128,16 @@ def case_loss_of_more_classes_than_a_block(backend):
 
 def case_target_logits_follow_the_formula(backend):
     """To 1e-6 of the scale, the ends and the threshold included."""
-    turn = face.threshold_cosine(0.5)
+    turn = threshold_cosine(0.5)
     cosines = np.concatenate([np.linspace(-1, 1, 4001), [turn, turn - 1e-4, turn + 1e-4, 1 - 1e-7, -1 + 1e-7]])
     cosines = cosines.astype(np.float32)
     clear = np.abs(cosines - turn) > 1e-6  # nearer, rounding decides the side of the threshold
-    inner = clear & (np.abs(cosines) < 1 - 1e-5)
+    inner = clear & (np.abs(cosines) < 1 - 1e-5) & (np.abs(np.abs(cosines) - 0.999) > 1e-6)  # AdaFace's last cosine
+    norms = np.random.default_rng(8).uniform(0, 130, len(cosines)).astype(np.float32)
     for variant, changes in VARIANTS.items():
-        settings = objective(**changes)
-        value, slope = backend.target_logits(cosines, settings)
-        expected, expected_slope = target_logit(cosines, settings)
+        settings = objective(**{**changes, "gradient": "true"})
+        value, slope = backend.target_logits(cosines, settings, norms)
+        expected, expected_slope = target_logit(cosines, settings, norms)
         np.testing.assert_allclose(value[clear], expected[clear], atol=1e-6, err_msg=variant)
         np.testing.assert_allclose(slope[inner], expected_slope[inner], rtol=1e-4, atol=1e-4, err_msg=variant)
         assert np.isfinite(slope).all()
@@ -135,7 +145,9 @@ def case_target_logits_follow_the_formula(backend):
 
 def case_the_threshold_keeps_the_target_logit_monotonic(backend):
     cosines = np.linspace(1, -1, 2001, dtype=np.float32)
-    kept, risen = (backend.target_logits(cosines, objective(threshold=threshold))[0] for threshold in (True, False))
+    kept, risen = (
+        backend.target_logits(cosines, objective(threshold=threshold), cosines)[0] for threshold in (True, False)
+    )
     assert (np.diff(kept) < 0).all() and not (np.diff(risen) < 0).all()
 
 

@@ -3,20 +3,38 @@
 import numpy as np
 
 
-def target_logit(cosine, settings):
-    """Return the target's cosine with its margin, and the derivative: exact, infinite where there is none."""
+def target_logit(cosine, settings, norms):
+    """Return the target's cosine with its margin, and the derivative: exact, infinite where there is none.
+
+    cosine: (M,), of samples and their classes. norms: (M,), lengths of the embeddings.
+    """
     c = np.asarray(cosine, np.float64)
+    value, slope = adaface(c, settings.loss, norms) if hasattr(settings.loss, "h") else combined(c, settings.loss)
+    return value, np.ones_like(slope) if settings.straight_through else slope
+
+
+def combined(c, loss):
     angle = np.arccos(np.clip(c, -1, 1))
-    value = np.cos(settings.m1 * angle + settings.m2)
+    value = np.cos(loss.m1 * angle + loss.m2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        slope = settings.m1 * np.sin(settings.m1 * angle + settings.m2) / np.sin(angle)
-    if settings.m1 == 1 and settings.m2 == 0:
+        slope = loss.m1 * np.sin(loss.m1 * angle + loss.m2) / np.sin(angle)
+    if loss.m1 == 1 and loss.m2 == 0:
         value, slope = c, np.ones_like(c)
-    if settings.threshold and settings.m2:
-        beyond = c <= np.cos(np.pi - settings.m2)
-        value = np.where(beyond, c - settings.m2 * np.sin(np.pi - settings.m2), value)
+    if loss.threshold and loss.m2:
+        beyond = c <= np.cos(np.pi - loss.m2)
+        value = np.where(beyond, c - loss.m2 * np.sin(np.pi - loss.m2), value)
         slope = np.where(beyond, 1.0, slope)
-    return value - settings.m3, np.ones_like(slope) if settings.straight_through else slope
+    return value - loss.m3, slope
+
+
+def adaface(c, loss, norms):
+    norms = np.clip(np.asarray(norms, np.float64), 1e-3, 100)
+    z = np.clip((norms - norms.mean()) / (norms.std(ddof=1) + 1e-3) * loss.h, -1, 1)
+    angle = np.arccos(np.clip(c, -0.999, 0.999)) - loss.m * z
+    inside = (np.abs(c) <= 0.999) & (angle >= 1e-3) & (angle <= np.pi - 1e-3)
+    with np.errstate(divide="ignore"):
+        slope = np.where(inside, np.sin(angle) / np.sqrt(1 - np.minimum(c * c, 1)), 0.0)
+    return np.cos(np.clip(angle, 1e-3, np.pi - 1e-3)) - (loss.m + loss.m * z), slope
 
 
 def loss_and_gradients(x, weight, labels, settings):
@@ -31,7 +49,7 @@ def loss_and_gradients(x, weight, labels, settings):
     if settings.interclass is not None:
         filtered = (cosine > settings.interclass) & ~is_target
         logits[filtered], slope[filtered] = 0, 0
-    logits[is_target], slope[is_target] = target_logit(cosine[samples, labels], settings)
+    logits[is_target], slope[is_target] = target_logit(cosine[samples, labels], settings, lengths[:, 0])
     logits *= settings.scale
     powers = np.exp(logits - logits.max(1, keepdims=True))
     probabilities = powers / powers.sum(1, keepdims=True)

@@ -18,7 +18,7 @@ from data.batch import LABEL, Field
 from tests.helpers import frameworks
 from tests.zoo.models.tsm import golden
 from zoo.models import initializers, load_model_class, load_spec
-from zoo.tasks.classify import CrossEntropy
+from zoo.tasks import classify
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 
 CLASSES, DECAY, LR, STEPS = 7, 1e-2, 0.05, 6
@@ -89,7 +89,9 @@ class Worker:
             clip_norm=CLIP_NORM,
         )
         model = load_model_class(case.model, self.framework)
-        return self.backend.Trainer(model, arch, CrossEntropy(smoothing), plan, world)
+        return self.backend.Trainer(
+            model, arch, classify.objective(classify.Settings(label_smoothing=smoothing)), plan, world
+        )
 
 
 def architecture(case: Case):

@@ -8,7 +8,7 @@ from tests.zoo.trainer import tiny_reference as tiny
 from tests.zoo.trainer.tiny_reference import MEAN, STD, Reference, random_batch
 from zoo.models import initializers, load_model_class
 from zoo.models.tsm import spec as tsm_spec
-from zoo.tasks.classify import CrossEntropy
+from zoo.tasks import classify
 from zoo.trainer.plan import ParamGroup, Plan
 
 IMAGE = Field("image", (tiny.SIDE, tiny.SIDE, 3), "uint8", MEAN, STD)
@@ -35,7 +35,9 @@ def make(backend, mode=None, smoothing=0.0, dropout=False, group=param_group, **
     fields = (IMAGE, LABEL) + ((DROPOUT,) if dropout else ())
     masks = ("dropout",) if dropout else ()
     plan = Plan(fields, masks, group, mode or backend.FP32_MODES[0], **plan)
-    trainer = backend.Trainer(backend.Tiny, None, CrossEntropy(smoothing), plan, backend.WORLD)
+    trainer = backend.Trainer(
+        backend.Tiny, None, classify.objective(classify.Settings(label_smoothing=smoothing)), plan, backend.WORLD
+    )
     trainer.load_state_dict(tiny.initial_state())
     return trainer
 
@@ -43,7 +45,9 @@ def make(backend, mode=None, smoothing=0.0, dropout=False, group=param_group, **
 def make_identity(backend, field, mode=None, smoothing=0.0, **plan):
     """Return a trainer of the model that returns its input."""
     plan = Plan((field, LABEL), (), lambda name: ParamGroup(1.0, 0.0), mode or backend.FP32_MODES[0], **plan)
-    return backend.Trainer(backend.Identity, None, CrossEntropy(smoothing), plan, backend.WORLD)
+    return backend.Trainer(
+        backend.Identity, None, classify.objective(classify.Settings(label_smoothing=smoothing)), plan, backend.WORLD
+    )
 
 
 def make_tsm(backend, mode=None, smoothing=0.0, dropout=0.0, partial_bn=False, depth=18, **plan):
@@ -58,7 +62,9 @@ def make_tsm(backend, mode=None, smoothing=0.0, dropout=0.0, partial_bn=False, d
     fields = (VIDEO, LABEL, *(mask.field for mask in masks))
     plan = Plan(fields, tuple(mask.name for mask in masks), group, mode or backend.FP32_MODES[0], **plan)
     model = load_model_class("tsm", backend.FRAMEWORK)
-    trainer = backend.Trainer(model, arch, CrossEntropy(smoothing), plan, backend.WORLD)
+    trainer = backend.Trainer(
+        model, arch, classify.objective(classify.Settings(label_smoothing=smoothing)), plan, backend.WORLD
+    )
     trainer.load_state_dict(
         {
             param.name: initializers.initialize(

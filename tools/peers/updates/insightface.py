@@ -28,7 +28,11 @@ def update(clones: str, job: Any, batch: Any) -> Callable[[], None]:
     )
     loss_type = upstream.load(folder, "losses").CombinedMarginLoss
     module_partial_fc = upstream.load(folder, "partial_fc_v2").PartialFC_V2(
-        loss_type(margin.scale, margin.m1, margin.m2, margin.m3), arch.embedding, arch.num_classes, 1.0, is_half
+        loss_type(margin.scale, margin.loss.m1, margin.loss.m2, margin.loss.m3),
+        arch.embedding,
+        arch.num_classes,
+        1.0,
+        is_half,
     )
     backbone.train()
     module_partial_fc.train()

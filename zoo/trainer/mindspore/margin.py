@@ -31,7 +31,7 @@ class Margin(nn.Cell):
     def __init__(self, settings: face.Margin, arch: Any, plan: Plan, world: World):
         super().__init__()
         self.settings, self.rank, self.world_size = settings, world.rank, world.size
-        self.head = MarginLogits(settings, plan.mode, world.device_type == "cpu")
+        self.head = MarginLogits(settings, plan, world.device_type == "cpu")
         self.dtype = mstype.float64 if plan.mode.is_fp64 else mstype.float32
         # Not called `shard`, which is a method of every Cell.
         self.parameter_shard = ParameterShard(
@@ -74,19 +74,24 @@ class Margin(nn.Cell):
         embeddings = embeddings.astype(self.dtype)
         norms = ops.maximum(ops.sqrt(ops.square(embeddings).sum(1, keepdims=True)), EPS)
         units = all_gather(embeddings / norms, self.world_size)
+        quality = None
+        if self.head.margin.uses_norms:
+            quality = self.head.margin.quality(all_gather(norms.reshape(-1), self.world_size))
         bounds = _chunks(weight.shape[0], units.shape[0])
         if len(bounds) == 1:
-            loss, grad_units, grad_weight = self.whole(units, weight, target_rows, len(embeddings))
+            loss, grad_units, grad_weight = self.whole(units, weight, target_rows, quality, len(embeddings))
         else:
-            loss, grad_units, grad_weight = self.chunked(units, weight, target_rows, len(embeddings), bounds)
+            loss, grad_units, grad_weight = self.chunked(units, weight, target_rows, quality, len(embeddings), bounds)
         grad_units = self.local_rows(all_reduce(grad_units, self.world_size), len(embeddings))
         local_units = self.local_rows(units, len(embeddings))
         grad_embeddings = (grad_units - local_units * (local_units * grad_units).sum(1, keepdims=True)) / norms
         return loss, grad_embeddings, grad_weight
 
-    def whole(self, units: Tensor, weight: Tensor, target_rows: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    def whole(
+        self, units: Tensor, weight: Tensor, target_rows: Tensor, quality: Any, count: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the loss of this rank's `count` samples, and the gradients by units, of these classes, and weight."""
-        logits, is_filtered, slopes, inverse_norms = self.head.logits(units, weight, target_rows)
+        logits, is_filtered, slopes, inverse_norms = self.head.logits(units, weight, target_rows, quality)
         max_logits = self.max_over_ranks(ops.max(logits, 1)[0])
         targets = own_targets(logits, target_rows)
         exps = ops.exp(logits - self.head.expand(max_logits.reshape(-1, 1), logits))
@@ -96,7 +101,13 @@ class Margin(nn.Cell):
         return (loss,) + gradients
 
     def chunked(
-        self, units: Tensor, weight: Tensor, target_rows: Tensor, count: int, bounds: tuple[tuple[int, int], ...]
+        self,
+        units: Tensor,
+        weight: Tensor,
+        target_rows: Tensor,
+        quality: Any,
+        count: int,
+        bounds: tuple[tuple[int, int], ...],
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the same with the logits of a chunk of classes at a time, computed once more for the gradients."""
         own_max: Any = None
@@ -104,7 +115,7 @@ class Margin(nn.Cell):
         targets: Any = None
         for first, last in bounds:
             rows = _rows_within(target_rows, first, last)
-            logits = self.head.logits(units, weight[first:last], rows)[0]
+            logits = self.head.logits(units, weight[first:last], rows, quality)[0]
             before, chunk_max, chunk_targets = own_max, ops.max(logits, 1)[0], own_targets(logits, rows)
             own_max = chunk_max if before is None else ops.maximum(before, chunk_max)
             chunk_sum = ops.exp(logits - self.head.expand(own_max.reshape(-1, 1), logits)).sum(1)
@@ -120,7 +131,7 @@ class Margin(nn.Cell):
             # Else the compiler would take the logits from above, and so keep those of all chunks.
             units, part = ops.depend(units, done), ops.depend(weight, done)[first:last]
             rows = _rows_within(target_rows, first, last)
-            logits, is_filtered, slopes, inverse_norms = self.head.logits(units, part, rows)
+            logits, is_filtered, slopes, inverse_norms = self.head.logits(units, part, rows, quality)
             exps = ops.exp(logits - self.head.expand(max_logits.reshape(-1, 1), logits))
             summand, of_rows = self.head.gradients(exps, is_filtered, slopes, inverse_norms, sums[0], units, part, rows)
             done = grad_units = summand if grad_units is None else grad_units + summand

@@ -1,48 +1,20 @@
 """Logits of margin softmax in MindSpore, and the gradients of a part of the class matrix; see margin.py."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
+from zoo.losses import load_implementation
 from zoo.tasks import face
-from zoo.trainer.mindspore.fp64 import constant
+from zoo.trainer.mindspore.losses.types import types
 from zoo.trainer.mindspore.precision import DTYPES
-from zoo.trainer.plan import Mode
+from zoo.trainer.plan import Plan
 
 EPS = 1e-12  # smallest norm of a vector
 # Probabilities in 16 bits are multiplied by this number, divided by the number of samples: fp16 holds none below 6e-8,
 # and a sum over all samples that are of one class must not exceed 65504.
 GRADIENT_SCALE = 16384.0
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Numbers of the settings as operands: in fp64 tensors, because MindSpore rounds Python's numbers to fp32."""
-
-    m1: Any
-    m2: Any
-    m3: Any
-    scale: Any
-    interclass: Any
-    min_sine: Any
-    threshold_cosine: Any
-    threshold_offset: Any
-
-
-def numbers(settings: face.Margin, is_fp64: bool) -> Numbers:
-    number = constant if is_fp64 else float
-    return Numbers(
-        number(settings.m1),
-        number(settings.m2),
-        number(settings.m3),
-        number(settings.scale),
-        None if settings.interclass is None else number(settings.interclass),
-        number(face.MIN_SINE),
-        number(face.threshold_cosine(settings.m2)),
-        number(face.threshold_offset(settings.m2)),
-    )
 
 
 class MarginLogits(nn.Cell):
@@ -52,14 +24,19 @@ class MarginLogits(nn.Cell):
     in fp32; elsewhere it is returned in 16 bits, since MindSpore's has no other result for such operands.
     """
 
-    def __init__(self, settings: face.Margin, mode: Mode, on_cpu: bool):
+    def __init__(self, settings: face.Margin, plan: Plan, on_cpu: bool):
         super().__init__()
-        self.settings, self.on_cpu, self.numbers = settings, on_cpu, numbers(settings, mode.is_fp64)
-        self.dtype = mstype.float64 if mode.is_fp64 else mstype.float32
-        self.product_dtype = DTYPES.get(mode.compute)
+        self.settings, self.on_cpu = settings, on_cpu
+        self.margin = load_implementation(settings.loss, "mindspore").Loss(settings.loss, plan)
+        self.dtype, number = types(plan)
+        self.scale: Any = number(settings.scale)
+        self.interclass = None if settings.interclass is None else number(settings.interclass)
+        self.product_dtype = DTYPES.get(plan.mode.compute)
         self.matmul_nt, self.matmul_tn = ops.MatMul(transpose_b=True), ops.MatMul(transpose_a=True)
 
-    def logits(self, units: Tensor, weight: Tensor, target_rows: Tensor) -> tuple[Tensor, Any, Tensor, Tensor]:
+    def logits(
+        self, units: Tensor, weight: Tensor, target_rows: Tensor, quality: Any
+    ) -> tuple[Tensor, Any, Tensor, Tensor]:
         """Return the logits (M, K) and what `gradients` needs: is_filtered, slopes and the rows' inverse norms."""
         inverse_norms = 1 / ops.maximum(ops.sqrt(ops.square(weight).sum(1)), EPS)
         if self.product_dtype is None:
@@ -68,13 +45,15 @@ class MarginLogits(nn.Cell):
         else:
             cosines = self.product(self.matmul_nt, units, weight * self.expand(inverse_norms.reshape(-1, 1), weight))
         cosines = ops.clamp(cosines, -1.0, 1.0)
-        target_cosines, slopes = margin(target_logits(cosines, target_rows), self.settings, self.numbers)
+        target_cosines, slopes = self.margin(target_logits(cosines, target_rows), quality)
+        if self.settings.straight_through:
+            slopes = ops.ones_like(slopes)
         is_filtered = None
-        if self.settings.interclass is not None:
-            is_filtered = cosines > self.numbers.interclass
+        if self.interclass is not None:
+            is_filtered = cosines > self.interclass
             cosines = self.fill_zeros(cosines, is_filtered)
         return (
-            scatter_targets(cosines, target_rows, target_cosines) * self.numbers.scale,
+            scatter_targets(cosines, target_rows, target_cosines) * self.scale,
             is_filtered,
             slopes,
             inverse_norms,
@@ -105,13 +84,13 @@ class MarginLogits(nn.Cell):
         grad = exps if is_filtered is None else self.fill_zeros(exps, is_filtered)
         grad = scatter_targets(grad, target_rows, grad_targets)
         if self.product_dtype is None:
-            grad = grad * self.expand((inverse_norms * self.numbers.scale).reshape(1, -1), grad)
+            grad = grad * self.expand((inverse_norms * self.scale).reshape(1, -1), grad)
             grad_units = ops.matmul(grad, weight) * inverse_sums
             grad_weight = self.matmul_tn(grad, units * inverse_sums)
         else:
             factor = GRADIENT_SCALE / units.shape[0]
             grad = grad * self.expand(inverse_sums * factor, grad)
-            factor = self.numbers.scale / factor
+            factor = self.scale / factor
             unit_weight = weight * self.expand(inverse_norms.reshape(-1, 1), weight)
             grad_units = self.product(ops.matmul, grad, unit_weight) * factor
             grad_weight = self.product(self.matmul_tn, grad, units)
@@ -136,23 +115,6 @@ class MarginLogits(nn.Cell):
         if self.dtype == mstype.float32:
             return ops.masked_fill(x, mask, 0.0)
         return ops.select(mask, ops.zeros_like(x), x)  # masked_fill rounds to fp32
-
-
-def margin(cosine: Tensor, settings: face.Margin, numbers: Numbers) -> tuple[Tensor, Tensor]:
-    """Return the target's cosine with its margin, and the derivative.
-
-    The derivative stays finite where that of the angle is not.
-    """
-    value, slope = cosine, ops.ones_like(cosine)
-    if (settings.m1, settings.m2) != (1.0, 0.0):
-        sine = ops.sqrt((1 - cosine) * (1 + cosine))
-        angle = numbers.m1 * ops.atan2(sine, cosine) + numbers.m2
-        value, slope = ops.cos(angle), numbers.m1 * ops.sin(angle) / ops.maximum(sine, numbers.min_sine)
-    if settings.threshold and settings.m2:
-        is_beyond = cosine <= numbers.threshold_cosine
-        value = ops.select(is_beyond, cosine - numbers.threshold_offset, value)
-        slope = ops.select(is_beyond, ops.ones_like(slope), slope)
-    return value - numbers.m3, ops.ones_like(slope) if settings.straight_through else slope
 
 
 def target_logits(matrix: Tensor, target_rows: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ the weights are; under mixed precision the matrix products, but not their sums, 
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import paddle
@@ -14,8 +15,17 @@ import paddle.distributed as dist
 from paddle.autograd import PyLayer
 from paddle.autograd.py_layer import once_differentiable
 
+from zoo.losses import load_implementation
 from zoo.tasks import face
-from zoo.trainer.paddle.margin_logits import EPS, Logits, gradients, margin_logits, own_targets, row_sums
+from zoo.trainer.paddle.margin_logits import (
+    EPS,
+    Logits,
+    MarginFunction,
+    gradients,
+    margin_logits,
+    own_targets,
+    row_sums,
+)
 from zoo.trainer.paddle.parallel import all_gather, all_reduce
 from zoo.trainer.paddle.shard import ParameterShard
 from zoo.trainer.paddle.world import World
@@ -32,6 +42,7 @@ class Margin:
 
     def __init__(self, settings: face.Margin, arch: Any, plan: Plan, world: World):
         self.settings, self.in_fp16 = settings, plan.mode.is_mixed
+        self.loss = load_implementation(settings.loss, "paddle").Loss(settings.loss)
         dtype = "float64" if plan.mode.is_fp64 else "float32"
         self.shard = ParameterShard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world, dtype)
         self.shards = {face.HEAD_WEIGHT: self.shard}
@@ -51,11 +62,12 @@ class Margin:
 
     def total(self, output: paddle.Tensor, batch: Batch) -> paddle.Tensor:
         embeddings = output.astype(self.shard.values.dtype)
-        return _MarginLoss.apply(embeddings, self.shard.active_rows, batch["target_rows"], self.settings, self.in_fp16)
+        weight, rows = self.shard.active_rows, batch["target_rows"]
+        return _MarginLoss.apply(embeddings, weight, rows, self.settings, self.loss, self.in_fp16)
 
 
 class _MarginLoss(PyLayer):
-    """(embeddings, weight, target_rows, settings, in_fp16) -> sum of the losses of this rank's samples.
+    """(embeddings, weight, target_rows, settings, loss, in_fp16) -> sum of the losses of this rank's samples.
 
     Shapes: embeddings (N, d); weight, the active rows of the class matrix on this rank, (K, d); target_rows (M,), for
     the M samples of all ranks: the row of a sample's class in `weight`, or -1. All ranks must give their sums the same
@@ -69,20 +81,25 @@ class _MarginLoss(PyLayer):
         weight: paddle.Tensor,
         target_rows: paddle.Tensor,
         settings: face.Margin,
+        loss: Any,
         in_fp16: bool,
     ) -> paddle.Tensor:
         norms = embeddings.square().sum(1, keepdim=True).sqrt().clip(min=EPS)
         units = all_gather(embeddings / norms)
         ctx.settings, ctx.in_fp16, ctx.chunks = settings, in_fp16, _chunks(len(weight), len(units))
+        quality = loss.quality(all_gather(norms).squeeze(1)) if loss.uses_norms else None
+        ctx.margin = margin = partial(loss, quality=quality)
         kept: tuple[Any, ...]
         if len(ctx.chunks) == 1:
-            chunk = margin_logits(units, weight, target_rows, settings, in_fp16)
+            chunk = margin_logits(units, weight, target_rows, settings, margin, in_fp16)
             max_logits = all_reduce(chunk.logits.max(1), dist.ReduceOp.MAX)
             target_logits = own_targets(chunk.logits, target_rows)
             exps = chunk.logits.subtract_(max_logits.unsqueeze(1)).exp_()
             sum_exps, kept = row_sums(exps), tuple(chunk)
         else:
-            own_max, sum_exps, target_logits = _reduce_chunks(ctx.chunks, units, weight, target_rows, settings, in_fp16)
+            own_max, sum_exps, target_logits = _reduce_chunks(
+                ctx.chunks, units, weight, target_rows, settings, margin, in_fp16
+            )
             max_logits = all_reduce(own_max.clone(), dist.ReduceOp.MAX)
             sum_exps, kept = sum_exps * (own_max - max_logits).exp(), (max_logits,)
         sum_exps, target_logits = all_reduce(paddle.stack([sum_exps, target_logits]))
@@ -102,7 +119,7 @@ class _MarginLoss(PyLayer):
             grad_units, grad_weight = paddle.zeros_like(units), paddle.empty_like(weight)
             for rows in ctx.chunks:
                 part, targets = weight[rows], _rows_within(target_rows, rows)
-                chunk = margin_logits(units, part, targets, ctx.settings, ctx.in_fp16)
+                chunk = margin_logits(units, part, targets, ctx.settings, ctx.margin, ctx.in_fp16)
                 chunk.logits.subtract_(kept[0].unsqueeze(1)).exp_()
                 summand, grad_weight[rows] = gradients(chunk, sum_exps, units, part, targets, factor, ctx.in_fp16)
                 grad_units.add_(summand)
@@ -130,6 +147,7 @@ def _reduce_chunks(
     weight: paddle.Tensor,
     target_rows: paddle.Tensor,
     settings: face.Margin,
+    margin: MarginFunction,
     in_fp16: bool,
 ) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]:
     """Return each sample's largest logit, sum of exp(logit - the largest), and logit of its class, 0 if elsewhere."""
@@ -137,7 +155,7 @@ def _reduce_chunks(
     sum_exps, target_logits = paddle.zeros_like(max_logits), paddle.zeros_like(max_logits)
     for rows in chunks:
         targets = _rows_within(target_rows, rows)
-        logits = margin_logits(units, weight[rows], targets, settings, in_fp16).logits
+        logits = margin_logits(units, weight[rows], targets, settings, margin, in_fp16).logits
         target_logits = target_logits + own_targets(logits, targets)
         before, max_logits = max_logits, paddle.maximum(max_logits, logits.max(1))
         exps = logits.subtract_(max_logits.unsqueeze(1)).exp_()

@@ -1,5 +1,6 @@
 """Logits of margin softmax in PaddlePaddle, and the gradients of a part of the class matrix; see margin.py."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import paddle
@@ -7,6 +8,7 @@ import paddle
 from zoo.tasks import face
 
 EPS = 1e-12  # smallest norm of a vector
+MarginFunction = Callable[[paddle.Tensor], tuple[paddle.Tensor, paddle.Tensor]]  # (M,) -> with margin, slope
 ROWS_AT_ONCE = 1 << 12  # rows of the weights that are copied at once
 GRADIENT_SCALE = 1024.0  # of probabilities in fp16, which holds none below 6e-8: 10 million classes have 1e-7
 
@@ -29,16 +31,23 @@ class Logits(NamedTuple):
 
 
 def margin_logits(
-    units: paddle.Tensor, weight: paddle.Tensor, target_rows: paddle.Tensor, settings: face.Margin, in_fp16: bool
+    units: paddle.Tensor,
+    weight: paddle.Tensor,
+    target_rows: paddle.Tensor,
+    settings: face.Margin,
+    margin: MarginFunction,
+    in_fp16: bool,
 ) -> Logits:
-    """Compute the logits of units (M, d) and rows of the class matrix (k, d)."""
+    """Compute the logits of units (M, d) and rows of the class matrix (k, d), with a margin of the target's."""
     inverse_norms = 1 / weight.square().sum(1).sqrt().clip(min=EPS)
     if in_fp16:
         cosines = _fp16_product(units, weight * inverse_norms.unsqueeze(1), transpose_y=True)
     else:
         cosines = paddle.matmul(units, weight, transpose_y=True).multiply_(inverse_norms)
     cosines.clip_(-1, 1)
-    target_cosines, slopes = margin(_target_logits(cosines, target_rows), settings)
+    target_cosines, slopes = margin(_target_logits(cosines, target_rows))
+    if settings.straight_through:
+        slopes = paddle.ones_like(slopes)
     is_filtered = None
     if settings.interclass is not None:
         is_filtered = cosines > paddle.full(
@@ -84,24 +93,6 @@ def gradients(
         radial = (grad_rows * rows).sum(1) * inverses * inverses
         grad_rows.subtract_(rows * radial.unsqueeze(1))
     return grad_units, grad_weight
-
-
-def margin(cosine: paddle.Tensor, settings: face.Margin) -> tuple[paddle.Tensor, paddle.Tensor]:
-    """Return the target's cosine with its margin, and the derivative.
-
-    The derivative stays finite where that of the angle is not.
-    """
-    m1, m2, m3 = settings.m1, settings.m2, settings.m3
-    value, slope = cosine, paddle.ones_like(cosine)
-    if (m1, m2) != (1.0, 0.0):
-        sine = ((1 - cosine) * (1 + cosine)).sqrt()
-        angle = m1 * paddle.atan2(sine, cosine) + m2
-        value, slope = paddle.cos(angle), m1 * paddle.sin(angle) / sine.clip(min=face.MIN_SINE)
-    if settings.threshold and m2:
-        is_beyond = cosine <= face.threshold_cosine(m2)
-        value = paddle.where(is_beyond, cosine - face.threshold_offset(m2), value)
-        slope = paddle.where(is_beyond, paddle.ones_like(slope), slope)
-    return value - m3, paddle.ones_like(slope) if settings.straight_through else slope
 
 
 def own_targets(logits: paddle.Tensor, target_rows: paddle.Tensor) -> paddle.Tensor:

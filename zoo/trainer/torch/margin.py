@@ -7,6 +7,7 @@ the weights are; under mixed precision the operands of the matrix products, but 
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ import torch
 import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
+from zoo.losses import load_implementation
 from zoo.tasks import face
 from zoo.trainer.plan import Plan
 from zoo.trainer.torch.dtypes import mixed_dtype, wide_dtype
 from zoo.trainer.torch.host import HostGather
-from zoo.trainer.torch.margin_logits import EPS, Logits, gradients, margin_logits, own_targets
+from zoo.trainer.torch.margin_logits import EPS, Logits, MarginFunction, gradients, margin_logits, own_targets
 from zoo.trainer.torch.parallel import all_gather, all_reduce
 from zoo.trainer.torch.shard import ParameterShard
 from zoo.trainer.torch.world import World
@@ -34,6 +36,7 @@ class Margin:
 
     def __init__(self, settings: face.Margin, arch: Any, plan: Plan, world: World):
         self.settings, self.product_dtype = settings, mixed_dtype(plan.mode)
+        self.loss = load_implementation(settings.loss, "torch").Loss(settings.loss)
         self.shard = ParameterShard(
             arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world, wide_dtype(plan.mode)
         )
@@ -58,11 +61,12 @@ class Margin:
     def total(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         with torch.autocast(output.device.type, enabled=False):
             embeddings, weight = output.to(self.shard.values.dtype), self.shard.active_rows
-            return _MarginLoss.apply(embeddings, weight, batch["target_rows"], self.settings, self.product_dtype)
+            rows = batch["target_rows"]
+            return _MarginLoss.apply(embeddings, weight, rows, self.settings, self.loss, self.product_dtype)
 
 
 class _MarginLoss(torch.autograd.Function):
-    """(embeddings, weight, target_rows, settings, dtype) -> sum of the losses of this rank's samples.
+    """(embeddings, weight, target_rows, settings, loss, dtype) -> sum of the losses of this rank's samples.
 
     Shapes: embeddings (N, d); weight, the active rows of the class matrix on this rank, (K, d); target_rows (M,), for
     the M samples of all ranks: the row of a sample's class in `weight`, or -1. All ranks must give their sums the same
@@ -76,20 +80,24 @@ class _MarginLoss(torch.autograd.Function):
         weight: torch.Tensor,
         target_rows: torch.Tensor,
         settings: face.Margin,
+        loss: Any,
         dtype: torch.dtype | None,
     ) -> torch.Tensor:
         norms = embeddings.norm(dim=1, keepdim=True).clamp(min=EPS)
         units = all_gather(embeddings / norms)
         ctx.settings, ctx.dtype, ctx.chunks = settings, dtype, _chunks(len(weight), len(units))
+        ctx.margin = margin = partial(loss, quality=loss.quality(all_gather(norms[:, 0])) if loss.uses_norms else None)
         kept: tuple[torch.Tensor | None, ...]
         if len(ctx.chunks) == 1:
-            chunk = margin_logits(units, weight, target_rows, settings, dtype)
+            chunk = margin_logits(units, weight, target_rows, settings, margin, dtype)
             max_logits = all_reduce(chunk.logits.max(1).values, dist.ReduceOp.MAX)
             target_logits = own_targets(chunk.logits, target_rows)
             exps = chunk.logits.sub_(max_logits[:, None]).exp_()
             sum_exps, kept = exps.sum(1), tuple(chunk)
         else:
-            own_max, sum_exps, target_logits = _reduce_chunks(ctx.chunks, units, weight, target_rows, settings, dtype)
+            own_max, sum_exps, target_logits = _reduce_chunks(
+                ctx.chunks, units, weight, target_rows, settings, margin, dtype
+            )
             max_logits = all_reduce(own_max.clone(), dist.ReduceOp.MAX)
             sum_exps, kept = sum_exps * (own_max - max_logits).exp(), (max_logits,)
         sum_exps, target_logits = all_reduce(torch.stack([sum_exps, target_logits]))
@@ -108,14 +116,14 @@ class _MarginLoss(torch.autograd.Function):
             grad_units, grad_weight = torch.zeros_like(units), torch.empty_like(weight)
             for rows in ctx.chunks:
                 part, targets = weight[rows], _rows_within(target_rows, rows)
-                chunk = margin_logits(units, part, targets, ctx.settings, ctx.dtype)
+                chunk = margin_logits(units, part, targets, ctx.settings, ctx.margin, ctx.dtype)
                 chunk.logits.sub_(kept[0][:, None]).exp_()
                 summand, grad_weight[rows] = gradients(chunk, sum_exps, units, part, targets, factor, ctx.dtype)
                 grad_units += summand
         grad_units = _local_rows(all_reduce(grad_units), len(embeddings))
         local_units = _local_rows(units, len(embeddings))
         grad_embeddings = (grad_units - local_units * (local_units * grad_units).sum(1, keepdim=True)) / norms
-        return grad_embeddings, grad_weight, None, None, None
+        return grad_embeddings, grad_weight, None, None, None, None
 
 
 def _chunks(classes: int, samples: int) -> list[slice]:
@@ -136,6 +144,7 @@ def _reduce_chunks(
     weight: torch.Tensor,
     target_rows: torch.Tensor,
     settings: face.Margin,
+    margin: MarginFunction,
     dtype: torch.dtype | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return each sample's largest logit, sum of exp(logit - the largest), and logit of its class, 0 if elsewhere."""
@@ -143,7 +152,7 @@ def _reduce_chunks(
     sum_exps, target_logits = torch.zeros_like(max_logits), torch.zeros_like(max_logits)
     for rows in chunks:
         targets = _rows_within(target_rows, rows)
-        logits = margin_logits(units, weight[rows], targets, settings, dtype).logits
+        logits = margin_logits(units, weight[rows], targets, settings, margin, dtype).logits
         target_logits += own_targets(logits, targets)
         before, max_logits = max_logits, torch.maximum(max_logits, logits.max(1).values)
         sum_exps = sum_exps * (before - max_logits).exp() + logits.sub_(max_logits[:, None]).exp_().sum(1)

@@ -1,5 +1,6 @@
 """Logits of margin softmax in PyTorch, and the gradients of a part of the class matrix; see margin.py."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -7,6 +8,7 @@ import torch
 from zoo.tasks import face
 
 EPS = 1e-12  # smallest norm of a vector
+MarginFunction = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]  # (M,) -> with margin, slope
 GRADIENT_SCALE = 1024.0  # of probabilities in 16 bits: fp16 holds none below 6e-8, and 10 million classes have 1e-7
 
 
@@ -32,16 +34,19 @@ def margin_logits(
     weight: torch.Tensor,
     target_rows: torch.Tensor,
     settings: face.Margin,
+    margin: MarginFunction,
     dtype: torch.dtype | None,
 ) -> Logits:
-    """Compute the logits of units (M, d) and rows of the class matrix (k, d)."""
+    """Compute the logits of units (M, d) and rows of the class matrix (k, d), with a margin of the target's."""
     inverse_norms = 1 / weight.norm(dim=1).clamp(min=EPS)
     if dtype is None:
         cosines = (units @ weight.T).mul_(inverse_norms)
     else:
         cosines = _product(units, (weight * inverse_norms[:, None]).T, dtype)
     cosines.clamp_(-1, 1)
-    target_cosines, slopes = margin(_target_logits(cosines, target_rows), settings)
+    target_cosines, slopes = margin(_target_logits(cosines, target_rows))
+    if settings.straight_through:
+        slopes = torch.ones_like(slopes)
     is_filtered = None
     if settings.interclass is not None:
         is_filtered = cosines > settings.interclass
@@ -88,24 +93,6 @@ def _product(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tens
     """Return a @ b in fp32, with operands rounded to 16 bits and sums in fp32."""
     a, b = a.to(dtype), b.to(dtype)
     return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda else a.float() @ b.float()
-
-
-def margin(cosine: torch.Tensor, settings: face.Margin) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the target's cosine with its margin, and the derivative.
-
-    The derivative stays finite where that of the angle is not.
-    """
-    m1, m2, m3 = settings.m1, settings.m2, settings.m3
-    value, slope = cosine, torch.ones_like(cosine)
-    if (m1, m2) != (1.0, 0.0):
-        sine = ((1 - cosine) * (1 + cosine)).sqrt()
-        angle = m1 * torch.atan2(sine, cosine) + m2
-        value, slope = torch.cos(angle), m1 * torch.sin(angle) / sine.clamp(min=face.MIN_SINE)
-    if settings.threshold and m2:
-        is_beyond = cosine <= face.threshold_cosine(m2)
-        value = torch.where(is_beyond, cosine - face.threshold_offset(m2), value)
-        slope = torch.where(is_beyond, torch.ones_like(slope), slope)
-    return value - m3, torch.ones_like(slope) if settings.straight_through else slope
 
 
 def _target_logits(matrix: torch.Tensor, target_rows: torch.Tensor) -> torch.Tensor:

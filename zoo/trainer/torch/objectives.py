@@ -1,11 +1,12 @@
-"""The objectives of zoo/tasks in PyTorch; see Objective in zoo/trainer/protocol.py."""
+"""The objectives of zoo/tasks in PyTorch, with a loss of zoo/losses; see Objective in zoo/trainer/protocol.py."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
+from data.batch import LABEL, SOFT_LABEL
+from zoo.losses import load_implementation
 from zoo.tasks import classify, face, segment
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import Objective
@@ -16,55 +17,36 @@ from zoo.trainer.torch.world import World
 Batch = dict[str, torch.Tensor]
 
 
-class CrossEntropy(NoShards):
-    """zoo.tasks.classify.CrossEntropy for logits (N, K) and `label` (N,)."""
+class Classification(NoShards):
+    """zoo.tasks.classify.Classification for logits (N, K) and `label` (N,) or `soft_label` (N, K)."""
 
     equal_counts = True
 
-    def __init__(self, settings: classify.CrossEntropy, *_: Any):
-        self.smoothing = settings.smoothing
+    def __init__(self, settings: classify.Classification, *_: Any):
+        self.loss = load_implementation(settings.loss, "torch").Loss(settings.loss)
 
     def count(self, batch: Batch) -> int:
-        return len(batch["label"])
+        return len(batch[LABEL.name])
 
     def total(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return F.cross_entropy(widen(output), batch["label"], reduction="sum", label_smoothing=self.smoothing)
+        return self.loss(widen(output), batch.get(SOFT_LABEL, batch[LABEL.name]))
 
 
-class PixelCrossEntropy(NoShards):
-    """zoo.tasks.segment.PixelCrossEntropy for one or more logits (N, K, H, W) and `label` uint8 (N, H, W)."""
+class Segmentation(NoShards):
+    """zoo.tasks.segment.Segmentation for one or more logits (N, K, H, W) and `label` uint8 (N, H, W)."""
 
-    def __init__(self, settings: segment.PixelCrossEntropy, *_: Any):
-        self.settings, self.equal_counts = settings, settings.average == "all"
+    def __init__(self, settings: segment.Segmentation, *_: Any):
+        self.loss = load_implementation(settings.loss, "torch").Loss(settings.loss)
+        self.aux_loss = load_implementation(settings.aux_loss, "torch").Loss(settings.aux_loss)
+        self.settings, self.equal_counts = settings, self.loss.equal_counts
 
     def count(self, batch: Batch) -> int | torch.Tensor:
-        if self.equal_counts:
-            return batch["label"].numel()
-        return (batch["label"] != segment.IGNORE_INDEX).sum()
+        return self.loss.count(batch["label"])
 
     def total(self, output: Sequence[torch.Tensor], batch: Batch) -> torch.Tensor:
         labels, (logits, *auxiliary_logits) = batch["label"].long(), output
-        if self.settings.kept is None:
-            total = self._losses(logits, labels, "sum")
-        else:
-            losses = self._losses(logits, labels, "none")
-            total = (losses * self._hard_pixels(losses.detach(), labels, self.settings.kept)).sum()
-        return total + self.settings.aux_weight * sum(self._losses(aux, labels, "sum") for aux in auxiliary_logits)
-
-    def _losses(self, logits: torch.Tensor, labels: torch.Tensor, reduction: str) -> torch.Tensor:
-        return F.cross_entropy(widen(logits), labels, ignore_index=segment.IGNORE_INDEX, reduction=reduction)
-
-    def _hard_pixels(self, losses: torch.Tensor, labels: torch.Tensor, kept_per_image: int) -> torch.Tensor:
-        """Return the pixels to train on: bool (N, H, W)."""
-        valid, kept, threshold = labels != segment.IGNORE_INDEX, kept_per_image * len(losses), self.settings.threshold
-        if threshold is None:
-            ranked = torch.where(valid, losses, -1).flatten().sort(descending=True).values
-            return valid & (losses >= ranked[min(kept, len(ranked)) - 1])
-        probabilities = torch.exp(-losses)  # of the target class
-        ranked = torch.where(valid, probabilities, 2).flatten().sort().values
-        last = (valid.sum() - 1).clamp(0, kept)
-        limit = ranked.index_select(0, last[None])  # an index in brackets would wait for the device
-        return valid & (probabilities < limit.clamp(min=threshold))
+        total = self.loss(widen(logits), labels)
+        return total + self.settings.aux_weight * sum(self.aux_loss(widen(aux), labels) for aux in auxiliary_logits)
 
 
 def widen(x: torch.Tensor) -> torch.Tensor:
@@ -73,8 +55,8 @@ def widen(x: torch.Tensor) -> torch.Tensor:
 
 
 IMPLEMENTATIONS: dict[type, type] = {
-    classify.CrossEntropy: CrossEntropy,
-    segment.PixelCrossEntropy: PixelCrossEntropy,
+    classify.Classification: Classification,
+    segment.Segmentation: Segmentation,
     face.Margin: Margin,
 }
 

@@ -9,7 +9,7 @@ import numpy as np
 from tests.helpers.paths import GOLDEN
 from tests.zoo.models.tsm import golden
 from tests.zoo.models.tsm.golden import relative
-from zoo.tasks.segment import IGNORE_INDEX, PixelCrossEntropy
+from zoo.tasks.segment import IGNORE_INDEX, Segmentation, Settings, objective
 
 CLASSES, NUM_IMAGES = 19, 2
 R18 = dict(depth=18, head_width=128, low_width=12, aux_width=64)
@@ -32,11 +32,11 @@ CASES = {
     "vd50": Case(dict(variant="paddleseg", depth=50), (64, 128)),
 }
 LOSSES = {  # recorded for every case; those with hard example mining for OHEM_CASE alone
-    "valid": PixelCrossEntropy("valid"),
-    "all": PixelCrossEntropy("all"),
-    "ohem_probability": PixelCrossEntropy("all", kept=100, threshold=0.7),  # the threshold selects the pixels
-    "ohem_both": PixelCrossEntropy("all", kept=6000, threshold=0.05),  # the number to keep selects them
-    "ohem_count": PixelCrossEntropy("all", kept=1500),  # without a threshold
+    "valid": Settings(average="valid"),
+    "all": Settings(average="all"),
+    "ohem_probability": Settings(average="all", ohem_kept=100, ohem_threshold=0.7),  # the threshold selects the pixels
+    "ohem_both": Settings(average="all", ohem_kept=6000, ohem_threshold=0.05),  # the number to keep selects them
+    "ohem_count": Settings(average="all", ohem_kept=1500),  # without a threshold
 }
 OHEM_CASE = "r18"
 # every n-th channel's running statistics after one training forward
@@ -115,12 +115,12 @@ def differences(case: str, outputs: dict[str, np.ndarray], state: dict[str, np.n
     return measured
 
 
-def losses(case: str) -> Iterator[tuple[str, PixelCrossEntropy, float]]:
+def losses(case: str) -> Iterator[tuple[str, Segmentation, float]]:
     """Yield (name, objective, recorded value) of the training forward pass, without and with the auxiliary head."""
     golden = recorded()
-    for name, objective in LOSSES.items():
+    for name, settings in LOSSES.items():
         if f"{case}/loss_{name}" in golden:
             main, *auxiliary = golden[f"{case}/loss_{name}"]
-            yield name, replace(objective, aux_weight=0.0), main
+            yield name, objective(replace(settings, aux_weight=0.0)), main
             if auxiliary:
-                yield f"{name} with aux", objective, main + auxiliary[0]
+                yield f"{name} with aux", objective(settings), main + auxiliary[0]

@@ -8,9 +8,9 @@ from mindspore import Tensor, nn
 
 import zoo.trainer.mindspore as backend
 from tests.zoo.trainer.mindspore.tiny import Identity, Linear, Tiny
+from zoo.losses import load_implementation
 from zoo.trainer.mindspore import names, objectives, start
 from zoo.trainer.mindspore.margin import Margin
-from zoo.trainer.mindspore.margin_logits import margin, numbers
 from zoo.trainer.mindspore.shard import ParameterShard
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 from zoo.trainer.protocol import Launch
@@ -159,9 +159,11 @@ def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, n
     return float(loss.asnumpy()), to_x.asnumpy(), to_weight.asnumpy()
 
 
-def target_logits(cosines: np.ndarray, settings) -> tuple[np.ndarray, np.ndarray]:
+def target_logits(cosines: np.ndarray, settings, norms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     set_compile(False)
-    value, slope = margin(Tensor(cosines), settings, numbers(settings, is_fp64=False))
+    loss = load_implementation(settings.loss, FRAMEWORK).Loss(settings.loss, None)
+    quality = loss.quality(Tensor(norms)) if loss.uses_norms else None
+    value, slope = loss(Tensor(cosines), quality)
     return value.asnumpy(), slope.asnumpy()
 
 

@@ -21,7 +21,7 @@ from tests.zoo.trainer.mindspore.ranks import two_equal_ranks
 from tests.zoo.trainer.mindspore.tiny import Double, PrecisionProbe, Tower
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import IMAGE, LABEL, make, make_tsm, random_clips, update
-from zoo.tasks.classify import CrossEntropy
+from zoo.tasks import classify
 from zoo.trainer.mindspore import world
 from zoo.trainer.mindspore.parallel import AllReduceMean, split_into_buckets
 from zoo.trainer.mindspore.world import World, _await_scheduler
@@ -57,7 +57,9 @@ def case_levels_round_what_the_protocol_says(backend):
     for compute, level, code in (("fp32", None, 0), ("fp16", "O1", 1), ("fp16", "O2", 7), ("fp16", "O3", 7)):
         for compile in (False, True):
             plan = Plan((IMAGE, LABEL), (), lambda name: ParamGroup(1.0, 0.0), Mode(compute, level, False, compile))
-            trainer = backend.Trainer(PrecisionProbe, None, CrossEntropy(0.0), plan, backend.WORLD)
+            trainer = backend.Trainer(
+                PrecisionProbe, None, classify.objective(classify.Settings()), plan, backend.WORLD
+            )
             codes = trainer.train_forward(trainer.preprocess(trainer.to_device(batch)["image"])).asnumpy()
             assert codes.flatten().tolist() == [code] * 8, level
 

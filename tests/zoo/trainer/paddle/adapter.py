@@ -8,9 +8,9 @@ import paddle
 from paddle.base import core
 
 from tests.zoo.trainer.paddle.tiny import Identity, Linear, Tiny
+from zoo.losses import load_implementation
 from zoo.trainer.paddle import Trainer, batchnorm, names, objectives, start
 from zoo.trainer.paddle.margin import Margin
-from zoo.trainer.paddle.margin_logits import margin
 from zoo.trainer.paddle.shard import ParameterShard
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 from zoo.trainer.protocol import Launch
@@ -155,8 +155,10 @@ def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, n
     return float(loss), output.grad.numpy(), objective.shard.values.grad.numpy()
 
 
-def target_logits(cosines: np.ndarray, settings) -> tuple[np.ndarray, np.ndarray]:
-    value, slope = margin(paddle.to_tensor(cosines), settings)
+def target_logits(cosines: np.ndarray, settings, norms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    loss = load_implementation(settings.loss, FRAMEWORK).Loss(settings.loss)
+    quality = loss.quality(paddle.to_tensor(norms)) if loss.uses_norms else None
+    value, slope = loss(paddle.to_tensor(cosines), quality)
     return value.numpy(), slope.numpy()
 
 

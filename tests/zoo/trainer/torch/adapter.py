@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from tests.zoo.trainer.torch.tiny import Identity, Linear, Tiny
+from zoo.losses import load_implementation
 from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import Launch
 from zoo.trainer.torch import Trainer, names, objectives, start
 from zoo.trainer.torch.margin import Margin
-from zoo.trainer.torch.margin_logits import margin
 from zoo.trainer.torch.shard import ParameterShard
 
 __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
@@ -151,9 +151,11 @@ def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, n
     return float(loss.detach()), output.grad.numpy(), objective.shard.values.grad.numpy()
 
 
-def target_logits(cosines: np.ndarray, settings) -> tuple[np.ndarray, np.ndarray]:
-    """Return the target's cosines with their margin, and the derivative."""
-    value, slope = margin(torch.from_numpy(cosines), settings)
+def target_logits(cosines: np.ndarray, settings, norms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the target's cosines with their margin, for embeddings of these lengths, and the derivative."""
+    loss = load_implementation(settings.loss, FRAMEWORK).Loss(settings.loss)
+    quality = loss.quality(torch.from_numpy(norms)) if loss.uses_norms else None
+    value, slope = loss(torch.from_numpy(cosines), quality)
     return value.numpy(), slope.numpy()
 
 

@@ -28,8 +28,8 @@ MODELS = {
         {"depth": 18, "width": 8, "head_width": 8, "low_width": 4, "aux_width": 4, "crop": (SIDE, SIDE)},
         segment.objective(segment.Settings()),
     ),
-    "resnet": ({"depth": 18, "width": 8}, classify.CrossEntropy(0.1)),
-    "tsm": ({"depth": 18, "width": 8, "segments": 2}, classify.CrossEntropy(0.1)),
+    "resnet": ({"depth": 18, "width": 8}, classify.objective(classify.Settings(label_smoothing=0.1))),
+    "tsm": ({"depth": 18, "width": 8, "segments": 2}, classify.objective(classify.Settings(label_smoothing=0.1))),
 }
 
 

@@ -80,7 +80,7 @@ def test_an_update_of_a_class_matrix(rate, elements):
 
 @pytest.mark.parametrize("threshold", [None, 0.7])
 def test_a_loss_of_hard_pixels(threshold):
-    settings = segment.PixelCrossEntropy(aux_weight=0.4, average="valid", kept=20, threshold=threshold)
+    settings = segment.objective(segment.Settings(ohem_kept=20, ohem_threshold=threshold))
     objective, rng = objectives.build(settings), np.random.default_rng(0)
     logits = [torch.from_numpy(rng.standard_normal((2, 5, 8, 8), np.float32)).requires_grad_() for _ in range(2)]
     batch = {"label": torch.from_numpy(rng.integers(0, 5, (2, 8, 8)).astype(np.uint8))}
