@@ -3,7 +3,7 @@
 import socket
 from typing import NamedTuple
 
-from data import host, loaders, worker_count
+from data import host, loaders, mixing, worker_count
 from data.batch import batch_bytes
 from data.errors import UserError
 from data.loaders import choice, dali_graph
@@ -83,14 +83,17 @@ def dali_threads(cores: float) -> int:
 
 
 def uses_gpu(job: Job) -> bool:
-    """Return whether DALI decodes on the GPU of this process. Raises UserError if it cannot."""
+    """Return whether DALI decodes on the GPU of this process. Raises UserError if it cannot.
+
+    Samples that are mixed with others are decoded where batches are read.
+    """
     setting, device = job.train_set.settings.dali_device, job.world.cuda_index
     if setting == "gpu" and device is None:
         raise UserError(
             f"data.dali_device: gpu needs a CUDA device, and this process trains on {job.world.device}; set "
             "-o data.dali_device=auto, with which DALI decodes on the CPU here"
         )
-    if setting == "cpu" or device is None:
+    if setting == "cpu" or device is None or mixing.is_on(job.train_set.settings):
         return False
     dali_graph.require_device(device)
     return True

@@ -34,9 +34,9 @@ class Ranks:
         return json.loads(json.dumps(values))
 
 
-def job(workers, group, loader="reference", cuda_index=None, dali_device="auto"):
+def job(workers, group, loader="reference", cuda_index=None, dali_device="auto", **keys):
     train_set = SimpleNamespace(
-        settings=LoaderSettings(workers=workers, threads=1, loader=loader, dali_device=dali_device),
+        settings=LoaderSettings(workers=workers, threads=1, loader=loader, dali_device=dali_device, **keys),
         fields=(Field("x", (1000,), "uint8"),),
     )
     world = SimpleNamespace(cuda_index=cuda_index, device="cpu (2 threads)")
@@ -89,6 +89,12 @@ def test_dali_decodes_on_the_device_of_the_run(loader, dali_device, cuda_index, 
     assert (plan.loader, plan.stream_loader, measured) == (loader, expected, [expected])
     note = "data.dali_device: DALI decodes on cpu (2 threads), with 8 threads"
     assert plan.notes[:-1] == ((note,) if expected == "encoded" else ())
+
+
+def test_samples_that_are_mixed_are_decoded_where_they_are_read(monkeypatch):
+    monkeypatch.setattr(dali, "is_installed", lambda: True)
+    plan = loading.plan(job(2, Ranks(0, [[None]]), "dali", 0, "auto", mixup=0.2), 1)
+    assert (plan.loader, plan.stream_loader, plan.on_device) == ("dali", "dali", False)
 
 
 def test_dali_on_a_gpu_is_checked_before_training(monkeypatch):

@@ -1,0 +1,146 @@
+"""data.augment in the data sets: the standard set written out, clips, scenes, faces, labels, and other loaders."""
+
+import numpy as np
+import pytest
+
+from data.augment.common.steps import Steps
+from data.datasets import kinetics
+from data.datasets.common import segmentation
+from data.formats.lists import LabeledPath
+from data.pending import Pending
+from data.stream import open_training
+from tests.data.loaders.sets import face_set, frame_set, image_set, scene_set
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (24, 24, 3), np.uint8)
+STANDARD = {  # the standard set of each kind, written out
+    "image": (image_set, {}, ["random_resized_crop", "horizontal_flip"]),
+    "clip": (frame_set, {}, ["multi_scale_crop", "horizontal_flip"]),
+    "scene": (scene_set, {"photometric": True}, ["horizontal_flip", "photometric_distortion"]),
+    "face": (face_set, {}, ["horizontal_flip"]),
+}
+
+
+def augmented(*steps):
+    return {"augment": Steps.parse(list(steps))}
+
+
+def training_arrays(make, root, **keys):
+    (batch, _), *_ = list(open_training(make(root, **keys)[0], 3, 12, 0, 1))
+    return batch
+
+
+@pytest.mark.parametrize("kind", STANDARD)
+def test_the_standard_set_written_out_gives_the_same_pixels(kind, tmp_path):
+    make, keys, steps = STANDARD[kind]
+    standard = training_arrays(make, tmp_path, **keys)
+    written_out = training_arrays(make, tmp_path, **keys, **augmented(*steps))
+    plain = training_arrays(make, tmp_path, **keys, **augmented())
+    name = "video" if kind == "clip" else "image"
+    for key in standard:
+        np.testing.assert_array_equal(written_out[key], standard[key])
+    assert not np.array_equal(plain[name], standard[name])
+
+
+def test_a_list_without_a_crop_keeps_that_of_the_data_set(tmp_path):
+    keys = {"scale": (0.9, 1.0), "flip": False}
+    standard = training_arrays(image_set, tmp_path, **keys)
+    np.testing.assert_array_equal(
+        training_arrays(image_set, tmp_path, **keys, **augmented())["image"], standard["image"]
+    )
+
+
+def test_steps_follow_the_crop_in_their_order(tmp_path):
+    steps = [{"random_erasing": {"p": 1, "scale": [0.3, 0.3]}}, {"color_jitter": {"brightness": 0.9}}]
+    mean = (124, 116, 104)
+    erased_last = training_arrays(image_set, tmp_path, **augmented(*reversed(steps)))["image"]
+    erased_first = training_arrays(image_set, tmp_path, **augmented(*steps))["image"]
+    share = (erased_last == mean).all(-1).mean((1, 2))
+    assert (share > 0.25).all() and (erased_first == mean).all(-1).mean() < 0.01
+
+
+def test_validation_samples_are_left_alone(tmp_path):
+    _, plain = image_set(tmp_path)
+    _, val = image_set(tmp_path, **augmented({"grayscale": {"p": 1}}))
+    rng = np.random.default_rng
+    np.testing.assert_array_equal(val.sample(0, rng(0))["image"], plain.sample(0, rng(0))["image"])
+    assert val.notes == ()
+
+
+def clips(frames, label=0, **keys):
+    split = kinetics.ClipSplit(
+        kinetics.Settings(segments=2, size=16, **keys), [LabeledPath("x", label)], ("left", "right"), True
+    )
+    split._read = lambda clip, pick: np.stack(frames)
+    return split
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ["rand_augment"],
+        ["trivial_augment"],
+        [{"color_jitter": {"brightness": 0.5, "hue": 0.5}}],
+        [{"random_erasing": {"p": 1, "value": "noise"}}],
+        [{"random_rotate": {"p": 1}}, "vertical_flip"],
+        ["random_resized_crop", {"random_cutout": {"p": 1}}],
+    ],
+)
+def test_all_frames_of_a_clip_get_the_same(steps):
+    split = clips([PIXELS, PIXELS], **augmented(*steps))
+    samples = [split.sample(0, np.random.default_rng(seed))["video"] for seed in range(6)]
+    assert len({video.tobytes() for video in samples}) > 3
+    for video in samples:
+        np.testing.assert_array_equal(video[0], video[1])
+
+
+def test_a_mirrored_clip_swaps_its_label_wherever_the_mirror_is_in_the_list():
+    for steps in (["horizontal_flip"], ["grayscale", "horizontal_flip"], ["horizontal_flip", "horizontal_flip"]):
+        split = clips([PIXELS, PIXELS], flip_pairs=((0, 1),), **augmented("multi_scale_crop", *steps))
+        unchanged = clips([PIXELS, PIXELS], **augmented("multi_scale_crop", *[s for s in steps if s == "grayscale"]))
+        labels = []
+        for seed in range(12):
+            sample, other = (one.sample(0, np.random.default_rng(seed)) for one in (split, unchanged))
+            mirrored = not np.array_equal(sample["video"], other["video"])
+            assert sample["label"] == mirrored
+            labels.append(int(sample["label"]))
+        assert set(labels) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    "steps, outcomes",
+    [(["vertical_flip", "horizontal_flip"], 4), ([{"random_rotate": {"p": 1, "degrees": [90, 90]}}], 1)],
+)
+def test_images_and_masks_of_scenes_move_together(steps, outcomes):
+    """An image whose gray value is its label's stays one."""
+    label = np.random.default_rng(1).integers(0, 3, (6, 6)).astype(np.uint8).repeat(4, 0).repeat(4, 1)
+    image = np.repeat(label[..., None] * 50, 3, -1)
+    settings = segmentation.SegmentationSettings(crop=(24, 24), scale=(1.0, 1.0), max_share=1.0, **augmented(*steps))
+    results = set()
+    for seed in range(12):
+        pipeline = segmentation.pipeline.build(settings.augment)
+        moved, mask = segmentation.augment(image, label, settings, np.random.default_rng(seed), pipeline)
+        labelled = mask != 255
+        np.testing.assert_array_equal(moved[labelled][:, 0], mask[labelled] * 50)
+        assert labelled.mean() > 0.9
+        results.add(mask.tobytes())
+    assert len(results) == outcomes and results != {label.tobytes()}
+
+
+def test_augmented_scenes_are_padded_last(tmp_path):
+    steps = augmented({"random_cutout": {"p": 1, "size": [1, 1], "label": "ignore"}}, "photometric_distortion")
+    batch = training_arrays(scene_set, tmp_path, crop=(200, 220), scale=(1.0, 1.0), **steps)
+    assert (batch["image"][:, 64:] == (124, 116, 104)).all() and (batch["label"][:, 64:] == 255).all()
+
+
+def test_dali_decodes_where_a_geometry_is_all(tmp_path):
+    rng = lambda: np.random.default_rng(1)  # noqa: E731
+    for make, name in ((image_set, "image"), (frame_set, "video"), (scene_set, "image"), (face_set, "image")):
+        flips, _ = make(tmp_path / name / make.__name__, **augmented("horizontal_flip"))
+        others, _ = make(tmp_path / name / make.__name__, **augmented("horizontal_flip", "grayscale"))
+        assert isinstance(flips.plan(0, rng())[name], Pending)
+        np.testing.assert_array_equal(others.plan(0, rng())[name], others.sample(0, rng())[name])
+
+
+def test_the_start_of_a_run_says_what_replaces_the_standard_set(tmp_path):
+    train, _ = image_set(tmp_path, **augmented("horizontal_flip", {"rand_augment": {"m": 5}}))
+    assert train.notes == ("data.augment: in place of the standard augmentations: horizontal_flip, rand_augment(m=5)",)
