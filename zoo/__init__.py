@@ -4,10 +4,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from data.errors import UserError
-    from zoo.api import Loaded, create_model, list_models, load, numpy_weights
+    from zoo.api import Loaded, Result, Run, create_model, list_models, load, numpy_weights
     from zoo.frameworks import FRAMEWORKS
 
-__all__ = ["FRAMEWORKS", "Loaded", "UserError", "__version__", "create_model", "list_models", "load", "numpy_weights"]
+__all__ = [
+    "FRAMEWORKS",
+    "Loaded",
+    "Result",
+    "Run",
+    "UserError",
+    "__version__",
+    "create_model",
+    "list_models",
+    "load",
+    "numpy_weights",
+]
 __version__ = "0.2.0"
 
 

@@ -11,6 +11,7 @@ from zoo import arguments
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import Spec, initializers, load_model_class, load_spec, named
 from zoo.models.named import NAMED_MODELS
+from zoo.notebook import Result, Run
 from zoo.predict.predictors import find_predictor
 from zoo.run import trained
 from zoo.run.restore import model_file
@@ -18,7 +19,17 @@ from zoo.trainer import load_backend
 from zoo.weights import files, imagenet, recorded
 from zoo.weights.match import merge, require_match
 
-__all__ = ["FRAMEWORKS", "Loaded", "UserError", "create_model", "list_models", "load", "numpy_weights"]
+__all__ = [
+    "FRAMEWORKS",
+    "Loaded",
+    "Result",
+    "Run",
+    "UserError",
+    "create_model",
+    "list_models",
+    "load",
+    "numpy_weights",
+]
 Arrays = dict[str, np.ndarray]
 
 

@@ -1,9 +1,11 @@
 """The Python API in every framework; test_api.py runs the cases."""
 
 import os
+import signal
 import tempfile
 
 import numpy as np
+import safetensors.numpy
 
 import zoo
 from tests.helpers.paths import ROOT
@@ -18,6 +20,20 @@ SMALL = {  # of each model: options, and an input
     "deeplabv3plus_r18": ({"width": 16, "head_width": 16, "low_width": 8, "aux_width": 8}, (1, 3, 32, 48)),
     "iresnet18": ({"width": 8, "size": 32, "embedding": 16}, (2, 3, 32, 32)),
 }
+RUN = {  # a run of seconds
+    "data.train_images": 64,
+    "data.val_images": 16,
+    "data.size": 32,
+    "model.width": 8,
+    "train.epochs": None,
+    "train.steps": 6,
+    "train.batch": 16,
+    "train.eval_every": 6,
+    "optim.warmup": "0 steps",
+    "optim.lr": 0.05,
+    "device": "cpu",
+}
+RUN_LOSS = 2.1159  # of its last evaluation: recorded, PyTorch's; the other frameworks differ by 1e-6
 PAIRS = ["model.depth=18", "model.width=8", "data.size=32", "data.workers=0"]
 CLASSES = ["circle", "square", "star"]
 
@@ -64,3 +80,29 @@ def case_a_checkpoint_is_loaded_with_its_classes_and_recipe(backend):
     assert loaded.class_names == tuple(CLASSES) and loaded.recipe["model.depth"] == 18
     assert loaded.mean == (0.485, 0.456, 0.406) and loaded.std == (0.229, 0.224, 0.225)
     assert backend.run(backend.set_train(fresh, False), x).shape == (2, 2)
+
+
+def case_a_run_trains_in_this_process_again_and_again(backend):
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {**RUN, "data.root": os.path.join(folder, "shapes")}
+        recipe, framework = ROOT / "configs/resnet50_demo.yaml", backend.FRAMEWORK
+        handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+        first = zoo.Run(recipe, settings, framework=framework, out=os.path.join(folder, "a")).train()
+        again = zoo.Run(recipe, settings, framework=framework, out=os.path.join(folder, "b")).train()
+        other = zoo.Run(
+            recipe, settings, framework=framework, out=os.path.join(folder, "c"), seed=2, max_steps=1
+        ).train()
+        assert handlers == [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+        assert first.folder == os.path.join(folder, "a") and first.metrics["samples"] == 16
+        tensors = [
+            safetensors.numpy.load_file(f"{run.folder}/checkpoints/last/model.safetensors")
+            for run in (first, again, other)
+        ]
+        assert all(np.array_equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
+        assert not np.array_equal(tensors[0]["fc.weight"], tensors[2]["fc.weight"])
+        assert abs(first.metrics["loss"] - RUN_LOSS) < 1e-4, first.metrics
+        assert zoo.load(first.checkpoint, framework).recipe["train.steps"] == 6
+        metrics = zoo.Run(None, weights=first.checkpoint, framework=framework).evaluate()
+        assert {**metrics, "seconds": 0} == {**first.metrics, "seconds": 0}
+        finished = zoo.Run(None, resume=first.folder).train()
+        assert finished.metrics["loss"] == first.metrics["loss"] and finished.folder == first.folder

@@ -1,8 +1,10 @@
 """The Python API: names, weights and errors; the cases of api_cases.py in every framework."""
 
 import re
+import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from tests.helpers import frameworks
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.models import load_spec, named
+from zoo.run import training
 from zoo.weights import files, imagenet
 
 
@@ -23,7 +26,7 @@ def test_api(framework, module, case):
 
 def test_importing_and_numpy_weights_load_no_framework():
     code = (
-        "import sys, zoo; zoo.numpy_weights('resnet18', width=8); zoo.list_models(); "
+        "import sys, zoo; zoo.numpy_weights('resnet18', width=8); zoo.list_models(); zoo.Run('configs/tsm_demo.yaml'); "
         "assert not {'torch', 'paddle', 'mindspore'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
@@ -126,6 +129,31 @@ def test_weights_of_another_model(tmp_path):
         zoo.load(str(tmp_path))
 
 
+def test_arguments_of_a_run():
+    recipe = "configs/tsm_demo.yaml"
+    run = zoo.Run(recipe, {"optim.lr": 0.5, "train.eval_every": "2 epochs", "data.scales": (1, 0.5)}, seed=3, amp=True)
+    assert (run.recipe["optim.lr"], run.recipe["data.scales"], run.recipe["seed"]) == (0.5, (1.0, 0.5), 3)
+    assert run.recipe["train.precision"] == "amp" and str(run.recipe["train.eval_every"]) == "2 epochs"
+    for changes, options, message in (
+        ({"optim.lrr": 1}, {}, "-o optim.lrr: unknown key"),
+        (["optim.lr=1"], {}, "overrides: expected values by key"),
+        ({}, {"framework": "jax"}, "framework: expected one of torch, paddle, mindspore"),
+        ({}, {"max_steps": 0}, "max_steps: must be at least 1"),
+        ({}, {"weights": "nowhere"}, "nowhere"),
+    ):
+        with pytest.raises(UserError, match=re.escape(message)):
+            zoo.Run(recipe if "weights" not in options else None, changes, **options)
+    with pytest.raises(UserError, match="evaluate: name what to evaluate"):
+        run.evaluate()
+
+
+def test_a_signal_stops_a_run_and_is_then_delivered(monkeypatch, tmp_path):
+    stopped = SimpleNamespace(exit_code=128 + signal.SIGINT, metrics=None, folder=str(tmp_path))
+    monkeypatch.setattr(training, "execute", lambda request: stopped)
+    with pytest.raises(KeyboardInterrupt):
+        zoo.Run("configs/tsm_demo.yaml").train()
+
+
 def test_imagenet_weights(monkeypatch, tmp_path):
     published = zoo.numpy_weights("resnet18", width=8, seed=7)
     path = str(tmp_path / "resnet18.safetensors")
@@ -143,12 +171,15 @@ def test_imagenet_weights(monkeypatch, tmp_path):
 
 def test_the_examples_of_the_docs_run(tmp_path):
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/api.md").read_text(encoding="utf-8"), re.M | re.S)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     path, _ = api_cases.write_checkpoint(tmp_path)
     (tmp_path / "runs/resnet50_demo/checkpoints").mkdir(parents=True)
     (tmp_path / "runs/resnet50_demo/checkpoints/best").symlink_to(path)
     code = "".join(blocks) + "\nassert logits.shape == (2, 10)\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    first, last = done.stdout.splitlines()
-    assert first == str(zoo.list_models("resnet*")) and last.split()[0] in api_cases.CLASSES and last.endswith(" 18")
+    first, prediction, *log = done.stdout.splitlines()
+    assert first == str(zoo.list_models("resnet*"))
+    assert prediction.split()[0] in api_cases.CLASSES and prediction.endswith(" 18")
+    trained = re.fullmatch(r"([0-9.]+) runs/resnet50_demo-2", next(line for line in log if line.endswith("_demo-2")))
+    assert trained and float(trained[1]) == float(log[-1])

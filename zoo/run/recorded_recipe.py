@@ -52,7 +52,7 @@ def repeat(path: str) -> tuple[str, loader.Entries]:
     Raises:
         UserError: as read().
     """
-    folder = path if os.path.isdir(path) or is_checkpoint(path) else os.path.dirname(path)
+    folder = os.path.dirname(path) if path.endswith(".safetensors") else path
     entries = read(folder)[1]
     run = os.path.dirname(os.path.dirname(os.path.realpath(folder)))
     return os.path.basename(run), {key: entry for key, entry in entries.items() if key not in OF_THE_RUN}

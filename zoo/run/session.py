@@ -35,8 +35,6 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def start(request: Request) -> Iterator["Run"]:
     """Join the processes, assemble the job, restore its tensors and open the logs; tear everything down on the way out.
 
-    The last statement may end the process, with the run's exit code: where a framework does not end safely by itself.
-
     Raises:
         UserError: anything that the user can fix. The other ranks end with the same message.
     """
@@ -62,7 +60,9 @@ def start(request: Request) -> Iterator["Run"]:
         if run:
             run.close()
         raise error
-    job.world.exit_process(run.exit_code)
+    finally:
+        if run:
+            run.stop_signal.restore()
 
 
 class Run:
@@ -75,6 +75,8 @@ class Run:
         first_step: updates done before this process began.
         last_step: updates done when the run ends.
         exit_code: of the process; 128 + the signal that stopped the run.
+        metrics: of the last evaluation; None before it.
+        folder: of the run; None of other ranks than 0, and where nothing but an evaluation is done.
     """
 
     def __init__(self, request: Request, job: Job):
@@ -85,7 +87,8 @@ class Run:
 
         cfg, group = request.config, job.group
         self.request, self.job, self.config = request, job, cfg
-        self.exit_code = 0
+        self.exit_code, self.stop_signal = 0, StopSignal()
+        self.metrics: dict[str, Any] | None = None
         self.is_root = group.rank == 0
         self.last_step = _last_step(request, job.clock.steps)
         self.console = Console(self.last_step, None if self.is_root else open(os.devnull, "w"))  # noqa: SIM115
@@ -148,7 +151,8 @@ class Run:
             self.last_step = self.first_step
             return
         self._open_batches()
-        self.stop_signal, self.throughput = StopSignal(), Throughput()
+        self.stop_signal.install()
+        self.throughput = Throughput()
         self.step_times = StepTimes(self.job.world.record_event)
         for step in range(self.first_step, self.last_step):
             self.job.group.set_status(f"computing step {step + 1}")
@@ -244,8 +248,8 @@ class Run:
 
     def evaluate_only(self) -> None:
         """Evaluate the restored tensors and print the metrics; write nothing."""
-        metrics = self._measure(lambda sample: self.console({"event": "bad", **vars(sample)}))
-        self.console({"event": "eval", **metrics})
+        self.metrics = self._measure(lambda sample: self.console({"event": "bad", **vars(sample)}))
+        self.console({"event": "eval", **self.metrics})
 
     def _pause(self) -> None:
         """Stop the clocks of training, for an evaluation or a checkpoint."""
@@ -314,7 +318,7 @@ class Run:
 
     def _evaluate(self, done: int) -> None:
         """Write the metrics beside the checkpoint, link `best` and add an `eval` event."""
-        metrics = self._measure(self._log_unreadable)
+        self.metrics = metrics = self._measure(self._log_unreadable)
         best = self.journal.best()
         is_best = best is None or metrics["accuracy"] > best
         if self.folder:

@@ -1,0 +1,39 @@
+"""The training loop, and a run from its start to its end."""
+
+from zoo.run import speed
+from zoo.run.cli import Request
+from zoo.run.session import Run, start
+
+
+def execute(request: Request) -> Run:
+    """Train, evaluate or time, as requested; return the run, which is closed.
+
+    Raises:
+        UserError: anything that the user can fix.
+    """
+    with start(request) as run:
+        if request.eval_only:
+            run.evaluate_only()
+        elif request.speed:
+            speed.measure(run, request.speed, request.turns)
+        else:
+            train(run)
+    return run
+
+
+def train(run: Run) -> None:
+    """Train until the last step, the target where --until-target is given, or a signal."""
+    trainer, lr, settings = run.job.trainer, run.job.lr, run.config.train
+    for step in run.steps():
+        output = trainer.step(run.batches.take(), lr(step), step)
+        done = step + 1  # updates
+        stop = run.poll(done)
+        if stop or run.due(settings.log_every, done):
+            run.log(done, output)
+        if stop or run.due(settings.save_every, done) or run.due(settings.eval_every, done):
+            run.save(done)  # before the evaluation: nothing can be lost in it
+        if run.due(settings.eval_every, done) and not stop:
+            stop = run.evaluate(done)
+        if stop:
+            break
+    run.finish()
