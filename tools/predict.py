@@ -166,7 +166,8 @@ def load_model(path: str, record: dict[str, Any], cfg: Config, name: str, fields
     spec, classes = load_spec(name), record["classes"]
     arch = trained.resolve(spec, cfg.model, fields, len(classes))
     world = load_backend(cfg.framework).start(Launch(), cfg.device)
-    mode = Mode("fp32", None, cfg.train.channels_last, cfg.train.compile)
+    # A mode of torch.compile concerns training, and may need a GPU.
+    mode = Mode("fp32", None, cfg.train.channels_last, cfg.train.compile and True)
     _, trainer = build_trainer(cfg, name, arch, fields, world, mode)
     tensors = trained.read_tensors(path, spec)
     require_match(tensors, {param.name: param.shape for param in trainer.params}, path)

@@ -95,8 +95,8 @@ UPDATES = [
     fault(
         "gradients of earlier updates are kept",
         TRAINER,
-        "self.optimizer.zero_grad(set_to_none=True)",
-        "self.optimizer.zero_grad(set_to_none=True) if step == 0 else None",
+        "self.optimizer.zero_grad(set_to_none=not self.records_graphs)",
+        "self.optimizer.zero_grad(set_to_none=not self.records_graphs) if step == 0 else None",
         f"{UPDATE}updates_follow_the_formulas",
         "resnet50",
     ),
@@ -200,6 +200,16 @@ UPDATES = [
         f"{UPDATE}updates_with_synchronized_normalization_follow_the_formulas",
         "resnet50",
         ("train.sync_bn=true",),
+    ),
+]
+
+GRAPHS = [
+    fault(
+        "gradients of micro-batches share the memory of a CUDA graph",
+        TRAINER,
+        "zero_grad(set_to_none=not self.records_graphs)",
+        "zero_grad(set_to_none=True)",
+        "tests/zoo/trainer/torch/test_compiling.py::test_micro_batches_add_up_although_a_graph_overwrites_gradients",
     ),
 ]
 
@@ -501,4 +511,4 @@ class Bottleneck""",
     ),
 ]
 
-FAULTS = [*UPDATES, *LOSSES, *MODELS]
+FAULTS = [*UPDATES, *GRAPHS, *LOSSES, *MODELS]

@@ -39,6 +39,7 @@ ARITHMETIC = {  # words of the tables -> options of train.py
     "TF32": ("tf32", ("train.tf32=true",)),
     "AMP": ("amp", ("train.precision=amp",)),
     "AMP + compile": ("amp-compile", ("train.precision=amp", "train.compile=true")),
+    "AMP + compile, CUDA graphs": ("amp-graphs", ("train.precision=amp", "train.compile=reduce-overhead")),
     "AMP, activations computed again": ("amp-checkpoint", ("train.precision=amp", "train.checkpoint_activations=true")),
 }
 WINDOW = ("--drop", "20", "--count", "100")
@@ -81,7 +82,8 @@ def _of_framework(setting: Setting, framework: str) -> Iterator[Step]:
     if framework == "torch":
         yield from (_profile(setting, model) for model in MODELS)
         yield from (_peer(setting, model, word) for word in ("AMP", "fp32") for model in MODELS)
-        yield from (_speed(setting, model, framework, "AMP + compile") for model in MODELS)
+        for word in ("AMP + compile", "AMP + compile, CUDA graphs"):
+            yield from (_speed(setting, model, framework, word) for model in MODELS)
     if framework == setting.frameworks[0]:
         yield from _compare(setting)
     yield from (_parity(setting, model, framework, FULL) for model in MODELS)

@@ -76,7 +76,8 @@ class Console:
         )
         self.print(f"plan: {metadata['plan']}, {metadata['steps']} steps")
         level = f" ({metadata['level']})" if metadata["level"] else ""
-        compiled = ", compiled" if metadata["compile"] else ""
+        mode = metadata["compile"]
+        compiled = f", compiled ({mode})" if isinstance(mode, str) else ", compiled" if mode else ""
         self.print(
             f"computing in {metadata['compute']}{level} with {metadata['framework']}{compiled} on {metadata['device']}"
         )

@@ -18,7 +18,8 @@ class Mode(NamedTuple):
         level: 16-bit operations: O1 convolutions and matrix products, O2 all but normalizations, O3 all.
             None in a resolved mode means that there are none.
         channels_last: memory format of images and convolution weights.
-        compile: compile the model (torch.compile, to_static, graph mode).
+        compile: compile the model (torch.compile, to_static, graph mode); in PyTorch also a mode of torch.compile,
+            reduce-overhead or max-autotune.
         rounds_gradients: with fp64, round gradients (zoo/trainer/rounding.py). In it, differences of 1e-16 between
             frameworks vanish; otherwise they would grow from update to update.
     """
@@ -26,7 +27,7 @@ class Mode(NamedTuple):
     compute: str
     level: str | None = None
     channels_last: bool | None = None
-    compile: bool | None = None
+    compile: bool | str | None = None
     rounds_gradients: bool = False
 
     @property

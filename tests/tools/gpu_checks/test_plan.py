@@ -55,7 +55,9 @@ def test_speeds_have_the_batch_sizes_of_the_reports(model):
         config = cli.read(cli.parse(list(by_name[f"speed-{model.name}-torch-{suffix}"].words[1:]))).config
         assert config.train.batch == REPORTS[model.name][expected] and config.train.precision == precision
         assert config.train.tf32 == (suffix == "tf32")
-    assert cli.read(cli.parse(list(by_name[f"speed-{model.name}-torch-amp-compile"].words[1:]))).config.train.compile
+    for suffix, compile in (("amp-compile", True), ("amp-graphs", "reduce-overhead")):
+        config = cli.read(cli.parse(list(by_name[f"speed-{model.name}-torch-{suffix}"].words[1:]))).config
+        assert config.train.compile == compile and config.train.precision == "amp"
 
 
 @pytest.mark.parametrize("dry", [False, True])

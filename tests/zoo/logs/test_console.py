@@ -98,6 +98,11 @@ def test_the_summary_of_a_run(console):
     ]
 
 
+def test_the_summary_names_a_mode_of_the_compiler(console):
+    console.describe({**METADATA, "compile": "reduce-overhead"}, [], [])
+    assert lines(console)[-1] == "computing in fp16 (O2) with paddle, compiled (reduce-overhead) on cuda:0"
+
+
 def test_the_list_of_ranks(console):
     console.print_ranks("torchrun", [{"host": "a", "device": "cpu", "framework": "torch"}])
     text = lines(console)

@@ -77,6 +77,10 @@ class World:
         compute = "fp16" if requested.compute == "amp" else requested.compute
         if compute == "bf16" and self.device_type != "npu":
             raise UserError(f"train.precision: MindSpore has no bf16 on {self.device}; use fp16")
+        if isinstance(requested.compile, str):
+            raise UserError(
+                f"train.compile: {requested.compile} is a mode of torch.compile; MindSpore takes true or false"
+            )
         if requested.channels_last:
             raise UserError("train.channels_last: only PyTorch has this memory format; leave it out")
         if compute in ("fp64", "exact") and self.device_type != "cpu":

@@ -86,6 +86,10 @@ class World:
     def resolve_mode(self, requested: Mode) -> Mode:
         """See World in zoo/trainer/protocol.py. `amp` is fp16; there are no 16 bits on a CPU."""
         compute = "fp16" if requested.compute == "amp" else requested.compute
+        if isinstance(requested.compile, str):
+            raise UserError(
+                f"train.compile: {requested.compile} is a mode of torch.compile; Paddle takes true or false"
+            )
         if requested.channels_last:
             raise UserError("train.channels_last: only PyTorch has this memory format; leave it out")
         if compute in ("fp64", "exact"):

@@ -14,7 +14,16 @@ from zoo.trainer import loss_scale, preprocessing, state
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
 from zoo.trainer.state import momentum_key
-from zoo.trainer.torch import device_images, emulated_bf16, fp64, objectives, outputs, parallel, sync_batchnorm
+from zoo.trainer.torch import (
+    compiling,
+    device_images,
+    emulated_bf16,
+    fp64,
+    objectives,
+    outputs,
+    parallel,
+    sync_batchnorm,
+)
 from zoo.trainer.torch.checkpointing import checkpoint_modules, unmoved
 from zoo.trainer.torch.dtypes import mixed_dtype, wide_dtype
 from zoo.trainer.torch.names import named_tensors
@@ -50,16 +59,18 @@ class Trainer:
         )
         self.frozen = self._freeze()
         self.recomputed_norms = checkpoint_modules(self.model, plan.checkpointed_modules)
-        compiled: Any = torch.compile(self.model) if self.mode.compile else self.model
-        self.eval_forward = self.train_forward = compiled
+        self.train_forward, self.eval_forward = compiling.compile_model(self.model, self.mode.compile)
+        self.records_graphs = self.mode.compile in compiling.GRAPH_MODES
         self.ddp = None
         if world.size > 1:  # around the compiled model, because its own code would cut the graph
-            self.ddp = self.train_forward = parallel.data_parallel(compiled, plan.fp16_allreduce)
+            self.ddp = self.train_forward = parallel.data_parallel(self.train_forward, plan.fp16_allreduce)
         self.shards: Mapping[str, ParameterShard] = self.objective.shards
         self.tensors = {**named_tensors(self.model), **{name: shard.values for name, shard in self.shards.items()}}
         self.trainable = {name: tensor for name, tensor in self.tensors.items() if tensor.requires_grad}
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
         self.optimizer: Any = self._build_optimizer()
+        if self.records_graphs:
+            compiling.allocate_gradients(tensor for tensor in self.model.parameters() if tensor.requires_grad)
         self.gradient_factors: dict[str, torch.Tensor] = {}  # of the last step
         self.scaler = LossScaler(self.device, plan.adapts_scale, plan.first_scale)
 
@@ -81,11 +92,13 @@ class Trainer:
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         self.train_mode()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=not self.records_graphs)
         micro_batches = self.objective.begin(micro_batches, step)
         count = self._global_count(micro_batches)
         loss = torch.zeros((), dtype=self.dtype, device=self.device)
         for i, batch in enumerate(micro_batches):
+            if self.records_graphs:  # what the last graph has written is not read any more
+                torch.compiler.cudagraph_mark_step_begin()
             with self._gradient_sync(is_last=i == len(micro_batches) - 1):
                 with self.autocast():
                     masks = [batch[name] for name in self.plan.dropout_masks]

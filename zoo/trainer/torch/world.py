@@ -86,9 +86,11 @@ class World:
             raise UserError(f"train.amp_level: PyTorch's autocast is O1, there is no {requested.level}; leave it out")
         if compute == "exact":
             compute = "fp64"
+        if requested.compile == "reduce-overhead" and not is_cuda:
+            raise UserError(f"train.compile: reduce-overhead records CUDA graphs, which {self.device} lacks; use true")
         level = None if compute in ("fp32", "fp64") else "O1"
         channels_last, is_exact = requested.channels_last is not False, requested.compute == "exact"
-        return Mode(compute, level, channels_last, bool(requested.compile), is_exact)
+        return Mode(compute, level, channels_last, requested.compile or False, is_exact)
 
     def candidates(self, requested: Mode) -> tuple[Mode, ...]:
         """See World in zoo/trainer/protocol.py.

@@ -35,7 +35,11 @@ RESOLVED_MODES = {
     Mode("amp"): Mode("fp16", "O1", False, True),
     Mode("fp16", "O3", None, True): Mode("fp16", "O3", False, True),
 }
-REFUSED_MODES = {Mode("bf16"): "no bf16 .*use fp16", Mode("fp32", None, True): "channels_last"}
+REFUSED_MODES = {
+    Mode("bf16"): "no bf16 .*use fp16",
+    Mode("fp32", None, True): "channels_last",
+    Mode("fp32", None, None, "reduce-overhead"): "train.compile: reduce-overhead is a mode of torch.compile",
+}
 REFUSED_DEVICES = (
     "tpu",
     "gpu",

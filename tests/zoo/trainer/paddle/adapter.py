@@ -40,6 +40,7 @@ REFUSED_MODES = {
     Mode("fp32", None, True): "channels_last",
     Mode("fp64", None, True): "channels_last",
     Mode("exact", None, None, True): "train.compile",
+    Mode("fp32", None, None, "max-autotune"): "train.compile: max-autotune is a mode of torch.compile",
 }
 REFUSED_DEVICES = ("tpu", "gpu", "cpu:0", "cuda:x", "npu:99", "cuda:99")
 

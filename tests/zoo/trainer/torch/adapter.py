@@ -33,8 +33,13 @@ RESOLVED_MODES = {  # on a CPU
     Mode("amp"): Mode("bf16", "O1", True, False),
     Mode("bf16"): Mode("bf16", "O1", True, False),
     Mode("fp16", "O1", False, True): Mode("fp16", "O1", False, True),
+    Mode("fp32", None, True, "max-autotune"): Mode("fp32", None, True, "max-autotune"),
 }
-REFUSED_MODES = {Mode("amp", "O2"): "there is no O2", Mode("bf16", "O3"): "there is no O3"}
+REFUSED_MODES = {
+    Mode("amp", "O2"): "there is no O2",
+    Mode("bf16", "O3"): "there is no O3",
+    Mode("fp32", None, None, "reduce-overhead"): "train.compile: .*CUDA graphs.* use true",
+}
 REFUSED_DEVICES = ("tpu", "gpu", "cuda:x", "npu:0", "cuda:99", *([] if torch.cuda.is_available() else ["cuda"]))
 
 
