@@ -130,7 +130,7 @@ def _explain(error: RuntimeError) -> DeadWorker | None:
     elif code < 0:
         cause = (
             f"was killed by signal {-code} ({signal.strsignal(-code)}), perhaps by a file that crashes its decoder: "
-            "python tools/check_data.py -c RECIPE reads every file and names it"
+            "python tools/check_data.py -c RECIPE --deep reads every file and names it"
         )
     else:
         cause = f"exited with code {code}; its output above has the cause"

@@ -45,7 +45,8 @@ def undisturbed_run(clips, tmp_path_factory):
 
 def test_the_files_of_a_run(undisturbed_run):
     folder, out = undisturbed_run
-    assert sorted(os.listdir(folder)) == ["airank.log", "checkpoints", "config.yaml", "events.jsonl", "tensorboard"]
+    files = ["airank.log", "checkpoints", "classes.csv", "config.yaml", "events.jsonl", "tensorboard"]
+    assert sorted(os.listdir(folder)) == files
     assert os.listdir(os.path.join(folder, "tensorboard"))
     kinds = [event["event"] for event in events(folder)]
     assert kinds.count("eval") == 6 and kinds.count("train") == 24 and kinds[0] == "load" and kinds[-1] == "end"

@@ -38,7 +38,8 @@ def find(train: Inventory, val: Inventory, deep: bool = False) -> Copies:
     right: Sequence[int] = range(val.samples)
     if not deep:
         left, right = _same_names(train, val, limits)
-        left, right = _limit(left, SIZES, "sizes", limits), _limit(right, SIZES, "sizes", limits)
+        left = _limit(left, SIZES, "sizes", "train", limits)
+        right = _limit(right, SIZES, "sizes", "val", limits)
     of_size: defaultdict[tuple[str, int], list[int]] = defaultdict(list)  # validation files by name and size
     for index in right:
         of_size["" if deep else _base_name(val, index), val.size(index)].append(index)
@@ -48,7 +49,7 @@ def find(train: Inventory, val: Inventory, deep: bool = False) -> Copies:
         if key[1] > 0 and key in of_size:
             suspects.append((index, key))
     if not deep:
-        suspects = [suspects[place] for place in _limit(range(len(suspects)), CONTENTS, "contents", limits)]
+        suspects = [suspects[place] for place in _limit(range(len(suspects)), CONTENTS, "contents", "train", limits)]
     pairs, digests = list[tuple[str, str]](), dict[int, bytes]()
     for index, key in suspects:
         content = train.digest(index)
@@ -66,16 +67,20 @@ def spread(count: int, limit: int) -> Sequence[int]:
 
 def _same_names(train: Inventory, val: Inventory, limits: list[str]) -> tuple[list[int], list[int]]:
     """Return the files of both splits whose name without folders occurs in both."""
-    looked_at = [_limit(range(inventory.samples), NAMES, "names", limits) for inventory in (train, val)]
+    looked_at = [
+        _limit(range(inventory.samples), NAMES, "names", split, limits)
+        for split, inventory in (("train", train), ("val", val))
+    ]
     names = {_base_name(val, index) for index in looked_at[1]}
     left = [index for index in looked_at[0] if _base_name(train, index) in names]
     names = {_base_name(train, index) for index in left}
     return left, [index for index in looked_at[1] if _base_name(val, index) in names]
 
 
-def _limit(indices: Sequence[int], limit: int, what: str, limits: list[str]) -> Sequence[int]:
+def _limit(indices: Sequence[int], limit: int, what: str, split: str, limits: list[str]) -> Sequence[int]:
+    """Return the indices, or as many as allowed, and then say so in `limits`."""
     if len(indices) > limit:
-        limits.append(f"the {what} of {limit} of {len(indices)} files")
+        limits.append(f"the {what} of {limit} of {len(indices)} {split} files")
     return [indices[place] for place in spread(len(indices), limit)]
 
 

@@ -11,7 +11,7 @@ from data.audit import classes, copies, sizes
 from data.audit.inventory import Inventory
 from data.errors import UserError
 
-TITLE = "data check"
+TITLE = "data"
 KEY = "data.allow_missing_classes"
 MAX_NAMED = 3  # files in a line
 TABLE_NAME = "classes.csv"  # in the folder of a run
@@ -46,23 +46,21 @@ def examine(train_set: Any, val_set: Any, deep: bool = False) -> Report | None:
     warnings = []
     single = [train.class_name(label) for label in classes.singles(train)]
     if single and not train.singles_are_normal:
-        warnings.append(f"{len(single)} classes have a single training sample: {_first(single)}")
+        warnings.append(f"classes with a single training sample: {_first(single)}")
     unseen = classes.unseen(train, val) if deep else []  # the log has them for the masks that are read before a run
     if unseen:
-        warnings.append(f"{len(unseen)} classes are in no validation mask: {_first(unseen)}")
+        warnings.append(f"classes that no validation mask shows: {_first(unseen)}")
     for title, inventory in (("training", train), ("validation", val)):
         found = sizes.check(inventory, deep)
         for what, files in (("missing", found.missing), ("tiny", found.tiny)):
             if files:
-                of = f"{found.looked_at} {title} files" + _part(found.looked_at, inventory.samples)
-                warnings.append(f"{len(files)} of {of} are {what}: {_first(files)}")
+                part = "" if found.looked_at == inventory.samples else f", of {found.looked_at} that were looked at"
+                warnings.append(f"{title} files that are {what}{part}: {_first(files)}")
     copied = copies.find(train, val, deep)
     if copied.pairs:
         pairs = [f"{right} is {left}" for left, right in copied.pairs]
-        warnings.append(f"{len(pairs)} validation files are training files too: {_first(pairs)}")
-    if copied.limits:
-        warnings.append(f"validation files were looked for among the training files by {', '.join(copied.limits)} only")
-    return Report(_summary(train, val), classes.problems(train, val), warnings, _table(train, val))
+        warnings.append(f"validation files that are training files too: {_first(pairs)}")
+    return Report(_summary(train, val, copied.limits), classes.problems(train, val), warnings, _table(train, val))
 
 
 def lines(report: Report, allow_missing_classes: bool) -> tuple[str, ...]:
@@ -83,8 +81,8 @@ def lines(report: Report, allow_missing_classes: bool) -> tuple[str, ...]:
     return f"{TITLE}: {report.summary}", *allowed, *warnings
 
 
-def _summary(train: Inventory, val: Inventory) -> str:
-    """Return `train 640 (80/80/80 per class: min/median/max), val 160 (20/20/20), 8 classes`."""
+def _summary(train: Inventory, val: Inventory, limits: Sequence[str]) -> str:
+    """Return `train 640 (80/80/80 per class: min/median/max), val 160 (20/20/20), 8 classes`, and what was left out."""
     parts = []
     for title, inventory in (("train", train), ("val", val)):
         counts, text = inventory.counts(), f"{title} {inventory.samples}"
@@ -95,7 +93,9 @@ def _summary(train: Inventory, val: Inventory) -> str:
     parts.append(f"{len(train.classes)} classes")
     if train.singles_are_normal and (single := classes.singles(train)):
         parts.append(f"{len(single)} of them with one sample")
-    return ", ".join(parts) + (f"; {train.uncounted}" if train.uncounted else "")
+    left_out = [train.uncounted] if train.uncounted else []
+    left_out += [f"copies were looked for by {' and '.join(limits)}"] if limits else []
+    return "; ".join([", ".join(parts), *left_out])
 
 
 def _table(train: Inventory, val: Inventory) -> str:
@@ -111,8 +111,5 @@ def _table(train: Inventory, val: Inventory) -> str:
 
 
 def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:MAX_NAMED]) + (" ..." if len(names) > MAX_NAMED else "")
-
-
-def _part(looked_at: int, count: int) -> str:
-    return f" (of {count})" if looked_at < count else ""
+    """Return how many names there are, and the first ones: `7 (a, b, c ...)`."""
+    return f"{len(names)} ({', '.join(names[:MAX_NAMED])}{' ...' if len(names) > MAX_NAMED else ''})"

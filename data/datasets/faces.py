@@ -124,15 +124,16 @@ class FaceSplit:
     def inventory(self, deep: bool) -> Inventory:
         """Return what the split holds, for checks; deep: whether packs of any size are read."""
         source, rows = self.source, np.asarray(self.rows)
-        is_open, is_small = deep or not source.in_pack, len(self) <= COUNTED_LABELS
+        is_open = deep or not source.in_pack
+        is_counted = is_open or len(self) <= COUNTED_LABELS
         return Inventory(
             len(self),
             self.name,
             self.classes,
             (lambda index: source.size(rows[index])) if is_open else None,
             (lambda index: source.digest(rows[index])) if is_open else None,
-            source.all_labels()[rows] if is_open or is_small else None,
-            f"images per class not counted: a pack of more than {COUNTED_LABELS} images" if not is_small else "",
+            source.all_labels()[rows] if is_counted else None,
+            "" if is_counted else f"images per class are not counted in packs of more than {COUNTED_LABELS}",
             may_miss=self.settings.num_classes is not None,
             singles_are_normal=True,
         )

@@ -158,9 +158,9 @@ def _steps(runs: Mapping[int, Run], framework: str) -> list[str]:
         _table(("software", "version"), [pair for pair in versions if pair[1]]),
         _table(("environment variable", "value"), variables) if variables else "No environment variable was set.",
         "### Preparation and checks",
-        "`tools/check_data.py` reads every file once and lists those that cannot be read; the checksum is compared "
-        "with the data note.",
-        "```\npython tools/check_data.py -c code/recipe.yaml\n```",
+        "`tools/check_data.py --deep` reads every file once and lists those that cannot be read; the checksum is "
+        "compared with the data note.",
+        "```\npython tools/check_data.py -c code/recipe.yaml --deep\n```",
         "### Training commands",
         *[f"{cards} card{'s' * (cards > 1)}:\n\n```\n{command(run)}\n```" for cards, run in runs.items()],
     ]

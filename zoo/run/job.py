@@ -17,8 +17,9 @@ from zoo.distributed import addresses, consistency, environment, launchers, rend
 from zoo.distributed.control_group import Group
 from zoo.logs import journal
 from zoo.models import Spec, load_model_class, load_spec, resolve_arch
-from zoo.run import choices, schedule, trial
+from zoo.run import choices, data_check, schedule, trial
 from zoo.run.cli import Request
+from zoo.run.data_check import DataCheck
 from zoo.tasks import Task
 from zoo.trainer import load_backend
 from zoo.trainer.loss_scale import INITIAL_SCALE
@@ -38,6 +39,7 @@ class Job(NamedTuple):
     task: Task
     train_set: Any
     val_set: Any
+    data_check: DataCheck
     checksum: str  # of the data set
     loaded_at: float  # Unix seconds
     arch: Any
@@ -98,10 +100,12 @@ def assemble(request: Request, group: Group, measure: bool = False) -> Job:
     model, dataset = request.resolved["model.name"].value, data.find(request.resolved["data.name"].value)
     spec = load_spec(model)
     train_set, val_set = dataset.load(cfg.data)
+    checked = data_check.check(group, cfg.data, train_set, val_set)
     checksum, loaded_at = dataset.checksum(train_set, val_set), time.time()
     consistency.assert_same(group, "the data set (its checksum)", checksum)
     _check_task(spec, model, request.resolved["data.name"].value, train_set, val_set)
     arch = resolve_arch(spec, cfg.model, train_set.fields, len(train_set.classes))
+    _check_class_weights(getattr(cfg.task, "class_weights", None), arch.num_classes)
     _check_batch_norm(cfg, spec, arch, model, batch_plan.batch, group.size)
     _check_sharding(spec, arch, group.size)
     world = _start_backend(cfg, model, group)
@@ -118,6 +122,7 @@ def assemble(request: Request, group: Group, measure: bool = False) -> Job:
         task=tasks.load_task(spec.TASK),
         train_set=train_set,
         val_set=val_set,
+        data_check=checked,
         checksum=checksum,
         loaded_at=loaded_at,
         arch=arch,
@@ -142,6 +147,13 @@ def _check_task(spec: Spec, model: str, name: str, train_set: Any, val_set: Any)
         raise UserError(
             f"data.name: {name} has samples for the task {task}, but {model} is a model for the task {spec.TASK}; "
             "choose another data set" + (", or data.kind" if name == "synthetic" else "")
+        )
+
+
+def _check_class_weights(weights: tuple[float, ...] | None, classes: int) -> None:
+    if weights is not None and len(weights) != classes:
+        raise UserError(
+            f"task.class_weights: {len(weights)} weights for {classes} classes; give one for each, in order"
         )
 
 

@@ -20,7 +20,7 @@ from zoo.logs.journal import Journal, NullJournal
 from zoo.logs.resources import Resources
 from zoo.logs.step_times import StepTimes
 from zoo.logs.throughput import Throughput
-from zoo.run import checkpoint, decoding, directory, facts, loading, restore, sharded_checkpoint
+from zoo.run import checkpoint, data_check, decoding, directory, facts, loading, restore, sharded_checkpoint
 from zoo.run.cli import Request
 from zoo.run.evaluate import evaluate
 from zoo.run.job import Job, assemble, join
@@ -106,10 +106,12 @@ class Run:
             airank_log = airank.Writer(self.folder, cfg.target, cfg.warmup_epochs)
             self.journal = Journal(self.folder, [self.console, Scalars(self.folder), airank_log])
             _refuse_speed_run(self.journal, self.folder)
+            data_check.write_table(job.data_check, self.folder)
         ranks = consistency.describe_ranks(group, job.world.device, cfg.framework)
         if group.size > 1:
             self.console.print_ranks(group.launch.launcher, ranks)
-        self.console.describe(self.facts, request.changed, (*job.train_set.notes, *cache.notes(cfg.data)))
+        notes = (*job.train_set.notes, *job.data_check.lines, *cache.notes(cfg.data))
+        self.console.describe(self.facts, request.changed, notes)
         for note in (*job.choice.notes, *self.loading.notes):
             self.console.print(note)
         self.evaluations = EvaluationReader(

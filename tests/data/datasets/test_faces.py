@@ -70,6 +70,25 @@ def test_half_of_the_training_images_are_mirrored(tmp_path):
     assert not any(val.sample(3, np.random.default_rng(seed))["image"][0, 0, 0, 1] for seed in range(20))
 
 
+def test_a_folder_per_identity_needs_no_verification_sets(tmp_path):
+    """The recipes name published ones, which own faces do not come with."""
+    names = ("lfw.bin", "cfp_fp.bin", "agedb_30.bin")
+    (write_set(tmp_path, "folder") / "lfw.bin").unlink()
+    train, val = load(tmp_path, verification=names, val_pairs=10)
+    assert train.classes == ("p0", "p1", "p2", "p3") and [name for name, *_ in val.sets] == ["held_out"]
+    assert val.protocol == load(tmp_path, verification=(), val_pairs=10)[1].protocol
+    assert train.notes[0].startswith(f"{tmp_path} has none of lfw.bin, cfp_fp.bin, agedb_30.bin: the last 2 of 6 ")
+    assert "there is no own.bin in" in error_message(tmp_path, verification=("own.bin",))
+    add_bin(tmp_path, "lfw.bin")
+    assert "there is no cfp_fp.bin in" in error_message(tmp_path, verification=names)
+
+
+@pytest.mark.parametrize("layout", ["rec", "list"])
+def test_packs_and_lists_need_the_sets_of_their_recipe(layout, tmp_path):
+    (write_set(tmp_path, layout) / "lfw.bin").unlink()
+    assert "there is no lfw.bin in" in error_message(tmp_path)
+
+
 def test_pairs_of_several_sets_are_concatenated(tmp_path):
     write_set(tmp_path, "folder")
     add_bin(tmp_path, "agedb_30.bin", 12)

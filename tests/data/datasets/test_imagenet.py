@@ -110,6 +110,14 @@ def test_lists_of_both_splits(tmp_path):
     assert pairs(load(tmp_path, train_list=other)[0]) == [(f"val/{TENCH}/w.JPEG", 0)]
 
 
+def test_lists_and_names_are_looked_for_in_the_root_too(tmp_path):
+    write_files(tmp_path, "x/a.jpg", "x/b.jpg")
+    text(tmp_path, "own.txt", "x/a.jpg 0\nx/b.jpg 1\n")
+    text(tmp_path, "own_names.txt", "zero\none\n")
+    train, val = load(tmp_path, train_list="own.txt", val_list="own.txt", names="own_names.txt")
+    assert pairs(train) == pairs(val) == [("x/a.jpg", 0), ("x/b.jpg", 1)] and train.classes == ("zero", "one")
+
+
 def test_list_entries_that_end_in_two_numbers_are_paths_with_spaces(tmp_path):
     write_files(tmp_path, "a/one 1.JPEG")
     text(tmp_path, "train_list.txt", "a/one 1.JPEG 0\n"), text(tmp_path, "val_list.txt", "a/one 1.JPEG 0\nb/x 7 0\n")

@@ -140,6 +140,20 @@ def test_the_names_file_from_the_settings_and_from_its_default_path(tmp_path):
     assert load(tmp_path, names=other)[0].classes == ("null", "eins", "zwei")
 
 
+def test_lists_and_names_are_looked_for_in_the_root_too(tmp_path, monkeypatch):
+    touch(tmp_path, "root/v/x.mp4", "root/v/y.mp4")
+    write_list(tmp_path / "root", "v/x.mp4 0\nv/y.mp4 1\n", "own.txt")
+    write_list(tmp_path / "root", "zero\none\n", "own_names.txt")
+    keys = {"train_list": "own.txt", "val_list": "own.txt", "names": "own_names.txt"}
+    train, _ = load(tmp_path / "root", **keys)
+    assert len(train) == 2 and train.classes == ("zero", "one")
+    write_list(tmp_path, "v/y.mp4 1\n", "own.txt")
+    monkeypatch.chdir(tmp_path)
+    assert paths_and_labels(load("root", **keys)[0]) == [("v/y.mp4", 1)]  # the current folder comes first
+    with pytest.raises(UserError, match="missing.txt: cannot read this list"):
+        load("root", train_list="missing.txt", val_list="own.txt")
+
+
 def test_a_label_beyond_the_names(tmp_path):
     touch(tmp_path, "v/x.mp4", "v/y.mp4")
     write_list(tmp_path, "v/x.mp4 0\n")
