@@ -19,6 +19,7 @@ from zoo.config.schema import Config, Duration
 from zoo.config.suggestions import suggestion
 
 DEFAULT = "default"
+VARIANT = "task.loss"  # on which the keys of its section depend
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED_RECIPES = (PACKAGE.parent / "configs", PACKAGE / "configs")  # in a checkout; when installed by pip
 
@@ -36,7 +37,9 @@ class Entry(NamedTuple):
 
 
 Entries = dict[str, Entry]  # dotted key -> entry
-Lookup = tuple[str, Callable[[str], type]]  # key that names the owner of a section, and its value -> settings class
+# Key that names the owner of a section, perhaps a key of the section that names a variant, and the function of their
+# values that returns the settings class. A class may have OTHER_KEYS: key -> the setting of the variant that has it.
+Lookup = tuple[tuple[str, ...], Callable[..., type]]
 
 
 def read(path: str, recorded: bool = False) -> Entries:
@@ -73,7 +76,8 @@ def parse_recorded(recipe: str, origin: str) -> Entries:
 def merge(entries: Entries, changes: Entries) -> Entries:
     """Return entries with changes applied: a section set to null loses its keys, and one of its keys ends its null.
 
-    Where they name another data set or model, `build` leaves out the keys of the section that this one does not have.
+    Where they name another data set, model or loss, `build` leaves out the keys of the section that this one does not
+    have.
     """
     nulls = {key for key, entry in changes.items() if entry.value is None}
     sections = {key.split(".")[0] for key in changes if "." in key}
@@ -82,6 +86,8 @@ def merge(entries: Entries, changes: Entries) -> Entries:
         for section in sections
         if (name := f"{section}.name") in changes and name in entries and entries[name].value != changes[name].value
     }
+    if VARIANT in changes and (VARIANT not in entries or entries[VARIANT].value != changes[VARIANT].value):
+        outdated.add(VARIANT.split(".")[0])
     kept = {
         key: entry._replace(outdated=entry.outdated or key.split(".")[0] in outdated)
         for key, entry in entries.items()
@@ -142,14 +148,14 @@ def build(entries: Entries, lookups: Mapping[str, Lookup]) -> tuple[Config, Entr
     sections = _sections(entries, lookups)
     known = _known_keys(sections, lookups)
     entries = {key: entry for key, entry in entries.items() if not entry.outdated or key in known}
-    _check_keys(entries, known, lookups)
+    _check_keys(entries, known, lookups, sections)
     resolved: Entries = {}
     values: dict[str, Any] = {
         field.name: _settings(sections[field.name], f"{field.name}.", entries, resolved)
         for field in fields(Config)
         if field.name in sections
     }
-    for key, _ in lookups.values():
+    for (key, *_), _ in lookups.values():
         resolved[key] = entries[key]
     config = _settings(Config, "", entries, resolved, values)
     return config, {key: resolved[key] for key in sorted(resolved, key=_sort_key(resolved))}
@@ -232,13 +238,14 @@ def _sections(entries: Entries, lookups: Mapping[str, Lookup]) -> dict[str, type
     hints = typing.get_type_hints(Config)
     for field in fields(Config):
         if field.name in lookups:
-            key, settings_class = lookups[field.name]
+            (key, *variants), settings_class = lookups[field.name]
             if key not in entries:
                 raise UserError(f"{key}: the recipe must give this key; name a recipe with -c FILE")
+            given = [key, *(variant for variant in variants if variant in entries)]
             try:
-                sections[field.name] = settings_class(str(entries[key].value))
+                sections[field.name] = settings_class(*(str(entries[name].value) for name in given))
             except UserError as error:
-                raise UserError(f"{_location(key, entries[key])}{error}") from None
+                raise UserError(f"{_location(given[-1], entries[given[-1]])}{error}") from None
         elif is_dataclass(hints[field.name]) and hints[field.name] is not Duration:
             sections[field.name] = hints[field.name]
         elif any(key.startswith(f"{field.name}.") for key in entries):  # an optional section that is given
@@ -256,19 +263,24 @@ def _known_keys(sections: Mapping[str, type], lookups: Mapping[str, Lookup]) -> 
     known = [field.name for field in fields(Config) if field.name not in sections]
     for name, section in sections.items():
         known += [f"{name}.{field.name}" for field in fields(section)]
-    return known + [key for key, _ in lookups.values() if key not in known]
+    return known + [key for (key, *_), _ in lookups.values() if key not in known]
 
 
-def _check_keys(entries: Entries, known: Sequence[str], lookups: Mapping[str, Lookup]) -> None:
+def _check_keys(
+    entries: Entries, known: Sequence[str], lookups: Mapping[str, Lookup], sections: Mapping[str, type]
+) -> None:
     """Raise UserError for a key that is not known."""
     for key, entry in entries.items():
         if key in known:
             continue
         if key in RENAMED_KEYS:
             raise UserError(f"{entry.origin}: {key} was renamed to {RENAMED_KEYS[key]}")
-        owner = lookups.get(key.split(".")[0], ("",))[0]
-        of_owner = f" for {owner}={entries[owner].value}" if owner else ""
-        raise UserError(f"{_location(key, entry)}unknown key{of_owner}{suggestion(key, known)}")
+        section, _, name = key.partition(".")
+        owners = [owner for owner in lookups.get(section, ((),))[0] if owner in entries]
+        of_owner = " for " + ", ".join(f"{owner}={entries[owner].value}" for owner in owners) if owners else ""
+        other = getattr(sections.get(section), "OTHER_KEYS", {}).get(name)
+        hint = f"; it belongs to {other}" if other else suggestion(key, known)
+        raise UserError(f"{_location(key, entry)}unknown key{of_owner}{hint}")
 
 
 def _sort_key(resolved: Entries) -> Callable[[str], tuple[bool, int, bool]]:

@@ -4,6 +4,7 @@
 implementation is the file of the same path below zoo/trainer/<framework>/.
 """
 
+import difflib
 import importlib
 from collections.abc import Callable
 from dataclasses import field, fields, make_dataclass
@@ -28,14 +29,19 @@ def load_loss(task: str, name: str) -> type[Any]:
     Raises:
         UserError: the task has no such loss.
     """
-    if name not in list_losses(task):
-        raise UserError(f"the task {task} has no loss {name!r}; there are: {', '.join(list_losses(task))}")
+    names = list_losses(task)
+    if name not in names:
+        similar = difflib.get_close_matches(name, names, 1)
+        hint = f"; did you mean {similar[0]}?" if similar else ""
+        raise UserError(f"the task {task} has no loss {name!r}; there are: {', '.join(names)}{hint}")
     return importlib.import_module(f"zoo.losses.{task}.{name}").Loss
 
 
 @cache
 def with_loss(task: str, keys: type[Any], name: str) -> type[Any]:
     """Return the settings of a task with a loss: a frozen dataclass with the keys of both, and `loss`.
+
+    Its attribute OTHER_KEYS has the keys of the task's other losses, and which loss has them.
 
     Args:
         task: its name.
@@ -58,7 +64,11 @@ def with_loss(task: str, keys: type[Any], name: str) -> type[Any]:
         "Settings",
         [("loss", str, field(default=name)), *options],
         bases=(keys,),
-        namespace={"__post_init__": check_both, "__doc__": f"The `task:` section with task.loss={name}."},
+        namespace={
+            "__post_init__": check_both,
+            "__doc__": f"The `task:` section with task.loss={name}.",
+            "OTHER_KEYS": _keys_of_other_losses(task, {*hints, *(own.name for own in fields(keys))}),
+        },
         frozen=True,
         kw_only=True,
     )
@@ -92,3 +102,14 @@ def load_implementation(loss: Any, framework: str) -> ModuleType:
             f"{name}.py, or choose another loss or framework"
         )
     return importlib.import_module(f"zoo.trainer.{framework}.losses.{task}.{name}")
+
+
+def _keys_of_other_losses(task: str, known: set[str]) -> dict[str, str]:
+    """Return the keys of all losses of a task, without the known ones, and a setting that selects a loss with it."""
+    names = reversed(list_losses(task))
+    return {
+        option.name: f"task.loss={name}"
+        for name in names
+        for option in fields(load_loss(task, name))
+        if option.name not in known
+    }

@@ -20,11 +20,14 @@ NEWEST = "newest"  # --resume without a folder
 RECIPE_FLAGS = ("amp", "framework", "device")  # that most tools take
 TRAINING_FLAGS = ("amp", "exact", "framework", "device")
 
-# Section of a recipe -> the key that names its module, and the settings class of that module.
+# Section of a recipe -> the keys that name its module and a variant, and the settings class for their values.
 FIND = {
-    "model": ("model.name", lambda name: load_spec(name).Arch),
-    "data": ("data.name", lambda name: data.find(name).Settings),
-    "task": ("model.name", lambda name: tasks.load_task(load_spec(name).TASK).Settings),
+    "model": (("model.name",), lambda name: load_spec(name).Arch),
+    "data": (("data.name",), lambda name: data.find(name).Settings),
+    "task": (
+        ("model.name", "task.loss"),
+        lambda name, *loss: tasks.load_task(load_spec(name).TASK).settings_class(*loss),
+    ),
 }
 
 EPILOG = """\

@@ -44,8 +44,7 @@ class Task(Protocol):
 
     Attributes:
         PRIMARY: the metric that is compared with the target and selects the `best` checkpoint, a key of the result.
-        Settings: frozen dataclass whose fields are the keys of a recipe's `task:` section; __post_init__ raises a
-            ValueError that begins with the name of the offending key.
+        Settings: the class of a recipe's `task:` section with the task's usual loss.
     """
 
     PRIMARY: str
@@ -53,6 +52,16 @@ class Task(Protocol):
 
     def Metric(self, dataset: Any, settings: Any) -> TaskMetric:
         """Return the metric of a validation split; each task implements it as a class."""
+
+    def settings_class(self, loss: str = "") -> type[Any]:
+        """Return the class of the `task:` section with a loss (zoo.losses.with_loss), the usual one if none is given.
+
+        It is a frozen dataclass whose fields are the keys; __post_init__ raises a ValueError that begins with the name
+        of the offending key.
+
+        Raises:
+            UserError: there is no such loss.
+        """
 
     def objective(self, settings: Any) -> Any:
         """Return the specification of the loss, a frozen dataclass that each trainer implements."""

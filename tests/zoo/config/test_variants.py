@@ -1,0 +1,51 @@
+"""Sections whose keys depend on one of their own: `task.loss` decides which keys `task:` has."""
+
+from tests.zoo.config.recipe_files import build, message_of, write
+from zoo.config import loader
+from zoo.run.cli import FIND
+
+SEGMENT = """\
+model: {name: deeplabv3plus}
+data: {name: streets}
+task:
+  ohem_kept: 100
+  flip: true
+train: {epochs: 1}
+"""
+
+
+def test_the_loss_decides_the_keys(tmp_path):
+    config, resolved = build(tmp_path, SEGMENT.replace("ohem_kept: 100", "loss: focal\n  gamma: 3"))
+    assert (config.task.loss, config.task.gamma, config.task.alpha) == ("focal", 3.0, 0.5)
+    assert "task.ohem_kept" not in resolved and resolved["task.alpha"].origin == "default"
+    usual, resolved = build(tmp_path, SEGMENT)
+    assert (usual.task.loss, usual.task.ohem_kept, resolved["task.loss"].origin) == ("cross_entropy", 100, "default")
+
+
+def test_a_rendered_recipe_is_read_again(tmp_path):
+    config, resolved = build(tmp_path, SEGMENT.replace("ohem_kept: 100", "loss: dice\n  eps: 0.5"))
+    again, _ = loader.build(loader.read(write(tmp_path, loader.render(resolved), "again.yaml")), FIND)
+    assert again == config and again.task.eps == 0.5
+
+
+def test_another_loss_leaves_out_the_keys_it_lacks(tmp_path):
+    entries = loader.merge(loader.read(write(tmp_path, SEGMENT)), loader.overrides(["task.loss=lovasz"]))
+    config, resolved = loader.build(entries, FIND)
+    assert config.task.classes == "present" and config.task.flip and "task.ohem_kept" not in resolved
+    same = loader.merge(loader.read(write(tmp_path, SEGMENT)), loader.overrides(["task.loss=cross_entropy"]))
+    assert loader.build(same, FIND)[0].task.ohem_kept == 100
+
+
+def test_a_key_of_another_loss_is_refused(tmp_path):
+    def message(*changes):
+        return message_of(build, tmp_path, SEGMENT, *changes)
+
+    assert message("task.gamma=2") == (
+        "-o task.gamma: unknown key for model.name=deeplabv3plus; it belongs to task.loss=focal"
+    )
+    text = message("task.loss=dice")  # in the same recipe as ohem_kept, not instead of another loss
+    assert "r.yaml:4: task.ohem_kept: unknown key for model.name=deeplabv3plus, task.loss=dice" in text
+    assert "it belongs to task.loss=cross_entropy" in text
+    assert "did you mean task.ohem_kept?" in message("task.ohem_kep=3")
+    assert message("task.loss=focl").startswith("-o task.loss: the task segment has no loss 'focl'")
+    assert "-o task.ohem_kept: must be at least 1" in message("task.ohem_kept=0")
