@@ -13,11 +13,14 @@ CROSS_ENTROPY = "zoo/trainer/paddle/losses/classify/cross_entropy.py"
 PIXEL_CROSS_ENTROPY = "zoo/trainer/paddle/losses/segment/cross_entropy.py"
 COMBINED = "zoo/trainer/paddle/losses/face/combined.py"
 SHARD = "zoo/trainer/paddle/shard.py"
+CONVOLUTION = "zoo/trainer/paddle/convolution.py"
 SYNC_BN = "zoo/trainer/paddle/sync_batchnorm.py"
 RESNET = "zoo/models/resnet/paddle.py"
 TSM = "zoo/models/tsm/paddle.py"
 DEEPLAB = "zoo/models/deeplabv3plus/paddle.py"
 ARCFACE = "zoo/models/arcface/paddle.py"
+
+CPU = "tests/zoo/trainer/paddle/cpu_cases.py::case_"
 
 fault = partial(Fault, "paddle")
 
@@ -375,6 +378,34 @@ MODELS = [
         f"{FORWARD}a_deeplab_of_paddleseg",
         "deeplabv3plus",
         ("model.variant=paddleseg",),
+    ),
+    fault(
+        "samples of a product are not put in order",
+        CONVOLUTION,
+        "pixels.reshape([len(pixels), count, *size]).transpose((1, 0, 2, 3))",
+        "pixels.reshape([count, len(pixels), *size])",
+        f"{CPU}values_and_gradients_are_those_of_a_convolution",
+    ),
+    fault(
+        "the last part of the samples is the gradient of a weight",
+        CONVOLUTION,
+        "grad_weight = grad_weight + paddle.matmul(",
+        "grad_weight = paddle.matmul(",
+        f"{CPU}values_and_gradients_are_those_of_a_convolution",
+    ),
+    fault(
+        "a convolution that pads on one side alone is a product",
+        CONVOLUTION,
+        "is_symmetric = len(layer._updated_padding) == 2",
+        "is_symmetric = True",
+        f"{CPU}other_convolutions_are_left_alone",
+    ),
+    fault(
+        "slopes of a PReLU learn from positive numbers, too",
+        "zoo/trainer/paddle/prelu.py",
+        "(_negative(x) * grad)",
+        "(x * grad)",
+        f"{CPU}values_and_gradients_are_those_of_a_prelu",
     ),
     fault(
         "mirrored scores are not mirrored back",

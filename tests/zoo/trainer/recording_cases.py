@@ -118,13 +118,13 @@ def case_spans_of_a_deep_model_nest(backend):
 
 
 def case_files_are_those_of_the_model(backend):
-    """First the model's; a trainer may replace normalizations by its own."""
+    """First the model's; a trainer may replace normalizations and convolutions by its own."""
     trainer, _ = make_tsm(backend)
     models = {f"zoo/models/{model}/{backend.FRAMEWORK}.py" for model in ("tsm", "resnet")}
     for call in record(backend, trainer, random_clips(), True).calls:
         assert call.files and call.files[0] in models, call.name
         own = [file for file in call.files if file not in models]
-        assert not own or "bn" in call.name or "downsample" in call.name, call.name
+        assert not own or any(part in call.name for part in ("bn", "conv", "downsample")), call.name
         assert all(file.startswith(f"zoo/trainer/{backend.FRAMEWORK}/") for file in own), call.name
 
 

@@ -15,6 +15,7 @@ from data.loaders.dali_device import DeviceImages
 from zoo.trainer import loss_scale, preprocessing, state
 from zoo.trainer.paddle import (
     batchnorm,
+    convolution,
     device_images,
     fp32,
     fp64,
@@ -22,6 +23,7 @@ from zoo.trainer.paddle import (
     objectives,
     outputs,
     parallel,
+    prelu,
     sync_batchnorm,
 )
 from zoo.trainer.paddle.checkpointing import checkpoint_modules
@@ -326,6 +328,9 @@ def _build_model(Model: type[nn.Layer], arch: Any, plan: Plan, world: World) -> 
         model = sync_batchnorm.convert_sync_batchnorm(model, world.name == "cpu")
     if batchnorm.updates_biased_variance(world.place):
         batchnorm.convert_batchnorm(model)
+    if world.name == "cpu" and not plan.mode.compile:
+        convolution.convert_convolutions(model)
+        prelu.convert_prelus(model)
     if plan.mode.is_mixed:
         fp32.convert_to_fp32(model, plan.fp32_modules)
     return model

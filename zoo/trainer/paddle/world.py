@@ -7,6 +7,7 @@ from typing import Any
 import paddle
 
 from data.errors import UserError
+from zoo.trainer import malloc
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.paddle import arithmetic as arithmetic_settings
 from zoo.trainer.plan import Arithmetic, Mode
@@ -155,6 +156,8 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
     selected = select_device(device, launch, ("cuda", "npu"), _device_count, "Paddle")
     name = str(selected).replace("cuda", "gpu")
     place = paddle.set_device(name)
+    if name == "cpu":
+        malloc.keep_freed_memory()
     if launch.size > 1:
         _join(launch, name, port)
     return World(launch.rank, launch.size, name, place)

