@@ -252,7 +252,7 @@ def test_too_many_bad_training_files_stop_the_run_and_are_all_named(clips, tmp_p
     done = run(command(root, "--out", tmp_path / "run"))
     assert done.returncode == 2 and "data.max_bad is 0.001" in done.stderr and "Traceback" not in done.stderr
     assert all(name in done.stderr for name in names)
-    done = run([sys.executable, CHECK_DATA, "-c", DEMO, "-o", f"data.root={root}", *SMALL])
+    done = run([sys.executable, CHECK_DATA, "--deep", "-c", DEMO, "-o", f"data.root={root}", *SMALL])
     assert done.returncode == 1 and all(name in done.stdout for name in names) and "3 unreadable" in done.stdout
 
 

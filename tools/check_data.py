@@ -62,9 +62,9 @@ def print_report(found: report.Report | None, settings: Any, table: str | None) 
         with open(table, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(found.table)
     try:
-        lines, code = report.lines(found, settings.allow_missing_classes), 0
+        lines, code = report.lines(found, report.KEY if settings.allow_missing_classes else ""), 0
     except UserError as error:
-        lines, code = (*report.lines(found._replace(problems=[]), False), f"error: {error}"), 1
+        lines, code = (*report.lines(found._replace(problems=[])), f"error: {error}"), 1
     print("\n".join(lines))
     return code
 

@@ -63,20 +63,23 @@ def examine(train_set: Any, val_set: Any, deep: bool = False) -> Report | None:
     return Report(_summary(train, val, copied.limits), classes.problems(train, val), warnings, _table(train, val))
 
 
-def lines(report: Report, allow_missing_classes: bool) -> tuple[str, ...]:
+def lines(report: Report, allowed_by: str = "") -> tuple[str, ...]:
     """Return the lines of a report for the log.
+
+    Args:
+        allowed_by: what lets missing classes pass, for the log; "" for nothing.
 
     Raises:
         UserError: classes are missing, and this is not allowed.
     """
     problems = classes.shorten(report.problems)
-    if problems and not allow_missing_classes:
+    if problems and not allowed_by:
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise UserError(
             f"the classes of the data are not those of both splits ({len(report.problems)} differences):\n{listed}\n"
             f"  correct these names and labels, or let them pass with -o {KEY}=true"
         )
-    allowed = [f"{KEY}: passed: {problem}" for problem in problems]
+    allowed = [f"{TITLE}: passed by {allowed_by}: {problem}" for problem in problems]
     warnings = [f"{TITLE}: warning: {warning}" for warning in report.warnings]
     return f"{TITLE}: {report.summary}", *allowed, *warnings
 

@@ -100,7 +100,7 @@ def assemble(request: Request, group: Group, measure: bool = False) -> Job:
     model, dataset = request.resolved["model.name"].value, data.find(request.resolved["data.name"].value)
     spec = load_spec(model)
     train_set, val_set = dataset.load(cfg.data)
-    checked = data_check.check(group, cfg.data, train_set, val_set)
+    checked = data_check.check(group, cfg.data, train_set, val_set, request.eval_only)
     checksum, loaded_at = dataset.checksum(train_set, val_set), time.time()
     consistency.assert_same(group, "the data set (its checksum)", checksum)
     _check_task(spec, model, request.resolved["data.name"].value, train_set, val_set)

@@ -128,12 +128,12 @@ def test_many_problems_are_cut_short(tmp_path):
     layouts.folders(tmp_path, "image", **{f"{n}{n}{n}": (1, None) for n in range(MAX_LISTED + 2)}, same=(1, 1))
     found = report.examine(*layouts.load("image", tmp_path))
     with pytest.raises(UserError, match=rf"\({MAX_LISTED + 2} differences\)") as caught:
-        report.lines(found, False)
+        report.lines(found)
     lines = str(caught.value).splitlines()
     assert lines[-2] == "  and 2 more" and len(lines) == MAX_LISTED + 3
     assert lines[-1].endswith("let them pass with -o data.allow_missing_classes=true")
-    allowed = report.lines(found, True)
-    assert allowed[1].startswith("data.allow_missing_classes: passed: train/000: val has no sample of it")
+    allowed = report.lines(found, "data.allow_missing_classes")
+    assert allowed[1].startswith("data: passed by data.allow_missing_classes: train/000: val has no sample of it")
 
 
 def test_the_nearest_name_ignores_case():

@@ -14,28 +14,28 @@ def test_a_line_and_a_table(tmp_path):
     layouts.folders(tmp_path, "clip", a=(2, 3), b=(4, 2), c=(7, 2))
     found = report.examine(*layouts.load("clip", tmp_path))
     line = "data: train 13 (2/4/7 per class: min/median/max), val 7 (2/2/3), 3 classes"
-    assert report.lines(found, False) == (line,)
+    assert report.lines(found) == (line,)
     assert found.table == "label,class,train,val\n0,a,2,3\n1,b,4,2\n2,c,7,2\n"
 
 
 def test_scenes(tmp_path):
     layouts.scenes(tmp_path, train=((0, 0, 1, 255), (2, 2, 2, 2)), val=((0, 1, 1, 2),))
     found = report.examine(*layouts.load("scene", tmp_path))
-    assert report.lines(found, False) == ("data: train 2, val 1, 3 classes",)
+    assert report.lines(found) == ("data: train 2, val 1, 3 classes",)
     assert found.table == "label,class,train,val\n0,road,96,48\n1,sky,48,96\n2,car,192,48\n"
 
 
 def test_cityscapes_may_lack_classes(tmp_path):
     write_city(tmp_path, *STEMS)
     found = report.examine(*layouts.load("scene", tmp_path))
-    assert report.lines(found, False) == ("data: train 3, val 1, 19 classes",)
+    assert report.lines(found) == ("data: train 3, val 1, 19 classes",)
 
 
 def test_the_demo_set_of_shapes(tmp_path):
     settings = shapes.Settings(root=str(tmp_path / "shapes"), train_images=16, val_images=8)
     found = report.examine(*shapes.load(settings))
     line = "data: train 16 (2/2/2 per class: min/median/max), val 8 (1/1/1), 8 classes"
-    assert report.lines(found, False) == (line,)
+    assert report.lines(found) == (line,)
 
 
 def test_frame_folders_have_no_sizes(tmp_path):

@@ -126,14 +126,16 @@ def test_rank_0_checks_and_the_others_wait_with_a_limit(tmp_path):
     assert ranks[0].calls == ranks[1].calls == ["at most 600 s", "all_gather", "in time"]
 
 
-def test_the_key_lets_missing_classes_pass(tmp_path):
+def test_the_key_and_an_evaluation_alone_let_missing_classes_pass(tmp_path):
     layouts.folders(tmp_path, "image", a=(3, None), b=(2, 2))
     splits = layouts.load("image", tmp_path)
     with pytest.raises(UserError, match="train/a: val has no sample of it"):
         data_check.check(Group(0), settings(), *splits)
     found = data_check.check(Group(0), settings(allow_missing_classes=True), *splits)
-    line = "data.allow_missing_classes: passed: train/a: val has no sample of it (label 0: 3 samples)"
-    assert found.lines[1:] == (line,)
+    problem = "train/a: val has no sample of it (label 0: 3 samples)"
+    assert found.lines[1:] == (f"data: passed by data.allow_missing_classes: {problem}",)
+    found = data_check.check(Group(0), settings(), *splits, eval_only=True)
+    assert found.lines[1:] == (f"data: passed by --eval-only: {problem}",)
 
 
 def test_the_table_is_a_file_of_the_run(tmp_path):
