@@ -33,6 +33,7 @@ LAYERS = (
     {"zoo.losses"},
     {"zoo.frameworks"},
     {"zoo.models", "zoo.config", "zoo.tasks"},
+    {"zoo.optim"},
     {"zoo.trainer", "zoo.weights"},
     {"zoo.predict", "zoo.distributed", "zoo.logs"},
     {"zoo.run"},

@@ -68,7 +68,9 @@ def check_classification(backend, name):
     }
     output = trainer.read(trainer.step([trainer.to_device(batch)], 0.0, 0))
     check(f"{name}, loss", output["loss"], values["loss/value"], TOLERANCE)
-    check(f"{name}, gradient", trainer.state_dict()["momentum/fc.weight"].T, values["loss/gradient"], TOLERANCE)
+    check(
+        f"{name}, gradient", trainer.state_dict()["optimizer/momentum/fc.weight"].T, values["loss/gradient"], TOLERANCE
+    )
 
 
 def check_margin(backend, settings, values, case):

@@ -230,7 +230,7 @@ class Network:
             self.state[key] = (1 - rate) * self.state[key] + rate * batch
 
     def state_dict(self) -> Arrays:
-        return {**self.state, **{f"momentum/{name}": value for name, value in self.momentum.items()}}
+        return {**self.state, **{f"optimizer/momentum/{name}": value for name, value in self.momentum.items()}}
 
     def _product(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """Return x (..., K) times weight (M, K), term by term in this framework's order."""
@@ -284,7 +284,7 @@ def add_update(result: Record, network: Network, images: np.ndarray, labels: np.
     after = network.state_dict()
     for name, gradient in gradients.items():
         result.add(f"{title}/gradient/{name}", gradient)
-        result.add(f"{title}/optimizer/momentum/{name}", after[f"momentum/{name}"])
+        result.add(f"{title}/optimizer/momentum/{name}", after[f"optimizer/momentum/{name}"])
     for name in network.state:
         is_statistic, value = ".running_" in name, after[name].astype(np.float64)
         result.add(

@@ -7,6 +7,7 @@ from tests.mutants.killers import CLIP, FORWARD, MARGIN, MODEL, OBJECTIVE, RANK,
 
 TRAINER = "zoo/trainer/mindspore/trainer.py"
 UPDATING = "zoo/trainer/mindspore/update.py"
+SGD = "zoo/trainer/mindspore/optimizers/sgd.py"
 MARGINS = "zoo/trainer/mindspore/margin_logits.py"
 OBJECTIVES = "zoo/trainer/mindspore/objectives.py"
 CROSS_ENTROPY = "zoo/trainer/mindspore/losses/classify/cross_entropy.py"
@@ -24,7 +25,7 @@ fault = partial(Fault, "mindspore")
 UPDATES = [
     fault(
         "factors of the learning rate are ignored",
-        UPDATING,
+        SGD,
         "lr * lr_scale, direction, self.momentum)",
         "lr, direction, self.momentum)",
         f"{UPDATE}updates_follow_the_formulas",
@@ -33,22 +34,22 @@ UPDATES = [
     fault(
         "ten times the weight decay",
         UPDATING,
-        "direction + weight_decay * weight",
-        "direction + 10 * weight_decay * weight",
+        "tuple(number(weight_decay) for",
+        "tuple(number(10 * weight_decay) for",
         f"{UPDATE}updates_follow_the_formulas",
         "resnet50",
     ),
     fault(
         "clipping comes after the weight decay",
         UPDATING,
-        "direction + weight_decay * weight",
-        "direction + weight_decay * weight * multiplier",
+        "weight, gradient * multiplier, *others)",
+        "weight, gradient * multiplier, others[0], others[1] * multiplier, *others[2:])",
         f"{UPDATE}updates_follow_the_formulas",
         "arcface",
     ),
     fault(
         "dampening as large as the momentum",
-        UPDATING,
+        SGD,
         "lr * lr_scale, direction, self.momentum)",
         "lr * lr_scale, direction * (1 - self.momentum), self.momentum)",
         f"{UPDATE}updates_follow_the_formulas",
@@ -56,9 +57,9 @@ UPDATES = [
     ),
     fault(
         "momentum is 0.99",
-        TRAINER,
-        "            plan.momentum,\n",
-        "            0.99,\n",
+        SGD,
+        "self.number(plan.optimizer.momentum)",
+        "self.number(0.99)",
         f"{UPDATE}updates_follow_the_formulas",
         "resnet50",
     ),
@@ -106,7 +107,7 @@ UPDATES = [
         "the momentum of a checkpoint is not loaded",
         TRAINER,
         "            dtype = mindspore.dtype_to_nptype(targets[key].dtype)",
-        "            if key.startswith('momentum'):\n                continue\n"
+        "            if key.startswith('optimizer'):\n                continue\n"
         "            dtype = mindspore.dtype_to_nptype(targets[key].dtype)",
         f"{STATE}a_loaded_state_continues_bit_for_bit",
         "tsm",
@@ -114,8 +115,8 @@ UPDATES = [
     fault(
         "an update is not skipped",
         UPDATING,
-        "        if finite:\n",
-        "        if norm is not None:\n",
+        "        elif finite:\n",
+        "        elif norm is not None:\n",
         f"{UPDATE}an_update_without_finite_gradient_is_skipped",
     ),
     fault(
@@ -244,8 +245,8 @@ LOSSES = [
     fault(
         "drawn rows have no weight decay",
         SHARD,
-        "direction = gradient * multiplier + self.weight_decay * rows",
-        "direction = gradient * multiplier",
+        "self.is_decayed = plan.param_group(name).weight_decay > 0",
+        "self.is_decayed = False",
         f"{MARGIN}partial_fc_updates_the_drawn_rows_alone",
         "arcface",
         ("task.sample_rate=0.5",),
@@ -253,8 +254,8 @@ LOSSES = [
     fault(
         "the class matrix has the learning rate of the model",
         SHARD,
-        "index, rows - lr * self.lr_scale * update",
-        "index, rows - lr * update",
+        "self.optimizer.formula(lr * self.lr_scale, applied",
+        "self.optimizer.formula(lr, applied",
         f"{MARGIN}partial_fc_updates_the_drawn_rows_alone",
     ),
 ]

@@ -6,13 +6,13 @@ from tests.mutants.fault import Fault
 from tests.mutants.killers import CLIP, FORWARD, MARGIN, MODEL, OBJECTIVE, RANK, STATE, UPDATE
 
 TRAINER = "zoo/trainer/paddle/trainer.py"
-UPDATING = "zoo/trainer/paddle/update.py"
+OPTIMIZER = "zoo/trainer/paddle/optimizer.py"
+SGD = "zoo/trainer/paddle/optimizers/sgd.py"
 MARGINS = "zoo/trainer/paddle/margin_logits.py"
 OBJECTIVES = "zoo/trainer/paddle/objectives.py"
 CROSS_ENTROPY = "zoo/trainer/paddle/losses/classify/cross_entropy.py"
 PIXEL_CROSS_ENTROPY = "zoo/trainer/paddle/losses/segment/cross_entropy.py"
 COMBINED = "zoo/trainer/paddle/losses/face/combined.py"
-SHARD = "zoo/trainer/paddle/shard.py"
 CONVOLUTION = "zoo/trainer/paddle/convolution.py"
 SYNC_BN = "zoo/trainer/paddle/sync_batchnorm.py"
 RESNET = "zoo/models/resnet/paddle.py"
@@ -27,23 +27,23 @@ fault = partial(Fault, "paddle")
 UPDATES = [
     fault(
         "factors of the learning rate are ignored",
-        UPDATING,
-        "[lr * lr_scale for lr_scale, _ in groups]",
-        "[lr for _ in groups]",
+        OPTIMIZER,
+        "slots, lr * lr_scale, weight_decay",
+        "slots, lr, weight_decay",
         f"{UPDATE}updates_follow_the_formulas",
         "tsm",
     ),
     fault(
         "half the weight decay",
-        UPDATING,
-        "[weight_decay for _, weight_decay in groups]",
-        "[weight_decay / 2 for _, weight_decay in groups]",
+        OPTIMIZER,
+        "lr * lr_scale, weight_decay, factor",
+        "lr * lr_scale, weight_decay / 2, factor",
         f"{UPDATE}updates_follow_the_formulas",
         "resnet50",
     ),
     fault(
         "no weight decay",
-        UPDATING,
+        SGD,
         '["l2_decay"] * len(group)',
         '[""] * len(group)',
         f"{UPDATE}updates_follow_the_formulas",
@@ -51,39 +51,39 @@ UPDATES = [
     ),
     fault(
         "weight decay on every tensor",
-        UPDATING,
-        "[weight_decay for _, weight_decay in groups]",
-        "[max(weight_decay for _, weight_decay in groups)] * len(groups)",
+        OPTIMIZER,
+        "lr * lr_scale, weight_decay, factor",
+        "lr * lr_scale, max(self.plan.param_group(name)[1] for name in self.parameters), factor",
         f"{UPDATE}updates_follow_the_formulas",
         "resnet50",
     ),
     fault(
         "the decay is clipped with the gradient",
-        UPDATING,
-        "[weight_decay for _, weight_decay in groups]",
-        "[weight_decay * float(factor) for _, weight_decay in groups]",
+        OPTIMIZER,
+        "lr * lr_scale, weight_decay, factor",
+        "lr * lr_scale, weight_decay * float(factor), factor",
         f"{UPDATE}updates_follow_the_formulas",
         "arcface",
     ),
     fault(
         "Nesterov momentum",
-        UPDATING,
-        'momentum,\n            False,\n            ["l2',
-        'momentum,\n            True,\n            ["l2',
+        SGD,
+        'nesterov,\n            ["l2',
+        'True,\n            ["l2',
         f"{UPDATE}updates_follow_the_formulas",
         "deeplabv3plus",
     ),
     fault(
         "momentum is 0.8",
-        TRAINER,
-        "Momentum(self.trainable, plan.param_group, plan.momentum)",
-        "Momentum(self.trainable, plan.param_group, 0.8)",
+        SGD,
+        "merged(tensors, spec.momentum)",
+        "merged(tensors, 0.8)",
         f"{UPDATE}updates_follow_the_formulas",
         "deeplabv3plus",
     ),
     fault(
         "the norm is the sum of the norms of the tensors",
-        UPDATING,
+        OPTIMIZER,
         "_C_ops.squared_l2_norm(gradient) for gradient in gradients]).sqrt()",
         "_C_ops.squared_l2_norm(gradient).sqrt() for gradient in gradients])",
         f"{UPDATE}updates_follow_the_formulas",
@@ -109,8 +109,8 @@ UPDATES = [
     fault(
         "gradients are not unscaled",
         TRAINER,
-        "self.optimizer.step(lr, clip_factor / scale, finite)",
-        "self.optimizer.step(lr, clip_factor, finite)",
+        "Factors(clip_factor / scale, shard_factor)",
+        "Factors(clip_factor, shard_factor)",
         f"{CLIP}the_loss_scale_is_divided_out_of_an_update_that_is_not_clipped",
     ),
     fault(
@@ -124,8 +124,8 @@ UPDATES = [
     fault(
         "the momentum of a checkpoint is not loaded",
         TRAINER,
-        "targets = {momentum_key(name): (name, buffer) for",
-        "targets = {momentum_key(name): (name, buffer.clone()) for",
+        "targets = {**self._named_slots(), **{",
+        "targets = {**{key: (name, slot.clone()) for key, (name, slot) in self._named_slots().items()}, **{",
         f"{STATE}a_loaded_state_continues_bit_for_bit",
         "deeplabv3plus",
     ),
@@ -138,7 +138,7 @@ UPDATES = [
     ),
     fault(
         "a bad update is not skipped on a GPU",
-        UPDATING,
+        SGD,
         "paddle.where_(skipped.expand(buffer.shape), buffer, total)",
         "paddle.assign(total, buffer)",
         "tests/zoo/trainer/paddle/cases.py::case_an_update_on_the_device_is_that_on_the_host",
@@ -268,9 +268,9 @@ LOSSES = [
     ),
     fault(
         "the momentum of drawn rows is not stored",
-        SHARD,
-        "            paddle.scatter_(self.momentum, self.index, buffer)\n",
-        "",
+        OPTIMIZER,
+        "                    paddle.scatter_(slot, shard.index, row)\n",
+        "                    pass\n",
         f"{MARGIN}partial_fc_updates_the_drawn_rows_alone",
         "arcface",
         ("task.sample_rate=0.5",),

@@ -8,10 +8,11 @@ from tests.mutants.killers import CLIP, FORWARD, MARGIN, MODEL, OBJECTIVE, RANK,
 TRAINER = "zoo/trainer/torch/trainer.py"
 MARGINS = "zoo/trainer/torch/margin_logits.py"
 OBJECTIVES = "zoo/trainer/torch/objectives.py"
+OPTIMIZER = "zoo/trainer/torch/optimizer.py"
+SGD = "zoo/trainer/torch/optimizers/sgd.py"
 CROSS_ENTROPY = "zoo/trainer/torch/losses/classify/cross_entropy.py"
 PIXEL_CROSS_ENTROPY = "zoo/trainer/torch/losses/segment/cross_entropy.py"
 COMBINED = "zoo/trainer/torch/losses/face/combined.py"
-SHARD = "zoo/trainer/torch/shard.py"
 SYNC_BN = "zoo/trainer/torch/sync_batchnorm.py"
 RESNET = "zoo/models/resnet/torch.py"
 TSM = "zoo/models/tsm/torch.py"
@@ -23,41 +24,41 @@ fault = partial(Fault, "torch")
 UPDATES = [
     fault(
         "factors of the learning rate are ignored",
-        TRAINER,
-        'group["lr"] = lr * group["lr_scale"]',
-        'group["lr"] = lr',
+        OPTIMIZER,
+        "slots, lr * lr_scale, weight_decay",
+        "slots, lr, weight_decay",
         f"{UPDATE}updates_follow_the_formulas",
         "tsm",
     ),
     fault(
         "no weight decay",
-        TRAINER,
-        '"weight_decay": weight_decay}',
-        '"weight_decay": 0.0}',
+        OPTIMIZER,
+        "lr * lr_scale, weight_decay, divisor",
+        "lr * lr_scale, 0.0, divisor",
         f"{UPDATE}updates_follow_the_formulas",
         "resnet50",
     ),
     fault(
         "momentum is 0.8",
-        TRAINER,
-        "momentum=self.plan.momentum,\n            fused",
-        "momentum=0.8,\n            fused",
+        SGD,
+        "fused(tensors, step, spec.momentum)",
+        "fused(tensors, step, 0.8)",
         f"{UPDATE}updates_follow_the_formulas",
         "resnet50",
     ),
     fault(
         "dampening as large as 1 - momentum",
-        TRAINER,
-        "fused=True,",
-        "fused=True,\n            dampening=0.1,",
+        SGD,
+        "dampening=0.0,",
+        "dampening=0.1,",
         f"{UPDATE}updates_follow_the_formulas",
         "tsm",
     ),
     fault(
         "Nesterov momentum",
-        TRAINER,
-        "fused=True,",
-        "fused=True,\n            nesterov=True,",
+        SGD,
+        "nesterov=nesterov,",
+        "nesterov=True,",
         f"{UPDATE}updates_follow_the_formulas",
         "resnet50",
     ),
@@ -88,15 +89,15 @@ UPDATES = [
     fault(
         "the gradient is not unscaled",
         TRAINER,
-        "        divisor = scale\n",
-        "        divisor = torch.ones_like(scale)\n",
+        "        divisors = Divisors(scale, scale)\n",
+        "        divisors = Divisors(torch.ones_like(scale), scale)\n",
         f"{CLIP}the_loss_scale_is_divided_out_of_an_update_that_is_not_clipped",
     ),
     fault(
         "gradients of earlier updates are kept",
         TRAINER,
-        "self.optimizer.zero_grad(set_to_none=not self.records_graphs)",
-        "self.optimizer.zero_grad(set_to_none=not self.records_graphs) if step == 0 else None",
+        "        self._clear_gradients()\n",
+        "        self._clear_gradients() if step == 0 else None\n",
         f"{UPDATE}updates_follow_the_formulas",
         "resnet50",
     ),
@@ -110,16 +111,16 @@ UPDATES = [
     fault(
         "the momentum of a checkpoint is not loaded",
         TRAINER,
-        "targets = {**self.tensors, **self._momentum_buffers()}",
-        "targets = {**{key: torch.clone(buffer) for key, buffer in self._momentum_buffers().items()}, **self.tensors}",
+        "targets = {**self.tensors, **self.optimizer.named_slots()}",
+        "targets = {**{key: slot.clone() for key, slot in self.optimizer.named_slots().items()}, **self.tensors}",
         f"{STATE}a_loaded_state_continues_bit_for_bit",
         "resnet50",
     ),
     fault(
         "an update is not skipped",
-        TRAINER,
-        "self.optimizer.found_inf = (~finite).float()",
-        "self.optimizer.found_inf = torch.zeros(())",
+        SGD,
+        "found_inf = (~step.finite).float()",
+        "found_inf = torch.zeros(())",
         f"{UPDATE}an_update_without_finite_gradient_is_skipped",
     ),
     fault(
@@ -207,8 +208,8 @@ GRAPHS = [
     fault(
         "gradients of micro-batches share the memory of a CUDA graph",
         TRAINER,
-        "zero_grad(set_to_none=not self.records_graphs)",
-        "zero_grad(set_to_none=True)",
+        "if self.records_graphs and tensor.grad is not None:",
+        "if self.records_graphs and tensor.grad is None:",
         "tests/zoo/trainer/torch/test_compiling.py::test_micro_batches_add_up_although_a_graph_overwrites_gradients",
     ),
 ]
@@ -299,18 +300,18 @@ LOSSES = [
     ),
     fault(
         "drawn rows have no momentum",
-        SHARD,
-        ".add_(buffer, alpha=momentum)",
-        "",
+        OPTIMIZER,
+        "                    slot[shard.index] = row\n",
+        "                    pass\n",
         f"{MARGIN}partial_fc_updates_the_drawn_rows_alone",
         "arcface",
         ("task.sample_rate=0.5",),
     ),
     fault(
         "the first rows are updated instead of the drawn ones",
-        SHARD,
-        "self.values.detach()[self.index] = torch.where",
-        "self.values.detach()[: len(self.index)] = torch.where",
+        OPTIMIZER,
+        "shard.values.detach()[shard.index] = rows",
+        "shard.values.detach()[: len(shard.index)] = rows",
         f"{MARGIN}partial_fc_updates_the_drawn_rows_alone",
         "arcface",
         ("task.sample_rate=0.5",),
@@ -318,8 +319,8 @@ LOSSES = [
     fault(
         "drawn rows are not clipped",
         TRAINER,
-        "shard.step(lr * lr_scale, weight_decay, self.plan.momentum, divisor, finite)",
-        "shard.step(lr * lr_scale, weight_decay, self.plan.momentum, self.scaler.scale, finite)",
+        "Divisors(clipped, clipped if self.plan.clip_sharded else scale)",
+        "Divisors(clipped, scale)",
         f"{CLIP}the_drawn_rows_are_clipped_with_the_model",
         "arcface",
         ("task.sample_rate=0.5",),

@@ -105,7 +105,7 @@ def _build_optimizer(plan: Plan, model: nn.Cell, tensors: dict[str, Parameter]) 
     ]
     # Without it the optimizer would order parameters by group; the gradients are in the model's order.
     param_groups.append({"order_params": model.trainable_params()})
-    return nn.Momentum(param_groups, LR, plan.momentum)
+    return nn.Momentum(param_groups, LR, plan.optimizer.momentum)
 
 
 def loop(job: Job, device_batch: DeviceBatch) -> Callable[[], None]:

@@ -103,4 +103,4 @@ def _build_optimizer(job: Job, model: paddle.nn.Layer) -> paddle.optimizer.Optim
         for (lr_scale, weight_decay), parameters in groups.items()
     ]
     clip = None if plan.clip_norm is None else paddle.nn.ClipGradByGlobalNorm(plan.clip_norm)
-    return paddle.optimizer.Momentum(LR, plan.momentum, param_groups, grad_clip=clip)
+    return paddle.optimizer.Momentum(LR, plan.optimizer.momentum, param_groups, grad_clip=clip)

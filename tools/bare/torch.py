@@ -94,4 +94,4 @@ def _build_optimizer(job: Job, model: torch.nn.Module) -> torch.optim.Optimizer:
         {"params": parameters, "lr": LR * lr_scale, "weight_decay": weight_decay}
         for (lr_scale, weight_decay), parameters in groups.items()
     ]
-    return torch.optim.SGD(param_groups, momentum=job.plan.momentum, fused=True)
+    return torch.optim.SGD(param_groups, momentum=job.plan.optimizer.momentum, fused=True)

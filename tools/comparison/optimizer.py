@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.trainer.plan import Plan
-from zoo.trainer.state import momentum_key
+from zoo.trainer.state import slot_key
 
 ROUNDING = 16  # largest deviation that rounding alone explains, in units of the precision and of the largest term
 NORM_ROUNDING = {
@@ -74,14 +74,17 @@ def check(
             continue  # the active rows of Partial FC
         lr_scale, decay = plan.param_group(name)
         is_clipped = plan.clip_sharded or name not in shards
-        buffer = np.asarray(before.get(momentum_key(name), np.zeros_like(weight)), np.float64)
+        buffer = np.asarray(before.get(slot_key("momentum", name), np.zeros_like(weight)), np.float64)
         terms = Terms(
-            lr * lr_scale, gradient * np.float64(clip if is_clipped else 1.0), decay * weight, plan.momentum * buffer
+            lr * lr_scale,
+            gradient * np.float64(clip if is_clipped else 1.0),
+            decay * weight,
+            plan.optimizer.momentum * buffer,
         )
         update = np.asarray(after[name], np.float64) - weight
         deviation = _deviation(terms, update, weight, precision, clip_rounding)
         if deviation is not None:
-            factors = explanations(terms, update, weight, lr, plan.momentum)
+            factors = explanations(terms, update, weight, lr, plan.optimizer.momentum)
             found[name] = {"deviation": deviation, "factors": factors, "decay": decay, "frozen": lr_scale == 0}
     return found
 

@@ -21,7 +21,7 @@ from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import DeviceBatch, Trainer
 from zoo.trainer.recording import ROOT, class_file
-from zoo.trainer.state import momentum_key
+from zoo.trainer.state import slot_key
 
 UPDATES = 4  # from the second on, momentum counts
 MAX_SCHEDULE_STEPS = 100_000  # that are searched for the largest learning rate
@@ -96,7 +96,7 @@ def _settings(job: Job, cfg: Config, weights: Tensors, batch: Batch, lr: float) 
     groups = {param.name: list(job.plan.param_group(param.name)) for param in job.trainer.params}
     return {
         "lr": lr,
-        "momentum": job.plan.momentum,
+        "momentum": job.plan.optimizer.momentum,
         "magnitudes": magnitudes,
         "clip_norm": job.plan.clip_norm,
         "param_groups": groups,
@@ -115,7 +115,7 @@ def _files(trainer: Any) -> dict[str, list[str]]:
     by_topic = {
         "preprocess": [own, f"{folder}/preprocessing.py"],
         "objective": [class_file(trainer.objective)],
-        "update": [f"{folder}/update.py", own],
+        "update": [f"{folder}/optimizers/{trainer.plan.optimizer.name}.py", f"{folder}/update.py", own],
         "trainer": [own],
         "shards": [f"{folder}/shard.py"],
         "statistics": [f"{folder}/batchnorm.py", f"{folder}/sync_batchnorm.py"],
@@ -180,6 +180,7 @@ def _add_update(
     numbers["loss"] = sum(job.group.all_gather(numbers["loss"]))  # of the ranks' shares
     after, gradients = trainer.state_dict(), trainer.gradients()
     shards = {param.name for param in trainer.params if param.rows}
+    plan: Any = trainer.plan  # type: ignore[attr-defined]
     prefix = title or f"update {number + 1}"
     for name, gradient in gradients.items():
         result.add(f"{prefix}/gradient/{name}", gradient)
@@ -187,11 +188,12 @@ def _add_update(
         kind = "statistic" if param.is_statistic else "change"
         value = np.asarray(after[param.name], np.float64)
         result.add(f"{prefix}/{kind}/{param.name}", value if param.is_statistic else value - before[param.name])
-        if momentum_key(param.name) in after:
-            result.add(f"{prefix}/optimizer/{momentum_key(param.name)}", after[momentum_key(param.name)])
+        for slot in plan.optimizer.slots:
+            key = slot_key(slot, param.name)
+            if key in after:
+                result.add(f"{prefix}/{key}", after[key])
     result.add(f"{prefix}/loss", np.array(numbers["loss"]))
     result.add(f"{prefix}/grad_norm", np.array(numbers["grad_norm"]))
-    plan: Any = trainer.plan  # type: ignore[attr-defined]
     # Only the trainer sees the gradients of all ranks' shards.
     norm = numbers["grad_norm"] if shards and job.group.size > 1 else optimizer.norm(gradients)
     unit = ROUNDING_UNITS[result.precision]

@@ -78,7 +78,7 @@ BEGIN: dict[str, Test] = {
 }
 OPTIMIZER: dict[str, Test] = {
     **dict.fromkeys(("name", "schedule", "milestone_unit"), is_text),
-    **dict.fromkeys(("lr", "peak_lr", "min_lr", "momentum", "weight_decay", "power", "gamma"), is_number),
+    **dict.fromkeys(("lr", "peak_lr", "min_lr", "weight_decay", "power", "gamma"), is_number),
     "clip_norm": optional(is_number),
     "milestones": is_list,
     "warmup_steps": is_natural,

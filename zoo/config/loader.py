@@ -15,7 +15,7 @@ import yaml
 from data.errors import UserError
 from zoo.config.convert import convert, plain
 from zoo.config.renamed import RENAMED_KEYS, translate
-from zoo.config.schema import Config, Duration
+from zoo.config.schema import DEFAULT_NAMES, Config, Duration
 from zoo.config.suggestions import suggestion
 
 DEFAULT = "default"
@@ -84,7 +84,7 @@ def merge(entries: Entries, changes: Entries) -> Entries:
     outdated = {
         section
         for section in sections
-        if (name := f"{section}.name") in changes and name in entries and entries[name].value != changes[name].value
+        if (name := f"{section}.name") in changes and _name(name, entries) not in (None, changes[name].value)
     }
     if VARIANT in changes and (VARIANT not in entries or entries[VARIANT].value != changes[VARIANT].value):
         outdated.add(VARIANT.split(".")[0])
@@ -145,6 +145,9 @@ def build(entries: Entries, lookups: Mapping[str, Lookup]) -> tuple[Config, Entr
     Raises:
         UserError: A key is unknown, missing or renamed, or has a wrong type or an impossible value.
     """
+    owners = {key for keys, _ in lookups.values() for key in keys}
+    defaults = {key: Entry(name, DEFAULT) for key, name in DEFAULT_NAMES.items() if key in owners}
+    entries = {**defaults, **entries}
     sections = _sections(entries, lookups)
     known = _known_keys(sections, lookups)
     entries = {key: entry for key, entry in entries.items() if not entry.outdated or key in known}
@@ -230,6 +233,11 @@ def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries, parents:
             except yaml.YAMLError as error:
                 raise UserError(f"{origin}: {key}: {error}") from None
             entries[key] = Entry(value, origin)
+
+
+def _name(key: str, entries: Entries) -> Any:
+    """Return the value of a key such as data.name, its default, or None."""
+    return entries[key].value if key in entries else DEFAULT_NAMES.get(key)
 
 
 def _sections(entries: Entries, lookups: Mapping[str, Lookup]) -> dict[str, type]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,17 @@ class Train:
 
 @dataclass(frozen=True)
 class Optim:
-    """Section `optim`: SGD with momentum, and its learning rate schedule."""
+    """Section `optim`: the learning rate schedule, and what all optimizers have in common.
+
+    A file of zoo/optim extends it by the hyper-parameters of an optimizer; optim.name is the name of the file.
+
+    Attributes:
+        name: of the optimizer.
+        slots: its tensors per parameter, such as a momentum.
+    """
+
+    name: ClassVar[str]
+    slots: ClassVar[tuple[str, ...]]
 
     lr: float = 0.1  # at a global batch of base_batch; scaled linearly with the global batch
     base_batch: int | None = 256  # null: lr is that of any global batch
@@ -114,7 +124,6 @@ class Optim:
     warmup: Duration = field(default=Duration.parse("0 steps"))  # linear, from warmup_start * lr
     warmup_start: float = 0.0
     warmup_offset: Literal[0, 1] = 0  # 1: the warm-up is one step (or epoch) ahead, so its last one has the whole lr
-    momentum: float = 0.9
     weight_decay: float = 1e-4
     clip_norm: float | None = None  # maximum L2 norm of the gradient over all parameters
     loss_scale: Literal["dynamic"] | float = "dynamic"  # in fp16; a number: it never changes
@@ -122,15 +131,13 @@ class Optim:
     clip_sharded: bool = True  # false: leave sharded parameters (a class matrix) out of the norm, and do not clip them
 
     def __post_init__(self) -> None:
-        for key in ("lr", "gamma", "power", "min_lr", "warmup_start", "momentum", "weight_decay"):
+        for key in ("lr", "gamma", "power", "min_lr", "warmup_start", "weight_decay"):
             if not 0 <= getattr(self, key) < float("inf"):
                 raise ValueError(f"{key}: must be a finite number, not below 0")
         if self.min_lr and (self.min_lr > self.lr or self.schedule not in ("cosine", "poly")):
             raise ValueError("min_lr: the last value of the schedules cosine and poly, so not above optim.lr")
         if self.base_batch is not None and self.base_batch < 1:
             raise ValueError("base_batch: must be at least 1")
-        if self.momentum >= 1:
-            raise ValueError("momentum: must be below 1")
         if self.loss_scale != "dynamic" and self.initial_loss_scale is not None:
             raise ValueError("initial_loss_scale: belongs to optim.loss_scale=dynamic; leave one of them out")
         for key in ("loss_scale", "initial_loss_scale"):
@@ -165,9 +172,13 @@ class Upstream:
             raise ValueError("train_samples: must be at least 1")
 
 
+DEFAULT_NAMES = {"optim.name": "sgd"}  # of sections whose settings class a name selects, where a recipe has none
+
+
 @dataclass(frozen=True)
 class Config:
-    """Recipe. The settings classes of `model`, `data` and `task` belong to the model, data set and task it names."""
+    """Recipe. The settings classes of `model`, `data`, `task` and `optim` belong to the model, data set, task and
+    optimizer that it names."""
 
     model: Any
     data: Any

@@ -21,7 +21,7 @@ REQUIRED = (
     *("optimizer", "epochs", "seed", "target", "hosts"),
 )  # fields of `begin`
 OPTIMIZER = (
-    *("name", "lr", "peak_lr", "min_lr", "momentum", "weight_decay", "clip_norm", "schedule", "power", "gamma"),
+    *("name", "lr", "peak_lr", "min_lr", "weight_decay", "clip_norm", "schedule", "power", "gamma"),
     *("milestones", "milestone_unit", "warmup_steps"),
 )  # keys of its `optimizer`
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
@@ -134,12 +134,13 @@ def _optimizer(begin: Event) -> dict[str, Any]:
         "opt_name": name,
         f"{name}_opt_base_learning_rate": peak,
         f"{name}_opt_end_learning_rate": optim["min_lr"] * scale,
-        f"{name}_opt_momentum": optim["momentum"],
         f"{name}_opt_weight_decay": optim["weight_decay"],
         "opt_learning_rate_decay_schedule": optim["schedule"],
         "opt_learning_rate_warmup_epochs": optim["warmup_steps"] * begin["global_batch"] / begin["train_samples"],
         "opt_learning_rate_warmup_steps": optim["warmup_steps"],
     }
+    if "momentum" in optim:
+        values[f"{name}_opt_momentum"] = optim["momentum"]
     if optim["schedule"] == "poly":
         values[f"{name}_opt_learning_rate_decay_poly_power"] = optim["power"]
         values[f"{name}_opt_learning_rate_decay_steps"] = begin["steps"] - optim["warmup_steps"]

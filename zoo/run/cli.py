@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import data
 from data.errors import UserError
-from zoo import tasks
+from zoo import optim, tasks
 from zoo.config import loader
 from zoo.config.schema import Config
 from zoo.frameworks import FRAMEWORKS
@@ -28,6 +28,7 @@ FIND = {
         ("model.name", "task.loss"),
         lambda name, *loss: tasks.load_task(load_spec(name).TASK).settings_class(*loss),
     ),
+    "optim": (("optim.name",), optim.load_settings),
 }
 
 EPILOG = """\

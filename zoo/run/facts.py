@@ -5,13 +5,13 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from zoo.config import loader
 from zoo.config.convert import plain
-from zoo.config.schema import Config
+from zoo.config.schema import Config, Optim
 from zoo.distributed import machine
 from zoo.distributed.consistency import RANK_SPECIFIC_KEYS
 from zoo.run import schedule
@@ -155,11 +155,17 @@ def _loss_scale(job: Job) -> dict[str, Any] | None:
     return {"initial": plan.loss_scale, "dynamic": plan.adapts_scale} if plan.mode.compute == "fp16" else None
 
 
+def _hyper_parameters(optim: Optim) -> dict[str, Any]:
+    """Return those that not every optimizer has."""
+    common = {field.name for field in fields(Optim)}
+    return {field.name: getattr(optim, field.name) for field in fields(optim) if field.name not in common}
+
+
 def _optimizer(job: Job, cfg: Config) -> dict[str, Any]:
     optim = cfg.optim
     return {
-        "name": "sgd",
-        "momentum": optim.momentum,
+        "name": optim.name,
+        **_hyper_parameters(optim),
         "weight_decay": optim.weight_decay,
         "clip_norm": optim.clip_norm,
         "lr": optim.lr,

@@ -262,7 +262,7 @@ def build_trainer(
         mode=resolved,
         loss_scale=_loss_scale(cfg.optim),
         dynamic_loss_scale=cfg.optim.loss_scale == "dynamic",
-        momentum=cfg.optim.momentum,
+        optimizer=cfg.optim,
         clip_norm=cfg.optim.clip_norm,
         accumulate=accumulate,
         sync_bn=cfg.train.sync_bn,

@@ -13,6 +13,7 @@ from zoo.config.schema import Config
 from zoo.models import Spec, initializers, load_spec
 from zoo.run.checkpoint import latest, load_checkpoint
 from zoo.run.job import Job
+from zoo.trainer import state
 from zoo.trainer.loss_scale import SCALE_KEY
 from zoo.trainer.protocol import Param
 from zoo.weights import files, imagenet, recorded
@@ -106,13 +107,14 @@ def _restore(cfg: Config, job: Job, resume: str | None, print_line: Print) -> tu
         job.trainer.load_state_dict(tensors)
         return 0, origin
     sharded = {param.name: (param.shape[0], *param.rows) for param in job.trainer.params if param.rows}
-    shapes = {name: array.shape for name, array in job.trainer.state_dict().items()}
+    shapes = state.shapes(job.trainer.params, job.plan)
     rows = {}
-    for name in shapes:
-        parameter = name.rpartition("/")[2]  # momentum/<parameter> has its rows
+    for name in (*shapes, *(f"momentum/{name}" for name in sharded)):
+        parameter = name.rpartition("/")[2]  # optimizer/<slot>/<parameter> has its rows
         if parameter in sharded:
             rows[name] = sharded[parameter]
-    tensors, record = load_checkpoint(path, rows)
+    recorded, record = load_checkpoint(path, rows)
+    tensors = {state.current_key(name): array for name, array in recorded.items()}
     require_match(tensors, shapes, path)
     if record["global_batch"] != job.clock.global_batch:
         raise UserError(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from data.batch import Field
+from zoo.optim import sgd
 from zoo.tasks import classify
 from zoo.trainer.loss_scale import INITIAL_SCALE
 
@@ -66,6 +67,7 @@ class ParamGroup(NamedTuple):
 
 _FP32 = Mode("fp32", None, False, False)
 _SCORES = classify.Scores()
+_SGD = sgd.Settings()
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Plan:
         mode: as resolved by World.resolve_mode.
         loss_scale: initial value of the loss scale, which fp16 alone uses.
         dynamic_loss_scale: adapt the loss scale; otherwise it never changes.
-        momentum: of SGD.
+        optimizer: its settings class in zoo/optim has its name and slots, the object its hyper-parameters.
         clip_norm: largest norm of the gradient; None does not clip.
         accumulate: micro-batches per update.
         sync_bn: normalize training batches with statistics over all ranks, not over each rank's own samples.
@@ -99,7 +101,7 @@ class Plan:
     mode: Mode = _FP32
     loss_scale: float = INITIAL_SCALE
     dynamic_loss_scale: bool = True
-    momentum: float = 0.9
+    optimizer: Any = _SGD
     clip_norm: float | None = None
     accumulate: int = 1
     sync_bn: bool = False

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from zoo.trainer import loss_scale
+from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import Param, Shard
 
 MAX_NAMES = 3  # of each kind of tensors in the report
@@ -22,14 +24,35 @@ def describe(name: str, shape: Sequence[int], is_statistic: bool, shard: Shard |
     return Param(name, (shard.num_rows, *shape[1:]), is_statistic, (shard.first, shard.last))
 
 
-def momentum_key(name: str) -> str:
-    """Return the key of a parameter's momentum in a state dict."""
-    return f"momentum/{name}"
+def slot_key(slot: str, name: str) -> str:
+    """Return the key of a parameter's slot of the optimizer in a state dict."""
+    return f"optimizer/{slot}/{name}"
 
 
-def sharded_keys(shards: Mapping[str, Shard]) -> set[str]:
-    """Return the keys of a state dict that hold this rank's rows only."""
-    return {key for name in shards for key in (name, momentum_key(name))}
+def current_key(key: str) -> str:
+    """Return the present name of a key of a checkpoint: momentum had no folder before there were other slots."""
+    return f"optimizer/{key}" if key.startswith("momentum/") else key
+
+
+def shapes(params: Iterable[Param], plan: Plan) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a trainer's state dict, without its tensors."""
+    found: dict[str, tuple[int, ...]] = dict.fromkeys(loss_scale.KEYS, ())
+    for param in params:
+        first, last = param.rows or (0, 0)
+        found[param.name] = (last - first, *param.shape[1:]) if param.rows else param.shape
+        if param.rows or not (param.is_statistic or plan.is_frozen(param.name)):
+            found.update((slot_key(slot, param.name), found[param.name]) for slot in plan.optimizer.slots)
+    return found
+
+
+def sharded_keys(shards: Mapping[str, Shard], slots: Iterable[str]) -> set[str]:
+    """Return the keys of a state dict that hold this rank's rows only.
+
+    Args:
+        shards: by name of the parameter.
+        slots: of the optimizer.
+    """
+    return {key for name in shards for key in (name, *(slot_key(slot, name) for slot in slots))}
 
 
 def nonfinite_report(

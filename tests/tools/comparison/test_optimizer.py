@@ -6,6 +6,7 @@ import pytest
 from tools.comparison import optimizer
 from tools.comparison.causes import of_update
 from tools.comparison.proof import ROUNDING_UNITS
+from zoo.optim.sgd import Settings
 from zoo.trainer.plan import ParamGroup, Plan
 
 LR, MOMENTUM, DECAY = 0.1, 0.9, 1e-2
@@ -21,7 +22,7 @@ TRAINED = [name for name in GROUPS if name != "frozen"]
 
 
 def plan(**settings):
-    return Plan((), (), GROUPS.__getitem__, momentum=MOMENTUM, **settings)
+    return Plan((), (), GROUPS.__getitem__, optimizer=Settings(momentum=MOMENTUM), **settings)
 
 
 def sgd(weight, buffer, gradient, group, clip, momentum=MOMENTUM):
@@ -45,7 +46,7 @@ def run(rule, clip_norm=0.5, clip_sharded=True, precision="fp64", steps=2, names
         gradients = {name: rng.standard_normal(SHAPES[name]).astype(dtype) for name in names}
         clipped = [name for name in names if clip_sharded or name != "shard"]
         limit = min(1.0, clip_norm / norm(gradients, clipped)) if clip_norm else 1.0
-        before = {**weights, **{f"momentum/{name}": value for name, value in buffers.items()}}
+        before = {**weights, **{f"optimizer/momentum/{name}": value for name, value in buffers.items()}}
         for name in names:
             clip = dtype(limit if name in clipped else 1.0)
             group = ParamGroup(*map(dtype, GROUPS[name]))

@@ -10,6 +10,7 @@ from tests.zoo.config.recipe_files import SMALL, build, message_of
 from zoo.config.schema import Duration, Optim, Train
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm
+from zoo.optim import sgd
 from zoo.tasks import classify
 
 
@@ -38,8 +39,8 @@ from zoo.tasks import classify
         (Optim, dict(gamma=-1), "gamma"),
         (Optim, dict(power=-1), "power"),
         (Optim, dict(warmup_start=-1), "warmup_start"),
-        (Optim, dict(momentum=1), "momentum"),
-        (Optim, dict(momentum=-0.1), "momentum"),
+        (sgd.Settings, dict(momentum=1), "momentum"),
+        (sgd.Settings, dict(momentum=-0.1), "momentum"),
         (Optim, dict(base_batch=0), "base_batch"),
         (Optim, dict(loss_scale=0.0), "loss_scale"),
         (Optim, dict(loss_scale=float("inf")), "loss_scale"),
@@ -113,7 +114,7 @@ def test_impossible_values_name_their_origin(tmp_path, change, expected):
 
 
 def test_an_impossible_value_of_a_file_names_its_line(tmp_path):
-    assert f"{tmp_path / 'r.yaml'}:8: optim.momentum: must be below 1" in message_of(
+    assert f"{tmp_path / 'r.yaml'}:8: optim.momentum: must be at least 0 and below 1" in message_of(
         build, tmp_path, SMALL + "optim:\n  momentum: 2\n"
     )
 

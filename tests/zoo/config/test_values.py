@@ -31,7 +31,7 @@ def test_unknown_keys_and_the_most_similar_valid_one(tmp_path, key, similar):
 
 def test_unknown_keys_of_a_file_name_its_line(tmp_path):
     message = message_of(build, tmp_path, SMALL + "optim:\n  lr: 0.1\n  momentm: 0.9\n")
-    assert "r.yaml:9: optim.momentm: unknown key; did you mean optim.momentum?" in message
+    assert "r.yaml:9: optim.momentm: unknown key for optim.name=sgd; did you mean optim.momentum?" in message
 
 
 def test_an_unknown_key_without_a_similar_one_lists_all(tmp_path):

@@ -15,6 +15,7 @@ from tests.helpers import frameworks
 from tests.zoo.models.tsm.golden import drawn
 from tests.zoo.trainer.tiny_reference import MEAN, STD
 from zoo.models import load_model_class, load_spec, resolve_arch
+from zoo.optim import sgd
 from zoo.tasks import load_task
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 
@@ -40,7 +41,7 @@ CASES = {
         dict(depth=18, width=4, padding="same"),
         (33, 32, 3),
         dict(label_smoothing=0.1),
-        dict(sync_bn=True, momentum=0.8),
+        dict(sync_bn=True, optimizer=sgd.Settings(momentum=0.8)),
     ),
     "tsm": Case(
         "tsm", dict(depth=18, width=4, dropout=0.3, temporal_pool=True), (4, 24, 24, 3), {}, dict(accumulate=2)

@@ -37,7 +37,7 @@ COMPILED_VARIANTS = (
     "adaface",
 )  # those that take other branches of the code; compiling takes seconds
 INPUTS, WIDTH, CLASSES, MANY_CLASSES, DECAY = 5, 6, 11, 200, 1e-2
-HEAD, MOMENTUM = face.HEAD_WEIGHT, f"momentum/{face.HEAD_WEIGHT}"
+HEAD, MOMENTUM = face.HEAD_WEIGHT, f"optimizer/momentum/{face.HEAD_WEIGHT}"
 
 
 def objective(loss="combined", **changes):
@@ -201,7 +201,7 @@ def case_updates_follow_the_formulas(backend):
                 gradient = gradient * (clip if clip_sharded or name != HEAD else 1) + decay * before[name]
                 momentum[name] = 0.9 * momentum.get(name, 0) + gradient
                 weight = before[name] - lr * factor * momentum[name]
-                for key, value, rtol in ((name, weight, 1e-5), (f"momentum/{name}", momentum[name], 1e-4)):
+                for key, value, rtol in ((name, weight, 1e-5), (f"optimizer/momentum/{name}", momentum[name], 1e-4)):
                     atol = min(1e-6, 2e-6 * np.abs(value).max())
                     np.testing.assert_allclose(after[key], value, rtol=rtol, atol=atol, err_msg=key)
             before = after

@@ -178,7 +178,9 @@ def relay(worker: Worker, trainer, folder: str, previous: str | None) -> np.ndar
     if previous:
         trainer.load_state_dict(load_file(wait_for(previous, "handover.safetensors")))
     else:
-        momentum = {f"momentum/{p.name}": np.zeros(p.shape, np.float32) for p in trainer.params if not p.is_statistic}
+        momentum = {
+            f"optimizer/momentum/{p.name}": np.zeros(p.shape, np.float32) for p in trainer.params if not p.is_statistic
+        }
         trainer.load_state_dict({**initial_tensors(case, "drawn"), **momentum})
     first = HANDOVER[Path(previous).name] if previous else 0
     rows = run(trainer, case, first, HANDOVER[worker.framework])

@@ -22,7 +22,7 @@ from zoo.trainer import load_backend, sharding
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 
 CLASSES, WIDTH, INPUTS, GLOBAL_BATCH, STEPS, LR, DECAY = 11, 6, 5, 24, 10, 0.3, 1e-2
-WEIGHT, MOMENTUM = face.HEAD_WEIGHT, f"momentum/{face.HEAD_WEIGHT}"
+WEIGHT, MOMENTUM = face.HEAD_WEIGHT, f"optimizer/momentum/{face.HEAD_WEIGHT}"
 
 
 class Case(NamedTuple):

@@ -18,6 +18,7 @@ from tests.zoo.trainer.trainer_setup import (
 )
 from zoo.models.tsm import spec as tsm_spec
 from zoo.trainer.protocol import Launch
+from zoo.trainer.state import shapes as state_shapes
 
 SCALER_KEYS = {"scaler/scale", "scaler/good", "scaler/skipped"}
 SCALER_STATE = ("scale", "good", "skipped")
@@ -151,11 +152,12 @@ def case_the_state_dict_is_the_same_in_every_framework(backend):
     trained = [name for name in shapes if ".running_" not in name and tsm_spec.lr_and_decay_scale(arch, name)[0]]
     expected = {
         **shapes,
-        **{f"momentum/{name}": shapes[name] for name in trained},
+        **{f"optimizer/momentum/{name}": shapes[name] for name in trained},
         **{f"scaler/{name}": () for name in SCALER_STATE},
     }
     state, rng = trainer.state_dict(), np.random.default_rng(3)
     assert {name: value.shape for name, value in state.items()} == expected
+    assert state_shapes(trainer.params, trainer.plan) == expected
     assert all(type(value) is np.ndarray and value.dtype == np.float32 for value in state.values())
     random = {name: np.array(rng.standard_normal(shape, np.float32)) for name, shape in expected.items()}
     trainer.load_state_dict(random)
@@ -200,8 +202,10 @@ def case_momentum_starts_as_zeros(backend):
     for skipped in (False, True):
         if skipped:
             assert update(trainer, random_batch())["skipped"] == 1
-        momentum = {name: array for name, array in trainer.state_dict().items() if name.startswith("momentum/")}
-        assert momentum.keys() == {f"momentum/{name}" for name in tiny.SHAPES if ".running_" not in name}
+        momentum = {
+            name: array for name, array in trainer.state_dict().items() if name.startswith("optimizer/momentum/")
+        }
+        assert momentum.keys() == {f"optimizer/momentum/{name}" for name in tiny.SHAPES if ".running_" not in name}
         assert not any(array.any() for array in momentum.values())
 
 

@@ -91,17 +91,22 @@ def round_smoothing(trainer):
     trainer.objective.smoothing = float(np.float32(trainer.objective.smoothing))
 
 
+def change(trainer, **settings):
+    trainer.plan = trainer.optimizer.plan = replace(trainer.plan, **settings)
+
+
 def round_momentum(trainer):
-    trainer.plan = replace(trainer.plan, momentum=float(np.float32(trainer.plan.momentum)))
+    optimizer = trainer.plan.optimizer
+    change(trainer, optimizer=replace(optimizer, momentum=float(np.float32(optimizer.momentum))))
 
 
 def round_decay(trainer):
     group = trainer.plan.param_group
-    trainer.plan = replace(trainer.plan, param_group=lambda name: ParamGroup(*map(float, np.float32(group(name)))))
+    change(trainer, param_group=lambda name: ParamGroup(*map(float, np.float32(group(name)))))
 
 
 def round_clipping(trainer):
-    trainer.plan = replace(trainer.plan, clip_norm=float(np.float32(trainer.plan.clip_norm)))
+    change(trainer, clip_norm=float(np.float32(trainer.plan.clip_norm)))
 
 
 ROUNDINGS = (

@@ -141,7 +141,7 @@ def test_one_update_and_three_more(results, framework, case):
             continue
         a, b = with_prefix(ours, f"{case}/{step}/"), with_prefix(expected, f"{case}/{step}/")
         a, b = ({name: value for name, value in arrays.items() if not name.startswith("scaler/")} for arrays in (a, b))
-        momentum = [name for name in b if name.startswith("momentum/")]
+        momentum = [name for name in b if name.startswith("optimizer/momentum/")]
         largest = max(np.abs(b[name]).max() for name in momentum)
         for name in filter(VANISHING.search, list(b)):
             assert np.abs(a.pop(name) - b.pop(name)).max() <= EXACT * largest, name
@@ -205,7 +205,9 @@ def test_the_classifier_of_a_tsm_has_a_larger_learning_rate(results, framework):
     start, after = worker.initial_tensors(case, "drawn"), with_prefix(results[framework], "tsm/1/")
     for name, factor in (("fc.weight", 5), ("fc.bias", 10), ("conv1.weight", 1), ("bn1.bias", 1)):
         moved = start[name] - after[name]
-        np.testing.assert_allclose(moved, worker.LR * factor * after[f"momentum/{name}"], rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(
+            moved, worker.LR * factor * after[f"optimizer/momentum/{name}"], rtol=1e-3, atol=1e-6
+        )
         assert tsm.lr_and_decay_scale(worker.architecture(case)[1], name)[0] == factor
 
 
@@ -215,7 +217,9 @@ def test_tensors_pass_through_all_frameworks_unchanged(folders, tmp_path):
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     first = load_file(folders["torch"] / "passed.safetensors")
-    assert {"momentum/fc.weight", "scaler/scale", "bn1.running_var"} <= first.keys() and any(first["momentum/fc.bias"])
+    assert {"optimizer/momentum/fc.weight", "scaler/scale", "bn1.running_var"} <= first.keys() and any(
+        first["optimizer/momentum/fc.bias"]
+    )
     for path in (
         folders["paddle"] / "passed.safetensors",
         folders["mindspore"] / "passed.safetensors",

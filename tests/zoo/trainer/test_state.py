@@ -26,8 +26,15 @@ def test_a_param_has_the_shape_of_the_whole_tensor():
 
 
 def test_weights_and_momentum_of_shards_are_sharded_keys():
-    assert state.sharded_keys({"head.weight": SHARD}) == {"head.weight", "momentum/head.weight"}
-    assert state.sharded_keys({}) == set()
+    keys = {"head.weight", "optimizer/momentum/head.weight", "optimizer/mean/head.weight"}
+    assert state.sharded_keys({"head.weight": SHARD}, ("momentum", "mean")) == keys
+    assert state.sharded_keys({}, ("momentum",)) == set()
+
+
+def test_momentum_of_older_checkpoints_has_another_key():
+    assert state.current_key("momentum/fc.weight") == state.slot_key("momentum", "fc.weight")
+    assert state.current_key("optimizer/momentum/fc.weight") == "optimizer/momentum/fc.weight"
+    assert [state.current_key(key) for key in ("fc.weight", "scaler/scale")] == ["fc.weight", "scaler/scale"]
 
 
 def test_a_report_of_finite_tensors():

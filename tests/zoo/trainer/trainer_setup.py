@@ -117,7 +117,7 @@ def check_fp64_updates(backend, mode, accumulate=1, frozen=False, dropout=False,
         expected = reference.step(micro_batches, lr)
         numbers, state = update(trainer, *micro_batches, lr=lr, step=step), trainer.state_dict()
         assert {key: numbers[key] for key in expected} == pytest.approx(expected, rel=1e-14)
-        momentum = {f"momentum/{name}": value for name, value in reference.momentum.items()}
+        momentum = {f"optimizer/momentum/{name}": value for name, value in reference.momentum.items()}
         assert_exact({name: state[name] for name in (*reference.state, *momentum)}, {**reference.state, **momentum})
         assert_exact(trainer.gradients(), reference.gradients)
     held_out = random_batch(3, seed=99)
@@ -150,7 +150,7 @@ def check_updates(backend, mode, steps=2, accumulate=1, frozen=False, dropout=Fa
         for name, value in reference.state.items():
             np.testing.assert_allclose(state[name], value, rtol=1e-5, atol=backend.GRADIENT_ATOL, err_msg=name)
         for name, value in reference.momentum.items():
-            momentum = state[f"momentum/{name}"]
+            momentum = state[f"optimizer/momentum/{name}"]
             np.testing.assert_allclose(momentum, value, rtol=1e-4, atol=backend.GRADIENT_ATOL, err_msg=name)
     held_out = random_batch(3, seed=99)
     predictions = trainer.predict(trainer.to_device({"image": held_out["image"]}))

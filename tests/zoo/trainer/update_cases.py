@@ -88,9 +88,9 @@ def case_an_exact_run_is_defined_bit_by_bit(backend):
             multiplier = 1.0 if clip_norm is None else float(np.float32(min(1.0, clip_norm / norm)))
             for name, gradient in rounded.items():
                 factor, decay = param_group(name)
-                momentum = 0.9 * before[f"momentum/{name}"] + (gradient * multiplier + decay * before[name])
+                momentum = 0.9 * before[f"optimizer/momentum/{name}"] + (gradient * multiplier + decay * before[name])
                 np.testing.assert_array_equal(gradients[name], gradient, err_msg=name)
-                np.testing.assert_array_equal(state[f"momentum/{name}"], momentum, err_msg=name)
+                np.testing.assert_array_equal(state[f"optimizer/momentum/{name}"], momentum, err_msg=name)
                 np.testing.assert_array_equal(state[name], before[name] - lr * factor * momentum, err_msg=name)
 
 
@@ -102,9 +102,11 @@ def case_momentum_decay_and_clipping_act_on_the_gradient(backend):
         for step, lr in enumerate((0.05, 0.02)):
             before, batch = copied_state(trainer), random_batch(seed=step)
             bare.load_state_dict({name: before[name] for name in tiny.SHAPES})
-            bare.load_state_dict({f"momentum/{name}": np.zeros(tiny.SHAPES[name], np.float32) for name in momentum})
+            bare.load_state_dict(
+                {f"optimizer/momentum/{name}": np.zeros(tiny.SHAPES[name], np.float32) for name in momentum}
+            )
             expected, gradients = update(bare, batch, lr=0.0), bare.state_dict()
-            gradients = {name: gradients[f"momentum/{name}"].astype(np.float64) for name in momentum}
+            gradients = {name: gradients[f"optimizer/momentum/{name}"].astype(np.float64) for name in momentum}
             norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
             numbers, after = update(trainer, batch, lr=lr), trainer.state_dict()
             assert numbers["loss"] == pytest.approx(expected["loss"], rel=1e-6)
@@ -115,7 +117,7 @@ def case_momentum_decay_and_clipping_act_on_the_gradient(backend):
                 weight = before[name] - lr * factor * momentum[name]
                 np.testing.assert_allclose(after[name], weight, rtol=1e-5, atol=1e-7, err_msg=name)
                 np.testing.assert_allclose(
-                    after[f"momentum/{name}"], momentum[name], rtol=1e-4, atol=1e-7, err_msg=name
+                    after[f"optimizer/momentum/{name}"], momentum[name], rtol=1e-4, atol=1e-7, err_msg=name
                 )
 
 
@@ -216,7 +218,7 @@ def case_an_update_without_finite_gradient_is_skipped(backend):
                 assert not np.isfinite(numbers["grad_norm"])
             after = trainer.state_dict()
             trained = [name for name in before if "/" not in name and ".running_" not in name]
-            for name in (*trained, *(f"momentum/{name}" for name in trained)):
+            for name in (*trained, *(f"optimizer/momentum/{name}" for name in trained)):
                 np.testing.assert_array_equal(after[name], before[name], err_msg=name)
             assert not np.array_equal(after["bn.running_mean"], before["bn.running_mean"])
             trainer.load_state_dict({"scaler/scale": np.array(1, np.float32)})

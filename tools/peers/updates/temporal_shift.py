@@ -32,7 +32,7 @@ def update(clones: str, job: Any, batch: Any) -> Callable[[], None]:
         print_spec=False,
     )
     policies = model.get_optim_policies()
-    optimizer = torch.optim.SGD(policies, 1e-3, momentum=job.plan.momentum, weight_decay=1e-4)
+    optimizer = torch.optim.SGD(policies, 1e-3, momentum=job.plan.optimizer.momentum, weight_decay=1e-4)
     criterion = torch.nn.CrossEntropyLoss()
     clips = job.trainer.preprocess(batch["video"]).contiguous()  # (N, T, 3, H, W), as its loader returns them
     clips, labels = clips.flatten(1, 2), batch["label"]

@@ -1,15 +1,15 @@
 """This rank's rows of a sharded parameter, and those of them that an update uses."""
 
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from mindspore import dtype as mstype
 from mindspore.common.initializer import initializer
 
 from zoo.trainer import sharding
-from zoo.trainer.mindspore.fp64 import constant
+from zoo.trainer.mindspore import optimizers
 from zoo.trainer.mindspore.world import World
 from zoo.trainer.plan import Plan
-from zoo.trainer.state import momentum_key
+from zoo.trainer.state import slot_key
 
 
 class ParameterShard(nn.Cell):
@@ -20,12 +20,12 @@ class ParameterShard(nn.Cell):
         num_rows: of the whole parameter.
         width: elements per row.
         sample_rate: fraction of the rows that an update uses (Partial FC).
-        plan: param_group, momentum and seed.
+        plan: param_group, optimizer and seed.
         world: this process.
 
     Attributes:
         values: the rows of this rank.
-        momentum: of `values`.
+        slots: of `values`, in the order of the optimizer's specification.
     """
 
     def __init__(self, name: str, num_rows: int, width: int, sample_rate: float, plan: Plan, world: World):
@@ -36,11 +36,13 @@ class ParameterShard(nn.Cell):
         # No gradient for MindSpore to compute: the objective does.
         # initializer() and not ops.zeros(), whose result stays in MindSpore's pool beside the parameter's copy of it.
         self.values = Parameter(initializer("zeros", shape, dtype), name, requires_grad=False)
-        self.momentum = Parameter(initializer("zeros", shape, dtype), momentum_key(name), requires_grad=False)
-        number = constant if plan.mode.is_fp64 else float
-        self.lr_scale, self.weight_decay = map(number, plan.param_group(name))
-        self.momentum_factor = number(plan.momentum)
-        self.apply_momentum = ops.ApplyMomentum()
+        self.slots = ParameterTuple(
+            Parameter(initializer("zeros", shape, dtype), slot_key(slot, name), requires_grad=False)
+            for slot in plan.optimizer.slots
+        )
+        self.optimizer = optimizers.build(plan, world.device_type == "cpu", world.size)
+        self.lr_scale, self.weight_decay = map(self.optimizer.number, plan.param_group(name))
+        self.is_decayed = plan.param_group(name).weight_decay > 0
 
     def sample_rows(self, classes: Tensor, step: int) -> dict[str, Tensor]:
         """Select the rows of an update.
@@ -68,18 +70,23 @@ class ParameterShard(nn.Cell):
         """Return the rows that the update uses; index None: all."""
         return self.values if index is None else ops.gather(self.values, index, 0)
 
-    def construct(self, lr, gradient, multiplier, index=None):
-        """Update the active rows with SGD; weights and momentum of all others remain unchanged."""
-        rows = self.active_rows(index)
-        direction = gradient * multiplier + self.weight_decay * rows
-        if index is None and rows.dtype == mstype.float64:
-            # By operations that round once each, so that every framework computes the same bits.
-            update = self.momentum_factor * self.momentum + direction
-            ops.assign(self.momentum, update)
-            ops.assign(self.values, rows - lr * self.lr_scale * update)
-        elif index is None:
-            self.apply_momentum(self.values, self.momentum, lr * self.lr_scale, direction, self.momentum_factor)
-        else:
-            update = self.momentum_factor * ops.gather(self.momentum, index, 0) + direction
-            ops.scatter_update(self.momentum, index, update)
-            ops.scatter_update(self.values, index, rows - lr * self.lr_scale * update)
+    def construct(self, lr, applied, finite, gradient, index=None):
+        """Update the active rows; weights and slots of all others remain unchanged.
+
+        Args:
+            lr, applied, finite: see Elementwise.
+            gradient: of the active rows, without loss scale, clipped.
+            index: the active rows; None for all.
+        """
+        group = self.lr_scale, self.weight_decay, self.is_decayed, True
+        if index is None:
+            self.optimizer(lr, applied, finite, self.values, gradient, *group, *self.slots)
+            return
+        rows = ops.gather(self.values, index, 0)
+        slots: tuple = ()
+        for slot in self.slots:
+            slots += (ops.gather(slot, index, 0),)
+        new = self.optimizer.formula(lr * self.lr_scale, applied, rows, gradient, *group[1:], *slots)
+        ops.scatter_update(self.values, index, self.optimizer.selected(finite, new[0], rows))
+        for i in range(len(slots)):
+            ops.scatter_update(self.slots[i], index, self.optimizer.selected(finite, new[i + 1], slots[i]))

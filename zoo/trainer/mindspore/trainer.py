@@ -25,7 +25,7 @@ from zoo.trainer.mindspore.update import Accumulate, LossAndGradients, TrainStep
 from zoo.trainer.mindspore.world import World
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
-from zoo.trainer.state import momentum_key
+from zoo.trainer.state import slot_key
 
 DeviceBatch = dict[str, Tensor]
 
@@ -52,10 +52,13 @@ class Trainer:
         self.tensors = named_tensors(self.model)
         self._freeze()
         self.trainable = {name: tensor for name, tensor in self.tensors.items() if tensor.requires_grad}
-        self.momentum_buffers = {
-            name: Parameter(initializer("zeros", tensor.shape, self.dtype), momentum_key(name), requires_grad=False)
-            for name, tensor in self.trainable.items()
-        }
+        self.slots = tuple(  # for each slot of the optimizer, that of every trained parameter
+            ParameterTuple(
+                Parameter(initializer("zeros", tensor.shape, self.dtype), slot_key(slot, name), requires_grad=False)
+                for name, tensor in self.trainable.items()
+            )
+            for slot in plan.optimizer.slots
+        )
         self.scaler = LossScaler(plan.adapts_scale, plan.first_scale)
         self.objective = objectives.build(objective, arch, plan, world)
         self.output = outputs.build(plan.output, arch)
@@ -84,9 +87,10 @@ class Trainer:
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         self.scaled_gradients = ()  # frees their memory
         micro_batches = self.objective.begin(micro_batches, step)
-        count, rate = self._global_count(micro_batches), scalar(lr, self.dtype)
+        count = self._global_count(micro_batches)
+        rate, number = scalar(lr, self.dtype), scalar(step + 1.0)
         if len(micro_batches) == 1:
-            values, self.scaled_gradients = self.train_step(rate, count, *self._fields(micro_batches[0]))
+            values, self.scaled_gradients = self.train_step(rate, number, count, *self._fields(micro_batches[0]))
             return self._output(values)
         # Gradients are passed as arguments of their own, because a tuple would be a constant to the compiler, which
         # would compile anew for every call.
@@ -95,7 +99,7 @@ class Trainer:
             share, more = self.loss_and_gradients(count, *self._fields(batch))
             loss, *gradients = self.accumulate(loss, *gradients, share, *more)
         self.scaled_gradients = gradients
-        return self._output(self.update(rate, micro_batches[0].get("index"), loss, *gradients))
+        return self._output(self.update(rate, number, micro_batches[0].get("index"), loss, *gradients))
 
     def read(self, output: StepOutput) -> dict[str, float]:
         return {name: float(value.asnumpy()) for name, value in output._asdict().items()}
@@ -109,7 +113,7 @@ class Trainer:
             parallel.all_reduce_mean(statistics, self.world_size)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        sharded = state.sharded_keys(self.shards)
+        sharded = state.sharded_keys(self.shards, self.plan.optimizer.slots)
         arrays = {key: tensor.asnumpy() for key, tensor in self._state().items()}
         return {key: array if key in sharded else array.copy() for key, array in arrays.items()}
 
@@ -155,8 +159,9 @@ class Trainer:
     def _state(self) -> dict[str, Parameter]:
         """Return every tensor of the state dict by its key."""
         tensors = {**self.tensors}
-        tensors.update((momentum_key(name), buffer) for name, buffer in self.momentum_buffers.items())
-        tensors.update((momentum_key(name), shard.momentum) for name, shard in self.shards.items())
+        for i, slot in enumerate(self.plan.optimizer.slots):
+            tensors.update((slot_key(slot, name), tensor) for name, tensor in zip(self.trainable, self.slots[i]))
+            tensors.update((slot_key(slot, name), shard.slots[i]) for name, shard in self.shards.items())
         tensors[loss_scale.SCALE_KEY] = self.scaler.scale
         tensors[loss_scale.GOOD_STEPS_KEY] = self.scaler.good_steps
         tensors[loss_scale.SKIPPED_KEY] = self.scaler.skipped
@@ -219,18 +224,15 @@ class Trainer:
             self.world_size,
         )
         self.update = Update(
+            plan,
             weights,
-            ParameterTuple(self.momentum_buffers.values()),
+            self.slots,
             [plan.param_group(name) for name in self.trainable],
-            plan.momentum,
-            plan.clip_norm,
             self.scaler,
             all_reduce_mean,
             next(iter(self.shards.values()), None),
-            plan.clip_sharded,
             self.world_size,
-            self.mode.is_fp64,
-            self.mode.rounds_gradients,
+            skips_on_host=self.on_cpu,
         )
         self.train_step = TrainStep(self.loss_and_gradients, self.update)
         self.accumulate = Accumulate()

@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from mindspore import ParameterTuple, nn, ops
 from mindspore import dtype as mstype
 
+from zoo.trainer.mindspore import optimizers
 from zoo.trainer.mindspore.fp64 import constant
 from zoo.trainer.mindspore.parallel import all_reduce, flatten
 from zoo.trainer.mindspore.scaler import LossScaler, scalar
 from zoo.trainer.mindspore.shard import ParameterShard
-from zoo.trainer.plan import ParamGroup
+from zoo.trainer.plan import ParamGroup, Plan
 from zoo.trainer.rounding import FACTOR, FLOOR
 
 
@@ -65,55 +66,51 @@ class LossAndGradients(nn.Cell):
 
 
 class Update(nn.Cell):
-    """(lr, index, loss, gradients) -> the values of a StepOutput: unscale, clip, weight decay, momentum, step.
+    """(lr, number, index, loss, gradients) -> the values of a StepOutput: unscale, clip, and update by the optimizer.
 
-    buffer = momentum * buffer + (clipped gradient + weight_decay * w); w -= lr * lr_scale * buffer. The update is
-    skipped if the gradient is not finite on any rank. index: the active rows of the shard, None for all.
+    The update is skipped if the gradient is not finite on any rank. number: of the update, from 1; index: the active
+    rows of the shard, None for all.
 
     Args:
+        plan: optimizer, clipping and precision.
         weights: of the model.
-        momentum_buffers: theirs.
+        slots: theirs, a tuple for each slot of the optimizer.
         param_groups: theirs.
-        momentum: of SGD.
-        clip_norm: see Plan.
         scaler: loss scale.
         all_reduce_mean: mean of gradients over ranks; None for one rank.
         shard: sharded parameter of the objective.
-        clip_sharded: see Plan.
         world_size: number of ranks.
-        is_fp64: whether weights and gradients are fp64.
-        rounds_gradients: see Mode.
+        skips_on_host: whether the host decides on an update, as on a CPU, where it waits for nothing.
     """
 
     def __init__(
         self,
+        plan: Plan,
         weights: ParameterTuple,
-        momentum_buffers: ParameterTuple,
+        slots: Sequence[ParameterTuple],
         param_groups: Sequence[ParamGroup],
-        momentum: float,
-        clip_norm: float | None,
         scaler: LossScaler,
         all_reduce_mean: nn.Cell | None = None,
         shard: ParameterShard | None = None,
-        clip_sharded: bool = True,
         world_size: int = 1,
-        is_fp64: bool = False,
-        rounds_gradients: bool = False,
+        skips_on_host: bool = True,
     ):
         super().__init__()
-        number = constant if is_fp64 else float
-        self.is_fp64, self.round_gradients = is_fp64, RoundGradients() if rounds_gradients else None
-        self.all_reduce_mean = all_reduce_mean
-        self.parameter_shard, self.clip_sharded, self.world_size = shard, clip_sharded, world_size
-        self.weights, self.momentum_buffers, self.scaler = weights, momentum_buffers, scaler
+        self.optimizer = optimizers.build(plan, skips_on_host)
+        number = self.optimizer.number
+        self.round_gradients = RoundGradients() if plan.mode.rounds_gradients else None
+        self.all_reduce_mean, self.parameter_shard, self.world_size = all_reduce_mean, shard, world_size
+        self.weights, self.slots, self.scaler, self.skips_on_host = weights, slots, scaler, skips_on_host
         self.lr_scales = tuple(number(lr_scale) for lr_scale, _ in param_groups)
         self.weight_decays = tuple(number(weight_decay) for _, weight_decay in param_groups)
         self.are_decayed = tuple(weight_decay > 0 for _, weight_decay in param_groups)
-        self.momentum, self.clip_norm = number(momentum), None if clip_norm is None else number(clip_norm)
+        self.are_matrices = tuple(weight.ndim > 1 for weight in weights)
+        self.clip_norm = None if plan.clip_norm is None else number(plan.clip_norm)
+        self.clip_sharded = plan.clip_sharded
         # Maps instead of loops: every iteration would nest the compiler's calls deeper, and 1000 is its limit.
-        self.map, self.concat, self.apply_momentum = ops.HyperMap(), ops.Concat(), ops.ApplyMomentum()
+        self.map, self.concat = ops.HyperMap(), ops.Concat()
 
-    def construct(self, lr, index, loss, *gradients):
+    def construct(self, lr, number, index, loss, *gradients):
         shard_gradient = None
         if self.parameter_shard is not None:
             gradients, shard_gradient = gradients[:-1], gradients[-1]
@@ -136,25 +133,25 @@ class Update(nn.Cell):
             clipping_multiplier = clipping_multiplier / ops.maximum(clipped_norm / self.clip_norm, scalar(1.0))
         if self.round_gradients is not None:  # the norm is not rounded
             clipping_multiplier = clipping_multiplier.astype(mstype.float32).astype(mstype.float64)
-        if finite:
-            step = ops.partial(self.step, lr, clipping_multiplier)
-            groups = self.lr_scales, self.weight_decays, self.are_decayed
-            self.map(step, self.weights, self.momentum_buffers, gradients, *groups)
-            if self.parameter_shard is not None:
-                shard_multiplier = clipping_multiplier if self.clip_sharded else multiplier
-                self.parameter_shard(lr, shard_gradient, shard_multiplier, index)
+        shard_multiplier = clipping_multiplier if self.clip_sharded else multiplier
+        multipliers, applied = (clipping_multiplier, shard_multiplier), number - self.scaler.skipped
+        if not self.skips_on_host:  # noqa: SIM114 - known to the compiler, unlike the other condition
+            self.step(lr, applied, finite, index, multipliers, gradients, shard_gradient)
+        elif finite:
+            self.step(lr, applied, finite, index, multipliers, gradients, shard_gradient)
         skipped, consecutive_skips = self.scaler(finite)
         return loss, norm, scale, skipped, consecutive_skips
 
-    def step(self, lr, multiplier, weight, momentum_buffer, gradient, lr_scale, weight_decay, is_decayed):
-        direction = gradient * multiplier
-        if is_decayed:
-            direction = direction + weight_decay * weight
-        if self.is_fp64:  # by operations that round once each, so that every framework computes the same bits
-            velocity = self.momentum * momentum_buffer + direction
-            ops.assign(momentum_buffer, velocity)
-            return ops.assign(weight, weight - lr * lr_scale * velocity)
-        return self.apply_momentum(weight, momentum_buffer, lr * lr_scale, direction, self.momentum)
+    def step(self, lr, applied, finite, index, multipliers, gradients, shard_gradient):
+        multiplier, shard_multiplier = multipliers
+        update = ops.partial(self.update_parameter, lr, applied, finite, multiplier)
+        groups = self.lr_scales, self.weight_decays, self.are_decayed, self.are_matrices
+        self.map(update, self.weights, gradients, *groups, *self.slots)
+        if self.parameter_shard is not None:
+            self.parameter_shard(lr, applied, finite, shard_gradient * shard_multiplier, index)
+
+    def update_parameter(self, lr, applied, finite, multiplier, weight, gradient, *others):
+        return self.optimizer(lr, applied, finite, weight, gradient * multiplier, *others)
 
 
 class RoundGradients(nn.Cell):
@@ -191,13 +188,13 @@ class Accumulate(nn.Cell):
 
 
 class TrainStep(nn.Cell):
-    """(lr, count, fields) -> (the values of a StepOutput, the gradients): an update of one micro-batch as one graph."""
+    """(lr, number, count, fields) -> (values of a StepOutput, gradients): an update of one micro-batch as one graph."""
 
     def __init__(self, loss_and_gradients: LossAndGradients, update: Update):
         super().__init__()
         self.loss_and_gradients, self.update = loss_and_gradients, update
         self.samples_rows = update.parameter_shard is not None and update.parameter_shard.sample_rate < 1
 
-    def construct(self, lr, count, *fields):
+    def construct(self, lr, number, count, *fields):
         loss, gradients = self.loss_and_gradients(count, *fields)
-        return self.update(lr, fields[-1] if self.samples_rows else None, loss, *gradients), gradients
+        return self.update(lr, number, fields[-1] if self.samples_rows else None, loss, *gradients), gradients

@@ -5,7 +5,6 @@ from typing import Any
 import paddle
 
 from zoo.trainer import sharding
-from zoo.trainer.paddle.update import momentum_update
 from zoo.trainer.paddle.world import World
 
 
@@ -24,7 +23,6 @@ class ParameterShard:
         values: the rows of this rank.
         active_rows: the rows that the current update uses, with its gradient; `values` unless they are sampled.
         index: int64, sorted: which rows are active; None for all.
-        momentum: of `values`.
     """
 
     def __init__(self, num_rows: int, width: int, sample_rate: float, seed: int, world: World, dtype: Any = "float32"):
@@ -32,7 +30,6 @@ class ParameterShard:
         self.first, self.last = sharding.row_range(num_rows, world.rank, world.size)
         self.values = paddle.zeros((self.last - self.first, width), dtype)
         self.values.stop_gradient = sample_rate < 1
-        self.momentum = paddle.zeros_like(self.values)
         self.index: paddle.Tensor | None = None
         self.active_rows = self.values
 
@@ -58,21 +55,3 @@ class ParameterShard:
         self.active_rows = paddle.gather(self.values, self.index)
         self.active_rows.stop_gradient = False
         return paddle.where(is_local, paddle.searchsorted(self.index, rows), absent)
-
-    def step(
-        self, lr: float, weight_decay: float, momentum: float, factor: paddle.Tensor, finite: paddle.Tensor
-    ) -> None:
-        """Update the active rows with SGD; weights and momentum of all others remain unchanged.
-
-        Args:
-            lr, weight_decay, momentum: of SGD.
-            factor: of the gradient, for loss scale and clipping, float64 ().
-            finite: bool (); where it is False, nothing changes.
-        """
-        assert self.active_rows.grad is not None
-        buffer = self.momentum if self.index is None else paddle.gather(self.momentum, self.index)
-        gradient = self.active_rows.grad
-        momentum_update([self.active_rows], [gradient], [buffer], [lr], [weight_decay], momentum, factor, finite)
-        if self.index is not None:
-            paddle.scatter_(self.values, self.index, self.active_rows)
-            paddle.scatter_(self.momentum, self.index, buffer)

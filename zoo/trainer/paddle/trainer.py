@@ -28,13 +28,12 @@ from zoo.trainer.paddle import (
 )
 from zoo.trainer.paddle.checkpointing import checkpoint_modules
 from zoo.trainer.paddle.copies import Copies
+from zoo.trainer.paddle.optimizer import Factors, Optimizer, total_norm
 from zoo.trainer.paddle.scaler import LossScaler
 from zoo.trainer.paddle.shard import ParameterShard
-from zoo.trainer.paddle.update import Momentum, total_norm
 from zoo.trainer.paddle.world import World
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
-from zoo.trainer.state import momentum_key
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
 EPS = 1e-30  # smallest norm that clipping divides by
@@ -77,9 +76,7 @@ class Trainer:
         self.ddp = None
         if world.size > 1 and not plan.fp16_allreduce:  # after freezing, because it registers what is trained
             self.ddp = paddle.DataParallel(parallel.ForwardModule(self.model, self.train_forward))
-        self.optimizer = Momentum(self.trainable, plan.param_group, plan.momentum)
-        self.momentum_buffers = dict(self.optimizer.momentum_buffers)
-        self.momentum_buffers.update((name, shard.momentum) for name, shard in self.shards.items())
+        self.optimizer = Optimizer(plan, self.trainable, self.shards)
         self.copies = Copies(world.place, world.cuda_index is not None)
         self.scaler = LossScaler(plan.adapts_scale, plan.first_scale)
         self.gradient_divisors: dict[str, paddle.Tensor] = {}  # of the last step, to get the gradients of the mean loss
@@ -131,16 +128,14 @@ class Trainer:
     def state_dict(self) -> dict[str, np.ndarray]:
         arrays = {name: self._to_numpy(name, tensor) for name, tensor in self.tensors.items()}
         arrays.update(self.scaler.state_dict())
-        for name, buffer in self.momentum_buffers.items():
-            arrays[momentum_key(name)] = self._to_numpy(name, buffer)
+        arrays.update((key, self._to_numpy(name, slot)) for key, (name, slot) in self._named_slots().items())
         return arrays
 
     @paddle.no_grad()
     def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None:
         self.scaler.load_state_dict(tensors)
         dtype = np.float64 if self.mode.is_fp64 else np.float32
-        targets = {momentum_key(name): (name, buffer) for name, buffer in self.momentum_buffers.items()}
-        targets.update((name, (name, tensor)) for name, tensor in self.tensors.items())
+        targets = {**self._named_slots(), **{name: (name, tensor) for name, tensor in self.tensors.items()}}
         for key in tensors.keys() - set(loss_scale.KEYS):
             name, target = targets[key]
             names.copy_into(target, np.asarray(tensors[key], dtype), name in self.transposed)
@@ -211,11 +206,8 @@ class Trainer:
             norm = (model_norm.square() + shard_norm.square()).sqrt()
         finite = paddle.isfinite(norm)
         clip_factor = self._clip_factor(norm if self.plan.clip_sharded else model_norm)
-        self.optimizer.step(lr, clip_factor / scale, finite)
         shard_factor = (clip_factor if self.plan.clip_sharded else paddle.ones_like(clip_factor)) / shard_scale
-        for name, shard in self.shards.items():
-            lr_scale, weight_decay = self.plan.param_group(name)
-            shard.step(lr * lr_scale, weight_decay, self.plan.momentum, shard_factor, finite)
+        self.optimizer.step(lr, Factors(clip_factor / scale, shard_factor), finite)
         self.gradient_divisors = {"model": scale, "shards": shard_scale}
         used_scale = self.scaler.scale
         self.scaler.update(finite)
@@ -287,6 +279,14 @@ class Trainer:
     def _describe(self, name: str, tensor: paddle.Tensor) -> Param:
         shape = tensor.shape[::-1] if name in self.transposed else tensor.shape
         return state.describe(name, shape, names.is_statistic(name), self.shards.get(name))
+
+    def _named_slots(self) -> dict[str, tuple[str, paddle.Tensor]]:
+        """Return every slot of the optimizer and the name of its parameter by its key in a state dict."""
+        return {
+            state.slot_key(slot, name): (name, tensor)
+            for name, tensors in self.optimizer.slots.items()
+            for slot, tensor in zip(self.plan.optimizer.slots, tensors)
+        }
 
     def _to_numpy(self, name: str, tensor: paddle.Tensor) -> np.ndarray:
         """Return a copy in canonical layout; of a shard, which may be large, a view if it is on the host."""

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from zoo.trainer import sharding
-from zoo.trainer.torch.fp64 import momentum_update
 from zoo.trainer.torch.host import upload
 from zoo.trainer.torch.world import World
 
@@ -16,7 +15,7 @@ class ParameterShard:
     Args:
         num_rows: of the whole parameter.
         width: elements per row.
-        sample_rate: fraction of the rows that an update uses (Partial FC); with 1 the optimizer updates all of them.
+        sample_rate: fraction of the rows that an update uses (Partial FC).
         seed: of the sampling.
         world: this process.
         dtype: of the parameter.
@@ -25,7 +24,6 @@ class ParameterShard:
         values: the rows of this rank.
         active_rows: the rows that the current update uses, with its gradient; `values` unless they are sampled.
         index: int64, sorted: which rows are active; None for all.
-        momentum: of `values` if rows are sampled; else the optimizer has it.
     """
 
     def __init__(
@@ -41,7 +39,6 @@ class ParameterShard:
         self.first, self.last = sharding.row_range(num_rows, world.rank, world.size)
         zeros = torch.zeros(self.last - self.first, width, dtype=dtype, device=world.torch_device)
         self.values = nn.Parameter(zeros, requires_grad=sample_rate == 1)
-        self.momentum = None if sample_rate == 1 else torch.zeros_like(self.values)
         self.index: torch.Tensor | None = None
         self.active_rows: torch.Tensor = self.values
 
@@ -62,32 +59,6 @@ class ParameterShard:
         is_local = (classes >= self.first) & (classes < self.last)
         rows = torch.where(is_local, classes - self.first, -1)
         return rows if self.index is None else torch.where(is_local, torch.searchsorted(self.index, rows), -1)
-
-    @torch.no_grad()
-    def step(
-        self, lr: float, weight_decay: float, momentum: float, divisor: torch.Tensor, finite: torch.Tensor
-    ) -> None:
-        """Update the sampled rows with SGD; weights and momentum of all others remain unchanged.
-
-        Args:
-            divisor: 0-d, of the gradient: loss scale and clipping.
-            finite: 0-d bool; without it the update is skipped.
-        """
-        assert self.momentum is not None and self.index is not None and self.active_rows.grad is not None
-        rows, buffer = self.active_rows.detach(), self.momentum[self.index]
-        # The gradient is divided in place, as the fused kernel does, but nothing is added to it: Trainer.gradients.
-        divided = self.active_rows.grad.div_(torch.where(finite, divisor, 1))
-        update = divided.add(rows, alpha=weight_decay).add_(buffer, alpha=momentum)
-        self.momentum[self.index] = torch.where(finite, update, buffer)
-        self.values.detach()[self.index] = torch.where(finite, rows.sub(update, alpha=lr), rows)
-
-    @torch.no_grad()
-    def step_fp64(self, gradient: torch.Tensor, lr: float, weight_decay: float, momentum: float) -> None:
-        """Update the sampled rows as `step` does, by operations that round once each."""
-        assert self.momentum is not None and self.index is not None
-        rows, buffer = self.active_rows.detach().clone(), self.momentum[self.index]
-        momentum_update(rows, gradient, buffer, lr, weight_decay, momentum)
-        self.momentum[self.index], self.values.detach()[self.index] = buffer, rows
 
 
 def squared_norm(x: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,6 @@ from data.loaders.dali_device import DeviceImages
 from zoo.trainer import loss_scale, preprocessing, state
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
-from zoo.trainer.state import momentum_key
 from zoo.trainer.torch import (
     compiling,
     device_images,
@@ -27,6 +26,7 @@ from zoo.trainer.torch import (
 from zoo.trainer.torch.checkpointing import checkpoint_modules, unmoved
 from zoo.trainer.torch.dtypes import mixed_dtype, wide_dtype
 from zoo.trainer.torch.names import named_tensors
+from zoo.trainer.torch.optimizer import Divisors, Optimizer
 from zoo.trainer.torch.scaler import LossScaler
 from zoo.trainer.torch.shard import ParameterShard, squared_norm
 from zoo.trainer.torch.world import World
@@ -66,12 +66,12 @@ class Trainer:
             self.ddp = self.train_forward = parallel.data_parallel(self.train_forward, plan.fp16_allreduce)
         self.shards: Mapping[str, ParameterShard] = self.objective.shards
         self.tensors = {**named_tensors(self.model), **{name: shard.values for name, shard in self.shards.items()}}
-        self.trainable = {name: tensor for name, tensor in self.tensors.items() if tensor.requires_grad}
+        self.trainable = {name: tensor for name, tensor in named_tensors(self.model).items() if tensor.requires_grad}
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
-        self.optimizer: Any = self._build_optimizer()
+        self.optimizer = Optimizer(plan, self.trainable, self.shards)
         if self.records_graphs:
             compiling.allocate_gradients(tensor for tensor in self.model.parameters() if tensor.requires_grad)
-        self.gradient_factors: dict[str, torch.Tensor] = {}  # of the last step
+        self.gradient_factors = Divisors(torch.ones(()), torch.ones(()))  # of the last step
         self.scaler = LossScaler(self.device, plan.adapts_scale, plan.first_scale)
 
     def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
@@ -92,7 +92,7 @@ class Trainer:
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         self.train_mode()
-        self.optimizer.zero_grad(set_to_none=not self.records_graphs)
+        self._clear_gradients()
         micro_batches = self.objective.begin(micro_batches, step)
         count = self._global_count(micro_batches)
         loss = torch.zeros((), dtype=self.dtype, device=self.device)
@@ -127,15 +127,15 @@ class Trainer:
             parallel.all_reduce_mean(statistics)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        sharded = state.sharded_keys(self.shards)
-        tensors = {**self.tensors, **self.scaler.state_dict(), **self._momentum_buffers()}
+        sharded = state.sharded_keys(self.shards, self.plan.optimizer.slots)
+        tensors = {**self.tensors, **self.scaler.state_dict(), **self.optimizer.named_slots()}
         arrays = {key: tensor.detach().cpu().contiguous().numpy() for key, tensor in tensors.items()}
         return {key: array if key in sharded else array.copy() for key, array in arrays.items()}
 
     @torch.no_grad()
     def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None:
         self.scaler.load_state_dict(tensors)
-        targets = {**self.tensors, **self._momentum_buffers()}
+        targets = {**self.tensors, **self.optimizer.named_slots()}
         for key in tensors.keys() - set(loss_scale.KEYS):
             array = tensors[key]
             writable = array if array.flags.writeable else np.array(array)  # PyTorch warns of read-only arrays
@@ -145,7 +145,7 @@ class Trainer:
     def gradients(self) -> dict[str, np.ndarray]:
         arrays = {}
         for name, tensor in self._trained().items():
-            factor = self.gradient_factors["shards" if name in self.shards else "model"]
+            factor = self.gradient_factors.shards if name in self.shards else self.gradient_factors.model
             gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad * factor
             arrays[name] = gradient.cpu().contiguous().numpy()
         return arrays
@@ -167,6 +167,13 @@ class Trainer:
             x = x.to(self.dtype)
         return x if self.mode.channels_last else x.contiguous()
 
+    def _clear_gradients(self) -> None:
+        for tensor in self._trained().values():
+            if self.records_graphs and tensor.grad is not None:  # a graph writes to the same memory
+                tensor.grad.zero_()
+            else:
+                tensor.grad = None
+
     def _evaluate(self, x: torch.Tensor) -> torch.Tensor:
         """Return the model's output in evaluation mode for raw input, in fp32 or fp64."""
         with self.autocast() if self.plan.eval_mixed else nullcontext():
@@ -185,10 +192,9 @@ class Trainer:
         return nullcontext() if self.ddp is None or is_last else self.ddp.no_sync()
 
     def _update(self, loss: torch.Tensor, lr: float) -> StepOutput:
-        """Unscale, clip and update; if the gradient is not finite, the fused kernel skips the update on the device."""
+        """Unscale, clip and update; if the gradient is not finite, the update is skipped on the device."""
         scale = self.scaler.scale
-        model_tensors = [tensor for name, tensor in self.trainable.items() if name not in self.shards]
-        gradients = [tensor.grad for tensor in model_tensors if tensor.grad is not None]
+        gradients = [tensor.grad for tensor in self.trainable.values() if tensor.grad is not None]
         # Gradients of shards are sums over ranks already; only the factor of the world size is undone.
         shard_gradients: list[Any] = [shard.active_rows.grad for shard in self.shards.values()]
         for gradient in shard_gradients:
@@ -201,68 +207,28 @@ class Trainer:
             squares = torch.stack([squared_norm(gradient) for gradient in shard_gradients]).sum()
             norm = torch.hypot(model_norm, parallel.all_reduce(squares).sqrt().to(self.dtype) / scale)
         finite = torch.isfinite(norm)
-        divisor = scale
+        divisors = Divisors(scale, scale)
         if self.plan.clip_norm is not None:
             clipped_norm = norm if self.plan.clip_sharded else model_norm
-            divisor = scale * torch.clamp(clipped_norm / self.plan.clip_norm, min=1.0)
-        if self.mode.is_fp64:
-            self._apply_fp64(lr, divisor, finite)
-            self.gradient_factors = {"model": 1 / scale, "shards": 1 / scale}
-        else:
-            if self.plan.clip_norm is not None and not self.plan.clip_sharded:
-                for gradient in shard_gradients:
-                    gradient.mul_(torch.where(finite, divisor / scale, 1))
-            self._apply(lr, divisor, finite)
-            self.gradient_factors = self._gradient_factors(scale, divisor, finite)
+            clipped = scale * torch.clamp(clipped_norm / self.plan.clip_norm, min=1.0)
+            divisors = Divisors(clipped, clipped if self.plan.clip_sharded else scale)
+        self.optimizer.step(lr, divisors, finite)
+        self.gradient_factors = self._gradient_factors(scale, divisors, finite)
         self.scaler.update(finite)
         return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
 
-    def _gradient_factors(
-        self, scale: torch.Tensor, divisor: torch.Tensor, finite: torch.Tensor
-    ) -> dict[str, torch.Tensor]:
+    def _gradient_factors(self, scale: torch.Tensor, divisors: Divisors, finite: torch.Tensor) -> Divisors:
         """Return what to multiply the gradients of model and shards by to get those of the mean loss.
 
-        Gradients are divided in place, also by the fused kernel, unless the update is skipped.
+        In fp32, the optimizer has divided them in place, unless the update was skipped.
         """
-        model = shards = torch.where(finite, divisor, 1) / scale
-        if self.plan.clip_norm is not None and not self.plan.clip_sharded:
-            shards = torch.where(finite, 1, 1 / scale)
-        return {"model": model, "shards": shards}
+        if self.mode.is_fp64:
+            return Divisors(1 / scale, 1 / scale)
+        return Divisors(*(torch.where(finite, divisor, 1) / scale for divisor in divisors))
 
     def _trained(self) -> dict[str, torch.Tensor]:
         """Return the tensors that have gradients, by canonical name; of a shard the active rows."""
         return {**self.trainable, **{name: shard.active_rows for name, shard in self.shards.items()}}
-
-    def _apply(self, lr: float, divisor: torch.Tensor, finite: torch.Tensor) -> None:
-        self.optimizer.grad_scale = divisor
-        self.optimizer.found_inf = (~finite).float()
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr * group["lr_scale"]
-        self.optimizer.step()
-        for name, shard in self.shards.items():
-            if name not in self.trainable:
-                lr_scale, weight_decay = self.plan.param_group(name)
-                shard.step(lr * lr_scale, weight_decay, self.plan.momentum, divisor, finite)
-
-    def _apply_fp64(self, lr: float, divisor: torch.Tensor, finite: torch.Tensor) -> None:
-        """Update without the fused kernel. Waits for the device."""
-        if not finite:
-            return
-        multiplier = 1 / divisor.item()
-        if self.mode.rounds_gradients:  # the norm is not rounded
-            multiplier = float(np.float32(multiplier))
-        momentum = self.plan.momentum
-        for name, tensor in self._trained().items():
-            if tensor.grad is None:
-                continue
-            lr_scale, weight_decay = self.plan.param_group(name)
-            is_clipped = self.plan.clip_sharded or name not in self.shards
-            gradient = tensor.grad * multiplier if is_clipped else tensor.grad
-            if name in self.trainable:
-                buffer = self.optimizer.state[tensor]["momentum_buffer"]
-                fp64.momentum_update(tensor, gradient, buffer, lr * lr_scale, weight_decay, momentum)
-            else:
-                self.shards[name].step_fp64(gradient, lr * lr_scale, weight_decay, momentum)
 
     def _freeze(self) -> list[nn.Module]:
         """Freeze parameters; return the batch normalizations that use running statistics for it."""
@@ -286,33 +252,6 @@ class Trainer:
             self.model.train()
             for module in self.frozen:
                 module.eval()
-
-    def _build_optimizer(self) -> torch.optim.Optimizer:
-        groups: dict[tuple[float, float], list[torch.Tensor]] = {}
-        for name, tensor in self.trainable.items():
-            groups.setdefault(self.plan.param_group(name), []).append(tensor)
-        optimizer = torch.optim.SGD(
-            [
-                {"params": tensors, "lr_scale": lr_scale, "weight_decay": weight_decay}
-                for (lr_scale, weight_decay), tensors in groups.items()
-            ],
-            lr=0.0,
-            momentum=self.plan.momentum,
-            fused=True,
-        )
-        # Not left to the first update, which may be skipped.
-        for tensor in self.trainable.values():
-            optimizer.state[tensor]["momentum_buffer"] = torch.zeros_like(tensor)
-        return optimizer
-
-    def _momentum_buffers(self) -> dict[str, torch.Tensor]:
-        """Return the momentum of every trained parameter by its key in a state dict."""
-        state_of = self.optimizer.state
-        buffers = {momentum_key(name): state_of[tensor]["momentum_buffer"] for name, tensor in self.trainable.items()}
-        for name, shard in self.shards.items():
-            if shard.momentum is not None:
-                buffers[momentum_key(name)] = shard.momentum
-        return buffers
 
     def _describe(self, name: str, tensor: torch.Tensor) -> Param:
         return state.describe(name, tensor.shape, not isinstance(tensor, nn.Parameter), self.shards.get(name))

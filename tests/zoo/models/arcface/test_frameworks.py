@@ -103,9 +103,9 @@ def test_one_update(results, framework, case):
     """Momenta are compared relative to the largest one: those of biases before normalizations are rounding noise."""
     ours, theirs = (under(results[source], f"update/{case}/") for source in (framework, "torch"))
     assert ours.keys() == theirs.keys()
-    largest = max(np.abs(value).max() for key, value in theirs.items() if key.startswith("momentum/"))
+    largest = max(np.abs(value).max() for key, value in theirs.items() if key.startswith("optimizer/momentum/"))
     for key, value in theirs.items():
-        if key.startswith("momentum/"):
+        if key.startswith("optimizer/momentum/"):
             assert np.abs(ours[key] - value).max() <= TOLERANCE_STATISTICS * largest, key
         else:
             np.testing.assert_allclose(
@@ -122,12 +122,12 @@ def test_only_the_weight_of_the_last_normalization_is_frozen(results, framework,
     after = under(results[framework], f"update/{case}/")
     unchanged = {key for key in before if key in after and np.array_equal(before[key], after[key])}
     frozen = set() if name == "plsc" else {"features.weight"}
-    assert unchanged == frozen and {key for key in before if f"momentum/{key}" not in after} == frozen | {
+    assert unchanged == frozen and {key for key in before if f"optimizer/momentum/{key}" not in after} == frozen | {
         "head.weight",
         *(key for key in before if ".running_" in key),
     }
     # The gradient of a softmax cross-entropy sums to 0 over the classes.
-    gradient = after["momentum/features.bias"] - worker.DECAY * before["features.bias"]
+    gradient = after["optimizer/momentum/features.bias"] - worker.DECAY * before["features.bias"]
     assert np.abs(gradient).max() > 1e-2 and abs(gradient.sum()) <= 1e-6
 
 

@@ -155,7 +155,7 @@ def gradient(function, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, n
 def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, np.ndarray]:
     set_compile(mode.compile)
     arch = SimpleNamespace(num_classes=len(weight), embedding=weight.shape[1])
-    plan = SimpleNamespace(seed=1, param_group=lambda name: ParamGroup(1.0, 0.0), momentum=0.9, mode=mode)
+    plan = Plan((), (), lambda name: ParamGroup(1.0, 0.0), mode, seed=1)
     objective = Margin(settings, arch, plan, WORLD)
     objective.parameter_shard.values.set_data(Tensor(weight))
     (micro_batch,) = objective.begin([{"label": Tensor(labels.astype(np.int32))}], 0)
@@ -174,9 +174,11 @@ def target_logits(cosines: np.ndarray, settings, norms: np.ndarray) -> tuple[np.
 def choose_rows(classes, count, width, rate, seed, rank, size, step):
     set_compile(False)
     plan = Plan((), (), lambda name: ParamGroup(1.0, 0.0), seed=seed)
-    shard = ParameterShard("head.weight", count, width, rate, plan, SimpleNamespace(rank=rank, size=size))
+    shard = ParameterShard(
+        "head.weight", count, width, rate, plan, SimpleNamespace(rank=rank, size=size, device_type="cpu")
+    )
     chosen = {
         name: array.asnumpy() for name, array in shard.sample_rows(Tensor(classes.astype(np.int32)), step).items()
     }
-    assert shard.momentum.shape == shard.values.shape
+    assert shard.slots[0].shape == shard.values.shape
     return tuple(shard.values.shape), chosen["target_rows"], chosen.get("index")

@@ -19,8 +19,9 @@ from tests.zoo.trainer.margin_reference import loss_and_gradients
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import assert_equal, copied_state, make, make_tsm, random_clips
 from zoo.models.tsm import paddle as tsm
-from zoo.trainer.paddle import arithmetic, copies, fp32, sync_batchnorm, update
-from zoo.trainer.paddle.update import total_norm
+from zoo.trainer.paddle import arithmetic, copies, fp32, sync_batchnorm
+from zoo.trainer.paddle.optimizer import total_norm
+from zoo.trainer.paddle.optimizers import sgd
 from zoo.trainer.paddle.world import World
 from zoo.trainer.plan import Arithmetic, Mode
 
@@ -30,11 +31,11 @@ NORM_SHAPES = [(4, 3, 5, 6), (2, 3, 1, 1), (3, 3, 2, 4, 5)]
 def case_the_weight_of_a_linear_layer_is_transposed(backend):
     trainer = make(backend)
     weight = np.random.default_rng(3).standard_normal((5, 4), np.float32)
-    trainer.load_state_dict({"fc.weight": weight, "momentum/fc.weight": -weight})
+    trainer.load_state_dict({"fc.weight": weight, "optimizer/momentum/fc.weight": -weight})
     np.testing.assert_array_equal(trainer.model.fc.weight.numpy(), weight.T)
     state = trainer.state_dict()
     np.testing.assert_array_equal(state["fc.weight"], weight)
-    np.testing.assert_array_equal(state["momentum/fc.weight"], -weight)
+    np.testing.assert_array_equal(state["optimizer/momentum/fc.weight"], -weight)
 
 
 def case_a_batch_normalization_of_one_value_stays_finite(backend):
@@ -273,13 +274,11 @@ def case_an_update_on_the_device_is_that_on_the_host(backend):
 
     To the last bit, unless MKL rounds a product and a sum at once.
     """
-    for clip_norm, block_size in ((None, update.BLOCK_SIZE), (0.2, 20)):
+    for clip_norm, block_size in ((None, sgd.BLOCK_SIZE), (0.2, 20)):
         states = []
         for on_host in (True, False):
             trainers = make(backend, clip_norm=clip_norm), margin_cases.make(backend, clip_norm=clip_norm)
-            with mock.patch.multiple(
-                update, has_host_decision=lambda _, on_host=on_host: on_host, BLOCK_SIZE=block_size
-            ):
+            with mock.patch.multiple(sgd, has_host_decision=lambda _, on_host=on_host: on_host, BLOCK_SIZE=block_size):
                 for scale, trainer in product((1, 1024, np.inf, 1), trainers):
                     trainer.load_state_dict({"scaler/scale": np.array(scale, np.float32)})
                     batch = random_batch() if trainer is trainers[0] else margin_cases.random_batch(8)

@@ -1,0 +1,69 @@
+"""Tensors of an update, and its application without a fused kernel: an update that is not finite changes nothing."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Tensors(NamedTuple):
+    """A parameter, or the rows of it that an update uses, and what belongs to it.
+
+    Attributes:
+        weight: updated in place.
+        gradient: scaled by the loss scale; in fp32 divided in place.
+        slots: of the optimizer, in the order of its specification; updated in place.
+        lr: learning rate, with the parameter's factor.
+        weight_decay: of the parameter.
+        divisor: of the gradient, for loss scale and clipping, 0-d.
+        is_shard: whether other ranks hold other rows of the parameter.
+    """
+
+    weight: torch.Tensor
+    gradient: torch.Tensor
+    slots: tuple[torch.Tensor, ...]
+    lr: float
+    weight_decay: float
+    divisor: torch.Tensor
+    is_shard: bool = False
+
+
+class Step(NamedTuple):
+    """What all parameters have in common in an update.
+
+    Attributes:
+        finite: 0-d bool; where it is False, nothing changes.
+        is_fp64: every operation rounds once, so that every framework computes the same bits.
+        rounds: numbers of sums, such as norms, are rounded to fp32, as in an exact run.
+    """
+
+    finite: torch.Tensor
+    is_fp64: bool
+    rounds: bool
+
+    def number(self, value: torch.Tensor) -> torch.Tensor:
+        """Return a number that frameworks round differently; in an exact run, such that they have the same."""
+        return value.float().to(value.dtype) if self.rounds else value
+
+
+Formula = Callable[[Any, Tensors, torch.Tensor, Step], tuple[torch.Tensor, ...]]
+
+
+def apply(formula: Formula, spec: Any, tensors: Sequence[Tensors], step: Step) -> None:
+    """Update parameters one by one.
+
+    Args:
+        formula: (spec, tensors, gradient, step) -> the new weight and the new slots; changes nothing.
+        spec: hyper-parameters.
+    """
+    for each in tensors:
+        new = formula(spec, each, _gradient(each, step), step)
+        for tensor, value in zip((each.weight, *each.slots), new, strict=True):
+            tensor.copy_(torch.where(step.finite, value, tensor))
+
+
+def _gradient(tensors: Tensors, step: Step) -> torch.Tensor:
+    """Return the gradient without loss scale, clipped."""
+    if step.is_fp64:
+        return tensors.gradient * step.number(1 / tensors.divisor)
+    return tensors.gradient.div_(torch.where(step.finite, tensors.divisor, 1))  # as fused kernels do
