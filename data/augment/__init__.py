@@ -8,7 +8,7 @@ function, whose keyword arguments are its options (data/augment/common/options.p
 - `crop(size, target, rng, *, ...)` -> Geometry: the part of a stored image that becomes the sample, in place of the
   data set's own crop. A list has one crop at most, in the first place.
 
-It takes all its randomness from `rng`, and draws whether or not something changes, before any pixel is read.
+It takes all its randomness from `rng`, and draws before any pixel is read.
 """
 
 import importlib

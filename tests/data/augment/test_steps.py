@@ -1,6 +1,7 @@
 """Lists of augmentations: what is accepted, what messages say, and what holds for every augmentation."""
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from data.augment.common import steps
 from data.augment.common.drawn import Target
 from data.augment.common.steps import Steps
 from data.transforms.geometry import Geometry
+from tests.helpers.paths import ROOT
 
 
 def test_a_list_comes_back_as_it_was():
@@ -62,7 +64,7 @@ def test_what_is_wrong_is_said_with_the_remedy(value, message):
 
 def test_kinds_and_labels_that_tell_left_from_right_are_checked():
     for kind, name in (("face", "random_rotate"), ("scene", "rand_augment"), ("image", "multi_scale_crop")):
-        with pytest.raises(ValueError, match=f"augment: {name} is not for kind {kind}; there are: color_jitter, "):
+        with pytest.raises(ValueError, match=f"augment: {name} is not for kind {kind}; there are: .*color_jitter, "):
             steps.check(Steps.parse([name]), kind, True)
     with pytest.raises(ValueError, match=r"augment: horizontal_flip mirrors, which data\.flip=false rules out"):
         steps.check(Steps.parse(["horizontal_flip"]), "clip", False)
@@ -111,3 +113,15 @@ def test_every_augmentation_is_a_pure_function_of_the_generator(name):
 def test_a_list_can_be_passed_to_worker_processes():
     parsed = Steps.parse(["random_resized_crop", {"rand_augment": {"n": 3}}])
     assert pickle.loads(pickle.dumps(parsed)) == parsed
+
+
+def test_the_example_of_the_documentation_is_a_whole_file():
+    text = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(\"\"\"Colors.*?)^```", text, re.M | re.S)
+    module = {}
+    exec(code, module)
+    assert set(module["KINDS"]) == set(augment.KINDS)
+    image = np.random.default_rng(0).integers(0, 256, (4, 5, 3), np.uint8)
+    target = Target(5, 4, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
+    results = {module["draw"](target, np.random.default_rng(seed), p=1.0).image(image).tobytes() for seed in range(40)}
+    assert len(results) == 6 and module["draw"](target, np.random.default_rng(0), p=0.0) is None
