@@ -95,7 +95,7 @@ class FaceSplit:
         notes: tuple[str, ...],
     ):
         self.settings, self.source, self.rows, self.classes = settings, source, rows, classes
-        self.pipeline = pipeline.build(settings.augment)
+        self.pipeline = pipeline.build(settings)
         self.notes = notes + ((self.pipeline.note,) if self.pipeline else ())
         self.fields = (Field("image", (settings.size, settings.size, 3), "uint8", MEAN, settings.std), LABEL)
 

@@ -119,7 +119,7 @@ class ImageSplit:
         size = settings.size if training else settings.eval_crop
         image = Field("image", (size, size, 3), "uint8", settings.mean, settings.std)
         self.fields = (image, LABEL, *(mixing.fields(settings, len(classes)) if training else ()))
-        self.pipeline = pipeline.build(settings.augment) if training else None
+        self.pipeline = pipeline.build(settings) if training else None
         self.notes: tuple[str, ...] = (self.pipeline.note,) if self.pipeline else ()
 
     def __len__(self) -> int:

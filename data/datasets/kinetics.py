@@ -116,7 +116,7 @@ class ClipSplit:
             shape = (self.views,) + shape
         soft_labels = mixing.fields(settings, len(classes)) if training else ()
         self.fields = (Field("video", shape, "uint8", settings.mean, settings.std), LABEL, *soft_labels)
-        self.pipeline = pipeline.build(settings.augment) if training else None
+        self.pipeline = pipeline.build(settings) if training else None
         self.notes: tuple[str, ...] = (self.pipeline.note,) if self.pipeline else ()
 
     def __len__(self) -> int:

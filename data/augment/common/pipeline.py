@@ -23,7 +23,7 @@ class Pipeline:
         note: message for the user, which says what replaces the standard set.
     """
 
-    def __init__(self, steps: Steps):
+    def __init__(self, steps: Steps, loader: str):
         functions: list[Any] = []
         for step in steps.steps:
             module = augment.load(step.name)
@@ -34,6 +34,8 @@ class Pipeline:
         self.is_geometric = [step.name for step in steps.steps[has_crop:]] in ([], ["horizontal_flip"])
         names = [str(step) for step in steps.steps]
         self.note = f"data.augment: in place of the standard augmentations: {', '.join(names) or 'none'}"
+        if loader == "dali" and not self.is_geometric:
+            self.note += "; the reference loader reads the training samples, since DALI does not augment"
 
     def draw(self, target: Target, rng: np.random.Generator) -> tuple[bool, list[Drawn]]:
         """Draw the augmentations that follow the crop.
@@ -47,9 +49,9 @@ class Pipeline:
         return False, drawn
 
 
-def build(steps: Steps | None) -> Pipeline | None:
-    """Return the pipeline of data.augment, None for the standard set."""
-    return None if steps is None else Pipeline(steps)
+def build(settings: Any) -> Pipeline | None:
+    """Return the pipeline of a data set's settings, None for the standard set."""
+    return None if settings.augment is None else Pipeline(settings.augment, settings.loader)
 
 
 def on_image(image: np.ndarray, drawn: Iterable[Drawn]) -> np.ndarray:

@@ -113,7 +113,7 @@ class SegmentationSplit:
     ):
         self.settings, self.classes, self.label_map, self.pixels = settings, classes, label_map, pixels
         self.training, self.prepared = training, prepared
-        self.pipeline = pipeline.build(settings.augment) if training else None
+        self.pipeline = pipeline.build(settings) if training else None
         self.notes = notes + ((self.pipeline.note,) if self.pipeline else ())
         self.local = cache.open_cache(settings)
         # Arrays, because every worker process gets a copy and many small objects are slow to pickle.

@@ -117,7 +117,7 @@ def test_images_and_masks_of_scenes_move_together(steps, outcomes):
     settings = segmentation.SegmentationSettings(crop=(24, 24), scale=(1.0, 1.0), max_share=1.0, **augmented(*steps))
     results = set()
     for seed in range(12):
-        pipeline = segmentation.pipeline.build(settings.augment)
+        pipeline = segmentation.pipeline.build(settings)
         moved, mask = segmentation.augment(image, label, settings, np.random.default_rng(seed), pipeline)
         labelled = mask != 255
         np.testing.assert_array_equal(moved[labelled][:, 0], mask[labelled] * 50)
@@ -143,4 +143,9 @@ def test_dali_decodes_where_a_geometry_is_all(tmp_path):
 
 def test_the_start_of_a_run_says_what_replaces_the_standard_set(tmp_path):
     train, _ = image_set(tmp_path, **augmented("horizontal_flip", {"rand_augment": {"m": 5}}))
-    assert train.notes == ("data.augment: in place of the standard augmentations: horizontal_flip, rand_augment(m=5)",)
+    note = "data.augment: in place of the standard augmentations: horizontal_flip, rand_augment(m=5)"
+    assert train.notes == (note,)
+    train, _ = image_set(tmp_path, loader="dali", **augmented("horizontal_flip", {"rand_augment": {"m": 5}}))
+    assert train.notes == (f"{note}; the reference loader reads the training samples, since DALI does not augment",)
+    train, _ = image_set(tmp_path, loader="dali", **augmented("horizontal_flip"))
+    assert "loader" not in train.notes[0]
