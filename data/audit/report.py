@@ -58,7 +58,8 @@ def examine(train_set: Any, val_set: Any, deep: bool = False) -> Report | None:
                 warnings.append(f"{title} files that are {what}{part}: {_first(files)}")
     copied = copies.find(train, val, deep)
     if copied.pairs:
-        pairs = [f"{right} is {left}" for left, right in copied.pairs]
+        first = {right: left for left, right in reversed(copied.pairs)}  # a file may have several copies
+        pairs = [f"{right} is {first[right]}" for right in sorted(first)]
         warnings.append(f"validation files that are training files too: {_first(pairs)}")
     return Report(_summary(train, val, copied.limits), classes.problems(train, val), warnings, _table(train, val))
 
@@ -76,7 +77,7 @@ def lines(report: Report, allowed_by: str = "") -> tuple[str, ...]:
     if problems and not allowed_by:
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise UserError(
-            f"the classes of the data are not those of both splits ({len(report.problems)} differences):\n{listed}\n"
+            f"the classes of the data are not those of both splits (differences: {len(report.problems)}):\n{listed}\n"
             f"  correct these names and labels, or let them pass with -o {KEY}=true"
         )
     allowed = [f"{TITLE}: passed by {allowed_by}: {problem}" for problem in problems]

@@ -127,7 +127,7 @@ def test_a_class_with_one_image_is_a_warning(tmp_path):
 def test_many_problems_are_cut_short(tmp_path):
     layouts.folders(tmp_path, "image", **{f"{n}{n}{n}": (1, None) for n in range(MAX_LISTED + 2)}, same=(1, 1))
     found = report.examine(*layouts.load("image", tmp_path))
-    with pytest.raises(UserError, match=rf"\({MAX_LISTED + 2} differences\)") as caught:
+    with pytest.raises(UserError, match=rf"\(differences: {MAX_LISTED + 2}\)") as caught:
         report.lines(found)
     lines = str(caught.value).splitlines()
     assert lines[-2] == "  and 2 more" and len(lines) == MAX_LISTED + 3

@@ -31,6 +31,8 @@ def test_a_copy_with_its_name(images):
     assert found(images).pairs == found(images, deep=True).pairs == [("train/a/x.jpg", "val/b/x.jpg")]
     warning = "validation files that are training files too: 1 (val/b/x.jpg is train/a/x.jpg)"
     assert report.examine(*layouts.load("image", images)).warnings == [warning]
+    touch(images, "train/b/x.jpg", content=b"1" * 100)
+    assert len(found(images).pairs) == 2 and report.examine(*layouts.load("image", images)).warnings == [warning]
 
 
 def test_a_copy_with_another_name_needs_deep(images):
