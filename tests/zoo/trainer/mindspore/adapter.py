@@ -127,9 +127,11 @@ def forward(trainer, batch: dict[str, np.ndarray], train: bool) -> list[np.ndarr
     return [to_array(output) for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
 
-def loss_of_logits(objective, logits: list[np.ndarray], label: np.ndarray) -> tuple:
-    set_compile(False)
-    objective, label = objectives.build(objective), Tensor(label)
+def loss_of_logits(objective, logits: list[np.ndarray], label: np.ndarray, mode: Mode | None = None) -> tuple:
+    mode = mode or FP32_MODES[0]
+    set_compile(mode.compile)
+    plan = Plan((), (), lambda name: ParamGroup(1.0, 0.0), mode)
+    objective, label = objectives.build(objective, None, plan), Tensor(label)
 
     def loss(*tensors):
         return objective(tensors, label)

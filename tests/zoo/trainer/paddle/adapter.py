@@ -129,7 +129,7 @@ def forward(trainer, batch: dict[str, np.ndarray], train: bool) -> list[np.ndarr
     return [to_array(output) for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
 
-def loss_of_logits(objective, logits: list[np.ndarray], label: np.ndarray) -> tuple:
+def loss_of_logits(objective, logits: list[np.ndarray], label: np.ndarray, mode: Mode | None = None) -> tuple:
     objective, batch = objectives.build(objective), {"label": paddle.to_tensor(label)}
     tensors = [paddle.to_tensor(array, stop_gradient=False) for array in logits]
     total = objective.total(tuple(tensors), batch)

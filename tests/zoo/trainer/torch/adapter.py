@@ -126,7 +126,7 @@ def forward(trainer, batch: dict[str, np.ndarray], train: bool) -> list[np.ndarr
     return [to_array(output) for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
 
-def loss_of_logits(objective, logits: list[np.ndarray], label: np.ndarray) -> tuple:
+def loss_of_logits(objective, logits: list[np.ndarray], label: np.ndarray, mode: Mode | None = None) -> tuple:
     """Return total and count of an objective without parameters, and the total's gradients by the logits."""
     objective, batch = objectives.build(objective), {"label": torch.from_numpy(label)}
     tensors = [torch.from_numpy(array).requires_grad_() for array in logits]

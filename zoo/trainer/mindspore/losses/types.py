@@ -37,6 +37,12 @@ def one_hot(labels: Tensor, classes: int, dtype: Any) -> Tensor:
     return (labels.expand_dims(1) == numbers).astype(dtype)
 
 
+def any_in_rows(x: Tensor) -> Tensor:
+    """Return 1 for a row of zeros and ones that has a one, and else 0: (N, P) -> (N,)."""
+    count = x.sum(1)
+    return ops.minimum(count, ops.ones_like(count))
+
+
 def argsort_descending(x: Tensor) -> Tensor:
     """Return the indices that sort rows in descending order."""
     if x.dtype == mstype.float32:

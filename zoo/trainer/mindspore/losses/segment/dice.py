@@ -7,7 +7,7 @@ from mindspore import dtype as mstype
 
 from zoo.losses.segment import dice
 from zoo.tasks.segment import IGNORE_INDEX
-from zoo.trainer.mindspore.losses.types import log_softmax, one_hot, types
+from zoo.trainer.mindspore.losses.types import any_in_rows, log_softmax, one_hot, types
 from zoo.trainer.plan import Plan
 
 
@@ -26,7 +26,7 @@ class Loss(nn.Cell):
 
     def is_labelled(self, labels: Tensor) -> Tensor:
         """Return 1 for an image with a label and else 0: (N,)."""
-        return (labels != IGNORE_INDEX).reshape(labels.shape[0], -1).astype(self.dtype).max(1)
+        return any_in_rows((labels != IGNORE_INDEX).reshape(labels.shape[0], -1).astype(self.dtype))
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         count, classes = logits.shape[0], logits.shape[1]

@@ -6,7 +6,7 @@ from mindspore import Tensor, nn, ops
 
 from zoo.losses.segment import lovasz
 from zoo.tasks.segment import IGNORE_INDEX
-from zoo.trainer.mindspore.losses.types import argsort_descending, log_softmax, types
+from zoo.trainer.mindspore.losses.types import any_in_rows, argsort_descending, log_softmax, types
 from zoo.trainer.plan import Plan
 
 
@@ -23,7 +23,7 @@ class Loss(nn.Cell):
             self.class_weights = tuple(number(weight) for weight in settings.class_weights)
 
     def count(self, labels: Tensor) -> Tensor:
-        return (labels != IGNORE_INDEX).reshape(labels.shape[0], -1).astype(self.dtype).max(1).sum()
+        return any_in_rows((labels != IGNORE_INDEX).reshape(labels.shape[0], -1).astype(self.dtype)).sum()
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         count, classes = logits.shape[0], logits.shape[1]
@@ -38,7 +38,7 @@ class Loss(nn.Cell):
             loss = (errors * self.increases(ops.stop_gradient(errors), is_class, valid)).sum(1)
             if self.class_weights is not None:
                 loss = loss * self.class_weights[k]
-            is_counted = is_class.max(1) if self.present else valid.max(1)
+            is_counted = any_in_rows(is_class if self.present else valid)
             total, counted = total + loss * is_counted, counted + is_counted
         return (total / ops.maximum(counted, ops.ones_like(counted))).sum()
 

@@ -1,0 +1,173 @@
+"""The losses of zoo/losses against numpy in float64 (loss_reference.py), one body over all frameworks.
+
+Segmentation by the gradients of logits, classification by whole updates of a linear model.
+"""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from data.batch import LABEL, SOFT_LABEL, Field, soft_label
+from tests.zoo.trainer import loss_reference, segment_worker
+from zoo.losses import loss_of
+from zoo.tasks import classify, segment
+from zoo.trainer.plan import ParamGroup, Plan
+
+SIZE, CLASSES, INPUTS = (10, 14), segment_worker.CLASSES, 5
+WEIGHTS = (0.5, 2.0, 1.0, 0.0, 3.0)
+SEGMENT = {
+    "weighted": ("cross_entropy", {"class_weights": WEIGHTS}),
+    "weighted, all": ("cross_entropy", {"class_weights": WEIGHTS, "average": "all", "aux_weight": 0.7}),
+    "focal": ("focal", {}),
+    "focal, weighted": ("focal", {"gamma": 0.5, "alpha": 0.25, "average": "all", "class_weights": WEIGHTS}),
+    "focal, flat": ("focal", {"gamma": 0.0, "alpha": None}),
+    "dice": ("dice", {}),
+    "dice, naive": ("dice", {"squared": False, "eps": 0.7}),
+    "lovasz": ("lovasz", {}),
+    "lovasz, all": ("lovasz", {"classes": "all", "class_weights": WEIGHTS, "aux_weight": 0.1}),
+}
+ONE_EACH = ("weighted", "focal, weighted", "dice", "lovasz")
+COMPILED = ("focal, weighted", "lovasz")
+CLASSIFY = {
+    "cross_entropy": ("cross_entropy", {}),
+    "smoothed": ("cross_entropy", {"label_smoothing": 0.1}),
+    "binary": ("binary_cross_entropy", {"label_smoothing": 0.1}),
+    "binary, sum": ("binary_cross_entropy", {"sum_classes": True}),
+    "binary, cut": ("binary_cross_entropy", {"target_threshold": 0.2, "label_smoothing": 0.1}),
+}
+
+
+def scene(seed=0):
+    """Return main and auxiliary logits, and labels of which some are ignored; the last image has no others."""
+    rng = np.random.default_rng(seed)
+    logits = [2 * rng.standard_normal((4, CLASSES, *SIZE), np.float32) for _ in range(2)]
+    labels = rng.integers(0, CLASSES - 1, (4, *SIZE)).astype(np.uint8)  # none has the last class
+    labels[1], labels[:, 3:5] = np.minimum(labels[1], 1), segment.IGNORE_INDEX
+    labels[3] = segment.IGNORE_INDEX
+    return logits, labels
+
+
+def check_segment(backend, variant, mode=None):
+    name, options = SEGMENT[variant]
+    settings = segment.settings_class(name)(**options)
+    loss, (logits, labels) = loss_of("segment", settings), scene()
+    rtol, atol = (1e-12, 1e-13) if mode and mode.is_fp64 else (1e-5, 2e-6)
+    if mode and mode.is_fp64:
+        logits = [array.astype(np.float64) for array in logits]
+    total, count, *gradients = backend.loss_of_logits(segment.objective(settings), logits, labels, mode)
+    references = [loss_reference.segment(name, array, labels, loss) for array in logits]
+    expected = references[0][0] + settings.aux_weight * references[1][0]
+    assert (total, count) == (pytest.approx(expected, rel=rtol), pytest.approx(references[0][1], rel=rtol)), variant
+    for gradient, factor, reference in zip(gradients, (1, settings.aux_weight), references):
+        np.testing.assert_allclose(gradient, factor * reference[2], rtol=rtol, atol=atol, err_msg=variant)
+
+
+def case_losses_of_segmentation_follow_their_definitions(backend):
+    for variant in SEGMENT:
+        check_segment(backend, variant)
+
+
+def case_losses_of_segmentation_in_fp64(backend):
+    for variant in ONE_EACH:
+        check_segment(backend, variant, backend.FP64_MODES[0])
+
+
+def case_losses_of_segmentation_when_compiled(backend):
+    for mode in backend.FP32_MODES:
+        for variant in COMPILED if mode.compile else ():
+            check_segment(backend, variant, mode)
+
+
+def case_totals_and_counts_add_up_over_micro_batches(backend):
+    """Also of Dice and Lovász, which are sums over images."""
+    logits, labels = scene(1)
+    for name, options in (SEGMENT[variant] for variant in ("weighted", "dice", "lovasz")):
+        objective = segment.objective(segment.settings_class(name)(**options))
+        whole = backend.loss_of_logits(objective, logits, labels)
+        parts = [
+            backend.loss_of_logits(objective, [array[rows] for array in logits], labels[rows])
+            for rows in (slice(0, 2), slice(2, 4))
+        ]
+        for i in (0, 1):
+            assert whole[i] == pytest.approx(parts[0][i] + parts[1][i], rel=1e-5), name
+        for i in (2, 3):
+            gradient = np.concatenate([part[i] for part in parts])
+            np.testing.assert_allclose(whole[i], gradient, rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+def case_extreme_logits_have_finite_gradients(backend):
+    """Probabilities that are rounded to 0 and 1."""
+    logits, labels = scene()
+    logits = [(array * 200).astype(np.float32) for array in logits]
+    for name, options in (SEGMENT[variant] for variant in ("focal", "dice")):
+        objective = segment.objective(segment.settings_class(name)(**options))
+        assert all(np.isfinite(value).all() for value in backend.loss_of_logits(objective, logits, labels)), name
+
+
+def make(backend, name, options, soft, mode=None):
+    """Return a trainer of a linear classifier with random weights."""
+    fields = (Field("x", (INPUTS,), "float32"), LABEL, *([soft_label(CLASSES)] if soft else []))
+    plan = Plan(fields, (), lambda name: ParamGroup(1.0, 0.0), mode or backend.FP32_MODES[0])
+    arch = SimpleNamespace(inputs=INPUTS, embedding=CLASSES)
+    objective = classify.objective(classify.settings_class(name)(**options))
+    trainer = backend.Trainer(backend.Linear, arch, objective, plan, backend.WORLD)
+    rng = np.random.default_rng(1)
+    trainer.load_state_dict({param.name: rng.standard_normal(param.shape, np.float32) for param in trainer.params})
+    return trainer
+
+
+def samples(soft, count=6):
+    rng = np.random.default_rng(2)
+    batch = {
+        "x": rng.standard_normal((count, INPUTS), np.float32),
+        "label": rng.integers(0, CLASSES, count),
+        "valid": np.ones(count, np.uint8),
+    }
+    return {**batch, SOFT_LABEL: rng.dirichlet(np.ones(CLASSES), count).astype(np.float32)} if soft else batch
+
+
+def check_classify(backend, variant, soft, mode):
+    name, options = CLASSIFY[variant]
+    trainer, batch = make(backend, name, options, soft, mode), samples(soft)
+    state = {key: np.array(value, np.float64) for key, value in trainer.state_dict().items()}
+    loss = loss_of("classify", classify.settings_class(name)(**options))
+    logits = batch["x"].astype(np.float64) @ state["fc.weight"].T + state["fc.bias"]
+    total, to_logits = loss_reference.classify(logits, batch[SOFT_LABEL if soft else "label"], loss)
+    expected = {"fc.weight": to_logits.T @ batch["x"] / 6, "fc.bias": to_logits.sum(0) / 6}
+    parts = [{key: value[rows] for key, value in batch.items()} for rows in (slice(0, 3), slice(3, 6))]
+    trainer_of_parts = make(backend, name, options, soft, mode)
+    trainer_of_parts.plan = replace(trainer_of_parts.plan, accumulate=2)
+    rtol, atol = (1e-13, 1e-15) if mode.is_fp64 else (1e-5, 1e-6)
+    for each, micro_batches in ((trainer, [batch]), (trainer_of_parts, parts)):
+        numbers = each.read(each.step([each.to_device(part) for part in micro_batches], 0.1, 0))
+        assert numbers["loss"] == pytest.approx(total / 6, rel=rtol), variant
+        for key, gradient in each.gradients().items():
+            np.testing.assert_allclose(gradient, expected[key], rtol=rtol, atol=atol, err_msg=f"{variant} {key}")
+
+
+def case_losses_of_labels(backend):
+    for variant in CLASSIFY:
+        check_classify(backend, variant, False, backend.FP32_MODES[0])
+    for variant in ("smoothed", "binary"):
+        check_classify(backend, variant, False, backend.FP64_MODES[0])
+
+
+def case_losses_of_soft_labels(backend):
+    for variant in CLASSIFY:
+        check_classify(backend, variant, True, backend.FP64_MODES[0])
+
+
+def case_a_soft_label_of_one_class_is_its_label(backend):
+    """And the label beside it does not count."""
+    for name, options in (CLASSIFY["smoothed"], CLASSIFY["binary"]):
+        batch, numbers = samples(True), []
+        for soft in (False, True):
+            if soft:
+                batch[SOFT_LABEL] = np.eye(CLASSES, dtype=np.float32)[batch["label"]]
+                batch["label"] = np.zeros_like(batch["label"])
+            trainer = make(backend, name, options, soft)
+            given = {key: value for key, value in batch.items() if soft or key != SOFT_LABEL}
+            numbers.append(trainer.read(trainer.step([trainer.to_device(given)], 0.1, 0)))
+        assert numbers[0] == pytest.approx(numbers[1], rel=1e-6), name
