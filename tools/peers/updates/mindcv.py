@@ -1,6 +1,7 @@
 """The loop of mindcv: resnet50 and what its `create_trainer` makes of it, mindspore's Model, in graph mode.
 
-`Model.train` runs its training network on each batch; so does this loop.
+`Model.train` runs its training network on each batch; so does this loop. By mindcv's defaults it neither computes the
+norm of the gradient nor skips an update that is not finite; this trainer does both.
 """
 
 from collections.abc import Callable
