@@ -16,6 +16,7 @@ from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
 from zoo.trainer.torch import (
     compiling,
     device_images,
+    dilated_depthwise,
     emulated_bf16,
     fp64,
     objectives,
@@ -265,6 +266,8 @@ def _build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World, dt
             parameter.data = parameter.data.to(memory_format=torch.channels_last)
     if plan.mode.compute == "bf16" and not world.has_bf16:
         emulated_bf16.convert_convolutions(model)
+    if plan.mode.compute == "fp32" and not plan.mode.compile and world.torch_device.type == "cpu":
+        dilated_depthwise.convert_convolutions(model)
     if plan.sync_bn and (world.size > 1 or world.torch_device.type == "cpu"):
         model = sync_batchnorm.convert_sync_batchnorm(model, world.torch_device)
     # After the conversion, which makes new modules with the forward method of their class.

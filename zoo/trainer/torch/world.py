@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from data.errors import UserError
+from zoo.trainer import malloc
 from zoo.trainer.device import dotted_cudnn, select_device
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.protocol import Launch
@@ -135,6 +136,8 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
         UserError: the device is not present.
     """
     selected = select_device(device, launch, ("cuda",), _device_count, "PyTorch")
+    if selected.type == "cpu":
+        malloc.keep_freed_memory()
     if selected.type == "cuda":
         torch.cuda.set_device(str(selected))
     if launch.size > 1:
