@@ -14,6 +14,9 @@ PIXELS = "data/transforms/pixels.py"
 CROPS = "data/transforms/crops.py"
 PHOTOMETRIC = "data/transforms/photometric.py"
 SEGMENTATION = "data/datasets/common/segmentation.py"
+MIXING = "data/mixing.py"
+PIPELINE = "data/augment/common/pipeline.py"
+POLICIES = "data/augment/common/policies.py"
 SCHEDULE = "zoo/run/schedule.py"
 INITIALIZERS = "zoo/models/initializers.py"
 TSM, RESNET = "zoo/models/tsm/spec.py", "zoo/models/resnet/spec.py"
@@ -216,6 +219,69 @@ DATA = [
         "if params.contrast is not None and params.contrast_first:",
         "if params.contrast is not None and params.contrast_first and params.hue is None:",
         "tests/data/transforms/test_photometric.py::test_pixels_match_upstream_for_its_draws",
+    ),
+    fault(
+        "the neighbor of a mixed sample is always the next one",
+        MIXING,
+        "return position ^ 1",
+        "return position + 1",
+        "tests/data/test_mixing.py::test_a_sample_is_mixed_with_its_neighbor_in_the_order_of_the_run",
+    ),
+    fault(
+        "the soft label of CutMix has the weight that was drawn, not that of the box",
+        MIXING,
+        "return Mix(1 - (box[2] - box[0]) * (box[3] - box[1]) / (width * height), box)",
+        "return Mix(weight, box)",
+        "tests/data/test_mixing.py::test_boxes_pixels_and_labels_of_cutmix_are_upstream_s",
+    ),
+    fault(
+        "mixed pixels are truncated, not rounded",
+        MIXING,
+        "return np.rint(blend).astype(np.uint8)",
+        "return blend.astype(np.uint8)",
+        "tests/data/test_mixing.py::test_mixed_pixels_and_labels_are_upstream_s",
+    ),
+    fault(
+        "masks of scenes stay where they are when their images move",
+        PIPELINE,
+        "label = step.label(label) if step.label else label",
+        "label = label.copy()",
+        "tests/data/augment/test_samples.py::test_images_and_masks_of_scenes_move_together",
+    ),
+    fault(
+        "a sign is drawn for no operation",
+        POLICIES,
+        "return -1 if name in SIGNED and rng.integers(2) else 1",
+        "return 1",
+        "tests/data/augment/test_policies.py::test_operations_and_signs_are_drawn_evenly",
+    ),
+    fault(
+        "RandAugment posterizes two bits more",
+        POLICIES,
+        "8 - round(share * limits.posterize)",
+        "6 - round(share * limits.posterize)",
+        "tests/data/augment/test_policies.py::test_magnitudes_are_upstream_s",
+    ),
+    fault(
+        "erased rectangles have width and height in each other's place",
+        "data/augment/random_erasing.py",
+        "h, w = round(math.sqrt(area * aspect))",
+        "w, h = round(math.sqrt(area * aspect))",
+        "tests/data/augment/test_erasing.py::test_rectangles_of_recorded_draws_are_upstream_s",
+    ),
+    fault(
+        "options have no upper limit",
+        "data/augment/common/options.py",
+        "enough and value <= self.high",
+        "enough",
+        "tests/data/augment/test_steps.py::test_what_is_wrong_is_said_with_the_remedy",
+    ),
+    fault(
+        "a clip that a list mirrors keeps its label",
+        "data/datasets/kinetics.py",
+        "geometries[0].flip != bool(sum(step.mirrored for step in drawn) % 2)",
+        "geometries[0].flip",
+        "tests/data/augment/test_samples.py::test_a_mirrored_clip_swaps_its_label_wherever_the_mirror_is_in_the_list",
     ),
 ]
 
