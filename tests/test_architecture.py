@@ -142,7 +142,7 @@ def test_the_reader_of_imports():
     assert [framework_of(name) for name in names] == ["torch", "paddle", "", ""]
     assert [package_of(module) for module in ("zoo.run.job", "data.formats.images", "data.batch", "zoo", "torch.nn")] \
         == ["zoo.run", "data.formats", "data", "zoo", "torch"]  # fmt: skip
-    assert "train.py" in NAMES and {"arcface", "deeplabv3plus", "resnet", "tsm"} == set(MODELS)
+    assert "train.py" in NAMES and {"arcface", "deeplabv3plus", "resnet", "tsm", "tsm_mobilenet_v2"} == set(MODELS)
 
 
 def test_imports_point_to_lower_layers():

@@ -145,7 +145,7 @@ def convert(arguments: argparse.Namespace) -> None:
     tensors: Tensors
     tensors, notes = conversion.to_canonical(source.tensors, origin, user_options)
     options = conversion.INFER[model](tensors)
-    depth = options["depth"]
+    depth = options.get("depth", 0)  # of a ResNet
     options |= {**origins.architecture(model, origin, source.tensors, depth, record.arch), **user_options}
     print(
         f"{arguments.source}: names of {origin}; {model} with "
@@ -193,7 +193,7 @@ def check_flags(arguments: argparse.Namespace, model: str, origin: str, has_head
             f"--keep-direction and --shift-div are for a tsm of paddlevideo, but this is a {model} of {origin}; "
             "leave them out"
         )
-    if arguments.to != "canonical" and model in ("deeplabv3plus", "arcface"):
+    if arguments.to != "canonical" and model not in ("resnet", "tsm"):
         raise UserError(f"--to {arguments.to}: that project has no matching {model}; leave --to out")
     if arguments.head and not has_head:
         raise UserError(

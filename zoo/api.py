@@ -173,7 +173,7 @@ def _from_imagenet(
     arch = named.build_arch(found, options, num_classes or found.num_classes)
     if not hasattr(arch, "pretrained"):
         raise UserError(f"pretrained: there are no ImageNet weights for {found.model}; give a file or a checkpoint")
-    path, _ = imagenet.find_weights(arch.depth, variant=imagenet.variant_of(arch))
+    path, _ = imagenet.find_weights(getattr(arch, "depth", None), variant=imagenet.variant_of(arch))
     fresh = _initialize(spec, arch, seed)
     tensors = imagenet.add_backbone_prefix(files.read(path)[0], fresh)
     keeps_classifier = found.num_classes == arch.num_classes == len(tensors["fc.bias"])  # made for ImageNet itself

@@ -30,6 +30,7 @@ class NamedModel(NamedTuple):
 NAMED_MODELS = {
     **{f"resnet{depth}": NamedModel("resnet", {"depth": depth}, 1000, (224, 224, 3)) for depth in resnet.BLOCKS},
     **{f"tsm_r{depth}": NamedModel("tsm", {"depth": depth}, 400, (8, 224, 224, 3)) for depth in resnet.BLOCKS},
+    "tsm_mobilenet_v2": NamedModel("tsm_mobilenet_v2", {}, 400, (8, 224, 224, 3)),
     **{
         f"deeplabv3plus_r{depth}": NamedModel("deeplabv3plus", {"depth": depth}, 19, (512, 1024, 3))
         for depth in (18, 50, 101)

@@ -81,7 +81,9 @@ def settings(path: str, resolved: Mapping[str, loader.Entry], eval_only: bool) -
             "or, if only the classifiers differ, -o fresh_head=true"
         )
     found = {f"model.{key}": value for key, value in record.arch.items() if key != "num_classes"}
-    found |= {f"data.{key}": value for key, value in record.data.items() if key != "names" or not fresh_head}
+    found |= {f"data.{key}": value for key, value in record.data.items()}
+    if record.names and not fresh_head:
+        found["data.names"] = record.names
     if eval_only and record.classes:
         found["model.num_classes"] = record.arch.get("num_classes") or len(record.classes)
     weights = resolved["weights"]

@@ -89,7 +89,8 @@ def initial(
         merged = _merge(initialized, tensors, lambda name: cfg.fresh_head and spec.is_head(name), path, print_line)
         return merged, f"{path}, sha256 {files.sha256(path)}"
     if getattr(cfg.model, "pretrained", None) == "imagenet":
-        path, origin = imagenet.find_weights(cfg.model.depth, cfg.weights_dir, imagenet.variant_of(cfg.model))
+        depth = getattr(cfg.model, "depth", None)
+        path, origin = imagenet.find_weights(depth, cfg.weights_dir, imagenet.variant_of(cfg.model))
         tensors = imagenet.add_backbone_prefix(files.read(path)[0], initialized)
         return _merge(initialized, tensors, spec.not_pretrained, path, print_line), f"{origin}, {path}"
     return initialized, f"initialized from seed {cfg.seed}"
@@ -177,7 +178,7 @@ def _warn_of_other_preprocessing(settings: Mapping[str, Any], cfg: Config, path:
     """Warn when samples are not prepared as those that the weights were trained on."""
     for key, value in settings.items():
         current = plain(getattr(cfg.data, key, value))
-        if key != "names" and current != value:  # names are compared class by class
+        if current != value:
             option, other = f"data.{key}={json.dumps(value)}", json.dumps(current)
             print_line(f"warning: {path} was trained with {option}, the recipe has {other}; give -o {option}")
 

@@ -12,11 +12,12 @@ from data.errors import UserError
 from zoo.config import loader
 from zoo.config.convert import convert as convert_value
 from zoo.models import load_spec
-from zoo.weights import faces, files, infer, layouts, segmentation, shift_direction
+from zoo.weights import faces, files, infer, layouts, mobilenet, segmentation, shift_direction
 
 Tensors = Mapping[str, np.ndarray]
 OPTIONS = {  # options of the model's Arch that a user may state
     "tsm": ("depth", "num_classes", "width", "non_local"),
+    "tsm_mobilenet_v2": ("num_classes", "width", "shift_div"),
     "resnet": ("depth", "num_classes", "width", "padding", "bn_eps"),
     "deeplabv3plus": (
         "variant",
@@ -34,6 +35,7 @@ OPTIONS = {  # options of the model's Arch that a user may state
 }
 INFER: dict[str, Callable[[Tensors], dict[str, Any]]] = {
     "tsm": infer.infer_classifier,
+    "tsm_mobilenet_v2": infer.infer_mobilenet,
     "resnet": infer.infer_classifier,
     "deeplabv3plus": infer.infer_segmenter,
     "arcface": infer.infer_face_model,
@@ -46,6 +48,8 @@ def default_model(origin: str, tensors: Tensors, recorded: str | None = None) ->
     """Return the model that a file records to hold, or else the one that a file of this origin usually holds."""
     if recorded in OPTIONS:
         return recorded
+    if mobilenet.detect(tensors):
+        return "tsm_mobilenet_v2"
     if segmentation.detect(tensors):
         return "deeplabv3plus"
     if faces.detect(tensors):

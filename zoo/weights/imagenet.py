@@ -1,8 +1,9 @@
 """ImageNet weights published by other projects, converted once to a canonical safetensors file.
 
-plain   torchvision's ResNets (version 1), with their classifier
-deep    ResNet-v1c, with three 3x3 convolutions as stem, from which mmsegmentation starts
-vd      ResNet-vd, which also averages in its shortcuts, from which PaddleSeg starts
+plain         torchvision's ResNets (version 1), with their classifier
+deep          ResNet-v1c, with three 3x3 convolutions as stem, from which mmsegmentation starts
+vd            ResNet-vd, which also averages in its shortcuts, from which PaddleSeg starts
+mobilenet_v2  torchvision's MobileNetV2 (version 1), with its classifier
 """
 
 import gzip
@@ -21,7 +22,7 @@ import numpy as np
 from data.errors import UserError
 from zoo.weights import files, layouts
 
-FILES = {
+FILES: dict[str, dict[int | None, str]] = {  # variant -> depth of a ResNet -> file
     "plain": {
         18: "resnet18-f37072fd.pth",
         34: "resnet34-b627a593.pth",
@@ -31,16 +32,18 @@ FILES = {
     },
     "deep": {18: "resnet18_v1c-b5776b93.pth", 50: "resnet50_v1c-2cccc1ad.pth", 101: "resnet101_v1c-e67eebb6.pth"},
     "vd": {50: "resnet50_vd_ssld_v2.tar.gz", 101: "resnet101_vd_ssld.tar.gz"},
+    "mobilenet_v2": {None: "mobilenet_v2-b0353104.pth"},
 }
 
 
 class Source(NamedTuple):
-    """Where the weights of one ResNet variant come from."""
+    """Where the weights of one variant come from."""
 
     url: str  # folder of the files
     origin: str  # of names.ORIGINS
     description: str
     suffix: str  # of the canonical file's name
+    network: str = "resnet{depth}"  # the start of that name
 
 
 SOURCES = {
@@ -49,7 +52,15 @@ SOURCES = {
         "https://download.openmmlab.com/pretrain/third_party/", "mmseg", "open-mmlab resnet_v1c", "v1c_imagenet"
     ),
     "vd": Source("https://bj.bcebos.com/paddleseg/dygraph/", "paddleseg", "PaddleSeg resnet_vd_ssld", "vd_imagenet"),
+    "mobilenet_v2": Source(
+        "https://download.pytorch.org/models/",
+        "torchvision",
+        "torchvision IMAGENET1K_V1",
+        "imagenet",
+        "mobilenet_v2",
+    ),
 }
+WITH_CLASSIFIER = ("plain", "mobilenet_v2")  # classifiers of the other two have no canonical name and are never used
 RESNET_PREFIXES = ("conv", "bn", "layer")  # of the names of a ResNet without its classifier
 TIMEOUT_S = 20
 CHUNK_SIZE = 1 << 20
@@ -57,17 +68,19 @@ MAX_ARCHIVE_SIZE = 1 << 30  # bytes of an archive when decompressed; the publish
 
 
 def variant_of(arch: Any) -> str:
-    """Return the key in SOURCES for a model's ResNet, from the options `variant` and `stem` if its Arch has them."""
+    """Return the key in SOURCES for a model: its own, or that of its ResNet by the options `variant` and `stem`."""
+    if hasattr(arch, "imagenet_variant"):
+        return arch.imagenet_variant
     if getattr(arch, "variant", None) == "paddleseg":
         return "vd"
     return getattr(arch, "stem", "plain")
 
 
-def find_weights(depth: int, folder: str = "weights", variant: str = "plain") -> tuple[str, str]:
-    """Find the canonical file of ResNet-<depth>; convert it from the published file, which is downloaded if needed.
+def find_weights(depth: int | None, folder: str = "weights", variant: str = "plain") -> tuple[str, str]:
+    """Find the canonical file of a network; convert it from the published file, which is downloaded if needed.
 
     Args:
-        depth: Number of layers.
+        depth: Number of layers of a ResNet; None for another network.
         folder: Folder of the canonical and of the published files.
         variant: Key in SOURCES.
 
@@ -82,7 +95,8 @@ def find_weights(depth: int, folder: str = "weights", variant: str = "plain") ->
             f"model.pretrained: ImageNet weights of this variant ({variant}) are published for "
             f"ResNet-{', -'.join(map(str, FILES[variant]))} only; give -o model.pretrained=null"
         )
-    path = os.path.join(folder, f"resnet{depth}_{SOURCES[variant].suffix}.safetensors")
+    network = SOURCES[variant].network.format(depth=depth)
+    path = os.path.join(folder, f"{network}_{SOURCES[variant].suffix}.safetensors")
     if not os.path.exists(path):
         published = os.path.join(folder, FILES[variant][depth])
         if not os.path.exists(published):
@@ -131,7 +145,7 @@ def _convert(published: str, path: str, variant: str) -> None:
     digest = _check_hash(published, name, remedy)
     tensors = _read_archive(published, remedy) if variant == "vd" else files.read(published)[0]
     tensors = layouts.to_canonical(tensors, source.origin)
-    if variant != "plain":  # classifiers of the other two have no canonical name and are never used
+    if variant not in WITH_CLASSIFIER:
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(RESNET_PREFIXES)}
     metadata = {"origin": source.description, "file": name, "sha256": digest, "url": source.url + name}
     try:

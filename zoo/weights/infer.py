@@ -15,6 +15,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 DEPTHS = ", ".join(f"ResNet-{depth} {counts}" for depth, counts in BLOCKS.items())
 NOT_IN_TENSORS = {  # model -> options that change the computation in evaluation, but no tensor
     "tsm": ("shift_place", "shift_div", "shift_direction", "temporal_pool"),
+    "tsm_mobilenet_v2": ("shift_div",),
     "resnet": ("dilate", "padding", "bn_eps"),
     "deeplabv3plus": ("output_stride", "multi_grid", "rates", "align_corners"),
     "arcface": (),
@@ -36,6 +37,17 @@ def infer_classifier(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         "width": shapes["conv1.weight"][0],
         "non_local": any(".nl." in name for name in shapes),
     }
+
+
+def infer_mobilenet(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return num_classes and width of a TSM on MobileNetV2.
+
+    Raises:
+        UserError: The tensors are not those of a MobileNetV2.
+    """
+    shapes = {name: array.shape for name, array in tensors.items()}
+    _require(shapes, "MobileNetV2", {"conv1.weight": 4, "fc.weight": 2})
+    return {"num_classes": shapes["fc.weight"][0], "width": shapes["conv1.weight"][0]}
 
 
 def infer_segmenter(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:

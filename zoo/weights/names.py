@@ -10,8 +10,8 @@
     mindcv         mindspore-lab/mindcv: as mindspore, but classifier and down_sample
     canonical      zoo/models/resnet/spec.py and zoo/models/tsm/spec.py
 
-The key mapping of DeepLabV3+ is in segmentation.py and that of ArcFace in faces.py; layouts.py handles all differences
-other than names.
+The key mapping of DeepLabV3+ is in segmentation.py, that of ArcFace in faces.py, that of MobileNetV2 in mobilenet.py;
+layouts.py handles all differences other than names.
 """
 
 import re
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from re import Match
 
 from data.errors import UserError
-from zoo.weights import faces, segmentation
+from zoo.weights import faces, mobilenet, segmentation
 from zoo.weights.segmentation import Rule
 
 COUNTER = "num_batches_tracked"  # PyTorch counts batches; no computation here depends on it
@@ -50,13 +50,14 @@ MINDSPORE_NORM: tuple[Rule, ...] = (
     (r"\.moving_variance$", ".running_var"),
 )
 RULES: dict[str, tuple[Rule, ...]] = {
-    "torchvision": (),
+    "torchvision": mobilenet.TORCHVISION,  # of the ResNet, the names are canonical
     "mit": (
         (r"^(module\.)?(base_model\.)?", ""),
         (r"^new_fc\.", "fc."),  # with dropout 0 it is base_model.fc
         (r"\bnl\.(g|phi)\.0\.", r"nl.\1."),
         (r"\bnl\.W\.0\.", "nl.out."),
         (r"\bnl\.W\.1\.", "nl.bn."),
+        *mobilenet.MIT,
     ),
     "mmaction2": (
         (r"^(module\.)?(backbone\.)?", ""),
@@ -138,8 +139,8 @@ def detect(names: Iterable[str]) -> str:
         return "mmaction2"
     elif any(name.startswith(("module.", "base_model.", "new_fc.")) for name in names):
         return "mit"
-    elif "conv1.weight" in names:
-        return "torchvision" if COUNTER in last_parts else "canonical"
+    elif "conv1.weight" in names or mobilenet.detect(names):
+        return "canonical" if "conv1.weight" in names and COUNTER not in last_parts else "torchvision"
     shown = ", ".join(sorted(names)[:5])
     raise UserError(
         f"the names ({shown} ...) are of no known origin; convert a model of one of these: {', '.join(ORIGINS)}"

@@ -9,6 +9,7 @@ from zoo.weights.layouts import EPS, MINDSPORE_EPS
 
 ANTIALIAS = {  # whether the project resizes by Pillow's antialiased filter, and not by OpenCV's
     "tsm": {"mit": True, "mmaction2": False, "paddlevideo": True},
+    "tsm_mobilenet_v2": {"mit": True, "torchvision": True},
     "resnet": {"torchvision": True, "paddleclas": False, "mindspore": False, "mindcv": False},
 }
 PADDING = {"mindcv": "same_pool", "mindspore": "same"}  # mindspore-ai/models: of 50 layers or more

@@ -30,7 +30,6 @@ DATA_KEYS = (
     "mean",
     "std",
     "normalisation",
-    "names",
 )  # that a run takes over
 
 
@@ -42,12 +41,14 @@ class Recorded(NamedTuple):
         arch: options of its Arch.
         data: settings of the data section that repeat the samples of its training.
         classes: names of its outputs, of a checkpoint.
+        names: file of class names, of a checkpoint.
     """
 
     model: str | None
     arch: dict[str, Any]
     data: dict[str, Any]
     classes: tuple[str, ...] = ()
+    names: str | None = None
 
 
 NOTHING = Recorded(None, {}, {})
@@ -91,4 +92,5 @@ def _of_checkpoint(path: str) -> Recorded:
         arch={key: value for key, value in arch.items() if key not in ("name", *MODEL_TRAINING_KEYS)},
         data={key: values[f"data.{key}"] for key in DATA_KEYS if values.get(f"data.{key}") is not None},
         classes=classes,
+        names=values.get("data.names"),
     )

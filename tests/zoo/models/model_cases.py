@@ -9,10 +9,12 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tests.helpers.paths import GOLDEN
 from tests.zoo.models.tsm import golden
 from zoo.models import load_model_class
 from zoo.models.resnet import spec as resnet_spec
 from zoo.models.tsm import spec as tsm_spec
+from zoo.models.tsm_mobilenet_v2 import spec as mobile_spec
 
 
 def tsm_module(backend):
@@ -56,11 +58,27 @@ def case_tsm_of_101_layers_equals_upstream(backend):
     check_upstream(backend, "r101_blockres")
 
 
+def case_tsm_mobilenet_v2_equals_upstream(backend):
+    """Logits and statistics of mit-han-lab's own model; see tests/golden/README.txt."""
+    arch = mobile_spec.Arch(num_classes=golden.CLASSES, segments=golden.SEGMENTS, dropout=0.0)
+    model = make(backend, "tsm_mobilenet_v2", arch, golden.drawn)
+    found = {"eval": backend.run(backend.set_train(model, False), golden.video())}
+    found["train"] = backend.run(backend.set_train(model, True), golden.video())
+    statistics = backend.statistics(model)
+    found |= {f"bn1.running_{name}": np.array(statistics[f"bn1.running_{name}"]) for name in ("mean", "var")}
+    block = "blocks.9.bn2.running_"
+    found |= {block + name: np.array(statistics[block + name])[::12] for name in ("mean", "var")}
+    with np.load(GOLDEN / "mobilenet_v2.npz") as recorded:
+        differences = {key: golden.relative(found[key], recorded[key]) for key in recorded}
+    assert len(differences) == 6 and max(differences.values()) <= golden.TOLERANCE, differences
+
+
 def case_names_and_shapes_are_the_spec_s(backend):
     """In the spec's canonical layout; parameters come before statistics."""
     for name, spec, options in (
         ("tsm", tsm_spec, dict(depth=18, segments=2)),
         ("tsm", tsm_spec, dict(depth=50, non_local=True)),
+        ("tsm_mobilenet_v2", mobile_spec, dict(segments=2)),
         ("resnet", resnet_spec, dict(depth=34)),
         ("resnet", resnet_spec, dict(depth=50)),
     ):

@@ -14,6 +14,7 @@ from zoo.models.arcface import spec as arcface
 from zoo.models.deeplabv3plus import spec as deeplabv3plus
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm
+from zoo.models.tsm_mobilenet_v2 import spec as tsm_mobilenet_v2
 from zoo.run.cli import FIND
 
 RECIPES = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.yaml"))
@@ -62,6 +63,8 @@ def test_a_recipe_has_the_operations_that_pytorch_counts(recipe):
         ("tsm", tsm.Arch(temporal_pool=True), (8, 112, 112, 3)),
         ("tsm", tsm.Arch(non_local=True), (8, 224, 224, 3)),
         ("tsm", tsm.Arch(depth=34, width=16, non_local=True, temporal_pool=True), (4, 81, 99, 3)),
+        ("tsm_mobilenet_v2", tsm_mobilenet_v2.Arch(), (8, 224, 224, 3)),
+        ("tsm_mobilenet_v2", tsm_mobilenet_v2.Arch(width=16), (3, 97, 65, 3)),
         ("deeplabv3plus", deeplabv3plus.Arch(variant="paddleseg"), (97, 161, 3)),
         ("deeplabv3plus", deeplabv3plus.Arch(depth=18, stem="plain", output_stride=16), (129, 97, 3)),
         ("deeplabv3plus", deeplabv3plus.Arch(depth=101, auxiliary=False, multi_grid=(1, 2, 4)), (64, 128, 3)),
@@ -77,6 +80,8 @@ def test_other_architectures_have_the_operations_that_pytorch_counts(model, arch
 def test_published_models_have_the_operations_that_papers_state():
     """4.1 and 7.8 billion multiply-adds of ResNet-50 and -101, 33 of TSM with 8 frames, 6.3 of an IResNet-50."""
     assert resnet.flops(resnet.Arch(num_classes=1000), (224, 224, 3)) == 2 * 4_089_184_256
+    mobile = tsm_mobilenet_v2.Arch(num_classes=1000, segments=1)
+    assert tsm_mobilenet_v2.flops(mobile, (1, 224, 224, 3)) == 2 * 300_774_272  # "300 M" in arXiv:1801.04381, table 4
     assert resnet.flops(resnet.Arch(depth=101, num_classes=1000), (224, 224, 3)) == 2 * 7_801_405_440
     assert tsm.flops(tsm.Arch(num_classes=400, segments=8), (8, 224, 224, 3)) / 16e9 == pytest.approx(4.1, rel=0.01)
     backbone = arcface.flops(arcface.Arch(num_classes=1, size=112), (112, 112, 3))

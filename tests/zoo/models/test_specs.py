@@ -15,6 +15,7 @@ from zoo.models.resnet import spec as resnet
 from zoo.models.resnet.torch import Model as ResNet
 from zoo.models.tsm import spec as tsm
 from zoo.models.tsm.torch import Model as TSM
+from zoo.models.tsm_mobilenet_v2 import spec as mobile
 from zoo.trainer.torch.names import named_tensors
 
 
@@ -101,6 +102,16 @@ def test_parameters_of_tsm():
             count_parameters(shapes(TSM, tsm.Arch(depth=depth, num_classes=400, segments=8, non_local=True))) == count
         )
     assert tsm.NUM_PARAMETERS[50] == resnet.NUM_PARAMETERS[50] - (1000 - 400) * 2049  # the shift has no parameters
+
+
+def test_parameters_of_tsm_on_mobilenet_v2():
+    assert count_parameters(mobile.shapes(mobile.Arch(num_classes=400))) == mobile.NUM_PARAMETERS
+    assert count_parameters(mobile.shapes(mobile.Arch(num_classes=1000))) == 3_504_872  # torchvision's
+
+
+def test_every_block_of_a_mobilenet_but_the_first_of_a_stage_shifts():
+    shifting = [i for i, block in enumerate(mobile.blocks(mobile.Arch())) if block.has_shortcut]
+    assert shifting == [2, 4, 5, 7, 8, 9, 11, 12, 14, 15]
 
 
 def resnet_initializer(name, shape):

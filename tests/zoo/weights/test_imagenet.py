@@ -22,11 +22,13 @@ CANONICAL = {
     "plain": "resnet18_imagenet.safetensors",
     "deep": "resnet18_v1c_imagenet.safetensors",
     "vd": "resnet18_vd_imagenet.safetensors",
+    "mobilenet_v2": "mobilenet_v2_imagenet.safetensors",
 }
 URLS = {
     "plain": "https://download.pytorch.org/models/",
     "deep": "https://download.openmmlab.com/pretrain/third_party/",
     "vd": "https://bj.bcebos.com/paddleseg/dygraph/",
+    "mobilenet_v2": "https://download.pytorch.org/models/",
 }
 
 
@@ -51,6 +53,16 @@ def saved(state_dict):
     return buffer.getvalue(), hashlib.sha256(buffer.getvalue()).hexdigest()[:8]
 
 
+def mobilenet():
+    """Return small tensors by torchvision's names of MobileNetV2."""
+    shapes = recorded_shapes("names_torchvision_mobilenet_v2")
+    return {name: np.full(shape[:1], index, np.float32) for index, (name, shape) in enumerate(shapes.items())}
+
+
+def depth_of(variant):
+    return None if variant == "mobilenet_v2" else 18
+
+
 def published(variant):
     """Return the bytes and the name of a small file in place of a published one."""
     if variant == "vd":
@@ -60,17 +72,20 @@ def published(variant):
         tensors = layouts.to_torchvision(small_resnet())
         content, digits = saved({name: torch.from_numpy(np.array(array)) for name, array in tensors.items()})
         return content, f"resnet18-{digits}.pth"
+    if variant == "mobilenet_v2":
+        content, digits = saved({name: torch.from_numpy(array) for name, array in mobilenet().items()})
+        return content, f"mobilenet_v2-{digits}.pth"
     prefix = "backbone."
     state = {name[len(prefix) :]: array for name, array in as_mmseg(small_deeplab()).items() if name.startswith(prefix)}
     content, digits = saved({**state, "fc.weight": torch.zeros(1000, 32), "fc.bias": torch.zeros(1000)})
     return content, f"resnet18_v1c-{digits}.pth"
 
 
-@pytest.fixture(params=["plain", "deep", "vd"])
+@pytest.fixture(params=list(CANONICAL))
 def weights(request, tmp_path, monkeypatch):
     """(variant, content, name, folder) of a published file; a download fails the test."""
     content, name = published(request.param)
-    monkeypatch.setitem(imagenet.FILES, request.param, {18: name})
+    monkeypatch.setitem(imagenet.FILES, request.param, {depth_of(request.param): name})
     monkeypatch.setattr(imagenet, "download", lambda url, path: pytest.fail(f"downloaded {url}"))
     (tmp_path / "weights").mkdir()
     return request.param, content, name, tmp_path / "weights"
@@ -78,7 +93,7 @@ def weights(request, tmp_path, monkeypatch):
 
 def find(weights):
     variant, _, _, folder = weights
-    return imagenet.find_weights(18, str(folder), variant)
+    return imagenet.find_weights(depth_of(variant), str(folder), variant)
 
 
 def test_a_placed_file_is_converted_once(weights):
@@ -88,6 +103,8 @@ def test_a_placed_file_is_converted_once(weights):
     assert path == str(folder / CANONICAL[variant]) and description == imagenet.SOURCES[variant].description
     tensors, metadata = files.read(path)
     expected = small_resnet() if variant == "plain" else small_backbone()
+    if variant == "mobilenet_v2":
+        expected = layouts.to_canonical(mobilenet(), "torchvision")
     assert tensors.keys() == expected.keys()
     assert all(np.array_equal(tensors[key], expected[key]) for key in expected)
     digest = hashlib.sha256(content).hexdigest()

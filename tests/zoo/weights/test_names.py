@@ -8,7 +8,9 @@ from tests.zoo.weights.state_dicts import numbered, recorded_shapes
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import torch as tsm
 from zoo.models.tsm.spec import Arch
+from zoo.models.tsm_mobilenet_v2 import spec as mobile
 from zoo.weights import layouts, names
+from zoo.weights.conversion import default_model
 from zoo.weights.match import match_state_dict
 
 CLASSES = 7
@@ -33,6 +35,17 @@ TSMS = {
     "mmaction2_block": "mmaction2",
     "mmaction2_nonlocal": "mmaction2",
 }
+
+
+@pytest.mark.parametrize("origin", ["torchvision", "mit"])
+def test_all_names_of_mobilenets(origin):
+    tensors = numbered(recorded_shapes(f"names_{origin}_mobilenet_v2"))
+    assert names.detect(tensors) == origin and default_model(origin, tensors) == "tsm_mobilenet_v2"
+    canonical = layouts.to_canonical(tensors, origin)
+    report = match_state_dict(canonical, mobile.shapes(mobile.Arch(num_classes=CLASSES)))
+    assert report.complete, str(report)
+    assert list(canonical) == list(mobile.shapes(mobile.Arch(num_classes=CLASSES)))  # in the order of the layers
+    assert names.detect(canonical) == "canonical" and default_model("canonical", canonical) == "tsm_mobilenet_v2"
 
 
 def tsm_shapes(**options):

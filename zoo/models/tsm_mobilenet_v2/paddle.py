@@ -1,0 +1,58 @@
+"""TSM on MobileNetV2 in PaddlePaddle, parallel to torch.py and mindspore.py; spec.py describes options and names."""
+
+import paddle
+import paddle.nn.functional as F
+from paddle import nn
+
+from zoo.models.tsm.paddle import temporal_shift
+from zoo.models.tsm_mobilenet_v2.spec import Arch, Block, blocks
+
+
+class InvertedResidual(nn.Layer):
+    """1x1 convolution that expands, depthwise 3x3 with stride, 1x1 that projects; linear at its end."""
+
+    def __init__(self, block: Block):
+        super().__init__()
+        self.expands, self.has_shortcut = block.expands, block.has_shortcut
+        if block.expands:
+            self.expand = nn.Conv2D(block.inputs, block.hidden, 1, bias_attr=False)
+            self.bn1 = nn.BatchNorm2D(block.hidden)
+        self.depthwise = nn.Conv2D(block.hidden, block.hidden, 3, block.stride, 1, groups=block.hidden, bias_attr=False)
+        self.bn2 = nn.BatchNorm2D(block.hidden)
+        self.project = nn.Conv2D(block.hidden, block.outputs, 1, bias_attr=False)
+        self.bn3 = nn.BatchNorm2D(block.outputs)
+
+    def forward(self, x: paddle.Tensor, residual_input: paddle.Tensor) -> paddle.Tensor:
+        """Return the block of x; `residual_input`: what the residual branch gets instead of x."""
+        residual = residual_input
+        if self.expands:
+            residual = F.relu6(self.bn1(self.expand(residual)))
+        residual = F.relu6(self.bn2(self.depthwise(residual)))
+        residual = self.bn3(self.project(residual))
+        return x + residual if self.has_shortcut else residual
+
+
+class Model(nn.Layer):
+    """TSM: video (N, T, 3, H, W) float, dropout mask (N, T, features) or None -> logits (N, num_classes)."""
+
+    def __init__(self, arch: Arch):
+        super().__init__()
+        self.arch, self.dropout_rate = arch, arch.dropout
+        sizes = blocks(arch)
+        self.conv1 = nn.Conv2D(3, sizes[0].inputs, 3, 2, 1, bias_attr=False)
+        self.bn1 = nn.BatchNorm2D(sizes[0].inputs)
+        self.blocks = nn.Sequential(*(InvertedResidual(block) for block in sizes))
+        self.conv2 = nn.Conv2D(sizes[-1].outputs, arch.features, 1, bias_attr=False)
+        self.bn2 = nn.BatchNorm2D(arch.features)
+        self.fc = nn.Linear(arch.features, arch.outputs)
+
+    def forward(self, video: paddle.Tensor, dropout: paddle.Tensor | None = None) -> paddle.Tensor:
+        segments = video.shape[1]
+        x = F.relu6(self.bn1(self.conv1(video.flatten(0, 1))))
+        for block in self.blocks:
+            x = block(x, temporal_shift(x, segments, self.arch.shift_div) if block.has_shortcut else x)
+        x = F.relu6(self.bn2(self.conv2(x)))
+        x = x.mean((2, 3)).reshape((-1, segments, x.shape[1]))  # (N, T, features)
+        if dropout is not None:
+            x = x * (dropout.astype(x.dtype) / (1 - self.dropout_rate))
+        return self.fc(x).mean(1)

@@ -1,0 +1,215 @@
+"""Specification of the Temporal Shift Module (arXiv:1811.08383) on MobileNetV2 (arXiv:1801.04381).
+
+Canonical names: conv1, bn1, blocks.{0..16}.{expand,bn1,depthwise,bn2,project,bn3}, conv2, bn2, fc; block 0 has neither
+expand nor bn1. As in mit-han-lab/temporal-shift-module, the inverted residual blocks with a shortcut shift: all but the
+first of each stage. The shortcut gets the unshifted frames.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from data.batch import DropoutMask, Field
+from zoo.models import flops as counting
+from zoo.models.initializers import Initializer, kaiming_normal, normal
+
+TASK = "classify"
+SHARDED_PARAMETERS: tuple[str, ...] = ()
+FP32_MODULES: tuple[str, ...] = ()
+NUM_PARAMETERS = 2_736_272  # 400 classes
+BATCH_NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")
+STAGES = (  # expansion, channels at width 32, blocks, stride of the first one
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+FEATURES = 1280  # channels of the last convolution, at width 32 and below
+
+
+@dataclass(frozen=True)
+class Arch:
+    """Architecture of a TSM on MobileNetV2."""
+
+    num_classes: int | None = None  # None: that of the data
+    segments: int | None = None  # T, frames per clip; None: that of the data
+    shift_div: int = 8  # 1 / shift_div of the channels moves each way
+    dropout: float = 0.5
+    fc_lr5: bool = True  # 5 times the learning rate for the classifier's weight, 10 times for its bias
+    width: int = 32  # channels of the stem, 32 in the paper; the others follow in proportion, as multiples of 8
+    pretrained: Literal["imagenet"] | None = None
+
+    def __post_init__(self):
+        if self.shift_div < 2:
+            raise ValueError("shift_div: must be at least 2, since both directions move 1/shift_div of the channels")
+        if not 0 <= self.dropout < 1:
+            raise ValueError("dropout: must lie in [0, 1)")
+        for key in ("segments", "num_classes", "width"):
+            if getattr(self, key) is not None and getattr(self, key) < 1:
+                raise ValueError(f"{key}: must be at least 1")
+
+    @property
+    def imagenet_variant(self) -> str:
+        """Key of the published weights in zoo/weights/imagenet.py."""
+        return "mobilenet_v2"
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs of the classifier.
+
+        Raises:
+            ValueError: num_classes is None, so the architecture has not been resolved.
+        """
+        if self.num_classes is None:
+            raise ValueError("num_classes: not known yet; set it, or resolve the architecture with a data set")
+        return self.num_classes
+
+    @property
+    def features(self) -> int:
+        """Input channels of the classifier."""
+        return scaled(FEATURES, max(32, self.width))
+
+
+class Block(NamedTuple):
+    """One inverted residual block."""
+
+    inputs: int
+    hidden: int  # channels of the depthwise convolution; as many as the inputs if nothing expands them
+    outputs: int
+    stride: int
+
+    @property
+    def expands(self) -> bool:
+        """Whether a 1x1 convolution precedes the depthwise one."""
+        return self.hidden != self.inputs
+
+    @property
+    def has_shortcut(self) -> bool:
+        """Whether the input is added to the output; these blocks shift."""
+        return self.stride == 1 and self.inputs == self.outputs
+
+
+def scaled(channels: int, width: int) -> int:
+    """Return channels for another width of the stem: the nearest multiple of 8 that is not 10 % less, at least 8."""
+    exact = channels * width / 32
+    rounded = max(8, int(exact + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * exact else rounded
+
+
+def blocks(arch: Arch) -> tuple[Block, ...]:
+    """Return the blocks in order."""
+    found: list[Block] = []
+    inputs = scaled(32, arch.width)
+    for expansion, channels, count, stride in STAGES:
+        for i in range(count):
+            outputs = scaled(channels, arch.width)
+            found.append(Block(inputs, inputs * expansion, outputs, stride if i == 0 else 1))
+            inputs = outputs
+    return tuple(found)
+
+
+def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every parameter and running statistic by canonical name."""
+    shape_of: dict[str, tuple[int, ...]] = {}
+
+    def add_conv_bn(conv: str, norm: str, *shape: int) -> None:
+        shape_of[f"{conv}.weight"] = shape
+        shape_of.update((f"{norm}.{tensor}", shape[:1]) for tensor in BATCH_NORM_TENSORS)
+
+    add_conv_bn("conv1", "bn1", scaled(32, arch.width), 3, 3, 3)
+    for i, block in enumerate(blocks(arch)):
+        name = f"blocks.{i}"
+        if block.expands:
+            add_conv_bn(f"{name}.expand", f"{name}.bn1", block.hidden, block.inputs, 1, 1)
+        add_conv_bn(f"{name}.depthwise", f"{name}.bn2", block.hidden, 1, 3, 3)
+        add_conv_bn(f"{name}.project", f"{name}.bn3", block.outputs, block.hidden, 1, 1)
+    add_conv_bn("conv2", "bn2", arch.features, blocks(arch)[-1].outputs, 1, 1)
+    return {**shape_of, "fc.weight": (arch.outputs, arch.features), "fc.bias": (arch.outputs,)}
+
+
+def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
+    """Complete the architecture with the number of classes and of frames per clip."""
+    if len(fields[0].shape) != 4:
+        raise ValueError(
+            f"name: tsm_mobilenet_v2 takes clips, but a sample of the data has the shape {fields[0].shape}"
+        )
+    segments = fields[0].shape[0]
+    if arch.segments not in (None, segments):
+        raise ValueError(
+            f"segments: the model takes {arch.segments} frames, but data.segments gives {segments}; make them equal, "
+            "or leave this key out"
+        )
+    return replace(arch, num_classes=arch.num_classes or num_classes, segments=segments)
+
+
+def min_batch_size(arch: Arch) -> int:
+    """Return 1: every normalization sees many pixels of each sample."""
+    return 1
+
+
+def flops(arch: Arch, shape: Sequence[int]) -> int:
+    """Return the operations of a forward pass: video (T, H, W, 3)."""
+    segments, height, width, _ = shape
+    strides = [block.stride for block in blocks(arch)]
+
+    def positions(name: str) -> int:
+        if name.startswith("fc."):
+            return segments
+        before = len(strides)  # blocks in front of the output of this convolution
+        if name.startswith("conv1."):
+            before = 0
+        elif name.startswith("blocks."):
+            before = int(name.split(".")[1]) + (".expand." not in name)
+        return segments * counting.pixels(height, width, 1 + strides[:before].count(2))
+
+    return counting.of_weights(shapes(arch), positions)
+
+
+def checkpointed_modules(arch: Arch) -> tuple[str, ...]:
+    """Return the names of the blocks."""
+    return tuple(f"blocks.{i}" for i in range(len(blocks(arch))))
+
+
+def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
+    """Return the dropout mask in front of the classifier: (frames, features)."""
+    if arch.dropout == 0:
+        return ()
+    if arch.segments is None:
+        raise ValueError("segments: not known yet; set it, or resolve the architecture with a data set")
+    return (DropoutMask("dropout", (arch.segments, arch.features), arch.dropout),)
+
+
+def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
+    """Return the initialization: He normal by the fan-out for convolutions, N(0, 0.001) for the classifier's weight."""
+    if name == "fc.weight":
+        return normal(0.001)
+    if name.endswith(".running_var") or (is_norm(name) and name.endswith(".weight")):
+        return Initializer("ones")
+    return kaiming_normal(shape) if len(shape) == 4 else Initializer("zeros")
+
+
+def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
+    """Return (learning-rate factor, weight-decay factor) of a parameter: upstream's groups, as in zoo/models/tsm."""
+    if is_norm(name):
+        return 1.0, 0.0
+    if name.startswith("fc.") and arch.fc_lr5:
+        return (5.0, 1.0) if name.endswith("weight") else (10.0, 0.0)
+    return (2.0, 0.0) if name.endswith(".bias") else (1.0, 1.0)
+
+
+def is_head(name: str) -> bool:
+    """Return whether a tensor belongs to the classifier."""
+    return name.startswith("fc.")
+
+
+def not_pretrained(name: str) -> bool:
+    """Return whether weights pretrained on ImageNet are not used for a tensor."""
+    return is_head(name)
+
+
+def is_norm(name: str) -> bool:
+    """Return whether a tensor belongs to a batch normalization."""
+    return name.split(".")[-2].startswith("bn")
