@@ -12,7 +12,7 @@ class Step(NamedTuple):
 
     Attributes:
         name: of its module.
-        options: that the recipe gives, by name.
+        options: that the recipe gives, sorted by name.
     """
 
     name: str
@@ -96,6 +96,6 @@ def _parse_step(item: Any) -> Step:
     module = augment.load(name)
     function = module.crop if hasattr(module, "crop") else module.draw
     try:
-        return Step(name, tuple(convert(function, options or {}).items()))
+        return Step(name, tuple(sorted(convert(function, options or {}).items())))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None

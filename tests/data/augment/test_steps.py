@@ -22,7 +22,7 @@ def test_a_list_comes_back_as_it_was():
     ]
     parsed = Steps.parse(value)
     assert parsed.plain() == value and Steps.parse(parsed.plain()) == parsed and hash(parsed)
-    assert [str(step) for step in parsed.steps][1:] == ["horizontal_flip", "rand_augment(n=2, interpolation=bilinear)"]
+    assert [str(step) for step in parsed.steps][1:] == ["horizontal_flip", "rand_augment(interpolation=bilinear, n=2)"]
     assert Steps.parse([]) == Steps(()) and Steps.parse([{"grayscale": None}]) == Steps.parse(["grayscale"])
 
 
