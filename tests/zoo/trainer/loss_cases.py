@@ -171,3 +171,68 @@ def case_a_soft_label_of_one_class_is_its_label(backend):
             given = {key: value for key, value in batch.items() if soft or key != SOFT_LABEL}
             numbers.append(trainer.read(trainer.step([trainer.to_device(given)], 0.1, 0)))
         assert numbers[0] == pytest.approx(numbers[1], rel=1e-6), name
+
+
+UPSTREAM_WEIGHTS = (0.5, 2.0, 1.0, 0.25, 3.0)
+# Recorded once, in float64 (Lovász in float32), on upstream_scene(): torch.nn.CrossEntropyLoss of PyTorch; LovaszLoss
+# with per_image=True, DiceLoss with use_sigmoid=False and py_sigmoid_focal_loss with valid_mask (FocalLoss, which calls
+# it, fails on a CPU) of mmsegmentation 1.2.2; sigmoid_focal_loss of torchvision 0.28.0 on labelled pixels alone.
+UPSTREAM_SEGMENT = [
+    ("cross_entropy", {"class_weights": UPSTREAM_WEIGHTS}, 2.4688769245629563),  # torch
+    ("dice", {}, 0.7148533698627858),  # mmseg, ignored pixels labelled 0
+    ("dice", {"squared": False}, 0.7841999128796903),  # mmseg, naive_dice=True, ignored pixels labelled 0
+    ("lovasz", {}, 0.8171492218971252),  # mmseg
+    ("lovasz", {"classes": "all", "class_weights": UPSTREAM_WEIGHTS}, 1.116668462753296),  # mmseg
+    ("focal", {"average": "all"}, 0.29462460479331093),  # mmseg
+    (
+        "focal",
+        {"average": "all", "gamma": 1.5, "alpha": 0.25, "class_weights": UPSTREAM_WEIGHTS},
+        0.5811225382027508,  # mmseg
+    ),
+    ("focal", {"alpha": 0.25}, 0.43855173951986554),  # torchvision, divided by the number of classes
+]
+# Recorded once in float64 on upstream_scores(): BinaryCrossEntropy and SoftTargetCrossEntropy of timm 1.0.20;
+# cross_entropy of PyTorch. (loss, its options, whether the target is a distribution, value)
+UPSTREAM_CLASSIFY = [
+    ("binary_cross_entropy", {"label_smoothing": 0.1}, False, 1.5105207080538463),  # timm
+    ("binary_cross_entropy", {"label_smoothing": 0.1, "sum_classes": True}, False, 9.063124248323078),  # timm
+    ("binary_cross_entropy", {"target_threshold": 0.2}, True, 1.0908453500072508),  # timm
+    ("cross_entropy", {}, True, 2.553202885978635),  # timm
+    ("cross_entropy", {"label_smoothing": 0.1}, True, 2.6008313944085333),  # PyTorch
+]
+
+
+def upstream_scene():
+    rng = np.random.default_rng(11)
+    logits, labels = 2 * rng.standard_normal((3, 5, 6, 7)), rng.integers(0, 5, (3, 6, 7))
+    labels[0, :2] = segment.IGNORE_INDEX
+    labels[1] = np.minimum(labels[1], 2)
+    return logits.astype(np.float32), labels.astype(np.uint8)
+
+
+def upstream_scores():
+    rng = np.random.default_rng(13)
+    return 2 * rng.standard_normal((4, 6)), rng.integers(0, 6, 4), rng.dirichlet(np.ones(6), 4)
+
+
+def case_values_of_upstream_projects(backend):
+    for name, options, expected in UPSTREAM_SEGMENT:
+        logits, labels = upstream_scene()
+        if name == "dice":  # mmseg counts the predictions of ignored pixels
+            labels[labels == segment.IGNORE_INDEX] = 0
+        objective = segment.objective(segment.settings_class(name)(**options))
+        total, count, *_ = backend.loss_of_logits(objective, [logits], labels)
+        assert total / count == pytest.approx(expected, rel=1e-6), (name, options)
+    logits, labels, distributions = upstream_scores()
+    for name, options, soft, expected in UPSTREAM_CLASSIFY:
+        fields = (Field("x", (6,), "float32"), LABEL, *([soft_label(6)] if soft else []))
+        plan = Plan(fields, (), lambda name: ParamGroup(1.0, 0.0), backend.FP32_MODES[0])
+        arch = SimpleNamespace(inputs=6, embedding=6)
+        objective = classify.objective(classify.settings_class(name)(**options))
+        trainer = backend.Trainer(backend.Linear, arch, objective, plan, backend.WORLD)
+        trainer.load_state_dict({"fc.weight": np.eye(6, dtype=np.float32), "fc.bias": np.zeros(6, np.float32)})
+        batch = {"x": logits.astype(np.float32), "label": labels, "valid": np.ones(4, np.uint8)}
+        if soft:
+            batch[SOFT_LABEL] = distributions.astype(np.float32)
+        numbers = trainer.read(trainer.step([trainer.to_device(batch)], 0.0, 0))
+        assert numbers["loss"] == pytest.approx(expected, rel=1e-6), (name, options)

@@ -120,6 +120,22 @@ def case_loss_and_gradients_follow_the_definition(backend):
             assert_loss_and_gradients(backend, mode, x, weight, labels, settings, variant)
 
 
+def case_adaface_is_that_of_its_authors(backend):
+    """Recorded once: the sum of the losses, and the norms of both gradients, in float64.
+
+    By forward of AdaFace in head.py of mk-minchul/AdaFace at 9cb981642eb7b579487bfadb0ee9ad8fc3772b74 with t_alpha=1,
+    torch.nn.functional.cross_entropy and autograd.
+    """
+    rng = np.random.default_rng(12)
+    x, weight = rng.standard_normal((6, 4)) * rng.uniform(1, 9, (6, 1)), rng.standard_normal((7, 4))
+    labels, settings = rng.integers(0, 7, 6), objective("adaface", scale=64.0)
+    results = backend.margin_loss(
+        x.astype(np.float32), weight.astype(np.float32), labels, settings, backend.FP32_MODES[0]
+    )
+    for result, expected in zip(results, (372.14912486601713, 42.86103826198575, 104.01622608470505)):
+        assert np.linalg.norm(result) == pytest.approx(expected, rel=2e-6)
+
+
 def case_loss_of_more_classes_than_a_block(backend):
     rng = np.random.default_rng(4)
     x, weight = rng.standard_normal((3, 4), np.float32), rng.standard_normal((9000, 4), np.float32)
