@@ -23,7 +23,8 @@ from zoo.tasks import load_task
 from zoo.trainer import sharding
 
 EPILOG = """\
-weights, momentum and gradients are exact. `passes` is what a forward and backward pass of this model adds at its peak
+weights, momentum (or other slots of the optimizer) and gradients are exact. `passes` is what a forward and backward
+pass of this model adds at its peak
 in PyTorch: activations and temporary tensors beside the gradients that exist by then. It is found without computing
 anything, where PyTorch is installed; the other frameworks keep about as much. With 16 bits they are counted in
 16 bits, with train.checkpoint_activations what is kept then. The class matrix of a face model is split over the
@@ -91,6 +92,7 @@ class Sharding(NamedTuple):
         world_size: number of processes.
         sample_rate: share of the rows that an update uses.
         is_half: whether products are computed in 16 bits.
+        slots: of the optimizer.
     """
 
     framework: str
@@ -99,6 +101,7 @@ class Sharding(NamedTuple):
     world_size: int
     sample_rate: float
     is_half: bool
+    slots: tuple[str, ...]
 
 
 class Estimate(NamedTuple):
@@ -180,7 +183,10 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
     arch = resolve_arch(spec, cfg.model, found.fields, found.classes)
     sharded = {name: shape for name, shape in spec.shapes(arch).items() if name in spec.SHARDED_PARAMETERS}
     replicated = {name: shape for name, shape in spec.shapes(arch).items() if name not in sharded}
-    trained = bytes_of({name: shape for name, shape in replicated.items() if is_trained(spec, arch, name)})
+    trained_shapes = {name: shape for name, shape in replicated.items() if is_trained(spec, arch, name)}
+    trained = bytes_of(trained_shapes)
+    is_divided = cfg.train.shard_optimizer and world_size > 1
+    held = largest_share(trained_shapes, world_size) if is_divided else trained
     is_half, checkpoints = cfg.train.precision != "fp32", cfg.train.checkpoint_activations
 
     passes = Passes(
@@ -197,7 +203,7 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
     waiting = 2 * batch_plan.accumulate + SPARE + 1
     memory = [
         Row("weights", bytes_of(replicated)),
-        Row("momentum", trained),
+        *(Row(slot, held, "the largest share of a process" if is_divided else "") for slot in cfg.optim.slots),
         Row("gradients", trained),
         passes_row(passes, trained),
         Row("batches", waiting * batch_plan.batch * bytes_of_sample(found.fields), f"{waiting} of them, read ahead"),
@@ -212,6 +218,7 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
         world_size,
         getattr(cfg.task, "sample_rate", 1.0),
         is_half,
+        cfg.optim.slots,
     )
     for name, (rows, width) in sharded.items():
         memory += sharded_memory(name, rows, width, setting)
@@ -240,6 +247,12 @@ def bytes_of(shapes: Mapping[str, Sequence[int]]) -> int:
     return FP32_SIZE * sum(math.prod(shape) for shape in shapes.values())
 
 
+def largest_share(shapes: Mapping[str, Sequence[int]], world_size: int) -> int:
+    """Return the most bytes that a process holds of fp32 tensors that are divided as train.shard_optimizer does."""
+    ranks = sharding.partition({name: math.prod(shape) for name, shape in shapes.items()}, world_size)
+    return max(bytes_of({name: shapes[name] for name in shapes if ranks[name] == rank}) for rank in range(world_size))
+
+
 def bytes_of_sample(fields: Sequence[Field]) -> int:
     """Return the bytes of a training sample, as it is passed to the device."""
     return sum(math.prod(field.shape) * np.dtype(field.dtype).itemsize for field in fields)
@@ -256,7 +269,7 @@ def sharded_memory(name: str, count: int, width: int, setting: Sharding) -> list
     size, logits = held * width * FP32_SIZE, setting.samples * at_once * FP32_SIZE
     rows = [
         Row(name, size, f"{held:,} of {count:,} rows"),
-        Row(f"{name}, momentum", size),
+        *(Row(f"{name}, {slot}", size) for slot in setting.slots),
         Row(f"{name}, gradient", used * width * FP32_SIZE, f"of {used:,} rows"),
         Row("logits", LOGITS_COPIES[setting.framework] * logits, f"{setting.samples:,} samples x {at_once:,} rows"),
     ]

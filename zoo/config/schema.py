@@ -58,6 +58,8 @@ class Train:
     # null: in 16 bits and with tf32
     eval_precision: Literal["fp32", "amp"] = "fp32"  # amp: evaluate in the 16-bit type that the run trains in
     checkpoint_activations: bool = False  # compute activations again in the backward pass instead of keeping them
+    shard_optimizer: bool = False  # each process holds the optimizer's state of a share of the parameters,
+    # updates these and sends them to the others (ZeRO-1), in PyTorch; the results are the same
     sync_bn: bool = False  # batch statistics over all processes
     fp16_allreduce: bool = False  # all-reduce gradients in fp16
     straggler_timeout: int = 300  # seconds after which a process that stays behind the others is given up

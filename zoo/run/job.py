@@ -96,6 +96,8 @@ def assemble(request: Request, group: Group, measure: bool = False) -> Job:
         UserError: the recipe contradicts the data, the model or the number of processes; cheap checks come first.
     """
     cfg, train = request.config, request.config.train
+    if train.shard_optimizer and cfg.framework != "torch":
+        raise UserError(f"train.shard_optimizer: only PyTorch has it, not {cfg.framework}; leave it out")
     batch_plan = schedule.batch_plan(train, group.size)
     model, dataset = request.resolved["model.name"].value, data.find(request.resolved["data.name"].value)
     spec = load_spec(model)
@@ -263,6 +265,7 @@ def build_trainer(
         loss_scale=_loss_scale(cfg.optim),
         dynamic_loss_scale=cfg.optim.loss_scale == "dynamic",
         optimizer=cfg.optim,
+        shard_optimizer=cfg.train.shard_optimizer,
         clip_norm=cfg.optim.clip_norm,
         accumulate=accumulate,
         sync_bn=cfg.train.sync_bn,

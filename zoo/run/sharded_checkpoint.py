@@ -28,9 +28,11 @@ def save_checkpoint(
         The folder of the checkpoint on rank 0, None on the other ranks.
     """
     sharded = {param.name: param for param in trainer.params if param.rows}
-    if group.rank and not sharded:
+    if group.rank and not sharded and not trainer.gathers_state:
         return None
     state = trainer.state_dict()
+    if group.rank and not sharded:
+        return None
     tensors: Mapping[str, np.ndarray | files.StreamedTensor] = state
     if sharded and group.size > 1:
         exists = group.all_gather(run is not None and os.path.isdir(checkpoint.path_of(run, step)))[0]

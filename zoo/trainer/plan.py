@@ -83,6 +83,7 @@ class Plan:
         loss_scale: initial value of the loss scale, which fp16 alone uses.
         dynamic_loss_scale: adapt the loss scale; otherwise it never changes.
         optimizer: its settings class in zoo/optim has its name and slots, the object its hyper-parameters.
+        shard_optimizer: each rank holds the slots of some parameters alone and updates these for all ranks.
         clip_norm: largest norm of the gradient; None does not clip.
         accumulate: micro-batches per update.
         sync_bn: normalize training batches with statistics over all ranks, not over each rank's own samples.
@@ -102,6 +103,7 @@ class Plan:
     loss_scale: float = INITIAL_SCALE
     dynamic_loss_scale: bool = True
     optimizer: Any = _SGD
+    shard_optimizer: bool = False
     clip_norm: float | None = None
     accumulate: int = 1
     sync_bn: bool = False

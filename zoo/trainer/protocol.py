@@ -252,10 +252,14 @@ class Trainer(Protocol):
 
     Attributes:
         params: every parameter, then every running statistic, then every sharded parameter.
+        gathers_state: whether `state_dict` exchanges tensors between ranks.
     """
 
     @property
     def params(self) -> tuple[Param, ...]: ...
+
+    @property
+    def gathers_state(self) -> bool: ...
 
     def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
         """Copy a batch to the device. Called by any thread, also while another one is in `step` or `predict`.
@@ -309,9 +313,11 @@ class Trainer(Protocol):
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return weights, running statistics and optimizer state, as float32 arrays, or float64 ones in fp64.
 
+        With `gathers_state`, called by all ranks, because it exchanges the slots of the optimizer.
+
         Returns:
-            By canonical name; momentum as momentum/<name>, the loss scale as scaler/<name>. Of a sharded parameter
-            only this rank's rows, perhaps without a copy: use them before the next step.
+            By canonical name; slots of the optimizer as optimizer/<slot>/<name>, the loss scale as scaler/<name>. Of a
+            sharded parameter only this rank's rows, perhaps without a copy: use them before the next step.
         """
         ...
 

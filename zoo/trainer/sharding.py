@@ -1,4 +1,4 @@
-"""Parameters that are sharded over ranks by rows: the rows of each rank, and those that an update uses (Partial FC)."""
+"""What is sharded over ranks: parameters by rows, of which an update may use some (Partial FC), and optimizer slots."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -69,6 +69,22 @@ def choose_active_rows(
     positives = np.unique(rows).astype(np.int64)
     count = num_active_rows(local_rows, sample_rate, rows.size)
     return sample_active_rows(positives[positives >= 0], local_rows, count, seed, rank, step)
+
+
+def partition(sizes: Mapping[str, int], world_size: int) -> dict[str, int]:
+    """Divide whole tensors over ranks: each, the largest first, goes to the rank that has the fewest elements.
+
+    Args:
+        sizes: number of elements by name.
+
+    Returns:
+        The rank of each name.
+    """
+    loads, ranks = [0] * world_size, {}
+    for name in sorted(sizes, key=lambda name: -sizes[name]):
+        ranks[name] = loads.index(min(loads))
+        loads[ranks[name]] += sizes[name]
+    return ranks
 
 
 class NoShards:

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from zoo.models.resnet import spec as resnet
 from zoo.trainer import sharding
 
 
@@ -57,3 +58,14 @@ def test_enough_rows_for_every_label_and_no_more_than_there_are():
     assert sharding.num_active_rows(1000, 0.1, 32) == 100
     assert sharding.num_active_rows(1000, 0.0001, 32) == 32
     assert sharding.num_active_rows(20, 0.1, 32) == 20
+
+
+def test_tensors_are_divided_over_ranks_by_size():
+    assert sharding.partition({"a": 1, "b": 6, "c": 3, "d": 3}, 2) == {"b": 0, "c": 1, "d": 1, "a": 0}
+    assert sharding.partition({"a": 5}, 3) == {"a": 0}
+    sizes = {
+        name: int(np.prod(shape)) for name, shape in resnet.shapes(resnet.Arch(depth=50, num_classes=1000)).items()
+    }
+    ranks = sharding.partition(sizes, 2)
+    shares = [sum(size for name, size in sizes.items() if ranks[name] == rank) for rank in (0, 1)]
+    assert max(shares) < 0.5001 * sum(sizes.values())

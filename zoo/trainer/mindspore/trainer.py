@@ -59,6 +59,7 @@ class Trainer:
             )
             for slot in plan.optimizer.slots
         )
+        self.gathers_state = False
         self.scaler = LossScaler(plan.adapts_scale, plan.first_scale)
         self.objective = objectives.build(objective, arch, plan, world)
         self.output = outputs.build(plan.output, arch)

@@ -78,6 +78,7 @@ class Trainer:
             self.ddp = paddle.DataParallel(parallel.ForwardModule(self.model, self.train_forward))
         self.optimizer = Optimizer(plan, self.trainable, self.shards)
         self.copies = Copies(world.place, world.cuda_index is not None)
+        self.gathers_state = False
         self.scaler = LossScaler(plan.adapts_scale, plan.first_scale)
         self.gradient_divisors: dict[str, paddle.Tensor] = {}  # of the last step, to get the gradients of the mean loss
 

@@ -1,15 +1,18 @@
 """Slots of all trained parameters, and their update by the optimizer of the plan."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 
+from zoo.trainer import sharding
 from zoo.trainer.plan import Plan
 from zoo.trainer.state import slot_key
 from zoo.trainer.torch.optimizers.elementwise import Step, Tensors
 from zoo.trainer.torch.shard import ParameterShard
+from zoo.trainer.torch.world import World
 
 
 class Divisors(NamedTuple):
@@ -26,12 +29,27 @@ class Optimizer:
         plan: specification of the optimizer, and hyper-parameters of each parameter.
         parameters: trained parameters of the model, by canonical name.
         shards: sharded parameters.
+        world: this process.
+
+    Attributes:
+        slots: by name of the parameter, in the order of the specification; perhaps only those of this rank.
+        ranks: of each parameter of the model the rank that updates it; empty if all ranks update all.
     """
 
-    def __init__(self, plan: Plan, parameters: Mapping[str, torch.Tensor], shards: Mapping[str, ParameterShard]):
-        self.plan, self.parameters, self.shards = plan, parameters, shards
+    def __init__(
+        self,
+        plan: Plan,
+        parameters: Mapping[str, torch.Tensor],
+        shards: Mapping[str, ParameterShard],
+        world: World,
+    ):
+        self.plan, self.parameters, self.shards, self.world = plan, parameters, shards, world
         self.update = importlib.import_module(f"zoo.trainer.torch.optimizers.{plan.optimizer.name}").update
-        weights = {**parameters, **{name: shard.values.detach() for name, shard in shards.items()}}
+        self.ranks: dict[str, int] = {}
+        if plan.shard_optimizer and world.size > 1:
+            self.ranks = sharding.partition({name: tensor.numel() for name, tensor in parameters.items()}, world.size)
+        own = {name: tensor for name, tensor in parameters.items() if self.ranks.get(name, world.rank) == world.rank}
+        weights = {**own, **{name: shard.values.detach() for name, shard in shards.items()}}
         self.slots = {
             name: tuple(torch.zeros_like(tensor) for _ in plan.optimizer.slots) for name, tensor in weights.items()
         }
@@ -43,6 +61,31 @@ class Optimizer:
             for name, tensors in self.slots.items()
             for slot, tensor in zip(self.plan.optimizer.slots, tensors)
         }
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether other ranks hold slots of the model's parameters."""
+        return bool(self.ranks)
+
+    def all_slots(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield every slot with its key in a state dict; called by all ranks if other ranks hold some of them."""
+        if not self.is_sharded:
+            yield from self.named_slots().items()
+            return
+        for name, parameter in self.parameters.items():
+            for i, slot in enumerate(self.plan.optimizer.slots):
+                tensor = (
+                    self.slots[name][i].contiguous() if name in self.slots else parameter.new_empty(parameter.shape)
+                )
+                dist.broadcast(tensor, self.ranks[name])
+                yield slot_key(slot, name), tensor
+        for name in self.shards:
+            yield from ((slot_key(slot, name), x) for slot, x in zip(self.plan.optimizer.slots, self.slots[name]))
+
+    def keys_of_others(self) -> set[str]:
+        """Return the keys in a state dict of the slots that other ranks hold."""
+        others = self.parameters.keys() - self.slots.keys()
+        return {slot_key(slot, name) for name in others for slot in self.plan.optimizer.slots}
 
     @torch.no_grad()
     def step(self, lr: float, divisors: Divisors, finite: torch.Tensor) -> None:
@@ -56,7 +99,7 @@ class Optimizer:
         tensors = [
             self._tensors(name, parameter.detach(), parameter.grad, self.slots[name], lr, divisors.model)
             for name, parameter in self.parameters.items()
-            if parameter.grad is not None
+            if parameter.grad is not None and name in self.slots
         ]
         rows = {}
         for name, shard in self.shards.items():
@@ -68,11 +111,24 @@ class Optimizer:
             rows[name] = self._tensors(name, weight, gradient, slots, lr, divisors.shards, is_shard=True)
         mode = self.plan.mode
         self.update(self.plan.optimizer, [*tensors, *rows.values()], Step(finite, mode.is_fp64, mode.rounds_gradients))
+        self._send_weights()
         for name, shard in self.shards.items():
             if shard.index is not None:
                 shard.values.detach()[shard.index] = rows[name].weight
                 for slot, row in zip(self.slots[name], rows[name].slots):
                     slot[shard.index] = row
+
+    def _send_weights(self) -> None:
+        """Send the parameters that this rank has updated, as one tensor, and receive those of the others."""
+        for rank in range(self.world.size if self.is_sharded else 0):
+            tensors = [tensor.detach() for name, tensor in self.parameters.items() if self.ranks[name] == rank]
+            if not tensors:
+                continue
+            flat = torch.cat([tensor.flatten() for tensor in tensors])
+            dist.broadcast(flat, rank)
+            if rank != self.world.rank:
+                for tensor, values in zip(tensors, flat.split([tensor.numel() for tensor in tensors])):
+                    tensor.copy_(values.view(tensor.shape))
 
     def _tensors(
         self,

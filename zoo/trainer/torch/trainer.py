@@ -1,8 +1,9 @@
 """Trainer in PyTorch."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -69,10 +70,11 @@ class Trainer:
         self.tensors = {**named_tensors(self.model), **{name: shard.values for name, shard in self.shards.items()}}
         self.trainable = {name: tensor for name, tensor in named_tensors(self.model).items() if tensor.requires_grad}
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
-        self.optimizer = Optimizer(plan, self.trainable, self.shards)
+        self.optimizer = Optimizer(plan, self.trainable, self.shards, world)
+        self.gathers_state = self.optimizer.is_sharded
         if self.records_graphs:
             compiling.allocate_gradients(tensor for tensor in self.model.parameters() if tensor.requires_grad)
-        self.gradient_factors = Divisors(torch.ones(()), torch.ones(()))  # of the last step
+        self.gradient_factors = GradientFactors(*[torch.ones(())] * 3)  # of the last step
         self.scaler = LossScaler(self.device, plan.adapts_scale, plan.first_scale)
 
     def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
@@ -129,15 +131,15 @@ class Trainer:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         sharded = state.sharded_keys(self.shards, self.plan.optimizer.slots)
-        tensors = {**self.tensors, **self.scaler.state_dict(), **self.optimizer.named_slots()}
-        arrays = {key: tensor.detach().cpu().contiguous().numpy() for key, tensor in tensors.items()}
+        tensors = itertools.chain(self.tensors.items(), self.scaler.state_dict().items(), self.optimizer.all_slots())
+        arrays = {key: tensor.detach().cpu().contiguous().numpy() for key, tensor in tensors}
         return {key: array if key in sharded else array.copy() for key, array in arrays.items()}
 
     @torch.no_grad()
     def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None:
         self.scaler.load_state_dict(tensors)
         targets = {**self.tensors, **self.optimizer.named_slots()}
-        for key in tensors.keys() - set(loss_scale.KEYS):
+        for key in tensors.keys() - set(loss_scale.KEYS) - self.optimizer.keys_of_others():
             array = tensors[key]
             writable = array if array.flags.writeable else np.array(array)  # PyTorch warns of read-only arrays
             targets[key].copy_(torch.from_numpy(writable))
@@ -147,6 +149,8 @@ class Trainer:
         arrays = {}
         for name, tensor in self._trained().items():
             factor = self.gradient_factors.shards if name in self.shards else self.gradient_factors.model
+            if name not in self.optimizer.slots:  # another rank has divided and used its gradient
+                factor = self.gradient_factors.others
             gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad * factor
             arrays[name] = gradient.cpu().contiguous().numpy()
         return arrays
@@ -218,14 +222,12 @@ class Trainer:
         self.scaler.update(finite)
         return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
 
-    def _gradient_factors(self, scale: torch.Tensor, divisors: Divisors, finite: torch.Tensor) -> Divisors:
-        """Return what to multiply the gradients of model and shards by to get those of the mean loss.
-
-        In fp32, the optimizer has divided them in place, unless the update was skipped.
-        """
+    def _gradient_factors(self, scale: torch.Tensor, divisors: Divisors, finite: torch.Tensor) -> "GradientFactors":
+        """Return the factors: in fp32, the optimizer has divided gradients in place, unless the update was skipped."""
         if self.mode.is_fp64:
-            return Divisors(1 / scale, 1 / scale)
-        return Divisors(*(torch.where(finite, divisor, 1) / scale for divisor in divisors))
+            return GradientFactors(*[1 / scale] * 3)
+        model, shards = (torch.where(finite, divisor, 1) / scale for divisor in divisors)
+        return GradientFactors(model, shards, 1 / scale)
 
     def _trained(self) -> dict[str, torch.Tensor]:
         """Return the tensors that have gradients, by canonical name; of a shard the active rows."""
@@ -256,6 +258,14 @@ class Trainer:
 
     def _describe(self, name: str, tensor: torch.Tensor) -> Param:
         return state.describe(name, tensor.shape, not isinstance(tensor, nn.Parameter), self.shards.get(name))
+
+
+class GradientFactors(NamedTuple):
+    """What to multiply gradients by to get those of the mean loss, 0-d."""
+
+    model: torch.Tensor
+    shards: torch.Tensor
+    others: torch.Tensor  # of parameters that another rank updates
 
 
 def _build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World, dtype: torch.dtype) -> nn.Module:

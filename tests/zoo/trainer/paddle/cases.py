@@ -17,7 +17,7 @@ from data.errors import UserError
 from tests.zoo.trainer import margin_cases
 from tests.zoo.trainer.margin_reference import loss_and_gradients
 from tests.zoo.trainer.tiny_reference import random_batch
-from tests.zoo.trainer.trainer_setup import assert_equal, copied_state, make, make_tsm, random_clips
+from tests.zoo.trainer.trainer_setup import copied_state, make, make_tsm, random_clips
 from zoo.models.tsm import paddle as tsm
 from zoo.trainer.paddle import arithmetic, copies, fp32, sync_batchnorm
 from zoo.trainer.paddle.optimizer import total_norm
