@@ -49,6 +49,7 @@ FORWARDS = {
     "past": Case("tsm", dict(depth=18, width=8, shift_direction="past", shift_div=3), CLIPS),
     "dropout": Case("tsm", dict(depth=18, width=8, dropout=0.5), CLIPS),
     "nonlocal": Case("tsm", dict(depth=50, width=8, non_local=True), CLIPS, BOTH),
+    "mobile": Case("tsm_mobilenet_v2", dict(width=8), CLIPS),
 }
 # Small, so that few activations lie so near to 0 that rounding decides whether they pass a ReLU; that would show.
 SMALL_IMAGES, SMALL_CLIPS = (8, 3, 32, 32), (2, 4, 3, 32, 32)
@@ -97,7 +98,7 @@ class Worker:
 def architecture(case: Case):
     """Return the specification of a case's model and its architecture."""
     spec = load_spec(case.model)
-    options = {"dropout": 0.0, **case.options, "segments": case.shape[1]} if case.model == "tsm" else case.options
+    options = {"dropout": 0.0, **case.options, "segments": case.shape[1]} if len(case.shape) == 5 else case.options
     return spec, spec.Arch(num_classes=CLASSES, **options)
 
 
