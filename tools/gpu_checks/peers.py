@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         update = peer.update(os.path.abspath(arguments.upstream), job, batch)
     if not arguments.no_autocast:
         update = _under_autocast(update, str(device.type), compute)
-    updates: dict[str, turns.Update] = {turns.OURS: trainer_loop(job, batch), peer.NAME: update}
+    loops: dict[str, turns.Update] = {turns.OURS: trainer_loop(job, batch), peer.NAME: update}
+    updates = {name: partial(turns.timed, loop) for name, loop in loops.items()}
     times = turns.measure(updates, arguments.warm_up, arguments.passes)
     ours, theirs = turns.rows(times)
     return {

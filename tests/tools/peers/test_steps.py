@@ -1,30 +1,37 @@
 """tools/peers/steps.py with a small task, beside a stand-in of another project."""
 
 import json
-import sys
-import types
 
 import pytest
 
 from tools.peers import steps
-from tools.peers.updates import tasks, temporal_shift
+from tools.peers.updates import contenders, tasks, temporal_shift
+from zoo.trainer import malloc, mkl
 
 pytest.importorskip("torch")
 SMALL = ("model.depth=18", "model.width=16", "data.size=32", "data.segments=2", "train.batch=2")
 TASK = tasks.TASKS["tsm_112"]
 TASK = TASK._replace(options=(*TASK.options, *SMALL))
+NAMES = ["this trainer", "convolutions", "convolutions, channels last"]
 
 
-@pytest.fixture
-def layers(tmp_path, monkeypatch):
+def test_a_task_whose_peer_is_missing(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setitem(tasks.TASKS, "tsm_112", TASK)
-    path = tmp_path / "layers.json"
-    path.write_text(json.dumps(steps.of_task(TASK)))
-    return ["--task", "tsm_112", "--layers", str(path), "--passes", "2", "--warm-up", "1"]
+    out = tmp_path / "steps.json"
+    words = ["--upstream", str(tmp_path), "--task", "tsm_112", "--passes", "2", "--warm-up", "1", "--json", str(out)]
+    assert steps.main(words) == 0
+    (measured,) = json.loads(out.read_text())["tasks"].values()
+    assert [row["name"] for row in measured["rows"]] == list(measured["times"]) == NAMES
+    assert all(len(passes) == 2 and passes[0]["cpu"] > 0 for passes in measured["times"].values())
+    assert measured["mode"]["compute"] == "fp32"
+    assert "torchvision" in measured["skipped"] or "temporal-shift-module: no such folder" in measured["skipped"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("|")[2].strip() for line in lines[-3:]] == NAMES
+    assert f"left out: {measured['skipped']}" in lines
 
 
-def test_a_task_beside_a_peer(tmp_path, layers, monkeypatch, capsys):
+def test_the_loop_of_a_peer_gets_the_job_and_the_batch(tmp_path, monkeypatch):
     calls = []
 
     def update(clones, job, batch):
@@ -32,21 +39,19 @@ def test_a_task_beside_a_peer(tmp_path, layers, monkeypatch, capsys):
         return lambda: calls.append("step")
 
     monkeypatch.setattr(temporal_shift, "update", update)
-    out = tmp_path / "steps.json"
-    assert steps.main(["--upstream", str(tmp_path), *layers, "--json", str(out)]) == 0
-    assert calls == [(str(tmp_path), 18, (2, 2, 32, 32, 3)), *["step"] * 3]
-    measured = json.loads(out.read_text())
-    names = ["this trainer", "mit-han-lab", "convolutions", "convolutions, channels last"]
-    assert [row["name"] for row in measured["rows"]] == list(measured["times"]) == names
-    assert measured["skipped"] is None and measured["mode"]["compute"] == "fp32"
-    assert [line.split("|")[2].strip() for line in capsys.readouterr().out.splitlines()[-4:]] == names
+    monkeypatch.setattr(contenders, "NO_SETTINGS", {})  # of a process of its own
+    ((name, step),) = contenders.of_peer(TASK, str(tmp_path), ()).updates.items()
+    step()
+    assert name == "mit-han-lab" and calls == [(str(tmp_path), 18, (2, 2, 32, 32, 3)), "step"]
 
 
-def test_a_peer_that_is_missing_is_named(tmp_path, layers, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "torchvision", types.ModuleType("torchvision"))
-    assert steps.main(["--upstream", str(tmp_path), *layers]) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("left out: ") and "temporal-shift-module: no such folder; docs/performance.md says" in last
+def test_a_peer_has_none_of_this_trainers_settings(monkeypatch):
+    """Values that are set count instead."""
+    monkeypatch.setattr(mkl, "needs_variable", lambda text: True)
+    environ = dict(contenders.NO_SETTINGS)
+    mkl.prepare(environ)
+    assert environ == contenders.NO_SETTINGS
+    assert not malloc.keep_freed_memory(environ)
 
 
 @pytest.mark.parametrize(

@@ -5,30 +5,37 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+Seconds = dict[str, float]  # `wall`, and `cpu` of all threads of the process
 Update = Callable[[], object]
+TimedUpdate = Callable[[], Seconds]
 OURS = "this trainer"
 
 
-def measure(updates: Mapping[str, Update], warm_up: int, passes: int) -> dict[str, list[dict[str, float]]]:
+def measure(updates: Mapping[str, TimedUpdate], warm_up: int, passes: int) -> dict[str, list[Seconds]]:
     """Run every update, in an order that turns from pass to pass.
 
     Args:
-        updates: by name; each waits for its result.
+        updates: by name; each returns its times.
         warm_up: passes that do not count.
         passes: that count.
 
     Returns:
-        By name the `wall` and `cpu` seconds of each pass; CPU time is that of all threads of this process.
+        By name the times of each pass.
     """
-    times: dict[str, list[dict[str, float]]] = {name: [] for name in updates}
+    times: dict[str, list[Seconds]] = {name: [] for name in updates}
     for number in range(warm_up + passes):
         for name in rotated(list(updates), number):
-            start, cpu_start = time.perf_counter(), time.process_time()
-            updates[name]()
-            seconds = {"wall": time.perf_counter() - start, "cpu": time.process_time() - cpu_start}
+            seconds = updates[name]()
             if number >= warm_up:
                 times[name].append(seconds)
     return times
+
+
+def timed(update: Update) -> Seconds:
+    """Run an update, which waits for its result; return its time, and the CPU time of all threads in it."""
+    start, cpu_start = time.perf_counter(), time.process_time()
+    update()
+    return {"wall": time.perf_counter() - start, "cpu": time.process_time() - cpu_start}
 
 
 def rotated(names: list[str], number: int) -> list[str]:

@@ -1,4 +1,5 @@
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -7,7 +8,8 @@ from tools.peers.updates import turns
 
 def test_every_contender_has_its_turn_in_every_pass():
     log = []
-    times = turns.measure({name: lambda name=name: log.append(name) for name in "abc"}, 2, 4)
+    updates = {name: partial(turns.timed, partial(log.append, name)) for name in "abc"}
+    times = turns.measure(updates, 2, 4)
     assert Counter(log) == {"a": 6, "b": 6, "c": 6}
     assert all(Counter(log[at : at + 3]) == Counter("abc") for at in range(0, 18, 3))
     assert {name: len(passes) for name, passes in times.items()} == {"a": 4, "b": 4, "c": 4}
