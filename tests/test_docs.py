@@ -15,6 +15,7 @@ import pytest
 
 import data
 from tests.helpers.paths import ROOT
+from zoo import optim
 from zoo.config import schema
 from zoo.losses import list_losses
 from zoo.models import list_models, load_spec
@@ -128,12 +129,12 @@ def unknown_flags(text: str) -> list[str]:
 @cache
 def known_keys() -> frozenset[str]:
     """Return the keys of all sections of recipes."""
-    owners = [("train", schema.Train), ("optim", schema.Optim)]
+    owners = [("train", schema.Train), *(("optim", optim.load_settings(name)) for name in optim.NAMES)]
     owners += [("model", load_spec(name).Arch) for name in list_models()]
     owners += [("task", load_task(name).settings_class(loss)) for name in list_tasks() for loss in list_losses(name)]
     owners += [("data", data.find(name).Settings) for name in data.names()]
     keys = {f"{section}.{field.name}" for section, owner in owners for field in fields(owner)}
-    return frozenset(keys | {"model.name", "data.name"})
+    return frozenset(keys | {"model.name", "data.name", "optim.name"})
 
 
 def unknown_keys(text: str) -> list[str]:

@@ -3,7 +3,7 @@
 from functools import partial
 
 from tests.mutants.fault import Fault
-from tests.mutants.killers import CLIP, FORWARD, MARGIN, MODEL, OBJECTIVE, RANK, STATE, UPDATE
+from tests.mutants.killers import CLIP, FORWARD, MARGIN, MODEL, OBJECTIVE, OPTIMIZERS, RANK, STATE, UPDATE
 
 TRAINER = "zoo/trainer/mindspore/trainer.py"
 UPDATING = "zoo/trainer/mindspore/update.py"
@@ -181,6 +181,24 @@ UPDATES = [
         f"{UPDATE}updates_with_synchronized_normalization_follow_the_formulas",
         "resnet50",
         ("train.sync_bn=true",),
+    ),
+    fault(
+        "the decay of AdamW is coupled as well",
+        "zoo/trainer/mindspore/optimizers/adamw.py",
+        "        mean = self.beta1 * mean",
+        "        gradient = gradient + weight_decay * weight\n        mean = self.beta1 * mean",
+        f"{OPTIMIZERS}updates_in_fp32",
+        "tsm",
+        ("optim.name=adamw",),
+    ),
+    fault(
+        "no bias correction of the mean",
+        "zoo/trainer/mindspore/optimizers/adamw.py",
+        "mean / self.bias_correction(self.log_beta1, applied)",
+        "mean * 1",
+        f"{OPTIMIZERS}updates_in_fp32",
+        "resnet50",
+        ("optim.name=adamw",),
     ),
 ]
 

@@ -3,7 +3,7 @@
 from functools import partial
 
 from tests.mutants.fault import Fault
-from tests.mutants.killers import CLIP, FORWARD, MARGIN, MODEL, OBJECTIVE, RANK, STATE, UPDATE
+from tests.mutants.killers import CLIP, FORWARD, MARGIN, MODEL, OBJECTIVE, OPTIMIZERS, RANK, STATE, UPDATE
 
 TRAINER = "zoo/trainer/paddle/trainer.py"
 OPTIMIZER = "zoo/trainer/paddle/optimizer.py"
@@ -212,6 +212,25 @@ UPDATES = [
         'np.array(array, order="C")',
         f"{STATE}the_state_dict_is_the_same_in_every_framework",
         "resnet50",
+    ),
+    fault(
+        "the decay of AdamW is coupled as well",
+        "zoo/trainer/paddle/optimizers/adamw.py",
+        "    mean = number(spec.beta1, gradient)",
+        "    gradient = gradient + number(tensors.weight_decay, gradient) * tensors.weight\n"
+        "    mean = number(spec.beta1, gradient)",
+        f"{OPTIMIZERS}updates_in_fp32",
+        "tsm",
+        ("optim.name=adamw",),
+    ),
+    fault(
+        "no bias correction of the mean",
+        "zoo/trainer/paddle/optimizers/adamw.py",
+        "mean / step.bias_correction(spec.beta1).astype(mean.dtype)",
+        "mean * 1",
+        f"{OPTIMIZERS}updates_in_fp32",
+        "resnet50",
+        ("optim.name=adamw",),
     ),
 ]
 

@@ -3,7 +3,7 @@
 from functools import partial
 
 from tests.mutants.fault import Fault
-from tests.mutants.killers import CLIP, FORWARD, MARGIN, MODEL, OBJECTIVE, RANK, STATE, UPDATE
+from tests.mutants.killers import CLIP, FORWARD, MARGIN, MODEL, OBJECTIVE, OPTIMIZERS, RANK, STATE, UPDATE
 
 TRAINER = "zoo/trainer/torch/trainer.py"
 MARGINS = "zoo/trainer/torch/margin_logits.py"
@@ -211,6 +211,24 @@ GRAPHS = [
         "if self.records_graphs and tensor.grad is not None:",
         "if self.records_graphs and tensor.grad is None:",
         "tests/zoo/trainer/torch/test_compiling.py::test_micro_batches_add_up_although_a_graph_overwrites_gradients",
+    ),
+    fault(
+        "the decay of AdamW is coupled as well",
+        "zoo/trainer/torch/optimizers/adamw.py",
+        "    mean = spec.beta1 * tensors.slots[0]",
+        "    gradient = gradient + tensors.weight_decay * tensors.weight\n    mean = spec.beta1 * tensors.slots[0]",
+        f"{OPTIMIZERS}updates_in_fp32",
+        "tsm",
+        ("optim.name=adamw",),
+    ),
+    fault(
+        "no bias correction of the mean",
+        "zoo/trainer/torch/optimizers/adamw.py",
+        "mean / step.bias_correction(spec.beta1).to(mean.dtype)",
+        "mean * 1",
+        f"{OPTIMIZERS}updates_in_fp32",
+        "resnet50",
+        ("optim.name=adamw",),
     ),
 ]
 

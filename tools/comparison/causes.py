@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tools.comparison import losses
+from tools.comparison import formulas, losses
 
 FIT = 1e-6  # largest relative deviation of numbers that fit a hypothesis
 STATISTIC_FIT = 1e-4  # the same for running statistics, which may come from fp32
@@ -109,7 +109,7 @@ def _update_guesses(deviation: Mapping[str, Any], momentum: float) -> list[str]:
         "gradient": lambda factor: f"the gradient is {_rounded(factor)} times the expected one: clipping or scaling",
         "dampening": lambda factor: f"gradient and decay are added to the momentum {_rounded(factor)} times: dampening",
     }
-    guesses = [sentences[kind](factor) for kind, factor in deviation["factors"].items()]
+    guesses = [formulas.SLIPS.get(kind) or sentences[kind](factor) for kind, factor in deviation["factors"].items()]
     return guesses or ["the update is not a sum of gradient, decay and momentum"]
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tools.comparison import formulas
 from zoo.trainer.plan import Plan
 from zoo.trainer.state import slot_key
 
@@ -48,6 +49,7 @@ def check(
     total_norm: float,
     precision: float,
     norm_rounding: float = 0.0,
+    applied: int = 1,
 ) -> dict[str, dict[str, Any]]:
     """Compare the updates of all parameters with the formula.
 
@@ -60,6 +62,7 @@ def check(
         total_norm: norm of all gradients, those of other ranks' shards included.
         precision: rounding unit of the arithmetic, such as 2**-52.
         norm_rounding: relative rounding of the framework's own norm, which sums millions of squares.
+        applied: number of the update without those that were skipped, from 1.
 
     Returns:
         By name, of the parameters that deviate: `deviation`, relative to the update; `factors`, of `explanations`;
@@ -74,6 +77,15 @@ def check(
             continue  # the active rows of Partial FC
         lr_scale, decay = plan.param_group(name)
         is_clipped = plan.clip_sharded or name not in shards
+        if plan.optimizer.name != "sgd":
+            if name in shards and plan.optimizer.name in ("lars", "lamb"):
+                continue  # their norms are over all ranks
+            slots = {slot: np.asarray(before[slot_key(slot, name)], np.float64) for slot in plan.optimizer.slots}
+            clipped = gradient * np.float64(clip if is_clipped else 1.0)
+            inputs = formulas.Inputs(weight, clipped, slots, lr, lr_scale, decay, applied)
+            update = np.asarray(after[name], np.float64) - weight
+            found.update(_deviating(plan.optimizer, name, inputs, update, precision, clip_rounding))
+            continue
         buffer = np.asarray(before.get(slot_key("momentum", name), np.zeros_like(weight)), np.float64)
         terms = Terms(
             lr * lr_scale,
@@ -87,6 +99,26 @@ def check(
             factors = explanations(terms, update, weight, lr, plan.optimizer.momentum)
             found[name] = {"deviation": deviation, "factors": factors, "decay": decay, "frozen": lr_scale == 0}
     return found
+
+
+def _deviating(
+    spec: Any, name: str, inputs: formulas.Inputs, update: np.ndarray, precision: float, clip_rounding: float
+) -> dict[str, dict[str, Any]]:
+    """Compare an update by another optimizer than SGD; return {} if rounding explains the deviation."""
+    expected = formulas.update(spec, inputs)
+    error, largest = float(np.abs(update - expected).max(initial=0)), float(np.abs(expected).max(initial=0))
+    tolerance = ROUNDING * precision * (float(np.abs(inputs.weight).max(initial=0)) + 4 * largest)
+    tolerance += clip_rounding * largest
+    if error <= tolerance:
+        return {}
+    return {
+        name: {
+            "deviation": error / max(largest, float(np.abs(update).max(initial=0)), 1e-300),
+            "factors": formulas.explain(spec, inputs, update, tolerance),
+            "decay": inputs.decay,
+            "frozen": inputs.lr_scale == 0,
+        }
+    }
 
 
 def norm(gradients: State) -> float:

@@ -96,7 +96,7 @@ def _settings(job: Job, cfg: Config, weights: Tensors, batch: Batch, lr: float) 
     groups = {param.name: list(job.plan.param_group(param.name)) for param in job.trainer.params}
     return {
         "lr": lr,
-        "momentum": job.plan.optimizer.momentum,
+        "momentum": getattr(job.plan.optimizer, "momentum", 0.0),
         "magnitudes": magnitudes,
         "clip_norm": job.plan.clip_norm,
         "param_groups": groups,
@@ -198,7 +198,8 @@ def _add_update(
     norm = numbers["grad_norm"] if shards and job.group.size > 1 else optimizer.norm(gradients)
     unit = ROUNDING_UNITS[result.precision]
     rounding = optimizer.norm_rounding(norm, numbers["grad_norm"], result.precision)
-    deviations = optimizer.check(plan, shards, lr, before, after, gradients, norm, unit, rounding)
+    applied = number + 1 - round(float(before["scaler/skipped"]))
+    deviations = optimizer.check(plan, shards, lr, before, after, gradients, norm, unit, rounding, applied)
     result.steps.append(
         {
             "title": prefix,

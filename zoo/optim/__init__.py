@@ -10,7 +10,7 @@ from data.errors import UserError
 from zoo.config.schema import Optim
 from zoo.config.suggestions import suggestion
 
-NAMES = ("sgd",)
+NAMES = ("sgd", "sgd_nesterov", "adamw", "lars", "lamb")
 
 
 def load_settings(name: str) -> type[Optim]:

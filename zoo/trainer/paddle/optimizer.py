@@ -39,13 +39,14 @@ class Optimizer:
             name: tuple(paddle.zeros_like(tensor) for _ in plan.optimizer.slots) for name, tensor in weights.items()
         }
 
-    def step(self, lr: float, factors: Factors, finite: paddle.Tensor) -> None:
+    def step(self, lr: float, factors: Factors, finite: paddle.Tensor, applied: paddle.Tensor) -> None:
         """Update every parameter that has a gradient; of a shard whose rows are sampled only these.
 
         Args:
             lr: learning rate.
             factors: of the gradients, which are not changed.
             finite: bool (); where it is False, nothing changes.
+            applied: number of the update without those that were skipped, from 1.
         """
         tensors = [
             self._tensors(name, parameter, self.slots[name], lr, factors.model)
@@ -56,7 +57,7 @@ class Optimizer:
             name: self._tensors(name, shard.active_rows, self._rows(name, shard), lr, factors.shards, is_shard=True)
             for name, shard in self.shards.items()
         }
-        step = Step(finite, self.plan.mode.rounds_gradients)
+        step = Step(finite, applied, self.plan.mode.rounds_gradients)
         for group in (tensors, list(rows.values())):
             if group:
                 self.update(self.plan.optimizer, group, step)

@@ -110,7 +110,7 @@ class Trainer:
         if self.plan.fp16_allreduce and self.world_size > 1:
             gradients: list[Any] = [tensor.grad for tensor in self.trainable.values()]
             parallel.all_reduce_mean_fp16(gradients)
-        output = self._update(paddle.add_n(shares), lr)
+        output = self._update(paddle.add_n(shares), lr, step + 1)
         self.copies.keep(micro_batches)
         return output
 
@@ -189,7 +189,7 @@ class Trainer:
         return nullcontext() if self.ddp is None or is_last else self.ddp.no_sync()
 
     @paddle.no_grad()
-    def _update(self, loss: paddle.Tensor, lr: float) -> StepOutput:
+    def _update(self, loss: paddle.Tensor, lr: float, number: int) -> StepOutput:
         """Unscale, clip and update, unless the gradient is not finite."""
         scale = self.scaler.scale.astype("float64")  # of one number, also on devices that are slow in it
         gradients = [tensor.grad for tensor in self.trainable.values() if tensor.grad is not None]
@@ -208,7 +208,7 @@ class Trainer:
         finite = paddle.isfinite(norm)
         clip_factor = self._clip_factor(norm if self.plan.clip_sharded else model_norm)
         shard_factor = (clip_factor if self.plan.clip_sharded else paddle.ones_like(clip_factor)) / shard_scale
-        self.optimizer.step(lr, Factors(clip_factor / scale, shard_factor), finite)
+        self.optimizer.step(lr, Factors(clip_factor / scale, shard_factor), finite, number - self.scaler.skipped)
         self.gradient_divisors = {"model": scale, "shards": shard_scale}
         used_scale = self.scaler.scale
         self.scaler.update(finite)

@@ -88,13 +88,14 @@ class Optimizer:
         return {slot_key(slot, name) for name in others for slot in self.plan.optimizer.slots}
 
     @torch.no_grad()
-    def step(self, lr: float, divisors: Divisors, finite: torch.Tensor) -> None:
+    def step(self, lr: float, divisors: Divisors, finite: torch.Tensor, applied: torch.Tensor) -> None:
         """Update every parameter that has a gradient; of a shard whose rows are sampled only these.
 
         Args:
             lr: learning rate.
             divisors: of the gradients; in fp32, gradients are divided in place unless the update is skipped.
             finite: 0-d bool; where it is False, nothing changes.
+            applied: number of the update without those that were skipped, from 1.
         """
         tensors = [
             self._tensors(name, parameter.detach(), parameter.grad, self.slots[name], lr, divisors.model)
@@ -110,7 +111,9 @@ class Optimizer:
             assert gradient is not None
             rows[name] = self._tensors(name, weight, gradient, slots, lr, divisors.shards, is_shard=True)
         mode = self.plan.mode
-        self.update(self.plan.optimizer, [*tensors, *rows.values()], Step(finite, mode.is_fp64, mode.rounds_gradients))
+        self.update(
+            self.plan.optimizer, [*tensors, *rows.values()], Step(finite, applied, mode.is_fp64, mode.rounds_gradients)
+        )
         self._send_weights()
         for name, shard in self.shards.items():
             if shard.index is not None:

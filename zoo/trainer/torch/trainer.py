@@ -111,7 +111,7 @@ class Trainer:
                 with unmoved(self.recomputed_norms):
                     (share * (self.scaler.scale * self.world_size)).backward()
             loss += share.detach()
-        return self._update(loss, lr)
+        return self._update(loss, lr, step + 1)
 
     def read(self, output: StepOutput) -> dict[str, float]:
         values = torch.stack([value.double() for value in output]).tolist()
@@ -196,7 +196,7 @@ class Trainer:
         """All-reduce gradients in the backward pass of the last micro-batch only."""
         return nullcontext() if self.ddp is None or is_last else self.ddp.no_sync()
 
-    def _update(self, loss: torch.Tensor, lr: float) -> StepOutput:
+    def _update(self, loss: torch.Tensor, lr: float, number: int) -> StepOutput:
         """Unscale, clip and update; if the gradient is not finite, the update is skipped on the device."""
         scale = self.scaler.scale
         gradients = [tensor.grad for tensor in self.trainable.values() if tensor.grad is not None]
@@ -217,7 +217,7 @@ class Trainer:
             clipped_norm = norm if self.plan.clip_sharded else model_norm
             clipped = scale * torch.clamp(clipped_norm / self.plan.clip_norm, min=1.0)
             divisors = Divisors(clipped, clipped if self.plan.clip_sharded else scale)
-        self.optimizer.step(lr, divisors, finite)
+        self.optimizer.step(lr, divisors, finite, number - self.scaler.skipped)
         self.gradient_factors = self._gradient_factors(scale, divisors, finite)
         self.scaler.update(finite)
         return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)

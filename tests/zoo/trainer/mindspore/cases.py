@@ -6,6 +6,7 @@ import socket
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -16,12 +17,14 @@ import pytest
 from mindspore import Tensor, ops
 
 from data.errors import UserError
-from tests.zoo.trainer import checkpointing_cases, head_cases, margin_cases, trainer_setup
+from tests.zoo.trainer import checkpointing_cases, head_cases, margin_cases, optimizer_cases, trainer_setup
 from tests.zoo.trainer.mindspore.ranks import two_equal_ranks
 from tests.zoo.trainer.mindspore.tiny import Double, PrecisionProbe, Tower
 from tests.zoo.trainer.tiny_reference import random_batch
-from tests.zoo.trainer.trainer_setup import IMAGE, LABEL, make, make_tsm, random_clips, update
+from tests.zoo.trainer.trainer_setup import IMAGE, LABEL, frozen_norm, make, make_tsm, random_clips, update
 from zoo.tasks import classify
+from zoo.trainer.mindspore import trainer as trainer_module
+from zoo.trainer.mindspore import update as update_cells
 from zoo.trainer.mindspore import world
 from zoo.trainer.mindspore.parallel import AllReduceMean, split_into_buckets
 from zoo.trainer.mindspore.world import World, _await_scheduler
@@ -262,3 +265,15 @@ def case_a_gpu_back_end_without_a_gpu_leaves_the_cpu(backend):
     ):
         assert world.start(Launch(), "auto").device_type == "cpu"
     count.assert_called_once_with("GPU")
+
+
+def case_updates_that_skip_themselves_on_a_device_follow_the_formulas(backend):
+    """As on a GPU, where the host does not wait for the decision."""
+    selecting = partial(update_cells.Update, skips_on_host=False)
+    with mock.patch.object(trainer_module, "Update", lambda *args, skips_on_host: selecting(*args)):
+        for name, compile in (("sgd", False), ("adamw", True)):
+            mode, settings = Mode("fp32", None, False, compile), optimizer_cases.settings(name)
+            trainer = make(backend, mode, group=frozen_norm, optimizer=settings, clip_norm=optimizer_cases.CLIP_NORM)
+            assert not trainer.update.skips_on_host
+            batches = [random_batch(seed=seed) for seed in range(4)]
+            optimizer_cases.check(trainer, batches, frozen_norm, True, 1e-5)

@@ -4,6 +4,7 @@ from mindspore import dtype as mstype
 from mindspore import nn, ops
 
 from zoo.trainer.mindspore.fp64 import constant
+from zoo.trainer.mindspore.parallel import all_reduce
 from zoo.trainer.plan import Plan
 
 
@@ -52,3 +53,16 @@ class Elementwise(nn.Cell):
     def rounded(self, value):
         """Return a number that frameworks round differently; in an exact run, such that they have the same."""
         return value.astype(mstype.float32).astype(mstype.float64) if self.rounds else value
+
+    def bias_correction(self, log_beta, applied):
+        """Return 1 - beta^t for the mean of t values that starts from 0."""
+        exponent = log_beta * (applied.astype(mstype.float64) if self.is_fp64 else applied)
+        return self.rounded(-ops.expm1(exponent))
+
+    def norm(self, x):
+        """Return the L2 norm, over all ranks that hold rows of the parameter."""
+        return ops.sqrt(all_reduce(ops.square(x).sum(), self.world_size))
+
+    def ratio_or_one(self, x, y, ratio):
+        """Return a trust ratio of two norms, 1 if one of them is 0."""
+        return ops.select(ops.logical_and(x > 0, y > 0), ratio, ops.ones_like(ratio))

@@ -5,6 +5,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from zoo.trainer.torch import parallel
+from zoo.trainer.torch.shard import squared_norm
+
 
 class Tensors(NamedTuple):
     """A parameter, or the rows of it that an update uses, and what belongs to it.
@@ -33,17 +36,23 @@ class Step(NamedTuple):
 
     Attributes:
         finite: 0-d bool; where it is False, nothing changes.
+        applied: number of this update without those that were skipped, from 1; 0-d.
         is_fp64: every operation rounds once, so that every framework computes the same bits.
         rounds: numbers of sums, such as norms, are rounded to fp32, as in an exact run.
     """
 
     finite: torch.Tensor
+    applied: torch.Tensor
     is_fp64: bool
     rounds: bool
 
     def number(self, value: torch.Tensor) -> torch.Tensor:
         """Return a number that frameworks round differently; in an exact run, such that they have the same."""
         return value.float().to(value.dtype) if self.rounds else value
+
+    def bias_correction(self, beta: float) -> torch.Tensor:
+        """Return 1 - beta^t, 0-d float64, for the mean of t values that starts from 0."""
+        return self.number(1 - beta ** self.applied.double())
 
 
 Formula = Callable[[Any, Tensors, torch.Tensor, Step], tuple[torch.Tensor, ...]]
@@ -60,6 +69,17 @@ def apply(formula: Formula, spec: Any, tensors: Sequence[Tensors], step: Step) -
         new = formula(spec, each, _gradient(each, step), step)
         for tensor, value in zip((each.weight, *each.slots), new, strict=True):
             tensor.copy_(torch.where(step.finite, value, tensor))
+
+
+def norm(x: torch.Tensor, is_shard: bool) -> torch.Tensor:
+    """Return the L2 norm, 0-d; of a shard over all ranks."""
+    squares = squared_norm(x)
+    return (parallel.all_reduce(squares) if is_shard else squares).sqrt().to(x.dtype)
+
+
+def ratio_or_one(x: torch.Tensor, y: torch.Tensor, ratio: torch.Tensor) -> torch.Tensor:
+    """Return a trust ratio of two norms, 1 if one of them is 0; 0-d."""
+    return torch.where((x > 0) & (y > 0), ratio, 1)
 
 
 def _gradient(tensors: Tensors, step: Step) -> torch.Tensor:
