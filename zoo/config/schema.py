@@ -115,12 +115,12 @@ class Optim:
 
     lr: float = 0.1  # at a global batch of base_batch; scaled linearly with the global batch
     base_batch: int | None = 256  # null: lr is that of any global batch
-    schedule: Literal["constant", "step", "cosine", "poly"] = "step"
+    schedule: Literal["constant", "step", "exponential", "linear", "cosine", "poly"] = "step"
     milestones: tuple[float, ...] = ()  # of schedule step: epochs (steps if the run has train.steps) at which
     # the learning rate is multiplied by gamma
-    gamma: float = 0.1
+    gamma: float = 0.1  # of the schedules step and, once per epoch (step if the run has train.steps), exponential
     power: float = 0.9  # of schedule poly
-    min_lr: float = 0.0  # last value of the schedules cosine and poly, at a global batch of base_batch
+    min_lr: float = 0.0  # last value of the schedules linear, cosine and poly, at a global batch of base_batch
     min_lr_at: Literal["end", "last_step"] = "end"  # when min_lr is reached: one step after the last, or at the last
     update: Literal["step", "epoch"] = "step"  # epoch: the learning rate is constant within an epoch
     warmup: Duration = field(default=Duration.parse("0 steps"))  # linear, from warmup_start * lr
@@ -136,8 +136,8 @@ class Optim:
         for key in ("lr", "gamma", "power", "min_lr", "warmup_start", "weight_decay"):
             if not 0 <= getattr(self, key) < float("inf"):
                 raise ValueError(f"{key}: must be a finite number, not below 0")
-        if self.min_lr and (self.min_lr > self.lr or self.schedule not in ("cosine", "poly")):
-            raise ValueError("min_lr: the last value of the schedules cosine and poly, so not above optim.lr")
+        if self.min_lr and (self.min_lr > self.lr or self.schedule not in ("linear", "cosine", "poly")):
+            raise ValueError("min_lr: the last value of the schedules linear, cosine and poly, so not above optim.lr")
         if self.base_batch is not None and self.base_batch < 1:
             raise ValueError("base_batch: must be at least 1")
         if self.loss_scale != "dynamic" and self.initial_loss_scale is not None:

@@ -116,9 +116,10 @@ def warmup_steps(optim: Optim, clock: Clock) -> int:
 def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
     """Return the learning rate as a function of the step, counted from 0.
 
-    It is scaled with the global batch, warmed up linearly, then follows the schedule. Milestones count from the start
-    of the run; cosine and poly from the end of the warm-up. With optim.update epoch, the learning rate of an epoch's
-    first step is that of the whole epoch, and the schedule counts epochs instead of steps.
+    It is scaled with the global batch, warmed up linearly, then follows the schedule. Milestones and
+    the epochs of exponential count from the start of the run; linear, cosine and poly from the end of the warm-up. With
+    optim.update epoch, the learning rate of an epoch's first step is that of the whole epoch, and the schedule counts
+    epochs instead of steps.
 
     Raises:
         UserError: the warm-up is as long as the run, or optim.update needs whole epochs and the recipe has others.
@@ -134,10 +135,15 @@ def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], flo
         if optim.schedule == "step":
             reached = clock.epochs(position) if train.epochs and optim.update == "step" else position
             return optim.gamma ** sum(reached >= milestone for milestone in optim.milestones)
+        if optim.schedule == "exponential":
+            passed = clock.epochs(position) if train.epochs and optim.update == "step" else position
+            return optim.gamma ** float(passed)
         progress = (position - warmup) / max(last - warmup, 1)
         final = optim.min_lr / optim.lr if optim.min_lr else 0.0
         if optim.schedule == "cosine":
             return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
+        if optim.schedule == "linear":
+            return final + (1 - final) * (1 - progress)
         if optim.schedule == "poly":
             return final + (1 - final) * (1 - progress) ** optim.power
         return 1.0

@@ -35,6 +35,16 @@ def rates(train, samples, size=1, **optim):
     return [lr(step) for step in range(run_clock.steps)]
 
 
+def test_exponential_and_linear_schedules():
+    by_epoch = rates(Train(epochs=2, batch=50), 100, lr=0.2, base_batch=None, schedule="exponential", gamma=0.25)
+    assert by_epoch == pytest.approx([0.2, 0.1, 0.05, 0.025])
+    by_step = rates(Train(steps=3, batch=50), 100, lr=0.2, base_batch=None, schedule="exponential", gamma=0.5)
+    assert by_step == pytest.approx([0.2, 0.1, 0.05])
+    settings = dict(lr=0.4, base_batch=None, schedule="linear", min_lr=0.2, warmup=Duration.parse("2 steps"))
+    linear = rates(Train(steps=6, batch=50), 100, **settings)
+    assert linear == pytest.approx([0.0, 0.2, 0.4, 0.35, 0.3, 0.25])
+
+
 @given(sizes, st.integers(1, 6))
 @settings(deadline=None, max_examples=150)
 def test_every_epoch_is_due_once_and_the_last_step_always(size, epochs):
