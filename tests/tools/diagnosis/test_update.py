@@ -33,8 +33,13 @@ def examine(monkeypatch):
     return run
 
 
+# With its initial weights, normalizations enlarge rounding errors: first updates differ by 1 % between frameworks.
+NOT_COMPARABLE = {"tsm_mobilenet_v2"}
+
+
 def test_the_cases_are_all_models():
-    assert set(MODELS) == set(CASES) == {path.parent.name for path in (ROOT / "zoo/models").glob("*/spec.py")}
+    models = {path.parent.name for path in (ROOT / "zoo/models").glob("*/spec.py")}
+    assert set(MODELS) == set(CASES) == models - NOT_COMPARABLE
 
 
 def test_updates_that_agree(examine):

@@ -20,6 +20,7 @@ SMALL_ARCHS = {
     "deeplabv3plus": {},
     "resnet": {"depth": 18, "width": 8},
     "tsm": {"depth": 18, "width": 8, "segments": 2},
+    "tsm_mobilenet_v2": {"width": 8, "segments": 2},
 }
 BLOCKS = tuple(f"layer{stage}.{block}" for stage in (1, 2, 3, 4) for block in (0, 1))
 
