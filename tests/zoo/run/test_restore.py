@@ -63,7 +63,8 @@ def test_tensors_of_another_model_without_a_record_are_told_in_one_line(tmp_path
     path = str(tmp_path / "faces.safetensors")
     arch = arcface.Arch(18, num_classes=2, width=8, size=32)
     files.write(path, {name: np.zeros(shape, np.float32) for name, shape in arcface.shapes(arch).items()})
-    with pytest.raises(UserError, match="holds a model of the kind arcface that is not this recipe's: 87 of its 155 tensors fit") as error:
+    message = "holds a model of the kind arcface that is not this recipe's: 87 of its 155 tensors fit"
+    with pytest.raises(UserError, match=message) as error:
         start_from(path, resnet_spec.Arch(18, 3, 8))
     assert len(str(error.value).splitlines()) == 1
 
