@@ -7,6 +7,8 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
+from zoo.config.param_groups import GroupRule
+
 
 @dataclass(frozen=True)
 class Duration:
@@ -115,11 +117,14 @@ class Optim:
 
     lr: float = 0.1  # at a global batch of base_batch; scaled linearly with the global batch
     base_batch: int | None = 256  # null: lr is that of any global batch
-    schedule: Literal["constant", "step", "exponential", "linear", "cosine", "poly"] = "step"
+    schedule: Literal["constant", "step", "exponential", "linear", "cosine", "poly", "one_cycle"] = "step"
     milestones: tuple[float, ...] = ()  # of schedule step: epochs (steps if the run has train.steps) at which
     # the learning rate is multiplied by gamma
     gamma: float = 0.1  # of the schedules step and, once per epoch (step if the run has train.steps), exponential
     power: float = 0.9  # of schedule poly
+    pct_start: float = 0.3  # of schedule one_cycle: the part in which the learning rate rises, from lr / div_factor
+    div_factor: float = 25.0
+    final_div_factor: float = 1e4  # of schedule one_cycle: it ends at lr / (div_factor * final_div_factor)
     min_lr: float = 0.0  # last value of the schedules linear, cosine and poly, at a global batch of base_batch
     min_lr_at: Literal["end", "last_step"] = "end"  # when min_lr is reached: one step after the last, or at the last
     update: Literal["step", "epoch"] = "step"  # epoch: the learning rate is constant within an epoch
@@ -127,6 +132,7 @@ class Optim:
     warmup_start: float = 0.0
     warmup_offset: Literal[0, 1] = 0  # 1: the warm-up is one step (or epoch) ahead, so its last one has the whole lr
     weight_decay: float = 1e-4
+    groups: tuple[GroupRule, ...] = ()  # factors of learning rate and weight decay by patterns of parameter names
     clip_norm: float | None = None  # maximum L2 norm of the gradient over all parameters
     loss_scale: Literal["dynamic"] | float = "dynamic"  # in fp16; a number: it never changes
     initial_loss_scale: float | None = None  # of a dynamic one; default 65536
@@ -138,6 +144,11 @@ class Optim:
                 raise ValueError(f"{key}: must be a finite number, not below 0")
         if self.min_lr and (self.min_lr > self.lr or self.schedule not in ("linear", "cosine", "poly")):
             raise ValueError("min_lr: the last value of the schedules linear, cosine and poly, so not above optim.lr")
+        if not 0 < self.pct_start < 1:
+            raise ValueError("pct_start: must lie between 0 and 1")
+        for key in ("div_factor", "final_div_factor"):
+            if not 1 <= getattr(self, key) < float("inf"):
+                raise ValueError(f"{key}: must be a finite number, not below 1")
         if self.base_batch is not None and self.base_batch < 1:
             raise ValueError("base_batch: must be at least 1")
         if self.loss_scale != "dynamic" and self.initial_loss_scale is not None:

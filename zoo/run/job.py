@@ -17,13 +17,13 @@ from zoo.distributed import addresses, consistency, environment, launchers, rend
 from zoo.distributed.control_group import Group
 from zoo.logs import journal
 from zoo.models import Spec, load_model_class, load_spec, resolve_arch
-from zoo.run import choices, data_check, schedule, trial
+from zoo.run import choices, data_check, param_groups, schedule, trial
 from zoo.run.cli import Request
 from zoo.run.data_check import DataCheck
 from zoo.tasks import Task
 from zoo.trainer import load_backend
 from zoo.trainer.loss_scale import INITIAL_SCALE
-from zoo.trainer.plan import Arithmetic, Mode, ParamGroup, Plan
+from zoo.trainer.plan import Arithmetic, Mode, Plan
 from zoo.trainer.protocol import Trainer, World
 from zoo.weights.match import match_state_dict
 
@@ -48,6 +48,7 @@ class Job(NamedTuple):
     clock: schedule.Clock
     choice: choices.Choice
     lr: Callable[[int], float]  # of a step, counted from 0
+    param_group_notes: tuple[str, ...]  # what optim.groups changes, for the user
     plan: Plan
     group: Group
     world: World
@@ -110,6 +111,7 @@ def assemble(request: Request, group: Group, measure: bool = False) -> Job:
     _check_class_weights(getattr(cfg.task, "class_weights", None), arch.num_classes)
     _check_batch_norm(cfg, spec, arch, model, batch_plan.batch, group.size)
     _check_sharding(spec, arch, group.size)
+    param_group_notes = param_groups.describe(cfg.optim.groups, spec.shapes(arch))
     world = _start_backend(cfg, model, group)
     clock = schedule.clock(train, len(train_set), world.size)
     mode = Mode(train.precision, train.amp_level, train.channels_last, train.compile)
@@ -133,6 +135,7 @@ def assemble(request: Request, group: Group, measure: bool = False) -> Job:
         clock=clock,
         choice=choice,
         lr=schedule.lr_schedule(cfg.optim, train, clock),
+        param_group_notes=param_group_notes,
         plan=plan,
         group=group,
         world=world,
@@ -248,11 +251,6 @@ def build_trainer(
     """
     spec = load_spec(model)
     task, dropout_masks = tasks.load_task(spec.TASK), spec.dropout_masks(arch)
-
-    def param_group(name: str) -> ParamGroup:
-        lr_scale, decay_scale = spec.lr_and_decay_scale(arch, name)
-        return ParamGroup(lr_scale, decay_scale * cfg.optim.weight_decay)
-
     resolved = world.resolve_mode(mode)
     benchmark = cfg.train.cudnn_benchmark
     fast = resolved.is_mixed or cfg.train.tf32
@@ -260,7 +258,7 @@ def build_trainer(
     plan = Plan(
         fields=fields + tuple(mask.field for mask in dropout_masks),
         dropout_masks=tuple(mask.name for mask in dropout_masks),
-        param_group=param_group,
+        param_group=param_groups.of_model(spec, arch, cfg.optim),
         mode=resolved,
         loss_scale=_loss_scale(cfg.optim),
         dynamic_loss_scale=cfg.optim.loss_scale == "dynamic",

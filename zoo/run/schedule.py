@@ -116,8 +116,8 @@ def warmup_steps(optim: Optim, clock: Clock) -> int:
 def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
     """Return the learning rate as a function of the step, counted from 0.
 
-    It is scaled with the global batch, warmed up linearly, then follows the schedule. Milestones and
-    the epochs of exponential count from the start of the run; linear, cosine and poly from the end of the warm-up. With
+    It is scaled with the global batch, warmed up linearly, then follows the schedule. Milestones and the epochs of
+    exponential count from the start of the run; linear, cosine, poly and one_cycle from the end of the warm-up. With
     optim.update epoch, the learning rate of an epoch's first step is that of the whole epoch, and the schedule counts
     epochs instead of steps.
 
@@ -138,10 +138,12 @@ def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], flo
         if optim.schedule == "exponential":
             passed = clock.epochs(position) if train.epochs and optim.update == "step" else position
             return optim.gamma ** float(passed)
+        if optim.schedule == "one_cycle":
+            return _one_cycle(optim, position - warmup, length - warmup)
         progress = (position - warmup) / max(last - warmup, 1)
         final = optim.min_lr / optim.lr if optim.min_lr else 0.0
         if optim.schedule == "cosine":
-            return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
+            return _cosine(1, final, progress)
         if optim.schedule == "linear":
             return final + (1 - final) * (1 - progress)
         if optim.schedule == "poly":
@@ -155,6 +157,19 @@ def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], flo
         return peak * factor(position(step))
 
     return lr
+
+
+def _one_cycle(optim: Optim, position: int, length: int) -> float:
+    """Return the factor of the learning rate as torch.optim.lr_scheduler.OneCycleLR has it, with cosines."""
+    low = 1 / optim.div_factor
+    peak_at, last = optim.pct_start * length - 1, length - 1
+    if position <= peak_at and peak_at > 0:
+        return _cosine(low, 1, position / peak_at)
+    return _cosine(1, low / optim.final_div_factor, (position - peak_at) / (last - peak_at))
+
+
+def _cosine(start: float, end: float, progress: float) -> float:
+    return end + (start - end) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def _steps(optim: Optim, clock: Clock) -> tuple[int, int]:

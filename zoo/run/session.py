@@ -112,7 +112,7 @@ class Run:
             self.console.print_ranks(group.launch.launcher, ranks)
         notes = (*job.train_set.notes, *job.data_check.lines, *cache.notes(cfg.data))
         self.console.describe(self.facts, request.changed, notes)
-        for note in (*job.choice.notes, *self.loading.notes):
+        for note in (*job.param_group_notes, *job.choice.notes, *self.loading.notes):
             self.console.print(note)
         self.evaluations = EvaluationReader(
             job.val_set,

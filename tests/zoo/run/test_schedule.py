@@ -45,6 +45,19 @@ def test_exponential_and_linear_schedules():
     assert linear == pytest.approx([0.0, 0.2, 0.4, 0.35, 0.3, 0.25])
 
 
+def test_one_cycle():
+    """Values of torch.optim.lr_scheduler.OneCycleLR in PyTorch 2.13.0, with these numbers and 10 steps."""
+    settings = dict(lr=0.4, base_batch=None, schedule="one_cycle", div_factor=20, final_div_factor=100)
+    expected = [0.02, 0.21, 0.4, 0.3802036766936936, 0.3247356113915609, 0.24458193469786726]
+    expected += [0.1556180653021328, 0.0754643886084392, 0.019996323306306435, 0.0002]
+    assert rates(Train(steps=10, batch=50), 100, **settings) == pytest.approx(expected, rel=1e-12)
+    after_warmup = rates(Train(steps=12, batch=50), 100, **settings, warmup=Duration.parse("2 steps"))
+    assert after_warmup == pytest.approx([0, 0.01, *expected], rel=1e-12)
+    assert rates(Train(steps=2, batch=50), 100, **settings) == pytest.approx(
+        [0.3247356113915609, 0.0002]
+    )  # it only falls
+
+
 @given(sizes, st.integers(1, 6))
 @settings(deadline=None, max_examples=150)
 def test_every_epoch_is_due_once_and_the_last_step_always(size, epochs):
