@@ -114,7 +114,10 @@ def test_lists_and_names_are_looked_for_in_the_root_too(tmp_path):
     write_files(tmp_path, "x/a.jpg", "x/b.jpg")
     text(tmp_path, "own.txt", "x/a.jpg 0\nx/b.jpg 1\n")
     text(tmp_path, "own_names.txt", "zero\none\n")
-    train, val = load(tmp_path, train_list="own.txt", val_list="own.txt", names="own_names.txt")
+    try:
+        train, val = load(tmp_path, train_list="own.txt", val_list="own.txt", names="own_names.txt")
+    except UserError as error:
+        pytest.fail(str(error))
     assert pairs(train) == pairs(val) == [("x/a.jpg", 0), ("x/b.jpg", 1)] and train.classes == ("zero", "one")
 
 

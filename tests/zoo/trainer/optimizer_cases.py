@@ -66,8 +66,9 @@ def case_updates_in_fp32(backend):
     for name in optim.NAMES:
         trainer = make(backend, group=frozen_norm, optimizer=settings(name), clip_norm=CLIP_NORM)
         check(trainer, [random_batch(seed=seed) for seed in range(4)], frozen_norm, True, 1e-5)
-    compiled = make(backend, backend.FP32_MODES[1], group=frozen_norm, optimizer=settings("lamb"), clip_norm=CLIP_NORM)
-    check(compiled, [random_batch(seed=seed) for seed in range(4)], frozen_norm, True, 1e-5)
+    for mode in backend.FP32_MODES[1:2]:  # compiled
+        trainer = make(backend, mode, group=frozen_norm, optimizer=settings("lamb"), clip_norm=CLIP_NORM)
+        check(trainer, [random_batch(seed=seed) for seed in range(4)], frozen_norm, True, 1e-5)
 
 
 def case_updates_in_an_exact_run(backend):

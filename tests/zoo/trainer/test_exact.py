@@ -88,7 +88,8 @@ def round_pixel_constants(trainer):
 
 
 def round_smoothing(trainer):
-    trainer.objective.smoothing = float(np.float32(trainer.objective.smoothing))
+    loss = trainer.objective.loss
+    loss.smoothing = float(np.float32(loss.smoothing))
 
 
 def change(trainer, **settings):
