@@ -10,24 +10,13 @@ norm of a parameter, over all ranks if it is sharded; with Partial FC of the row
 from dataclasses import dataclass
 from typing import ClassVar
 
-from zoo.config.schema import Optim
+from zoo.optim import adamw
 
 
 @dataclass(frozen=True)
-class Settings(Optim):
-    """Section `optim` with LAMB."""
+class Settings(adamw.Settings):
+    """Section `optim` with LAMB: the keys of AdamW."""
 
     name: ClassVar[str] = "lamb"
-    slots: ClassVar[tuple[str, ...]] = ("mean", "square")
 
-    beta1: float = 0.9
-    beta2: float = 0.999
     eps: float = 1e-6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for key in ("beta1", "beta2"):
-            if not 0 <= getattr(self, key) < 1:
-                raise ValueError(f"{key}: must be at least 0 and below 1")
-        if not 0 < self.eps < float("inf"):
-            raise ValueError("eps: must be a finite number above 0")

@@ -20,6 +20,11 @@ class Optimizer(Elementwise):
         self.eps = self.number(spec.eps)
 
     def formula(self, lr, applied, weight, gradient, weight_decay, is_decayed, is_matrix, mean, square):
+        update, mean, square = self.direction(applied, weight, gradient, weight_decay, is_decayed, mean, square)
+        return weight - lr * update, mean, square
+
+    def direction(self, applied, weight, gradient, weight_decay, is_decayed, mean, square):
+        """Return the update without the learning rate, and the new slots."""
         mean = self.beta1 * mean + self.rest1 * gradient
         square = self.beta2 * square + self.rest2 * (gradient * gradient)
         corrected_mean = mean / self.bias_correction(self.log_beta1, applied)
@@ -27,4 +32,4 @@ class Optimizer(Elementwise):
         update = corrected_mean / (ops.sqrt(corrected_square) + self.eps)
         if is_decayed:
             update = update + weight_decay * weight
-        return weight - lr * update, mean, square
+        return update, mean, square
