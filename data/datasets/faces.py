@@ -22,7 +22,7 @@ from data.formats import face_files, face_packs
 from data.formats.face_files import FaceFiles
 from data.formats.face_packs import FacePack
 from data.pending import Pending, PlannedSample
-from data.stream import LoaderSettings
+from data.settings import LoaderSettings
 from data.transforms import pixels
 from data.transforms.geometry import Geometry
 

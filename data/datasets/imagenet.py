@@ -29,7 +29,7 @@ from data.formats.lists import (
 )
 from data.packs.prepared import PreparedSplit, open_splits
 from data.pending import Pending, PlannedSample
-from data.stream import LoaderSettings
+from data.settings import LoaderSettings
 from data.transforms.clips import center_box
 from data.transforms.crops import random_box
 from data.transforms.geometry import Geometry, Size, short_side_size

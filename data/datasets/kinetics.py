@@ -21,7 +21,7 @@ from data.formats import frame_folders, video
 from data.formats.lists import LabeledPath, class_folders, class_names_from_folders, read_folders, read_list, read_names
 from data.packs.prepared import PreparedSplit, open_splits
 from data.pending import Pending, PlannedSample
-from data.stream import LoaderSettings
+from data.settings import LoaderSettings
 from data.transforms import clips, frame_sampling
 from data.transforms.geometry import Geometry, Size, short_side_size
 from data.transforms.pixels import finish, scale

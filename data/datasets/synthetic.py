@@ -18,7 +18,7 @@ from data import mixing
 from data.batch import LABEL, PAIR, Field
 from data.datasets.common.protocol import Protocol
 from data.formats.palette import IGNORE_INDEX
-from data.stream import LoaderSettings
+from data.settings import LoaderSettings
 
 SEED = 2026
 STEPS = 32  # byte values per standard deviation

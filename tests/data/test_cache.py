@@ -19,7 +19,8 @@ from data.cache_folder import NAME
 from data.datasets import faces, imagenet
 from data.datasets.synthetic import Settings as SyntheticSettings
 from data.errors import UserError
-from data.stream import LoaderSettings, open_training
+from data.settings import LoaderSettings
+from data.stream import open_training
 from tests.data.loaders.sets import SETS
 from tests.helpers import face_sets
 from tests.helpers.paths import ROOT

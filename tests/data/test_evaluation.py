@@ -11,7 +11,8 @@ from data import evaluation, host, readers
 from data.batch import Field, batch_bytes
 from data.errors import UserError
 from data.evaluation import EvaluationReader
-from data.stream import LoaderSettings, open_evaluation
+from data.settings import LoaderSettings
+from data.stream import open_evaluation
 from tests.data.test_stream import Numbers
 
 

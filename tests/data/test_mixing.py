@@ -11,7 +11,8 @@ from data.datasets import faces, imagenet, synthetic
 from data.datasets.common import segmentation
 from data.errors import BadSample
 from data.mixing import Mix
-from data.stream import LoaderSettings, open_evaluation, open_training
+from data.settings import LoaderSettings
+from data.stream import open_evaluation, open_training
 from tests.data.augment.golden import load
 from tests.data.loaders.odd_files import needs_dali
 from tests.data.loaders.sets import image_set

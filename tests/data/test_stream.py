@@ -302,7 +302,8 @@ def test_invalid_settings_name_their_key(keys):
 
 SCRIPT = """
 import sys, time
-from data.stream import LoaderSettings, open_training
+from data.settings import LoaderSettings
+from data.stream import open_training
 from tests.data.test_stream import Numbers
 if __name__ == "__main__":
     stream = open_training(Numbers(23, (), LoaderSettings(workers=2)), 0, 4, 0, 10**6)

@@ -8,7 +8,8 @@ from data import host, worker_count
 from data.errors import BadSample
 from data.loaders import dali
 from data.pending import Pending
-from data.stream import LoaderSettings, open_training
+from data.settings import LoaderSettings
+from data.stream import open_training
 from data.transforms.geometry import Geometry
 from data.worker_count import Cost, choose, measure_cost
 from tests.data.test_stream import Numbers

@@ -31,7 +31,7 @@ from data.formats import images, masks, palette
 from data.formats.palette import IGNORE_INDEX
 from data.packs.prepared import PreparedSplit
 from data.pending import Pending, PlannedSample
-from data.stream import LoaderSettings
+from data.settings import LoaderSettings
 from data.transforms import pixels
 from data.transforms.geometry import Geometry
 

@@ -14,7 +14,8 @@ from data.loaders.choice import Choice, Measurement, choose, measure
 from data.loaders.dali_device import DeviceDecoder
 from data.loaders.dali_graph import Failure
 from data.pending import Pending
-from data.stream import LoaderSettings, open_evaluation, open_training
+from data.settings import LoaderSettings
+from data.stream import open_evaluation, open_training
 from data.transforms.geometry import Geometry
 from tests.data.loaders import sets
 from tests.data.test_stream import Numbers

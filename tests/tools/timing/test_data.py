@@ -8,8 +8,8 @@ import pytest
 from data import order
 from data.loaders import dali
 from data.pending import Pending
+from data.settings import LoaderSettings
 from data.stages import STAGES
-from data.stream import LoaderSettings
 from data.transforms.geometry import Geometry
 from data.worker_count import Cost
 from tests.data.test_stream import Numbers

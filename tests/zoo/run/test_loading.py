@@ -12,8 +12,9 @@ from data.batch import Field
 from data.errors import UserError
 from data.loaders import choice, dali, dali_graph
 from data.loaders.choice import Measurement
+from data.settings import LoaderSettings
 from data.stages import DECODE, TRANSFORM, total
-from data.stream import LoaderSettings, ReadTimes
+from data.stream import ReadTimes
 from data.worker_count import Cost
 from tests.helpers import processes
 from tests.helpers.journals import BEGIN, evaluations, write_journal
