@@ -1,77 +1,32 @@
 """Aligned faces: packs of insightface, lists of PLSC or a folder per identity, and pairs of images for verification."""
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Literal
 
 import numpy as np
 
-from data import cache, mixing
+from data import cache
 from data.audit.inventory import Inventory
-from data.augment.common import pipeline, steps
+from data.augment.common import pipeline
 from data.augment.common.drawn import Drawn, Target
-from data.augment.common.steps import Steps
-from data.batch import LABEL, PAIR, Field
-from data.datasets.common import files, verification
-from data.datasets.common.protocol import Protocol, root_name
+from data.batch import LABEL, Field
+from data.datasets.common import face_sources, files, verification
+from data.datasets.common.face_pairs import VerificationPairs, check_all_readable
+from data.datasets.common.face_settings import MEAN, Settings
 from data.datasets.common.verification import BinImages, PairSet
 from data.errors import BadSample, UserError
-from data.formats import face_files, face_packs
+from data.formats import face_files
 from data.formats.face_files import FaceFiles
 from data.formats.face_packs import FacePack
 from data.pending import Pending, PlannedSample
-from data.settings import LoaderSettings
 from data.transforms import pixels
 from data.transforms.geometry import Geometry
 
-DEFAULT_FILES = {"rec": "train.rec", "list": "label.txt"}  # by data.format
 PUBLISHED_SETS = {"lfw.bin", "cfp_fp.bin", "agedb_30.bin"}  # of the recipes; own data may come without them
 COUNTED_LABELS = 20_000  # images of a pack whose identities are read before a run, to count them
-STANDARD_SIZE = 112  # pixels, of the images of all published verification sets
-PROBED_IMAGES = 20  # images that are opened before a run; one readable image is enough
-MEAN = (0.5, 0.5, 0.5)
-STD = {"insightface": MEAN, "plsc": (128 / 255,) * 3}  # (x - 127.5) / 127.5 and (x - 127.5) / 128
 LAYOUT = """\
   either train.rec and train.idx (packs of insightface), or label.txt with lines `relative/path label`,
   or train/<identity>/*.jpg; and the files of -o data.verification=[lfw.bin], if any"""
-
-
-@dataclass(frozen=True)
-class Settings(LoaderSettings):
-    """The `data:` section of a recipe on faces."""
-
-    root: str = "datasets/ms1m"
-    format: Literal["auto", "rec", "list", "folder"] = "auto"  # auto: a pack, else a list, else folders
-    train: str | None = None  # in root: default train.rec, label.txt, or the folder train, else root itself
-    num_classes: int | None = None  # default: as stored in the pack, or the largest label of the list + 1
-    size: int = 112  # pixels, square
-    resize: bool = False  # resize images of another size; otherwise they are unreadable
-    normalisation: Literal["insightface", "plsc"] = "insightface"
-    flip: bool = True  # mirror half of the training images
-    augment: Steps | None = None  # augmentations in place of flip (docs/data.md); null: flip alone
-    verification: tuple[str, ...] = ()  # in root: lfw.bin, or lists of pairs such as lfw/pairs.txt
-    val_fraction: float = 0.05  # without verification: hold out this fraction of the identities, the last ones ...
-    val_pairs: int = 6000  # ... and draw at most this number of pairs from them
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.size < 1:
-            raise ValueError("size: must be at least 1")
-        steps.check(self.augment, "face", self.flip)
-        mixing.refuse(self, "a face shows one person, and cannot be mixed")
-        if self.num_classes is not None and self.num_classes < 2:
-            raise ValueError("num_classes: must be at least 2")
-        if not 0 < self.val_fraction <= 0.5:
-            raise ValueError("val_fraction: must be a fraction above 0 and at most 0.5")
-        if self.val_pairs < verification.FOLDS or self.val_pairs % 2:
-            raise ValueError(f"val_pairs: must be an even number of at least {verification.FOLDS}")
-
-    @property
-    def std(self) -> tuple[float, ...]:
-        """Standard deviation of the normalization, for pixels in [0, 1]."""
-        return STD[self.normalisation]
 
 
 class FaceSplit:
@@ -152,102 +107,6 @@ class FaceSplit:
         return s.flip and rng.random() < 0.5, []
 
 
-class VerificationPairs:
-    """The validation split: the pairs of all verification sets, concatenated.
-
-    Fields: `image` uint8 (2, size, size, 3) RGB, `label` int64 (): 1 for the same person, 0 for different persons;
-    `pair` int64 (): index of the pair.
-
-    Attributes:
-        sets: (name, index of the first pair, number of pairs) of every verification set.
-    """
-
-    views = 2
-    notes: tuple[str, ...] = ()
-
-    def __init__(self, settings: Settings, pair_sets: Sequence[PairSet], classes: Sequence):
-        self.settings, self.pair_sets, self.classes = settings, pair_sets, classes
-        counts = [len(pair_set.same) for pair_set in pair_sets]
-        self.offsets = np.cumsum([0] + counts)
-        self.sets = tuple(
-            (pair_set.name, int(first), count) for pair_set, first, count in zip(pair_sets, self.offsets, counts)
-        )
-        shape = (2, settings.size, settings.size, 3)
-        self.fields = (Field("image", shape, "uint8", MEAN, settings.std), LABEL, PAIR)
-
-    def __len__(self) -> int:
-        return int(self.offsets[-1])
-
-    @property
-    def protocol(self) -> Protocol:
-        """The evaluation: the verification sets by name, and the side of the images where it is not 112."""
-        names = "+".join(name for name, _, _ in self.sets)
-        if names == verification.HELD_OUT:  # drawn from the training set
-            names = f"{root_name(self.settings)}-{names}"
-        return Protocol(names, "" if self.settings.size == STANDARD_SIZE else f"@{self.settings.size}")
-
-    def name(self, index: int) -> str:
-        pair_set, number = self._locate(index)
-        images = ", ".join(pair_set.source.name(image) for image in pair_set.pairs[number])
-        return f"{pair_set.name} pair {number} ({images})"
-
-    def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Decode both images. Raises BadSample."""
-        pair_set, number = self._locate(index)
-        return {
-            "image": np.stack([self._decode(pair_set, image) for image in pair_set.pairs[number]]),
-            "label": np.asarray(pair_set.same[number], np.int64),
-            "pair": np.asarray(index, np.int64),
-        }
-
-    def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
-        """Read a pair, and leave its pixels to the loader. Raises BadSample."""
-        pair_set, number = self._locate(index)
-        files = [
-            face_files.read_plain(pair_set.source.encoded(image), self.settings.size)
-            for image in pair_set.pairs[number]
-        ]
-        plain = tuple(file for file in files if file is not None)
-        if len(plain) < len(files):
-            return {**self.sample(index, rng)}
-        return {
-            "image": Pending(plain, Geometry(), stacked=True),
-            "label": np.asarray(pair_set.same[number], np.int64),
-            "pair": np.asarray(index, np.int64),
-        }
-
-    def inventory(self, deep: bool) -> Inventory:
-        """Return the images of all pairs, for checks; deep: whether packs are read."""
-        images = [(pair_set.source, image) for pair_set in self.pair_sets for image in np.unique(pair_set.pairs)]
-
-        def name(index: int) -> str:
-            source, image = images[index]
-            return source.name(image)
-
-        def size(index: int) -> int:
-            source, image = images[index]
-            return source.size(image)
-
-        def digest(index: int) -> bytes:
-            source, image = images[index]
-            return source.digest(image)
-
-        if not deep and any(pair_set.source.in_pack for pair_set in self.pair_sets):
-            return Inventory(len(images), name, self.classes)
-        return Inventory(len(images), name, self.classes, size, digest)
-
-    def _decode(self, pair_set: PairSet, image: int) -> np.ndarray:
-        try:
-            return face_files.decode(pair_set.source.encoded(image), self.settings.size, self.settings.resize)
-        except BadSample as error:
-            raise BadSample(f"{pair_set.source.name(image)}: {error}") from None
-
-    def _locate(self, index: int) -> tuple[PairSet, int]:
-        """Return the verification set of a pair, and the index of the pair in it."""
-        number = int(np.searchsorted(self.offsets, index, side="right")) - 1
-        return self.pair_sets[number], index - int(self.offsets[number])
-
-
 def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:
     """Open the training split and the verification pairs.
 
@@ -256,10 +115,10 @@ def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:
     """
     root = settings.root
     files.require_root(root, "your faces", LAYOUT, "arcface_demo")
-    source, classes, is_folder = _open_source(settings)
+    source, classes, is_folder = face_sources.open_source(settings)
     if len(classes) < 2:
         raise UserError(f"{root}: there is only one identity, {classes[0]}; each needs its own label or folder")
-    _check_any_readable(source, settings)
+    face_sources.check_any_readable(source, settings)
     rows: Sequence[int] | np.ndarray = range(len(source))
     notes: tuple[str, ...] = ()
     if settings.verification and not (is_folder and _lacks_published_sets(settings)):
@@ -280,7 +139,7 @@ def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:
         classes = classes[:-held_out]
     if settings.eval_bad == "error":
         for pair_set in pair_sets:
-            _check_all_readable(pair_set, settings)
+            check_all_readable(pair_set, settings)
     return FaceSplit(settings, source, rows, classes, notes), VerificationPairs(settings, pair_sets, classes)
 
 
@@ -315,107 +174,3 @@ def _lacks_published_sets(settings: Settings) -> bool:
     return set(settings.verification) <= PUBLISHED_SETS and not verification.has_any(
         settings.root, settings.verification
     )
-
-
-def _open_source(settings: Settings) -> tuple[FaceFiles | FacePack, Sequence, bool]:
-    """Open the training images.
-
-    Returns:
-        The images; their identities, names or a range where they have numbers only; and whether each has a folder.
-    """
-    file_format, name = _find_source(settings)
-    path = os.path.join(settings.root, name)
-    if file_format == "folder":
-        if settings.num_classes is not None:
-            raise UserError(f"data.num_classes: {path} has a folder per identity, which are counted; leave it out")
-        return *face_files.read_identities(settings.root, name, cache.open_cache(settings)), True
-    if file_format == "list":
-        return *_open_list(settings, path), False
-    cache.refuse_packs(settings, [path])
-    pack = FacePack(path)
-    count = settings.num_classes or face_packs.read_property(path) or pack.identities
-    if not count:
-        raise UserError(
-            f"{path}: neither the pack nor a file `property` beside it states the number of identities; set it with "
-            "-o data.num_classes=N"
-        )
-    if count > face_packs.MAX_FLOAT32_LABEL and not pack.has_exact_labels():
-        raise UserError(
-            f"{path}: its labels are 32-bit floats, which cannot distinguish more than {face_packs.MAX_FLOAT32_LABEL} "
-            f"identities, but there are {count}; write 64-bit labels, or use a list"
-        )
-    return pack, range(count), False
-
-
-def _open_list(settings: Settings, path: str) -> tuple[FaceFiles, range]:
-    source = face_files.read_list(settings.root, path, cache.open_cache(settings))
-    largest = int(source.labels.argmax())
-    if settings.num_classes is None and not settings.allow_missing_classes:
-        _check_gaps(path, source)
-    count = settings.num_classes or int(source.labels[largest]) + 1
-    if source.labels[largest] >= count:
-        raise UserError(
-            f"{path}: {source.name(largest)} has label {source.labels[largest]}, but data.num_classes is "
-            f"{count}; labels count from 0"
-        )
-    return source, range(count)
-
-
-def _check_gaps(path: str, source: FaceFiles) -> None:
-    """Check that every label up to the largest one has an image: a mistyped one would add classes without any."""
-    labels, counts = np.unique(source.labels, return_counts=True)
-    following = int(np.argmax(labels != np.arange(len(labels))))
-    label = int(labels[following])
-    if label == following:
-        return
-    (rows,) = np.nonzero(source.labels == label)
-    alone = " alone" if counts[following] == 1 else ""
-    raise UserError(
-        f"{path}: no image has the label {following}{f' to {label - 1}' if label > following + 1 else ''}, but "
-        f"{source.name(int(rows[0]))}{alone} has {label}; correct it, or let this pass with "
-        "-o data.allow_missing_classes=true"
-    )
-
-
-def _find_source(settings: Settings) -> tuple[str, str]:
-    """Return the format of the training images, and the name of their file or folder in root."""
-    file_format: str = settings.format
-    name = settings.train
-    if name is None:
-        if file_format == "auto":
-            existing = (key for key, file in DEFAULT_FILES.items() if os.path.isfile(os.path.join(settings.root, file)))
-            file_format = next(existing, "folder")
-        folder = "train" if os.path.isdir(os.path.join(settings.root, "train")) else ""
-        return file_format, DEFAULT_FILES.get(file_format, folder)
-    if file_format == "auto":
-        is_folder = os.path.isdir(os.path.join(settings.root, name))
-        file_format = "folder" if is_folder else "rec" if name.endswith(".rec") else "list"
-    return file_format, name
-
-
-def _check_any_readable(source: FaceFiles | FacePack, settings: Settings) -> None:
-    """Check that one of the first images can be opened, so that a wrong root or size is found before a run starts."""
-    reasons = []
-    for index in range(min(PROBED_IMAGES, len(source))):
-        try:
-            with face_files.open_face(source.encoded(index), settings.size, settings.resize):
-                return
-        except BadSample as error:
-            reasons.append(f"{source.name(index)}: {error}")
-    raise UserError(
-        f"{settings.root}: none of the first {len(reasons)} images can be used, for example "
-        f"{reasons[0]}; paths of a list must be relative to data.root"
-    )
-
-
-def _check_all_readable(pair_set: PairSet, settings: Settings) -> None:
-    """Check that all images of a verification set can be opened."""
-    for image in np.unique(pair_set.pairs):
-        try:
-            with face_files.open_face(pair_set.source.encoded(image), settings.size, settings.resize):
-                pass
-        except BadSample as error:
-            raise UserError(
-                f"verification set {pair_set.name}: {pair_set.source.name(image)}: {error}; fix it, or count "
-                "unreadable pairs as wrong with -o data.eval_bad=wrong"
-            ) from None
