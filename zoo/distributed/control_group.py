@@ -50,9 +50,15 @@ class Group:
         """Sum arrays over ranks by name, in the arrays' own dtype and in the order of the ranks."""
         if self.size == 1:
             return dict(arrays)
+
+        def add(messages: list[bytes]) -> bytes:  # on rank 0, so that arrays travel once each way
+            per_rank = [load(received) for received in messages]
+            totals = {name: sum((other[name] for other in per_rank[1:]), per_rank[0][name]) for name in arrays}
+            return save({name: np.asarray(total) for name, total in totals.items()})  # of shape () they are scalars
+
         message = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
-        per_rank = [load(received) for received in self._exchange(message)]
-        return {name: sum((other[name] for other in per_rank[1:]), per_rank[0][name]) for name in arrays}
+        self.set_status("waiting for the other processes")
+        return load(self._guard(lambda: self._gather_and_broadcast(message, add)))
 
     def send_to_root(self, message: bytes) -> None:
         """Send rank 0 a message that it fetches by `receive_from`. Not for rank 0."""
@@ -93,17 +99,17 @@ class Group:
         if self.size == 1:
             return [message]
         self.set_status("waiting for the other processes")
-        return self._guard(lambda: self._gather_and_broadcast(message))
+        return unpack(self._guard(lambda: self._gather_and_broadcast(message, pack)))
 
-    def _gather_and_broadcast(self, message: bytes) -> list[bytes]:
+    def _gather_and_broadcast(self, message: bytes, combine: Callable[[list[bytes]], bytes]) -> bytes:
+        """Return what `combine` makes on rank 0 of the messages of all ranks."""
         if self.rank:
             send(self._connections[0], message)
-            return unpack(receive(self._connections[0]))
-        messages = [message] + [receive(self._connections[rank]) for rank in range(1, self.size)]
-        packed = pack(messages)
+            return receive(self._connections[0])
+        combined = combine([message] + [receive(self._connections[rank]) for rank in range(1, self.size)])
         for connection in self._connections.values():
-            send(connection, packed)
-        return messages
+            send(connection, combined)
+        return combined
 
     def _guard(self, operation: Callable[[], T]) -> T:
         """Run an operation on the connections; if one is lost, let the heartbeat thread report the cause and exit."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # data.stream imports Grain
     from data.stream import Dataset
 
 PRIMARY = "top1"
+MAX_CLASSES = 1000  # of which each has an accuracy of its own in the result, and a row of the confusion matrix
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,20 @@ def protocol(views: str, settings: Keys) -> str:
 
 
 class Metric:
-    """Top-1 and top-5 accuracy and mean cross-entropy; see zoo.tasks.TaskMetric."""
+    """Top-1 and top-5 accuracy, by class too, and mean cross-entropy; see zoo.tasks.TaskMetric.
+
+    Up to MAX_CLASSES classes have a confusion matrix, whose rows are labels and whose columns are predictions; its last
+    column counts samples without one answer: a tie with the label, NaN, or a class that the data does not have.
+    """
 
     def __init__(self, dataset: "Dataset", settings: Keys = Keys()):
-        self.views = dataset.views
+        self.views, self.classes = dataset.views, dataset.classes
         self.state: dict[str, np.ndarray] = {
             name: np.zeros((), np.float64) for name in ("samples", "top1", "top5", "loss", "labelled")
         }
+        count = len(self.classes)
+        if count <= MAX_CLASSES:
+            self.state["confusion"] = np.zeros((count, count + 1), np.int32)
 
     def update(self, outputs: np.ndarray, batch: Batch) -> None:
         """Add a batch; the logits of a sample's views are averaged.
@@ -90,22 +98,37 @@ class Metric:
         eligible = labelled & ~np.isnan(target_logits[:, 0])
         shifted = logits - logits.max(1, keepdims=True, initial=-np.inf)
         losses = np.log(np.exp(shifted).sum(1)) - shifted[rows, targets]
+        correct = eligible & (rank < 1)
         increments = {
             "samples": len(labels),
-            "top1": (eligible & (rank < 1)).sum(),
+            "top1": correct.sum(),
             "top5": (eligible & (rank < 5)).sum(),
             "loss": losses[labelled].sum(),
             "labelled": labelled.sum(),
         }
-        self.state = {name: self.state[name] + increment for name, increment in increments.items()}
+        self.state.update((name, self.state[name] + increment) for name, increment in increments.items())
+        if "confusion" in self.state:
+            nothing = len(self.classes)
+            predictions = np.minimum(logits.argmax(1), nothing)
+            predictions[((predictions == labels) & ~correct) | np.isnan(logits).any(1)] = nothing
+            predictions[correct] = labels[correct]  # also where another logit is NaN
+            np.add.at(self.state["confusion"], (labels[labelled], predictions[labelled]), 1)
 
-    @staticmethod
-    def result(state: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return the accuracies as fractions of all samples, the mean loss of the readable ones and their number."""
+    def result(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Return the accuracies as fractions of all samples, the mean loss of the readable ones and their number.
+
+        `class_accuracy` has the accuracy of every class with a readable sample, by name, of up to MAX_CLASSES classes.
+        """
         samples = float(state["samples"])
-        return {
+        metrics: dict[str, Any] = {
             "top1": float(state["top1"]) / samples,
             "top5": float(state["top5"]) / samples,
             "loss": float(state["loss"]) / max(float(state["labelled"]), 1.0),
             "samples": int(samples),
         }
+        if "confusion" in state:
+            correct, labelled = np.diag(state["confusion"]), state["confusion"].sum(1)
+            metrics["class_accuracy"] = {
+                str(name): float(correct[i] / labelled[i]) for i, name in enumerate(self.classes) if labelled[i]
+            }
+        return metrics

@@ -19,8 +19,12 @@ def batch(labels, valid=None):
     return {"label": labels, "valid": np.asarray(np.ones(len(labels)) if valid is None else valid, np.uint8)}
 
 
+def metric_of(classes, views=1):
+    return Metric(SimpleNamespace(views=views, classes=[f"c{number}" for number in range(classes)]))
+
+
 def evaluate(scores, labels, valid=None, views=1):
-    metric = Metric(SimpleNamespace(views=views))
+    metric = metric_of(len(scores[0]), views)
     metric.update(np.asarray(scores, np.float32), batch(labels, valid))
     return metric.result(metric.state)
 
@@ -41,11 +45,13 @@ def reference_result(scores, labels, valid=None, views=1):
         if valid is None or valid[i]:
             rows.append((mean, labels[i]))
     losses = [math.log(sum(math.exp(value - row[label]) for value in row)) for row, label in rows if label >= 0]
+    by_class = {label: [is_top(row, label, 1) for row, other in rows if other == label] for _, label in rows}
     return {
         "top1": sum(is_top(row, label, 1) for row, label in rows) / len(rows),
         "top5": sum(is_top(row, label, 5) for row, label in rows) / len(rows),
         "loss": sum(losses) / max(len(losses), 1),
         "samples": len(rows),
+        "class_accuracy": {f"c{c}": sum(right) / len(right) for c, right in sorted(by_class.items()) if c >= 0},
     }
 
 
@@ -66,6 +72,7 @@ def cases(draw):
 @settings(deadline=None, max_examples=200)
 def test_against_plain_loops(case):
     result, expected = evaluate(*case), reference_result(*case)
+    assert result.pop("class_accuracy") == expected.pop("class_accuracy")
     assert result == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
@@ -75,7 +82,7 @@ def test_the_state_adds_up_over_any_split(case, data):
     """Over batches of one rank, and over ranks."""
     scores, labels, valid, views = case
     cut = data.draw(st.integers(0, len(labels)))
-    whole, combined, first, second = (Metric(SimpleNamespace(views=views)) for _ in range(4))
+    whole, combined, first, second = (metric_of(len(scores[0]), views) for _ in range(4))
     scores = np.asarray(scores, np.float32)
     whole.update(scores, batch(labels, valid))
     for part, metric in ((slice(0, cut), first), (slice(cut, None), second)):
@@ -85,14 +92,40 @@ def test_the_state_adds_up_over_any_split(case, data):
             metric.update(rows, batch(labels[part], valid[part]))
     summed = {name: first.state[name] + second.state[name] for name in first.state}
     for state in (combined.state, summed):
-        assert Metric.result(state) == pytest.approx(Metric.result(whole.state), rel=1e-12, abs=1e-12)
-    assert all(array.dtype == np.float64 and array.shape == () for array in whole.state.values())
+        result, expected = whole.result(state), whole.result(whole.state)
+        assert result.pop("class_accuracy") == expected.pop("class_accuracy")
+        assert result == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert all(array.dtype == np.float64 and array.shape == () for array in list(whole.state.values())[:-1])
 
 
 def test_a_correct_a_top_five_and_a_wrong_prediction():
     scores = np.zeros((3, 10)) + np.arange(10)[::-1]  # class 0 is best
     result = evaluate(scores, [0, 4, 5])
     assert (result["top1"], result["top5"], result["samples"]) == (1 / 3, 2 / 3, 3)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_the_confusion_matrix():
+    metric = metric_of(3)
+    scores = np.zeros((8, 5)) + [1, 2, 3, 0, 0]  # an answer of class 2
+    scores[1] = [3, 3, 0, 0, 0]  # a tie with the label
+    scores[2] = [0, 0, 0, 9, 0]  # a class that the data does not have
+    scores[3] = [0, np.nan, 0, 1, 0]
+    scores[4] = [3, 3, 0, 0, 0]  # a tie of two other classes: the first of them is the answer
+    metric.update(scores, batch([2, 0, 1, 1, 2, -1, 0, 2], [1] * 7 + [0]))
+    assert metric.state["confusion"].tolist() == [[0, 0, 1, 1], [0, 0, 0, 2], [1, 0, 1, 0]]
+    metric.update(scores[:1], batch([2]))
+    assert metric.state["confusion"][2].tolist() == [1, 0, 2, 0]
+    result = metric.result(metric.state)
+    assert result["class_accuracy"] == {"c0": 0, "c1": 0, "c2": 2 / 3} and result["top1"] == 2 / 8
+
+
+def test_classes_are_told_apart_up_to_a_thousand():
+    for count, told in ((1000, True), (1001, False)):
+        metric = Metric(SimpleNamespace(views=1, classes=range(count)))
+        metric.update(np.eye(2, count), batch([0, 7]))
+        assert ("confusion" in metric.state) == told
+        assert metric.result(metric.state).get("class_accuracy") == ({"0": 1.0, "7": 0.0} if told else None)
 
 
 def test_ties_count_against_the_label():
@@ -129,15 +162,15 @@ def test_an_unreadable_sample_is_counted_and_never_correct():
     result = evaluate([[1.0, 0.0], [1.0, 0.0]], [0, -1])
     assert (result["top1"], result["top5"], result["samples"]) == (0.5, 0.5, 2)
     assert result["loss"] == pytest.approx(math.log(1 + math.exp(-1)))  # of the readable one alone
-    assert evaluate([[0.0, 1.0]], [-1]) == {"top1": 0, "top5": 0, "loss": 0, "samples": 1}
+    assert evaluate([[0.0, 1.0]], [-1]) == {"top1": 0, "top5": 0, "loss": 0, "samples": 1, "class_accuracy": {}}
 
 
 def test_padding_is_left_out():
     result = evaluate([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], [0, 0, 0], [1, 1, 0])
     assert (result["top1"], result["samples"]) == (0.5, 2)
-    metric = Metric(SimpleNamespace(views=1))
+    metric = metric_of(3)
     metric.update(np.zeros((2, 3), np.float32), batch([0, 0], [0, 0]))  # a rank may get padding alone
-    assert all(value == 0 for value in metric.state.values())
+    assert not any(value.any() for value in metric.state.values())
 
 
 def test_views_are_averaged_before_the_argmax():
@@ -169,7 +202,7 @@ def test_loss_of_large_logits_is_finite():
 
 
 def test_scores_in_half_precision_are_summed_in_double():
-    metric = Metric(SimpleNamespace(views=1))
+    metric = metric_of(100)
     metric.update(np.zeros((2, 100), np.float16), batch([0, 1]))
     assert metric.result(metric.state)["loss"] == pytest.approx(math.log(100), rel=1e-12)
 
