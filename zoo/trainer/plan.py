@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from data.batch import Field
 from zoo.optim import sgd
+from zoo.optim.ema import Ema
 from zoo.tasks import classify
 from zoo.trainer.loss_scale import INITIAL_SCALE
 
@@ -83,6 +84,7 @@ class Plan:
         loss_scale: initial value of the loss scale, which fp16 alone uses.
         dynamic_loss_scale: adapt the loss scale; otherwise it never changes.
         optimizer: its settings class in zoo/optim has its name and slots, the object its hyper-parameters.
+        ema: moving average of weights and running statistics; None for none.
         shard_optimizer: each rank holds the slots of some parameters alone and updates these for all ranks.
         clip_norm: largest norm of the gradient; None does not clip.
         accumulate: micro-batches per update.
@@ -103,6 +105,7 @@ class Plan:
     loss_scale: float = INITIAL_SCALE
     dynamic_loss_scale: bool = True
     optimizer: Any = _SGD
+    ema: Ema | None = None
     shard_optimizer: bool = False
     clip_norm: float | None = None
     accumulate: int = 1

@@ -292,7 +292,9 @@ class Trainer(Protocol):
         """Wait for the result of an update and return it by the field names of StepOutput."""
         ...
 
-    def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
+    def predict(
+        self, device_batch: DeviceBatch, size: tuple[int, int] | None = None, averaged: bool = False
+    ) -> np.ndarray:
         """Return the task's predictions, computed in evaluation mode. Waits for the device.
 
         They are computed in fp32, or fp64; with Plan.eval_mixed in 16 bits, and only the output is converted.
@@ -300,6 +302,7 @@ class Trainer(Protocol):
         Args:
             device_batch: the model's input.
             size: height and width of the predictions where they have pixels; None for those of the input.
+            averaged: by the moving average of the weights, which the plan must have.
 
         Returns:
             (N, ...), or (N, *size) where predictions have pixels.
@@ -307,22 +310,30 @@ class Trainer(Protocol):
         ...
 
     def sync_batch_stats(self) -> None:
-        """Average the running statistics over ranks. Called by all ranks, before an evaluation or a checkpoint."""
+        """Average the running statistics and their moving averages over ranks.
+
+        Called by all ranks, before an evaluation or a checkpoint.
+        """
         ...
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Return weights, running statistics and optimizer state, as float32 arrays, or float64 ones in fp64.
+        """Return weights, running statistics, their moving averages and optimizer state, as float32 arrays.
+
+        In fp64, float64 ones.
 
         With `gathers_state`, called by all ranks, because it exchanges the slots of the optimizer.
 
         Returns:
-            By canonical name; slots of the optimizer as optimizer/<slot>/<name>, the loss scale as scaler/<name>. Of a
-            sharded parameter only this rank's rows, perhaps without a copy: use them before the next step.
+            By canonical name; moving averages as ema/<name>, slots of the optimizer as optimizer/<slot>/<name>, the
+            loss scale as scaler/<name>. Of a sharded parameter only this rank's rows, perhaps without a copy: use them
+            before the next step.
         """
         ...
 
     def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None:
         """Load any subset of what `state_dict` returns, in any floating-point type.
+
+        A moving average starts from what is loaded for it (zoo.trainer.state.with_averages), never from weights.
 
         Raises:
             KeyError: a name is unknown.

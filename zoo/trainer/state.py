@@ -7,6 +7,7 @@ from zoo.trainer import loss_scale
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import Param, Shard
 
+EMA_PREFIX = "ema/"
 MAX_NAMES = 3  # of each kind of tensors in the report
 
 
@@ -29,6 +30,17 @@ def slot_key(slot: str, name: str) -> str:
     return f"optimizer/{slot}/{name}"
 
 
+def ema_key(name: str) -> str:
+    """Return the key of a tensor's moving average in a state dict."""
+    return f"{EMA_PREFIX}{name}"
+
+
+def with_averages(tensors: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    """Return weights and running statistics, and if the plan has a moving average themselves as its first values."""
+    averages = {ema_key(name): tensor for name, tensor in tensors.items() if plan.ema}
+    return {**tensors, **averages}
+
+
 def current_key(key: str) -> str:
     """Return the present name of a key of a checkpoint: momentum had no folder before there were other slots."""
     return f"optimizer/{key}" if key.startswith("momentum/") else key
@@ -42,6 +54,8 @@ def shapes(params: Iterable[Param], plan: Plan) -> dict[str, tuple[int, ...]]:
         found[param.name] = (last - first, *param.shape[1:]) if param.rows else param.shape
         if param.rows or not (param.is_statistic or plan.is_frozen(param.name)):
             found.update((slot_key(slot, param.name), found[param.name]) for slot in plan.optimizer.slots)
+        if plan.ema:
+            found[ema_key(param.name)] = found[param.name]
     return found
 
 
@@ -52,7 +66,7 @@ def sharded_keys(shards: Mapping[str, Shard], slots: Iterable[str]) -> set[str]:
         shards: by name of the parameter.
         slots: of the optimizer.
     """
-    return {key for name in shards for key in (name, *(slot_key(slot, name) for slot in slots))}
+    return {key for name in shards for key in (name, ema_key(name), *(slot_key(slot, name) for slot in slots))}
 
 
 def nonfinite_report(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from data.errors import UserError
+from tests.zoo.trainer import moving_average
 from tests.zoo.trainer import tiny_reference as tiny
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import (
@@ -217,3 +218,19 @@ def case_the_world_tells_versions_and_its_accelerator(backend):
     assert libraries.keys() == {"cuda", "cudnn", "nccl", "cann"}
     assert all(version is None or re.match(r"\d+\.\d", version) for version in libraries.values()), libraries
     assert world.accelerator() is None and world.peak_memory() is None
+
+
+def case_the_average_of_every_update(backend):
+    moving_average.check_the_average_of_every_update(backend)
+
+
+def case_the_average_changes_nothing_else(backend):
+    moving_average.check_the_average_changes_nothing_else(backend)
+
+
+def case_a_loaded_average_continues_bit_for_bit(backend):
+    moving_average.check_a_loaded_average_continues_bit_for_bit(backend)
+
+
+def case_the_average_of_a_class_matrix(backend):
+    moving_average.check_the_average_of_a_class_matrix(backend)

@@ -25,8 +25,8 @@ def test_a_param_has_the_shape_of_the_whole_tensor():
     assert sharded == Param("head.weight", (11, 6), False, (4, 8)) and sharded.size == 66
 
 
-def test_weights_and_momentum_of_shards_are_sharded_keys():
-    keys = {"head.weight", "optimizer/momentum/head.weight", "optimizer/mean/head.weight"}
+def test_weights_averages_and_momentum_of_shards_are_sharded_keys():
+    keys = {"head.weight", "ema/head.weight", "optimizer/momentum/head.weight", "optimizer/mean/head.weight"}
     assert state.sharded_keys({"head.weight": SHARD}, ("momentum", "mean")) == keys
     assert state.sharded_keys({}, ("momentum",)) == set()
 

@@ -14,6 +14,7 @@ from data.loaders.dali_device import DeviceImages
 from zoo.trainer import loss_scale, rounding, state
 from zoo.trainer.mindspore import objectives, outputs, parallel
 from zoo.trainer.mindspore.checkpointing import checkpoint, checkpointed_cells
+from zoo.trainer.mindspore.ema import MovingAverage
 from zoo.trainer.mindspore.fp64 import convert_to_fp64
 from zoo.trainer.mindspore.names import is_statistic, named_tensors
 from zoo.trainer.mindspore.precision import convert_precision
@@ -25,7 +26,7 @@ from zoo.trainer.mindspore.update import Accumulate, LossAndGradients, TrainStep
 from zoo.trainer.mindspore.world import World
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
-from zoo.trainer.state import slot_key
+from zoo.trainer.state import ema_key, slot_key
 
 DeviceBatch = dict[str, Tensor]
 
@@ -69,6 +70,9 @@ class Trainer:
         self.inputs = (plan.fields[0].name, *plan.dropout_masks)
         self.preprocess = PixelNormalization(plan.fields[0], self.dtype)
         self.predictor = self._build_predictor(Model, arch)
+        self.ema: MovingAverage | None = None
+        if plan.ema:
+            self._build_average(Model, arch)
         self.train_forward = self._build_training_model(Model, arch)
         self._build_step()
         self.scaled_gradients: Sequence[Tensor] = ()  # of the last step on this rank
@@ -92,7 +96,7 @@ class Trainer:
         rate, number = scalar(lr, self.dtype), scalar(step + 1.0)
         if len(micro_batches) == 1:
             values, self.scaled_gradients = self.train_step(rate, number, count, *self._fields(micro_batches[0]))
-            return self._output(values)
+            return self._output(values, number)
         # Gradients are passed as arguments of their own, because a tuple would be a constant to the compiler, which
         # would compile anew for every call.
         loss, gradients = self.loss_and_gradients(count, *self._fields(micro_batches[0]))
@@ -100,17 +104,21 @@ class Trainer:
             share, more = self.loss_and_gradients(count, *self._fields(batch))
             loss, *gradients = self.accumulate(loss, *gradients, share, *more)
         self.scaled_gradients = gradients
-        return self._output(self.update(rate, number, micro_batches[0].get("index"), loss, *gradients))
+        return self._output(self.update(rate, number, micro_batches[0].get("index"), loss, *gradients), number)
 
     def read(self, output: StepOutput) -> dict[str, float]:
         return {name: float(value.asnumpy()) for name, value in output._asdict().items()}
 
-    def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
-        return self.output(self.predictor, list(device_batch.values()), size).asnumpy()
+    def predict(
+        self, device_batch: DeviceBatch, size: tuple[int, int] | None = None, averaged: bool = False
+    ) -> np.ndarray:
+        predictor = self.averaged_predictor if averaged else self.predictor
+        return self.output(predictor, list(device_batch.values()), size).asnumpy()
 
     def sync_batch_stats(self) -> None:
         if self.world_size > 1:
-            statistics = [tensor for name, tensor in self.tensors.items() if is_statistic(name)]
+            kinds = [self.tensors, self.ema.averages] if self.ema else [self.tensors]
+            statistics = [tensor for tensors in kinds for name, tensor in tensors.items() if is_statistic(name)]
             parallel.all_reduce_mean(statistics, self.world_size)
 
     def state_dict(self) -> dict[str, np.ndarray]:
@@ -145,9 +153,12 @@ class Trainer:
             self.params, self.tensors, gradients, lambda tensor: bool(np.isfinite(tensor.asnumpy()).all())
         )
 
-    def _output(self, values: Sequence[Tensor]) -> StepOutput:
+    def _output(self, values: Sequence[Tensor], number: Tensor) -> StepOutput:
+        """Return the result of update `number` after taking its weights into the moving average."""
         output = StepOutput(*values)
         self.last_scale = output.scale
+        if self.ema:
+            self.ema(number, output.skipped, output.consecutive_skips)
         return output
 
     def _global_count(self, micro_batches: Sequence[DeviceBatch]) -> Tensor:
@@ -160,6 +171,8 @@ class Trainer:
     def _state(self) -> dict[str, Parameter]:
         """Return every tensor of the state dict by its key."""
         tensors = {**self.tensors}
+        if self.ema:
+            tensors.update((ema_key(name), tensor) for name, tensor in self.ema.averages.items())
         for i, slot in enumerate(self.plan.optimizer.slots):
             tensors.update((slot_key(slot, name), tensor) for name, tensor in zip(self.trainable, self.slots[i]))
             tensors.update((slot_key(slot, name), shard.slots[i]) for name, shard in self.shards.items())
@@ -192,6 +205,17 @@ class Trainer:
         if self.plan.eval_mixed:
             model = convert_precision(self._copy_model(Model, arch).set_train(False), self.plan)
         return Predictor(self.preprocess, model, self.dtype)
+
+    def _build_average(self, Model: type[nn.Cell], arch: Any) -> None:
+        """Build the moving average, a model with tensors of its own, and the predictor of this model."""
+        assert self.plan.ema
+        model = Model(arch).set_train(False)
+        if self.mode.is_fp64:
+            convert_to_fp64(model)
+        self.ema = MovingAverage(self.plan.ema, model, self.tensors, self.shards, self.dtype, self.on_cpu)
+        if self.plan.eval_mixed:
+            model = convert_precision(model, self.plan)
+        self.averaged_predictor = Predictor(self.preprocess, model, self.dtype)
 
     def _build_training_model(self, Model: type[nn.Cell], arch: Any) -> nn.Cell:
         """Return a second model with the same tensors, in training mode and the precision of the training."""

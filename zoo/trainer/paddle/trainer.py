@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from zoo.trainer.paddle import (
 )
 from zoo.trainer.paddle.checkpointing import checkpoint_modules
 from zoo.trainer.paddle.copies import Copies
+from zoo.trainer.paddle.ema import MovingAverage
 from zoo.trainer.paddle.optimizer import Factors, Optimizer, total_norm
 from zoo.trainer.paddle.scaler import LossScaler
 from zoo.trainer.paddle.shard import ParameterShard
@@ -59,7 +61,7 @@ class Trainer:
         self.plan, self.mode, self.place, self.world_size = plan, plan.mode, world.place, world.size
         self.model = _build_model(Model, arch, plan, world)
         checkpoint_modules(self.model, plan.checkpointed_modules, self.autocast)
-        self.train_forward, self.eval_forward = self._build_forwards()
+        self.train_forward, self.eval_forward = self._build_forwards(self.model)
         self.objective: Any = objectives.build(objective, arch, plan, world)
         self.output = outputs.build(plan.output, arch)
         self.input_name = plan.fields[0].name
@@ -72,6 +74,11 @@ class Trainer:
         self.trainable, self.frozen = self._freeze()
         self.shards: Mapping[str, ParameterShard] = self.objective.shards
         self.tensors.update((name, shard.values) for name, shard in self.shards.items())
+        self.ema: MovingAverage | None = None
+        if plan.ema:
+            averaged_model = _build_model(Model, arch, plan, world)
+            _, self.averaged_forward = self._build_forwards(averaged_model)
+            self.ema = MovingAverage(plan.ema, averaged_model, self.tensors, self.shards)
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
         self.ddp = None
         if world.size > 1 and not plan.fp16_allreduce:  # after freezing, because it registers what is trained
@@ -118,25 +125,33 @@ class Trainer:
         return {name: float(value) for name, value in output._asdict().items()}
 
     @paddle.no_grad()
-    def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
+    def predict(
+        self, device_batch: DeviceBatch, size: tuple[int, int] | None = None, averaged: bool = False
+    ) -> np.ndarray:
         self.model.eval()
-        return self.output(self._evaluate, list(device_batch.values()), size).numpy()
+        forward = partial(self._evaluate, self.averaged_forward if averaged else self.eval_forward)
+        return self.output(forward, list(device_batch.values()), size).numpy()
 
     def sync_batch_stats(self) -> None:
         if self.world_size > 1:
-            parallel.all_reduce_mean([tensor for name, tensor in self.tensors.items() if names.is_statistic(name)])
+            kinds = [self.tensors, self.ema.averages] if self.ema else [self.tensors]
+            parallel.all_reduce_mean(
+                [tensor for tensors in kinds for name, tensor in tensors.items() if names.is_statistic(name)]
+            )
 
     def state_dict(self) -> dict[str, np.ndarray]:
         arrays = {name: self._to_numpy(name, tensor) for name, tensor in self.tensors.items()}
         arrays.update(self.scaler.state_dict())
-        arrays.update((key, self._to_numpy(name, slot)) for key, (name, slot) in self._named_slots().items())
+        others = {**self._averages(), **self._named_slots()}
+        arrays.update((key, self._to_numpy(name, tensor)) for key, (name, tensor) in others.items())
         return arrays
 
     @paddle.no_grad()
     def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None:
         self.scaler.load_state_dict(tensors)
         dtype = np.float64 if self.mode.is_fp64 else np.float32
-        targets = {**self._named_slots(), **{name: (name, tensor) for name, tensor in self.tensors.items()}}
+        targets = {**self._named_slots(), **self._averages()}
+        targets.update((name, (name, tensor)) for name, tensor in self.tensors.items())
         for key in tensors.keys() - set(loss_scale.KEYS):
             name, target = targets[key]
             names.copy_into(target, np.asarray(tensors[key], dtype), name in self.transposed)
@@ -167,11 +182,11 @@ class Trainer:
             x = x.astype(self.dtype)
         return x
 
-    def _evaluate(self, x: paddle.Tensor) -> paddle.Tensor:
-        """Return the model's output for a field of the model's input, in evaluation mode and fp32 or fp64."""
+    def _evaluate(self, forward: Callable, x: paddle.Tensor) -> paddle.Tensor:
+        """Return a model's output for a field of the model's input, in evaluation mode and fp32 or fp64."""
         x = self.preprocess(x)
         with self.autocast() if self.plan.eval_mixed else nullcontext():
-            output = self.eval_forward([x])
+            output = forward([x])
         return output.astype(self.dtype)
 
     def _forward(self, inputs: list[paddle.Tensor]) -> Any:
@@ -208,7 +223,10 @@ class Trainer:
         finite = paddle.isfinite(norm)
         clip_factor = self._clip_factor(norm if self.plan.clip_sharded else model_norm)
         shard_factor = (clip_factor if self.plan.clip_sharded else paddle.ones_like(clip_factor)) / shard_scale
-        self.optimizer.step(lr, Factors(clip_factor / scale, shard_factor), finite, number - self.scaler.skipped)
+        applied = number - self.scaler.skipped
+        self.optimizer.step(lr, Factors(clip_factor / scale, shard_factor), finite, applied)
+        if self.ema:
+            self.ema.update(applied, finite)
         self.gradient_divisors = {"model": scale, "shards": shard_scale}
         used_scale = self.scaler.scale
         self.scaler.update(finite)
@@ -237,9 +255,8 @@ class Trainer:
         # Paddle's list of convolutions lacks conv3d.
         return paddle.amp.auto_cast(level=level, dtype=dtype, custom_white_list={"conv3d"})
 
-    def _build_forwards(self) -> tuple[Callable, Callable]:
-        """Return the model for training and for evaluation, as functions of a list of tensors."""
-        model = self.model
+    def _build_forwards(self, model: nn.Layer) -> tuple[Callable, Callable]:
+        """Return a model for training and for evaluation, as functions of a list of tensors."""
 
         def train(inputs):
             return model(*inputs)
@@ -280,6 +297,11 @@ class Trainer:
     def _describe(self, name: str, tensor: paddle.Tensor) -> Param:
         shape = tensor.shape[::-1] if name in self.transposed else tensor.shape
         return state.describe(name, shape, names.is_statistic(name), self.shards.get(name))
+
+    def _averages(self) -> dict[str, tuple[str, paddle.Tensor]]:
+        """Return every moving average and the name of what is averaged by its key in a state dict."""
+        averages = self.ema.averages if self.ema else {}
+        return {state.ema_key(name): (name, tensor) for name, tensor in averages.items()}
 
     def _named_slots(self) -> dict[str, tuple[str, paddle.Tensor]]:
         """Return every slot of the optimizer and the name of its parameter by its key in a state dict."""

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from zoo.trainer.torch import (
 )
 from zoo.trainer.torch.checkpointing import checkpoint_modules, unmoved
 from zoo.trainer.torch.dtypes import mixed_dtype, wide_dtype
+from zoo.trainer.torch.ema import MovingAverage
 from zoo.trainer.torch.names import named_tensors
 from zoo.trainer.torch.optimizer import Divisors, Optimizer
 from zoo.trainer.torch.scaler import LossScaler
@@ -69,6 +71,11 @@ class Trainer:
         self.shards: Mapping[str, ParameterShard] = self.objective.shards
         self.tensors = {**named_tensors(self.model), **{name: shard.values for name, shard in self.shards.items()}}
         self.trainable = {name: tensor for name, tensor in named_tensors(self.model).items() if tensor.requires_grad}
+        self.ema: MovingAverage | None = None
+        if plan.ema:
+            averaged_model = _build_model(Model, arch, plan, world, self.dtype)
+            _, self.averaged_forward = compiling.compile_model(averaged_model, self.mode.compile)
+            self.ema = MovingAverage(plan.ema, averaged_model, self.tensors, self.shards)
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
         self.optimizer = Optimizer(plan, self.trainable, self.shards, world)
         self.gathers_state = self.optimizer.is_sharded
@@ -118,27 +125,33 @@ class Trainer:
         return dict(zip(output._fields, values))
 
     @torch.no_grad()
-    def predict(self, device_batch: DeviceBatch, size: tuple[int, int] | None = None) -> np.ndarray:
+    def predict(
+        self, device_batch: DeviceBatch, size: tuple[int, int] | None = None, averaged: bool = False
+    ) -> np.ndarray:
         self.model.eval()
-        prediction = self.output(self._evaluate, list(device_batch.values()), size)
+        forward = partial(self._evaluate, self.averaged_forward if averaged else self.eval_forward)
+        prediction = self.output(forward, list(device_batch.values()), size)
         return prediction.cpu().numpy()
 
     @torch.no_grad()
     def sync_batch_stats(self) -> None:
         if self.world_size > 1:
-            statistics = [tensor for tensor in self.tensors.values() if not isinstance(tensor, nn.Parameter)]
-            parallel.all_reduce_mean(statistics)
+            names = [name for name, tensor in self.tensors.items() if not isinstance(tensor, nn.Parameter)]
+            kinds = [self.tensors, self.ema.averages] if self.ema else [self.tensors]
+            parallel.all_reduce_mean([tensors[name] for tensors in kinds for name in names])
 
     def state_dict(self) -> dict[str, np.ndarray]:
         sharded = state.sharded_keys(self.shards, self.plan.optimizer.slots)
-        tensors = itertools.chain(self.tensors.items(), self.scaler.state_dict().items(), self.optimizer.all_slots())
+        tensors = itertools.chain(
+            self.tensors.items(), self._averages().items(), self.scaler.state_dict().items(), self.optimizer.all_slots()
+        )
         arrays = {key: tensor.detach().cpu().contiguous().numpy() for key, tensor in tensors}
         return {key: array if key in sharded else array.copy() for key, array in arrays.items()}
 
     @torch.no_grad()
     def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None:
         self.scaler.load_state_dict(tensors)
-        targets = {**self.tensors, **self.optimizer.named_slots()}
+        targets = {**self.tensors, **self._averages(), **self.optimizer.named_slots()}
         for key in tensors.keys() - set(loss_scale.KEYS) - self.optimizer.keys_of_others():
             array = tensors[key]
             writable = array if array.flags.writeable else np.array(array)  # PyTorch warns of read-only arrays
@@ -179,10 +192,10 @@ class Trainer:
             else:
                 tensor.grad = None
 
-    def _evaluate(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the model's output in evaluation mode for raw input, in fp32 or fp64."""
+    def _evaluate(self, forward: Any, x: torch.Tensor) -> torch.Tensor:
+        """Return the output of a model in evaluation mode for raw input, in fp32 or fp64."""
         with self.autocast() if self.plan.eval_mixed else nullcontext():
-            output = self.eval_forward(self.preprocess(x))
+            output = forward(self.preprocess(x))
         return output.to(self.dtype)
 
     def _global_count(self, micro_batches: Sequence[DeviceBatch]) -> int | torch.Tensor:
@@ -217,7 +230,10 @@ class Trainer:
             clipped_norm = norm if self.plan.clip_sharded else model_norm
             clipped = scale * torch.clamp(clipped_norm / self.plan.clip_norm, min=1.0)
             divisors = Divisors(clipped, clipped if self.plan.clip_sharded else scale)
-        self.optimizer.step(lr, divisors, finite, number - self.scaler.skipped)
+        applied = number - self.scaler.skipped
+        self.optimizer.step(lr, divisors, finite, applied)
+        if self.ema:
+            self.ema.update(applied, finite)
         self.gradient_factors = self._gradient_factors(scale, divisors, finite)
         self.scaler.update(finite)
         return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
@@ -228,6 +244,11 @@ class Trainer:
             return GradientFactors(*[1 / scale] * 3)
         model, shards = (torch.where(finite, divisor, 1) / scale for divisor in divisors)
         return GradientFactors(model, shards, 1 / scale)
+
+    def _averages(self) -> dict[str, torch.Tensor]:
+        """Return the moving averages by their keys in a state dict."""
+        averages = self.ema.averages if self.ema else {}
+        return {state.ema_key(name): tensor for name, tensor in averages.items()}
 
     def _trained(self) -> dict[str, torch.Tensor]:
         """Return the tensors that have gradients, by canonical name; of a shard the active rows."""

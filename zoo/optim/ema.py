@@ -1,0 +1,34 @@
+"""Exponential moving average of weights and running statistics: a model of its own, evaluated and saved beside the raw.
+
+After every update that is applied, the t-th, counted from 1:
+
+    rate = max(1 - decay, 9 / (10 + t))         with the warm-up, else 1 - decay
+    average = average - rate * (average - weight)
+
+It is TensorFlow's tf.train.ExponentialMovingAverage, whose warm-up is decay = min(decay, (1 + t) / (10 + t)): early
+weights, which are far from the last ones, fade within the first updates. Averages of weights are due to Polyak and
+Juditsky (1992). An update that is skipped leaves the average as it is. Running statistics are averaged like weights, as
+timm's ModelEmaV3 and the references of torchvision do it; then they fit the averaged weights as well as possible
+without another pass over the data. What never changes, such as a frozen parameter, is its own average to the last bit.
+"""
+
+from typing import NamedTuple
+
+WARMUP_FACTOR, WARMUP_OFFSET = 9.0, 10.0
+
+
+class Ema(NamedTuple):
+    """Specification of an average.
+
+    Attributes:
+        decay: share of the average that an update keeps.
+        warmup: whether it keeps less in the first updates.
+    """
+
+    decay: float
+    warmup: bool = True
+
+    @property
+    def last_rate(self) -> float:
+        """The share of the weights in an update behind the warm-up."""
+        return 1 - self.decay
