@@ -150,8 +150,8 @@ class Trainer:
     def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None:
         self.scaler.load_state_dict(tensors)
         dtype = np.float64 if self.mode.is_fp64 else np.float32
-        targets = {**self._named_slots(), **self._averages()}
-        targets.update((name, (name, tensor)) for name, tensor in self.tensors.items())
+        targets = {**self._named_slots(), **{name: (name, tensor) for name, tensor in self.tensors.items()}}
+        targets.update(self._averages())
         for key in tensors.keys() - set(loss_scale.KEYS):
             name, target = targets[key]
             names.copy_into(target, np.asarray(tensors[key], dtype), name in self.transposed)

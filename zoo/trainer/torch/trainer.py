@@ -128,8 +128,8 @@ class Trainer:
     def predict(
         self, device_batch: DeviceBatch, size: tuple[int, int] | None = None, averaged: bool = False
     ) -> np.ndarray:
-        self.model.eval()
         forward = partial(self._evaluate, self.averaged_forward if averaged else self.eval_forward)
+        self.model.eval()
         prediction = self.output(forward, list(device_batch.values()), size)
         return prediction.cpu().numpy()
 
@@ -151,7 +151,8 @@ class Trainer:
     @torch.no_grad()
     def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None:
         self.scaler.load_state_dict(tensors)
-        targets = {**self.tensors, **self._averages(), **self.optimizer.named_slots()}
+        targets = {**self.tensors, **self.optimizer.named_slots()}
+        targets.update(self._averages())
         for key in tensors.keys() - set(loss_scale.KEYS) - self.optimizer.keys_of_others():
             array = tensors[key]
             writable = array if array.flags.writeable else np.array(array)  # PyTorch warns of read-only arrays
