@@ -130,6 +130,7 @@ def unknown_flags(text: str) -> list[str]:
 def known_keys() -> frozenset[str]:
     """Return the keys of all sections of recipes."""
     owners = [("train", schema.Train), *(("optim", optim.load_settings(name)) for name in optim.NAMES)]
+    owners += [("optim", optim.load_settings("sgd", name)) for name in optim.schedules.list_schedules()]
     owners += [("model", load_spec(name).Arch) for name in list_models()]
     owners += [("task", load_task(name).settings_class(loss)) for name in list_tasks() for loss in list_losses(name)]
     owners += [("data", data.find(name).Settings) for name in data.names()]

@@ -17,7 +17,7 @@ SEGMENTATION = "data/datasets/common/segmentation.py"
 MIXING = "data/mixing.py"
 PIPELINE = "data/augment/common/pipeline.py"
 POLICIES = "data/augment/common/policies.py"
-SCHEDULE = "zoo/run/schedule.py"
+SCHEDULE, SCHEDULES = "zoo/run/schedule.py", "zoo/optim/schedules"
 INITIALIZERS = "zoo/models/initializers.py"
 TSM, RESNET = "zoo/models/tsm/spec.py", "zoo/models/resnet/spec.py"
 DEEPLAB, ARCFACE = "zoo/models/deeplabv3plus/spec.py", "zoo/models/arcface/spec.py"
@@ -302,9 +302,9 @@ SCHEDULES = [
     ),
     fault(
         "decay begins one step after the milestone",
-        SCHEDULE,
-        "sum(reached >= milestone",
-        "sum(reached > milestone",
+        f"{SCHEDULES}/step.py",
+        "sum(at.elapsed >= milestone",
+        "sum(at.elapsed > milestone",
         f"{TEST_SCHEDULE}decay_begins_with_epoch_20_and_40_counted_from_0",
     ),
     fault(
@@ -316,14 +316,14 @@ SCHEDULES = [
     ),
     fault(
         "poly without its power",
-        SCHEDULE,
-        "(1 - progress) ** optim.power",
-        "(1 - progress)",
+        f"{SCHEDULES}/poly.py",
+        "(1 - at.progress) ** optim.power",
+        "(1 - at.progress)",
         f"{TEST_SCHEDULE}poly",
     ),
     fault(
         "cosine of the double angle",
-        SCHEDULE,
+        f"{SCHEDULES}/__init__.py",
         "math.cos(math.pi * progress)",
         "math.cos(2 * math.pi * progress)",
         f"{TEST_SCHEDULE}cosine",

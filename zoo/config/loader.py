@@ -19,7 +19,7 @@ from zoo.config.schema import DEFAULT_NAMES, Config, Duration
 from zoo.config.suggestions import suggestion
 
 DEFAULT = "default"
-VARIANT = "task.loss"  # on which the keys of its section depend
+VARIANTS = ("task.loss", "optim.schedule")  # on which the keys of their sections depend
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED_RECIPES = (PACKAGE.parent / "configs", PACKAGE / "configs")  # in a checkout; when installed by pip
 
@@ -76,8 +76,8 @@ def parse_recorded(recipe: str, origin: str) -> Entries:
 def merge(entries: Entries, changes: Entries) -> Entries:
     """Return entries with changes applied: a section set to null loses its keys, and one of its keys ends its null.
 
-    Where they name another data set, model or loss, `build` leaves out the keys of the section that this one does not
-    have.
+    Where they name another data set, model, loss or schedule, `build` leaves out the keys of the section that this one
+    does not have.
     """
     nulls = {key for key, entry in changes.items() if entry.value is None}
     sections = {key.split(".")[0] for key in changes if "." in key}
@@ -86,8 +86,9 @@ def merge(entries: Entries, changes: Entries) -> Entries:
         for section in sections
         if (name := f"{section}.name") in changes and _name(name, entries) not in (None, changes[name].value)
     }
-    if VARIANT in changes and (VARIANT not in entries or entries[VARIANT].value != changes[VARIANT].value):
-        outdated.add(VARIANT.split(".")[0])
+    for variant in VARIANTS:
+        if variant in changes and (variant not in entries or entries[variant].value != changes[variant].value):
+            outdated.add(variant.split(".")[0])
     kept = {
         key: entry._replace(outdated=entry.outdated or key.split(".")[0] in outdated)
         for key, entry in entries.items()
@@ -250,10 +251,12 @@ def _sections(entries: Entries, lookups: Mapping[str, Lookup]) -> dict[str, type
             if key not in entries:
                 raise UserError(f"{key}: the recipe must give this key; name a recipe with -c FILE")
             given = [key, *(variant for variant in variants if variant in entries)]
-            try:
-                sections[field.name] = settings_class(*(str(entries[name].value) for name in given))
-            except UserError as error:
-                raise UserError(f"{_location(given[-1], entries[given[-1]])}{error}") from None
+            values = [str(entries[name].value) for name in given]
+            for count, name in enumerate(given, 1):  # one by one: the message names the key that is wrong
+                try:
+                    sections[field.name] = settings_class(*values[:count])
+                except UserError as error:
+                    raise UserError(f"{_location(name, entries[name])}{error}") from None
         elif is_dataclass(hints[field.name]) and hints[field.name] is not Duration:
             sections[field.name] = hints[field.name]
         elif any(key.startswith(f"{field.name}.") for key in entries):  # an optional section that is given

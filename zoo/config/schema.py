@@ -105,7 +105,8 @@ class Train:
 class Optim:
     """Section `optim`: the learning rate schedule, and what all optimizers have in common.
 
-    A file of zoo/optim extends it by the hyper-parameters of an optimizer; optim.name is the name of the file.
+    A file of zoo/optim extends it by the hyper-parameters of an optimizer; optim.name is the name of the file. One of
+    zoo/optim/schedules may extend it by the keys of a schedule.
 
     Attributes:
         name: of the optimizer.
@@ -117,14 +118,11 @@ class Optim:
 
     lr: float = 0.1  # at a global batch of base_batch; scaled linearly with the global batch
     base_batch: int | None = 256  # null: lr is that of any global batch
-    schedule: Literal["constant", "step", "exponential", "linear", "cosine", "poly", "one_cycle"] = "step"
+    schedule: str = "step"  # name of a file of zoo/optim/schedules, which may add keys
     milestones: tuple[float, ...] = ()  # of schedule step: epochs (steps if the run has train.steps) at which
     # the learning rate is multiplied by gamma
     gamma: float = 0.1  # of the schedules step and, once per epoch (step if the run has train.steps), exponential
     power: float = 0.9  # of schedule poly
-    pct_start: float = 0.3  # of schedule one_cycle: the part in which the learning rate rises, from lr / div_factor
-    div_factor: float = 25.0
-    final_div_factor: float = 1e4  # of schedule one_cycle: it ends at lr / (div_factor * final_div_factor)
     min_lr: float = 0.0  # last value of the schedules linear, cosine and poly, at a global batch of base_batch
     min_lr_at: Literal["end", "last_step"] = "end"  # when min_lr is reached: one step after the last, or at the last
     update: Literal["step", "epoch"] = "step"  # epoch: the learning rate is constant within an epoch
@@ -142,13 +140,8 @@ class Optim:
         for key in ("lr", "gamma", "power", "min_lr", "warmup_start", "weight_decay"):
             if not 0 <= getattr(self, key) < float("inf"):
                 raise ValueError(f"{key}: must be a finite number, not below 0")
-        if self.min_lr and (self.min_lr > self.lr or self.schedule not in ("linear", "cosine", "poly")):
-            raise ValueError("min_lr: the last value of the schedules linear, cosine and poly, so not above optim.lr")
-        if not 0 < self.pct_start < 1:
-            raise ValueError("pct_start: must lie between 0 and 1")
-        for key in ("div_factor", "final_div_factor"):
-            if not 1 <= getattr(self, key) < float("inf"):
-                raise ValueError(f"{key}: must be a finite number, not below 1")
+        if self.min_lr > self.lr:
+            raise ValueError("min_lr: the last value of a schedule, so not above optim.lr")
         if self.base_batch is not None and self.base_batch < 1:
             raise ValueError("base_batch: must be at least 1")
         if self.loss_scale != "dynamic" and self.initial_loss_scale is not None:

@@ -28,7 +28,7 @@ FIND = {
         ("model.name", "task.loss"),
         lambda name, *loss: tasks.load_task(load_spec(name).TASK).settings_class(*loss),
     ),
-    "optim": (("optim.name",), optim.load_settings),
+    "optim": (("optim.name", "optim.schedule"), optim.load_settings),
 }
 
 EPILOG = """\

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import data
 from data.errors import UserError
 from zoo.config.schema import Config, Duration, Optim, Train
+from zoo.optim.schedules import load_schedule
 from zoo.run import schedule
 from zoo.run.schedule import BatchPlan, Clock
 
@@ -64,7 +65,8 @@ def _facts(cfg: Config) -> Iterable[str]:
     train, optim = cfg.train, cfg.optim
     target = UNKNOWN if cfg.target is None else f"{cfg.target:g}"
     yield f"precision {_precision(train, optim)}; target {target}"
-    yield f"learning rate {_schedule(train, optim)}; warm-up {optim.warmup if optim.warmup.value else 'none'}"
+    shape = load_schedule(optim.schedule).describe(optim, "epochs" if train.epochs else "steps")
+    yield f"learning rate {shape}; warm-up {optim.warmup if optim.warmup.value else 'none'}"
     yield f"evaluation every {train.eval_every}; log every {train.log_every}; {cfg.data.workers} workers per process"
 
 
@@ -76,16 +78,6 @@ def _precision(train: Train, optim: Optim) -> str:
         return f"{name}, static loss scale {optim.loss_scale:g}"
     start = f" from {optim.initial_loss_scale:g}" if optim.initial_loss_scale else ""
     return f"{name}, dynamic loss scale{start}"
-
-
-def _schedule(train: Train, optim: Optim) -> str:
-    unit = "epochs" if train.epochs else "steps"
-    return {
-        "constant": "constant",
-        "step": f"x {optim.gamma:g} after {', '.join(f'{milestone:g}' for milestone in optim.milestones)} {unit}",
-        "cosine": f"cosine to {optim.min_lr:g}",
-        "poly": f"poly of power {optim.power:g} to {optim.min_lr:g}",
-    }[optim.schedule]
 
 
 def _batch_rows(cfg: Config, plans: Sequence[BatchPlan]) -> list[tuple[str, list[str]]]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from data.errors import UserError
 from zoo.config.schema import Duration, Optim, Train
+from zoo.optim.schedules import Position, load_schedule
 
 
 @dataclass(frozen=True)
@@ -116,39 +117,27 @@ def warmup_steps(optim: Optim, clock: Clock) -> int:
 def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
     """Return the learning rate as a function of the step, counted from 0.
 
-    It is scaled with the global batch, warmed up linearly, then follows the schedule. Milestones and the epochs of
-    exponential count from the start of the run; linear, cosine, poly and one_cycle from the end of the warm-up. With
-    optim.update epoch, the learning rate of an epoch's first step is that of the whole epoch, and the schedule counts
-    epochs instead of steps.
+    It is scaled with the global batch, warmed up linearly, then follows the schedule, a file of zoo/optim/schedules.
+    Milestones and the epochs of exponential count from the start of the run; the others from the end of the warm-up.
+    With optim.update epoch, the learning rate of an epoch's first step is that of the whole epoch, and the schedule
+    counts epochs instead of steps.
 
     Raises:
         UserError: the warm-up is as long as the run, or optim.update needs whole epochs and the recipe has others.
     """
     peak = base_lr(optim, clock.global_batch)
     length, warmup = _whole_epochs(optim, train) if optim.update == "epoch" else _steps(optim, clock)
+    shape = load_schedule(optim.schedule)
     last = length - (optim.min_lr_at == "last_step")
 
     def position(step: int) -> int:
         return math.floor(clock.epochs(step)) if optim.update == "epoch" else step
 
     def factor(position: int) -> float:
-        if optim.schedule == "step":
-            reached = clock.epochs(position) if train.epochs and optim.update == "step" else position
-            return optim.gamma ** sum(reached >= milestone for milestone in optim.milestones)
-        if optim.schedule == "exponential":
-            passed = clock.epochs(position) if train.epochs and optim.update == "step" else position
-            return optim.gamma ** float(passed)
-        if optim.schedule == "one_cycle":
-            return _one_cycle(optim, position - warmup, length - warmup)
+        in_epochs = train.epochs and optim.update == "step"
+        elapsed = clock.epochs(position) if in_epochs else position
         progress = (position - warmup) / max(last - warmup, 1)
-        final = optim.min_lr / optim.lr if optim.min_lr else 0.0
-        if optim.schedule == "cosine":
-            return _cosine(1, final, progress)
-        if optim.schedule == "linear":
-            return final + (1 - final) * (1 - progress)
-        if optim.schedule == "poly":
-            return final + (1 - final) * (1 - progress) ** optim.power
-        return 1.0
+        return shape.factor(optim, Position(position - warmup, length - warmup, progress, elapsed))
 
     def lr(step: int) -> float:
         if position(step) < warmup:
@@ -157,19 +146,6 @@ def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], flo
         return peak * factor(position(step))
 
     return lr
-
-
-def _one_cycle(optim: Optim, position: int, length: int) -> float:
-    """Return the factor of the learning rate as torch.optim.lr_scheduler.OneCycleLR has it, with cosines."""
-    low = 1 / optim.div_factor
-    peak_at, last = optim.pct_start * length - 1, length - 1
-    if position <= peak_at and peak_at > 0:
-        return _cosine(low, 1, position / peak_at)
-    return _cosine(1, low / optim.final_div_factor, (position - peak_at) / (last - peak_at))
-
-
-def _cosine(start: float, end: float, progress: float) -> float:
-    return end + (start - end) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def _steps(optim: Optim, clock: Clock) -> tuple[int, int]:

@@ -60,7 +60,7 @@ def test_an_unknown_key_without_a_similar_one_lists_all(tmp_path):
         ("data.root=true", "text"),
         ("data.root=null", "text"),
         ("optim.schedule=steps", "did you mean step?"),
-        ("optim.schedule=1", "constant, step, exponential, linear, cosine, poly, one_cycle"),
+        ("optim.schedule=1", "constant, cosine, exponential, linear, one_cycle, poly, step"),
         ("model.depth=51", "18, 34, 50, 101, 152"),
         ("model.depth=50.0", "18, 34, 50, 101, 152"),
         ("model.depth='50'", "18, 34, 50, 101, 152"),

@@ -1,4 +1,6 @@
-"""Sections whose keys depend on one of their own: `task.loss` decides which keys `task:` has."""
+"""Sections whose keys depend on one of their own: those of `task:` on `task.loss`, of `optim:` on `optim.schedule`."""
+
+import pytest
 
 from tests.zoo.config.recipe_files import build, message_of, write
 from zoo.config import loader
@@ -49,3 +51,35 @@ def test_a_key_of_another_loss_is_refused(tmp_path):
     assert "did you mean task.ohem_kept?" in message("task.ohem_kep=3")
     assert message("task.loss=focl").startswith("-o task.loss: the task segment has no loss 'focl'")
     assert "-o task.ohem_kept: must be at least 1" in message("task.ohem_kept=0")
+
+
+ONE_CYCLE = (
+    "model: {name: tsm}\ndata: {name: kinetics}\ntrain: {epochs: 1}\noptim:\n  schedule: one_cycle\n  pct_start: 0.5\n"
+)
+
+
+def test_the_schedule_decides_keys_of_the_optimizer_s_section(tmp_path):
+    config, resolved = build(tmp_path, ONE_CYCLE, "optim.name=adamw")
+    assert (config.optim.name, config.optim.pct_start, config.optim.div_factor) == ("adamw", 0.5, 25.0)
+    again, _ = loader.build(loader.read(write(tmp_path, loader.render(resolved), "again.yaml")), FIND)
+    assert again == config
+    entries = loader.merge(loader.read(write(tmp_path, ONE_CYCLE)), loader.overrides(["optim.schedule=cosine"]))
+    assert "optim.pct_start" not in loader.build(entries, FIND)[1]
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ("optim.schedule=cosin", "-o optim.schedule: there is no schedule 'cosin'; there are: constant, cosine"),
+        ("optim.name=adam", "-o optim.name: there is no optimizer 'adam'; did you mean adamw?"),
+        ("optim.pct_start=1", "-o optim.pct_start: must lie between 0 and 1"),
+        ("optim.final_div_factor=0.5", "-o optim.final_div_factor: must be a finite number, not below 1"),
+        ("optim.min_lr=0.01", "-o optim.min_lr: the schedule one_cycle has none; set it to 0"),
+        (
+            "optim.schedule=step",
+            "optim.schedule=step; it belongs to optim.schedule=one_cycle",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_schedule(tmp_path, change, message):
+    assert message in message_of(build, tmp_path, ONE_CYCLE, change)

@@ -74,6 +74,9 @@ def test_without_data_and_upstream_what_follows_is_not_known():
         (["train.precision=bf16"], "precision bf16;"),
         (["optim.schedule=cosine"], "learning rate cosine to 0; warm-up none"),
         (["optim.schedule=poly", "optim.min_lr=1e-4", "optim.warmup=5"], "0.9 to 0.0001; warm-up 5 steps"),
+        (["optim.schedule=linear"], "learning rate linear to 0;"),
+        (["optim.schedule=exponential", "optim.gamma=0.9"], "learning rate x 0.9 per epoch;"),
+        (["optim.schedule=one_cycle"], "learning rate one_cycle from 1/25, highest after 0.3 of the steps;"),
         (["target=null"], "target -\n"),
     ],
 )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from data.errors import UserError
 from zoo.config.schema import Duration, Optim, Train
+from zoo.optim import load_settings
 from zoo.run.schedule import Clock, clock, lr_schedule
 
 EPOCH, HALF = Duration.parse("1 epoch"), Duration.parse("0.5 epochs")
@@ -29,9 +30,13 @@ def test_without_a_base_batch_the_learning_rate_is_that_of_any_batch():
     assert rates(Train(steps=11, batch=4), 100, 8, **with_floor)[-1] == pytest.approx(1e-4 + 9.9e-3 / 11)
 
 
+def optim_settings(schedule="step", **values):
+    return load_settings("sgd", schedule)(**values)
+
+
 def rates(train, samples, size=1, **optim):
     run_clock = clock(train, samples, size)
-    lr = lr_schedule(Optim(**optim), train, run_clock)
+    lr = lr_schedule(optim_settings(**optim), train, run_clock)
     return [lr(step) for step in range(run_clock.steps)]
 
 
@@ -227,7 +232,7 @@ def test_epochs_that_a_learning_rate_per_epoch_cannot_use(train, optim, message)
 @pytest.mark.parametrize("wrong", [dict(min_lr=0.2), dict(min_lr=0.01, schedule="step"), dict(min_lr=-1.0)])
 def test_a_floor_above_the_peak_or_of_another_schedule(wrong):
     with pytest.raises(ValueError, match="^min_lr:"):
-        Optim(**{"lr": 0.1, "schedule": "cosine", **wrong})
+        optim_settings(**{"lr": 0.1, "schedule": "cosine", **wrong})
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "poly"])
