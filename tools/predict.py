@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from zoo.predict.model import TrainedModel
 from zoo.predict.predictors import Predictor, find_predictor
 from zoo.predict.results import DEFAULT_TOP, Failure, Row, output_stems, printable
 from zoo.run import cli, recorded_recipe, trained
-from zoo.run.checkpoint import FOLDER
+from zoo.run.checkpoint import FOLDER, has_averages
 from zoo.run.job import build_trainer
+from zoo.run.restore import averages_note
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import Launch
@@ -73,6 +75,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("files", metavar="FILE", nargs="+", help="image, video, folder of numbered images, or folder of such")
     add("--weights", metavar="DIR", required=True, help=f"checkpoint folder, such as {recorded_recipe.EXAMPLE}")
+    add("--raw", action="store_true", help="take the weights of the last update, not their moving average (train.ema)")
     add("--framework", choices=FRAMEWORKS, default="torch", help="default torch, whatever trained it")
     add("--device", metavar="NAME", default="auto", help="as for train.py")
     add("--out", metavar="DIR", help="folder for the results; default predictions/<run>, or the next free number")
@@ -112,7 +115,7 @@ def predict(arguments: argparse.Namespace) -> int:
     rows = [report(failure) for failure in failures]
     if not paths:
         return 2
-    model = load_model(arguments.weights, record, cfg, name, predictor.fields(cfg.data))
+    model = load_model(arguments.weights, record, cfg, name, predictor.fields(cfg.data), arguments.raw)
     try:
         os.makedirs(out, exist_ok=True)
         rows += predict_files(predictor, model, paths, arguments.top, out)
@@ -150,7 +153,9 @@ def report(failure: Failure) -> Row:
     return failure.row
 
 
-def load_model(path: str, record: dict[str, Any], cfg: Config, name: str, fields: tuple[Field, ...]) -> TrainedModel:
+def load_model(
+    path: str, record: dict[str, Any], cfg: Config, name: str, fields: tuple[Field, ...], raw: bool = False
+) -> TrainedModel:
     """Build a model as a run does, but without data and for fp32, and load the weights of a checkpoint.
 
     Args:
@@ -159,6 +164,7 @@ def load_model(path: str, record: dict[str, Any], cfg: Config, name: str, fields
         cfg: its recipe.
         name: of the model.
         fields: of a training sample.
+        raw: the weights of the last update, also where there is their moving average.
 
     Raises:
         UserError: the weights do not match the model, or the device or the framework is missing.
@@ -168,14 +174,18 @@ def load_model(path: str, record: dict[str, Any], cfg: Config, name: str, fields
     world = load_backend(cfg.framework).start(Launch(), cfg.device)
     # A mode of torch.compile concerns training, and may need a GPU.
     mode = Mode("fp32", None, cfg.train.channels_last, cfg.train.compile and True)
+    cfg = replace(cfg, train=replace(cfg.train, ema=None))  # one model, and not two
     _, trainer = build_trainer(cfg, name, arch, fields, world, mode)
-    tensors = trained.read_tensors(path, spec)
+    tensors = trained.read_tensors(path, spec, raw)
+    if has_averages(path) and not raw:
+        print(averages_note(path))
     require_match(tensors, {param.name: param.shape for param in trainer.params}, path)
     trainer.load_state_dict(tensors)
     unnamed = tuple(f"class {label}" for label in range(len(classes), arch.num_classes))
     class_names = () if spec.SHARDED_PARAMETERS else classes + unnamed
     metadata = {
         "weights": path,
+        "averaged": has_averages(path) and not raw,
         "step": record["step"],
         "model": name,
         "task": spec.TASK,

@@ -2,6 +2,7 @@
 
 import fnmatch
 import os
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,8 @@ from zoo.models.named import NAMED_MODELS
 from zoo.notebook import Result, Run
 from zoo.predict.predictors import find_predictor
 from zoo.run import trained
-from zoo.run.restore import model_file
+from zoo.run.checkpoint import has_averages, model_file
+from zoo.run.restore import averages_note
 from zoo.trainer import load_backend
 from zoo.weights import files, imagenet, recorded
 from zoo.weights.match import merge, require_match
@@ -74,7 +76,8 @@ def create_model(
         num_classes: outputs of the classifier, which a face model has not; default: those of the weights, or of the
             data set that the model was published for. Where the weights have another number, the classifier is
             initialized.
-        pretrained: checkpoint folder of a run, file of tools/convert.py, or "imagenet", which downloads published
+        pretrained: checkpoint folder of a run, of which the moving average (train.ema) counts if it has one; one of its
+            files, such as model.safetensors; file of tools/convert.py, or "imagenet", which downloads published
             weights of the ResNet; None: initial values.
         seed: of the initial values, which are equal in all frameworks.
         options: of the architecture, such as segments=16 or width=32; the fields of Arch in zoo/models/<model>/spec.py.
@@ -109,12 +112,14 @@ def numpy_weights(
     return _arch_and_weights(name, num_classes, pretrained, seed, options)[1]
 
 
-def load(checkpoint: str | os.PathLike[str], framework: str = "torch") -> Loaded:
+def load(checkpoint: str | os.PathLike[str], framework: str = "torch", *, raw: bool = False) -> Loaded:
     """Build the model of a checkpoint, with its weights, class names and recipe.
 
     Args:
         checkpoint: its folder, such as runs/tsm_demo/checkpoints/best; of a run in any framework.
         framework: torch, paddle or mindspore. A process can use one of them.
+        raw: take the weights of the last update, also where the checkpoint has their moving average (train.ema), which
+            is the model otherwise.
 
     Raises:
         UserError: the folder is no checkpoint, or the framework is not installed.
@@ -125,7 +130,8 @@ def load(checkpoint: str | os.PathLike[str], framework: str = "torch") -> Loaded
     spec = load_spec(model)
     fields = find_predictor(spec.TASK, data).fields(cfg.data)
     arch = trained.resolve(spec, cfg.model, fields, len(record["classes"]))
-    tensors = trained.read_tensors(checkpoint, spec)
+    tensors = trained.read_tensors(checkpoint, spec, raw)
+    _tell_of_averages(checkpoint, raw)
     require_match(tensors, spec.shapes(arch), checkpoint)
     return Loaded(
         model=_build(model, arch, framework, tensors),
@@ -135,6 +141,12 @@ def load(checkpoint: str | os.PathLike[str], framework: str = "torch") -> Loaded
         mean=fields[0].mean,
         std=fields[0].std,
     )
+
+
+def _tell_of_averages(path: str, raw: bool = False) -> None:
+    """Say in one line which of two kinds of weights a checkpoint gives."""
+    if has_averages(path) and not raw:
+        print(averages_note(path), file=sys.stderr)
 
 
 def _arch_and_weights(
@@ -151,6 +163,7 @@ def _arch_and_weights(
     if pretrained == "imagenet":
         return _from_imagenet(found, spec, num_classes, seed, options)
     pretrained = os.fspath(pretrained)
+    _tell_of_averages(pretrained)
     record = recorded.read(pretrained)
     if record.model not in (None, found.model):
         raise UserError(f"{pretrained} is a {record.model}, but {name} is a {found.model}; choose another name or file")

@@ -1,6 +1,7 @@
 """Atomic checkpoints: a folder of safetensors and JSON, written under a temporary name, synced and renamed.
 
 <run>/checkpoints/step-00000500/model.safetensors   weights and running statistics, by canonical name
+                                ema.safetensors     their moving averages, by the same names, if there are
                                 update.safetensors  optimizer state and loss scale
                                 checkpoint.json     step, class names, recipe, and the size of each file
                                 evaluation.json     the metrics, if this step was evaluated
@@ -18,10 +19,11 @@ import numpy as np
 
 from data.errors import UserError
 from zoo.logs import journal
+from zoo.trainer.state import EMA_PREFIX
 from zoo.weights import files
 
 FOLDER = "checkpoints"
-FILES = ("model.safetensors", "update.safetensors")
+MODEL, AVERAGE, UPDATE = "model.safetensors", "ema.safetensors", "update.safetensors"
 RECORD, EVALUATION = "checkpoint.json", "evaluation.json"
 Tensors = Mapping[str, np.ndarray | files.StreamedTensor]
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
@@ -38,7 +40,8 @@ def save_checkpoint(run: str, step: int, tensors: Tensors, record: Mapping[str, 
     Args:
         run: the run's folder.
         step: updates done.
-        tensors: by canonical name; names with a slash are the state of the optimizer and the loss scale.
+        tensors: by canonical name; names with a slash are moving averages, the state of the optimizer and the loss
+            scale.
         record: facts for checkpoint.json; `classes` holds the class names.
         keep: newest checkpoints to keep, beside the best.
 
@@ -76,10 +79,30 @@ def save_evaluation(run: str, step: int, metrics: Mapping[str, Any], best: bool,
         _remove_old(os.path.join(run, FOLDER), keep)
 
 
-def names_by_file(tensors: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return the tensor names of each of FILES, in the order in which the files hold them."""
-    ordered = files.storage_order(tensors)
-    return [name for name in ordered if "/" not in name], [name for name in ordered if "/" in name]
+def names_by_file(tensors: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the tensor names of each file of a checkpoint, in the order in which the files hold them."""
+    names: dict[str, list[str]] = {MODEL: [], UPDATE: []}
+    for name in files.storage_order(tensors):
+        file = AVERAGE if name.startswith(EMA_PREFIX) else UPDATE if "/" in name else MODEL
+        names.setdefault(file, []).append(name)
+    return names
+
+
+def model_file(path: str, raw: bool = False) -> str:
+    """Return the weights file of a checkpoint folder, or the path itself if it is no folder.
+
+    Args:
+        path: of a checkpoint or a weights file.
+        raw: the weights of the last update, also where the checkpoint has their moving averages.
+    """
+    if not os.path.isdir(path):
+        return path
+    return os.path.join(path, MODEL if raw or not has_averages(path) else AVERAGE)
+
+
+def has_averages(path: str) -> bool:
+    """Return whether a path is the folder of a checkpoint with moving averages."""
+    return os.path.isfile(os.path.join(path, AVERAGE))
 
 
 def latest(run: str) -> str | None:
@@ -109,7 +132,9 @@ def load_checkpoint(
         for name, size in record["files"].items():
             if os.path.getsize(os.path.join(path, name)) != size:
                 raise UserError(f"{path}: {name} is not {size} bytes long any more; resume from another checkpoint")
-            tensors.update(files.read(os.path.join(path, name), rows)[0])
+            prefix = EMA_PREFIX if name == AVERAGE else ""
+            read = files.read(os.path.join(path, name), rows)[0]
+            tensors.update((prefix + tensor, array) for tensor, array in read.items())
     except UNREADABLE as error:
         raise _unreadable(path, error) from None
     return tensors, record
@@ -141,8 +166,10 @@ def write_synced(path: str, content: bytes) -> int:
 def _write(folder: str, step: int, tensors: Tensors, record: Mapping[str, Any]) -> None:
     metadata = {"classes": json.dumps(record["classes"])}  # the class names travel with the weights
     sizes = {
-        file: files.write_streamed(os.path.join(folder, file), {name: tensors[name] for name in names}, metadata)
-        for file, names in zip(FILES, names_by_file(tensors))
+        file: files.write_streamed(
+            os.path.join(folder, file), {name.removeprefix(EMA_PREFIX): tensors[name] for name in names}, metadata
+        )
+        for file, names in names_by_file(tensors).items()
     }
     text = json.dumps({**record, "step": step, "files": sizes}, indent=1)
     write_synced(os.path.join(folder, RECORD), text.encode())

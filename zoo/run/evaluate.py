@@ -25,6 +25,7 @@ def evaluate(
     group: Group,
     report: Callable[[UnreadableSample], None],
     decode: Decode = ReadyStream,
+    averaged: TaskMetric | None = None,
 ) -> dict[str, Any]:
     """Run the model over this rank's share of a split; called by all ranks.
 
@@ -36,9 +37,11 @@ def evaluate(
         group: all ranks.
         report: called for every unreadable sample of all ranks.
         decode: decodes the images of the stream that are still encoded.
+        averaged: another metric, for the predictions by the moving average of the weights; None without one.
 
     Returns:
-        The metrics over all ranks, and `bad`, the number of unreadable samples.
+        The metrics over all ranks, those of the moving average by the same names in `ema`, and `bad`, the number of
+        unreadable samples.
 
     Raises:
         UserError: a sample is unreadable and data.eval_bad is not `wrong`.
@@ -57,11 +60,14 @@ def evaluate(
             label_shape = batch["label"].shape[1:]
             size = (label_shape[0], label_shape[1]) if label_shape else None  # of a label per pixel
             metric.update(trainer.predict(device_batch, size), batch)
+            if averaged:
+                averaged.update(trainer.predict(device_batch, size, averaged=True), batch)
     gathered = group.all_gather([vars(sample) for sample in local])
     everywhere = [UnreadableSample(**values) for of_rank in gathered for values in of_rank]
     for sample in everywhere:
         report(sample)
-    return {**metric.result(group.sum(metric.state)), "bad": len(everywhere)}
+    metrics = {**metric.result(group.sum(metric.state)), "bad": len(everywhere)}
+    return {**metrics, "ema": averaged.result(group.sum(averaged.state))} if averaged else metrics
 
 
 def _check(unreadable: list[UnreadableSample], dataset: Dataset) -> None:

@@ -17,6 +17,7 @@ from zoo.distributed import addresses, consistency, environment, launchers, rend
 from zoo.distributed.control_group import Group
 from zoo.logs import journal
 from zoo.models import Spec, load_model_class, load_spec, resolve_arch
+from zoo.optim.ema import Ema
 from zoo.run import choices, data_check, param_groups, schedule, trial
 from zoo.run.cli import Request
 from zoo.run.data_check import DataCheck
@@ -263,6 +264,7 @@ def build_trainer(
         loss_scale=_loss_scale(cfg.optim),
         dynamic_loss_scale=cfg.optim.loss_scale == "dynamic",
         optimizer=cfg.optim,
+        ema=Ema(cfg.train.ema, cfg.train.ema_warmup) if cfg.train.ema is not None else None,
         shard_optimizer=cfg.train.shard_optimizer,
         clip_norm=cfg.optim.clip_norm,
         accumulate=accumulate,

@@ -9,7 +9,7 @@ import yaml
 from data.errors import UserError
 from zoo.config import loader
 from zoo.config.convert import plain
-from zoo.run.checkpoint import FOLDER, RECORD, load_record
+from zoo.run.checkpoint import FOLDER, RECORD, has_averages, load_record
 from zoo.weights import recorded
 
 EXAMPLE = "runs/tsm_demo/checkpoints/best"
@@ -86,6 +86,8 @@ def settings(path: str, resolved: Mapping[str, loader.Entry], eval_only: bool) -
         found["data.names"] = record.names
     if eval_only and record.classes:
         found["model.num_classes"] = record.arch.get("num_classes") or len(record.classes)
+    if eval_only:  # both kinds of weights are evaluated, if there are
+        found["train.ema"] = read(path)[1]["train.ema"].value if has_averages(path) else None
     weights = resolved["weights"]
     precede = weights.value is None or weights.origin in GIVEN  # None: those that the resumed run was given
 

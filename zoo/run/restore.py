@@ -1,8 +1,8 @@
 """The tensors a run starts from: initial values, ImageNet weights, a weights file, or a checkpoint of the run."""
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,11 @@ from data.errors import UserError
 from zoo.config.convert import plain
 from zoo.config.schema import Config
 from zoo.models import Spec, initializers, load_spec
-from zoo.run.checkpoint import latest, load_checkpoint
+from zoo.run.checkpoint import has_averages, latest, load_checkpoint, model_file
 from zoo.run.job import Job
 from zoo.trainer import state
 from zoo.trainer.loss_scale import SCALE_KEY
+from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import Param
 from zoo.weights import files, imagenet, recorded
 from zoo.weights.conversion import OPTIONS, default_model
@@ -27,7 +28,7 @@ CHANGEABLE = ("padding", "bn_eps", "dilate", "shift_place", "temporal_pool")
 WITHOUT_OPTION = {"padding": "symmetric", "bn_eps": 1e-5}  # what models compute that lack the option
 
 
-def restore(cfg: Config, job: Job, resume: str | None, print_line: Print) -> tuple[int, str]:
+def restore(cfg: Config, job: Job, resume: str | None, print_line: Print, eval_only: bool = False) -> tuple[int, str]:
     """Load the tensors of the last checkpoint of the run to resume, or else the initial ones; called by all ranks.
 
     One process per machine goes first, because it may have to download a file.
@@ -37,6 +38,7 @@ def restore(cfg: Config, job: Job, resume: str | None, print_line: Print) -> tup
         job: its trainer receives the tensors.
         resume: folder of the run to continue, None for a new run.
         print_line: receives lines for the console.
+        eval_only: whether the weights are evaluated only: of a checkpoint with moving averages both kinds.
 
     Returns:
         The updates done so far, and the origin of the weights, in words.
@@ -45,9 +47,9 @@ def restore(cfg: Config, job: Job, resume: str | None, print_line: Print) -> tup
         UserError: a file does not hold exactly the tensors of the model; the message lists the differences.
     """
     goes_first = job.group.launch.local_rank == 0
-    restored = _restore(cfg, job, resume, print_line) if goes_first else None
+    restored = _restore(cfg, job, resume, print_line, eval_only) if goes_first else None
     job.group.all_gather(None)
-    return restored or _restore(cfg, job, resume, print_line)
+    return restored or _restore(cfg, job, resume, print_line, eval_only)
 
 
 def initial(
@@ -77,6 +79,8 @@ def initial(
     }
     if cfg.weights:
         path = model_file(cfg.weights)
+        if has_averages(cfg.weights):
+            print_line(averages_note(cfg.weights))
         sharded = {param.name: (param.shape[0], *param.rows) for param in params if param.rows}
         tensors, metadata = files.read(path, sharded)
         record = recorded.read(path)
@@ -96,15 +100,15 @@ def initial(
     return initialized, f"initialized from seed {cfg.seed}"
 
 
-def model_file(path: str) -> str:
-    """Return the weights file of a checkpoint folder, or the path itself if it is no folder."""
-    return os.path.join(path, "model.safetensors") if os.path.isdir(path) else path
+def averages_note(path: str) -> str:
+    """Return a line for those who load the weights of a checkpoint that has moving averages."""
+    return f"weights: the moving average (EMA) in {path}; those of its last update: {model_file(path, raw=True)}"
 
 
-def _restore(cfg: Config, job: Job, resume: str | None, print_line: Print) -> tuple[int, str]:
+def _restore(cfg: Config, job: Job, resume: str | None, print_line: Print, eval_only: bool = False) -> tuple[int, str]:
     path = latest(resume) if resume else None
     if path is None:
-        tensors, origin = initial(cfg, job.spec, job.arch, job.trainer.params, job.val_set.classes, print_line)
+        tensors, origin = _start(cfg, job, print_line, eval_only)
         job.trainer.load_state_dict(tensors)
         return 0, origin
     sharded = {param.name: (param.shape[0], *param.rows) for param in job.trainer.params if param.rows}
@@ -116,6 +120,7 @@ def _restore(cfg: Config, job: Job, resume: str | None, print_line: Print) -> tu
             rows[name] = sharded[parameter]
     recorded, record = load_checkpoint(path, rows)
     tensors = {state.current_key(name): array for name, array in recorded.items()}
+    tensors = _switch_average(tensors, [param.name for param in job.trainer.params], job.plan, path, print_line)
     require_match(tensors, shapes, path)
     if record["global_batch"] != job.clock.global_batch:
         raise UserError(
@@ -129,6 +134,32 @@ def _restore(cfg: Config, job: Job, resume: str | None, print_line: Print) -> tu
         tensors[SCALE_KEY] = np.array(job.plan.first_scale, np.float32)  # perhaps not that of the checkpoint
     job.trainer.load_state_dict(tensors)
     return record["step"], record["weights"]
+
+
+def _start(cfg: Config, job: Job, print_line: Print, eval_only: bool) -> tuple[dict[str, np.ndarray], str]:
+    """Return the tensors of a new run, with moving averages where the plan has them, and the origin of the weights."""
+    arguments = job.spec, job.arch, job.trainer.params, job.val_set.classes
+    if not (eval_only and job.plan.ema and cfg.weights and has_averages(cfg.weights)):
+        tensors, origin = initial(cfg, *arguments, print_line)
+        return state.with_averages(tensors, job.plan), origin
+    averages, _ = initial(cfg, *arguments, lambda line: None)
+    tensors, origin = initial(replace(cfg, weights=model_file(cfg.weights, raw=True)), *arguments, print_line)
+    print_line(f"weights: {cfg.weights} has a moving average (EMA) too, which is evaluated beside them")
+    return {**tensors, **{state.ema_key(name): array for name, array in averages.items()}}, origin
+
+
+def _switch_average(
+    tensors: dict[str, np.ndarray], names: Sequence[str], plan: Plan, path: str, print_line: Print
+) -> dict[str, np.ndarray]:
+    """Return the tensors of a checkpoint with moving averages if and only if the plan has them."""
+    has_them = any(key.startswith(state.EMA_PREFIX) for key in tensors)
+    if plan.ema and not has_them:
+        print_line(f"train.ema: {path} has no moving average; it starts from these weights")
+        return {**tensors, **{state.ema_key(name): tensors[name] for name in names if name in tensors}}
+    if has_them and not plan.ema:
+        print_line(f"train.ema is off: the moving average in {path} is dropped")
+        return {key: array for key, array in tensors.items() if not key.startswith(state.EMA_PREFIX)}
+    return tensors
 
 
 def _shown_by_tensors(record: recorded.Recorded) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def _gathered(local_rows: np.ndarray, param: Param | None, group: Group) -> np.n
 
 def _send_rows(tensors: Mapping[str, np.ndarray], sharded: Mapping[str, Param], group: Group) -> None:
     """On the other ranks: send the local rows in the order in which the files hold the tensors."""
-    for names in checkpoint.names_by_file(tensors):
+    for names in checkpoint.names_by_file(tensors).values():
         for name in names:
             if name.rpartition("/")[2] in sharded:
                 rows = _rows_per_message(tensors[name])

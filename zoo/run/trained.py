@@ -11,7 +11,7 @@ from zoo.config import loader
 from zoo.config.schema import Config
 from zoo.models import Spec, resolve_arch
 from zoo.run import cli, recorded_recipe
-from zoo.run.restore import model_file
+from zoo.run.checkpoint import model_file
 from zoo.weights import files
 
 
@@ -36,16 +36,22 @@ def resolve(spec: Spec, arch: Any, fields: Sequence[Field], classes: int) -> Any
     return resolve_arch(spec, arch, fields, classes)
 
 
-def read_tensors(path: str, spec: Spec) -> dict[str, np.ndarray]:
+def read_tensors(path: str, spec: Spec, raw: bool = False) -> dict[str, np.ndarray]:
     """Read the tensors of a checkpoint; of a class matrix, the first row.
 
     It has a row per class and may be larger than the memory, and no prediction depends on it.
 
+    Args:
+        path: folder of the checkpoint.
+        spec: of its model.
+        raw: the weights of the last update, also where the checkpoint has their moving averages.
+
     Raises:
         UserError: the file is not readable.
     """
+    file = model_file(path, raw)
     rows: dict[str, files.RowRange] = {}
     if spec.SHARDED_PARAMETERS:
-        shapes = {key: tensor.shape for key, tensor in files.read_shapes(model_file(path)).items()}
+        shapes = {key: tensor.shape for key, tensor in files.read_shapes(file).items()}
         rows = {key: (shapes[key][0], 0, 1) for key in spec.SHARDED_PARAMETERS if key in shapes}
-    return files.read(model_file(path), rows)[0]
+    return files.read(file, rows)[0]
