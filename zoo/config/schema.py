@@ -62,6 +62,9 @@ class Train:
     checkpoint_activations: bool = False  # compute activations again in the backward pass instead of keeping them
     shard_optimizer: bool = False  # each process holds the optimizer's state of a share of the parameters,
     # updates these and sends them to the others (ZeRO-1), in PyTorch; the results are the same
+    ema: float | None = None  # decay of an exponential moving average of the weights, such as 0.9999, which is
+    # evaluated and saved beside them, and selects the best checkpoint; null: none
+    ema_warmup: bool = True  # the average forgets faster at first: decay (1 + t) / (10 + t) up to ema after t updates
     sync_bn: bool = False  # batch statistics over all processes
     fp16_allreduce: bool = False  # all-reduce gradients in fp16
     straggler_timeout: int = 300  # seconds after which a process that stays behind the others is given up
@@ -88,6 +91,8 @@ class Train:
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise ValueError(f"{key}: must be at least 1")
+        if self.ema is not None and not 0 <= self.ema < 1:
+            raise ValueError("ema: the share that an update keeps must be at least 0 and below 1, such as 0.9999")
         if self.fp16_allreduce and self.precision in ("fp64", "exact"):
             raise ValueError("fp16_allreduce: would round the gradients of precision fp64; leave one of them out")
         if self.amp_level is not None and self.precision in ("fp32", "fp64", "exact"):

@@ -94,7 +94,9 @@ class Run:
         self.console = Console(self.last_step, None if self.is_root else open(os.devnull, "w"))  # noqa: SIM115
         for note in request.notes:
             self.console.print(note)
-        self.first_step, self.weights_origin = restore.restore(cfg, job, request.resume, self.console.print)
+        self.first_step, self.weights_origin = restore.restore(
+            cfg, job, request.resume, self.console.print, request.eval_only
+        )
         consistency.assert_same(group, "the step to go on from", self.first_step)
         self.recipe = loader.render(request.resolved)
         self.facts = facts.describe(job, cfg, self.weights_origin)
@@ -334,10 +336,11 @@ class Run:
         job = self.job
         start_time = time.perf_counter()
         metric = job.task.Metric(job.val_set, self.config.task)
+        averaged = job.task.Metric(job.val_set, self.config.task) if job.plan.ema else None
         batches, decode = self.evaluations.read(), self.decoders.evaluation()
-        metrics = evaluate(job.trainer, batches, job.val_set, metric, job.group, report, decode)
+        metrics = evaluate(job.trainer, batches, job.val_set, metric, job.group, report, decode, averaged)
         seconds = time.perf_counter() - start_time
-        return {"accuracy": metrics[job.task.PRIMARY], **metrics, "seconds": seconds}
+        return {"accuracy": metrics.get("ema", metrics)[job.task.PRIMARY], **metrics, "seconds": seconds}
 
 
 def _refuse_speed_run(journal: Journal, folder: str) -> None:
