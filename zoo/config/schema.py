@@ -205,6 +205,7 @@ class Config:
     weights_dir: str = "weights"  # folder of published ImageNet weights, which are downloaded to it
     target: float | None = None  # target of the main metric, as a fraction, for AI-Rank's target_quality_time
     warmup_epochs: int = 0  # epochs that AI-Rank's avg_ips leaves out
+    listeners: tuple[str, ...] = ()  # further logs of the run: names of files of zoo/logs/listeners
     upstream: Upstream | None = None  # null: the recipe repeats nobody's
 
     def __post_init__(self) -> None:

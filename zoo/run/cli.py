@@ -11,6 +11,7 @@ from zoo import optim, tasks
 from zoo.config import loader
 from zoo.config.schema import Config
 from zoo.frameworks import FRAMEWORKS
+from zoo.logs import listeners
 from zoo.models import load_spec
 from zoo.run import directory, plan_table, recorded_recipe
 from zoo.run.checkpoint import latest, load_record
@@ -268,6 +269,7 @@ def request(
             ]
         resolved = complete
     changed = directory.check_same(before, resolved) if before else []
+    listeners.check_names(settings.listeners)
     return Request(settings, resolved, recipe, run, changed, notes)
 
 

@@ -15,7 +15,7 @@ from data.stream import UnreadableSample, open_training
 from zoo.config import loader
 from zoo.config.schema import Duration
 from zoo.distributed import consistency
-from zoo.logs import airank, data_wait, resources, step_times
+from zoo.logs import airank, data_wait, listeners, resources, step_times
 from zoo.logs.journal import Journal, NullJournal
 from zoo.logs.resources import Resources
 from zoo.logs.step_times import StepTimes
@@ -106,7 +106,8 @@ class Run:
         if self.is_root and not request.eval_only:
             self.folder = directory.open_folder(request.resume, cfg.out, request.recipe, self.recipe)
             airank_log = airank.Writer(self.folder, cfg.target, cfg.warmup_epochs)
-            self.journal = Journal(self.folder, [self.console, Scalars(self.folder), airank_log])
+            further = listeners.open_listeners(self.folder, cfg)
+            self.journal = Journal(self.folder, [self.console, Scalars(self.folder), airank_log, *further])
             _refuse_speed_run(self.journal, self.folder)
             data_check.write_table(job.data_check, self.folder)
         ranks = consistency.describe_ranks(group, job.world.device, cfg.framework)

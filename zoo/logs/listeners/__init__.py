@@ -1,0 +1,42 @@
+"""Further logs of a run: a file each, found by its name in `listeners` of a recipe.
+
+A file has `open_listener(folder, config)`, which returns a journal listener (`Listener` of zoo/logs/journal.py): it is
+called with every event, on rank 0, after it is in <folder>/events.jsonl, and closed at the end.
+"""
+
+import difflib
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from data.errors import UserError
+from zoo.config.schema import Config
+from zoo.logs.journal import Listener
+
+
+def list_listeners() -> list[str]:
+    """Return the names of all listeners."""
+    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem != "__init__")
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise UserError for a name that no listener has, or that is given twice."""
+    known = list_listeners()
+    for place, name in enumerate(names):
+        if name not in known:
+            similar = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {similar[0]}?" if similar else ""
+            raise UserError(f"listeners: there is no {name!r}; there are: {', '.join(known)}{hint}")
+        if name in names[:place]:
+            raise UserError(f"listeners: {name} is given twice; name it once")
+
+
+def open_listeners(folder: str, config: Config) -> list[Listener]:
+    """Return the listeners of a recipe.
+
+    Args:
+        folder: of the run.
+        config: the recipe.
+    """
+    modules = [importlib.import_module(f"zoo.logs.listeners.{name}") for name in config.listeners]
+    return [module.open_listener(folder, config) for module in modules]

@@ -1,0 +1,38 @@
+"""Numbers of a run as <run>/metrics.csv, for a spreadsheet: a row per `train` and `eval` event."""
+
+import csv
+import os
+
+from zoo.config.schema import Config
+from zoo.logs.journal import Event, Listener, history
+
+FILE = "metrics.csv"
+
+
+class Table:
+    """Journal listener that writes the table anew at every evaluation, without what a resume has reverted."""
+
+    def __init__(self, folder: str):
+        self.folder = folder
+
+    def __call__(self, event: Event) -> None:
+        if event["event"] not in ("eval", "end"):
+            return
+        rows = [entry for entry in history(self.folder) if entry["event"] in ("train", "eval")]
+        names = list(
+            dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, int | float))
+        )
+        path = os.path.join(self.folder, FILE)
+        with open(path + ".writing", "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, ["event", *names], extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(rows)
+        os.replace(path + ".writing", path)
+
+    def close(self) -> None:
+        """Do nothing: no file stays open between events."""
+
+
+def open_listener(folder: str, config: Config) -> Listener:
+    """Return the listener of a run."""
+    return Table(folder)
