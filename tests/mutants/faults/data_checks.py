@@ -43,7 +43,7 @@ FAULTS = [
     ),
     fault(
         "a gap in the labels of faces passes",
-        "data/datasets/faces.py",
+        "data/datasets/common/face_sources.py",
         "    if label == following:\n",
         "    if label >= following:\n",
         f"{TEST_CLASSES}a_stray_label_of_a_list_of_faces",
