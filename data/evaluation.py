@@ -20,6 +20,7 @@ class EvaluationReader:
 
     Attributes:
         keeps_workers: whether the workers stay.
+        batches: number of batches of an evaluation.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class EvaluationReader:
             loader: see data/loaders; None for that of the settings.
         """
         self._read = evaluation_reader(dataset, seed, batch_size, rank, world_size, loader)
-        self._batches, self._workers = evaluation_batches(dataset, batch_size, world_size), workers
+        self.batches, self._workers = evaluation_batches(dataset, batch_size, world_size), workers
         self._threads = dataset.settings.threads
         held = (
             batch_bytes(dataset.fields, batch_size) * workers * readers.batches_per_worker(self._threads) * local_size
@@ -62,7 +63,7 @@ class EvaluationReader:
         complete, were_idle = False, self._stream is not None
         stream = self._stream or self._open(0)
         try:
-            for number in range(self._batches):
+            for number in range(self.batches):
                 try:
                     batch = next(stream)
                 except readers.DeadWorker as error:
@@ -85,7 +86,7 @@ class EvaluationReader:
 
     def _open(self, first: int) -> Stream:
         """Start workers that read from a batch on."""
-        read, batches = self._read, self._batches
+        read, batches = self._read, self.batches
         last = ENDLESS if self.keeps_workers else batches
         self._stream = Stream(
             lambda number, allocate: read(number % batches, allocate), first, last, self._workers, self._threads

@@ -58,6 +58,8 @@ class Train:
     tf32: bool = False  # on NVIDIA GPUs, multiply fp32 numbers in TF32 (10 bits of mantissa): faster, not comparable
     cudnn_benchmark: bool | None = None  # let cuDNN time its kernels, so that runs are not repeatable to the last bit;
     # null: in 16 bits and with tf32
+    deterministic: bool = False  # repeat a run on the same machine to the last bit, if need be by slower kernels; what
+    # has no such kernel is an error
     eval_precision: Literal["fp32", "amp"] = "fp32"  # amp: evaluate in the 16-bit type that the run trains in
     checkpoint_activations: bool = False  # compute activations again in the backward pass instead of keeping them
     shard_optimizer: bool = False  # each process holds the optimizer's state of a share of the parameters,
@@ -71,6 +73,7 @@ class Train:
     log_every: Duration = field(default=Duration.parse("20 steps"))
     eval_every: Duration = field(default=Duration.parse("1 epoch"))
     save_every: Duration = field(default=Duration.parse("1 epoch"))
+    early_stopping: int | None = None  # evaluations in a row without a better main metric that end the run
     keep_checkpoints: int = 3  # most recent checkpoints to keep, beside the best
     max_consecutive_skips: int = 50  # stop after this many updates in a row that had no finite gradient
 
@@ -85,6 +88,7 @@ class Train:
             "global_batch",
             "eval_batch",
             "straggler_timeout",
+            "early_stopping",
             "keep_checkpoints",
             "max_consecutive_skips",
         ):
@@ -101,6 +105,16 @@ class Train:
             raise ValueError("eval_precision: amp is the 16-bit type of the training; give --amp or train.precision")
         if self.tf32 and self.precision in ("fp64", "exact"):
             raise ValueError("tf32: would round the products of precision fp64; leave one of them out")
+        if self.deterministic and self.cudnn_benchmark:
+            raise ValueError(
+                "cudnn_benchmark: kernels that are chosen by timing them are not those of the next run; "
+                "leave it out with deterministic"
+            )
+        if self.deterministic and self.compile == "max-autotune":
+            raise ValueError(
+                "compile: max-autotune chooses kernels by timing them, which are not those of the next "
+                "run; take true with deterministic"
+            )
         for key in ("log_every", "eval_every", "save_every"):
             if getattr(self, key).value <= 0:
                 raise ValueError(f"{key}: must be above 0")

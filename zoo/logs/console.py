@@ -1,14 +1,21 @@
 """Console output of a run: a progress bar on a terminal, plain lines elsewhere."""
 
 import sys
+import textwrap
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, TextIO, TypeVar
 
 from rich.console import Console as RichConsole
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from zoo.logs.journal import Event
+
+Item = TypeVar("Item")
+WIDTH = 100  # columns of a line of training
+PATIENCE = 2.0  # seconds after which an evaluation or a checkpoint has a bar of its own
 
 
 class Console:
@@ -30,8 +37,9 @@ class Console:
             console=self.rich,
             transient=True,
         )
-        self.task = self.bar.add_task("training", total=steps, rate="")
-        self._first_log: tuple[int, float] | None = None  # step and monotonic time of this process's first log line
+        self.task = self.bar.add_task("training", total=steps, rate="", visible=False)
+        self._first: tuple[int, float] | None = None  # update and monotonic time at the end of this process's first one
+        self._scaling: tuple[float, float] = (1.0, 0.0)  # loss scale and skipped updates of the last line
         self._handlers = {
             "train": self._train,
             "data_wait": self._data_wait,
@@ -41,13 +49,55 @@ class Console:
             "best": self._best,
             "resume": self._resume,
             "speed": self._speed,
+            "end": self._end,
         }
 
     def tick(self, done: int) -> None:
         """Move the progress bar to `done` updates."""
+        if self._first is None:
+            self._first = done, time.monotonic()  # the first update compiles and allocates, and tells nothing
         if self.rich.is_terminal:
             self.bar.start()
-            self.bar.update(self.task, completed=done)
+            self.bar.update(self.task, completed=done, visible=True)
+
+    @contextmanager
+    def activity(self, name: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+        """Show a bar on a terminal for what takes longer than PATIENCE seconds.
+
+        Args:
+            name: what is done.
+            total: number of parts; None for a bar without an end.
+
+        Yields:
+            A function that counts a part.
+        """
+        if not self.rich.is_terminal:
+            yield lambda: None
+            return
+        task = self.bar.add_task(name, total=total, rate="", visible=False)
+
+        def show() -> None:
+            self.bar.start()
+            self.bar.update(task, visible=True)
+
+        timer = threading.Timer(PATIENCE, show)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield lambda: self.bar.advance(task)
+        finally:
+            timer.cancel()
+            timer.join()  # it may be showing the bar just now
+            self.bar.remove_task(task)
+            if self._first is None:  # no bar of training follows, or not yet
+                self.bar.stop()
+
+    def track(self, items: Generator[Item, None, None], name: str, total: int) -> Generator[Item, None, None]:
+        """Yield what a generator does, counted in a bar as `activity` has it."""
+        with closing(items), self.activity(name, total) as advance:
+            for item in items:
+                yield item
+                advance()
 
     def __call__(self, event: Event) -> None:
         handler = self._handlers.get(event["event"])
@@ -97,17 +147,29 @@ class Console:
             self.bar.stop()
 
     def _train(self, event: Event) -> None:
-        rate = (
-            f"{event['samples_per_s']:.1f} samples/s, waiting for data {event['data_wait_fraction']:.0%}, "
-            f"ETA {self._eta(event['step'])}"
-        )
-        self.bar.update(self.task, rate=rate)
-        skipped = f"  skipped {event['skipped']:.0f}" if event["skipped"] else ""
-        scale = f"  scale {event['scale']:g}" if event["scale"] != 1 else ""
-        self.print(
-            f"step {event['step']}/{self.steps}  epoch {event['epoch']:.2f}  loss {event['loss']:.4f}  "
-            f"lr {event['lr']:.6g}  grad {event['grad_norm']:.3g}{scale}{skipped}  {rate}"
-        )
+        scale, skipped = event["scale"], event["skipped"]
+        last_scale, last_skipped = self._scaling
+        changes = [f"loss scale {scale:g}"] * (scale != last_scale)
+        changes += [f"{skipped:.0f} updates skipped so far (no finite gradient)"] * (skipped != last_skipped)
+        if changes:
+            self.print(f"step {event['step']}: {', '.join(changes)}")
+            self._scaling = scale, skipped
+        rate = [
+            f"{short(event['samples_per_s'], 4)}/s",
+            f"wait {event['data_wait_fraction']:.0%}",
+            f"ETA {self._eta(event['step'])}",
+        ]
+        self.bar.update(self.task, rate="  ".join(rate))
+        parts = [
+            f"step {event['step']}/{self.steps}",
+            f"epoch {event['epoch']:.2f}",
+            f"loss {event['loss']:.4f}" if abs(event["loss"]) < 100 else f"loss {short(event['loss'], 4)}",
+            f"lr {short(event['lr'], 3)}",
+            f"grad {short(event['grad_norm'], 3)}",
+            *rate,
+        ]
+        line = "  ".join(parts)
+        self.print(line if len(line) <= WIDTH else " ".join(parts))
 
     def _data_wait(self, event: Event) -> None:
         self.print(event["message"])
@@ -119,12 +181,14 @@ class Console:
             for name in event
             if isinstance(event[name], float) and name not in ("time", "epoch", "seconds", "accuracy")
         )
-        after = f" after epoch {event['epoch']:g}" if "epoch" in event else ""
+        after = f" after epoch {event['epoch']:.2f}" if "epoch" in event else ""
         self.print(
             f"evaluation{after}: {metrics}  over {event['samples']} samples in {event['seconds']:.1f} s{unreadable}"
         )
         if "iou" in event:
-            self.print("IoU by class: " + ", ".join(f"{name} {value:.3f}" for name, value in event["iou"].items()))
+            text = "IoU by class: " + ", ".join(f"{name} {value:.3f}" for name, value in event["iou"].items())
+            for line in textwrap.wrap(text, WIDTH, subsequent_indent="  "):
+                self.print(line)
 
     def _bad(self, event: Event) -> None:
         replacement = f"replaced by {event['replaced_by']}" if event["replaced_by"] else "counted as wrong"
@@ -146,12 +210,31 @@ class Console:
             f"waiting for data {event['data_wait_fraction']:.0%}"
         )
 
+    def _end(self, event: Event) -> None:
+        if event.get("message"):
+            self.print(f"ended early: {event['message']}")
+
     def _eta(self, step: int) -> str:
-        """Estimate the time left, evaluations included, from the steps of this process; unknown at its first line."""
-        now = time.monotonic()
-        if self._first_log is None:
-            self._first_log = step, now
+        """Estimate the time left, evaluations included, from the updates of this process but the first."""
+        if self._first is None or step <= self._first[0]:
             return "?"
-        first_step, first_time = self._first_log
-        seconds = int((now - first_time) / max(step - first_step, 1) * (self.steps - step))
-        return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+        first_step, first_time = self._first
+        return duration((time.monotonic() - first_time) / (step - first_step) * (self.steps - step))
+
+
+def short(value: float, digits: int) -> str:
+    """Return a number with so many significant digits in few characters: 0.0123, 12346, 1.23e-5."""
+    if 10 ** (digits - 1) <= abs(value) < 10**5:
+        return f"{value:.0f}"
+    mantissa, exponent, power = f"{value:.{digits}g}".partition("e")
+    return mantissa + (f"e{int(power)}" if exponent else "")
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in its two largest units: 4m05s, 23h59m, 12d03h."""
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if days:
+        return f"{days:.0f}d{hours % 24:02.0f}h"
+    if hours:
+        return f"{hours:.0f}h{minutes % 60:02.0f}m"
+    return f"{minutes:.0f}m{int(seconds) % 60:02d}s"

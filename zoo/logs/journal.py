@@ -13,7 +13,7 @@
     resume     step, path, and what may differ from the run's begin: framework, precision, compilation, optimizer,
                device, batch, recipe, reading of data, machines, code
     speed      drop, count, samples, seconds, samples_per_s, step_ms, data_wait_fraction, flops_per_s: train.py --speed
-    end        step, epoch
+    end        step, epoch, reason (steps, max_steps, target or early_stopping), message (of early stopping)
 
 What is unknown is null, and so is a number that is not finite. docs/training.md describes the fields.
 
@@ -91,6 +91,8 @@ class Journal:
 
 class NullJournal:
     """Journal of all ranks but rank 0, which writes nothing and is always empty."""
+
+    events: Sequence[Event] = ()
 
     def add(self, event: str, **values: Any) -> None:
         pass

@@ -133,6 +133,11 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="continue the run in DIR (started there if -c is given and DIR is not there yet); without DIR: "
         "the one in --out, likewise, or the newest of runs/<recipe>",
     )
+    add(
+        "--deterministic",
+        action="store_true",
+        help="repeat a run to the last bit (train.deterministic=true), on a GPU by slower kernels",
+    )
     add("--weights", metavar="FILE", help="start from, or evaluate, these weights: .safetensors or a checkpoint folder")
     add("--eval-only", action="store_true", help="evaluate --weights or the last checkpoint of --resume, train nothing")
     add("--max-steps", type=int, metavar="N", help="stop after update N, evaluate and save; the schedule is unchanged")
@@ -176,6 +181,7 @@ def read(arguments: argparse.Namespace) -> Request:
         arguments.override,
         amp=arguments.amp,
         exact=arguments.exact,
+        deterministic=arguments.deterministic,
         framework=arguments.framework,
         device=arguments.device,
         seed=arguments.seed,
@@ -218,6 +224,7 @@ def request(
     *,
     amp: bool = False,
     exact: bool = False,
+    deterministic: bool = False,
     framework: str | None = None,
     device: str | None = None,
     seed: int | None = None,
@@ -234,6 +241,7 @@ def request(
         overrides: `key=value` pairs; they take precedence over the keyword arguments.
         amp: whether train.precision is amp.
         exact: whether train.precision is exact.
+        deterministic: whether train.deterministic is true.
         framework, device, seed, out, weights: values of these keys; None keeps that of the recipe.
         resume: folder of the run to continue, or NEWEST for the newest run of the recipe.
         global_batch: a number of samples, or `keep`.
@@ -246,6 +254,7 @@ def request(
     changes = {
         **{key: loader.Entry(value, f"--{key}") for key, value in flags.items() if value is not None},
         **_precision(amp, exact),
+        **({"train.deterministic": loader.Entry(True, "--deterministic")} if deterministic else {}),
         **loader.overrides(overrides),
     }
     recipe, entries = _read_recipe(config, weights, resume)

@@ -139,6 +139,7 @@ def _changeable(job: Job, request: Request, loading: Loading) -> dict[str, Any]:
         "precision": cfg.train.precision,
         "eval_precision": cfg.train.eval_precision,
         "arithmetic": job.world.arithmetic(),
+        "deterministic": cfg.train.deterministic,
         "choice": job.choice.record,
         "loss_scale": _loss_scale(job),
         "optimizer": _optimizer(job, cfg),

@@ -216,10 +216,11 @@ def _settle_mode(
         world.reset_memory()
         return timing
 
+    updates = 0 if cfg.train.deterministic else clock.steps  # nothing is chosen by its time
     return choices.settle(
         candidates,
         group,
-        choices.Work(clock.steps, 3 * spec.flops(arch, train_set.fields[0].shape) * batch.batch * batch.accumulate),
+        choices.Work(updates, 3 * spec.flops(arch, train_set.fields[0].shape) * batch.batch * batch.accumulate),
         choices.facts(world, group, cfg, world.resolve_mode(mode), model, arch, train_set.fields, batch.batch),
         journal.history(request.resume) if request.resume else [],
         measure,
@@ -254,8 +255,8 @@ def build_trainer(
     task, dropout_masks = tasks.load_task(spec.TASK), spec.dropout_masks(arch)
     resolved = world.resolve_mode(mode)
     benchmark = cfg.train.cudnn_benchmark
-    fast = resolved.is_mixed or cfg.train.tf32
-    world.set_arithmetic(Arithmetic(cfg.train.tf32, fast if benchmark is None else benchmark))
+    fast = (resolved.is_mixed or cfg.train.tf32) and not cfg.train.deterministic
+    world.set_arithmetic(Arithmetic(cfg.train.tf32, fast if benchmark is None else benchmark, cfg.train.deterministic))
     plan = Plan(
         fields=fields + tuple(mask.field for mask in dropout_masks),
         dropout_masks=tuple(mask.name for mask in dropout_masks),

@@ -41,13 +41,14 @@ class Loading(NamedTuple):
         return "encoded" if self.on_device else self.loader
 
 
-def plan(job: Job, seed: int, run: str | None = None) -> Loading:
+def plan(job: Job, seed: int, run: str | None = None, deterministic: bool = False) -> Loading:
     """Choose the loader and the number of workers, the same on every rank. A collective call.
 
     Args:
         job: data set and batch size.
         seed: of the run.
         run: folder of the run to resume, None for a new one.
+        deterministic: whether nothing may be chosen by its time, or decoded where equal pixels are not assured.
 
     Raises:
         UserError: the loader is not installed, or there is no GPU for it.
@@ -57,9 +58,15 @@ def plan(job: Job, seed: int, run: str | None = None) -> Loading:
     ranks = group.all_gather(mine)
     local = [index for index, rank in enumerate(ranks) if rank["host"] == mine["host"]]
     cores = host.core_share([ranks[index]["cores"] for index in local], local.index(group.rank), host.cpu_quota())
-    loader, loader_notes = _choose_loader(job, seed, run, dali_threads(cores))
+    loader, notes = _choose_loader(job, seed, run, dali_threads(cores), deterministic)
     on_device = loader == "dali" and uses_gpu(job)
-    notes = loader_notes
+    if on_device and deterministic:
+        if job.train_set.settings.dali_device == "gpu":
+            raise UserError(
+                "data.dali_device: NVIDIA does not say that its GPU decoders repeat their pixels to the last bit; take "
+                "cpu with train.deterministic"
+            )
+        on_device, notes = False, (*notes, "data.dali_device: DALI decodes on the CPU, for train.deterministic")
     if on_device:
         notes += (f"data.dali_device: DALI decodes on {job.world.device}, with {dali_threads(cores)} threads",)
     if setting != "auto":
@@ -99,7 +106,9 @@ def uses_gpu(job: Job) -> bool:
     return True
 
 
-def _choose_loader(job: Job, seed: int, run: str | None, threads: int) -> tuple[str, tuple[str, ...]]:
+def _choose_loader(
+    job: Job, seed: int, run: str | None, threads: int, deterministic: bool
+) -> tuple[str, tuple[str, ...]]:
     """Return the loader and messages for the user. A resumed run keeps its loader, since pixels differ a little."""
     setting, group = job.train_set.settings.loader, job.group
     if setting != "auto":
@@ -113,6 +122,8 @@ def _choose_loader(job: Job, seed: int, run: str | None, threads: int) -> tuple[
                 "pip install 'vision-zoo[dali]', or set -o data.loader=reference"
             )
         return recorded, (f"data.loader: auto takes {recorded}, as this run did before",)
+    if deterministic:
+        return "reference", ("data.loader: auto takes reference, for train.deterministic: nothing is measured",)
     check = DeviceDecoder(job.world.cuda_index, threads).check if uses_gpu(job) else None
     measured = choice.measure(job.train_set, seed, job.batch_plan.batch, check)
     measurements = [Measurement(*rank) for rank in group.all_gather(measured)]

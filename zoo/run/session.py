@@ -20,7 +20,17 @@ from zoo.logs.journal import Journal, NullJournal
 from zoo.logs.resources import Resources
 from zoo.logs.step_times import StepTimes
 from zoo.logs.throughput import Throughput
-from zoo.run import checkpoint, data_check, decoding, directory, facts, loading, restore, sharded_checkpoint
+from zoo.run import (
+    checkpoint,
+    data_check,
+    decoding,
+    directory,
+    early_stopping,
+    facts,
+    loading,
+    restore,
+    sharded_checkpoint,
+)
 from zoo.run.cli import Request
 from zoo.run.evaluate import evaluate
 from zoo.run.job import Job, assemble, join
@@ -89,6 +99,7 @@ class Run:
         self.request, self.job, self.config = request, job, cfg
         self.exit_code, self.stop_signal = 0, StopSignal()
         self.metrics: dict[str, Any] | None = None
+        self._early_end: tuple[str, str | None] | None = None  # why the run ends before its last step: name, message
         self.is_root = group.rank == 0
         self.last_step = _last_step(request, job.clock.steps)
         self.console = Console(self.last_step, None if self.is_root else open(os.devnull, "w"))  # noqa: SIM115
@@ -100,7 +111,8 @@ class Run:
         consistency.assert_same(group, "the step to go on from", self.first_step)
         self.recipe = loader.render(request.resolved)
         self.facts = facts.describe(job, cfg, self.weights_origin)
-        self.loading = loading.plan(job, cfg.seed, request.resume)  # before the folder is made: it may be refused
+        # Before the folder is made, because it may be refused.
+        self.loading = loading.plan(job, cfg.seed, request.resume, cfg.train.deterministic)
         self.folder: str | None = None
         self.journal: Journal | NullJournal = NullJournal()
         if self.is_root and not request.eval_only:
@@ -152,7 +164,7 @@ class Run:
         self._log_start()
         if self._evaluation_is_missing():
             self._evaluate(self.first_step)
-        if self._is_target_reached():  # before a kill or a signal
+        if self._ends_after(self.first_step):  # before a kill or a signal
             self.last_step = self.first_step
             return
         self._open_batches()
@@ -229,7 +241,8 @@ class Run:
             "recipe": self.recipe,
         }
         keep = self.config.train.keep_checkpoints
-        path = sharded_checkpoint.save_checkpoint(job.group, job.trainer, self.folder, done, record, keep)
+        with self.console.activity("saving"):
+            path = sharded_checkpoint.save_checkpoint(job.group, job.trainer, self.folder, done, record, keep)
         self.journal.add("save", step=done, path=path)
         self._resume()
 
@@ -238,7 +251,7 @@ class Run:
         self._pause()
         self._evaluate(done)
         self._resume()
-        if self._is_target_reached():
+        if self._ends_after(done):
             self.last_step = done
         return done == self.last_step
 
@@ -249,7 +262,9 @@ class Run:
             self.console.print(f"stopped by signal {number} after saving; go on with --resume {self.folder}")
         elif not self.journal.has("end"):
             epoch = float(self.job.clock.epochs_done(self.config.train.eval_every, self.last_step))
-            self.journal.add("end", step=self.last_step, epoch=epoch)
+            whole = "steps" if self.last_step == self.job.clock.steps else "max_steps"
+            reason, message = self._early_end or (whole, None)
+            self.journal.add("end", step=self.last_step, epoch=epoch, reason=reason, message=message)
 
     def evaluate_only(self) -> None:
         """Evaluate the restored tensors and print the metrics; write nothing."""
@@ -266,8 +281,7 @@ class Run:
         self.step_times.resume()
 
     def _is_complete(self) -> bool:
-        all_done = self.first_step >= self.last_step or self._is_target_reached()
-        complete = all_done and self.journal.has("end")
+        complete = self._ends_after(self.first_step) and self.journal.has("end")
         if complete:
             self.console.print(f"{self.folder} is complete at step {self.first_step}: nothing to do")
         return self.job.group.all_gather(complete)[0]  # rank 0 has the journal
@@ -284,11 +298,18 @@ class Run:
             begin = facts.begin(job, self.request, self.loading)
             self.journal.add("begin", **self.facts, **begin, **place, speed=speed)
 
-    def _is_target_reached(self) -> bool:
-        """Return whether a run that ends at its target has reached it."""
+    def _ends_after(self, done: int) -> bool:
+        """Return whether a run ends after `done` updates: its last one, or where what has been evaluated ends it."""
+        if done >= self.last_step:
+            return True
         best, target = self.journal.best(), self.config.target
-        reached = self.request.until_target and best is not None and target is not None and best >= target
-        return self.job.group.all_gather(reached)[0]  # rank 0 has the journal
+        mine: tuple[str, str | None] | None = None
+        if self.request.until_target and best is not None and target is not None and best >= target:
+            mine = "target", None
+        elif message := early_stopping.explain(self.journal.events, self.config.train.early_stopping):
+            mine = "early_stopping", message
+        self._early_end = self.job.group.all_gather(mine)[0]  # rank 0 has the journal
+        return self._early_end is not None
 
     def _evaluation_is_missing(self) -> bool:
         """Return whether a signal, a kill or an error prevented the evaluation of the restored checkpoint."""
@@ -338,7 +359,8 @@ class Run:
         start_time = time.perf_counter()
         metric = job.task.Metric(job.val_set, self.config.task)
         averaged = job.task.Metric(job.val_set, self.config.task) if job.plan.ema else None
-        batches, decode = self.evaluations.read(), self.decoders.evaluation()
+        batches = self.console.track(self.evaluations.read(), "evaluating", self.evaluations.batches)
+        decode = self.decoders.evaluation()
         metrics = evaluate(job.trainer, batches, job.val_set, metric, job.group, report, decode, averaged)
         seconds = time.perf_counter() - start_time
         return {"accuracy": metrics.get("ema", metrics)[job.task.PRIMARY], **metrics, "seconds": seconds}

@@ -48,10 +48,12 @@ class Arithmetic(NamedTuple):
     Attributes:
         tf32: multiply fp32 matrices and convolve in TF32.
         cudnn_benchmark: let cuDNN choose its kernels by timing them, so that repeated runs may differ in the last bit.
+        deterministic: use kernels alone whose results are the same bits in every run.
     """
 
     tf32: bool = False
     cudnn_benchmark: bool = False
+    deterministic: bool = False
 
 
 class ParamGroup(NamedTuple):

@@ -1,10 +1,11 @@
 """Console output of events, as plain lines."""
 
 import io
+import time
 
 import pytest
 
-from zoo.logs.console import Console
+from zoo.logs.console import Console, duration, short
 
 METADATA = {
     "train_samples": 640,
@@ -37,6 +38,23 @@ TRAIN = {
 EVAL = {"event": "eval", "accuracy": 0.125, "top1": 0.125, "loss": 2.0, "samples": 160, "bad": 0, "seconds": 0.59}
 
 
+WORST = [  # updates and epochs of a run, first loss, which is the logarithm of the classes or a scaled margin
+    pytest.param(640, 40.0, 2.0794, id="tsm_demo"),
+    pytest.param(1200, 30.0, 2.9444, id="deeplabv3plus_demo"),
+    pytest.param(2000, 20.0, 45.1234, id="arcface_demo"),
+    pytest.param(450_361, 90.0, 6.9078, id="1000 classes"),
+    pytest.param(2_670_572, 100.0, 68.1234, id="arcface_glint360k"),
+    pytest.param(2_670_572, 100.0, 1.2345e30, id="diverged"),
+]
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
 @pytest.fixture
 def console(monkeypatch):
     times = iter((100.0, 110.0))
@@ -49,25 +67,113 @@ def lines(console):
     return console.rich.file.getvalue().splitlines()
 
 
-def test_train_lines_with_the_time_left(console):
-    console(TRAIN)
-    console({**TRAIN, "step": 40, "scale": 65536.0, "skipped": 2.0})
+def test_train_lines_with_the_time_left_from_the_second_update(console):
+    console.tick(1)
+    console({**TRAIN, "step": 1})
+    console.tick(2)
+    console({**TRAIN, "step": 2})
     assert lines(console) == [
-        "step 20/640  epoch 0.50  loss 2.0625  lr 0.01  grad 2.5  161.8 samples/s, waiting for data 12%, ETA ?",
-        "step 40/640  epoch 0.50  loss 2.0625  lr 0.01  grad 2.5  scale 65536  skipped 2  161.8 samples/s, "
-        "waiting for data 12%, ETA 0:05:00",  # 20 steps in 10 s, 600 steps left
+        "step 1/640  epoch 0.50  loss 2.0625  lr 0.01  grad 2.5  161.8/s  wait 12%  ETA ?",
+        "step 2/640  epoch 0.50  loss 2.0625  lr 0.01  grad 2.5  161.8/s  wait 12%  ETA 1h46m",  # 638 x 10 s
     ]
+
+
+def test_loss_scale_and_skipped_updates_have_a_line_when_they_change(console):
+    for values in ({"scale": 65536.0}, {"scale": 65536.0}, {"scale": 32768.0, "skipped": 1.0}):
+        console({**TRAIN, **values})
+    found = lines(console)
+    assert found[0] == "step 20: loss scale 65536"
+    assert found[3] == "step 20: loss scale 32768, 1 updates skipped so far (no finite gradient)"
+    assert len(found) == 5 and all("scale" not in found[number] for number in (1, 2, 4))
+
+
+@pytest.mark.parametrize("steps, epochs, loss", WORST)
+def test_a_line_of_training_fits_100_columns(monkeypatch, steps, epochs, loss):
+    now = iter((0.0, 99 * 86400.0))
+    monkeypatch.setattr("zoo.logs.console.time.monotonic", lambda: next(now))
+    console = Console(steps, io.StringIO())
+    console.tick(steps - 2)
+    worst = {"lr": 2.0481e-05, "grad_norm": 1234567.0, "samples_per_s": 12345.6, "data_wait_fraction": 1.0}
+    console({**TRAIN, **worst, "step": steps - 1, "epoch": epochs, "loss": loss})
+    (line,) = lines(console)
+    assert len(line) <= 100 and f"epoch {epochs:.2f} " in line and "12346/s" in line and line.endswith("ETA 99d00h")
+
+
+@pytest.mark.parametrize(
+    "value, digits, text",
+    [(0.01, 3, "0.01"), (2.0481e-05, 3, "2.05e-5"), (12345.6, 4, "12346"), (161.78, 4, "161.8"), (1234, 3, "1234"),
+     (1.23e30, 3, "1.23e30"), (0.0, 3, "0"), (float("nan"), 3, "nan")],
+)  # fmt: skip
+def test_short_numbers(value, digits, text):
+    assert short(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    "seconds, text", [(5.9, "0m05s"), (3599.9, "59m59s"), (86399, "23h59m"), (86400, "1d00h"), (8e6, "92d14h")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
 
 
 def test_evaluations(console):
     console(EVAL)
     console({**EVAL, "time": 1.0, "step": 20, "epoch": 0.5, "bad": 3, "iou": {"road": 0.5}})
-    assert lines(console) == [
+    console({**EVAL, "iou": {f"class {number}": 0.5 for number in range(20)}})
+    found = lines(console)
+    assert found[:3] == [
         "evaluation: top1 0.1250  loss 2.0000  over 160 samples in 0.6 s",
-        "evaluation after epoch 0.5: top1 0.1250  loss 2.0000  over 160 samples in 0.6 s  "
+        "evaluation after epoch 0.50: top1 0.1250  loss 2.0000  over 160 samples in 0.6 s  "
         "(3 unreadable, counted as wrong)",
         "IoU by class: road 0.500",
     ]
+    assert max(map(len, found[4:])) <= 100 and len(found) == 8 and found[-1].endswith("class 19 0.500")
+
+
+def bar_of(monkeypatch, patience, work):
+    """Return what a terminal shows while an evaluation of two batches runs and after it."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("zoo.logs.console.PATIENCE", patience)
+    console = Console(640, Terminal())
+    batches = console.track((number for number in range(2)), "evaluating", 2)
+    assert next(batches) == 0
+    work()
+    shown = [task.visible for task in console.bar.tasks if task.description == "evaluating"]
+    assert list(batches) == [1]
+    left = [task.description for task in console.bar.tasks]
+    return shown, left, console
+
+
+def test_a_long_evaluation_has_a_bar_of_its_own(monkeypatch):
+    shown, left, console = bar_of(monkeypatch, 0.01, lambda: time.sleep(0.2))
+    assert shown == [True] and left == ["training"] and "evaluating" in console.rich.file.getvalue()
+    assert not console.bar.live.is_started  # a cursor that stays hidden
+
+
+def test_a_short_evaluation_has_none(monkeypatch):
+    shown, left, console = bar_of(monkeypatch, 60, lambda: None)
+    assert shown == [False] and left == ["training"] and console.rich.file.getvalue() == ""
+
+
+def test_elsewhere_there_is_no_bar(console):
+    with console.activity("saving") as advance:
+        advance()
+    assert list(console.track((number for number in range(2)), "evaluating", 2)) == [0, 1] and lines(console) == []
+
+
+def test_a_tracked_generator_is_closed(console):
+    closed = []
+
+    def batches():
+        try:
+            yield 1
+            yield 2
+        finally:
+            closed.append(True)
+
+    tracked = console.track(batches(), "evaluating", 2)
+    next(tracked)
+    tracked.close()
+    assert closed == [True]
 
 
 def test_other_events(console):
@@ -77,12 +183,15 @@ def test_other_events(console):
     console({"event": "save", "path": "runs/x/checkpoints/step-00000020"})
     console({"event": "resume", "step": 0, "path": None})
     console({"event": "begin"})
+    console({"event": "end", "reason": "steps", "message": None})
+    console({"event": "end", "reason": "early_stopping", "message": "the metric has not improved"})
     assert lines(console) == [
         "unreadable sample: a.mp4: the file is empty; replaced by b.mp4",
         "unreadable sample: c.mp4: [bold] is not markup; counted as wrong",
         "waiting for data 50% of the time",
         "saved runs/x/checkpoints/step-00000020",
         "resuming from step 0 (no checkpoint was written yet)",
+        "ended early: the metric has not improved",
     ]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.training import command, events, lines, run
+from zoo.logs.journal import history
 
 SPEED = ("--speed", "--drop", 2, "--count", 4)
 
@@ -112,5 +113,14 @@ def test_a_run_until_its_target_stops_there_and_can_go_on(clips, tmp_path):
         assert json.load(file)["step"] == reached["step"]
     again = run([*command(clips)[:2], "--resume", folder, "--until-target"])
     assert again.returncode == 0 and "nothing to do" in again.stdout and events(folder) == first
-    on = run([*command(clips)[:2], "--resume", folder])
-    assert on.returncode == 0 and events(folder)[-1]["step"] == 24
+    assert first[-1]["reason"] == "target"
+    patient = [*command(clips)[:2], "--resume", folder, "-o", "train.early_stopping=1"]
+    done = run(patient)
+    end = events(folder)[-1]
+    accuracies = [event["accuracy"] for event in history(folder) if event["event"] == "eval"]
+    assert done.returncode == 0 and end["reason"] == "early_stopping" and "ended early" in done.stdout
+    assert end["step"] < 24 and accuracies[-1] <= max(accuracies[:-1])  # of 8 clips, so that it is soon no better
+    assert "nothing to do" in run(patient).stdout and events(folder)[-1] == end
+    on = run([*command(clips)[:2], "--resume", folder, "-o", "train.early_stopping=null"])
+    last = events(folder)[-1]
+    assert on.returncode == 0 and (last["step"], last["reason"]) == (24, "steps")

@@ -14,14 +14,15 @@ def expected_settings(framework: str, arithmetic: Arithmetic) -> dict[str, bool]
         "torch.backends.cuda.matmul.allow_tf32": arithmetic.tf32,
         "torch.backends.cudnn.allow_tf32": arithmetic.tf32,
         "torch.backends.cudnn.benchmark": arithmetic.cudnn_benchmark,
+        "torch.backends.cudnn.deterministic": arithmetic.deterministic,
+        "torch.are_deterministic_algorithms_enabled": arithmetic.deterministic,
     }
 
 
 def case_settings_in_force_are_reported(backend):
     """In any order of the changes, and fit for a journal."""
     try:
-        for tf32, benchmark in [*product((False, True), repeat=2), (True, False)]:
-            arithmetic = Arithmetic(tf32, benchmark)
+        for arithmetic in [Arithmetic(*flags) for flags in (*product((False, True), repeat=3), (True, False))]:
             backend.WORLD.set_arithmetic(arithmetic)
             reported = backend.WORLD.arithmetic()
             assert reported == json.loads(json.dumps(reported))

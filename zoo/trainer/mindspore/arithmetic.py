@@ -16,19 +16,26 @@ KERNELS = ("conv_fprop_algo", "conv_dgrad_algo", "conv_wgrad_algo")
 
 
 def apply(arithmetic: Arithmetic) -> None:
-    """Set TF32 and cuDNN's choice of kernels for the process; does nothing where it does not compute on a GPU."""
-    if _is_on_gpu():
+    """Set determinism for the process, and on a GPU TF32 and cuDNN's choice of kernels; nothing on a CPU.
+
+    A process that has become deterministic stays so: MindSpore allows one change.
+    """
+    if arithmetic.deterministic and _device() != "CPU" and _parameter("deterministic") != "ON":
+        mindspore.set_deterministic(True)
+    if _device() == "GPU":
         kernels = "performance" if arithmetic.cudnn_benchmark else "normal"
         mindspore.set_context(gpu_config={**dict.fromkeys(TF32, arithmetic.tf32), **dict.fromkeys(KERNELS, kernels)})
 
 
 def settings() -> dict[str, Any]:
-    """Return the settings in force by their names in MindSpore; none where it does not compute on a GPU."""
-    if not _is_on_gpu():
-        return {}
-    context = MSContext.get_instance()
-    return {name: context.get_param(getattr(ms_ctx_param, name)) for name in (*TF32, *KERNELS, "deterministic")}
+    """Return the settings in force by their names in MindSpore; none on a CPU."""
+    of_gpus = (*TF32, *KERNELS) if _device() == "GPU" else ()
+    return {} if _device() == "CPU" else {name: _parameter(name) for name in (*of_gpus, "deterministic")}
 
 
-def _is_on_gpu() -> bool:
-    return mindspore.get_context("device_target") == "GPU"
+def _device() -> str:
+    return mindspore.get_context("device_target")
+
+
+def _parameter(name: str) -> Any:
+    return MSContext.get_instance().get_param(getattr(ms_ctx_param, name))

@@ -9,12 +9,13 @@ from paddle.base import core
 from zoo.trainer.plan import Arithmetic
 
 CUDNN_TF32, CUBLAS_TF32 = "FLAGS_cudnn_allow_tf32", "FLAGS_cublas_allow_tf32"
-BENCHMARK, DETERMINISTIC = "FLAGS_cudnn_exhaustive_search", "FLAGS_cudnn_deterministic"
+BENCHMARK = "FLAGS_cudnn_exhaustive_search"
+DETERMINISTIC = ("FLAGS_cudnn_deterministic", "FLAGS_embedding_deterministic")
 OVERRIDE = "NVIDIA_TF32_OVERRIDE"  # NVIDIA's libraries read it, and it prevails: 0 forbids TF32
 
 
 def apply(arithmetic: Arithmetic) -> None:
-    """Set TF32 and cuDNN's choice of kernels for the process.
+    """Set TF32, cuDNN's choice of kernels and determinism for the process.
 
     By default Paddle 2.6 uses TF32 in both libraries, 3.3 in cuDNN alone. Both have switches; a GPU build of 3.3 has
     flags, too.
@@ -24,7 +25,11 @@ def apply(arithmetic: Arithmetic) -> None:
     switches: Any = core
     switches.set_cublas_switch(arithmetic.tf32)
     switches.set_cudnn_switch(arithmetic.tf32)
-    flags = {CUDNN_TF32: arithmetic.tf32, CUBLAS_TF32: arithmetic.tf32, BENCHMARK: arithmetic.cudnn_benchmark}
+    flags = {
+        **dict.fromkeys((CUDNN_TF32, CUBLAS_TF32), arithmetic.tf32),
+        BENCHMARK: arithmetic.cudnn_benchmark,
+        **dict.fromkeys(DETERMINISTIC, arithmetic.deterministic),
+    }
     paddle.set_flags({name: value for name, value in flags.items() if core.globals().is_public(name)})
 
 
@@ -37,7 +42,7 @@ def settings() -> dict[str, Any]:
         "cublas_switch": switches.get_cublas_switch(),
         "cudnn_switch": switches.get_cudnn_switch(),
         **paddle.get_flags(
-            [name for name in (CUDNN_TF32, CUBLAS_TF32, BENCHMARK, DETERMINISTIC) if core.globals().is_public(name)]
+            [name for name in (CUDNN_TF32, CUBLAS_TF32, BENCHMARK, *DETERMINISTIC) if core.globals().is_public(name)]
         ),
         OVERRIDE: os.environ.get(OVERRIDE),
     }

@@ -4,15 +4,26 @@ TF32 is set by the older names, from which PyTorch derives the newer `fp32_preci
 round, reading the older ones raises an error, and torch.compile reads them.
 """
 
+import os
 from typing import Any
 
 import torch
 
 from zoo.trainer.plan import Arithmetic
 
+CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+WORKSPACE = ":4096:8"  # eight buffers of 4 MiB: with one of the two sizes that NVIDIA names, cuBLAS repeats its results
+
 
 def apply(arithmetic: Arithmetic) -> None:
-    """Set TF32, cuDNN's choice of kernels and the sums of 16-bit matrix products, for the process."""
+    """Set TF32, choice of kernels, determinism and the sums of 16-bit matrix products, for the process.
+
+    In a deterministic process, PyTorch raises a RuntimeError where it has no deterministic kernel for an operation.
+    """
+    if arithmetic.deterministic:
+        os.environ.setdefault(CUBLAS_WORKSPACE, WORKSPACE)  # read when cuBLAS is used first
+    torch.use_deterministic_algorithms(arithmetic.deterministic)
+    torch.backends.cudnn.deterministic = arithmetic.deterministic
     torch.backends.cuda.matmul.allow_tf32 = arithmetic.tf32
     torch.backends.cudnn.allow_tf32 = arithmetic.tf32
     torch.backends.cudnn.benchmark = arithmetic.cudnn_benchmark
@@ -35,4 +46,6 @@ def settings() -> dict[str, Any]:
         "torch.backends.cudnn.allow_tf32": cudnn.allow_tf32,
         "torch.backends.cudnn.benchmark": cudnn.benchmark,
         "torch.backends.cudnn.deterministic": cudnn.deterministic,
+        "torch.are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled(),
+        CUBLAS_WORKSPACE: os.environ.get(CUBLAS_WORKSPACE),
     }

@@ -23,9 +23,9 @@ from tests.zoo.trainer.mindspore.tiny import Double, PrecisionProbe, Tower
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import IMAGE, LABEL, frozen_norm, make, make_tsm, random_clips, update
 from zoo.tasks import classify
+from zoo.trainer.mindspore import arithmetic, world
 from zoo.trainer.mindspore import trainer as trainer_module
 from zoo.trainer.mindspore import update as update_cells
-from zoo.trainer.mindspore import world
 from zoo.trainer.mindspore.parallel import AllReduceMean, split_into_buckets
 from zoo.trainer.mindspore.world import World, _await_scheduler
 from zoo.trainer.plan import Arithmetic, Mode, ParamGroup, Plan
@@ -99,17 +99,31 @@ def case_arithmetic_of_a_gpu(backend):
     def set_context(gpu_config):
         context.set_gpu_config(gpu_config)
 
-    with mock.patch.multiple(mindspore, get_context=gpu_context, set_context=set_context):
-        for tf32, benchmark, kernels in ((True, True, "performance"), (False, False, "normal")):
-            backend.WORLD.set_arithmetic(Arithmetic(tf32, benchmark))
+    state = {"calls": 0}
+    parameter = arithmetic._parameter
+
+    def set_deterministic(value):  # the real one cannot be taken back in this process
+        assert value
+        state["calls"] += 1
+
+    def parameter_in_force(name):
+        return ("ON" if state["calls"] else "OFF") if name == "deterministic" else parameter(name)
+
+    fakes = {"get_context": gpu_context, "set_context": set_context, "set_deterministic": set_deterministic}
+    with mock.patch.multiple(mindspore, **fakes), mock.patch.object(arithmetic, "_parameter", parameter_in_force):
+        assert parameter("deterministic") == "OFF"  # the name that is read exists
+        settings = ((True, True, "performance", "OFF"), (False, False, "normal", "ON"), (True, False, "normal", "ON"))
+        for tf32, benchmark, kernels, deterministic in settings:
+            backend.WORLD.set_arithmetic(Arithmetic(tf32, benchmark, deterministic == "ON"))
             assert backend.WORLD.arithmetic() == {
                 "conv_allow_tf32": tf32,
                 "matmul_allow_tf32": tf32,
                 "conv_fprop_algo": kernels,
                 "conv_dgrad_algo": kernels,
                 "conv_wgrad_algo": kernels,
-                "deterministic": "OFF",
+                "deterministic": deterministic,
             }
+            assert state["calls"] == (deterministic == "ON")  # MindSpore refuses a second call
 
 
 def case_fp32_modules_keep_32_bits_at_every_level(backend):

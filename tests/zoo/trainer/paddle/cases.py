@@ -357,20 +357,21 @@ def case_arithmetic_of_a_gpu(backend):
         "set_flags": lambda values: flags.update({name: values[name] for name in flags if name in values}),
         "get_flags": lambda names: {name: flags[name] for name in names},
     }
-    common = {"FLAGS_cudnn_exhaustive_search": False, "FLAGS_cudnn_deterministic": False}
+    deterministic_flags = ("FLAGS_cudnn_deterministic", "FLAGS_embedding_deterministic")
+    common = dict.fromkeys(("FLAGS_cudnn_exhaustive_search", *deterministic_flags), False)
     tf32_flags = {"FLAGS_cudnn_allow_tf32": True, "FLAGS_cublas_allow_tf32": False}
     environment = mock.patch.dict(os.environ, {"NVIDIA_TF32_OVERRIDE": "0"})
     with mock.patch.multiple(core, create=True, **fakes), mock.patch.multiple(paddle, **of_paddle), environment:
-        for own, (tf32, benchmark) in product(({}, tf32_flags), product((False, True), repeat=2)):
+        for own, (tf32, benchmark, fixed) in product(({}, tf32_flags), product((False, True), repeat=3)):
             flags.clear()
             flags.update({**common, **own})
-            backend.WORLD.set_arithmetic(Arithmetic(tf32, benchmark))
+            backend.WORLD.set_arithmetic(Arithmetic(tf32, benchmark, fixed))
             assert backend.WORLD.arithmetic() == {
                 "cublas_switch": tf32,
                 "cudnn_switch": tf32,
                 **dict.fromkeys(own, tf32),
                 "FLAGS_cudnn_exhaustive_search": benchmark,
-                "FLAGS_cudnn_deterministic": False,
+                **dict.fromkeys(deterministic_flags, fixed),
                 "NVIDIA_TF32_OVERRIDE": "0",
             }
 

@@ -6,6 +6,7 @@ import torch
 from zoo.trainer.plan import Arithmetic
 from zoo.trainer.torch import arithmetic
 
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 MATMUL, CUDNN = "torch.backends.cuda.matmul", "torch.backends.cudnn"
 
 
@@ -13,22 +14,33 @@ MATMUL, CUDNN = "torch.backends.cuda.matmul", "torch.backends.cudnn"
 def restored():
     before = arithmetic.settings()
     yield
+    torch.use_deterministic_algorithms(False)
     for name, value in before.items():
+        if not name.startswith("torch.backends"):
+            continue
         owner, _, attribute = name.rpartition(".")
         setattr(torch.backends.cuda.matmul if owner == MATMUL else torch.backends.cudnn, attribute, value)
 
 
-@pytest.mark.parametrize("tf32, benchmark", [(False, True), (True, False)])
-def test_settings_in_force_are_those_of_the_run(tf32, benchmark):
-    arithmetic.apply(Arithmetic(tf32, benchmark))
+@pytest.mark.parametrize("tf32, benchmark, deterministic", [(False, True, False), (True, False, True)])
+def test_settings_in_force_are_those_of_the_run(monkeypatch, tf32, benchmark, deterministic):
+    monkeypatch.setenv(WORKSPACE, ":16:8")  # the user's choice stays
+    if deterministic:
+        monkeypatch.delenv(WORKSPACE)
+    arithmetic.apply(Arithmetic(tf32, benchmark, deterministic))
     assert arithmetic.settings() == {
         f"{MATMUL}.allow_tf32": tf32,
         f"{MATMUL}.allow_fp16_reduced_precision_reduction": False,
         f"{MATMUL}.allow_bf16_reduced_precision_reduction": False,
         f"{CUDNN}.allow_tf32": tf32,
         f"{CUDNN}.benchmark": benchmark,
-        f"{CUDNN}.deterministic": False,
+        f"{CUDNN}.deterministic": deterministic,
+        "torch.are_deterministic_algorithms_enabled": deterministic,
+        WORKSPACE: ":4096:8" if deterministic else ":16:8",
     }
+    monkeypatch.setenv(WORKSPACE, ":16:8")
+    arithmetic.apply(Arithmetic(deterministic=True))
+    assert arithmetic.settings()[WORKSPACE] == ":16:8" and not torch.is_deterministic_algorithms_warn_only_enabled()
 
 
 @pytest.mark.parametrize("tf32", [False, True])
