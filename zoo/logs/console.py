@@ -185,6 +185,9 @@ class Console:
         self.print(
             f"evaluation{after}: {metrics}  over {event['samples']} samples in {event['seconds']:.1f} s{unreadable}"
         )
+        if "ema" in event:
+            averages = (f"{name} {value:.4f}" for name, value in event["ema"].items() if isinstance(value, float))
+            self.print(f"  moving average: {'  '.join(averages)}")
         if "iou" in event:
             text = "IoU by class: " + ", ".join(f"{name} {value:.3f}" for name, value in event["iou"].items())
             for line in textwrap.wrap(text, WIDTH, subsequent_indent="  "):

@@ -6,7 +6,8 @@
                data_wait_fraction, step_ms and data_wait_ms (quantiles, zoo/logs/step_times.py); host_memory_bytes,
                device_memory_bytes, power (zoo/logs/resources.py)
     data_wait  step, cause, message, what was measured (zoo/logs/data_wait.py); when waiting for data begins to matter
-    eval       step, epoch, accuracy (the main metric), all metrics, samples, seconds, bad
+    eval       step, epoch, accuracy (the main metric), all metrics, samples, seconds, bad; with train.ema also ema, the
+               same metrics of the moving average, of which accuracy is one then
     bad        epoch, name, reason, replaced_by
     save       step, path
     best       step, path
