@@ -70,7 +70,7 @@ def test_a_part_of_a_dry_run(capsys, tmp_path):
     out, page = tmp_path / "out", tmp_path / "page.md"
     page.write_text(f"{tables.BEGIN}\n{tables.END}\n")
     steps = ["parity-resnet-torch-tiny", "speed-resnet-torch-tf32", "demos-resnet-torch-amp", "profile-resnet"]
-    steps += ["compare-resnet", "resume-torch", "together-torch"]
+    steps += ["compare-resnet", "resume-torch", "deterministic-resnet-torch", "together-torch"]
     code, text, err = run(capsys, "--out", out, "--dry", "--only", ",".join(steps), "--page", page)
     assert code == 0, text + err
     found = {name: json.loads((out / f"results/{name}.json").read_text()) for name in steps}
@@ -79,6 +79,8 @@ def test_a_part_of_a_dry_run(capsys, tmp_path):
     speed = found["speed-resnet-torch-tf32"]["values"]
     assert speed["samples_per_s"] > 0 and speed["settings"]["torch.backends.cudnn.allow_tf32"] is True
     assert found["compare-resnet"]["values"]["agree"] and found["resume-torch"]["values"]["equal_weights"]
+    deterministic = found["deterministic-resnet-torch"]["values"]
+    assert deterministic["equal_losses"] and deterministic["equal_weights"] and deterministic["steps"] == 12
     assert len(found["together-torch"]["values"]["together"]) == 2
     assert "| resnet | torch | TF32 | synthetic | 4 |" in page.read_text()
     code, again, _ = run(capsys, "--out", out, "--dry", "--only", ",".join(steps))

@@ -9,12 +9,13 @@ from tools.gpu_checks import models, read
 from tools.gpu_checks.models import MODELS, Model
 from tools.gpu_checks.step import Step
 
-DOCTOR, PARITY, SPEED, DEMOS, RESUME, COMPARE, PROFILE, PEERS, TOGETHER, FILES = (
+DOCTOR, PARITY, SPEED, DEMOS, RESUME, DETERMINISTIC, COMPARE, PROFILE, PEERS, TOGETHER, FILES = (
     "doctor",
     "parity",
     "speed",
     "demos",
     "resume",
+    "deterministic",
     "compare",
     "profile",
     "peers",
@@ -27,6 +28,7 @@ GROUPS = {
     SPEED: "Speed",
     DEMOS: "The demos",
     RESUME: "Killed and resumed",
+    DETERMINISTIC: "Two runs of --deterministic",
     COMPARE: "tools/compare.py",
     PROFILE: "Operators that take longest",
     PEERS: "Other projects' loops",
@@ -79,6 +81,7 @@ def _of_framework(setting: Setting, framework: str) -> Iterator[Step]:
         yield from (_speed(setting, model, framework, word) for model in MODELS)
     yield from (_demo(setting, model, framework, amp=True) for model in MODELS)
     yield _resume(setting, framework)
+    yield from (_deterministic(setting, model, framework) for model in MODELS[: 1 if setting.dry else None])
     if framework == "torch":
         yield from (_profile(setting, model) for model in MODELS)
         yield from (_peer(setting, model, word) for word in ("AMP", "fp32") for model in MODELS)
@@ -152,6 +155,15 @@ def _resume(setting: Setting, framework: str) -> Step:
     words = ("-m", "tools.gpu_checks.resume", *_folder(setting, name), *models.tiny(MODELS[0], framework))
     return Step(name, RESUME, (*words, "--device", setting.device), 300, read.values, facts={"framework": framework},
                 accepts=(0, 1))  # fmt: skip
+
+
+def _deterministic(setting: Setting, model: Model, framework: str) -> Step:
+    """Compare two runs: in 16 bits, whose kernels are usually chosen by their time; in a dry run in fp32."""
+    name = f"{DETERMINISTIC}-{model.name}-{framework}"
+    words = ["-m", "tools.gpu_checks.deterministic", *_folder(setting, name), *models.tiny(model, framework)]
+    words += ["-o", f"train.precision={'fp32' if setting.dry else 'amp'}", "--device", setting.device]
+    facts = {"model": model.name, "framework": framework, "arithmetic": "fp32" if setting.dry else "AMP"}
+    return Step(name, DETERMINISTIC, tuple(words), 300, read.values, facts=facts, accepts=(0, 1))
 
 
 def _compare(setting: Setting) -> Iterator[Step]:

@@ -54,9 +54,9 @@ def check(folder: Path, options: Sequence[str]) -> dict[str, Any]:
     settings.append("train.channels_last=false")  # null is measured anew by each run, which may choose another format
     command += [word for setting in settings for word in ("-o", setting)]
     whole, killed = folder / "whole", folder / "killed"
-    _finish([*command, "--out", str(whole)])
+    train([*command, "--out", str(whole)])
     killed_at = kill_after_a_checkpoint([*command, "--out", str(killed)], killed)
-    _finish([*command, "--resume", str(killed)])
+    train([*command, "--resume", str(killed)])
     expected, found = losses(whole), losses(killed)
     if not found.keys() == expected.keys() == set(range(1, STEPS + 1)):
         raise UserError(f"the runs have other updates: {sorted(expected)} and {sorted(found)}")
@@ -103,7 +103,8 @@ def largest_difference(found: Mapping[int, float], expected: Mapping[int, float]
     return max(values) if np.isfinite(values).all() else float("inf")
 
 
-def _finish(command: Sequence[str]) -> None:
+def train(command: Sequence[str]) -> None:
+    """Run a command line of train.py. Raises UserError if it fails."""
     if subprocess.run(command, check=False).returncode:
         raise UserError("a run failed; the lines above tell why")
 

@@ -89,6 +89,15 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("equal_losses", "equal losses", _yes),
         Column("equal_weights", "equal weights", _yes),
     ),
+    plan.DETERMINISTIC: (
+        MODEL,
+        FRAMEWORK,
+        ARITHMETIC,
+        Column("steps", "updates", str),
+        Column("equal_losses", "equal losses", _yes),
+        Column("equal_weights", "equal weights", _yes),
+        Column("largest_difference", "largest difference of a loss", _small),
+    ),
     plan.COMPARE: (
         MODEL,
         Column("steps", "updates", str),
