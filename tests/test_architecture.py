@@ -36,6 +36,7 @@ LAYERS = (
     {"zoo.optim"},
     {"zoo.trainer", "zoo.weights"},
     {"zoo.predict", "zoo.distributed", "zoo.logs"},
+    {"zoo.pictures"},
     {"zoo.run"},
     {"train", "tools", "zoo"},
 )
@@ -212,6 +213,7 @@ def test_programs_are_imported_by_nothing_but_tests():
         ("decord", ["data/formats/video.py", "tools/bare/loading.py"]),
         ("nvidia", ["data/loaders/dali_graph.py", "tools/bare/dali.py"]),
         ("tensorboard", ["zoo/logs/tensorboard.py"]),
+        ("wandb", ["zoo/logs/wandb.py"]),
         ("matplotlib", ["tools/comparison/curves.py", "tools/reporting/figures.py"]),
         (
             "PIL",
@@ -221,6 +223,8 @@ def test_programs_are_imported_by_nothing_but_tests():
                 "data/formats/face_files.py",
                 "data/transforms/resize.py",
                 "tools/bare/loading.py",
+                "zoo/logs/tensorboard.py",
+                "zoo/pictures/common/canvas.py",
                 "zoo/predict/overlay.py",
             ],
         ),
@@ -233,7 +237,7 @@ def test_a_library_is_imported_in_one_place(library, homes):
 
 
 def test_importing_the_program_loads_no_framework():
-    heavy = (*FRAMEWORKS, "tensorflow", "jax", "grain", "decord", "nvidia", "rich", "tensorboard")
+    heavy = (*FRAMEWORKS, "tensorflow", "jax", "grain", "decord", "nvidia", "rich", "tensorboard", "wandb")
     code = f"import sys, zoo, data, train; print([name for name in {heavy!r} if name in sys.modules])"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code]

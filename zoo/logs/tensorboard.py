@@ -1,37 +1,80 @@
-"""TensorBoard scalars of a run, written by the tensorboard package alone, without any framework."""
+"""TensorBoard's view of a run, written by the tensorboard package alone, without any framework."""
 
+import io
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from zoo.logs.journal import Event
+from zoo.logs.viewers import SHOWN_EVENTS, Histogram, numbers
+
+if TYPE_CHECKING:
+    from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
+
+PNG_EFFORT = 1  # of zlib, 0 to 9: pictures are written during a run
 
 
-class Scalars:
-    """Journal listener that writes the numbers of `train` and `eval` to <run>/tensorboard, as train/loss, say.
+class TensorBoard:
+    """Viewer that writes numbers, pictures, histograms and the recipe to <run>/tensorboard; see zoo.logs.viewers."""
 
-    Those in a dictionary have the names of both: train/step_ms/p50.
-    """
+    def __init__(self, run: str, recipe: str):
+        """Open a new file of events.
 
-    def __init__(self, run: str):
-        from tensorboard.summary import Writer  # takes half a second to import
+        Args:
+            run: folder of the run.
+            recipe: text to show.
+        """
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter  # takes half a second to import
 
-        self._writer = Writer(os.path.join(run, "tensorboard"))
+        self._writer, self._recipe = EventFileWriter(os.path.join(run, "tensorboard")), recipe
 
-    def __call__(self, event: Mapping[str, Any]) -> None:
-        if event["event"] not in ("train", "eval"):
-            return
-        values = {name: value for name, value in event.items() if name not in ("event", "time", "step")}
-        for name, value in _numbers(event["event"], values):
-            self._writer.add_scalar(name, value, event["step"], wall_time=event["time"])
+    def __call__(self, event: Event) -> None:
+        from tensorboard.plugins.scalar import metadata as scalar
+        from tensorboard.plugins.text import metadata as text
+
+        if event["event"] in SHOWN_EVENTS:
+            metadata = scalar.create_summary_metadata(None, None)
+            for name, value in numbers(event):
+                self._add(name, np.float32(value), metadata, event["step"], event["time"])
+        elif event["event"] in ("begin", "resume"):
+            indented = "".join(f"    {line}\n" for line in self._recipe.splitlines())  # Markdown's verbatim text
+            recipe = np.array(indented.encode(), object)
+            self._add("recipe", recipe, text.create_summary_metadata(None, None), event.get("step", 0), event["time"])
         if event["event"] == "eval":
             self._writer.flush()
+
+    def show(self, step: int, pictures: Mapping[str, np.ndarray], histograms: Mapping[str, Histogram]) -> None:
+        """Write pictures and histograms."""
+        from tensorboard.plugins.histogram import metadata as histogram
+        from tensorboard.plugins.image import metadata as image
+
+        now = time.time()
+        for name, pixels in pictures.items():
+            height, width = (str(side).encode() for side in pixels.shape[:2])
+            encoded = np.array([width, height, _png(pixels)], object)
+            self._add(name, encoded, image.create_summary_metadata(None, None), step, now)
+        for name, (counts, edges) in histograms.items():
+            buckets = np.stack([edges[:-1], edges[1:], counts], 1)
+            self._add(name, buckets, histogram.create_summary_metadata(None, None), step, now)
+        self._writer.flush()
 
     def close(self) -> None:
         self._writer.close()
 
+    def _add(self, name: str, value: Any, metadata: "SummaryMetadata", step: int, wall_time: float) -> None:
+        from tensorboard.compat.proto import event_pb2
+        from tensorboard.util import tensor_util
 
-def _numbers(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _numbers(f"{prefix}/{key}", value)
-        elif isinstance(value, (int, float)):
-            yield f"{prefix}/{key}", value
+        event = event_pb2.Event(wall_time=wall_time, step=step)
+        event.summary.value.add(tag=name, tensor=tensor_util.make_tensor_proto(value), metadata=metadata)
+        self._writer.add_event(event)
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG", compress_level=PNG_EFFORT)
+    return buffer.getvalue()

@@ -11,7 +11,7 @@ from zoo import optim, tasks
 from zoo.config import loader
 from zoo.config.schema import Config
 from zoo.frameworks import FRAMEWORKS
-from zoo.logs import listeners
+from zoo.logs import listeners, wandb
 from zoo.models import load_spec
 from zoo.run import directory, plan_table, recorded_recipe
 from zoo.run.checkpoint import latest, load_record
@@ -60,6 +60,7 @@ class Request(NamedTuple):
     eval_only: bool = False
     until_target: bool = False  # stop at the evaluation that reaches the target
     speed: Window | None = None  # time these updates and do nothing else
+    wandb: str | None = None  # project of Weights & Biases to log to
     turns: str | None = None  # socket of the program that gives turns to several speed runs
 
 
@@ -141,6 +142,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     add("--weights", metavar="FILE", help="start from, or evaluate, these weights: .safetensors or a checkpoint folder")
     add("--eval-only", action="store_true", help="evaluate --weights or the last checkpoint of --resume, train nothing")
     add("--max-steps", type=int, metavar="N", help="stop after update N, evaluate and save; the schedule is unchanged")
+    add("--wandb", metavar="PROJECT", help="log to this project of Weights & Biases too (pip install wandb)")
     add("--until-target", action="store_true", help="stop at the evaluation whose accuracy reaches `target`")
     add(
         "--speed",
@@ -176,6 +178,8 @@ def read(arguments: argparse.Namespace) -> Request:
     if arguments.eval_only and not (arguments.weights or arguments.resume):
         raise UserError("--eval-only: name what to evaluate with --weights FILE or --resume DIR")
     window = _window(arguments)
+    if arguments.wandb is not None:
+        _check_wandb(arguments)
     resolved = request(
         arguments.config,
         arguments.override,
@@ -198,6 +202,7 @@ def read(arguments: argparse.Namespace) -> Request:
         max_steps=arguments.max_steps,
         eval_only=arguments.eval_only,
         until_target=arguments.until_target,
+        wandb=arguments.wandb,
         speed=window,
         turns=arguments.turns,
     )
@@ -293,6 +298,16 @@ def plan(request: Request, worlds: str) -> str:
         UserError: `worlds` is something else, or the recipe is impossible for one of them.
     """
     return plan_table.render(request.recipe, request.config, request.resolved["data.name"].value, worlds)
+
+
+def _check_wandb(arguments: argparse.Namespace) -> None:
+    """Raise UserError where --wandb cannot or would not log."""
+    for key in ("eval_only", "speed"):
+        if getattr(arguments, key):
+            raise UserError(f"--wandb: logs training, and --{key.replace('_', '-')} trains nothing; leave one out")
+    if not arguments.wandb:
+        raise UserError("--wandb: needs the name of a project")
+    wandb.require()
 
 
 def _window(arguments: argparse.Namespace) -> Window | None:

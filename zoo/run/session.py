@@ -13,6 +13,7 @@ from data.errors import UserError
 from data.evaluation import EvaluationReader
 from data.stream import UnreadableSample, open_training
 from zoo.config import loader
+from zoo.config.convert import plain
 from zoo.config.schema import Duration
 from zoo.distributed import consistency
 from zoo.logs import airank, data_wait, listeners, resources, step_times
@@ -20,6 +21,8 @@ from zoo.logs.journal import Journal, NullJournal
 from zoo.logs.resources import Resources
 from zoo.logs.step_times import StepTimes
 from zoo.logs.throughput import Throughput
+from zoo.logs.viewers import Viewer
+from zoo.logs.wandb import WeightsAndBiases
 from zoo.run import (
     checkpoint,
     data_check,
@@ -36,6 +39,7 @@ from zoo.run.evaluate import evaluate
 from zoo.run.job import Job, assemble, join
 from zoo.run.prefetch import BadSampleTracker, Prefetcher
 from zoo.run.signals import StopSignal
+from zoo.run.watching import Watcher
 from zoo.trainer.protocol import StepOutput
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -93,7 +97,7 @@ class Run:
         """Restore the tensors, make the run's folder and open the logs."""
         # Imported here because data loading processes import this module too, and print nothing.
         from zoo.logs.console import Console
-        from zoo.logs.tensorboard import Scalars
+        from zoo.logs.tensorboard import TensorBoard
 
         cfg, group = request.config, job.group
         self.request, self.job, self.config = request, job, cfg
@@ -115,11 +119,17 @@ class Run:
         self.loading = loading.plan(job, cfg.seed, request.resume, cfg.train.deterministic)
         self.folder: str | None = None
         self.journal: Journal | NullJournal = NullJournal()
+        self.watcher = Watcher(job, cfg, [])
         if self.is_root and not request.eval_only:
             self.folder = directory.open_folder(request.resume, cfg.out, request.recipe, self.recipe)
             airank_log = airank.Writer(self.folder, cfg.target, cfg.warmup_epochs)
+            viewers: list[Viewer] = [TensorBoard(self.folder, self.recipe)]
+            if request.wandb:
+                recipe = {key: plain(entry.value) for key, entry in request.resolved.items()}
+                viewers.append(WeightsAndBiases(self.folder, request.wandb, recipe))
             further = listeners.open_listeners(self.folder, cfg)
-            self.journal = Journal(self.folder, [self.console, Scalars(self.folder), airank_log, *further])
+            self.journal = Journal(self.folder, [self.console, *viewers, airank_log, *further])
+            self.watcher = Watcher(job, cfg, viewers)
             _refuse_speed_run(self.journal, self.folder)
             data_check.write_table(job.data_check, self.folder)
         ranks = consistency.describe_ranks(group, job.world.device, cfg.framework)
@@ -353,12 +363,12 @@ class Run:
         self.journal.add("eval", step=done, epoch=epoch, **metrics)
         if self.folder and is_best:
             self.journal.add("best", step=done, path=checkpoint.path_of(self.folder, done))
+        self.watcher.show(done, done > self.first_step)
 
     def _measure(self, report: Callable[[UnreadableSample], None]) -> dict[str, Any]:
         job = self.job
         start_time = time.perf_counter()
-        metric = job.task.Metric(job.val_set, self.config.task)
-        averaged = job.task.Metric(job.val_set, self.config.task) if job.plan.ema else None
+        metric, averaged = self.watcher.metrics()
         batches = self.console.track(self.evaluations.read(), "evaluating", self.evaluations.batches)
         decode = self.decoders.evaluation()
         metrics = evaluate(job.trainer, batches, job.val_set, metric, job.group, report, decode, averaged)

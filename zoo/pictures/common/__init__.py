@@ -1,0 +1,1 @@
+"""What the pictures of several tasks have in common."""

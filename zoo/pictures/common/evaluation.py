@@ -1,0 +1,95 @@
+"""What the pictures of an evaluation are drawn from: some samples, their predictions and the metric's state."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data import order
+from data.batch import Batch
+from data.errors import BadSample
+from data.stream import Dataset
+from zoo.tasks import TaskMetric
+
+Prediction = tuple[int, np.ndarray]  # index of a sample in its split, outputs of its views (V, ...)
+
+
+class Evaluation(NamedTuple):
+    """An evaluation that is over.
+
+    Attributes:
+        dataset: the split.
+        seed: of the run.
+        state: of the metric, summed over ranks.
+        predictions: of some samples of this rank, see Recorder.
+    """
+
+    dataset: Dataset
+    seed: int
+    state: Mapping[str, np.ndarray]
+    predictions: Sequence[Prediction]
+
+    def sample(self, index: int) -> dict[str, np.ndarray] | None:
+        """Read a sample again, as the evaluation has read it; None if it cannot be read."""
+        try:
+            return self.dataset.sample(index, order.generator(self.seed, "evaluate", index))
+        except BadSample:
+            return None
+
+    def image(self, sample: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the model's input of a sample: its first view, uint8 (..., H, W, 3)."""
+        field = self.dataset.fields[0]
+        return sample[field.name][0] if self.dataset.views > 1 else sample[field.name]
+
+
+class Recorder:
+    """Metric that keeps some predictions, and otherwise is the metric of the task; see zoo.tasks.TaskMetric.
+
+    The samples are evenly spaced in those of rank 0, because many validation sets are sorted by class. They are the
+    same in every evaluation with as many ranks and samples per batch.
+    """
+
+    def __init__(self, metric: TaskMetric, samples: int, world_size: int, count: int):
+        """Keep nothing yet.
+
+        Args:
+            metric: of the task.
+            samples: of the split.
+            world_size: number of ranks; this one is rank 0.
+            count: number of samples to keep.
+        """
+        self.predictions: list[Prediction] = []
+        self.summed: Mapping[str, np.ndarray] = {}  # the state over all ranks, when the evaluation is over
+        self._metric, self._samples, self._world_size, self._count = metric, samples, world_size, count
+        self._batches = 0  # so far
+        self.state = metric.state
+
+    def update(self, outputs: np.ndarray, batch: Batch) -> None:
+        """Add a batch."""
+        rows = len(batch["valid"])
+        views, first = len(outputs) // rows, self._batches * rows
+        for position in _spread(_share(self._samples, rows, self._world_size), self._count):
+            if first <= position < first + rows:
+                row = position - first
+                index = first * self._world_size + row  # see data.stream.evaluation_reader
+                self.predictions.append((index, outputs[row * views : (row + 1) * views].copy()))
+        self._batches += 1
+        self._metric.update(outputs, batch)
+        self.state = self._metric.state
+
+    def result(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Compute the metrics from a state that was summed over ranks."""
+        self.summed = state
+        return self._metric.result(state)
+
+
+def _share(samples: int, batch_size: int, world_size: int) -> int:
+    """Return the number of samples that rank 0 evaluates, which come first in each round of batches."""
+    rounds, rest = divmod(samples, batch_size * world_size)
+    return rounds * batch_size + min(rest, batch_size)
+
+
+def _spread(length: int, count: int) -> list[int]:
+    """Return at most `count` evenly spaced numbers of 0 to length - 1."""
+    count = min(count, length)
+    return [number * length // count for number in range(count)]
