@@ -1,4 +1,7 @@
-"""Formulas of optimizers other than SGD in numpy, right and with one slip (zoo/optim has the sources)."""
+"""Formulas of optimizers other than SGD in numpy, right and with one slip (zoo/optim has the sources).
+
+One that is not here has a method `direction` in zoo/optim/<name>.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -43,8 +46,11 @@ def update(spec: Any, inputs: Inputs, slip: str = "") -> np.ndarray:
         slip: one of SLIPS; "" for the right formula.
     """
     rate = inputs.lr * (1.0 if slip == "ignored" else inputs.lr_scale)
-    direction = _adaptive if "square" in spec.slots else _momentum
-    return -rate * direction(spec, inputs, slip)
+    if hasattr(spec, "direction"):
+        direction = spec.direction(inputs.weight, inputs.gradient, inputs.slots, inputs.decay, inputs.applied)
+    else:
+        direction = (_adaptive if "square" in spec.slots else _momentum)(spec, inputs, slip)
+    return -rate * direction
 
 
 def explain(spec: Any, inputs: Inputs, actual: np.ndarray, tolerance: float) -> dict[str, float]:

@@ -1,5 +1,8 @@
 """The optimizers in numpy and float64, one parameter at a time, from their papers (zoo/optim has the sources)."""
 
+import importlib
+from functools import partial
+
 import numpy as np
 
 
@@ -19,9 +22,16 @@ class Reference:
 
     def update(self, parameter, weight, gradient, rate, decay):
         """Return the new weight. `applied` is the number of this update, from 1."""
-        new, slots = getattr(self, self.spec.name)(parameter, weight, gradient, rate, decay)
+        new, slots = self.formula()(parameter, weight, gradient, rate, decay)
         self.slots.update(((slot, parameter), value) for slot, value in slots.items())
         return new
+
+    def formula(self):
+        """Return the method of the optimizer's name, or `update` of the file optimizer_references/<name>.py."""
+        if hasattr(self, self.spec.name):
+            return getattr(self, self.spec.name)
+        module = importlib.import_module(f"tests.zoo.trainer.optimizer_references.{self.spec.name}")
+        return partial(module.update, self)
 
     def sgd(self, parameter, weight, gradient, rate, decay):
         velocity = self.spec.momentum * self.slot("momentum", parameter, weight) + (gradient + decay * weight)
