@@ -43,7 +43,7 @@ class ParameterShard:
         Returns:
             The active row of each class; -1 for a class of another rank.
         """
-        self.active_rows.grad = None  # clear_gradient keeps the memory
+        self.active_rows.clear_gradient(False)  # frees the memory; with True it would be filled with zeros
         is_local = (classes >= self.first) & (classes < self.last)
         absent = paddle.full_like(classes, -1)
         rows = paddle.where(is_local, classes - self.first, absent)
