@@ -55,7 +55,7 @@ class _ShiftFunction(paddle.autograd.PyLayer):
 def has_fused_shift() -> bool:
     """Return whether Paddle's own kernel shifts: one instead of eight on a GPU, where it has not been run so far.
 
-    On a CPU it takes 0.9 to 1.8 times as long as slices and concatenations. Paddle 2.6 lacks the kernel of the gradient.
+    On a CPU it takes 0.9 to 1.8 times as long as slices and concatenations. In Paddle 2.6 it has no gradient here.
     """
     return paddle.get_device().startswith("gpu") and hasattr(_C_ops, "temporal_shift_grad")
 

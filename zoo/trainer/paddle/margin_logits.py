@@ -128,7 +128,7 @@ def _fp16_product(
 
 def _target_logits(matrix: paddle.Tensor, target_rows: paddle.Tensor) -> paddle.Tensor:
     """Return the element of each sample's target class: (M, K) -> (M,). Undefined where target_rows is -1."""
-    return paddle.take_along_axis(matrix, target_rows.clip(min=0).unsqueeze(1), 1).squeeze(1)
+    return paddle.take_along_axis(matrix, target_rows.clip(min=0).unsqueeze(1), 1, broadcast=False).squeeze(1)
 
 
 def _scatter_targets(matrix: paddle.Tensor, target_rows: paddle.Tensor, values: paddle.Tensor) -> None:
