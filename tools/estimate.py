@@ -23,9 +23,8 @@ from zoo.tasks import load_task
 from zoo.trainer import sharding
 
 EPILOG = """\
-weights, momentum (or other slots of the optimizer) and gradients are exact. `passes` is what a forward and backward
-pass of this model adds at its peak
-in PyTorch: activations and temporary tensors beside the gradients that exist by then. It is found without computing
+weights, momentum (or other slots of the optimizer), moving average (train.ema) and gradients are exact. `passes` is
+what a forward and backward pass of this model adds at its peak in PyTorch: activations and temporary tensors beside the gradients that exist by then. It is found without computing
 anything, where PyTorch is installed; the other frameworks keep about as much. With 16 bits they are counted in
 16 bits, with train.checkpoint_activations what is kept then. The class matrix of a face model is split over the
 processes: only its rows count, and the logits of the whole global batch with them; with task.sample_rate below 1 the
@@ -92,7 +91,7 @@ class Sharding(NamedTuple):
         world_size: number of processes.
         sample_rate: share of the rows that an update uses.
         is_half: whether products are computed in 16 bits.
-        slots: of the optimizer.
+        slots: tensors beside each split parameter: of the optimizer, and its moving average.
     """
 
     framework: str
@@ -200,10 +199,12 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
         task=load_task(spec.TASK),
         settings=cfg.task,
     )
+    has_average = cfg.train.ema is not None
     waiting = 2 * batch_plan.accumulate + SPARE + 1
     memory = [
         Row("weights", bytes_of(replicated)),
         *(Row(slot, held, "the largest share of a process" if is_divided else "") for slot in cfg.optim.slots),
+        *([Row("moving average", bytes_of(replicated))] if has_average else []),
         Row("gradients", trained),
         passes_row(passes, trained),
         Row("batches", waiting * batch_plan.batch * bytes_of_sample(found.fields), f"{waiting} of them, read ahead"),
@@ -218,7 +219,7 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
         world_size,
         getattr(cfg.task, "sample_rate", 1.0),
         is_half,
-        cfg.optim.slots,
+        (*cfg.optim.slots, *(["average"] if has_average else [])),
     )
     for name, (rows, width) in sharded.items():
         memory += sharded_memory(name, rows, width, setting)

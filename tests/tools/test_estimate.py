@@ -49,8 +49,13 @@ def table(capsys, *words):
 def test_a_single_process(capsys):
     """insightface's R50: all parameters but one have a momentum and a gradient, statistics have none."""
     memory, messages = table(
-        capsys, "-c", "configs/arcface_synthetic.yaml", "-o", "model.variant=insightface", "-o", "train.batch=2"
+        capsys,
+        "-c",
+        "configs/arcface_synthetic.yaml",
+        *("-o", "model.variant=insightface", "-o", "train.batch=2", "-o", "train.ema=0.99"),
     )
+    assert memory["moving average"] == memory["weights"]
+    assert memory["head.weight, average"] == memory["head.weight"]
     mib = 4 / 2**20
     assert memory["gradients"] == pytest.approx((NUM_PARAMETERS["insightface"][50] - 512) * mib, abs=0.06)
     assert memory["momentum"] == memory["gradients"] < memory["weights"]

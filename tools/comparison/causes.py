@@ -93,7 +93,7 @@ def of_update(deviations: Mapping[str, Mapping[str, Any]], momentum: float) -> s
     clauses, left = [], set(deviations)
     while left:  # the guess that explains the most parameters first
         guess = max(guesses, key=lambda guess: len(guesses[guess] & left))
-        clauses.append(f"{guess} ({_some([name for name in deviations if name in guesses[guess] & left])})")
+        clauses.append(f"{guess} ({some([name for name in deviations if name in guesses[guess] & left])})")
         left -= guesses[guess]
     return "; ".join(clauses)
 
@@ -159,7 +159,7 @@ def _order_of_channels(reference: np.ndarray, suspect: np.ndarray) -> str:
     order = [by_sum.get(tuple(_fingerprint(suspect[:, i]))) for i in range(suspect.shape[1])]
     if None in order or order == sorted(order) or len(set(order)) < len(order):  # type: ignore[type-var]
         return ""
-    return f"the channels are in another order: {_some([str(i) for i in order])}"
+    return f"the channels are in another order: {some([str(i) for i in order])}"
 
 
 def _fingerprint(values: np.ndarray) -> list[str]:
@@ -250,5 +250,5 @@ def _rounded(value: float) -> str:
     return f"{value:.3g}" if abs(value) > 1e-9 else "0"
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

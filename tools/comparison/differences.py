@@ -169,7 +169,7 @@ def _same_shape(records: Records, event: Event, a: str, b: str) -> bool:
 def _weight(records: Records, event: Event) -> float:
     """Return the largest initial value of a parameter whose change is compared: the change is rounded as it is."""
     settings = next(iter(records.values())).settings
-    return settings["magnitudes"].get(event.name, 0.0) if event.part == "change" else 0.0
+    return settings["magnitudes"].get(event.name, 0.0) if event.part in ("change", "ema") else 0.0
 
 
 def _magnitude(records: Records, event: Event) -> float:

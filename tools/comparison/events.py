@@ -77,7 +77,12 @@ def _update_events(records: Records, step: str, first: Record) -> list[Event]:
     found = _plain_events(records, [f"{step}/loss"], step, "loss")
     found += _plain_events(records, [f"{step}/gradient/{name}" for name in order], step, "gradient")
     found += _plain_events(records, [f"{step}/grad_norm"], step, "grad_norm")
-    for part, names in (("statistic", named("statistic")), ("change", order), ("optimizer", named("optimizer"))):
+    for part, names in (
+        ("statistic", named("statistic")),
+        ("change", order),
+        ("optimizer", named("optimizer")),
+        ("ema", named("ema")),
+    ):
         found += _plain_events(records, [f"{step}/{part}/{name}" for name in names], step, part)
     return found
 

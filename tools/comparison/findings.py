@@ -47,12 +47,14 @@ def judge(proofs: Records, rounded: Records) -> Verdict:
         rounded: in fp32, by the same titles.
     """
     found = differences(proofs, rounded)
-    findings = [finding for title, record in proofs.items() for finding in optimizer_findings(title, record)]
+    updates = [finding for title, record in proofs.items() for finding in optimizer_findings(title, record)]
+    averages = [finding for title, record in proofs.items() for finding in average_findings(title, record)]
+    findings, explained = updates + averages, {"change": updates, "optimizer": updates, "ema": averages}
     unequal = [finding for finding in (_missing_gradients(proofs),) if finding]
     first = next((difference for difference in found if difference.is_beyond), None)
     if unequal:
         return Verdict(unequal + findings, found)
-    if first and not (findings and first.event.part in ("change", "optimizer")):
+    if first and not explained.get(first.event.part):
         findings.insert(0, _difference_finding(first, found, proofs))
     if not findings:  # what only the run's own precision reaches
         findings = [finding for title, record in rounded.items() for finding in optimizer_findings(title, record)]
@@ -83,6 +85,24 @@ def optimizer_findings(title: str, record: Record) -> list[Finding]:
     # When momentum counts, more causes can be told apart.
     clearest = later[0] if later and later[0]["title"].startswith("update") else step
     return [Finding((title,), what, places, causes.of_update(clearest["deviations"], record.settings["momentum"]))]
+
+
+def average_findings(title: str, record: Record) -> list[Finding]:
+    """Return a finding for the first update after which the moving average does not follow its formula."""
+    step = next((step for step in record.steps if step.get("averages")), None)
+    if step is None:
+        return []
+    deviating = step["averages"]
+    largest = max(deviation["deviation"] for deviation in deviating.values())
+    what = (
+        f"{step['title']}: {len(deviating)} of {len(record.settings['param_groups'])} moving averages do not follow "
+        f"the formula, by up to {largest:.1e} of the largest value"
+    )
+    found = sorted({deviation["cause"] for deviation in deviating.values()} - {""})
+    named = [
+        f"{cause} ({causes.some([name for name in deviating if deviating[name]['cause'] == cause])})" for cause in found
+    ]
+    return [Finding((title,), what, tuple(record.files["average"]), "; ".join(named))]
 
 
 def _missing_gradients(proofs: Records) -> Finding | None:
@@ -165,6 +185,7 @@ def _places(event: Event, found: Sequence[Difference], record: Record, title: st
         "grad_norm": files["update"],
         "change": files["update"],
         "optimizer": files["update"],
+        "ema": files["average"],
         "prediction": files["output"] + files["trainer"],
     }
     if event.name.removeprefix("momentum/") in record.settings["sharded"]:

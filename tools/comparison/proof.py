@@ -13,7 +13,7 @@ import numpy as np
 
 from data.batch import Batch
 from data.stream import open_training
-from tools.comparison import losses, optimizer
+from tools.comparison import averages, losses, optimizer
 from tools.comparison.record import CLIPPED, Call, Record, empty, summarize
 from zoo.config.schema import Config
 from zoo.run.job import Job, build_trainer
@@ -21,7 +21,7 @@ from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import DeviceBatch, Trainer
 from zoo.trainer.recording import ROOT, class_file
-from zoo.trainer.state import slot_key
+from zoo.trainer.state import ema_key, slot_key, with_averages
 
 UPDATES = 4  # from the second on, momentum counts
 MAX_SCHEDULE_STEPS = 100_000  # that are searched for the largest learning rate
@@ -42,7 +42,7 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     """
     lr = peak_lr(job)
     trainer = _trainer(job, cfg, compute)
-    trainer.load_state_dict(weights)
+    trainer.load_state_dict(with_averages(weights, job.plan))
     result = empty(job.framework, compute, _settings(job, cfg, weights, batches[0], lr))
     result.files.update(_files(trainer))
     for param in trainer.params:
@@ -116,6 +116,7 @@ def _files(trainer: Any) -> dict[str, list[str]]:
         "preprocess": [own, f"{folder}/preprocessing.py"],
         "objective": [class_file(trainer.objective)],
         "update": [f"{folder}/optimizers/{trainer.plan.optimizer.name}.py", f"{folder}/update.py", own],
+        "average": [f"{folder}/ema.py", own],
         "trainer": [own],
         "shards": [f"{folder}/shard.py"],
         "statistics": [f"{folder}/batchnorm.py", f"{folder}/sync_batchnorm.py"],
@@ -192,6 +193,9 @@ def _add_update(
             key = slot_key(slot, param.name)
             if key in after:
                 result.add(f"{prefix}/{key}", after[key])
+        key = ema_key(param.name)
+        if key in after:
+            result.add(f"{prefix}/{key}", np.asarray(after[key], np.float64) - before[key])
     result.add(f"{prefix}/loss", np.array(numbers["loss"]))
     result.add(f"{prefix}/grad_norm", np.array(numbers["grad_norm"]))
     # Only the trainer sees the gradients of all ranks' shards.
@@ -208,6 +212,7 @@ def _add_update(
             "grad_norm": numbers["grad_norm"],
             "norm_of_gradients": norm,
             "deviations": deviations,
+            "averages": averages.check(plan.ema, before, after, unit, applied) if plan.ema else {},
         }
     )
 
@@ -218,5 +223,5 @@ def _add_clipped_update(
     """Run an update with a limit that the gradient exceeds, since the recipe's own has not been exceeded each time."""
     limit = float(f"{CLIP_SHARE * result.steps[0]['grad_norm']:.3g}")
     trainer = _trainer(job, replace(cfg, optim=replace(cfg.optim, clip_norm=limit)), result.precision)
-    trainer.load_state_dict(weights)
+    trainer.load_state_dict(with_averages(weights, job.plan))
     _add_update(result, job, trainer, micro_batches, lr, 0, CLIPPED)

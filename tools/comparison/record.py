@@ -66,7 +66,7 @@ class Record(NamedTuple):
         aliases: key of the equal tensor that was added before, by key.
         shapes: shape of the whole tensor, by key.
         passes: calls of each forward pass, by name of the pass, in order.
-        steps: of each update: learning rate, loss, gradient norm, and deviations of the optimizer.
+        steps: of each update: learning rate, loss, gradient norm, deviations of the optimizer and of moving averages.
         files: source files by topic: preprocess, objective, optimizer, statistics, output, trainer.
         settings: what the recipe says on the update and the loss, for the search of causes.
     """
