@@ -3,6 +3,7 @@
 UPDATE = "tests/zoo/trainer/update_cases.py::case_"
 STATE = "tests/zoo/trainer/state_cases.py::case_"
 MARGIN = "tests/zoo/trainer/margin_cases.py::case_"
+LOSS = "tests/zoo/trainer/loss_cases.py::case_"
 OBJECTIVE = "tests/zoo/trainer/objective_cases.py::case_"
 CLIP = "tests/zoo/trainer/clip_cases.py::case_"
 OPTIMIZERS = "tests/zoo/trainer/optimizer_cases.py::case_"

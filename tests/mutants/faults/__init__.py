@@ -4,6 +4,7 @@ from tests.mutants.fault import Fault
 from tests.mutants.faults import (
     data,
     data_checks,
+    losses,
     mindspore_losses,
     mindspore_models,
     mindspore_updates,
@@ -19,7 +20,7 @@ from tests.mutants.faults import (
 from tests.mutants.jobs import FRAMEWORKS
 
 UPDATES = (torch_updates, paddle_updates, mindspore_updates, optimizers)
-LOSSES = (torch_losses, paddle_losses, mindspore_losses)
+LOSSES = (torch_losses, paddle_losses, mindspore_losses, losses)
 MODELS = (torch_models, paddle_models, mindspore_models)
 SHARED = (data, specifications, data_checks)
 

@@ -20,8 +20,8 @@ WEIGHTS = (0.5, 2.0, 1.0, 0.0, 3.0)
 SEGMENT = {
     "weighted": ("cross_entropy", {"class_weights": WEIGHTS}),
     "weighted, all": ("cross_entropy", {"class_weights": WEIGHTS, "average": "all", "aux_weight": 0.7}),
-    "focal": ("focal", {}),
     "focal, weighted": ("focal", {"gamma": 0.5, "alpha": 0.25, "average": "all", "class_weights": WEIGHTS}),
+    "focal": ("focal", {}),
     "focal, flat": ("focal", {"gamma": 0.0, "alpha": None}),
     "dice": ("dice", {}),
     "dice, naive": ("dice", {"squared": False, "eps": 0.7}),
@@ -64,9 +64,22 @@ def check_segment(backend, variant, mode=None):
         np.testing.assert_allclose(gradient, factor * reference[2], rtol=rtol, atol=atol, err_msg=variant)
 
 
-def case_losses_of_segmentation_follow_their_definitions(backend):
-    for variant in SEGMENT:
-        check_segment(backend, variant)
+def check_losses(backend, *names):
+    for variant, (name, _) in SEGMENT.items():
+        if name in names:
+            check_segment(backend, variant)
+
+
+def case_losses_of_segmentation_with_class_weights(backend):
+    check_losses(backend, "cross_entropy")
+
+
+def case_losses_of_segmentation_by_focal_loss(backend):
+    check_losses(backend, "focal")
+
+
+def case_overlaps_of_images_follow_their_definitions(backend):
+    check_losses(backend, "dice", "lovasz")
 
 
 def case_losses_of_segmentation_in_fp64(backend):
@@ -83,7 +96,7 @@ def case_losses_of_segmentation_when_compiled(backend):
 def case_totals_and_counts_add_up_over_micro_batches(backend):
     """Also of Dice and Lovász, which are sums over images."""
     logits, labels = scene(1)
-    for name, options in (SEGMENT[variant] for variant in ("weighted", "dice", "lovasz")):
+    for name, options in (SEGMENT[variant] for variant in ONE_EACH):
         objective = segment.objective(segment.settings_class(name)(**options))
         whole = backend.loss_of_logits(objective, logits, labels)
         parts = [
@@ -106,11 +119,25 @@ def case_extreme_logits_have_finite_gradients(backend):
         assert all(np.isfinite(value).all() for value in backend.loss_of_logits(objective, logits, labels)), name
 
 
-def make(backend, name, options, soft, mode=None):
+def case_losses_of_segmentation_are_in_32_bits(backend):
+    """Of logits in 16 bits, as under mixed precision."""
+    logits, labels = scene()
+    logits = [array.astype(np.float16) for array in logits]
+    for variant in ONE_EACH:
+        name, options = SEGMENT[variant]
+        settings = segment.settings_class(name)(**options)
+        total, count, *gradients = backend.loss_of_logits(segment.objective(settings), logits, labels)
+        references = [loss_reference.segment(name, array, labels, loss_of("segment", settings)) for array in logits]
+        expected = references[0][0] + settings.aux_weight * references[1][0]
+        assert (total, count) == (pytest.approx(expected, rel=1e-5), pytest.approx(references[0][1])), variant
+        np.testing.assert_allclose(gradients[0], references[0][2], rtol=2e-3, atol=2e-6, err_msg=variant)
+
+
+def make(backend, name, options, soft, mode=None, inputs=INPUTS):
     """Return a trainer of a linear classifier with random weights."""
-    fields = (Field("x", (INPUTS,), "float32"), LABEL, *([soft_label(CLASSES)] if soft else []))
+    fields = (Field("x", (inputs,), "float32"), LABEL, *([soft_label(CLASSES)] if soft else []))
     plan = Plan(fields, (), lambda name: ParamGroup(1.0, 0.0), mode or backend.FP32_MODES[0])
-    arch = SimpleNamespace(inputs=INPUTS, embedding=CLASSES)
+    arch = SimpleNamespace(inputs=inputs, embedding=CLASSES)
     objective = classify.objective(classify.settings_class(name)(**options))
     trainer = backend.Trainer(backend.Linear, arch, objective, plan, backend.WORLD)
     rng = np.random.default_rng(1)
@@ -157,6 +184,21 @@ def case_losses_of_labels(backend):
 def case_losses_of_soft_labels(backend):
     for variant in CLASSIFY:
         check_classify(backend, variant, True, backend.FP64_MODES[0])
+
+
+def case_losses_of_classification_are_in_32_bits(backend):
+    """In modes of 16 bits, with logits that 16 bits hold: those of a layer that returns its input."""
+    batch = {**samples(True), "x": np.random.default_rng(4).integers(-40, 41, (6, CLASSES)).astype(np.float32) / 8}
+    identity = {"fc.weight": np.eye(CLASSES, dtype=np.float32), "fc.bias": np.zeros(CLASSES, np.float32)}
+    for mode in backend.SIXTEEN_BIT_MODES:
+        for variant in ("smoothed", "binary"):
+            name, options = CLASSIFY[variant]
+            trainer = make(backend, name, options, True, mode._replace(compile=False), CLASSES)
+            trainer.load_state_dict(identity)
+            loss = loss_of("classify", classify.settings_class(name)(**options))
+            total, _ = loss_reference.classify(batch["x"], batch[SOFT_LABEL], loss)
+            numbers = trainer.read(trainer.step([trainer.to_device(batch)], 0.1, 0))
+            assert numbers["loss"] == pytest.approx(total / 6, rel=1e-6), (mode, variant)
 
 
 def case_a_soft_label_of_one_class_is_its_label(backend):

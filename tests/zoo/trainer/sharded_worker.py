@@ -1,6 +1,6 @@
 """Compute updates of a class matrix that is sharded over ranks, for tests/zoo/trainer/test_sharded.py.
 
-A linear model under the margin objective; rank 0 writes the arrays. By a launcher:
+A linear model under the margin objective, and those of loss_ranks.py; rank 0 writes the arrays. By a launcher:
 python -m tests.zoo.trainer.sharded_worker FRAMEWORK FOLDER
 """
 
@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 
 from data.batch import LABEL, Field
+from tests.zoo.trainer import loss_ranks
 from zoo.distributed import addresses, environment, launchers, rendezvous
 from zoo.models import initializers
 from zoo.tasks import face
@@ -35,8 +36,8 @@ class Case(NamedTuple):
 
 CASES = {
     "plain": Case(),
-    "filter": Case((("interclass", 0.3),), (("accumulate", 2),)),
-    "clipped": Case((("m2", 0.0), ("m3", 0.35)), (("clip_norm", 1.0),)),
+    "adaface, filter": Case((("loss", "adaface"), ("h", 1.0), ("interclass", 0.3)), (("accumulate", 2),)),
+    "clipped": Case((("loss", "cosface"),), (("clip_norm", 1.0),)),
     "fp64": Case((("interclass", 0.3),), (("clip_norm", 1.0),), compute="fp64"),
     "chunked": Case((("interclass", 0.3),), chunk=GLOBAL_BATCH * 2),
     "clipped apart": Case((("gradient", "straight"),), (("clip_norm", 0.2), ("clip_sharded", False))),
@@ -63,7 +64,8 @@ class Run:
         )
         self.group, self.classes, self.accumulate = group, case.classes, plan.accumulate
         arch = SimpleNamespace(inputs=INPUTS, num_classes=case.classes, embedding=WIDTH)
-        objective = face.objective(face.Settings(**{"scale": 8.0, **dict(case.task)}))
+        task = {"loss": "combined", "scale": 8.0, **dict(case.task)}
+        objective = face.objective(face.settings_class(task["loss"])(**task))
         model = importlib.import_module(f"tests.zoo.trainer.{framework}.tiny").Linear
         self.trainer = load_backend(framework).Trainer(model, arch, objective, plan, world)
         self.trainer.load_state_dict(
@@ -168,6 +170,9 @@ def main(framework: str, folder: str) -> None:
         margin = importlib.import_module(f"zoo.trainer.{framework}.margin")
         with mock.patch.object(margin, "CHUNK_ELEMENTS", case.chunk) if case.chunk else nullcontext():
             results[name] = train(Run(framework, world, group, case))
+    if group.size <= 2:
+        for name, loss_case in loss_ranks.cases(framework).items():
+            results[name] = loss_ranks.train(framework, world, group, loss_case)
     results["overflow"] = overflow(Run(framework, world, group, CASES["clipped"]))
     run = Run(framework, world, group, SAMPLED)
     results["sampled"] = sample(run)

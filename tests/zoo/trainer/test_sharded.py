@@ -1,4 +1,7 @@
-"""A class matrix that is sharded over 2, 3 and 4 ranks is trained as on one rank, in every framework."""
+"""A class matrix that is sharded over 2, 3 and 4 ranks is trained as on one rank, in every framework.
+
+So are linear models with every loss on 2 ranks (loss_ranks.py).
+"""
 
 import os
 import subprocess
@@ -8,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.processes import ROOT, environment, launcher, require_framework
+from tests.zoo.trainer import loss_ranks
 from tests.zoo.trainer.sharded_worker import CASES
 from zoo.frameworks import FRAMEWORKS
 
@@ -58,7 +62,7 @@ def tolerances(case):
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_ranks_compute_what_one_rank_computes(results, framework, size):
     """Losses to 1e-6, weights and momentum after ten updates to 1e-5; no number of ranks divides the 11 classes."""
-    for case in CASES if size == 2 else ["plain"]:
+    for case in (*CASES, *loss_ranks.cases(framework)) if size == 2 else ["plain"]:
         assert_close(results(framework, size)[case], results(framework, 1)[case], *tolerances(case))
 
 
@@ -66,7 +70,7 @@ def test_ranks_compute_what_one_rank_computes(results, framework, size):
 @pytest.mark.parametrize("framework", [name for name in FRAMEWORKS if name != "torch"])
 def test_frameworks_agree(results, framework, size):
     """With Partial FC too, whose sampled rows are the same."""
-    for case in (*CASES, "after sampling"):
+    for case in (*CASES, *loss_ranks.cases(framework), "after sampling"):
         assert_close(results(framework, size)[case], results("torch", size)[case], *tolerances(case))
 
 

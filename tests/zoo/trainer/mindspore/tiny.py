@@ -37,6 +37,18 @@ class Linear(nn.Cell):
         return self.fc(x)
 
 
+class Pixels(nn.Cell):
+    """Two classifiers of pixels: (N, arch.inputs, H, W) -> logits and auxiliary logits (N, arch.embedding, H, W)."""
+
+    def __init__(self, arch):
+        super().__init__()
+        self.classes, self.conv = arch.embedding, nn.Conv2d(arch.inputs, 2 * arch.embedding, 1, has_bias=True)
+
+    def construct(self, x):
+        logits = self.conv(x)
+        return logits[:, : self.classes], logits[:, self.classes :]
+
+
 class Identity(nn.Cell):
     """Its input, plus a bias that starts as 0."""
 

@@ -33,6 +33,18 @@ class Linear(nn.Module):
         return self.fc(x)
 
 
+class Pixels(nn.Module):
+    """Two classifiers of pixels: (N, arch.inputs, H, W) -> logits and auxiliary logits (N, arch.embedding, H, W)."""
+
+    def __init__(self, arch):
+        super().__init__()
+        self.classes, self.conv = arch.embedding, nn.Conv2d(arch.inputs, 2 * arch.embedding, 1)
+
+    def forward(self, x):
+        logits = self.conv(x)
+        return logits[:, : self.classes], logits[:, self.classes :]
+
+
 class Identity(nn.Module):
     """Its input, plus a bias that starts as 0."""
 
