@@ -50,7 +50,7 @@ class WeightsAndBiases:
                 config=dict(recipe),
             )
         except wandb.Error as error:
-            raise UserError(f"--wandb: {error}; `wandb login`, or export WANDB_MODE=offline") from None
+            raise UserError(f"--wandb: {error} (`wandb login`, or export WANDB_MODE=offline)") from None
         with open(os.path.join(run, ID_FILE), "w", encoding="utf-8") as file:
             file.write(self._run.id)
         self._run.define_metric("*", step_metric="step")  # the package's own steps cannot go back after a kill
