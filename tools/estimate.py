@@ -24,11 +24,11 @@ from zoo.trainer import sharding
 
 EPILOG = """\
 weights, momentum (or other slots of the optimizer), moving average (train.ema) and gradients are exact. `passes` is
-what a forward and backward pass of this model adds at its peak in PyTorch: activations and temporary tensors beside the gradients that exist by then. It is found without computing
-anything, where PyTorch is installed; the other frameworks keep about as much. With 16 bits they are counted in
-16 bits, with train.checkpoint_activations what is kept then. The class matrix of a face model is split over the
-processes: only its rows count, and the logits of the whole global batch with them; with task.sample_rate below 1 the
-rows that an update uses are counted in addition.
+what a forward and backward pass of this model adds at its peak in PyTorch: activations and temporary tensors beside the
+gradients that exist by then. It is found without computing anything, where PyTorch is installed; the other frameworks
+keep about as much. With 16 bits they are counted in 16 bits, with train.checkpoint_activations what is kept then. The
+class matrix of a face model is split over the processes: only its rows count, and the logits of the whole global batch
+with them; with task.sample_rate below 1 the rows that an update uses are counted in addition.
 `program` is what a run with a tiny model needs: Python, the framework and what it loads, compiles and keeps for itself;
 measured at once on the CPU with one process or two, which takes some seconds, half a minute in MindSpore. With --on it
 is left out: on a GPU, the driver's context and the workspaces of cuDNN come on top, which are not known beforehand.

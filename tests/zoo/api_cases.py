@@ -88,7 +88,8 @@ def case_a_run_trains_in_this_process_again_and_again(backend):
         recipe, framework = ROOT / "configs/resnet50_demo.yaml", backend.FRAMEWORK
         handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
         first = zoo.Run(recipe, settings, framework=framework, out=os.path.join(folder, "a")).train()
-        again = zoo.Run(recipe, settings, framework=framework, out=os.path.join(folder, "b")).train()
+        averaged = {**settings, "train.ema": 0.9}  # which changes nothing else
+        again = zoo.Run(recipe, averaged, framework=framework, out=os.path.join(folder, "b")).train()
         other = zoo.Run(
             recipe, settings, framework=framework, out=os.path.join(folder, "c"), seed=2, max_steps=1
         ).train()
@@ -102,7 +103,10 @@ def case_a_run_trains_in_this_process_again_and_again(backend):
         assert not np.array_equal(tensors[0]["fc.weight"], tensors[2]["fc.weight"])
         assert abs(first.metrics["loss"] - RUN_LOSS) < 1e-4, first.metrics
         assert zoo.load(first.checkpoint, framework).recipe["train.steps"] == 6
-        metrics = zoo.Run(None, weights=first.checkpoint, framework=framework).evaluate()
-        assert {**metrics, "seconds": 0} == {**first.metrics, "seconds": 0}
+        assert again.metrics["loss"] == first.metrics["loss"] != again.metrics["ema"]["loss"]
+        assert again.metrics["accuracy"] == again.metrics["ema"]["top1"] and "ema" not in first.metrics
+        for run in (first, again):
+            metrics = zoo.Run(recipe, settings, weights=run.checkpoint, framework=framework).evaluate()
+            assert {**metrics, "seconds": 0} == {**run.metrics, "seconds": 0}
         finished = zoo.Run(None, resume=first.folder).train()
         assert finished.metrics["loss"] == first.metrics["loss"] and finished.folder == first.folder

@@ -14,9 +14,21 @@ import pytest
 
 from data.errors import UserError
 from tests.helpers.paths import ROOT
-from zoo.run.checkpoint import FILES, FOLDER, latest, load_checkpoint, save_checkpoint, save_evaluation
+from zoo.run.checkpoint import (
+    AVERAGE,
+    FOLDER,
+    MODEL,
+    UPDATE,
+    has_averages,
+    latest,
+    load_checkpoint,
+    model_file,
+    save_checkpoint,
+    save_evaluation,
+)
 from zoo.weights import files
 
+FILES = (MODEL, UPDATE)
 RECORD = {"classes": ["tango dancing", 'köln "ü"'], "epoch": 1.5, "recipe": "seed: 1\n"}
 METRICS = {"accuracy": 0.5, "iou": {"road": 0.25}}
 WRITER = """\
@@ -87,6 +99,24 @@ def test_weights_and_the_state_of_the_update_are_apart(tmp_path):
     update, _ = files.read(os.path.join(path, "update.safetensors"))
     assert set(model) == {"fc.weight", "fc.bias", "bn1.running_var", "odd"}
     assert set(update) == {"momentum/fc.weight", "scaler/scale", "scaler/good"}
+
+
+def test_moving_averages_are_weights_of_their_own_file(tmp_path):
+    """They have the names of the weights there, and are those that a model is loaded with."""
+    plain = save(tmp_path / "plain", 1)
+    assert not has_averages(plain) and model_file(plain) == model_file(plain, raw=True) == f"{plain}/{MODEL}"
+    average = {"ema/fc.bias": np.full(3, 7.0, np.float32)}
+    path = save_checkpoint(str(tmp_path), 1, {**tensors(), **average}, RECORD, 1)
+    assert (
+        has_averages(path) and model_file(path) == f"{path}/{AVERAGE}" and model_file(path, True) == f"{path}/{MODEL}"
+    )
+    assert model_file(f"{path}/{UPDATE}") == f"{path}/{UPDATE}"
+    found, metadata = files.read(model_file(path))
+    assert found.keys() == {"fc.bias"} and json.loads(metadata["classes"]) == RECORD["classes"]
+    got, record = load_checkpoint(path)
+    assert (
+        got.keys() == tensors().keys() | average.keys() and got["ema/fc.bias"][0] == 7.0 and AVERAGE in record["files"]
+    )
 
 
 def test_class_names_travel_with_the_weights(tmp_path):

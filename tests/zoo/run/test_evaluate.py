@@ -39,9 +39,9 @@ class Trainer:
         assert list(batch) == ["image"] and not images
         return batch
 
-    def predict(self, device_batch, size):
+    def predict(self, device_batch, size, averaged=False):
         assert size is None
-        return device_batch["image"]
+        return -device_batch["image"] if averaged else device_batch["image"]
 
 
 class Metric:
@@ -68,10 +68,10 @@ class Group:
         return state
 
 
-def run(stream, eval_bad, reported):
+def run(stream, eval_bad, reported, **options):
     fields = (Field("image", (1,), "uint8", (0.5,), (0.5,)), LABEL)
     dataset = SimpleNamespace(fields=fields, views=stream.views, settings=SimpleNamespace(eval_bad=eval_bad))
-    return evaluate(Trainer(), stream, dataset, Metric(), Group(), reported.append)
+    return evaluate(Trainer(), stream, dataset, Metric(), Group(), reported.append, **options)
 
 
 @pytest.mark.parametrize("views", [1, 2])
@@ -87,3 +87,10 @@ def test_an_unreadable_sample_ends_the_evaluation_and_its_stream():
     with pytest.raises(UserError, match="evaluation: a.jpg: the file is empty; .*data.eval_bad=wrong"):
         run(stream, "error", reported)
     assert stream.closed == 1 and reported == []
+
+
+def test_the_moving_average_predicts_the_same_batches():
+    result = run(Stream(), "wrong", [], averaged=Metric())
+    assert result["bad"] == 2 and "bad" not in result["ema"]
+    assert result["seen"] == [[[number]] * 2 for number in (1, 2, 3)]
+    assert result["ema"]["seen"] == [[[-number]] * 2 for number in (1, 2, 3)]
