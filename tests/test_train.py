@@ -239,11 +239,18 @@ def corrupt(clips, tmp_path, split, numbers, content=b"not a video"):
 @pytest.mark.slow
 def test_bad_training_files_are_replaced_counted_and_named_once(clips, tmp_path):
     root, names = corrupt(clips, tmp_path, "train", (3, 9), b"")
-    done = run(command(root, "--out", tmp_path / "run", data__max_bad=0.2))
+    profile = {"train__profile": "9 steps", "train__save_every": "100 epochs"}  # up to the evaluation after step 8
+    done = run(command(root, "--out", tmp_path / "run", data__max_bad=0.2, **profile))
     assert done.returncode == 0, done.stderr
     for name in names:
         assert done.stdout.count(f"unreadable sample: {name}: the file is empty") == 1
     assert [event["event"] for event in events(tmp_path / "run")].count("bad") == 2
+    (profile,) = (event for event in events(tmp_path / "run") if event["event"] == "profile")
+    assert (profile["step"], profile["updates"]) == (8, 3) and "\n".join(profile["table"]) in done.stdout
+    files = tmp_path / "run" / "profile" / "step-00000006"
+    assert sorted(os.listdir(files)) == ["profile.txt", "trace.json"] and profile["path"] == str(files)
+    profiled = [event["step"] for event in events(tmp_path / "run") if event.get("profiled")]
+    assert profiled == [6, 7, 8]
 
 
 @pytest.mark.slow

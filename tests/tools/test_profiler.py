@@ -1,7 +1,6 @@
 """tools/profiler.py: operators of an update on a CPU, a trace, and mistakes."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
@@ -30,25 +29,11 @@ def test_the_operators_of_an_update(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "on_device, kind, is_annotation, counts",
-    [
-        (False, "CPU", False, True),
-        (True, "CPU", False, False),  # the operator that launched a kernel
-        (True, "CUDA", False, True),
-        (True, "CUDA", True, False),  # Optimizer.step, which spans kernels
-    ],
-)
-def test_what_counts_as_work(on_device, kind, is_annotation, counts):
-    event = SimpleNamespace(device_type=SimpleNamespace(name=kind), is_user_annotation=is_annotation)
-    assert profiler._is_work(event, on_device) == counts
-
-
-@pytest.mark.parametrize(
     "words, message",
     [
         (["-n", "0"], "--count"),
         (["--rows", "0"], "--rows"),
-        (["-o", "framework=paddle"], "framework"),
+        (["--framework", "torch", "-o", "framework=jax"], "framework"),
         (["--json", __file__], "this file exists"),
         (["-o", "train.batch=x"], "train.batch"),
     ],

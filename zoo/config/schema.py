@@ -77,6 +77,7 @@ class Train:
     pictures: int = 8  # samples of each evaluation that TensorBoard shows, beside other pictures; 0: no pictures
     histograms: bool = False  # show the distributions of weights and gradients at each evaluation
     keep_checkpoints: int = 3  # most recent checkpoints to keep, beside the best
+    profile: Duration | None = None  # updates to profile, such as 20 steps, once at the start; null: none
     max_consecutive_skips: int = 50  # stop after this many updates in a row that had no finite gradient
 
     def __post_init__(self) -> None:
@@ -109,6 +110,14 @@ class Train:
             raise ValueError("eval_precision: amp is the 16-bit type of the training; give --amp or train.precision")
         if self.tf32 and self.precision in ("fp64", "exact"):
             raise ValueError("tf32: would round the products of precision fp64; leave one of them out")
+        self._check_determinism()
+        for key in ("log_every", "eval_every", "save_every"):
+            if getattr(self, key).value <= 0:
+                raise ValueError(f"{key}: must be above 0")
+        if self.profile and (self.profile.unit != "steps" or not self.profile.value):
+            raise ValueError("profile: expected a number of steps above 0, such as '20 steps'")
+
+    def _check_determinism(self) -> None:
         if self.deterministic and self.cudnn_benchmark:
             raise ValueError(
                 "cudnn_benchmark: kernels that are chosen by timing them are not those of the next run; "
@@ -119,9 +128,6 @@ class Train:
                 "compile: max-autotune chooses kernels by timing them, which are not those of the next "
                 "run; take true with deterministic"
             )
-        for key in ("log_every", "eval_every", "save_every"):
-            if getattr(self, key).value <= 0:
-                raise ValueError(f"{key}: must be above 0")
 
 
 @dataclass(frozen=True)

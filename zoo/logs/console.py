@@ -50,6 +50,7 @@ class Console:
             "resume": self._resume,
             "speed": self._speed,
             "end": self._end,
+            "profile": self._profile,
         }
 
     def tick(self, done: int) -> None:
@@ -212,6 +213,11 @@ class Console:
             f"were dropped; an update takes {event['step_ms']['p50']:.2f} ms (median), "
             f"waiting for data {event['data_wait_fraction']:.0%}"
         )
+
+    def _profile(self, event: Event) -> None:
+        self.print(f"profile of {event['updates']} updates, to step {event['step']}: {event['path']}")
+        for line in event["table"]:
+            self.print(line)
 
     def _end(self, event: Event) -> None:
         if event.get("message"):

@@ -198,6 +198,8 @@ def read(arguments: argparse.Namespace) -> Request:
     if arguments.until_target and (arguments.eval_only or resolved.config.target is None):
         reason = "--eval-only trains nothing" if arguments.eval_only else "the recipe has none"
         raise UserError(f"--until-target: trains up to a target, but {reason}; leave it out, or give -o target=0.9")
+    if window and resolved.config.train.profile:
+        raise UserError("--speed: times updates, and train.profile slows them; leave one of them out")
     return resolved._replace(
         max_steps=arguments.max_steps,
         eval_only=arguments.eval_only,

@@ -38,6 +38,7 @@ from zoo.run.cli import Request
 from zoo.run.evaluate import evaluate
 from zoo.run.job import Job, assemble, join
 from zoo.run.prefetch import BadSampleTracker, Prefetcher
+from zoo.run.profiling import RunProfile
 from zoo.run.signals import StopSignal
 from zoo.run.watching import Watcher
 from zoo.trainer.protocol import StepOutput
@@ -181,8 +182,12 @@ class Run:
         self.stop_signal.install()
         self.throughput = Throughput()
         self.step_times = StepTimes(self.job.world.record_event)
+        profile = self.config.train.profile
+        count = int(profile.value) if profile and not self.journal.has("profile") else 0
+        self.profile = RunProfile(self.job, self.folder, self.first_step, count, self.journal.add)
         for step in range(self.first_step, self.last_step):
             self.job.group.set_status(f"computing step {step + 1}")
+            self.profile.before(step)
             yield step
 
     def poll(self, done: int) -> bool:
@@ -202,7 +207,13 @@ class Run:
         signals = [report["signal"] for report in reports if report["signal"]]
         if signals and done < self.last_step:
             self.exit_code = 128 + signals[0]
-        return self.exit_code != 0
+        stops, settings = self.exit_code != 0, self.config.train
+        if self.profile.is_running:
+            self._pause()
+            follows = self.due(settings.eval_every, done) or self.due(settings.save_every, done)
+            self.profile.after(done, stops or follows)
+            self._resume()
+        return stops
 
     def due(self, every: Duration, done: int) -> bool:
         """Return whether something periodic is due after `done` updates; after the last one everything is."""
@@ -226,7 +237,8 @@ class Run:
         epoch, lr = float(job.clock.epochs(done)), job.lr(done - 1)
         times = step_times.slowest([rank["times"] for rank in ranks])
         used = resources.combine([rank["resources"] for rank in ranks])
-        self.journal.add("train", step=done, epoch=epoch, lr=lr, **values, **rate, **times, **used)
+        profiled = self.profile.read()
+        self.journal.add("train", step=done, epoch=epoch, lr=lr, **values, **rate, **times, **used, **profiled)
         cause = self.wait_causes.news(slowest)
         if cause:
             measured = cause.interval._asdict()

@@ -43,6 +43,39 @@ class Launch:
     local_address: str = "127.0.0.1"
 
 
+TRACE = "trace.json"  # of a profile, for https://ui.perfetto.dev or chrome://tracing
+
+
+class Operator(NamedTuple):
+    """What updates have spent in an operator or, on a GPU, in a kernel.
+
+    Attributes:
+        name: of the framework.
+        ms: milliseconds of its own, without those of operators within it.
+        calls: how often it ran.
+    """
+
+    name: str
+    ms: float
+    calls: int
+
+
+class Profiler(Protocol):
+    """The framework's own profiler."""
+
+    def start(self, folder: str) -> None:
+        """Record from now on. folder: receives the trace; it exists and is empty."""
+        ...
+
+    def stop(self) -> list[Operator]:
+        """Wait for the device, stop, and write TRACE.
+
+        Returns:
+            Everything that ran, in any order; empty where the framework writes no table (MindSpore on an NPU).
+        """
+        ...
+
+
 class World(Protocol):
     """This process's device and the framework's process group.
 
@@ -93,6 +126,10 @@ class World(Protocol):
             An object with `elapsed_time(later)` in milliseconds, for events that the device has reached; None where
             the host waits for the device, as on a CPU, or where the framework's events are not used.
         """
+        ...
+
+    def profiler(self) -> Profiler:
+        """Return a profiler of this process; to be used once."""
         ...
 
     def resolve_mode(self, requested: Mode) -> Mode:

@@ -18,7 +18,7 @@ from zoo import cuda_libraries
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.mindspore import arithmetic as arithmetic_settings
 from zoo.trainer.plan import Arithmetic, Mode
-from zoo.trainer.protocol import Launch
+from zoo.trainer.protocol import Launch, Profiler
 
 ROOT = Path(__file__).resolve().parents[3]
 TARGETS = {"cpu": "CPU", "cuda": "GPU", "npu": "Ascend"}
@@ -67,6 +67,12 @@ class World:
 
     def record_event(self) -> None:
         """See World in zoo/trainer/protocol.py."""
+
+    def profiler(self) -> Profiler:
+        """See World in zoo/trainer/protocol.py."""
+        from zoo.trainer.mindspore import profiling  # which most runs do without
+
+        return profiling.Profiler(self.device_type)
 
     def resolve_mode(self, requested: Mode) -> Mode:
         """See World in zoo/trainer/protocol.py.

@@ -11,7 +11,7 @@ from zoo.trainer import malloc
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.paddle import arithmetic as arithmetic_settings
 from zoo.trainer.plan import Arithmetic, Mode
-from zoo.trainer.protocol import Launch
+from zoo.trainer.protocol import Launch, Profiler
 
 MIN_COMPUTE_CAPABILITY = {"fp16": 7, "bf16": 8}  # of a GPU
 
@@ -83,6 +83,12 @@ class World:
         if kind == "gpu":
             return paddle.device.cuda.get_device_capability(int(index))[0] >= MIN_COMPUTE_CAPABILITY[compute]
         return kind != "cpu" and (compute == "fp16" or paddle.amp.is_bfloat16_supported())
+
+    def profiler(self) -> Profiler:
+        """See World in zoo/trainer/protocol.py."""
+        from zoo.trainer.paddle import profiling  # which most runs do without
+
+        return profiling.Profiler(self.name.startswith("gpu"))
 
     def resolve_mode(self, requested: Mode) -> Mode:
         """See World in zoo/trainer/protocol.py. `amp` is fp16; there are no 16 bits on a CPU."""

@@ -11,7 +11,7 @@ from data.errors import UserError
 from zoo.trainer import malloc
 from zoo.trainer.device import dotted_cudnn, select_device
 from zoo.trainer.plan import Arithmetic, Mode
-from zoo.trainer.protocol import Launch
+from zoo.trainer.protocol import Launch, Profiler
 from zoo.trainer.torch import arithmetic as arithmetic_settings
 
 TIMEOUT = timedelta(minutes=30)  # of a collective
@@ -75,6 +75,12 @@ class World:
         if self.torch_device.type == "cuda":
             return torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+    def profiler(self) -> Profiler:
+        """See World in zoo/trainer/protocol.py."""
+        from zoo.trainer.torch import profiling  # which most runs do without
+
+        return profiling.Profiler(self.cuda_index is not None)
 
     def resolve_mode(self, requested: Mode) -> Mode:
         """See World in zoo/trainer/protocol.py. `amp` is fp16 on a GPU and bf16 on a CPU; autocast is level O1."""

@@ -19,7 +19,7 @@ from tests.zoo.trainer.margin_reference import loss_and_gradients
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import copied_state, make, make_tsm, random_clips
 from zoo.models.tsm import paddle as tsm
-from zoo.trainer.paddle import arithmetic, copies, fp32, sync_batchnorm
+from zoo.trainer.paddle import arithmetic, copies, fp32, profiling, sync_batchnorm
 from zoo.trainer.paddle.optimizer import total_norm
 from zoo.trainer.paddle.optimizers import sgd
 from zoo.trainer.paddle.world import World
@@ -388,3 +388,21 @@ def case_the_fused_shift_is_the_shift(backend):
                 results.append(backend.gradient(shift, x, weight))
         for own, fused in zip(*results):
             np.testing.assert_array_equal(fused, own, err_msg=f"{channels} {div} {segments} {direction}")
+
+
+def case_own_times_of_nested_events(backend):
+    def event(name, start, duration, thread=1, category="Operator"):
+        return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": duration, "tid": thread}
+
+    events = [
+        event("conv2d dygraph[9.0 us]", 0.0, 1000.0),
+        event("pad dygraph[1.0 us]", 100.0, 300.0),
+        event("pad dygraph[1.0 us]", 150.0, 100.0),
+        event("scale[1.0 us]", 500.0, 200.0),
+        event("relu dygraph[1.0 us]", 1000.0, 50.0),
+        event("relu dygraph[1.0 us]", 10.0, 50.0, thread=2),
+        event("launch[5.0 us]", 10.0, 500.0, category="OperatorInner"),
+        {"ph": "M", "name": "thread_name"},
+    ]
+    found = {name: (round(ms, 6), calls) for name, ms, calls in profiling.operators(events, ("Operator",))}
+    assert found == {"conv2d": (0.5, 1), "pad": (0.3, 2), "scale": (0.2, 1), "relu": (0.1, 2)}
