@@ -33,6 +33,7 @@ LR = 1e-3
 WARMUP_STEPS = 3  # not measured: allocators, kernel choices, compilation
 Report = dict[str, Any]
 TRAINER, BARE = "this trainer", "bare loop"
+BARE_LOSSES = ("cross_entropy", "combined", "arcface", "cosface")
 
 
 def cli_main() -> None:
@@ -62,8 +63,8 @@ def main(argv: list[str] | None = None) -> int:
             raise UserError("--count: must be at least 1")
         require_new(arguments.json, "--json")
         request = cli.request_of(arguments)
-        if arguments.what == "step" and getattr(request.config.task, "sample_rate", 1) < 1:
-            raise UserError("task.sample_rate: the bare loops use all classes; give -o task.sample_rate=1")
+        if arguments.what == "step":
+            check_loss(request.config.task)
         job = assemble(request, join(request, os.environ), measure=arguments.what == "step")
         if arguments.what == "step":
             report = bench_step(job, arguments.count)
@@ -81,6 +82,20 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def check_loss(settings: Any) -> None:
+    """Check that the bare loops have the loss of a task's settings, but for options that cost next to nothing.
+
+    Raises:
+        UserError: they do not; the message names the key.
+    """
+    if settings.loss not in BARE_LOSSES:
+        raise UserError(f"task.loss: the bare loops have no {settings.loss}, but {', '.join(BARE_LOSSES)}; choose one")
+    if getattr(settings, "ohem_kept", None) is not None:
+        raise UserError("task.ohem_kept: the bare loops train on all pixels; give -o task.ohem_kept=null")
+    if getattr(settings, "sample_rate", 1) < 1:
+        raise UserError("task.sample_rate: the bare loops use all classes; give -o task.sample_rate=1")
 
 
 def bench_step(job: Job, count: int) -> Report:

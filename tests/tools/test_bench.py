@@ -104,9 +104,17 @@ def test_an_existing_file_is_not_overwritten(clips, tmp_path, capsys):
         bench.write({}, "/no/such/folder/x.json")
 
 
-def test_the_bare_loops_refuse_partial_fc(capsys):
-    assert bench.main(["step", *FACES, "-o", "task.sample_rate=0.5"]) == 2
-    assert "task.sample_rate=1" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ([*FACES, "-o", "task.sample_rate=0.5"], "task.sample_rate=1"),
+        ([*FACES, "-o", "task.loss=adaface"], "task.loss: the bare loops have no adaface, but cross_entropy, combined"),
+        (["-c", "configs/deeplabv3plus_demo.yaml", "-o", "task.ohem_kept=5"], "task.ohem_kept=null"),
+    ],
+)
+def test_the_bare_loops_refuse_what_they_lack(words, message, capsys):
+    assert bench.main(["step", *words]) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("model", ["tsm", "arcface"])
