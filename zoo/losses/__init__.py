@@ -105,11 +105,13 @@ def load_implementation(loss: Any, framework: str) -> ModuleType:
 
 
 def _keys_of_other_losses(task: str, known: set[str]) -> dict[str, str]:
-    """Return the keys of all losses of a task, without the known ones, and a setting that selects a loss with it."""
-    names = reversed(list_losses(task))
-    return {
-        option.name: f"task.loss={name}"
-        for name in names
-        for option in fields(load_loss(task, name))
-        if option.name not in known
-    }
+    """Return whose keys those of all losses are, without the known ones: a setting that selects a loss of the task.
+
+    Of a key that only losses of another task have, it is that task.
+    """
+    owners: dict[str, str] = {}
+    for other in sorted((folder.name for folder in FOLDER.iterdir() if folder.is_dir()), key=lambda name: name != task):
+        for name in list_losses(other):
+            for option in fields(load_loss(other, name)):
+                owners.setdefault(option.name, f"task.loss={name}" if other == task else f"losses of the task {other}")
+    return {key: owner for key, owner in owners.items() if key not in known}

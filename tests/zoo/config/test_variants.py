@@ -45,6 +45,9 @@ def test_a_key_of_another_loss_is_refused(tmp_path):
     assert message("task.gamma=2") == (
         "-o task.gamma: unknown key for model.name=deeplabv3plus; it belongs to task.loss=focal"
     )
+    assert message("task.label_smoothing=0.1") == (
+        "-o task.label_smoothing: unknown key for model.name=deeplabv3plus; it belongs to losses of the task classify"
+    )
     text = message("task.loss=dice")  # in the same recipe as ohem_kept, not instead of another loss
     assert "r.yaml:4: task.ohem_kept: unknown key for model.name=deeplabv3plus, task.loss=dice" in text
     assert "it belongs to task.loss=cross_entropy" in text

@@ -49,6 +49,7 @@ def test_keys_of_other_losses_are_known_by_loss():
         "task.loss=lovasz",
         "task.loss=cross_entropy",
     )
+    assert others["label_smoothing"] == "losses of the task classify"
     assert "eps" not in others and "window" not in others
 
 
