@@ -15,7 +15,7 @@ from zoo.logs.journal import Event
 
 Item = TypeVar("Item")
 WIDTH = 100  # columns of a line of training
-PATIENCE = 2.0  # seconds after which an evaluation or a checkpoint has a bar of its own
+BAR_DELAY = 2.0  # seconds after which an evaluation or a checkpoint has a bar of its own
 
 
 class Console:
@@ -63,7 +63,7 @@ class Console:
 
     @contextmanager
     def activity(self, name: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-        """Show a bar on a terminal for what takes longer than PATIENCE seconds.
+        """Show a bar on a terminal for what takes longer than BAR_DELAY seconds.
 
         Args:
             name: what is done.
@@ -81,7 +81,7 @@ class Console:
             self.bar.start()
             self.bar.update(task, visible=True)
 
-        timer = threading.Timer(PATIENCE, show)
+        timer = threading.Timer(BAR_DELAY, show)
         timer.daemon = True
         timer.start()
         try:

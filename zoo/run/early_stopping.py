@@ -1,4 +1,4 @@
-"""Early stopping by the patience of evaluations: a pure function of the journal, so that a resumed run counts on."""
+"""Early stopping: the evaluations without a better metric, counted from the journal, so that a resumed run counts on."""
 
 import math
 from collections.abc import Sequence
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from zoo.logs.journal import Event
 
 
-def explain(events: Sequence[Event], patience: int | None) -> str | None:
+def explain(events: Sequence[Event], limit: int | None) -> str | None:
     """Return why a run ends after its last evaluation, None if it goes on.
 
     Args:
         events: of the run, as `journal.history` returns them.
-        patience: evaluations in a row without a better accuracy that end a run; None: no number of them does.
+        limit: evaluations in a row without a better accuracy that end a run; None: no number of them does.
     """
     count = evaluations_without_improvement(events)
-    if patience is None or count < patience:
+    if limit is None or count < limit:
         return None
     last = f"the last {count} evaluations" if count > 1 else "the last evaluation"
     best = max(filter(math.isfinite, (event["accuracy"] for event in _evaluations(events))), default=None)
     before = "none was finite" if best is None else f"the best is {best:.4f}"
-    return f"the metric has not improved in {last} ({before}; train.early_stopping={patience})"
+    return f"the metric has not improved in {last} ({before}; train.early_stopping={limit})"
 
 
 def evaluations_without_improvement(events: Sequence[Event]) -> int:

@@ -129,10 +129,10 @@ def test_evaluations(console):
     assert max(map(len, found[4:])) <= 100 and len(found) == 8 and found[-1].endswith("class 19 0.500")
 
 
-def bar_of(monkeypatch, patience, work):
+def bar_of(monkeypatch, delay, work):
     """Return what a terminal shows while an evaluation of two batches runs and after it."""
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("zoo.logs.console.PATIENCE", patience)
+    monkeypatch.setattr("zoo.logs.console.BAR_DELAY", delay)
     console = Console(640, Terminal())
     batches = console.track((number for number in range(2)), "evaluating", 2)
     assert next(batches) == 0

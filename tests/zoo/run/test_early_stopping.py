@@ -1,4 +1,4 @@
-"""Patience of evaluations, counted from the journal."""
+"""Evaluations without improvement, counted from the journal."""
 
 import math
 
@@ -35,10 +35,12 @@ def test_evaluations_without_improvement(accuracies, count):
     assert early_stopping.evaluations_without_improvement(evaluations(*accuracies)) == count
 
 
-def test_a_run_ends_with_the_evaluation_that_uses_up_the_patience():
+def test_a_run_ends_with_the_evaluation_that_reaches_the_limit():
     assert early_stopping.explain(evaluations(0.5, 0.4), 2) is None
     message = early_stopping.explain(evaluations(0.5, 0.4, 0.5), 2)
-    assert message == "the metric has not improved in the last 2 evaluations (the best is 0.5000; train.early_stopping=2)"
+    assert (
+        message == "the metric has not improved in the last 2 evaluations (the best is 0.5000; train.early_stopping=2)"
+    )
     assert early_stopping.explain(evaluations(0.5, *[0.4] * 99), None) is None
     assert early_stopping.explain([], 1) is None
     assert "none was finite" in early_stopping.explain(evaluations(math.nan), 1)
