@@ -1,4 +1,4 @@
-"""Early stopping: the evaluations without a better metric, counted from the journal, so that a resumed run counts on."""
+"""Early stopping: evaluations without a better metric, counted from the journal, so that a resumed run counts on."""
 
 import math
 from collections.abc import Sequence
