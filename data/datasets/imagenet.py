@@ -269,10 +269,11 @@ def _read_folders(settings: Settings, split: str, folders: tuple[str, ...]) -> l
     entries = read_folders(settings.root, split, folders, images.EXTENSIONS)
     filled = {entry.path.split(os.sep)[1] for entry in entries}
     for folder in existing:
-        if folder not in filled:
+        if folder not in filled and not settings.allow_missing_classes:
             raise UserError(
                 f"{os.path.join(settings.root, split, folder)}: there is no image in this class folder (no file "
-                f"ending in {', '.join(images.EXTENSIONS)}); add images or remove the folder"
+                f"ending in {', '.join(images.EXTENSIONS)}); add images, remove the folder, or let it pass with "
+                "-o data.allow_missing_classes=true"
             )
     return entries
 

@@ -181,9 +181,14 @@ def read_list(root: str, path: str, local: cache.LocalPath = cache.source_path) 
 
 
 def read_identities(
-    root: str, subfolder: str, local: cache.LocalPath = cache.source_path
+    root: str, subfolder: str, local: cache.LocalPath = cache.source_path, allow_empty: bool = False
 ) -> tuple[FaceFiles, tuple[str, ...]]:
     """List the images of a folder per identity, <root>/<subfolder>/<identity>/.
+
+    Args:
+        root, subfolder: of the folders.
+        local: gives the path at which a file is opened.
+        allow_empty: whether a folder may hold no image.
 
     Returns:
         The images, and the names of the identities by label.
@@ -200,9 +205,10 @@ def read_identities(
     entries = read_folders(root, subfolder, names, images.EXTENSIONS)
     labels = np.array([entry.label for entry in entries], np.int64)
     empty = np.flatnonzero(np.bincount(labels, minlength=len(names)) == 0)
-    if len(empty):
+    if len(empty) and not allow_empty:
         raise UserError(
             f"{os.path.join(folder, names[empty[0]])}: there is no image in this folder (a file ending "
-            f"in {', '.join(images.EXTENSIONS)}); fill or remove it"
+            f"in {', '.join(images.EXTENSIONS)}); fill or remove it, or let it pass with "
+            "-o data.allow_missing_classes=true"
         )
     return FaceFiles(root, [os.fsencode(entry.path) for entry in entries], labels, local), tuple(names)

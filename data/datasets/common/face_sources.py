@@ -27,7 +27,8 @@ def open_source(settings: Settings) -> tuple[FaceFiles | FacePack, Sequence, boo
     if file_format == "folder":
         if settings.num_classes is not None:
             raise UserError(f"data.num_classes: {path} has a folder per identity, which are counted; leave it out")
-        return *face_files.read_identities(settings.root, name, cache.open_cache(settings)), True
+        local, allow_empty = cache.open_cache(settings), settings.allow_missing_classes
+        return *face_files.read_identities(settings.root, name, local, allow_empty), True
     if file_format == "list":
         return *_open_list(settings, path), False
     cache.refuse_packs(settings, [path])

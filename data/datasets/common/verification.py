@@ -94,7 +94,7 @@ def open_sets(root: str, entries: Sequence[str], local: LocalPath = source_path)
         if path is None:
             raise UserError(
                 f"data.verification: there is no {entry} in {root}; name .bin files or lists of pairs in this "
-                "folder, or leave it out to hold out identities of the training set (data.val_fraction)"
+                "folder, or hold out identities of the training set with -o data.verification=[] (data.val_fraction)"
             )
         pair_set = _read_bin_set(path) if path.endswith(".bin") else _read_pair_list(path, local)
         if len(pair_set.same) < FOLDS:

@@ -38,6 +38,12 @@ def test_an_empty_class_folder(tmp_path):
     layouts.folders(tmp_path / "images", "image", bikes=(3, 2), cars=(0, 2))
     with pytest.raises(UserError, match="train/cars: there is no image in this class folder"):
         layouts.load("image", tmp_path / "images")
+    assert problems("image", tmp_path / "images", allow_missing_classes=True) == [
+        "val/cars: train has no sample of it (label 1: 2 samples)"
+    ]
+    (tmp_path / "faces/train/p9").mkdir(parents=True)
+    passed = {"verification": ("lfw.bin",), "allow_missing_classes": True}
+    assert problems("face", write_set(tmp_path / "faces", "folder"), **passed) == ["p9: no training sample (label 6)"]
 
 
 @pytest.mark.parametrize("kind", ["image", "clip"])
