@@ -26,7 +26,10 @@ def test_a_recipe_names_listeners(tmp_path):
 @pytest.mark.parametrize(
     "names, message",
     [
-        (("metrics_cvs",), "listeners: there is no 'metrics_cvs'; there are: .*metrics_csv.*; did you mean metrics_csv?"),
+        (
+            ("metrics_cvs",),
+            "listeners: there is no 'metrics_cvs'; there are: .*metrics_csv.*; did you mean metrics_csv?",
+        ),
         (("metrics_csv", "metrics_csv"), "listeners: metrics_csv is given twice"),
         (("__init__",), "listeners: there is no '__init__'"),
     ],
