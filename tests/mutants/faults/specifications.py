@@ -231,6 +231,20 @@ FAULTS = [
         f"{TEST_CLASSIFY}a_correct_a_top_five_and_a_wrong_prediction",
     ),
     fault(
+        "the confusion matrix counts a tie as right",
+        "zoo/tasks/classify.py",
+        "(predictions == labels) & ~correct",
+        "(predictions != labels) & ~labelled",
+        f"{TEST_CLASSIFY}the_confusion_matrix",
+    ),
+    fault(
+        "pictures show samples of other ranks beside the predictions",
+        "zoo/pictures/common/evaluation.py",
+        "index = first * self._world_size + row",
+        "index = first + row",
+        "tests/zoo/pictures/test_evaluation.py::test_the_samples_are_spread_over_those_of_rank_0",
+    ),
+    fault(
         "the union counts the intersection twice",
         "zoo/tasks/segment.py",
         "union = labelled + predicted - correct",
