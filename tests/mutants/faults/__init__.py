@@ -2,6 +2,7 @@
 
 from tests.mutants.fault import Fault
 from tests.mutants.faults import (
+    averages,
     data,
     data_checks,
     losses,
@@ -19,7 +20,7 @@ from tests.mutants.faults import (
 )
 from tests.mutants.jobs import FRAMEWORKS
 
-UPDATES = (torch_updates, paddle_updates, mindspore_updates, optimizers)
+UPDATES = (torch_updates, paddle_updates, mindspore_updates, optimizers, averages)
 LOSSES = (torch_losses, paddle_losses, mindspore_losses, losses)
 MODELS = (torch_models, paddle_models, mindspore_models)
 SHARED = (data, specifications, data_checks)
