@@ -109,8 +109,14 @@ def bench_step(job: Job, count: int) -> Report:
     """
     if job.plan.mode.is_fp64:
         raise UserError("train.precision: the bare loops have no fp64; give another precision")
+    module = importlib.import_module(f"tools.bare.{job.framework}")
+    if job.plan.optimizer.name not in module.OPTIMIZERS:
+        raise UserError(
+            f"optim.name: the bare loop of {job.framework} does not do {job.plan.optimizer.name}; "
+            f"give {', '.join(module.OPTIMIZERS)}"
+        )
     device_batch = sample_batch(job)
-    bare = importlib.import_module(f"tools.bare.{job.framework}").loop(job, device_batch)
+    bare = module.loop(job, device_batch)
     loops = {TRAINER: trainer_loop(job, device_batch), BARE: bare}
     for loop in loops.values():
         for _ in range(WARMUP_STEPS):

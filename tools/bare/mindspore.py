@@ -17,6 +17,7 @@ from zoo.trainer.preprocessing import channels_first
 from zoo.trainer.protocol import DeviceBatch
 
 LR = 1e-3
+OPTIMIZERS = ("sgd",)  # nn.AdamWeightDecay has no bias correction, nn.Momentum ignores Nesterov on a CPU
 MAX_COSINE = 0.999  # keeps the gradient of acos finite
 
 

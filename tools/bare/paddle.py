@@ -14,6 +14,7 @@ from zoo.trainer.preprocessing import channels_first
 from zoo.trainer.protocol import DeviceBatch
 
 LR = 1e-3
+OPTIMIZERS = ("sgd", "sgd_nesterov", "adamw")
 MAX_COSINE = 0.999  # keeps the gradient of acos finite
 
 
@@ -103,4 +104,7 @@ def _build_optimizer(job: Job, model: paddle.nn.Layer) -> paddle.optimizer.Optim
         for (lr_scale, weight_decay), parameters in groups.items()
     ]
     clip = None if plan.clip_norm is None else paddle.nn.ClipGradByGlobalNorm(plan.clip_norm)
-    return paddle.optimizer.Momentum(LR, plan.optimizer.momentum, param_groups, grad_clip=clip)
+    spec: Any = plan.optimizer
+    if spec.name == "adamw":
+        return paddle.optimizer.AdamW(LR, spec.beta1, spec.beta2, spec.eps, param_groups, grad_clip=clip)
+    return paddle.optimizer.Momentum(LR, spec.momentum, param_groups, spec.name == "sgd_nesterov", grad_clip=clip)

@@ -14,6 +14,7 @@ from zoo.tasks.segment import IGNORE_INDEX
 from zoo.trainer.protocol import DeviceBatch
 
 LR = 1e-3
+OPTIMIZERS = ("sgd", "sgd_nesterov", "adamw")
 MAX_COSINE = 0.999  # keeps the gradient of acos finite
 
 
@@ -94,4 +95,7 @@ def _build_optimizer(job: Job, model: torch.nn.Module) -> torch.optim.Optimizer:
         {"params": parameters, "lr": LR * lr_scale, "weight_decay": weight_decay}
         for (lr_scale, weight_decay), parameters in groups.items()
     ]
-    return torch.optim.SGD(param_groups, momentum=job.plan.optimizer.momentum, fused=True)
+    spec: Any = job.plan.optimizer
+    if spec.name == "adamw":
+        return torch.optim.AdamW(param_groups, betas=(spec.beta1, spec.beta2), eps=spec.eps, fused=True)
+    return torch.optim.SGD(param_groups, momentum=spec.momentum, nesterov=spec.name == "sgd_nesterov", fused=True)

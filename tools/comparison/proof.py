@@ -115,7 +115,11 @@ def _files(trainer: Any) -> dict[str, list[str]]:
     by_topic = {
         "preprocess": [own, f"{folder}/preprocessing.py"],
         "objective": [class_file(trainer.objective)],
-        "update": [f"{folder}/optimizers/{trainer.plan.optimizer.name}.py", f"{folder}/update.py", own],
+        "update": [
+            *(f"{folder}/optimizers/{name}.py" for name in (trainer.plan.optimizer.name, "elementwise")),
+            f"{folder}/update.py",
+            own,
+        ],
         "average": [f"{folder}/ema.py", own],
         "trainer": [own],
         "shards": [f"{folder}/shard.py"],

@@ -3,7 +3,7 @@
 from functools import partial
 
 from tests.mutants.fault import Fault
-from tests.mutants.killers import CLIP, MARGIN, RANK, STATE, UPDATE
+from tests.mutants.killers import CLIP, MARGIN, OPTIMIZERS, RANK, STATE, UPDATE
 
 TRAINER = "zoo/trainer/mindspore/trainer.py"
 UPDATING = "zoo/trainer/mindspore/update.py"
@@ -56,9 +56,9 @@ FAULTS = [
     fault(
         "Nesterov momentum",
         SGD,
-        "ops.ApplyMomentum()",
-        "ops.ApplyMomentum(use_nesterov=True)",
-        f"{UPDATE}updates_follow_the_formulas",
+        "return weight - lr * momentum, momentum",
+        "return weight - lr * (direction + self.momentum * momentum), momentum",
+        f"{OPTIMIZERS}updates_in_an_exact_run",
         "resnet50",
     ),
     fault(

@@ -31,3 +31,11 @@ def test_data_of_another_kind(recipe, kind, expected):
 def test_a_clip_model_on_images():
     with pytest.raises(UserError, match=r"model.name: tsm takes clips, but .* shape \(32, 32, 3\)"):
         resolve_arch(tsm, tsm.Arch(), [Field("image", (32, 32, 3), "uint8"), LABEL], 5)
+
+
+@pytest.mark.parametrize("framework", ["paddle", "mindspore"])
+def test_the_state_of_the_optimizer_is_divided_in_pytorch_only(framework):
+    changes = ["train.shard_optimizer=true"]
+    request = cli.request(str(CONFIGS / "resnet50_demo.yaml"), changes, framework=framework)
+    with pytest.raises(UserError, match=f"train.shard_optimizer: only PyTorch has it, not {framework}; leave it out"):
+        assemble(request, None)

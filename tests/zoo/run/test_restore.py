@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from data.datasets import kinetics, synthetic
 from data.errors import UserError
@@ -13,7 +14,11 @@ from tests.zoo.weights.state_dicts import small_resnet
 from zoo.models.arcface import spec as arcface
 from zoo.models.resnet import spec as resnet_spec
 from zoo.models.tsm import spec
+from zoo.optim import sgd
 from zoo.run import restore
+from zoo.run.checkpoint import UPDATE, latest, save_checkpoint
+from zoo.trainer import loss_scale, state
+from zoo.trainer.plan import Mode, ParamGroup, Plan
 from zoo.trainer.protocol import Param
 from zoo.weights import files
 
@@ -72,3 +77,32 @@ def test_tensors_of_another_model_without_a_record_are_told_in_one_line(tmp_path
 def test_weights_without_a_record_of_their_preprocessing(tmp_path):
     files.write(str(tmp_path / "tsm.safetensors"), small_resnet())
     assert warnings(tmp_path / "tsm.safetensors", kinetics.Settings()) == []
+
+
+@pytest.mark.parametrize("rows", [None, (0, 2), (2, 5)], ids=["whole", "first rows", "last rows"])
+def test_a_checkpoint_whose_momentum_had_no_folder_is_resumed(tmp_path, rows):
+    """A trainer receives the tensors that it would of today's keys, of a sharded class matrix its own rows."""
+    rng, loaded = np.random.default_rng(1), {}
+    arrays = {name: rng.standard_normal((5, 3), np.float32) for name in ("head.weight", "fc.weight")}
+    slots = {f"momentum/{name}": rng.standard_normal((5, 3), np.float32) for name in arrays}
+    scaler = {key: np.array(number, np.float32) for number, key in enumerate(loss_scale.KEYS)}
+    record = {"classes": ["a"], "step": 7, "weights": "before", "global_batch": 8}
+    save_checkpoint(str(tmp_path), 7, {**arrays, **slots, **scaler}, record, 1)
+    folder = latest(str(tmp_path))
+    written = load_file(f"{folder}/{UPDATE}")
+    assert set(slots) <= set(written)
+    params = [Param("head.weight", (5, 3), rows=rows), Param("fc.weight", (5, 3))]
+    plan = Plan((), (), lambda name: ParamGroup(1.0, 0.0), Mode("fp32"), optimizer=sgd.Settings())
+    job = SimpleNamespace(
+        trainer=SimpleNamespace(params=params, load_state_dict=loaded.update),
+        plan=plan,
+        clock=SimpleNamespace(global_batch=8),
+        val_set=SimpleNamespace(classes=["a"]),
+        group=SimpleNamespace(launch=SimpleNamespace(local_rank=0), all_gather=lambda value: [value]),
+    )
+    assert restore.restore(None, job, str(tmp_path), print) == (7, "before")
+    part = slice(*rows) if rows else slice(None)
+    for name, own in (("head.weight", part), ("fc.weight", slice(None))):
+        assert np.array_equal(loaded[name], arrays[name][own])
+        assert np.array_equal(loaded[state.slot_key("momentum", name)], slots[f"momentum/{name}"][own])
+    assert set(loaded) == set(state.shapes(params, plan))

@@ -16,11 +16,14 @@ import numpy as np
 
 from data.batch import LABEL, Field
 from tests.zoo.trainer import loss_ranks
+from tests.zoo.trainer.optimizer_reference import Reference
+from zoo import optim
 from zoo.distributed import addresses, environment, launchers, rendezvous
 from zoo.models import initializers
 from zoo.tasks import face
 from zoo.trainer import load_backend, sharding
 from zoo.trainer.plan import Mode, ParamGroup, Plan
+from zoo.trainer.state import slot_key
 
 CLASSES, WIDTH, INPUTS, GLOBAL_BATCH, STEPS, LR, DECAY = 11, 6, 5, 24, 10, 0.3, 1e-2
 WEIGHT, MOMENTUM = face.HEAD_WEIGHT, f"optimizer/momentum/{face.HEAD_WEIGHT}"
@@ -34,12 +37,16 @@ class Case(NamedTuple):
     chunk: int | None = None  # logits that are held at once; None: all
 
 
+OPTIMIZERS = ("adamw", "lars", "lamb")
 CASES = {
     "plain": Case(),
     "adaface, filter": Case((("loss", "adaface"), ("h", 1.0), ("interclass", 0.3)), (("accumulate", 2),)),
     "clipped": Case((("loss", "cosface"),), (("clip_norm", 1.0),)),
     "fp64": Case((("interclass", 0.3),), (("clip_norm", 1.0),), compute="fp64"),
     "chunked": Case((("interclass", 0.3),), chunk=GLOBAL_BATCH * 2),
+    "adamw": Case(plan=(("optimizer", optim.load_settings("adamw")(eps=1e-3)),)),
+    "lars": Case(plan=(("optimizer", optim.load_settings("lars")()), ("clip_norm", 1.0))),
+    "lamb": Case(plan=(("optimizer", optim.load_settings("lamb")(eps=1e-3)),)),
     "clipped apart": Case((("gradient", "straight"),), (("clip_norm", 0.2), ("clip_sharded", False))),
 }
 SAMPLED = Case((("sample_rate", 0.25),), classes=200)  # every rank samples its own rows: nothing to compare over ranks
@@ -91,9 +98,9 @@ class Run:
         return {name: np.array(array) for name, array in self.trainer.state_dict().items()}
 
     def gathered_state(self) -> dict[str, np.ndarray]:
-        """Return the state dict with the class matrix and its momentum of all ranks."""
+        """Return the state dict with the class matrix and its slots of all ranks."""
         state = self.copied_state()
-        for name in (WEIGHT, MOMENTUM):
+        for name in (WEIGHT, *(slot_key(slot, WEIGHT) for slot in self.trainer.plan.optimizer.slots)):
             state[name] = self.gathered_rows(state[name])
         return state
 
@@ -158,13 +165,51 @@ def sample(run: Run) -> dict[str, np.ndarray]:
     return {"correct": np.array(run.group.all_gather(correct))}
 
 
+def optimizers(framework: str) -> tuple[str, ...]:
+    """Return those to run; MindSpore compiles each for seconds, and LAMB has what the others have."""
+    return ("lamb",) if framework == "mindspore" else OPTIMIZERS
+
+
+def cases_of(framework: str) -> list[str]:
+    """Return the names of the cases that run in a framework."""
+    return [name for name in CASES if name not in OPTIMIZERS or name in optimizers(framework)]
+
+
+def sampled_rows(run: Run, step: int) -> np.ndarray:
+    """Return the rows of all ranks that an update with Partial FC uses."""
+    _, labels = random_batch(step, run.classes)
+    parts = []
+    for rank in range(run.group.size):
+        first, last = sharding.row_range(run.classes, rank, run.group.size)
+        count = sharding.num_active_rows(last - first, 0.25, GLOBAL_BATCH)
+        positives = np.unique(labels[(labels >= first) & (labels < last)]) - first
+        parts.append(first + sharding.sample_active_rows(positives, last - first, count, 3, rank, step))
+    return np.concatenate(parts)
+
+
+def deviations(run: Run) -> dict[str, np.ndarray]:
+    """Compare three updates of the sampled rows of all ranks with the formula; relative to the largest element."""
+    spec: Any = run.trainer.plan.optimizer
+    reference, found = Reference(spec), []
+    for step in range(3):
+        rows, before = sampled_rows(run, step), run.gathered_state()
+        run.step(step)
+        gradient, after = run.gathered_rows(run.trainer.gradients()[WEIGHT]), run.gathered_state()
+        reference.applied = step + 1
+        reference.slots = {(slot, WEIGHT): before[slot_key(slot, WEIGHT)][rows] for slot in spec.slots}
+        weight = reference.update(WEIGHT, np.float64(before[WEIGHT][rows]), np.float64(gradient), LR, DECAY)
+        expected = {WEIGHT: weight, **{slot_key(*key): array for key, array in reference.slots.items()}}
+        found += [np.abs(after[key][rows] - array).max() / np.abs(array).max() for key, array in expected.items()]
+    return {"deviations": np.array(found)}
+
+
 def main(framework: str, folder: str) -> None:
     group = rendezvous.connect(launchers.detect(os.environ), 100)
     environment.prepare(group)
     is_server = group.size > 1 and group.rank == 0
     port = group.all_gather(addresses.free_port(group.launch.address) if is_server else 0)[0]
     world = load_backend(framework).start(group.launch, "cpu", port)
-    cases = CASES if group.size <= 2 else {"plain": CASES["plain"]}
+    cases = {name: CASES[name] for name in (cases_of(framework) if group.size <= 2 else ["plain"])}
     results = {}
     for name, case in cases.items():
         margin = importlib.import_module(f"zoo.trainer.{framework}.margin")
@@ -173,6 +218,9 @@ def main(framework: str, folder: str) -> None:
     if group.size <= 2:
         for name, loss_case in loss_ranks.cases(framework).items():
             results[name] = loss_ranks.train(framework, world, group, loss_case)
+        for name in optimizers(framework):
+            case = SAMPLED._replace(plan=CASES[name].plan[:1])
+            results[f"{name}, sampled"] = deviations(Run(framework, world, group, case))
     results["overflow"] = overflow(Run(framework, world, group, CASES["clipped"]))
     run = Run(framework, world, group, SAMPLED)
     results["sampled"] = sample(run)

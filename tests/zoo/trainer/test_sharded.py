@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers.processes import ROOT, environment, launcher, require_framework
 from tests.zoo.trainer import loss_ranks
-from tests.zoo.trainer.sharded_worker import CASES
+from tests.zoo.trainer.sharded_worker import cases_of, optimizers
 from zoo.frameworks import FRAMEWORKS
 
 pytestmark = pytest.mark.slow
@@ -62,7 +62,7 @@ def tolerances(case):
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_ranks_compute_what_one_rank_computes(results, framework, size):
     """Losses to 1e-6, weights and momentum after ten updates to 1e-5; no number of ranks divides the 11 classes."""
-    for case in (*CASES, *loss_ranks.cases(framework)) if size == 2 else ["plain"]:
+    for case in (*cases_of(framework), *loss_ranks.cases(framework)) if size == 2 else ["plain"]:
         assert_close(results(framework, size)[case], results(framework, 1)[case], *tolerances(case))
 
 
@@ -70,7 +70,7 @@ def test_ranks_compute_what_one_rank_computes(results, framework, size):
 @pytest.mark.parametrize("framework", [name for name in FRAMEWORKS if name != "torch"])
 def test_frameworks_agree(results, framework, size):
     """With Partial FC too, whose sampled rows are the same."""
-    for case in (*CASES, *loss_ranks.cases(framework), "after sampling"):
+    for case in (*cases_of(framework), *loss_ranks.cases(framework), "after sampling"):
         assert_close(results(framework, size)[case], results("torch", size)[case], *tolerances(case))
 
 
@@ -88,3 +88,11 @@ def test_an_overflow_on_one_rank_skips_the_update_on_all(results, framework, siz
 def test_partial_fc_updates_the_sampled_rows_alone(results, framework, size):
     """Weight and momentum of exactly the rows of sample_active_rows, with all positive classes among them."""
     assert results(framework, size)["sampled"]["correct"].all()
+
+
+@pytest.mark.parametrize("size", (1, 2))
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_sampled_rows_follow_the_formulas_of_optimizers(results, framework, size):
+    """Norms of LARS and LAMB are those of the sampled rows of all ranks."""
+    for name in optimizers(framework):
+        assert results(framework, size)[f"{name}, sampled"]["deviations"].max() < 1e-5, name

@@ -3,6 +3,7 @@
 python -m tests.zoo.trainer.torch.sharded_optimizer_worker OPTIMIZER...
 """
 
+import dataclasses
 import os
 import sys
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import numpy as np
 
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.torch import tiny
-from tests.zoo.trainer.trainer_setup import assert_close, assert_equal, copied_state, make, update
+from tests.zoo.trainer.trainer_setup import assert_close, assert_equal, copied_state, frozen_norm, make, update
 from zoo import optim
 from zoo.distributed import addresses, environment, launchers, rendezvous
 from zoo.trainer.plan import Mode
@@ -55,6 +56,29 @@ def check(world, mode, name):
     return held, total
 
 
+def check_other_ranks(world, mode, name):
+    """Resume with one rank what two have begun, and the other way; the normalization is frozen.
+
+    Each rank computes what one rank alone does, from the samples of both.
+    """
+    backend = SimpleNamespace(Tiny=tiny.Tiny, Trainer=Trainer, FP32_MODES=MODES, WORLD=world)
+    settings = {"optimizer": optim.load_settings(name)(), "group": frozen_norm, "shard_optimizer": True}
+    pair, pair_again = (make(backend, mode, **settings) for _ in range(2))
+    backend.WORLD = dataclasses.replace(world, rank=0, size=1)
+    alone = make(backend, mode, **settings)
+    train(pair, world.rank, range(2))
+    alone.load_state_dict(copied_state(pair))
+    assert_equal(copied_state(alone), copied_state(pair))
+    for step in (3, 4):
+        if step == 4:
+            pair_again.load_state_dict(copied_state(alone))
+            pair = pair_again
+        halves = [random_batch(seed=10 * step + rank) for rank in range(2)]
+        update(alone, {key: np.concatenate([half[key] for half in halves]) for key in halves[0]}, lr=0.05, step=step)
+        train(pair, world.rank, [step])
+        assert_close(copied_state(alone), copied_state(pair), 1e-4, 1e-6)
+
+
 def main(names):
     group = rendezvous.connect(launchers.detect(os.environ), 100)
     environment.prepare(group)
@@ -63,6 +87,7 @@ def main(names):
     for name in names:
         for mode in MODES:
             held, total = check(world, mode, name)
+            check_other_ranks(world, mode, name)
             slots = len(optim.load_settings(name).slots)
             assert total == 141 * slots and group.all_gather(held) == [
                 108 * slots,
