@@ -42,6 +42,17 @@ EPS = 1e-30  # smallest norm that clipping divides by
 DeviceBatch = dict[str, paddle.Tensor]
 
 
+class _OfList(nn.Layer):
+    """A model as a function of the list of its arguments; to_static of Paddle 2.6 cannot compile closures."""
+
+    def __init__(self, model: nn.Layer):
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: list[paddle.Tensor]) -> Any:
+        return self.model(*inputs)
+
+
 class Trainer:
     """Trainer in PaddlePaddle; see zoo/trainer/protocol.py for the contracts of its methods.
 
@@ -257,18 +268,12 @@ class Trainer:
 
     def _build_forwards(self, model: nn.Layer) -> tuple[Callable, Callable]:
         """Return a model for training and for evaluation, as functions of a list of tensors."""
-
-        def train(inputs):
-            return model(*inputs)
-
-        def evaluate(inputs):
-            return model(*inputs)
-
         if not self.mode.compile:
-            return train, evaluate
+            return _OfList(model), _OfList(model)
         warnings.filterwarnings("ignore", "Tensor do not have 'place' interface")  # from Paddle's own code
         # Two functions, because Paddle traces Python code once, in one of the two modes.
-        return paddle.jit.to_static(train, full_graph=True), paddle.jit.to_static(evaluate, full_graph=True)
+        train, evaluate = (paddle.jit.to_static(_OfList(model), full_graph=True) for _ in range(2))
+        return train, evaluate
 
     def _freeze(self) -> tuple[dict[str, paddle.Tensor], list[nn.Layer]]:
         """Freeze parameters.
