@@ -55,6 +55,8 @@ def assert_close(arrays, expected, loss_rtol, weight_rtol):
 
 
 def tolerances(case):
+    if case == "lamb":
+        return (1e-5, 1e-4)  # measured: 9e-7 and 1.3e-5; MindSpore rounds the bias correction in fp32
     return (1e-13, 1e-12) if case == "fp64" else (1e-6, 1e-5)  # measured in fp64: 4e-15 and 2e-13
 
 
