@@ -36,7 +36,7 @@ LAYERS = (
     {"zoo.optim"},
     {"zoo.trainer", "zoo.weights"},
     {"zoo.predict", "zoo.distributed", "zoo.logs"},
-    {"zoo.pictures"},
+    {"zoo.visualization"},
     {"zoo.run"},
     {"train", "tools", "zoo"},
 )
@@ -224,7 +224,7 @@ def test_programs_are_imported_by_nothing_but_tests():
                 "data/transforms/resize.py",
                 "tools/bare/loading.py",
                 "zoo/logs/tensorboard.py",
-                "zoo/pictures/common/canvas.py",
+                "zoo/visualization/common/canvas.py",
                 "zoo/predict/overlay.py",
             ],
         ),

@@ -49,7 +49,7 @@ def test_the_files_of_a_run(undisturbed_run):
     files = ["airank.log", "checkpoints", "classes.csv", "config.yaml", "events.jsonl", "tensorboard"]
     assert sorted(os.listdir(folder)) == files
     shown = EventAccumulator(os.path.join(folder, "tensorboard")).Reload().Tags()["tensors"]
-    assert {"recipe", "pictures/samples", "pictures/confusion", "eval/class_accuracy/left"} <= set(shown)
+    assert {"recipe", "images/samples", "images/confusion", "eval/class_accuracy/left"} <= set(shown)
     kinds = [event["event"] for event in events(folder)]
     assert kinds.count("eval") == 6 and kinds.count("train") == 24 and kinds[0] == "load" and kinds[-1] == "end"
     assert "the head has 8 outputs (8 classes in the data)" in out and "computing in fp32 with torch on cpu" in out

@@ -74,8 +74,8 @@ class Train:
     eval_every: Duration = field(default=Duration.parse("1 epoch"))
     save_every: Duration = field(default=Duration.parse("1 epoch"))
     early_stopping: int | None = None  # evaluations in a row without a better main metric that end the run
-    pictures: int = 8  # samples of each evaluation that TensorBoard shows, beside other pictures; 0: no pictures
-    histograms: bool = False  # show the distributions of weights and gradients at each evaluation
+    log_images: int = 8  # samples of each evaluation that TensorBoard shows, beside other images; 0: no images
+    log_histograms: bool = False  # show the distributions of weights and gradients at each evaluation
     keep_checkpoints: int = 3  # most recent checkpoints to keep, beside the best
     profile: Duration | None = None  # updates to profile, such as 20 steps, once at the start; null: none
     max_consecutive_skips: int = 50  # stop after this many updates in a row that had no finite gradient
@@ -100,8 +100,8 @@ class Train:
                 raise ValueError(f"{key}: must be at least 1")
         if self.ema is not None and not 0 <= self.ema < 1:
             raise ValueError("ema: the share that an update keeps must be at least 0 and below 1, such as 0.9999")
-        if self.pictures < 0:
-            raise ValueError("pictures: must not be negative")
+        if self.log_images < 0:
+            raise ValueError("log_images: must not be negative")
         if self.fp16_allreduce and self.precision in ("fp64", "exact"):
             raise ValueError("fp16_allreduce: would round the gradients of precision fp64; leave one of them out")
         if self.amp_level is not None and self.precision in ("fp32", "fp64", "exact"):

@@ -15,11 +15,11 @@ from zoo.logs.viewers import SHOWN_EVENTS, Histogram, numbers
 if TYPE_CHECKING:
     from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
 
-PNG_EFFORT = 1  # of zlib, 0 to 9: pictures are written during a run
+PNG_EFFORT = 1  # of zlib, 0 to 9: images are written during a run
 
 
 class TensorBoard:
-    """Viewer that writes numbers, pictures, histograms and the recipe to <run>/tensorboard; see zoo.logs.viewers."""
+    """Viewer that writes numbers, images, histograms and the recipe to <run>/tensorboard; see zoo.logs.viewers."""
 
     def __init__(self, run: str, recipe: str):
         """Open a new file of events.
@@ -47,13 +47,13 @@ class TensorBoard:
         if event["event"] == "eval":
             self._writer.flush()
 
-    def show(self, step: int, pictures: Mapping[str, np.ndarray], histograms: Mapping[str, Histogram]) -> None:
-        """Write pictures and histograms."""
+    def show(self, step: int, images: Mapping[str, np.ndarray], histograms: Mapping[str, Histogram]) -> None:
+        """Write images and histograms."""
         from tensorboard.plugins.histogram import metadata as histogram
         from tensorboard.plugins.image import metadata as image
 
         now = time.time()
-        for name, pixels in pictures.items():
+        for name, pixels in images.items():
             height, width = (str(side).encode() for side in pixels.shape[:2])
             encoded = np.array([width, height, _png(pixels)], object)
             self._add(name, encoded, image.create_summary_metadata(None, None), step, now)

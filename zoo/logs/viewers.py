@@ -1,4 +1,4 @@
-"""Viewers of a run: journal listeners that also show pictures and histograms, which the journal does not hold."""
+"""Viewers of a run: journal listeners that also show images and histograms, which the journal does not hold."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -18,14 +18,14 @@ class Histogram(NamedTuple):
 
 
 class Viewer(Listener, Protocol):
-    """A listener that shows pictures and histograms."""
+    """A listener that shows images and histograms."""
 
-    def show(self, step: int, pictures: Mapping[str, np.ndarray], histograms: Mapping[str, Histogram]) -> None:
+    def show(self, step: int, images: Mapping[str, np.ndarray], histograms: Mapping[str, Histogram]) -> None:
         """Show what belongs to the last event `eval`.
 
         Args:
             step: of the evaluation.
-            pictures: uint8 RGB (H, W, 3) by name, such as pictures/samples.
+            images: uint8 RGB (H, W, 3) by name, such as images/samples.
             histograms: by name, such as weights/conv1.weight.
         """
 

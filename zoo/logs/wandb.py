@@ -21,7 +21,7 @@ def require() -> None:
 
 
 class WeightsAndBiases:
-    """Viewer that logs numbers, pictures and histograms, with the recipe as config; see zoo.logs.viewers.
+    """Viewer that logs numbers, images and histograms, with the recipe as config; see zoo.logs.viewers.
 
     WANDB_MODE=offline and the other variables of the package count as always.
     """
@@ -59,12 +59,12 @@ class WeightsAndBiases:
         if event["event"] in SHOWN_EVENTS:
             self._run.log({**dict(numbers(event)), "step": event["step"]})
 
-    def show(self, step: int, pictures: Mapping[str, np.ndarray], histograms: Mapping[str, Histogram]) -> None:
-        """Log pictures and histograms."""
-        images = {name: self._wandb.Image(pixels) for name, pixels in pictures.items()}
+    def show(self, step: int, images: Mapping[str, np.ndarray], histograms: Mapping[str, Histogram]) -> None:
+        """Log images and histograms."""
+        shown = {name: self._wandb.Image(pixels) for name, pixels in images.items()}
         bars = {name: self._wandb.Histogram(np_histogram=tuple(histogram)) for name, histogram in histograms.items()}
-        if images or bars:
-            self._run.log({**images, **bars, "step": step})
+        if shown or bars:
+            self._run.log({**shown, **bars, "step": step})
 
     def close(self) -> None:
         self._run.finish()

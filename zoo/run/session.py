@@ -40,7 +40,7 @@ from zoo.run.job import Job, assemble, join
 from zoo.run.prefetch import BadSampleTracker, Prefetcher
 from zoo.run.profiling import RunProfile
 from zoo.run.signals import StopSignal
-from zoo.run.watching import Watcher
+from zoo.run.visualizer import Visualizer
 from zoo.trainer.protocol import StepOutput
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -120,7 +120,7 @@ class Run:
         self.loading = loading.plan(job, cfg.seed, request.resume, cfg.train.deterministic)
         self.folder: str | None = None
         self.journal: Journal | NullJournal = NullJournal()
-        self.watcher = Watcher(job, cfg, [])
+        self.visualizer = Visualizer(job, cfg, [])
         if self.is_root and not request.eval_only:
             self.folder = directory.open_folder(request.resume, cfg.out, request.recipe, self.recipe)
             airank_log = airank.Writer(self.folder, cfg.target, cfg.warmup_epochs)
@@ -130,7 +130,7 @@ class Run:
                 viewers.append(WeightsAndBiases(self.folder, request.wandb, recipe))
             further = listeners.open_listeners(self.folder, cfg)
             self.journal = Journal(self.folder, [self.console, *viewers, airank_log, *further])
-            self.watcher = Watcher(job, cfg, viewers)
+            self.visualizer = Visualizer(job, cfg, viewers)
             _refuse_speed_run(self.journal, self.folder)
             data_check.write_table(job.data_check, self.folder)
         ranks = consistency.describe_ranks(group, job.world.device, cfg.framework)
@@ -375,12 +375,12 @@ class Run:
         self.journal.add("eval", step=done, epoch=epoch, **metrics)
         if self.folder and is_best:
             self.journal.add("best", step=done, path=checkpoint.path_of(self.folder, done))
-        self.watcher.show(done, done > self.first_step)
+        self.visualizer.show(done, done > self.first_step)
 
     def _measure(self, report: Callable[[UnreadableSample], None]) -> dict[str, Any]:
         job = self.job
         start_time = time.perf_counter()
-        metric, averaged = self.watcher.metrics()
+        metric, averaged = self.visualizer.metrics()
         batches = self.console.track(self.evaluations.read(), "evaluating", self.evaluations.batches)
         decode = self.decoders.evaluation()
         metrics = evaluate(job.trainer, batches, job.val_set, metric, job.group, report, decode, averaged)

@@ -238,11 +238,11 @@ FAULTS = [
         f"{TEST_CLASSIFY}the_confusion_matrix",
     ),
     fault(
-        "pictures show samples of other ranks beside the predictions",
-        "zoo/pictures/common/evaluation.py",
+        "images show samples of other ranks beside the predictions",
+        "zoo/visualization/common/evaluation.py",
         "index = first * self._world_size + row",
         "index = first + row",
-        "tests/zoo/pictures/test_evaluation.py::test_the_samples_are_spread_over_those_of_rank_0",
+        "tests/zoo/visualization/test_evaluation.py::test_the_samples_are_spread_over_those_of_rank_0",
     ),
     fault(
         "the union counts the intersection twice",

@@ -64,9 +64,9 @@ def test_the_recipe_is_text_at_the_start_and_after_a_resume(opened):
 def test_pictures_and_histograms(opened):
     pixels = np.arange(2 * 5 * 3, dtype=np.uint8).reshape(2, 5, 3)
     histogram = Histogram(np.array([3, 1]), np.array([-1.0, 0.0, 2.0]))
-    opened[0].show(9, {"pictures/samples": pixels}, {"weights/fc": histogram})
+    opened[0].show(9, {"images/samples": pixels}, {"weights/fc": histogram})
     shown = read(opened)
-    ((step, _, (width, height, encoded), plugin),) = shown["pictures/samples"]
+    ((step, _, (width, height, encoded), plugin),) = shown["images/samples"]
     assert (step, width, height, plugin) == (9, b"5", b"2", "images")
     assert np.array_equal(Image.open(io.BytesIO(encoded)), pixels)
     ((step, _, buckets, plugin),) = shown["weights/fc"]

@@ -70,14 +70,14 @@ def test_numbers_pictures_and_histograms(package, tmp_path):
     viewer({"event": "save", "time": 2.0, "step": 20, "path": "x"})
     viewer({"event": "eval", "time": 3.0, "step": 20, "top1": 0.25, "class_accuracy": {"cat": 1.0}})
     histogram = Histogram(np.array([3, 1]), np.array([-1.0, 0.0, 2.0]))
-    viewer.show(20, {"pictures/pairs": np.zeros((2, 5, 3), np.uint8)}, {"weights/fc": histogram})
+    viewer.show(20, {"images/pairs": np.zeros((2, 5, 3), np.uint8)}, {"weights/fc": histogram})
     viewer.show(20, {}, {})
     assert [values for _, values in package.calls] == [
         {"step": 20, "train/loss": 0.5, "train/step_ms/p50": 1.5},
         {"step": 20, "eval/top1": 0.25, "eval/class_accuracy/cat": 1.0},
         {
             "step": 20,
-            "pictures/pairs": ("image", (2, 5, 3)),
+            "images/pairs": ("image", (2, 5, 3)),
             "weights/fc": ("histogram", [3, 1], [-1.0, 0.0, 2.0]),
         },
     ]

@@ -1,4 +1,4 @@
-"""What people watch beside numbers: pictures of each evaluation, and histograms of weights and gradients.
+"""What people watch beside numbers: images of each evaluation, and histograms of weights and gradients.
 
 None of it is in the journal. Rank 0 draws, from samples that it has evaluated itself.
 """
@@ -9,16 +9,16 @@ import numpy as np
 
 from zoo.config.schema import Config
 from zoo.logs.viewers import Histogram, Viewer
-from zoo.pictures import draw
-from zoo.pictures.common.evaluation import Evaluation, Recorder
 from zoo.run.job import Job
 from zoo.tasks import TaskMetric
+from zoo.visualization import draw
+from zoo.visualization.common.evaluation import Evaluation, Recorder
 
 BINS = 30
 MAX_ELEMENTS = 1_000_000  # of a tensor; of larger ones a histogram counts evenly spaced elements
 
 
-class Watcher:
+class Visualizer:
     """Draws what the viewers of a run show; every method is called by all ranks alike."""
 
     def __init__(self, job: Job, config: Config, viewers: Sequence[Viewer]):
@@ -35,43 +35,43 @@ class Watcher:
     def metrics(self) -> tuple[TaskMetric, TaskMetric | None]:
         """Return the metrics of an evaluation: of the weights, and of their moving average, None without one.
 
-        The one that selects the best checkpoint keeps what the pictures need.
+        The one that selects the best checkpoint keeps what the images need.
         """
         metric: TaskMetric = self._metric()
         averaged = self._metric() if self._job.plan.ema else None
-        if not self._viewers or not self._config.train.pictures:
+        if not self._viewers or not self._config.train.log_images:
             return metric, averaged
         self._recorder = Recorder(
-            averaged or metric, len(self._job.val_set), self._job.group.size, self._config.train.pictures
+            averaged or metric, len(self._job.val_set), self._job.group.size, self._config.train.log_images
         )
         return (metric, self._recorder) if averaged else (self._recorder, None)
 
     def show(self, step: int, trained: bool) -> None:
-        """Show pictures of the last evaluation, and histograms if the recipe asks for them.
+        """Show images of the last evaluation, and histograms if the recipe asks for them.
 
         Args:
             step: of the evaluation.
             trained: whether this process has computed gradients.
         """
         trainer, histograms = self._job.trainer, dict[str, Histogram]()
-        if self._config.train.histograms:
+        if self._config.train.log_histograms:
             state, names = trainer.state_dict(), [param.name for param in trainer.params]
             histograms = _histograms("weights", {name: state[name] for name in names})
             if trained:
                 histograms.update(_histograms("gradients", trainer.gradients()))
-        pictures = self._pictures()
+        images = self._images()
         for viewer in self._viewers:
-            viewer.show(step, pictures, histograms)
+            viewer.show(step, images, histograms)
 
     def _metric(self) -> TaskMetric:
         return self._job.task.Metric(self._job.val_set, self._config.task)
 
-    def _pictures(self) -> dict[str, np.ndarray]:
+    def _images(self) -> dict[str, np.ndarray]:
         if self._recorder is None:
             return {}
         job, recorder = self._job, self._recorder
         evaluation = Evaluation(job.val_set, self._config.seed, recorder.summed, recorder.predictions)
-        return {f"pictures/{name}": pixels for name, pixels in draw(job.spec.TASK, evaluation).items()}
+        return {f"images/{name}": pixels for name, pixels in draw(job.spec.TASK, evaluation).items()}
 
 
 def _histograms(kind: str, tensors: Mapping[str, np.ndarray]) -> dict[str, Histogram]:

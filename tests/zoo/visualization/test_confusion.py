@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zoo.pictures.common import canvas, confusion
+from zoo.visualization.common import canvas, confusion
 
 WHITE, BLUE, GRAY = [255, 255, 255], [8, 48, 107], [230, 230, 230]
 

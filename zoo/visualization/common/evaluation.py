@@ -1,4 +1,4 @@
-"""What the pictures of an evaluation are drawn from: some samples, their predictions and the metric's state."""
+"""What the images of an evaluation are drawn from: some samples, their predictions and the metric's state."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""The pictures of each task, pixel by pixel where samples are drawn at their own size."""
+"""The images of each task, pixel by pixel where samples are drawn at their own size."""
 
 from types import SimpleNamespace
 
@@ -8,12 +8,12 @@ import pytest
 from data.batch import LABEL, Field
 from data.errors import BadSample
 from data.formats import palette
-from zoo import pictures
-from zoo.pictures import classify, face, segment
-from zoo.pictures.common import canvas
-from zoo.pictures.common.evaluation import Evaluation
+from zoo import visualization
 from zoo.predict.overlay import blend
 from zoo.tasks import list_tasks
+from zoo.visualization import classify, face, segment
+from zoo.visualization.common import canvas
+from zoo.visualization.common.evaluation import Evaluation
 
 TOP = canvas.LINE + canvas.GAP  # pixels above an image with a caption
 
@@ -116,6 +116,6 @@ def test_the_best_and_the_worst_pairs():
     assert right == [[True] * 4, [True] * 4, [True] * 4, [False, True, True, True]]  # pair 4 alone is wrong
 
 
-def test_a_task_without_a_module_has_no_pictures():
-    assert pictures.draw("detect", evaluation([], (), [])) == {}
-    assert all((pictures.FOLDER / f"{task}.py").exists() for task in list_tasks())
+def test_a_task_without_a_module_has_no_images():
+    assert visualization.draw("detect", evaluation([], (), [])) == {}
+    assert all((visualization.FOLDER / f"{task}.py").exists() for task in list_tasks())

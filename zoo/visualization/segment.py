@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from data.formats import palette
-from zoo.pictures.common import canvas, confusion
-from zoo.pictures.common.evaluation import Evaluation
 from zoo.predict.overlay import blend
+from zoo.visualization.common import canvas, confusion
+from zoo.visualization.common.evaluation import Evaluation
 
 SIDE = 384  # longer side, in pixels
 

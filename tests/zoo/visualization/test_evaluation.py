@@ -9,7 +9,7 @@ from data import order
 from data.batch import LABEL, Field
 from data.errors import BadSample
 from data.stream import evaluation_batches, evaluation_reader
-from zoo.pictures.common.evaluation import Evaluation, Recorder
+from zoo.visualization.common.evaluation import Evaluation, Recorder
 
 
 class Split:

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from zoo.run import watching
-from zoo.run.watching import Watcher
+from zoo.run import visualizer
+from zoo.run.visualizer import Visualizer
 from zoo.tasks import classify
 
 
@@ -14,8 +14,8 @@ class Viewer:
     def __init__(self):
         self.shown = []
 
-    def show(self, step, pictures, histograms):
-        self.shown.append((step, pictures, histograms))
+    def show(self, step, images, histograms):
+        self.shown.append((step, images, histograms))
 
 
 class Trainer:
@@ -39,11 +39,13 @@ class Split:
         return {"image": np.full((4, 4, 3), index, np.uint8), "label": np.asarray(0)}
 
 
-def watcher(viewers, ema=None, **train):
-    config = SimpleNamespace(task=None, seed=1, train=SimpleNamespace(**{"pictures": 2, "histograms": False, **train}))
+def visualizer_of(viewers, ema=None, **train):
+    config = SimpleNamespace(
+        task=None, seed=1, train=SimpleNamespace(**{"log_images": 2, "log_histograms": False, **train})
+    )
     plan, group, spec = SimpleNamespace(ema=ema), SimpleNamespace(size=1), SimpleNamespace(TASK="classify")
     job = SimpleNamespace(task=classify, val_set=Split(), plan=plan, group=group, spec=spec, trainer=Trainer())
-    return Watcher(job, config, viewers)
+    return Visualizer(job, config, viewers)
 
 
 def evaluate(metric, right):
@@ -54,42 +56,42 @@ def evaluate(metric, right):
 
 
 @pytest.mark.parametrize("ema", [None, 0.9])
-def test_the_pictures_are_those_of_the_weights_that_count(ema):
+def test_the_images_are_those_of_the_weights_that_count(ema):
     viewer = Viewer()
-    watched = watcher([viewer], ema)
-    metric, averaged = watched.metrics()
+    tested = visualizer_of([viewer], ema)
+    metric, averaged = tested.metrics()
     assert evaluate(metric, 0 if averaged else 3) == (0 if ema else 1) and (averaged is None) == (ema is None)
     assert averaged is None or evaluate(averaged, 3) == 1
-    watched.show(7, True)
+    tested.show(7, True)
     ((step, drawn, histograms),) = viewer.shown
-    assert (step, list(drawn), histograms) == (7, ["pictures/samples", "pictures/confusion"], {})
-    green = (drawn["pictures/samples"] == (0, 120, 0)).all(2).any()
+    assert (step, list(drawn), histograms) == (7, ["images/samples", "images/confusion"], {})
+    green = (drawn["images/samples"] == (0, 120, 0)).all(2).any()
     assert green  # both samples are right
 
 
 @pytest.mark.parametrize("viewers, count", [([], 8), ([Viewer()], 0)])
 def test_nothing_is_kept_where_nothing_is_shown(viewers, count):
-    watched = watcher(viewers, 0.9, pictures=count)
-    assert [type(metric) for metric in watched.metrics()] == [classify.Metric] * 2
-    watched.show(1, True)
+    tested = visualizer_of(viewers, 0.9, log_images=count)
+    assert [type(metric) for metric in tested.metrics()] == [classify.Metric] * 2
+    tested.show(1, True)
     assert all(viewer.shown == [(1, {}, {})] for viewer in viewers)
 
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_histograms_on_request(trained):
     viewer = Viewer()
-    watcher([viewer], pictures=0, histograms=True).show(7, trained)
+    visualizer_of([viewer], log_images=0, log_histograms=True).show(7, trained)
     found = viewer.shown[0][2]
     gradients = ["gradients/fc.bias"] if trained else []  # those of conv.weight are not finite
     assert list(found) == ["weights/conv.weight", "weights/bn.running_mean", *gradients]
     counts, edges = found["weights/conv.weight"]
-    assert counts.sum() == 8 and (edges[0], edges[-1], len(edges)) == (0, 7, watching.BINS + 1)
+    assert counts.sum() == 8 and (edges[0], edges[-1], len(edges)) == (0, 7, visualizer.BINS + 1)
     assert found["weights/bn.running_mean"].counts.sum() == 1
 
 
 def test_histograms_of_large_tensors_count_some_elements(monkeypatch):
-    monkeypatch.setattr(watching, "MAX_ELEMENTS", 3)
+    monkeypatch.setattr(visualizer, "MAX_ELEMENTS", 3)
     viewer = Viewer()
-    watcher([viewer], pictures=0, histograms=True).show(7, False)
+    visualizer_of([viewer], log_images=0, log_histograms=True).show(7, False)
     counts, edges = viewer.shown[0][2]["weights/conv.weight"]  # 0, 3, 6
     assert counts.sum() == 3 and edges[-1] == 6

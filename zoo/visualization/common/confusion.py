@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from zoo.pictures.common import canvas
+from zoo.visualization.common import canvas
 
 SIDE = 640  # pixels that the cells of few classes fill
 MAX_NAMED = 32  # classes with names beside their rows and columns

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from zoo.pictures.common import canvas, confusion
-from zoo.pictures.common.evaluation import Evaluation
+from zoo.visualization.common import canvas, confusion
+from zoo.visualization.common.evaluation import Evaluation
 
 IMAGE_SIDE, FRAME_SIDE = 224, 128  # longer side, in pixels
 COLUMNS = 4  # of images
@@ -14,14 +14,14 @@ MAX_FRAMES = 16  # of a strip; more are left out evenly
 
 def draw(evaluation: Evaluation) -> Mapping[str, np.ndarray]:
     """Draw `samples`, and `confusion` if the classes are few enough to count it."""
-    pictures = {}
+    images = {}
     tiles = [_tile(evaluation, index, logits) for index, logits in evaluation.predictions]
     if tiles:
         is_clip = len(evaluation.dataset.fields[0].shape) - (evaluation.dataset.views > 1) > 3
-        pictures["samples"] = canvas.grid(tiles, 1 if is_clip else COLUMNS)
+        images["samples"] = canvas.grid(tiles, 1 if is_clip else COLUMNS)
     if "confusion" in evaluation.state:
-        pictures["confusion"] = confusion.draw(evaluation.state["confusion"], evaluation.dataset.classes)
-    return pictures
+        images["confusion"] = confusion.draw(evaluation.state["confusion"], evaluation.dataset.classes)
+    return images
 
 
 def _tile(evaluation: Evaluation, index: int, logits: np.ndarray) -> np.ndarray:

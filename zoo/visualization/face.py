@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from zoo.pictures.common import canvas
-from zoo.pictures.common.evaluation import Evaluation
 from zoo.tasks.face import THRESHOLDS
+from zoo.visualization.common import canvas
+from zoo.visualization.common.evaluation import Evaluation
 
 PAIRS = 4  # of a kind
 SIDE = 112  # of an image, in pixels

@@ -1,1 +1,0 @@
-"""What the pictures of several tasks have in common."""

@@ -1,0 +1,1 @@
+"""What the images of several tasks have in common."""
