@@ -38,7 +38,7 @@ from zoo.run.cli import Request
 from zoo.run.evaluate import evaluate
 from zoo.run.job import Job, assemble, join
 from zoo.run.prefetch import BadSampleTracker, Prefetcher
-from zoo.run.profiling import RunProfile
+from zoo.run.profiling import WARM_UP, RunProfile
 from zoo.run.signals import StopSignal
 from zoo.run.visualizer import Visualizer
 from zoo.trainer.protocol import StepOutput
@@ -184,6 +184,8 @@ class Run:
         self.step_times = StepTimes(self.job.world.record_event)
         profile = self.config.train.profile
         count = int(profile.value) if profile and not self.journal.has("profile") else 0
+        if count and self.last_step - self.first_step <= WARM_UP:
+            self.console.print(f"train.profile: nothing is profiled, the first {WARM_UP} updates of a process warm up")
         self.profile = RunProfile(self.job, self.folder, self.first_step, count, self.journal.add)
         for step in range(self.first_step, self.last_step):
             self.job.group.set_status(f"computing step {step + 1}")
