@@ -129,7 +129,9 @@ def _difference(event: Event, proofs: Records, rounded: Records, scale: float) -
         default=0.0,
     )
     is_chaotic = _follows_an_update(event) and CHAOTIC * magnitude <= noise < np.inf
-    noise = min(noise, max(magnitude, FLOOR * scale))  # an update that overflowed or diverged in fp32 explains no more
+    # An update that overflowed or diverged in fp32 explains no more. The largest value of all tensors counts, because
+    # AdamW makes large changes of gradients that are 0 but for rounding.
+    noise = min(noise, scale)
     floor = (SUM_FLOOR if event.part in ("loss", "grad_norm") else FLOOR) * max(scale, magnitude)
     if all(proofs[title].precision == "fp64" for title in titles):
         limit = noise * SAFETY * FP64_SHARE + floor

@@ -127,6 +127,21 @@ def test_rounding_that_overflowed_in_fp32_hides_nothing(right):
     assert of_bn(differences.differences(moved, overflowed)).apart == ("paddle",)
 
 
+@pytest.mark.parametrize("rounding, apart", [(1e-5, ()), (1e-12, ("torch", "paddle", "mindspore"))])
+def test_a_change_that_is_rounding_alone(right, rounding, apart):
+    """AdamW makes a large change in fp32 of a gradient that is 0 but for rounding, and a tiny one in fp64."""
+    key = "update 1/change/stage.bn.bias"
+
+    def replace(records, size):
+        for number, title in enumerate(records):
+            records = proofs.edit(records, title, key, lambda values, n=number: np.full_like(values, (n - 1) * size))
+        return records
+
+    fp64, fp32 = right
+    found = differences.differences(replace(fp64, 1e-12), replace(fp32, rounding))
+    assert one(found, "update 1", "change", "stage.bn.bias").apart == apart
+
+
 def test_another_shape_is_an_infinite_difference():
     found = differences.differences(*proofs.planted(keeps_pixels=True))
     difference = one(found, "training", "input", "fc")
