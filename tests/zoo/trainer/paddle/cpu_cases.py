@@ -134,7 +134,7 @@ def case_an_update_with_products(backend):
     assert count == 0
     for plan in ({}, {"checkpointed_modules": ("layer1.0", "layer4.1")}):
         found, found_scores, count = trained(backend, 0, **plan)
-        assert count >= 19  # all but the first, whose map is 8 x 8 for 16 x 16 pixels, too
+        assert count >= 12  # all but the first, whose map is 8 x 8 for 16 x 16 pixels, and those of one pixel
         scale = max(np.abs(array).max() for array in gradients.values())
         for name, array in gradients.items():
             np.testing.assert_allclose(found[name], array, 0, 2e-5 * scale, err_msg=name)
