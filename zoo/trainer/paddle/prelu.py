@@ -33,7 +33,7 @@ class _PReLUFunction(PyLayer):
         needs_x, needs_slopes = ctx.needs_gradient
         grad_x = grad_slopes = None
         if needs_x:
-            of_positive = _where_positive(x, grad)
+            of_positive = _C_ops.relu_grad(x, grad)  # grad where x > 0
             grad_x = ((grad - of_positive) * _by_channel(slopes)).add_(of_positive)
         if needs_slopes:
             grad_slopes = (_negative(x) * grad).flatten(2).sum(2).sum(0)  # twice as fast as over all axes at once
@@ -42,15 +42,11 @@ class _PReLUFunction(PyLayer):
 
 def convert_prelus(model: nn.Layer) -> None:
     """Make the PReLUs of a model that have a slope per channel compute as CpuPReLU; their inputs are (N, C, H, W)."""
+    if not hasattr(_C_ops, "relu_grad"):  # Paddle 2.6, whose minimum loses NaN, too
+        return
     for layer in model.sublayers():
         if type(layer) is nn.PReLU and layer._num_parameters > 1 and layer._data_format == "NCHW":
             layer.__class__ = CpuPReLU
-
-
-def _where_positive(x: paddle.Tensor, grad: paddle.Tensor) -> paddle.Tensor:
-    if hasattr(_C_ops, "relu_grad"):
-        return _C_ops.relu_grad(x, grad)
-    return paddle.where(x > 0, grad, paddle.zeros_like(grad))  # Paddle 2.6
 
 
 def _negative(x: paddle.Tensor) -> paddle.Tensor:
