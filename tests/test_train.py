@@ -270,8 +270,12 @@ def test_a_bad_evaluation_file_is_an_error_or_counts_as_wrong(clips, tmp_path):
     root, names = corrupt(clips, tmp_path, "val", (2,))
     done = run(command(root, "--out", tmp_path / "a", "--max-steps", 1))
     assert done.returncode == 2 and names[0] in done.stderr and "data.eval_bad=wrong" in done.stderr
-    done = run(command(root, "--out", tmp_path / "b", "--max-steps", 1, data__eval_bad="wrong"))
+    settings = {"data__eval_bad": "wrong", "train__eval_train_samples": 3}
+    done = run(command(root, "--out", tmp_path / "b", "--max-steps", 1, **settings))
     assert done.returncode == 0 and "1 unreadable, counted as wrong" in done.stdout and "over 8 samples" in done.stdout
+    (event,) = (event for event in events(tmp_path / "b") if event["event"] == "eval")
+    assert event["samples"] == 8 and event["train"].keys() == {"top1", "top5", "loss", "samples", "bad"}
+    assert event["train"]["samples"] == 3 and "training samples: top1" in done.stdout
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """ImageNet and every data set of labeled images in the same layout: one folder per class, or lists."""
 
+import copy
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -111,16 +112,12 @@ class ImageSplit:
         training: bool,
         prepared: PreparedSplit | None = None,
     ):
-        self.settings, self.classes, self.training, self.prepared = settings, classes, training, prepared
+        self.settings, self.classes, self.prepared = settings, classes, prepared
         self.local = cache.open_cache(settings)
         # Arrays, because every worker process gets a copy and a million small objects are slow to pickle.
         self.paths = np.array([os.fsencode(entry.path) for entry in paths])
         self.labels = np.array([entry.label for entry in paths], np.int64)
-        size = settings.size if training else settings.eval_crop
-        image = Field("image", (size, size, 3), "uint8", settings.mean, settings.std)
-        self.fields = (image, LABEL, *(mixing.fields(settings, len(classes)) if training else ()))
-        self.pipeline = pipeline.build(settings) if training else None
-        self.notes: tuple[str, ...] = (self.pipeline.note,) if self.pipeline else ()
+        self._show(training)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -130,6 +127,12 @@ class ImageSplit:
         """The evaluation: side of the center crop, and shorter side before it."""
         s = self.settings
         return Protocol(set_name(s, len(self.classes), OFFICIAL_SETS), f"{s.eval_crop}-of-{s.short_side}")
+
+    def for_evaluation(self) -> "ImageSplit":
+        """Return the same samples as an evaluation shows them."""
+        split = copy.copy(self)
+        split._show(training=False)
+        return split
 
     def name(self, index: int) -> str:
         return os.fsdecode(bytes(self.paths[index]))
@@ -176,6 +179,15 @@ class ImageSplit:
         if self.prepared:
             return self.prepared.contents()
         return (Content(os.path.join(self.settings.root, self.name(index))) for index in range(len(self)))
+
+    def _show(self, training: bool) -> None:
+        """Show the samples as in training, or as in an evaluation."""
+        s, classes = self.settings, len(self.classes)
+        size = s.size if training else s.eval_crop
+        image = Field("image", (size, size, 3), "uint8", s.mean, s.std)
+        self.training, self.pipeline = training, pipeline.build(s) if training else None
+        self.fields = (image, LABEL, *(mixing.fields(s, classes) if training else ()))
+        self.notes: tuple[str, ...] = (self.pipeline.note,) if self.pipeline else ()
 
     def _read(self, index: int) -> images.EncodedImage:
         if self.prepared:

@@ -1,5 +1,6 @@
 """Kinetics-400 and every data set of labeled clips in the same layout: videos or frame folders, by list or folder."""
 
+import copy
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -106,18 +107,9 @@ class ClipSplit:
         training: bool,
         prepared: PreparedSplit | None = None,
     ):
-        self.settings, self.clips, self.classes, self.training = settings, entries, classes, training
+        self.settings, self.clips, self.classes = settings, entries, classes
         self.prepared, self.local = prepared, cache.open_cache(settings)
-        clips_per_sample = CLIPS.get(settings.eval_sampling, 1)
-        self.views = 1 if training else clips_per_sample * settings.eval_crops
-        self.size = settings.size if training else settings.eval_size or settings.size
-        shape: tuple[int, ...] = (settings.segments, self.size, self.size, 3)
-        if self.views > 1:
-            shape = (self.views,) + shape
-        soft_labels = mixing.fields(settings, len(classes)) if training else ()
-        self.fields = (Field("video", shape, "uint8", settings.mean, settings.std), LABEL, *soft_labels)
-        self.pipeline = pipeline.build(settings) if training else None
-        self.notes: tuple[str, ...] = (self.pipeline.note,) if self.pipeline else ()
+        self._show(training)
 
     def __len__(self) -> int:
         return len(self.clips)
@@ -130,6 +122,12 @@ class ClipSplit:
         sampling = "" if s.eval_sampling == "val" else f"-{s.eval_sampling}"
         views = f"{s.segments}x{count}x{s.eval_crops}@{size}{sampling}"
         return Protocol(set_name(s, len(self.classes), OFFICIAL_SETS), views)
+
+    def for_evaluation(self) -> "ClipSplit":
+        """Return the same samples as an evaluation shows them."""
+        split = copy.copy(self)
+        split._show(training=False)
+        return split
 
     def name(self, index: int) -> str:
         return self.clips[index].path
@@ -180,6 +178,17 @@ class ClipSplit:
     def contents(self) -> Iterable[Content]:
         """Return the file or record of every clip; of frames the first, the middle and the last."""
         return self.prepared.contents() if self.prepared else map(Content, self._files())
+
+    def _show(self, training: bool) -> None:
+        """Show the samples as in training, or as in an evaluation."""
+        s, classes = self.settings, len(self.classes)
+        self.training, self.pipeline = training, pipeline.build(s) if training else None
+        self.views = 1 if training else CLIPS.get(s.eval_sampling, 1) * s.eval_crops
+        self.size = s.size if training else s.eval_size or s.size
+        views = (self.views,) if self.views > 1 else ()
+        video = Field("video", (*views, s.segments, self.size, self.size, 3), "uint8", s.mean, s.std)
+        self.fields = (video, LABEL, *(mixing.fields(s, classes) if training else ()))
+        self.notes: tuple[str, ...] = (self.pipeline.note,) if self.pipeline else ()
 
     def _files(self) -> Iterator[str]:
         s = self.settings

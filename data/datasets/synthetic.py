@@ -153,6 +153,14 @@ class SyntheticSplit:
 
     plan = sample  # nothing is left to a loader
 
+    def for_evaluation(self) -> "SyntheticSplit | None":
+        """Return the same samples as an evaluation shows them; None of faces, which are no pairs."""
+        if self.settings.kind == "face":
+            return None
+        split = SyntheticSplit(self.settings, training=False)
+        split.length = self.length
+        return split
+
 
 def load(settings: Settings) -> tuple[SyntheticSplit, SyntheticSplit]:
     """Return the training and the validation split; time and memory do not depend on their lengths."""

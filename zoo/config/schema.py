@@ -73,6 +73,7 @@ class Train:
     log_every: Duration = field(default=Duration.parse("20 steps"))
     eval_every: Duration = field(default=Duration.parse("1 epoch"))
     save_every: Duration = field(default=Duration.parse("1 epoch"))
+    eval_train_samples: int = 0  # training samples whose metric each evaluation adds, to compare; 0: none
     early_stopping: int | None = None  # evaluations in a row without a better main metric that end the run
     log_images: int = 8  # samples of each evaluation that TensorBoard shows, beside other images; 0: no images
     log_histograms: bool = False  # show the distributions of weights and gradients at each evaluation
@@ -100,8 +101,9 @@ class Train:
                 raise ValueError(f"{key}: must be at least 1")
         if self.ema is not None and not 0 <= self.ema < 1:
             raise ValueError("ema: the share that an update keeps must be at least 0 and below 1, such as 0.9999")
-        if self.log_images < 0:
-            raise ValueError("log_images: must not be negative")
+        for key in ("eval_train_samples", "log_images"):
+            if getattr(self, key) < 0:
+                raise ValueError(f"{key}: must not be negative")
         if self.fp16_allreduce and self.precision in ("fp64", "exact"):
             raise ValueError("fp16_allreduce: would round the gradients of precision fp64; leave one of them out")
         if self.amp_level is not None and self.precision in ("fp32", "fp64", "exact"):

@@ -186,9 +186,10 @@ class Console:
         self.print(
             f"evaluation{after}: {metrics}  over {event['samples']} samples in {event['seconds']:.1f} s{unreadable}"
         )
-        if "ema" in event:
-            averages = (f"{name} {value:.4f}" for name, value in event["ema"].items() if isinstance(value, float))
-            self.print(f"  moving average: {'  '.join(averages)}")
+        for key, title in (("ema", "moving average"), ("train", "training samples")):
+            if key in event:
+                values = (f"{name} {value:.4f}" for name, value in event[key].items() if isinstance(value, float))
+                self.print(f"  {title}: {'  '.join(values)}")
         if "iou" in event:
             text = "IoU by class: " + ", ".join(f"{name} {value:.3f}" for name, value in event["iou"].items())
             for line in textwrap.wrap(text, WIDTH, subsequent_indent="  "):

@@ -13,7 +13,15 @@ from data.batch import Batch
 from data.errors import UserError
 from data.loaders.dali_device import AT_A_TIME, DeviceDecoder, DeviceImages
 from data.loaders.dali_graph import Failure
-from data.stream import BatchStream, LoadedBatch, ReadBatch, UnreadableSample, evaluation_reader, training_reader
+from data.stream import (
+    BatchStream,
+    Dataset,
+    LoadedBatch,
+    ReadBatch,
+    UnreadableSample,
+    evaluation_reader,
+    training_reader,
+)
 from zoo.run.job import Job
 from zoo.trainer.protocol import NO_IMAGES
 
@@ -145,11 +153,11 @@ class Decoders:
         read = training_reader(job.train_set, self._seed, *sizes, job.dropout_masks, decoder.check)
         return lambda stream: DeviceStream(stream, decoder, read, first)
 
-    def evaluation(self) -> Decode:
-        """Return the decoding of the stream of an evaluation."""
+    def evaluation(self, dataset: Dataset) -> Decode:
+        """Return the decoding of the stream of an evaluation of a split."""
         job, decoder = self._job, self._decoder
         if decoder is None:
             return ReadyStream
         sizes = (self._eval_batch, job.group.rank, job.group.size)
-        read = evaluation_reader(job.val_set, self._seed, *sizes, decoder.check)
+        read = evaluation_reader(dataset, self._seed, *sizes, decoder.check)
         return lambda stream: DeviceStream(stream, decoder, read)

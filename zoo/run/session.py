@@ -2,15 +2,13 @@
 
 import errno
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 from data import cache
 from data.errors import UserError
-from data.evaluation import EvaluationReader
 from data.stream import UnreadableSample, open_training
 from zoo.config import loader
 from zoo.config.convert import plain
@@ -35,7 +33,7 @@ from zoo.run import (
     sharded_checkpoint,
 )
 from zoo.run.cli import Request
-from zoo.run.evaluate import evaluate
+from zoo.run.evaluations import Evaluations
 from zoo.run.job import Job, assemble, join
 from zoo.run.prefetch import BadSampleTracker, Prefetcher
 from zoo.run.profiling import WARM_UP, RunProfile
@@ -116,8 +114,13 @@ class Run:
         consistency.assert_same(group, "the step to go on from", self.first_step)
         self.recipe = loader.render(request.resolved)
         self.facts = facts.describe(job, cfg, self.weights_origin)
-        # Before the folder is made, because it may be refused.
+        # Before the folder is made, because they may be refused.
         self.loading = loading.plan(job, cfg.seed, request.resume, cfg.train.deterministic)
+        self.decoders = decoding.Decoders(
+            job, self.loading.on_device, loading.dali_threads(self.loading.cores), cfg.seed, cfg.train.eval_batch
+        )
+        train_samples = 0 if request.eval_only else cfg.train.eval_train_samples
+        self.evaluations = Evaluations(job, cfg, self.loading, self.decoders, self.console.track, train_samples)
         self.folder: str | None = None
         self.journal: Journal | NullJournal = NullJournal()
         self.visualizer = Visualizer(job, cfg, [])
@@ -140,19 +143,6 @@ class Run:
         self.console.describe(self.facts, request.changed, notes)
         for note in (*job.param_group_notes, *job.choice.notes, *self.loading.notes):
             self.console.print(note)
-        self.evaluations = EvaluationReader(
-            job.val_set,
-            cfg.seed,
-            cfg.train.eval_batch,
-            group.rank,
-            group.size,
-            self.loading.workers,
-            self.loading.local_size,
-            self.loading.stream_loader,
-        )
-        self.decoders = decoding.Decoders(
-            job, self.loading.on_device, loading.dali_threads(self.loading.cores), cfg.seed, cfg.train.eval_batch
-        )
         self.resources = Resources(job.world, group.launch.local_rank == 0)
         self._prefetcher: Prefetcher | None = None
 
@@ -292,7 +282,9 @@ class Run:
 
     def evaluate_only(self) -> None:
         """Evaluate the restored tensors and print the metrics; write nothing."""
-        self.metrics = self._measure(lambda sample: self.console({"event": "bad", **vars(sample)}))
+        self.metrics = self.evaluations.measure(
+            self.visualizer.metrics(), lambda sample: self.console({"event": "bad", **vars(sample)})
+        )
         self.console({"event": "eval", **self.metrics})
 
     def _pause(self) -> None:
@@ -368,7 +360,7 @@ class Run:
 
     def _evaluate(self, done: int) -> None:
         """Write the metrics beside the checkpoint, link `best` and add an `eval` event."""
-        self.metrics = metrics = self._measure(self._log_unreadable)
+        self.metrics = metrics = self.evaluations.measure(self.visualizer.metrics(), self._log_unreadable)
         best = self.journal.best()
         is_best = best is None or metrics["accuracy"] > best
         if self.folder:
@@ -378,16 +370,6 @@ class Run:
         if self.folder and is_best:
             self.journal.add("best", step=done, path=checkpoint.path_of(self.folder, done))
         self.visualizer.show(done, done > self.first_step)
-
-    def _measure(self, report: Callable[[UnreadableSample], None]) -> dict[str, Any]:
-        job = self.job
-        start_time = time.perf_counter()
-        metric, averaged = self.visualizer.metrics()
-        batches = self.console.track(self.evaluations.read(), "evaluating", self.evaluations.batches)
-        decode = self.decoders.evaluation()
-        metrics = evaluate(job.trainer, batches, job.val_set, metric, job.group, report, decode, averaged)
-        seconds = time.perf_counter() - start_time
-        return {"accuracy": metrics.get("ema", metrics)[job.task.PRIMARY], **metrics, "seconds": seconds}
 
 
 def _refuse_speed_run(journal: Journal, folder: str) -> None:

@@ -4,6 +4,7 @@ Training samples are those of mmsegmentation's Cityscapes recipes (1.2.2): rando
 while one class dominates it, mirror, photometric distortion, padding. Resizing is OpenCV's.
 """
 
+import copy
 import io
 import math
 import os
@@ -112,13 +113,11 @@ class SegmentationSplit:
         pixels: np.ndarray | None = None,
     ):
         self.settings, self.classes, self.label_map, self.pixels = settings, classes, label_map, pixels
-        self.training, self.prepared = training, prepared
-        self.pipeline = pipeline.build(settings) if training else None
-        self.notes = notes + ((self.pipeline.note,) if self.pipeline else ())
-        self.local = cache.open_cache(settings)
+        self.prepared, self.local = prepared, cache.open_cache(settings)
         # Arrays, because every worker process gets a copy and many small objects are slow to pickle.
         self.images, self.masks = (np.array([os.fsencode(path) for path in paths]) for paths in zip(*pairs))
-        self.fields = self._training_fields() if training else self._evaluation_fields()
+        self._show(training)
+        self.notes = notes + ((self.pipeline.note,) if self.pipeline else ())
 
     def __len__(self) -> int:
         return len(self.images)
@@ -131,6 +130,12 @@ class SegmentationSplit:
         size = "full" if s.base_size is None else "x".join(map(str, s.base_size))
         scales = "" if s.eval_scales == (1.0,) else "*" + ",".join(f"{scale:g}" for scale in sorted(s.eval_scales))
         return Protocol(set_name(s, len(self.classes), official), size + scales)
+
+    def for_evaluation(self) -> "SegmentationSplit":
+        """Return the same samples as an evaluation shows them."""
+        split = copy.copy(self)
+        split._show(training=False)
+        return split
 
     def name(self, index: int) -> str:
         return self._names(index)[0]
@@ -179,6 +184,11 @@ class SegmentationSplit:
         fixed = self.classes == palette.TRAIN_CLASSES
         pixels = self._count_pixels() if deep else self.pixels
         return Inventory(len(self), self.name, self.classes, size, digest, pixels=pixels, may_miss=fixed)
+
+    def _show(self, training: bool) -> None:
+        """Show the samples as in training, or as in an evaluation. Raises UserError for an unreadable first image."""
+        self.training, self.pipeline = training, pipeline.build(self.settings) if training else None
+        self.fields = self._training_fields() if training else self._evaluation_fields()
 
     def _count_pixels(self) -> np.ndarray:
         """Count the pixels of every class in all masks that can be read: int64 (classes,)."""

@@ -117,16 +117,19 @@ def test_durations(seconds, text):
 
 def test_evaluations(console):
     console(EVAL)
-    console({**EVAL, "time": 1.0, "step": 20, "epoch": 0.5, "bad": 3, "iou": {"road": 0.5}})
+    others = {"ema": {"top1": 0.25, "samples": 160}, "train": {"top1": 0.5, "samples": 8}}
+    console({**EVAL, "time": 1.0, "step": 20, "epoch": 0.5, "bad": 3, "iou": {"road": 0.5}, **others})
     console({**EVAL, "iou": {f"class {number}": 0.5 for number in range(20)}})
     found = lines(console)
-    assert found[:3] == [
+    assert found[:5] == [
         "evaluation: top1 0.1250  loss 2.0000  over 160 samples in 0.6 s",
         "evaluation after epoch 0.50: top1 0.1250  loss 2.0000  over 160 samples in 0.6 s  "
         "(3 unreadable, counted as wrong)",
+        "  moving average: top1 0.2500",
+        "  training samples: top1 0.5000",
         "IoU by class: road 0.500",
     ]
-    assert max(map(len, found[4:])) <= 100 and len(found) == 8 and found[-1].endswith("class 19 0.500")
+    assert max(map(len, found[6:])) <= 100 and len(found) == 10 and found[-1].endswith("class 19 0.500")
 
 
 def bar_of(monkeypatch, delay, work):
