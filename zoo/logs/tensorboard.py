@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
 from zoo.logs.journal import Event
 from zoo.logs.viewers import SHOWN_EVENTS, Histogram, numbers
@@ -75,6 +74,8 @@ class TensorBoard:
 
 
 def _png(pixels: np.ndarray) -> bytes:
+    from PIL import Image  # images are drawn only where it is installed
+
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG", compress_level=PNG_EFFORT)
     return buffer.getvalue()

@@ -3,6 +3,7 @@
 None of it is in the journal. Rank 0 draws, from samples that it has evaluated itself.
 """
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -30,6 +31,7 @@ class Visualizer:
             viewers: none on other ranks than 0, and where nothing but an evaluation is done.
         """
         self._job, self._config, self._viewers = job, config, viewers
+        self._samples = config.train.log_images if importlib.util.find_spec("PIL") else 0  # Pillow draws
         self._recorder: Recorder | None = None
 
     def metrics(self) -> tuple[TaskMetric, TaskMetric | None]:
@@ -39,11 +41,9 @@ class Visualizer:
         """
         metric: TaskMetric = self._metric()
         averaged = self._metric() if self._job.plan.ema else None
-        if not self._viewers or not self._config.train.log_images:
+        if not self._viewers or not self._samples:
             return metric, averaged
-        self._recorder = Recorder(
-            averaged or metric, len(self._job.val_set), self._job.group.size, self._config.train.log_images
-        )
+        self._recorder = Recorder(averaged or metric, len(self._job.val_set), self._job.group.size, self._samples)
         return (metric, self._recorder) if averaged else (self._recorder, None)
 
     def show(self, step: int, trained: bool) -> None:
