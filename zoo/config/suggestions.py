@@ -29,6 +29,7 @@ SYNONYMS = {
     "train.precision": ("amp", "use_amp", "fp16", "bf16", "dtype", "mixed_precision"),
     "train.amp_level": ("opt_level", "amp_opt_level"),
     "train.sync_bn": ("syncbn", "sync_batchnorm", "sync_batch_norm", "use_sync_bn"),
+    "train.ema": ("ema_decay", "model_ema", "model_ema_decay", "use_ema"),
     "train.compile": ("torchcompile", "torch_compile", "to_static", "mode"),
     "train.channels_last": ("memory_format", "data_format"),
     "train.checkpoint_activations": ("grad_checkpointing", "gradient_checkpointing", "recompute", "with_cp"),

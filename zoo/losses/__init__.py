@@ -4,7 +4,6 @@
 implementation is the file of the same path below zoo/trainer/<framework>/.
 """
 
-import difflib
 import importlib
 from collections.abc import Callable
 from dataclasses import field, fields, make_dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
 
-from data.errors import UserError
+from data.errors import UserError, known_names
 
 FOLDER = Path(__file__).parent
 
@@ -31,9 +30,7 @@ def load_loss(task: str, name: str) -> type[Any]:
     """
     names = list_losses(task)
     if name not in names:
-        similar = difflib.get_close_matches(name, names, 1)
-        hint = f"; did you mean {similar[0]}?" if similar else ""
-        raise UserError(f"the task {task} has no loss {name!r}; there are: {', '.join(names)}{hint}")
+        raise UserError(f"the task {task} has no loss {name!r}{known_names(name, names)}")
     return importlib.import_module(f"zoo.losses.{task}.{name}").Loss
 
 

@@ -4,12 +4,11 @@ A file has `open_listener(folder, config)`, which returns a journal listener (`L
 called with every event, on rank 0, after it is in <folder>/events.jsonl, and closed at the end.
 """
 
-import difflib
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from data.errors import UserError
+from data.errors import UserError, known_names
 from zoo.config.schema import Config
 from zoo.logs.journal import Listener
 
@@ -24,9 +23,7 @@ def check_names(names: Sequence[str]) -> None:
     known = list_listeners()
     for place, name in enumerate(names):
         if name not in known:
-            similar = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {similar[0]}?" if similar else ""
-            raise UserError(f"listeners: there is no {name!r}; there are: {', '.join(known)}{hint}")
+            raise UserError(f"listeners: there is no {name!r}{known_names(name, known)}")
         if name in names[:place]:
             raise UserError(f"listeners: {name} is given twice; name it once")
 

@@ -10,7 +10,6 @@ A file has
 Warm-up, the growth with the global batch and optim.update belong to zoo/run/schedule.py.
 """
 
-import difflib
 import importlib
 import math
 from fractions import Fraction
@@ -18,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from data.errors import UserError
+from data.errors import UserError, known_names
 from zoo.config.schema import Optim
 
 
@@ -51,9 +50,7 @@ def load_schedule(name: str) -> ModuleType:
     """
     names = list_schedules()
     if name not in names:
-        similar = difflib.get_close_matches(name, names, 1)
-        hint = f"; did you mean {similar[0]}?" if similar else ""
-        raise UserError(f"there is no schedule {name!r}; there are: {', '.join(names)}{hint}")
+        raise UserError(f"there is no schedule {name!r}{known_names(name, names)}")
     return importlib.import_module(f"zoo.optim.schedules.{name}")
 
 
