@@ -46,7 +46,7 @@ def undisturbed_run(clips, tmp_path_factory):
 
 def test_the_files_of_a_run(undisturbed_run):
     folder, out = undisturbed_run
-    files = ["airank.log", "checkpoints", "classes.csv", "config.yaml", "events.jsonl", "tensorboard"]
+    files = [".lock", "airank.log", "checkpoints", "classes.csv", "config.yaml", "events.jsonl", "tensorboard"]
     assert sorted(os.listdir(folder)) == files
     shown = EventAccumulator(os.path.join(folder, "tensorboard")).Reload().Tags()["tensors"]
     assert {"recipe", "images/samples", "images/confusion", "eval/class_accuracy/left"} <= set(shown)
@@ -261,6 +261,8 @@ def test_too_many_bad_training_files_stop_the_run_and_are_all_named(clips, tmp_p
     done = run(command(root, "--out", tmp_path / "run"))
     assert done.returncode == 2 and "data.max_bad is 0.001" in done.stderr and "Traceback" not in done.stderr
     assert all(name in done.stderr for name in names)
+    last = max(event["step"] for event in events(tmp_path / "run") if event["event"] == "train")
+    assert os.readlink(tmp_path / "run/checkpoints/last") == f"step-{last:08d}"  # it was saved before
     done = run([sys.executable, CHECK_DATA, "--deep", "-c", DEMO, "-o", f"data.root={root}", *SMALL])
     assert done.returncode == 1 and all(name in done.stdout for name in names) and "3 unreadable" in done.stdout
 
@@ -333,6 +335,7 @@ def test_a_run_that_diverges_stops_and_names_the_tensor(clips, tmp_path):
     assert "NaN" not in (tmp_path / "run" / "events.jsonl").read_text()
     last = [event for event in events(tmp_path / "run") if event["event"] == "train"][-1]
     assert last["consecutive_skips"] >= 3 and last["grad_norm"] is None and "grad nan" in done.stdout
+    assert f"step {last['step']} is not saved" in done.stdout  # its running statistics are not finite
 
 
 @pytest.mark.slow

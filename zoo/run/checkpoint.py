@@ -79,6 +79,15 @@ def save_evaluation(run: str, step: int, metrics: Mapping[str, Any], best: bool,
         _remove_old(os.path.join(run, FOLDER), keep)
 
 
+def link_best(run: str, step: int) -> bool:
+    """Link `best` to the checkpoint of a step; return whether that exists."""
+    folder, path = os.path.join(run, FOLDER), path_of(run, step)
+    if not os.path.isdir(path):
+        return False
+    _link(folder, "best", path)
+    return True
+
+
 def names_by_file(tensors: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the tensor names of each file of a checkpoint, in the order in which the files hold them."""
     names: dict[str, list[str]] = {MODEL: [], UPDATE: []}

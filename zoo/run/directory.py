@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from data.errors import UserError
 from zoo.config import loader
+from zoo.run import lock
 from zoo.run.checkpoint import write_synced
 
 RECIPE = "config.yaml"
@@ -48,8 +49,8 @@ def existing(requested: str | None, recipe: str) -> str:
 
 
 def is_run(folder: str) -> bool:
-    """Return whether a folder exists and is not empty."""
-    return os.path.isdir(folder) and bool(os.listdir(folder))
+    """Return whether a folder exists and holds more than a lock."""
+    return os.path.isdir(folder) and any(name != lock.FILE for name in os.listdir(folder))
 
 
 def check_same(recorded: loader.Entries, current: loader.Entries) -> list[str]:
@@ -68,21 +69,23 @@ def check_same(recorded: loader.Entries, current: loader.Entries) -> list[str]:
     return [line for line in changed if not line.startswith("out:")]
 
 
-def open_folder(resume: str | None, requested: str | None, recipe: str, text: str) -> str:
-    """Create the folder of a new run, or take that of the run to resume, and write the resolved recipe to it.
+def open_folder(resume: str | None, requested: str | None, recipe: str, text: str, holder: lock.FolderLock) -> str:
+    """Create the folder of a new run, or take that of the run to resume, lock it and write the resolved recipe to it.
 
     Args:
         resume: folder of the run to continue, None for a new run.
         requested: folder of a new run, None for runs/<recipe>.
         recipe: name of the recipe.
         text: the resolved recipe as YAML.
+        holder: locks the folder.
 
     Raises:
-        UserError: the folder cannot be written to.
+        UserError: the folder cannot be written to, or another process writes to it.
     """
     folder = resume or new(requested, recipe)
     try:
         os.makedirs(folder, exist_ok=True)
+        holder.acquire(folder)
         temporary = os.path.join(folder, RECIPE + ".writing")
         write_synced(temporary, text.encode())
         os.replace(temporary, os.path.join(folder, RECIPE))

@@ -11,6 +11,7 @@ from data.stream import BatchStream, Dataset, UnreadableSample
 from zoo.distributed.control_group import Group
 from zoo.run.background import BackgroundMap
 from zoo.run.decoding import Decode, Decoded, ReadyStream
+from zoo.run.signals import EvaluationStopped, StopSignal
 from zoo.tasks import TaskMetric
 from zoo.trainer.protocol import DeviceBatch, Trainer
 
@@ -26,6 +27,7 @@ def evaluate(
     report: Callable[[UnreadableSample], None],
     decode: Decode = ReadyStream,
     averaged: TaskMetric | None = None,
+    stop: StopSignal | None = None,
 ) -> dict[str, Any]:
     """Run the model over this rank's share of a split; called by all ranks.
 
@@ -38,6 +40,7 @@ def evaluate(
         report: called for every unreadable sample of all ranks.
         decode: decodes the images of the stream that are still encoded.
         averaged: another metric, for the predictions by the moving average of the weights; None without one.
+        stop: after a signal of it no further batch is predicted; None: signals are not received.
 
     Returns:
         The metrics over all ranks, those of the moving average by the same names in `ema`, and `bad`, the number of
@@ -45,7 +48,9 @@ def evaluate(
 
     Raises:
         UserError: a sample is unreadable and data.eval_bad is not `wrong`.
+        EvaluationStopped: a rank has received a signal.
     """
+    stop = stop or StopSignal()
     local: list[UnreadableSample] = []
 
     def copy(each: Decoded) -> tuple[DeviceBatch, Decoded]:
@@ -62,8 +67,13 @@ def evaluate(
             metric.update(trainer.predict(device_batch, size), batch)
             if averaged:
                 averaged.update(trainer.predict(device_batch, size, averaged=True), batch)
-    gathered = group.all_gather([vars(sample) for sample in local])
-    everywhere = [UnreadableSample(**values) for of_rank in gathered for values in of_rank]
+            if stop.received:
+                break
+    gathered = group.all_gather({"signal": stop.received, "unreadable": [vars(sample) for sample in local]})
+    for of_rank in gathered:
+        if of_rank["signal"]:
+            raise EvaluationStopped(of_rank["signal"])
+    everywhere = [UnreadableSample(**values) for of_rank in gathered for values in of_rank["unreadable"]]
     for sample in everywhere:
         report(sample)
     metrics = {**metric.result(group.sum(metric.state)), "bad": len(everywhere)}

@@ -12,6 +12,7 @@ from zoo.run.decoding import Decoders
 from zoo.run.evaluate import evaluate
 from zoo.run.job import Job
 from zoo.run.loading import Loading
+from zoo.run.signals import StopSignal
 from zoo.tasks import TaskMetric
 
 Batches = Generator[LoadedBatch, None, None]
@@ -23,7 +24,16 @@ Metrics = tuple[TaskMetric, TaskMetric | None]  # of the weights and of their mo
 class Evaluations:
     """Reads and evaluates the splits again and again; every method is called by all ranks alike."""
 
-    def __init__(self, job: Job, cfg: Config, loading: Loading, decoders: Decoders, track: Track, train_samples: int):
+    def __init__(
+        self,
+        job: Job,
+        cfg: Config,
+        loading: Loading,
+        decoders: Decoders,
+        track: Track,
+        train_samples: int,
+        stop: StopSignal,
+    ):
         """Start nothing yet.
 
         Args:
@@ -33,11 +43,13 @@ class Evaluations:
             decoders: of the run.
             track: passes batches on, with their purpose and number, to count them in a bar.
             train_samples: training samples to evaluate, too; 0 for none.
+            stop: a signal of it ends an evaluation.
 
         Raises:
             UserError: the training samples cannot be evaluated.
         """
         self._job, self._cfg, self._loading, self._decoders, self._track = job, cfg, loading, decoders, track
+        self._stop = stop
         self._val = self._reader(job.val_set)
         self._subset = TrainingSubset(job.train_set, train_samples) if train_samples else None
         self._train = self._reader(self._subset) if self._subset else None
@@ -51,6 +63,7 @@ class Evaluations:
 
         Raises:
             UserError: a validation sample is unreadable and data.eval_bad is not `wrong`.
+            EvaluationStopped: a rank has received a signal.
         """
         start_time = time.perf_counter()
         found = self._evaluate(self._val, self._job.val_set, metrics, "evaluating", report)
@@ -81,7 +94,7 @@ class Evaluations:
         job, (metric, averaged) = self._job, metrics
         batches = self._track(reader.read(), purpose, reader.batches)
         decode = self._decoders.evaluation(dataset)
-        return evaluate(job.trainer, batches, dataset, metric, job.group, report, decode, averaged)
+        return evaluate(job.trainer, batches, dataset, metric, job.group, report, decode, averaged, self._stop)
 
     def _reader(self, dataset: Dataset) -> EvaluationReader:
         group, loading = self._job.group, self._loading

@@ -35,10 +35,12 @@ from zoo.run import (
 from zoo.run.cli import Request
 from zoo.run.evaluations import Evaluations
 from zoo.run.job import Job, assemble, join
+from zoo.run.lock import FolderLock
 from zoo.run.prefetch import BadSampleTracker, Prefetcher
 from zoo.run.profiling import WARM_UP, RunProfile
-from zoo.run.signals import StopSignal
+from zoo.run.signals import EvaluationStopped, StopSignal
 from zoo.run.visualizer import Visualizer
+from zoo.trainer import state
 from zoo.trainer.protocol import StepOutput
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -52,10 +54,13 @@ def start(request: Request) -> Iterator["Run"]:
         UserError: anything that the user can fix. The other ranks end with the same message.
     """
     group = run = None
+    lock = FolderLock()
     try:
         group = join(request, os.environ)
+        if group.rank == 0 and request.resume:
+            lock.acquire(request.resume)  # before the minutes that reading data and weights may take
         job = assemble(request, group, measure=not request.eval_only)
-        run = Run(request, job)
+        run = Run(request, job, lock)
         with run.journal:
             yield run
         run.close()
@@ -76,6 +81,7 @@ def start(request: Request) -> Iterator["Run"]:
     finally:
         if run:
             run.stop_signal.restore()
+        lock.release()
 
 
 class Run:
@@ -92,8 +98,8 @@ class Run:
         folder: of the run; None of other ranks than 0, and where nothing but an evaluation is done.
     """
 
-    def __init__(self, request: Request, job: Job):
-        """Restore the tensors, make the run's folder and open the logs."""
+    def __init__(self, request: Request, job: Job, lock: FolderLock):
+        """Restore the tensors, make the run's folder, lock it and open the logs."""
         # Imported here because data loading processes import this module too, and print nothing.
         from zoo.logs.console import Console
         from zoo.logs.tensorboard import TensorBoard
@@ -103,6 +109,8 @@ class Run:
         self.exit_code, self.stop_signal = 0, StopSignal()
         self.metrics: dict[str, Any] | None = None
         self._early_end: tuple[str, str | None] | None = None  # why the run ends before its last step: name, message
+        self._is_finite = True  # weights and running statistics, as far as is known
+        self._error: UserError | None = None  # of all ranks alike; raised when the step has been saved
         self.is_root = group.rank == 0
         self.last_step = _last_step(request, job.clock.steps)
         self.console = Console(self.last_step, None if self.is_root else open(os.devnull, "w"))  # noqa: SIM115
@@ -120,12 +128,14 @@ class Run:
             job, self.loading.on_device, loading.dali_threads(self.loading.cores), cfg.seed, cfg.train.eval_batch
         )
         train_samples = 0 if request.eval_only else cfg.train.eval_train_samples
-        self.evaluations = Evaluations(job, cfg, self.loading, self.decoders, self.console.track, train_samples)
+        self.evaluations = Evaluations(
+            job, cfg, self.loading, self.decoders, self.console.track, train_samples, self.stop_signal
+        )
         self.folder: str | None = None
         self.journal: Journal | NullJournal = NullJournal()
         self.visualizer = Visualizer(job, cfg, [])
         if self.is_root and not request.eval_only:
-            self.folder = directory.open_folder(request.resume, cfg.out, request.recipe, self.recipe)
+            self.folder = directory.open_folder(request.resume, cfg.out, request.recipe, self.recipe, lock)
             airank_log = airank.Writer(self.folder, cfg.target, cfg.warmup_epochs)
             viewers: list[Viewer] = [TensorBoard(self.folder, self.recipe)]
             if request.wandb:
@@ -195,11 +205,14 @@ class Run:
             "unreadable": [vars(sample) for sample in self.batches.pop_unreadable()],
         }
         reports = self.job.group.all_gather(local)
-        self.bad_samples.add([UnreadableSample(**values) for report in reports for values in report["unreadable"]])
+        try:
+            self.bad_samples.add([UnreadableSample(**values) for report in reports for values in report["unreadable"]])
+        except UserError as error:
+            self._error = error
         signals = [report["signal"] for report in reports if report["signal"]]
         if signals and done < self.last_step:
             self.exit_code = 128 + signals[0]
-        stops, settings = self.exit_code != 0, self.config.train
+        stops, settings = bool(self.exit_code or self._error), self.config.train
         if self.profile.is_running:
             self._pause()
             follows = self.due(settings.eval_every, done) or self.due(settings.save_every, done)
@@ -211,12 +224,8 @@ class Run:
         """Return whether something periodic is due after `done` updates; after the last one everything is."""
         return done == self.last_step or self.job.clock.due(every, done)
 
-    def log(self, done: int, output: StepOutput) -> None:
-        """Add a `train` event.
-
-        Raises:
-            UserError: too many updates in a row were skipped because the gradient was not finite.
-        """
+    def log(self, done: int, output: StepOutput) -> bool:
+        """Add a `train` event; return whether to stop: too many updates in a row had no finite gradient."""
         job = self.job
         values = job.trainer.read(output)
         rate = self.throughput.read(self.batches.data_wait)
@@ -236,14 +245,20 @@ class Run:
             measured = cause.interval._asdict()
             self.journal.add("data_wait", step=done, cause=cause.name, message=cause.message, **measured)
         if values["consecutive_skips"] >= self.config.train.max_consecutive_skips:
-            raise UserError(
+            report = consistency.nonfinite_report(job.group, job.trainer)
+            self._is_finite = state.is_finite_but_gradients(report)
+            self._error = UserError(
                 f"no finite gradient in the last {values['consecutive_skips']:.0f} updates, up to step {done} "
-                f"(loss {values['loss']}, lr {lr:g}, loss scale {values['scale']:g}); "
-                f"{consistency.nonfinite_report(job.group, job.trainer)}. Lower optim.lr, warm up, or train in fp32"
+                f"(loss {values['loss']}, lr {lr:g}, loss scale {values['scale']:g}); {report}. "
+                "Lower optim.lr, warm up, or train in fp32"
             )
+        return self._error is not None
 
     def save(self, done: int) -> None:
-        """Save a checkpoint."""
+        """Save a checkpoint, unless it is known that the weights or running statistics are not finite."""
+        if not self._is_finite:
+            self.console.print(f"step {done} is not saved, because nothing can be continued from these numbers")
+            return
         job = self.job
         self._pause()
         job.trainer.sync_batch_stats()
@@ -261,16 +276,26 @@ class Run:
         self._resume()
 
     def evaluate(self, done: int) -> bool:
-        """Evaluate the checkpoint that was saved after `done` updates; return whether this ends the run."""
+        """Evaluate the checkpoint that was saved after `done` updates; return whether it, or a signal, ends the run."""
         self._pause()
-        self._evaluate(done)
+        try:
+            self._evaluate(done)
+        except EvaluationStopped as stopped:  # a resume makes up for it
+            self.exit_code = 128 + stopped.number
+            return True
         self._resume()
         if self._ends_after(done):
             self.last_step = done
         return done == self.last_step
 
     def finish(self) -> None:
-        """Log that the run has ended, or how to continue it if a signal stopped it."""
+        """Log that the run has ended, or how to continue it if a signal stopped it.
+
+        Raises:
+            UserError: what stopped the run: unreadable samples, or gradients that are not finite.
+        """
+        if self._error:
+            raise self._error
         if self.exit_code:
             number = self.exit_code - 128
             self.console.print(f"stopped by signal {number} after saving; go on with --resume {self.folder}")
@@ -308,11 +333,23 @@ class Run:
         if resume and self.is_root:
             changeable = {**facts.resume(job, self.request, self.loading), **place}
             self.journal.add("resume", step=self.first_step, path=checkpoint.latest(resume), **changeable)
+            self._restore_best()
         if not self.journal.has("begin"):
             self.journal.add("load", at=job.loaded_at, checksum=job.checksum, train_samples=len(job.train_set))
             speed = self.request.speed and asdict(self.request.speed)
             begin = facts.begin(job, self.request, self.loading)
             self.journal.add("begin", **self.facts, **begin, **place, speed=speed)
+
+    def _restore_best(self) -> None:
+        """Link `best` by the evaluations in the journal: a kill may have come between an evaluation and its link."""
+        assert self.folder
+        accuracy = self.journal.best()
+        found = next((event for event in self.journal.events if event.get("accuracy") == accuracy), None)
+        if found is None or accuracy is None or not checkpoint.link_best(self.folder, found["step"]):
+            return
+        last = self.journal.last("best")
+        if last is None or last["step"] != found["step"]:
+            self.journal.add("best", step=found["step"], path=checkpoint.path_of(self.folder, found["step"]))
 
     def _ends_after(self, done: int) -> bool:
         """Return whether a run ends after `done` updates: its last one, or where what has been evaluated ends it."""

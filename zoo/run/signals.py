@@ -1,9 +1,21 @@
-"""SIGTERM and Ctrl-C as requests to stop after the current step."""
+"""SIGTERM, SIGHUP and Ctrl-C as requests to stop after the current step or batch of an evaluation."""
 
 import signal
 import threading
 from types import FrameType
 from typing import Any
+
+
+class EvaluationStopped(Exception):
+    """A signal has ended an evaluation on all ranks; there are no metrics.
+
+    Attributes:
+        number: of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"signal {number}")
+        self.number = number
 
 
 class StopSignal:
@@ -20,7 +32,9 @@ class StopSignal:
     def install(self) -> None:
         """Receive signals from now on; Python delivers them to the main thread alone."""
         if threading.current_thread() is threading.main_thread():
-            numbers = (signal.SIGTERM, signal.SIGINT)
+            numbers = [signal.SIGTERM, signal.SIGINT]
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it, so that the run goes on
+                numbers.append(signal.SIGHUP)
             self._before = {number: signal.signal(number, self._receive) or signal.SIG_DFL for number in numbers}
 
     def restore(self) -> None:

@@ -29,7 +29,7 @@ def train(run: Run) -> None:
         done = step + 1  # updates
         stop = run.poll(done)
         if stop or run.due(settings.log_every, done):
-            run.log(done, output)
+            stop = run.log(done, output) or stop
         if stop or run.due(settings.save_every, done) or run.due(settings.eval_every, done):
             run.save(done)  # before the evaluation: nothing can be lost in it
         if run.due(settings.eval_every, done) and not stop:

@@ -90,6 +90,11 @@ def nonfinite_report(
     return f"not finite: {'; '.join(parts)}" if parts else "all finite"
 
 
+def is_finite_but_gradients(report: str) -> bool:
+    """Return whether the weights and running statistics are finite by the report of one or several ranks."""
+    return not any(f"not finite: {kind} " in report for kind in ("weights", "running statistics"))
+
+
 def _list(names: Sequence[str]) -> str:
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more

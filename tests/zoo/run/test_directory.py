@@ -5,6 +5,7 @@ import pytest
 from data.errors import UserError
 from zoo.config.loader import Entry
 from zoo.run import directory
+from zoo.run.lock import FILE, FolderLock
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +18,7 @@ def test_new_runs_are_numbered_and_the_newest_is_resumed(tmp_path):
     with pytest.raises(UserError, match="there is no run runs/tsm to continue"):
         directory.existing(None, "tsm")
     for expected in ("runs/tsm", "runs/tsm-2", "runs/tsm-3"):
-        assert directory.open_folder(None, None, "tsm", "seed: 1\n") == expected
+        assert directory.open_folder(None, None, "tsm", "seed: 1\n", FolderLock()) == expected
         assert (tmp_path / expected / "config.yaml").read_text() == "seed: 1\n"
         assert directory.existing(None, "tsm") == expected
 
@@ -25,11 +26,11 @@ def test_new_runs_are_numbered_and_the_newest_is_resumed(tmp_path):
 def test_a_folder_that_holds_a_run_is_not_used_again(tmp_path):
     (tmp_path / "empty").mkdir()
     assert directory.new("empty", "tsm") == "empty"
-    directory.open_folder(None, "empty", "tsm", "seed: 1\n")
+    directory.open_folder(None, "empty", "tsm", "seed: 1\n", FolderLock())
     with pytest.raises(UserError, match="out: empty holds a run already; continue it with --resume empty"):
         directory.new("empty", "tsm")
-    assert directory.open_folder("empty", None, "tsm", "seed: 2\n") == "empty"
-    assert [path.name for path in (tmp_path / "empty").iterdir()] == ["config.yaml"]
+    assert directory.open_folder("empty", None, "tsm", "seed: 2\n", FolderLock()) == "empty"
+    assert {path.name for path in (tmp_path / "empty").iterdir()} == {"config.yaml", FILE}
     with pytest.raises(UserError, match="--resume: there is no folder nowhere"):
         directory.existing("nowhere", "tsm")
 
@@ -37,7 +38,7 @@ def test_a_folder_that_holds_a_run_is_not_used_again(tmp_path):
 def test_a_folder_that_cannot_be_written_to(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="out: cannot write to file/run"):
-        directory.open_folder(None, "file/run", "tsm", "seed: 1\n")
+        directory.open_folder(None, "file/run", "tsm", "seed: 1\n", FolderLock())
 
 
 def entries(**values):

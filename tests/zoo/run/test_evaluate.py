@@ -1,5 +1,6 @@
 """Evaluation of a stream, with a model that returns its input."""
 
+import signal
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ from data.batch import LABEL, Field
 from data.errors import UserError
 from data.stream import UnreadableSample
 from zoo.run.evaluate import evaluate
+from zoo.run.signals import EvaluationStopped, StopSignal
 
 BAD = UnreadableSample(0, "a.jpg", "the file is empty", None)
 
@@ -68,10 +70,10 @@ class Group:
         return state
 
 
-def run(stream, eval_bad, reported, **options):
+def run(stream, eval_bad, reported, metric=None, **options):
     fields = (Field("image", (1,), "uint8", (0.5,), (0.5,)), LABEL)
     dataset = SimpleNamespace(fields=fields, views=stream.views, settings=SimpleNamespace(eval_bad=eval_bad))
-    return evaluate(Trainer(), stream, dataset, Metric(), Group(), reported.append, **options)
+    return evaluate(Trainer(), stream, dataset, metric or Metric(), Group(), reported.append, **options)
 
 
 @pytest.mark.parametrize("views", [1, 2])
@@ -94,3 +96,18 @@ def test_the_moving_average_predicts_the_same_batches():
     assert result["bad"] == 2 and "bad" not in result["ema"]
     assert result["seen"] == [[[number]] * 2 for number in (1, 2, 3)]
     assert result["ema"]["seen"] == [[[-number]] * 2 for number in (1, 2, 3)]
+
+
+def test_a_signal_ends_it_after_the_batch_and_no_metric_is_returned():
+    stream, stop, reported = Stream(), StopSignal(), []
+
+    class Receives(Metric):
+        def update(self, predictions, batch):
+            super().update(predictions, batch)
+            stop.received = signal.SIGTERM
+
+    metric = Receives()
+    with pytest.raises(EvaluationStopped) as stopped:
+        run(stream, "wrong", reported, stop=stop, metric=metric)
+    assert stopped.value.number == signal.SIGTERM
+    assert len(metric.seen) == 1 and stream.closed == 1 and reported == []

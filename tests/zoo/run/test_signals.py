@@ -8,7 +8,7 @@ import pytest
 from zoo.run.signals import StopSignal
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signals_are_received_and_given_back(number):
     def mine(*_):
         raise AssertionError
@@ -37,3 +37,15 @@ def test_another_thread_leaves_the_signals_alone():
     assert signal.getsignal(signal.SIGTERM) is before
     stop.restore()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored():
+    before, stop = signal.signal(signal.SIGHUP, signal.SIG_IGN), StopSignal()
+    try:
+        stop.install()
+        signal.raise_signal(signal.SIGHUP)
+        assert stop.received is None
+        stop.restore()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

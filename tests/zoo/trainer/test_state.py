@@ -52,3 +52,12 @@ def test_a_report_names_a_few_of_many():
     assert (
         report(**values, gradients=values) == "not finite: weights a, b, c and 2 more; gradients of a, b, c and 2 more"
     )
+
+
+def test_tensors_of_whose_report_one_can_go_on():
+    """Those of which only the gradients are not finite, on all ranks."""
+    gradients = report(a=1.0, gradients={"a": np.nan})
+    assert state.is_finite_but_gradients("all finite") and state.is_finite_but_gradients(f"{gradients}; {gradients}")
+    for broken in (report(a=np.nan), report(a=1.0, mean_stat=np.nan, gradients={"a": np.nan})):
+        assert not state.is_finite_but_gradients(broken)
+        assert not state.is_finite_but_gradients(f"{gradients}; {broken}")
