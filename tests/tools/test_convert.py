@@ -21,6 +21,7 @@ from tests.zoo.weights.state_dicts import (
 )
 from tools import convert
 from zoo.weights import conversion, files, layouts, limits, origins, shift_direction
+from zoo.weights.digests import sha256
 
 
 def state_dict():
@@ -63,7 +64,7 @@ def test_a_checkpoint_of_mit(tmp_path, capsys):
     torch.save({"epoch": 50, "arch": "resnet18", "state_dict": wrapped, "optimizer": {}}, tmp_path / "mit.pth.tar")
     assert run(tmp_path / "mit.pth.tar", tmp_path / "out.safetensors", "-o", "num_classes=3") == 0
     tensors, metadata = files.read(str(tmp_path / "out.safetensors"))
-    assert metadata["origin"] == "mit" and metadata["sha256"] == files.sha256(str(tmp_path / "mit.pth.tar"))
+    assert metadata["origin"] == "mit" and metadata["sha256"] == sha256(str(tmp_path / "mit.pth.tar"))
     assert "names of mit; tsm with depth 18, num_classes 3, width 2" in capsys.readouterr().out
     assert_equal(tensors, small_resnet())
 

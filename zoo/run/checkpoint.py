@@ -3,11 +3,12 @@
 <run>/checkpoints/step-00000500/model.safetensors   weights and running statistics, by canonical name
                                 ema.safetensors     their moving averages, by the same names, if there are
                                 update.safetensors  optimizer state and loss scale
-                                checkpoint.json     step, class names, recipe, and the size of each file
+                                checkpoint.json     step, class names, recipe, size and SHA-256 of each file
                                 evaluation.json     the metrics, if this step was evaluated
 <run>/checkpoints/last, best                        links to such folders
 """
 
+import itertools
 import json
 import os
 import re
@@ -20,11 +21,12 @@ import numpy as np
 from data.errors import UserError
 from zoo.logs import journal
 from zoo.trainer.state import EMA_PREFIX
-from zoo.weights import files
+from zoo.weights import digests, files
+from zoo.weights.digests import RECORD, DamagedFile
 
 FOLDER = "checkpoints"
 MODEL, AVERAGE, UPDATE = "model.safetensors", "ema.safetensors", "update.safetensors"
-RECORD, EVALUATION = "checkpoint.json", "evaluation.json"
+EVALUATION = "evaluation.json"
 Tensors = Mapping[str, np.ndarray | files.StreamedTensor]
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
@@ -133,20 +135,56 @@ def load_checkpoint(
         The tensors by name, and the record of checkpoint.json.
 
     Raises:
-        UserError: a file is missing, unreadable or of another size than recorded.
+        UserError: a file is missing, unreadable, or of another size or SHA-256 than recorded.
     """
     record = load_record(path)
     tensors: dict[str, np.ndarray] = {}
     try:
         for name, size in record["files"].items():
-            if os.path.getsize(os.path.join(path, name)) != size:
-                raise UserError(f"{path}: {name} is not {size} bytes long any more; resume from another checkpoint")
+            _check_size(path, name, size)
             prefix = EMA_PREFIX if name == AVERAGE else ""
             read = files.read(os.path.join(path, name), rows)[0]
             tensors.update((prefix + tensor, array) for tensor, array in read.items())
     except UNREADABLE as error:
         raise _unreadable(path, error) from None
     return tensors, record
+
+
+def set_damaged_aside(run: str) -> list[str]:
+    """Rename the newest checkpoints of a run that are damaged, so that it goes on from the newest whole one.
+
+    Returns:
+        A line for each of them.
+
+    Raises:
+        UserError: there are checkpoints, but none is whole; none is renamed.
+    """
+    damaged: list[tuple[str, DamagedFile]] = []
+    for path in reversed(_all(os.path.join(run, FOLDER))):
+        try:
+            check_whole(path)
+            break
+        except DamagedFile as error:
+            damaged.append((path, error))
+    else:
+        if damaged:
+            raise damaged[0][1]
+    return [f"{error}; it is now {_set_aside(path)}" for path, error in damaged]
+
+
+def check_whole(path: str) -> None:
+    """Compare the size and SHA-256 of every file of a checkpoint with what its record says.
+
+    Raises:
+        DamagedFile: one differs, or is missing.
+        UserError: one cannot be read.
+    """
+    try:
+        for name, size in load_record(path)["files"].items():
+            _check_size(path, name, size)
+            digests.check(os.path.join(path, name), digests.sha256(os.path.join(path, name)))
+    except UNREADABLE as error:
+        raise _unreadable(path, error) from None
 
 
 def load_record(path: str) -> dict[str, Any]:
@@ -174,18 +212,38 @@ def write_synced(path: str, content: bytes) -> int:
 
 def _write(folder: str, step: int, tensors: Tensors, record: Mapping[str, Any]) -> None:
     metadata = {"classes": json.dumps(record["classes"])}  # the class names travel with the weights
-    sizes = {
+    written = {
         file: files.write_streamed(
             os.path.join(folder, file), {name.removeprefix(EMA_PREFIX): tensors[name] for name in names}, metadata
         )
         for file, names in names_by_file(tensors).items()
     }
-    text = json.dumps({**record, "step": step, "files": sizes}, indent=1)
+    sizes = {file: size for file, (size, _) in written.items()}
+    hashes = {file: digest for file, (_, digest) in written.items()}
+    text = json.dumps({**record, "step": step, "files": sizes, digests.KEY: hashes}, indent=1)
     write_synced(os.path.join(folder, RECORD), text.encode())
 
 
 def _unreadable(path: str, error: Exception) -> UserError:
-    return UserError(f"{path}: not a readable checkpoint ({type(error).__name__}: {error})")
+    kind = UserError if isinstance(error, PermissionError) else DamagedFile
+    return kind(f"{path}: not a readable checkpoint ({type(error).__name__}: {error})")
+
+
+def _check_size(path: str, name: str, size: int) -> None:
+    if os.path.getsize(os.path.join(path, name)) != size:
+        raise DamagedFile(f"{path}: {name} is not {size} bytes long any more; use another checkpoint")
+
+
+def _set_aside(path: str) -> str:
+    """Rename a checkpoint to a name that is never loaded, and return it."""
+    folder, name = os.path.split(path)
+    aside = next(
+        other
+        for number in itertools.count()
+        if not os.path.exists(other := f"{folder}/damaged-{name}{f'-{number}' if number else ''}")
+    )
+    os.rename(path, aside)
+    return aside
 
 
 def _all(folder: str) -> list[str]:

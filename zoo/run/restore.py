@@ -17,7 +17,7 @@ from zoo.trainer import state
 from zoo.trainer.loss_scale import SCALE_KEY
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import Param
-from zoo.weights import files, imagenet, recorded
+from zoo.weights import digests, files, imagenet, recorded
 from zoo.weights.conversion import OPTIONS, default_model
 from zoo.weights.infer import NOT_IN_TENSORS
 from zoo.weights.match import merge, require_match
@@ -91,7 +91,7 @@ def initial(
         if "classes" in metadata and not cfg.fresh_head:
             _warn_of_other_classes(json.loads(metadata["classes"]), classes, path, print_line)
         merged = _merge(initialized, tensors, lambda name: cfg.fresh_head and spec.is_head(name), path, print_line)
-        return merged, f"{path}, sha256 {files.sha256(path)}"
+        return merged, f"{path}, sha256 {digests.sha256(path)}"
     if getattr(cfg.model, "pretrained", None) == "imagenet":
         depth = getattr(cfg.model, "depth", None)
         path, origin = imagenet.find_weights(depth, cfg.weights_dir, imagenet.variant_of(cfg.model))

@@ -57,8 +57,9 @@ def start(request: Request) -> Iterator["Run"]:
     lock = FolderLock()
     try:
         group = join(request, os.environ)
-        if group.rank == 0 and request.resume:
-            lock.acquire(request.resume)  # before the minutes that reading data and weights may take
+        folder = None if group.rank or request.eval_only else request.resume
+        damaged = _claim(folder, lock) if folder else []
+        request = request._replace(notes=[*request.notes, *group.all_gather(damaged)[0]])
         job = assemble(request, group, measure=not request.eval_only)
         run = Run(request, job, lock)
         with run.journal:
@@ -407,6 +408,12 @@ class Run:
         if self.folder and is_best:
             self.journal.add("best", step=done, path=checkpoint.path_of(self.folder, done))
         self.visualizer.show(done, done > self.first_step)
+
+
+def _claim(folder: str, lock: FolderLock) -> list[str]:
+    """Lock the run to resume, before the minutes that reading data may take; return a line per damaged checkpoint."""
+    lock.acquire(folder)
+    return checkpoint.set_damaged_aside(folder)
 
 
 def _refuse_speed_run(journal: Journal, folder: str) -> None:

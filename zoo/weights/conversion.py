@@ -12,7 +12,7 @@ from data.errors import UserError
 from zoo.config import loader
 from zoo.config.convert import convert as convert_value
 from zoo.models import load_spec
-from zoo.weights import faces, files, infer, layouts, mobilenet, segmentation, shift_direction
+from zoo.weights import digests, faces, infer, layouts, mobilenet, segmentation, shift_direction
 
 Tensors = Mapping[str, np.ndarray]
 OPTIONS = {  # options of the model's Arch that a user may state
@@ -191,8 +191,8 @@ def metadata(
 
 def _digest(paths: Sequence[str]) -> str:
     """Return the SHA-256 of a file, or that of the concatenated digests of several."""
-    digests = [files.sha256(path) for path in paths]
-    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    of_files = [digests.sha256(path) for path in paths]
+    return of_files[0] if len(of_files) == 1 else hashlib.sha256("".join(of_files).encode()).hexdigest()
 
 
 def require_float32(tensors: Tensors) -> None:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, deserialize, safe_open
 from safetensors.numpy import save
 
 from data.errors import UserError
-from zoo.weights import ckpt, pdparams, pth
+from zoo.weights import ckpt, digests, pdparams, pth
 
 PADDLE, MINDSPORE = ".pdparams", ".ckpt"
 EXTENSIONS = (".safetensors", *pth.EXTENSIONS, PADDLE, MINDSPORE)
@@ -63,7 +63,8 @@ def read(path: str, rows: Mapping[str, RowRange] | None = None) -> tuple[dict[st
         The tensors, and the metadata of a safetensors file; of mmsegmentation's files `classes` and `palette` in JSON.
 
     Raises:
-        UserError: The file is missing, truncated, of another type, or a pickle of more than named tensors.
+        UserError: The file is missing, truncated, of another type, or a pickle of more than named tensors; or it is
+            a file of a checkpoint with another SHA-256 than was written, unless only rows of it are read.
     """
     if not os.path.isfile(path):
         raise UserError(f"{path}: no such file")
@@ -116,8 +117,10 @@ def write(path: str, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, s
         file.write(save(contiguous, dict(metadata or {})))
 
 
-def write_streamed(path: str, tensors: Mapping[str, np.ndarray | StreamedTensor], metadata: Mapping[str, str]) -> int:
-    """Write a safetensors file tensor by tensor, wait until it is on the disk and return its size in bytes.
+def write_streamed(
+    path: str, tensors: Mapping[str, np.ndarray | StreamedTensor], metadata: Mapping[str, str]
+) -> tuple[int, str]:
+    """Write a safetensors file tensor by tensor, wait until it is on the disk, return its size in bytes and SHA-256.
 
     The bytes are those of the library's own writer, which needs every tensor whole in memory. Here the blocks of a
     StreamedTensor are written as they come, and tensors in the order of storage_order.
@@ -135,14 +138,21 @@ def write_streamed(path: str, tensors: Mapping[str, np.ndarray | StreamedTensor]
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for name in storage_order(tensors):
-            tensor = tensors[name]
-            for block in tensor.blocks if isinstance(tensor, StreamedTensor) else [tensor]:
-                file.write(np.asarray(block, order="C").data)
+        digest = hashlib.sha256()
+        for part in _parts(len(text).to_bytes(8, "little") + text, tensors):
+            file.write(part)
+            digest.update(part)
         file.flush()
         os.fsync(file.fileno())
-        return file.tell()
+        return file.tell(), digest.hexdigest()
+
+
+def _parts(header: bytes, tensors: Mapping[str, np.ndarray | StreamedTensor]) -> Iterator[bytes | memoryview]:
+    yield header
+    for name in storage_order(tensors):
+        tensor = tensors[name]
+        for block in tensor.blocks if isinstance(tensor, StreamedTensor) else [tensor]:
+            yield np.asarray(block, order="C").data
 
 
 def storage_order(tensors: Mapping[str, Any]) -> list[str]:
@@ -180,15 +190,6 @@ def refuse_existing(path: str) -> None:
         raise UserError(f"{path} exists already and is not overwritten; remove it or give another name")
 
 
-def sha256(path: str) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def _read_header(path: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
@@ -220,7 +221,9 @@ def _read_rows(path: str, rows: Mapping[str, RowRange]) -> tuple[dict[str, np.nd
 def _read_safetensors(path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     try:
         with open(path, "rb") as file:
-            entries = deserialize(file.read())
+            content = file.read()
+        digests.check(path, hashlib.sha256(content).hexdigest())
+        entries = deserialize(content)
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path} is not a complete safetensors file ({error}); download or convert it again") from None
     return {name: _to_array(path, name, entry) for name, entry in entries}, read_metadata(path)

@@ -8,8 +8,8 @@ import yaml
 
 from zoo.config import loader
 from zoo.weights import files
+from zoo.weights.digests import RECORD
 
-RECORD = "checkpoint.json"  # in the folder of a checkpoint
 # Options of models that matter in training alone; a run takes over all others, also those of a new model.
 MODEL_TRAINING_KEYS = (
     "pretrained",

@@ -25,8 +25,10 @@ from zoo.run.checkpoint import (
     model_file,
     save_checkpoint,
     save_evaluation,
+    set_damaged_aside,
 )
 from zoo.weights import files
+from zoo.weights.digests import DamagedFile
 
 FILES = (MODEL, UPDATE)
 RECORD = {"classes": ["tango dancing", 'köln "ü"'], "epoch": 1.5, "recipe": "seed: 1\n"}
@@ -211,6 +213,12 @@ def flip_header(path):
     path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:])
 
 
+def flip_bit(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1  # of a number of the last tensor: sizes and header stay as they were
+    path.write_bytes(content)
+
+
 def written(text):
     return lambda path: path.write_text(text, encoding="utf-8")
 
@@ -220,6 +228,8 @@ def written(text):
     [
         (FILES[0], cut),
         (FILES[1], cut),
+        (FILES[0], flip_bit),
+        (FILES[1], flip_bit),
         (FILES[0], flip_header),
         (FILES[0], os.remove),
         (FILES[1], os.remove),
@@ -235,6 +245,8 @@ def written(text):
     ids=[
         "cut weights",
         "cut update",
+        "another bit in the weights",
+        "another bit in the update",
         "broken header",
         "no weights",
         "no update",
@@ -254,6 +266,45 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, file, damage):
     with pytest.raises(UserError) as caught:
         load_checkpoint(path)
     assert path in str(caught.value)
+    with pytest.raises(DamagedFile) as caught:  # there is no whole one to go on from
+        set_damaged_aside(str(tmp_path))
+    assert path in str(caught.value) and step_folders(tmp_path) == [1]
+    save(tmp_path, 2)
+    assert set_damaged_aside(str(tmp_path)) == []  # the newest is whole
+
+
+def test_damaged_checkpoints_are_set_aside_and_their_steps_can_be_saved_again(tmp_path):
+    for step in (1, 2, 3):
+        save(tmp_path, step, value=step)
+    for step in (2, 3):
+        flip_bit(tmp_path / FOLDER / f"step-{step:08d}" / MODEL)
+    lines = set_damaged_aside(str(tmp_path))
+    assert step_folders(tmp_path) == [1] and latest(str(tmp_path)).endswith("step-00000001")
+    for line, step in zip(lines, (3, 2), strict=True):
+        assert f"step-{step:08d}/model.safetensors is damaged" in line and f"damaged-step-{step:08d}" in line
+        assert (tmp_path / FOLDER / f"damaged-step-{step:08d}" / MODEL).exists()
+    flip_bit(Path(save(tmp_path, 2), MODEL))
+    assert set_damaged_aside(str(tmp_path))[0].endswith("damaged-step-00000002-1")
+    assert load_checkpoint(save(tmp_path, 3))[1]["step"] == 3
+
+
+def test_a_checkpoint_without_hashes_is_one_of_an_older_version(tmp_path):
+    record = Path(save(tmp_path, 1), "checkpoint.json")
+    values = json.loads(record.read_text())
+    assert values.pop("sha256").keys() == set(FILES)
+    record.write_text(json.dumps(values))
+    assert set_damaged_aside(str(tmp_path)) == [] and load_checkpoint(str(record.parent))[1]["step"] == 1
+
+
+def test_a_checkpoint_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch):
+    def refuse(_):
+        raise PermissionError(13, "Permission denied")
+
+    save(tmp_path, 1)
+    monkeypatch.setattr(os.path, "getsize", refuse)
+    with pytest.raises(UserError, match="Permission denied") as caught:
+        set_damaged_aside(str(tmp_path))
+    assert not isinstance(caught.value, DamagedFile) and step_folders(tmp_path) == [1]
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):

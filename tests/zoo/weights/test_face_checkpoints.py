@@ -21,7 +21,7 @@ from tests.zoo.weights.face_models import (
     variable,
 )
 from zoo.models.arcface import spec
-from zoo.weights import files
+from zoo.weights.digests import sha256
 
 META = {"pretrain_nranks": 3, "emb_dim": 6, "num_classes": 10}
 
@@ -84,7 +84,7 @@ def test_the_digest_is_of_all_files(tmp_path):
             digests.append(converted(tmp_path, tmp_path / "checkpoint_gpu_0.pt", *flags)[1]["sha256"])
             os.remove(tmp_path / "out.safetensors")
     alone, joined, alone_again, joined_again = digests
-    assert alone == alone_again == files.sha256(str(tmp_path / "checkpoint_gpu_0.pt"))
+    assert alone == alone_again == sha256(str(tmp_path / "checkpoint_gpu_0.pt"))
     assert len({alone, joined, joined_again}) == 3
 
 
