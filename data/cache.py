@@ -165,7 +165,7 @@ def _copy(source: FileIO, target: FileIO, before: os.stat_result) -> bool:
 
 def _open(path: str) -> FileIO:
     try:
-        return FileIO(path)
+        return FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # never waits at a pipe
     except OSError:
         raise _SourceError from None
 

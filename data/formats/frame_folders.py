@@ -10,7 +10,7 @@ import numpy as np
 
 from data import cache, stages
 from data.errors import BadSample
-from data.formats import jpeg, opencv
+from data.formats import images, jpeg, opencv, regular
 from data.formats.video import FrameSampler, sample_indices
 from data.transforms.geometry import Size
 
@@ -69,6 +69,9 @@ def decode_images(encoded: Sequence[EncodedFrame]) -> list[np.ndarray]:
     """Decode images of one size: uint8 RGB (H, W, 3) each. Raises BadSample."""
     frames: list[np.ndarray] = []
     for name, content in encoded:
+        width, height = _stored_size(name, content)
+        regular.check_pixels(width, height, regular.MAX_FRAME_PIXELS)
+        regular.check_clip(width, height, len(encoded))
         frame = opencv.decode(content)
         if frame is None:
             raise BadSample(f"{name} cannot be decoded as an image")
@@ -84,11 +87,21 @@ def plain_size(encoded: EncodedFrame) -> Size | None:
     return (header.width, header.height) if header and not header.may_be_rotated else None
 
 
+def _stored_size(name: str, content: bytes) -> Size:
+    """Return width and height by the header of an image."""
+    header = jpeg.read_header(content)
+    if header:
+        return header.width, header.height
+    try:
+        return images.parse(content).header.size
+    except BadSample as error:
+        raise BadSample(f"{name} cannot be decoded as an image ({error})") from None
+
+
 def _read_files(paths: Sequence[str], local: cache.LocalPath) -> list[EncodedFrame]:
     frames = []
     for path in paths:
-        with open(local(path), "rb") as file:
-            frames.append(EncodedFrame(os.path.basename(path), file.read()))
+        frames.append(EncodedFrame(os.path.basename(path), regular.read(local(path))))
     return frames
 
 

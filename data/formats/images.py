@@ -20,7 +20,7 @@ from PIL import Image
 
 from data import stages
 from data.errors import BadSample
-from data.formats import jpeg, png
+from data.formats import jpeg, png, regular
 from data.transforms.geometry import Box, Geometry, Size
 from data.transforms.pixels import finish
 from data.transforms.resize import resize
@@ -28,7 +28,6 @@ from data.transforms.resize import resize
 EXTENSIONS = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
 # By content, whatever the extension. Pillow's other formats may start external programs.
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM")
-MAX_PIXELS = 89_478_485  # Pillow's own limit against decompression bombs; the largest of ImageNet has 61 million
 EXIF_ORIENTATION = 0x0112
 UPRIGHT = (False, False, False)
 # EXIF orientation -> (mirror x, mirror y, swap x and y afterwards), which takes the upright image to the stored one.
@@ -103,8 +102,7 @@ def parse(content: bytes) -> EncodedImage:
     except BadSample as error:
         unknown = "cannot identify" in str(error)
         raise BadSample("not an image of a supported format" if unknown else str(error)) from None
-    if width * height > MAX_PIXELS:
-        raise BadSample(f"its header claims {width} x {height} pixels, the limit is {MAX_PIXELS} in all")
+    regular.check_pixels(width, height)
     if image.format == "PNG" and png.is_ordinary(content):  # Pillow would decode it to look for EXIF after the pixels
         return EncodedImage(content, image, UPRIGHT, True)
     try:
@@ -120,8 +118,7 @@ def parse(content: bytes) -> EncodedImage:
 def read_content(path: str) -> bytes:
     """Read a file into memory. Raises BadSample."""
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        content = regular.read(path)
     except FileNotFoundError:
         raise BadSample("no such file") from None
     except OSError as error:
@@ -201,8 +198,7 @@ def open_image(file: str | BinaryIO) -> Iterator[Image.Image]:
     """
     try:
         with stages.stage(stages.DECODE), Image.open(file, formats=FORMATS) as image:
-            if image.width * image.height > MAX_PIXELS:
-                raise ValueError(f"{image.width} x {image.height} pixels, the limit is {MAX_PIXELS} in all")
+            regular.check_pixels(image.width, image.height)
             yield image
     except FileNotFoundError:
         raise BadSample("no such file") from None

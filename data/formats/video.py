@@ -20,7 +20,8 @@ import numpy as np
 
 from data import stages
 from data.errors import BadSample
-from data.formats import keyframes
+from data.formats import keyframes, regular
+from data.transforms.geometry import Size
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -32,6 +33,13 @@ DECORD_CODECS = ("h264", "vp8", "vp9")
 DECORD_CONTAINERS = ("mp4", "matroska", "webm")
 PYAV_CODECS = ("hevc", "av1")
 EQUAL_PIXEL_FORMATS = ("yuv420p", "yuvj420p", "yuv422p", "yuv444p", "gray")  # same RGB from decord and PyAV
+# Formats of FFmpeg that may be opened. Others, such as concat, hls and dash, open further files or addresses.
+FORMATS = (
+    "mov,mp4,matroska,webm,avi,mpeg,mpegts,mpegvideo,h264,hevc,m4v,ivf,ogg,flv,asf,"
+    "gif,jpeg_pipe,png_pipe,webp_pipe,bmp_pipe,tiff_pipe"  # to say of an image that it is one
+)
+SCRIPTS = (b"ffconcat", b"#EXTM3U", b"[playlist]", b"<", b"v=0")  # beginnings of concat, hls, pls, dash and sdp files
+HEAD_SIZE, BLANKS = 64, b"\xef\xbb\xbf \t\r\n"
 MAX_BUFFERED_BYTES = 64 << 20  # of a file whose packets are held in memory
 MAX_REASON_LENGTH = 160  # characters of a decoder's message
 
@@ -51,13 +59,9 @@ def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1) -> 
     Raises:
         BadSample: the file is missing, too short or cannot be decoded.
     """
-    if not os.path.exists(path):
-        raise BadSample("no such file")
+    size = _check_file(path)
     sample = FrameIndices(sample_frames, min_frames)
     try:
-        size = os.path.getsize(path)
-        if size == 0:
-            raise BadSample("the file is empty")
         frames = _decode_from_keyframes(path, size, sample)
         if frames is not None:
             return frames
@@ -66,9 +70,10 @@ def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1) -> 
             counts = _count_frames(container, stream, size)
             if not _decord_is_exact(container, stream, counts):
                 return _decode_from_start(container, stream, sample, counts.shown)
+            frame_size = _frame_size(stream)
     except decode_errors() as error:
         raise BadSample(f"cannot be decoded as video ({_reason(error)})") from None
-    return _decode_with_decord(path, sample)
+    return _decode_with_decord(path, sample, frame_size)
 
 
 class FrameIndices:
@@ -96,6 +101,7 @@ def open_container(path: str, options: dict[str, str] | None = None) -> "InputCo
     """Open a media file with PyAV and options of FFmpeg; metadata that is not UTF-8 is ignored."""
     import av
 
+    options = {"format_whitelist": FORMATS, "protocol_whitelist": "file", **(options or {})}
     if int(av.__version__.split(".")[0]) >= 19:  # decodes metadata when they are read
         return av.open(path, options=options)
     return av.open(path, options=options, metadata_errors="ignore")
@@ -108,6 +114,24 @@ def decode_errors() -> tuple[type[Exception], ...]:
     return av.error.FFmpegError, OSError, ValueError, LookupError, AttributeError
 
 
+def _check_file(path: str) -> int:
+    """Return the size of a video file in bytes. Raises BadSample if it is empty, no regular file, or names others."""
+    try:
+        status = os.stat(path)
+        regular.check(status, limit=None)
+        with open(path, "rb") as file:
+            head = file.read(HEAD_SIZE).lstrip(BLANKS)
+    except FileNotFoundError:
+        raise BadSample("no such file") from None
+    except OSError as error:
+        raise BadSample(f"cannot be read ({error.strerror})") from None
+    if not status.st_size:
+        raise BadSample("the file is empty")
+    if head.startswith(SCRIPTS):
+        raise BadSample("a text that names other files, not a video")
+    return status.st_size
+
+
 def _video_stream(container: "InputContainer", size: int) -> "VideoStream":
     """Return the video of a file of `size` bytes. Raises BadSample."""
     import av
@@ -118,6 +142,7 @@ def _video_stream(container: "InputContainer", size: int) -> "VideoStream":
     stream.codec_context.thread_count = 1
     if stream.frames > size:  # decord would try to allocate an index of them, and abort the process
         raise BadSample(f"its header claims {stream.frames} frames in {size} bytes")
+    regular.check_pixels(stream.codec_context.width, stream.codec_context.height, regular.MAX_FRAME_PIXELS)
     return stream
 
 
@@ -129,7 +154,9 @@ def _decode_from_keyframes(path: str, size: int, sample: FrameIndices) -> list[n
             return None
         try:
             index = keyframes.read_index(container, stream)
-            return keyframes.decode(stream, index, sample(len(index.timestamps))) if index else None
+            if index is None:
+                return None
+            return keyframes.decode(stream, index, _affordable(sample(len(index.timestamps)), _frame_size(stream)))
         except decode_errors():
             return None
 
@@ -189,13 +216,23 @@ def _is_rotated(container: "InputContainer", stream: "VideoStream") -> bool:
     return frame is not None and frame.rotation != 0
 
 
-def _decode_with_decord(path: str, sample: FrameIndices) -> list[np.ndarray]:
+def _frame_size(stream: "VideoStream") -> Size:
+    return stream.codec_context.width, stream.codec_context.height
+
+
+def _affordable(indices: list[int], frame_size: Size) -> list[int]:
+    """Return indices of frames to decode. Raises BadSample if there would not be room for the frames."""
+    regular.check_clip(*frame_size, len(set(indices)))
+    return indices
+
+
+def _decode_with_decord(path: str, sample: FrameIndices, frame_size: Size) -> list[np.ndarray]:
     import decord
 
     decord.logging.set_level(decord.logging.QUIET)  # its lines on stderr do not name the file
     try:
         reader = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1)
-        return list(reader.get_batch(sample(len(reader))).asnumpy())
+        return list(reader.get_batch(_affordable(sample(len(reader)), frame_size)).asnumpy())
     except (RuntimeError, decord.DECORDError, IndexError, OSError) as error:
         raise BadSample(f"cannot be decoded as video ({_reason(error)})") from None
 
@@ -204,7 +241,7 @@ def _decode_from_start(
     container: "InputContainer", stream: "VideoStream", sample: FrameIndices, count: int
 ) -> list[np.ndarray]:
     """Decode all of `count` frames up to the last one needed: exact for every codec, slow for long videos."""
-    indices = sample(count)
+    indices = _affordable(sample(count), _frame_size(stream))
     last, needed, frames = max(indices), set(indices), {}
     convert = keyframes.rgb_converter()
     for index, frame in enumerate(container.decode(stream)):

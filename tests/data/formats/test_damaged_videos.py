@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from data.errors import BadSample
+from data.formats import regular, video
 from tests.helpers.clips import encode, encode_audio, has_encoder, numbered, read_numbers, video_frames
 
 COUNT = 40
@@ -51,10 +52,13 @@ def test_too_short_for_min_frames(intact):
     [
         (b"", "empty"),
         (b"not a video\n" * 100, "cannot be decoded"),
+        (b"ffconcat version 1.0\nfile /etc/passwd\n", "names other files"),
+        (b"\xef\xbb\xbf\n#EXTM3U\nhttp://127.0.0.1:1/clip.ts\n", "names other files"),
+        (b"<?xml version='1.0'?><MPD></MPD>", "names other files"),
         (b"\0" * 5000, "cannot be decoded"),
         (np.random.default_rng(0).bytes(20000), "cannot be decoded"),
     ],
-    ids=["empty", "text", "zeros", "noise"],
+    ids=["empty", "text", "ffconcat", "playlist", "dash", "zeros", "noise"],
 )
 @pytest.mark.parametrize("extension", ["mp4", "mkv", "avi", "webm"])
 def test_files_that_are_not_videos(content, reason, extension, tmp_path):
@@ -75,11 +79,40 @@ def test_missing_and_irregular_files(tmp_path):
     for name, reason in (
         ("missing.mp4", "no such file"),
         ("link.mp4", "no such file"),
-        ("", "cannot be decoded"),
-        ("file/clip.mp4", "cannot be decoded|no such file"),
+        ("", "not a regular file"),
+        ("file/clip.mp4", "cannot be read .Not a directory"),
     ):
         with pytest.raises(BadSample, match=reason):
             video_frames(str(tmp_path / name), sampling([0]))
+
+
+def test_a_script_whose_beginning_were_not_known_would_not_be_opened_either(intact, tmp_path, monkeypatch):
+    import av
+
+    script = tmp_path / "clip.mp4"
+    script.write_text(f"ffconcat version 1.0\nfile {os.path.basename(intact['mp4'])}\n")
+    os.symlink(intact["mp4"], tmp_path / os.path.basename(intact["mp4"]))
+    av.open(str(script)).close()  # which FFmpeg would do
+    monkeypatch.setattr(video, "SCRIPTS", ())
+    with pytest.raises(BadSample, match="cannot be decoded"):
+        video_frames(str(script), sampling([0]))
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "clip.mp4")
+    with pytest.raises(BadSample, match="not a regular file"):
+        video_frames(str(tmp_path / "clip.mp4"), sampling([0]))
+
+
+def test_frames_and_clips_that_are_too_large(intact, tmp_path, monkeypatch):
+    huge = encode(tmp_path / "huge.mp4", np.zeros((1, 8192, 8192, 3), np.uint8), preset="ultrafast")
+    with pytest.raises(BadSample, match="its header claims 8192 x 8192 pixels, the limit is 35389440"):
+        video_frames(huge, sampling([0]))
+    monkeypatch.setattr(regular, "MAX_CLIP_BYTES", 3 * 3 * 96 * 64)
+    for name in ("mp4", "avi"):
+        assert len(video_frames(intact[name], sampling([0, 1, 2, 2, 0]))) == 5  # three different frames
+        with pytest.raises(BadSample, match="4 frames of 96 x 64 pixels have 73728 bytes, the limit is 55296"):
+            video_frames(intact[name], sampling([0, 1, 2, 3]))
 
 
 def first_eight(lengths):

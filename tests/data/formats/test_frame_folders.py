@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data.errors import BadSample
-from data.formats import frame_folders
+from data.formats import frame_folders, regular
 from tests.helpers.clips import numbered, read_numbers
 
 
@@ -130,6 +130,26 @@ def test_a_folder_in_place_of_an_image(tmp_path):
     os.makedirs(os.path.join(folder, "img_00004.jpg"))
     with pytest.raises(BadSample):
         read_sampled(folder, [3])
+
+
+def test_a_pipe_in_place_of_an_image(tmp_path):
+    folder = write_images(tmp_path / "clip", count=3)
+    os.mkfifo(os.path.join(folder, "img_00004.jpg"))
+    with pytest.raises(BadSample, match="not a regular file"):
+        read_sampled(folder, [3])
+
+
+@pytest.mark.parametrize("extension", ["jpg", "png"])
+def test_images_and_clips_that_are_too_large(tmp_path, monkeypatch, extension):
+    template = "img_{:05d}." + extension
+    folder = write_images(tmp_path / "clip", template=template)
+    monkeypatch.setattr(regular, "MAX_CLIP_BYTES", 2 * 3 * 96 * 64)
+    assert read_sampled(folder, [0, 1], template=template) == [0, 1]
+    with pytest.raises(BadSample, match="3 frames of 96 x 64 pixels have"):
+        read_sampled(folder, [0, 1, 2], template=template)
+    monkeypatch.setattr(regular, "MAX_FRAME_PIXELS", 96 * 64 - 1)
+    with pytest.raises(BadSample, match="its header claims 96 x 64 pixels"):
+        read_sampled(folder, [0], template=template)
 
 
 def test_a_dangling_link_in_place_of_an_image(tmp_path):

@@ -1,0 +1,39 @@
+"""What is read of a sample, and what is refused before it."""
+
+import os
+
+import pytest
+
+from data.errors import BadSample
+from data.formats import regular
+
+
+def test_a_regular_file_or_a_link_to_it_is_read(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"content")
+    os.symlink(tmp_path / "file", tmp_path / "link")
+    assert regular.read(str(tmp_path / "file")) == regular.read(str(tmp_path / "link")) == b"content"
+    monkeypatch.setattr(regular, "MAX_BYTES", 7)
+    assert regular.read(str(tmp_path / "file")) == b"content"
+
+
+def test_whatever_would_never_end_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(BadSample, match="not a regular file"):
+            regular.read(str(path))
+
+
+def test_a_file_with_terabytes_of_holes_is_not_read(tmp_path):
+    with open(tmp_path / "file", "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(BadSample, match="it has 1099511627776 bytes, the limit is 1073741824"):
+        regular.read(str(tmp_path / "file"))
+
+
+def test_limits_themselves_are_allowed():
+    regular.check_pixels(1, regular.MAX_PIXELS)
+    with pytest.raises(BadSample, match=f"its header claims 1 x {regular.MAX_PIXELS + 1} pixels"):
+        regular.check_pixels(1, regular.MAX_PIXELS + 1)
+    regular.check_clip(3840, 2160, 80)
+    with pytest.raises(BadSample):
+        regular.check_clip(3840, 2160, 90)
