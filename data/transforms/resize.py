@@ -4,6 +4,9 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from data.errors import BadSample
+
+MAX_PIXELS = 1 << 26  # of a result: a shorter side of one pixel, enlarged to 256, may make billions of a longer one
 Edges = tuple[float, float, float, float]  # left, top, right, bottom
 
 
@@ -20,7 +23,13 @@ def resize(image: np.ndarray, width: int, height: int, antialias: bool, edges: E
 
     Returns:
         uint8 (height, width, 3), the very pixels of Pillow's or OpenCV's resize.
+
+    Raises:
+        BadSample: the result would have more than MAX_PIXELS.
     """
+    if width * height > MAX_PIXELS:
+        size = "x".join(map(str, image.shape[1::-1]))
+        raise BadSample(f"its {size} pixels would become {width}x{height}; the limit is {MAX_PIXELS} in all")
     if antialias:
         # Pillow copies a box of an array row by row, which takes twice as long as the resize itself.
         contiguous = np.ascontiguousarray(image)
