@@ -5,6 +5,7 @@ from tests.mutants.killers import LOSS, MARGIN
 
 SOFT, BINARY = ("data.mixup=0.2",), ("task.loss=binary_cross_entropy",)
 FOCAL, DICE, LOVASZ = (("task.loss=" + name,) for name in ("focal", "dice", "lovasz"))
+SMOOTHED = ("task.label_smoothing=0.1",)
 COSFACE, ADAFACE = ("task.loss=cosface",), ("task.loss=adaface",)
 WEIGHTS = (f"task.class_weights={[0.5, 2.0] * 9 + [1.0]}",)  # of Cityscapes' classes
 Slip = tuple[str, str]  # what becomes what
@@ -15,6 +16,7 @@ def faults(
     label_alone: Slip,
     class_sum: Slip,
     pixel_count: Slip,
+    sharp_pixels: Slip,
     easy_pixels: Slip,
     swapped_alpha: Slip,
     ignored_pixels: Slip,
@@ -27,6 +29,7 @@ def faults(
         label_alone: if a soft label is not the target where there is one.
         class_sum: if binary cross-entropy adds classes up.
         pixel_count: if pixels are counted without their class weights.
+        sharp_pixels: if the label smoothing of pixels is left out.
         easy_pixels: if easy pixels keep their weight, and hard ones lose it.
         swapped_alpha: if alpha and 1 - alpha change places.
         ignored_pixels: if ignored pixels count in the Dice loss.
@@ -48,6 +51,7 @@ def faults(
             "deeplabv3plus",
             WEIGHTS,
         ),
+        ("pixels are not smoothed", weighted, sharp_pixels, f"{pixels}with_class_weights", "deeplabv3plus", SMOOTHED),
         (
             "hard pixels lose their weight",
             "losses/segment/focal",
@@ -103,6 +107,7 @@ FAULTS = [
         label_alone=("batch.get(SOFT_LABEL, batch[LABEL.name])", "batch[LABEL.name]"),
         class_sum=("total if self.settings.sum_classes else total / classes", "total"),
         pixel_count=("if self.settings.class_weights is None:", "if True:"),
+        sharp_pixels=("label_smoothing=smoothing", "label_smoothing=0.0"),
         easy_pixels=("self.settings.gamma * F.logsigmoid(-signed)", "self.settings.gamma * F.logsigmoid(signed)"),
         swapped_alpha=("alpha * losses, (1 - alpha) * losses", "(1 - alpha) * losses, alpha * losses"),
         ignored_pixels=("(logits.softmax(1) * valid[:, None])", "logits.softmax(1)"),
@@ -114,6 +119,7 @@ FAULTS = [
         label_alone=("batch.get(SOFT_LABEL, batch[LABEL.name])", "batch[LABEL.name]"),
         class_sum=("total if self.settings.sum_classes else total / classes", "total"),
         pixel_count=("if self.weights is None:", "if True:"),
+        sharp_pixels=("if self.settings.label_smoothing > 0:", "if False:"),
         easy_pixels=("self.settings.gamma * F.log_sigmoid(-signed)", "self.settings.gamma * F.log_sigmoid(signed)"),
         swapped_alpha=("alpha * losses, (1 - alpha) * losses", "(1 - alpha) * losses, alpha * losses"),
         ignored_pixels=("(F.softmax(logits, 1) * valid.unsqueeze(1).astype(logits.dtype))", "F.softmax(logits, 1)"),
@@ -125,6 +131,7 @@ FAULTS = [
         label_alone=("SOFT_LABEL if SOFT_LABEL in fields else LABEL.name", "LABEL.name"),
         class_sum=("total if self.sum_classes else total / classes", "total"),
         pixel_count=("if self.class_weights is None:", "if True:"),
+        sharp_pixels=("settings.label_smoothing > 0,", "False,"),
         easy_pixels=("self.gamma * log_sigmoid(-signed)", "self.gamma * log_sigmoid(signed)"),
         swapped_alpha=(
             "target * self.alpha + (1 - target) * (1 - self.alpha)",

@@ -49,7 +49,8 @@ def test_keys_of_other_losses_are_known_by_loss():
         "task.loss=lovasz",
         "task.loss=cross_entropy",
     )
-    assert others["label_smoothing"] == "losses of the task classify"
+    assert others["label_smoothing"] == "task.loss=cross_entropy"
+    assert others["sum_classes"] == "losses of the task classify"
     assert "eps" not in others and "window" not in others
 
 
@@ -75,6 +76,7 @@ def test_margins_by_their_papers_names():
         ("segment", "cross_entropy", {"class_weights": (1.0, -1.0)}, "class_weights"),
         ("segment", "cross_entropy", {"class_weights": (0.0, 0.0)}, "class_weights"),
         ("segment", "cross_entropy", {"class_weights": (1.0, 2.0), "ohem_kept": 5}, "class_weights"),
+        ("segment", "cross_entropy", {"label_smoothing": 1.0}, "label_smoothing"),
         ("segment", "focal", {"gamma": -1.0}, "gamma"),
         ("segment", "focal", {"gamma": math.inf}, "gamma"),
         ("segment", "focal", {"alpha": 1.1}, "alpha"),

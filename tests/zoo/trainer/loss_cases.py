@@ -20,6 +20,8 @@ WEIGHTS = (0.5, 2.0, 1.0, 0.0, 3.0)
 SEGMENT = {
     "weighted": ("cross_entropy", {"class_weights": WEIGHTS}),
     "weighted, all": ("cross_entropy", {"class_weights": WEIGHTS, "average": "all", "aux_weight": 0.7}),
+    "smoothed": ("cross_entropy", {"label_smoothing": 0.1}),
+    "smoothed, weighted": ("cross_entropy", {"label_smoothing": 0.3, "class_weights": WEIGHTS, "average": "all"}),
     "focal, weighted": ("focal", {"gamma": 0.5, "alpha": 0.25, "average": "all", "class_weights": WEIGHTS}),
     "focal": ("focal", {}),
     "focal, flat": ("focal", {"gamma": 0.0, "alpha": None}),
@@ -28,7 +30,7 @@ SEGMENT = {
     "lovasz": ("lovasz", {}),
     "lovasz, all": ("lovasz", {"classes": "all", "class_weights": WEIGHTS, "aux_weight": 0.1}),
 }
-ONE_EACH = ("weighted", "focal, weighted", "dice", "lovasz")
+ONE_EACH = ("smoothed, weighted", "focal, weighted", "dice", "lovasz")
 COMPILED = ("focal, weighted", "lovasz")
 CLASSIFY = {
     "cross_entropy": ("cross_entropy", {}),
@@ -221,6 +223,12 @@ UPSTREAM_WEIGHTS = (0.5, 2.0, 1.0, 0.25, 3.0)
 # it, fails on a CPU) of mmsegmentation 1.2.2; sigmoid_focal_loss of torchvision 0.28.0 on labelled pixels alone.
 UPSTREAM_SEGMENT = [
     ("cross_entropy", {"class_weights": UPSTREAM_WEIGHTS}, 2.4688769245629563),  # torch
+    ("cross_entropy", {"label_smoothing": 0.1}, 2.5852045160268973),  # torch
+    (
+        "cross_entropy",
+        {"label_smoothing": 0.1, "class_weights": UPSTREAM_WEIGHTS},
+        2.5089588815753676,  # torch
+    ),
     ("dice", {}, 0.7148533698627858),  # mmseg, ignored pixels labelled 0
     ("dice", {"squared": False}, 0.7841999128796903),  # mmseg, naive_dice=True, ignored pixels labelled 0
     ("lovasz", {}, 0.8171492218971252),  # mmseg

@@ -42,8 +42,12 @@ def class_weights(loss, classes):
 def weighted(logits, y, valid, loss):
     weights = (y * class_weights(loss, y.shape[1])).sum(1)  # of pixels
     p = softmax(logits)
-    total = -(weights * (y * np.log(p)).sum(1)).sum()
-    return total, weights.sum() if loss.average == "valid" else valid.size, weights[:, None] * (p - y)
+    # The cross-entropy with a target that adds up to less or more than 1
+    even = valid[:, None] * class_weights(loss, y.shape[1]) / y.shape[1]
+    target = (1 - loss.label_smoothing) * weights[:, None] * y + loss.label_smoothing * even
+    total = -(target * np.log(p)).sum()
+    count = weights.sum() if loss.average == "valid" else valid.size
+    return total, count, p * target.sum(1, keepdims=True) - target
 
 
 def focal(logits, y, valid, loss):

@@ -28,7 +28,7 @@ def case_losses_of_all_pixels(backend):
 
 
 def case_losses_of_the_hardest_pixels(backend):
-    for name in ("hardest", "threshold", "threshold_many"):
+    for name in ("hardest", "threshold", "threshold_many", "smoothed_hardest", "smoothed_threshold"):
         check_losses(backend, name)
 
 

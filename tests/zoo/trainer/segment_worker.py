@@ -33,6 +33,8 @@ OBJECTIVES = {
     "hardest": segment.Settings(ohem_kept=300),
     "threshold": segment.Settings(ohem_kept=30, ohem_threshold=0.3),
     "threshold_many": segment.Settings(ohem_kept=700, ohem_threshold=0.01),
+    "smoothed_hardest": segment.Settings(ohem_kept=300, label_smoothing=0.3),
+    "smoothed_threshold": segment.Settings(ohem_kept=30, ohem_threshold=0.3, label_smoothing=0.3),
 }
 MASKS = ("mixed", "ignored")
 OUTPUTS = {

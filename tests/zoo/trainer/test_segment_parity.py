@@ -85,17 +85,20 @@ def reference(name: str, content: str):
         probabilities = powers / powers.sum(1, keepdims=True)
         one_hot = np.moveaxis(np.eye(worker.CLASSES)[np.where(valid, label, 0)], -1, 1)
         target_probabilities = (probabilities * one_hot).sum(1)
+        target = (1 - settings.label_smoothing) * one_hot + settings.label_smoothing / worker.CLASSES
+        losses = -(target * np.log(probabilities)).sum(1)
         weights = valid.astype(np.float64) * (settings.aux_weight if head else 1)
         if head == 0 and settings.ohem_kept:
             kept = settings.ohem_kept * len(label)
-            hardest = np.sort(target_probabilities[valid])
             if settings.ohem_threshold is not None:
+                hardest = np.sort(target_probabilities[valid])
                 edge = hardest[min(kept, len(hardest) - 1)] if len(hardest) else 0
                 weights *= target_probabilities < max(edge, settings.ohem_threshold)
-            elif len(hardest):
-                weights *= target_probabilities <= hardest[min(kept, len(hardest)) - 1]
-        total += (weights * -np.log(target_probabilities)).sum()
-        gradients.append(weights[:, None] * (probabilities - one_hot))
+            elif valid.any():
+                hardest = np.sort(losses[valid])[::-1]
+                weights *= losses >= hardest[min(kept, len(hardest)) - 1]
+        total += (weights * losses).sum()
+        gradients.append(weights[:, None] * (probabilities - target))
     return total, label.size if settings.average == "all" else valid.sum(), gradients
 
 
@@ -116,7 +119,11 @@ def test_losses_follow_their_formula(results, framework, name, content):
 def test_every_mining_option_keeps_other_pixels():
     """Otherwise agreement would not test the options."""
     kept = {name: np.count_nonzero(reference(name, "mixed")[2][0].any(1)) for name in worker.OBJECTIVES}
-    assert kept["hardest"] == 600 and kept["threshold"] > 2 * 30 and kept["threshold_many"] == 2 * 700
+    assert (
+        kept["hardest"] == kept["smoothed_hardest"] == 600
+        and kept["threshold"] > 2 * 30
+        and kept["threshold_many"] == 2 * 700
+    )
     assert kept["valid"] == kept["all"] == np.count_nonzero(worker.random_mask("mixed") != 255) > 2000
 
 

@@ -5,7 +5,7 @@ from mindspore import dtype as mstype
 
 from zoo.losses.segment import cross_entropy
 from zoo.tasks.segment import IGNORE_INDEX
-from zoo.trainer.mindspore.losses.types import types
+from zoo.trainer.mindspore.losses.types import log_softmax, types
 from zoo.trainer.plan import Plan
 
 
@@ -18,6 +18,7 @@ class Loss(nn.Cell):
         self.equal_counts = settings.average == "all"
         self.kept = settings.ohem_kept
         self.threshold = None if settings.ohem_threshold is None else number(settings.ohem_threshold)
+        self.is_smoothed, self.smoothing = settings.label_smoothing > 0, number(settings.label_smoothing)
         self.class_weights = None
         if settings.class_weights is not None:
             self.class_weights = Tensor(settings.class_weights, self.dtype)
@@ -33,12 +34,23 @@ class Loss(nn.Cell):
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         valid = labels != IGNORE_INDEX
         labels = ops.select(valid, labels, ops.zeros_like(labels)).astype(mstype.int32)
-        losses = self.losses(logits, labels, valid)
+        plain = losses = self.losses(logits, labels, valid)
         if self.class_weights is not None:
             losses = losses * self.weights(labels)
+        if self.is_smoothed:
+            losses = self.smoothed(losses, logits, valid)
         if self.kept is not None:
-            losses = losses * self.hard_pixels(ops.stop_gradient(losses), valid).astype(self.dtype)
+            hard = self.hard_pixels(ops.stop_gradient(losses), ops.stop_gradient(plain), valid)
+            losses = losses * hard.astype(self.dtype)
         return losses.sum()
+
+    def smoothed(self, losses: Tensor, logits: Tensor, valid: Tensor) -> Tensor:
+        """Return the losses of pixels with label smoothing, given those without."""
+        scores = log_softmax(logits)
+        if self.class_weights is not None:
+            scores = scores * self.class_weights.reshape(1, -1, 1, 1)
+        spread = scores.sum(1) / logits.shape[1] * valid.astype(self.dtype)
+        return (1 - self.smoothing) * losses - self.smoothing * spread
 
     def weights(self, labels: Tensor) -> Tensor:
         """Return the weight of each pixel's class."""
@@ -55,13 +67,13 @@ class Loss(nn.Cell):
         target_logits = (shifted * (labels.expand_dims(1) == classes).astype(self.dtype)).sum(1)
         return (ops.log(ops.exp(shifted).sum(1)) - target_logits) * valid.astype(self.dtype)
 
-    def hard_pixels(self, losses: Tensor, valid: Tensor) -> Tensor:
-        """Return the pixels to train on: bool (N, H, W)."""
+    def hard_pixels(self, losses: Tensor, plain: Tensor, valid: Tensor) -> Tensor:
+        """Return the pixels to train on, by their losses, or with a threshold the `plain` ones: bool (N, H, W)."""
         kept = self.kept * losses.shape[0]
         if self.threshold is None:
             ranked = self.sort(ops.select(valid, losses, -ops.ones_like(losses)).reshape(-1), True)
             return ops.logical_and(valid, losses >= ranked[min(kept, losses.size) - 1])
-        probabilities = ops.exp(-losses)  # of the target class
+        probabilities = ops.exp(-plain)  # of the target class
         ranked = self.sort(ops.select(valid, probabilities, 2 * ops.ones_like(probabilities)).reshape(-1), False)
         index = ops.clamp(valid.astype(mstype.int32).sum() - 1, 0, kept)
         limit = ops.maximum(ops.gather(ranked, index, 0), self.threshold)

@@ -28,13 +28,20 @@ class Loss:
                 return self._losses(logits, labels, "none").sum()
             return self._losses(logits, labels, "sum")
         losses = self._losses(logits, labels, "none")
-        return (losses * self._hard_pixels(losses.detach(), labels, self.settings.ohem_kept)).sum()
+        ranked_by = losses.detach()
+        if self.settings.ohem_threshold is not None and self.settings.label_smoothing > 0:
+            # A threshold is a probability of the label, which smoothed losses do not tell.
+            ranked_by = F.cross_entropy(logits.detach(), labels, ignore_index=IGNORE_INDEX, reduction="none")
+        return (losses * self._hard_pixels(ranked_by, labels, self.settings.ohem_kept)).sum()
 
     def _losses(self, logits: torch.Tensor, labels: torch.Tensor, reduction: str) -> torch.Tensor:
         weights = None
         if self.settings.class_weights is not None:
             weights = constant(self.settings.class_weights, logits.dtype, logits.device)
-        return F.cross_entropy(logits, labels, weights, ignore_index=IGNORE_INDEX, reduction=reduction)
+        smoothing = self.settings.label_smoothing
+        return F.cross_entropy(
+            logits, labels, weights, ignore_index=IGNORE_INDEX, reduction=reduction, label_smoothing=smoothing
+        )
 
     def _hard_pixels(self, losses: torch.Tensor, labels: torch.Tensor, kept_per_image: int) -> torch.Tensor:
         """Return the pixels to train on: bool (N, H, W)."""
