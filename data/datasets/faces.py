@@ -122,7 +122,8 @@ def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:
     rows: Sequence[int] | np.ndarray = range(len(source))
     notes: tuple[str, ...] = ()
     if settings.verification and not (is_folder and _lacks_published_sets(settings)):
-        pair_sets = verification.open_sets(root, settings.verification, cache.open_cache(settings))
+        local, outside = cache.open_cache(settings), settings.allow_outside_root
+        pair_sets = verification.open_sets(root, settings.verification, local, outside)
     else:
         held_out = max(2, round(settings.val_fraction * len(classes)))
         rows, pair_set = _hold_out(settings, source, len(classes), held_out)

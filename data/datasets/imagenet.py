@@ -17,7 +17,7 @@ from data.contents import Content
 from data.datasets.common import files
 from data.datasets.common.protocol import Protocol, set_name
 from data.errors import UserError
-from data.formats import images
+from data.formats import confined, images
 from data.formats.lists import (
     WNID,
     ClassNames,
@@ -53,6 +53,7 @@ class Settings(LoaderSettings):
     train_list: str | None = None  # default <root>/train_list.txt; without it, folders <root>/train/<class>/. A name
     # is looked for in the current folder, then in root, as are those of val_list and names.
     val_list: str | None = None  # default <root>/val_list.txt; without it, folders <root>/val/<class>/
+    allow_outside_root: bool = False  # let lists name files by absolute paths or with `..`
     set: str | None = None  # name of the set in the protocol id; default imagenet for 1000 classes, else that of root
     names: str | None = None  # class names by label, as text or JSON; default <root>/classes.txt if it exists
     size: int = 224  # pixels, square
@@ -313,6 +314,7 @@ def _explain_missing_folders(root: str, split: str) -> str:
 
 def _read_list(settings: Settings, split: str, path: str) -> list[LabeledPath]:
     entries = read_list(path, folders=False)
+    confined.check(path, (entry.path for entry in entries), settings.allow_outside_root)
     head = [entry.path for entry in entries[:PROBED_PATHS]]
     for prefix in ("", split):  # paths of Caffe's val.txt are relative to val/
         if any(os.path.isfile(os.path.join(settings.root, prefix, name)) for name in head):

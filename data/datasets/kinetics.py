@@ -18,7 +18,7 @@ from data.contents import Content, sampled_frames
 from data.datasets.common import files
 from data.datasets.common.protocol import Protocol, set_name
 from data.errors import UserError
-from data.formats import frame_folders, video
+from data.formats import confined, frame_folders, video
 from data.formats.lists import LabeledPath, class_folders, class_names_from_folders, read_folders, read_list, read_names
 from data.packs.prepared import PreparedSplit, open_splits
 from data.pending import Pending, PlannedSample
@@ -44,6 +44,7 @@ class Settings(LoaderSettings):
     train_list: str | None = None  # default <root>/train.list; without it, folders <root>/train/<class>/. A name is
     # looked for in the current folder, then in root, as are those of val_list and names.
     val_list: str | None = None  # default <root>/val.list; without it, folders <root>/val/<class>/
+    allow_outside_root: bool = False  # let lists name files by absolute paths or with `..`
     set: str | None = None  # name of the set in the protocol id; default k400 for 400 classes, ssv2 for 174 ...
     names: str | None = None  # class names, one per line; default <root>/classes.txt if it exists
     suffix: str = ""  # appended to every path of the lists (".mp4")
@@ -349,6 +350,7 @@ def _find_clips(settings: Settings, split: str, classes: tuple[str, ...]) -> lis
             )
         return entries
     entries = read_list(path, settings.suffix)
+    confined.check(path, (entry.path for entry in entries), settings.allow_outside_root)
     head = [os.path.join(settings.root, entry.path) for entry in entries[:PROBED_PATHS]]
     # With three columns and paths that are files, this is a list of videos and their lengths.
     if entries[0].frames is not None and any(os.path.isfile(file) for file in head):

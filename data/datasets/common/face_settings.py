@@ -20,6 +20,7 @@ class Settings(LoaderSettings):
     root: str = "datasets/ms1m"
     format: Literal["auto", "rec", "list", "folder"] = "auto"  # auto: a pack, else a list, else folders
     train: str | None = None  # in root: default train.rec, label.txt, or the folder train, else root itself
+    allow_outside_root: bool = False  # let lists name files by absolute paths or with `..`
     num_classes: int | None = None  # default: as stored in the pack, or the largest label of the list + 1
     size: int = 112  # pixels, square
     resize: bool = False  # resize images of another size; otherwise they are unreadable

@@ -8,7 +8,7 @@ import numpy as np
 from data import cache
 from data.datasets.common.face_settings import Settings
 from data.errors import BadSample, UserError
-from data.formats import face_files, face_packs
+from data.formats import confined, face_files, face_packs
 from data.formats.face_files import FaceFiles
 from data.formats.face_packs import FacePack
 
@@ -49,6 +49,7 @@ def open_source(settings: Settings) -> tuple[FaceFiles | FacePack, Sequence, boo
 
 def _open_list(settings: Settings, path: str) -> tuple[FaceFiles, range]:
     source = face_files.read_list(settings.root, path, cache.open_cache(settings))
+    confined.check(path, map(source.name, range(len(source.labels))), settings.allow_outside_root)
     largest = int(source.labels.argmax())
     if settings.num_classes is None and not settings.allow_missing_classes:
         _check_gaps(path, source)

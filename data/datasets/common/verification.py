@@ -12,7 +12,7 @@ from data.cache import LocalPath, source_path
 from data.contents import Content, digest_bytes
 from data.datasets.common import files
 from data.errors import UserError
-from data.formats import images
+from data.formats import confined, images
 from data.formats.face_bin import read_bin
 from data.formats.face_files import FaceFiles
 from data.formats.face_packs import FacePack
@@ -78,12 +78,15 @@ def has_any(root: str, entries: Sequence[str]) -> bool:
     return any(_find_set(root, entry) for entry in entries)
 
 
-def open_sets(root: str, entries: Sequence[str], local: LocalPath = source_path) -> tuple[PairSet, ...]:
+def open_sets(
+    root: str, entries: Sequence[str], local: LocalPath = source_path, outside: bool = False
+) -> tuple[PairSet, ...]:
     """Open verification sets by name.
 
     Args:
         entries: .bin files (the extension is optional) or text files of pairs, relative to root.
         local: gives the path to read an image from; .bin files are read once, where they are.
+        outside: whether a list may name images that are not below its folder.
 
     Raises:
         UserError: A set is missing, too small or damaged; the message names the file and line.
@@ -96,7 +99,7 @@ def open_sets(root: str, entries: Sequence[str], local: LocalPath = source_path)
                 f"data.verification: there is no {entry} in {root}; name .bin files or lists of pairs in this "
                 "folder, or hold out identities of the training set with -o data.verification=[] (data.val_fraction)"
             )
-        pair_set = _read_bin_set(path) if path.endswith(".bin") else _read_pair_list(path, local)
+        pair_set = _read_bin_set(path) if path.endswith(".bin") else _read_pair_list(path, local, outside)
         if len(pair_set.same) < FOLDS:
             raise UserError(
                 f"{path}: {len(pair_set.same)} pairs, but {FOLDS}-fold accuracy needs at least {FOLDS}; add pairs"
@@ -168,7 +171,7 @@ def _read_bin_set(path: str) -> PairSet:
     return PairSet(name, source, _consecutive_pairs(len(same)), np.array(same, np.int64))
 
 
-def _read_pair_list(path: str, local: LocalPath) -> PairSet:
+def _read_pair_list(path: str, local: LocalPath, outside: bool) -> PairSet:
     """Read LFW's pairs.txt (`name 1 4`, `name 1 other 2`; images name/name_0001.jpg) or lines `path path 0|1`."""
     try:
         with open(path, encoding="utf-8-sig") as file:
@@ -191,6 +194,7 @@ def _read_pair_list(path: str, local: LocalPath) -> PairSet:
     for number, words in lines:
         try:
             pair, label = parse(words)
+            confined.check(path, pair, outside)
             names += [_find_image(root, name) for name in pair]
         except ValueError as error:
             raise UserError(f"{path}:{number}: {error}, got {' '.join(words)!r}") from None
