@@ -2,18 +2,19 @@
 
 A pickle is a small program: it names functions, and loading calls them. The unpickler below refuses every name except
 the few that dicts, bytes and arrays need. Those few are bound to stand-ins, so numpy's own functions are never reached.
-Memory stays in proportion to the size of the file.
+Memory stays in proportion to the size of the file (data/formats/pickle_screen.py).
 """
 
 import math
 import os
 import pickle
-import pickletools
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
+
+from data.formats.pickle_screen import screen
 
 BYTE_ORDERS = ("<", ">", "|", "=")
 MAX_DIMENSIONS = 32  # of numpy 1
@@ -36,20 +37,13 @@ def load(file: BinaryIO, dtypes: Collection[str], encoding: str = "ASCII") -> An
     """
     try:
         size = file.seek(0, os.SEEK_END)
-        _check_memo(file, size)
+        file.seek(0)
+        screen(file, size)
         file.seek(0)
         return _SafeUnpickler(file, encoding, _allowed(dtypes, _Budget(2 * size))).load()
     except Exception as error:  # a damaged pickle raises almost anything
         reason = str(error).strip().split("\n")[0]
         raise ValueError(f"{type(error).__name__}: {reason}") from None
-
-
-def _check_memo(file: BinaryIO, size: int) -> None:
-    """Raise ValueError for a memo index beyond the file size: the unpickler would reserve memory for all of it."""
-    file.seek(0)
-    for opcode, argument, _ in pickletools.genops(file):
-        if opcode.name in ("PUT", "LONG_BINPUT") and argument is not None and argument > size:
-            raise ValueError(f"a memo of {argument} entries")
 
 
 class _Budget:

@@ -2,12 +2,16 @@
 
 import contextlib
 import json
+import os
+import zipfile
 from typing import Any
 
 import numpy as np
 
 from data.errors import UserError
+from data.formats.pickle_screen import EXPANSION, FREE_BYTES, screen
 
+LEGACY_PICKLES = 5  # at the beginning of a file of PyTorch before 1.6
 EXTENSIONS = (".pth", ".pt", ".pth.tar", ".bin")
 # Names in the training files of mmengine, which hold a log of the losses in numpy arrays beside the tensors.
 IGNORED_NAMES = (
@@ -45,13 +49,19 @@ def read(path: str, entry: str | None = None) -> tuple[dict[str, np.ndarray], di
         problem = f"holds no {entry} with tensors" if entry else f"holds a {type(state_dict).__name__}, not tensors"
         raise UserError(f"{path} {problem}; save a state_dict")
     arrays = {}
+    bytes_left = FREE_BYTES + EXPANSION * os.path.getsize(path)  # tensors may repeat the same elements
     for name, value in state_dict.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
             raise UserError(f"{path}: the entry {name!r} is a {type(value).__name__}, not a tensor; save a state_dict")
         if value.layout != torch.strided or value.is_quantized:
             raise UserError(f"{path}: {name} is sparse or quantised; save it as a dense float32 tensor")
         is_half = value.dtype in (torch.float16, torch.bfloat16)
-        arrays[name] = (value.float() if is_half else value).detach().numpy()
+        bytes_left -= value.numel() * value.element_size()
+        if bytes_left < 0:
+            raise UserError(f"{path}: {name} and the tensors before it hold more data than the file; save a state_dict")
+        if value.device.type != "cpu":
+            raise UserError(f"{path}: {name} has no elements, only a shape; save a state_dict with its values")
+        arrays[name] = (value.float() if is_half else value).resolve_conj().resolve_neg().detach().numpy()
     return arrays, metadata
 
 
@@ -69,6 +79,7 @@ def _load(path: str) -> Any:
     import torch
 
     try:
+        _screen(path)
         with torch.serialization.safe_globals([(_Ignored, name) for name in IGNORED_NAMES]):
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the exception for a damaged or foreign file depends on its format and torch's version
@@ -77,6 +88,24 @@ def _load(path: str) -> Any:
             f"{path} is refused: it is damaged, or holds more than tensors, which would mean running code from it "
             f"({type(error).__name__}: {reason}). If you trust it, load it elsewhere and save only its state_dict"
         ) from None
+
+
+def _screen(path: str) -> None:
+    """Screen the pickles of a file before PyTorch builds anything. Raises an exception for a damaged file."""
+    size = os.path.getsize(path)
+    if not zipfile.is_zipfile(path):
+        with open(path, "rb") as file:
+            for _ in range(LEGACY_PICKLES):
+                screen(file, size)
+        return
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        if sum(entry.file_size for entry in entries) > size or any(entry.compress_type for entry in entries):
+            raise ValueError("its entries are compressed, or overlap")
+        for entry in entries:
+            if entry.filename.endswith(".pkl"):
+                with archive.open(entry) as pickled:
+                    screen(pickled, size)
 
 
 def _select(content: Any, entry: str | None) -> tuple[Any, dict[str, str]]:

@@ -121,7 +121,8 @@ def naming(module, name, *rest):
     [
         (naming("numpy.core.multiarray", "_reconstruct", b"}U\x0b__globals__K\x01sb"), "cannot be given a state"),
         (naming("_codecs", "encode", b"N}U\x0c__defaults__Ns\x86b"), "cannot be given a state"),
-        (naming("numpy", "ndarray", b"(J\xff\xff\xff\x7ftR"), "only _reconstruct"),
+        (naming("numpy", "ndarray", b"(J\xff\xff\xff\x7ftR"), "as an argument of numpy.ndarray"),
+        (naming("numpy", "ndarray", b"(K\x07tR"), "only _reconstruct"),
         (naming("_codecs", "encode", b"(X\x01\x00\x00\x00aX\x05\x00\x00\x00utf-8tR"), "'utf-8'"),
         (naming("os", "system"), "os.system"),
         (naming("data.formats.face_bin", "read_bin"), "data.formats.face_bin.read_bin"),
