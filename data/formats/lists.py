@@ -10,6 +10,8 @@ from typing import NamedTuple
 from data.errors import UserError
 
 VIDEO_EXTENSIONS = (".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v")
+MAX_CLASSES = 1_000_000  # that are named from a list; face sets, which may have more, are read elsewhere
+MAX_QUOTED = 20  # digits of a label in a message
 WNID = re.compile(r"n\d{8}(\s|$)")  # WordNet id, which names ImageNet's classes and their folders
 
 
@@ -127,6 +129,11 @@ def class_names_from_folders(entries: Sequence[LabeledPath]) -> tuple[str, ...]:
     for entry in entries:
         folders.setdefault(entry.label, set()).add(os.path.basename(os.path.dirname(entry.path)))
     count = max(folders) + 1
+    if count > MAX_CLASSES:
+        entry = max(entries, key=lambda entry: entry.label)
+        raise UserError(
+            f"{entry.path}: its label {str(count - 1)[:MAX_QUOTED]} is beyond {MAX_CLASSES} classes; correct the list"
+        )
     names = [next(iter(folders[label])) if len(folders.get(label, ())) == 1 else "" for label in range(count)]
     if len(set(names) - {""}) < len(folders):
         names = [""] * count

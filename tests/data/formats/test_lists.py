@@ -3,7 +3,14 @@
 import pytest
 
 from data.errors import UserError
-from data.formats.lists import LabeledPath, normalize_name, read_folders, read_list, read_names
+from data.formats.lists import (
+    LabeledPath,
+    class_names_from_folders,
+    normalize_name,
+    read_folders,
+    read_list,
+    read_names,
+)
 from tests.helpers.files import touch, write_list
 
 
@@ -114,3 +121,10 @@ def test_an_exact_name_takes_precedence_over_a_normalized_one(tmp_path):
     touch(tmp_path, "train/a_b/x.mp4", "train/a b/y.mp4")
     clips = read_folders(str(tmp_path), "train", ("a b", "a_b"))
     assert {clip.path: clip.label for clip in clips} == {"train/a b/y.mp4": 0, "train/a_b/x.mp4": 1}
+
+
+def test_a_label_beyond_all_class_counts_is_an_error():
+    """And not a tuple of that many names."""
+    entries = [LabeledPath("a/1.mp4", 0), LabeledPath("a/2.mp4", 300_000_000)]
+    with pytest.raises(UserError, match=r"a/2.mp4: its label 300000000 is beyond"):
+        class_names_from_folders(entries)
