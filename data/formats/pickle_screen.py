@@ -13,7 +13,7 @@ from typing import IO, Any, NoReturn
 FREE_OPCODES, BYTES_PER_OPCODE = 500_000, 256  # limit of opcodes: the first, and one more per so many bytes
 FREE_BYTES, EXPANSION = 16 << 20, 8  # limit of the data made: the first, and so many times the size of the file
 MAX_DEPTH = 100
-MAX_INTEGER_BITS = 64
+MAX_INTEGER_BITS = 128  # the magic number of old files of PyTorch has 77
 MAX_ARGUMENT = 255  # of an integer given to a function other than PyTorch's _rebuild_: bytearray(n) makes n bytes
 CODECS = ("latin1", "latin-1", "utf-8", "ascii")  # others take quadratic time
 TOO_MUCH = "it expands to more data than the file holds"

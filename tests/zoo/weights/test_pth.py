@@ -3,6 +3,7 @@
 import pickle
 import sys
 import types
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -79,3 +80,44 @@ def test_nothing_in_a_training_log_is_called(tmp_path, mmengine):
     assert not trace.exists()
     torch.load(tmp_path / "in.pth", weights_only=False)  # the trap works
     assert trace.exists()
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "before PyTorch 1.6"])
+def test_a_whole_training_checkpoint(tmp_path, legacy):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 30_000)
+    content = {
+        "state_dict": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "scheduler": schedule.state_dict(),
+        "meta": {"CLASSES": ("a", "b"), "iter": 160_000, "seed": 2**63, "config": "x" * 100_000},
+    }
+    torch.save(content, tmp_path / "a.pth", _use_new_zipfile_serialization=not legacy)
+    tensors, metadata = pth.read(str(tmp_path / "a.pth"))
+    assert tensors.keys() == model.state_dict().keys() and metadata == {"classes": '["a", "b"]'}
+    for name, tensor in model.state_dict().items():
+        assert np.array_equal(tensors[name], tensor.numpy())
+
+
+def test_expanded_tensors_are_no_larger_than_their_file_allows(tmp_path):
+    torch.save({"a": torch.ones(1).expand(1 << 25)}, tmp_path / "a.pth")
+    with pytest.raises(UserError, match="a and the tensors before it hold more data than the file"):
+        pth.read(str(tmp_path / "a.pth"))
+
+
+def test_meta_tensors_are_told(tmp_path):
+    torch.save({"a": torch.ones(2, device="meta")}, tmp_path / "a.pth")
+    with pytest.raises(UserError, match="a has no elements, only a shape"):
+        pth.read(str(tmp_path / "a.pth"))
+
+
+def test_compressed_entries_are_refused(tmp_path):
+    torch.save(STATE_DICT, tmp_path / "a.pth")
+    with zipfile.ZipFile(tmp_path / "a.pth") as source, zipfile.ZipFile(tmp_path / "b.pth", "w", 8) as target:
+        for entry in source.namelist():
+            target.writestr(entry, source.read(entry))
+    with pytest.raises(UserError, match="its entries are compressed"):
+        pth.read(str(tmp_path / "b.pth"))
