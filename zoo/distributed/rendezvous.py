@@ -1,52 +1,70 @@
 """Rendezvous of the processes of a run: rank 0 accepts two connections from every other rank.
 
 Rank 0 listens on one of a few ports that all ranks derive from the address of rank 0 and the job. The handshake tells
-runs with the same ports apart, and refuses ranks that do not belong together.
+runs with the same ports apart, drops connections of other programs, and refuses ranks that do not belong together.
 """
 
 import errno
-import json
 import os
+import selectors
 import socket
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from data.errors import UserError
 from zoo.distributed.addresses import address_family, candidate_ports, resolve
 from zoo.distributed.control_group import Group
+from zoo.distributed.handshake import HELLO_TIMEOUT, Arrival, Hello, greet, receive_reply, send_reply
 from zoo.distributed.heartbeat import Heartbeat
-from zoo.distributed.wire import ConnectionLost, receive, send
+from zoo.distributed.secret import FILE, VARIABLE, derive_key
+from zoo.distributed.wire import ConnectionLost
 from zoo.trainer.protocol import Launch
 
 TIMEOUT = 60.0  # seconds until all processes must have joined
-HANDSHAKE_TIMEOUT = 5  # seconds
+MAX_ARRIVALS = 128  # connections without a complete hello; beyond, the oldest is dropped, and a rank comes again
 RETRY_INTERVAL = 0.2  # seconds
 
 CONTROL, HEARTBEAT = "control", "heartbeat"  # the two connections of a rank
-# Replies of rank 0, beside {"refused": reason}.
-ACCEPTED, OTHER_JOB, ALL_JOINED = {"accepted": True}, {"refused": "another run"}, {"all_joined": True}
+ALL_JOINED = {"all_joined": True}  # reply of rank 0, beside {"accepted": seconds left} and {"refused": reason}
 
 
 class Peer(NamedTuple):
-    """Accepted connection of another rank. name: rank, host and process, for messages."""
+    """Accepted connection of another rank. name: rank, host and process, for messages; nonce: for replies to it."""
 
     connection: socket.socket
     name: str
+    nonce: bytes
+
+
+class Accepted(NamedTuple):
+    """Connection that rank 0 has accepted. end: of the wait for the others, by the monotonic clock, in seconds."""
+
+    socket: socket.socket
+    nonce: bytes
+    end: float
 
 
 Peers = dict[str, dict[int, Peer]]  # connection type -> rank -> peer
 
 
 class Rendezvous(NamedTuple):
-    """Where and until when the processes meet. address: of rank 0, resolved; end: monotonic clock, seconds."""
+    """Where and until when the processes meet.
+
+    Attributes:
+        address: of rank 0, resolved.
+        timeout: seconds in all.
+        end: time of the monotonic clock, in seconds.
+        key: secret of the run.
+    """
 
     launch: Launch
     address: str
     timeout: float
     end: float
+    key: bytes
 
     @property
     def remaining(self) -> float:
@@ -67,7 +85,7 @@ def connect(launch: Launch, straggler_timeout: float, timeout: float = TIMEOUT) 
     if launch.size == 1:
         return Group(launch, {}, None)
     end = time.monotonic() + timeout
-    rendezvous = Rendezvous(launch, resolve(launch), timeout, end)
+    rendezvous = Rendezvous(launch, resolve(launch), timeout, end, derive_key(launch.job, os.environ))
     if launch.rank == 0:
         return _accept_ranks(rendezvous, straggler_timeout)
     return _join(rendezvous, straggler_timeout)
@@ -77,20 +95,37 @@ def _accept_ranks(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
     """Accept all other ranks, on rank 0."""
     launch, address = rendezvous.launch, rendezvous.address
     peers: Peers = {CONTROL: {}, HEARTBEAT: {}}
-    with _listen(launch, address) as listener:
+    with _listen(rendezvous) as listener, selectors.DefaultSelector() as selector:
+        listener.setblocking(False)
+        selector.register(listener, selectors.EVENT_READ)
+        arrivals: dict[socket.socket, Arrival] = {}  # the oldest first
+        strangers = 0
         while any(len(joined) < launch.size - 1 for joined in peers.values()):
-            listener.settimeout(max(rendezvous.remaining, 0.001))
-            try:
-                connection, _ = listener.accept()
-            except TimeoutError:
-                missing = sorted(set(range(1, launch.size)) - set(peers[HEARTBEAT]))
-                _abort(
-                    peers,
-                    f"rank {', '.join(map(str, missing))} of {launch.size} did not join rank 0 at {launch.address} "
-                    f"within {rendezvous.timeout:.0f} s; look for the reason in its own output",
-                )
-            _accept(connection, launch, peers)
-    _reply_all(peers, ALL_JOINED)
+            if rendezvous.remaining <= 0:
+                _abort(rendezvous, peers, _describe_missing(rendezvous, peers, strangers))
+            first_end = min([rendezvous.end, *(arrival.end for arrival in arrivals.values())])
+            for event, _ in selector.select(max(first_end - time.monotonic(), 0.001)):
+                if event.fileobj is listener:
+                    _accept(listener, selector, arrivals, rendezvous.key)
+                    continue
+                arrival = arrivals.get(event.fileobj)  # type: ignore[call-overload]
+                if arrival is None:  # dropped in this round
+                    continue
+                try:
+                    hello = arrival.read()
+                except ConnectionLost:
+                    strangers += 1
+                    _drop(arrival, selector, arrivals)
+                    continue
+                if hello:
+                    selector.unregister(arrival.connection)
+                    del arrivals[arrival.connection]
+                    _admit(rendezvous, peers, arrival, hello)
+            for arrival in [arrival for arrival in arrivals.values() if arrival.end < time.monotonic()]:
+                _drop(arrival, selector, arrivals)
+        for arrival in list(arrivals.values()):
+            _drop(arrival, selector, arrivals)
+    _reply_all(rendezvous, peers, ALL_JOINED)
     names = {0: _name(launch), **{rank: peer.name for rank, peer in peers[HEARTBEAT].items()}}
     heartbeat = Heartbeat(
         0, {rank: peer.connection for rank, peer in peers[HEARTBEAT].items()}, names, straggler_timeout
@@ -99,75 +134,121 @@ def _accept_ranks(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
     return Group(replace(launch, address=address, local_address=address), connections, heartbeat)
 
 
-def _accept(connection: socket.socket, launch: Launch, peers: Peers) -> None:
-    """Add one connection to `peers` if it is of this run. Raises UserError if its rank or world size contradicts it."""
-    connection.settimeout(HANDSHAKE_TIMEOUT)
+def _accept(
+    listener: socket.socket,
+    selector: selectors.BaseSelector,
+    arrivals: dict[socket.socket, Arrival],
+    key: bytes,
+) -> None:
+    """Accept one connection, and drop the oldest arrival if there are too many."""
+    if len(arrivals) >= MAX_ARRIVALS:
+        _drop(next(iter(arrivals.values())), selector, arrivals)
     try:
-        request = json.loads(receive(connection))
-        rank, joined = int(request["rank"]), peers[request["type"]]
-        job, size, name = request["job"], int(request["size"]), str(request["name"])
-    except (ConnectionLost, ValueError, KeyError, TypeError):
-        connection.close()  # not a process of the zoo
+        connection, _ = listener.accept()
+    except OSError:  # the peer is gone already
         return
-    if job != launch.job:
-        _reply(connection, OTHER_JOB)
+    try:
+        arrivals[connection] = Arrival(connection, key)
+    except ConnectionLost:
         connection.close()
         return
+    selector.register(connection, selectors.EVENT_READ)
+
+
+def _drop(arrival: Arrival, selector: selectors.BaseSelector, arrivals: dict[socket.socket, Arrival]) -> None:
+    selector.unregister(arrival.connection)
+    del arrivals[arrival.connection]
+    arrival.connection.close()
+
+
+def _admit(rendezvous: Rendezvous, peers: Peers, arrival: Arrival, hello: Hello) -> None:
+    """Add a rank of this run to `peers`. Raises UserError if its rank or world size contradicts it."""
+    launch, joined, connection = rendezvous.launch, peers[hello.type], arrival.connection
+    peer = Peer(connection, hello.name, arrival.peer_nonce)
+    previous = joined.get(hello.rank)
     conflict = None
-    if size != launch.size:
-        conflict = f"{name} was started as one of {size} processes, {_name(launch)} as one of {launch.size}"
-    elif rank in joined or rank == 0:
-        first = _name(launch) if rank == 0 else joined[rank].name
-        conflict = f"two processes were started as rank {rank}: {first} and {name}"
+    if hello.size != launch.size:
+        conflict = f"{hello.name} was started as one of {hello.size} processes, {_name(launch)} as one of {launch.size}"
+    elif hello.rank == 0 or (previous and previous.name != hello.name and not _is_abandoned(previous.connection)):
+        first = previous.name if previous else _name(launch)
+        conflict = f"two processes were started as rank {hello.rank}: {first} and {hello.name}"
+    connection.settimeout(HELLO_TIMEOUT)
     if conflict:
         conflict += f"; start all of them with one launcher (this one was detected as {launch.launcher})"
-        _reply(connection, {"refused": conflict})
-        _abort(peers, conflict)
-    connection.settimeout(None)
+        _reply(rendezvous, peer, {"refused": conflict})
+        _abort(rendezvous, peers, conflict)
+    if previous:
+        previous.connection.close()
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    _reply(connection, ACCEPTED)
-    joined[rank] = Peer(connection, name)
+    _reply(rendezvous, peer, {"accepted": max(rendezvous.remaining, 0)})
+    connection.settimeout(None)
+    joined[hello.rank] = peer
 
 
-def _abort(peers: Peers, reason: str) -> None:
+def _is_abandoned(connection: socket.socket) -> bool:
+    """Return whether the other side of an accepted connection has closed it."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def _describe_missing(rendezvous: Rendezvous, peers: Peers, strangers: int) -> str:
+    launch = rendezvous.launch
+    missing = sorted(set(range(1, launch.size)) - (set(peers[HEARTBEAT]) & set(peers[CONTROL])))
+    reason = (
+        f"rank {', '.join(map(str, missing))} of {launch.size} did not join rank 0 at {launch.address} "
+        f"within {rendezvous.timeout:.0f} s; look for the reason in its own output"
+    )
+    if strangers:
+        reason += (
+            f" ({strangers} connections did not prove the secret of this run: {VARIABLE}, ~/{FILE} and the variables "
+            "of the launcher have to be the same everywhere)"
+        )
+    return reason
+
+
+def _abort(rendezvous: Rendezvous, peers: Peers, reason: str) -> NoReturn:
     """Refuse the ranks that have joined so far and raise UserError."""
-    _reply_all(peers, {"refused": reason})
+    _reply_all(rendezvous, peers, {"refused": reason})
     raise UserError(reason)
 
 
-def _reply_all(peers: Peers, reply: dict[str, Any]) -> None:
+def _reply_all(rendezvous: Rendezvous, peers: Peers, reply: dict[str, Any]) -> None:
     for joined in peers.values():
         for peer in joined.values():
-            _reply(peer.connection, reply)
+            _reply(rendezvous, peer, reply)
 
 
-def _reply(connection: socket.socket, reply: dict[str, Any]) -> None:
+def _reply(rendezvous: Rendezvous, peer: Peer, reply: dict[str, Any]) -> None:
     with suppress(ConnectionLost):  # the heartbeat or the timeout will report it
-        send(connection, json.dumps(reply).encode())
+        send_reply(peer.connection, rendezvous.key, peer.nonce, reply)
 
 
 def _join(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
     """Connect to rank 0, on the other ranks."""
     launch, address = rendezvous.launch, rendezvous.address
-    control = _handshake(rendezvous, candidate_ports(launch), CONTROL)
-    heartbeat_connection = _handshake(rendezvous, [control.getpeername()[1]], HEARTBEAT)
-    for connection in (control, heartbeat_connection):
-        connection.settimeout(rendezvous.timeout + 10)  # rank 0 times out first, and sends the reason
+    control = _connect(rendezvous, candidate_ports(launch), CONTROL)
+    heartbeat = _connect(rendezvous, [control.socket.getpeername()[1]], HEARTBEAT)
+    for connection in (control, heartbeat):
         try:
-            reply = json.loads(receive(connection))
+            reply = receive_reply(connection.socket, rendezvous.key, connection.nonce, connection.end)
         except ConnectionLost:
             raise UserError(
                 f"rank 0 at {launch.address} ended before all processes had joined; see its output for the cause"
             ) from None
         if reply != ALL_JOINED:
             raise UserError(reply["refused"])
-        connection.settimeout(None)
+        connection.socket.settimeout(None)
     names = {launch.rank: _name(launch), 0: f"rank 0 ({launch.address})"}
-    heartbeat = Heartbeat(launch.rank, {0: heartbeat_connection}, names, straggler_timeout)
-    return Group(replace(launch, address=address, local_address=control.getsockname()[0]), {0: control}, heartbeat)
+    thread = Heartbeat(launch.rank, {0: heartbeat.socket}, names, straggler_timeout)
+    local_address = control.socket.getsockname()[0]
+    return Group(replace(launch, address=address, local_address=local_address), {0: control.socket}, thread)
 
 
-def _handshake(rendezvous: Rendezvous, ports: Iterable[int], connection_type: str) -> socket.socket:
+def _connect(rendezvous: Rendezvous, ports: Iterable[int], connection_type: str) -> Accepted:
     """Return a connection that rank 0 has accepted.
 
     Raises:
@@ -178,17 +259,10 @@ def _handshake(rendezvous: Rendezvous, ports: Iterable[int], connection_type: st
     while rendezvous.remaining > 0:
         for port in ports:
             try:
-                connect_timeout = max(min(3, rendezvous.remaining), 0.1)
-                connection = socket.create_connection((rendezvous.address, port), timeout=connect_timeout)
-                reply = _request(connection, launch, connection_type)
+                return _request(rendezvous, port, connection_type)
             except (OSError, ConnectionLost, ValueError) as error:
                 reason = getattr(error, "strerror", None) or str(error) or reason
-                continue
-            if reply == ACCEPTED:
-                return connection
-            if reply != OTHER_JOB:
-                raise UserError(reply["refused"])
-        time.sleep(RETRY_INTERVAL)
+        time.sleep(max(min(RETRY_INTERVAL, rendezvous.remaining), 0))
     raise UserError(
         f"rank {launch.rank} on {socket.gethostname()} cannot reach rank 0 at {launch.address}, ports {ports[0]} to "
         f"{ports[-1]}, within {rendezvous.timeout:.0f} s ({reason}); check that rank 0 is running, that this is its "
@@ -196,32 +270,34 @@ def _handshake(rendezvous: Rendezvous, ports: Iterable[int], connection_type: st
     )
 
 
-def _request(connection: socket.socket, launch: Launch, connection_type: str) -> dict[str, Any]:
-    """Ask rank 0 to accept this process, and return its reply."""
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    request = {
-        "job": launch.job,
-        "rank": launch.rank,
-        "size": launch.size,
-        "name": _name(launch),
-        "type": connection_type,
-    }
-    send(connection, json.dumps(request).encode())
-    reply = json.loads(receive(connection))
-    if not isinstance(reply, dict):
-        raise ConnectionLost("the listening process is not a rank of the zoo")
-    return reply
+def _request(rendezvous: Rendezvous, port: int, connection_type: str) -> Accepted:
+    """Ask what listens on a port of rank 0 to accept this process. Raises UserError if rank 0 refuses it."""
+    launch = rendezvous.launch
+    end = min(time.monotonic() + HELLO_TIMEOUT, rendezvous.end)
+    timeout = max(end - time.monotonic(), 0.1)
+    with ExitStack() as stack:
+        connection = stack.enter_context(socket.create_connection((rendezvous.address, port), timeout))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        hello = Hello(launch.rank, launch.size, connection_type, _name(launch))
+        nonce = greet(connection, rendezvous.key, hello, end)
+        reply = receive_reply(connection, rendezvous.key, nonce, end)
+        if "refused" in reply:
+            raise UserError(reply["refused"])
+        stack.pop_all()
+        # Rank 0 may have started later; it gives up first, and sends the reason.
+        return Accepted(connection, nonce, time.monotonic() + reply["accepted"] + 1)
 
 
-def _listen(launch: Launch, address: str) -> socket.socket:
+def _listen(rendezvous: Rendezvous) -> socket.socket:
     """Listen on the first port of this run that is free."""
+    launch, address = rendezvous.launch, rendezvous.address
     ports = candidate_ports(launch)
     for port in ports:
         listener = socket.socket(address_family(address), socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((address, port))
-            listener.listen(2 * launch.size)
+            listener.listen(2 * launch.size + MAX_ARRIVALS)
             return listener
         except OSError as error:
             listener.close()
@@ -232,21 +308,16 @@ def _listen(launch: Launch, address: str) -> socket.socket:
                 ) from None
             if error.errno != errno.EADDRINUSE:
                 raise UserError(f"rank 0 cannot listen at {launch.address}:{port}: {error.strerror}") from None
-            _check_duplicate_root(launch, address, port)
+            _check_duplicate_root(rendezvous, port)
     raise UserError(
         f"the ports {ports[0]} to {ports[-1]} of {launch.address} are all in use; choose another MASTER_PORT"
     )
 
 
-def _check_duplicate_root(launch: Launch, address: str, port: int) -> None:
+def _check_duplicate_root(rendezvous: Rendezvous, port: int) -> None:
     """Raise UserError if the port is held by another process that was started as rank 0 of this run."""
-    try:
-        with socket.create_connection((address, port), timeout=1) as connection:
-            reply = _request(connection, launch, CONTROL)
-    except (OSError, ConnectionLost, ValueError):
-        return
-    if reply != OTHER_JOB and "refused" in reply:
-        raise UserError(reply["refused"])
+    with suppress(OSError, ConnectionLost, ValueError):
+        _request(rendezvous, port, CONTROL).socket.close()
 
 
 def _name(launch: Launch) -> str:

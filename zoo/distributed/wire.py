@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 from collections.abc import Sequence
 
 MAX_MESSAGE_SIZE = 1 << 30  # bytes; a larger length means that the peer speaks another protocol
@@ -23,16 +24,21 @@ def send(connection: socket.socket, message: bytes) -> None:
         raise ConnectionLost(str(error)) from None
 
 
-def receive(connection: socket.socket) -> bytes:
+def receive(connection: socket.socket, limit: int = MAX_MESSAGE_SIZE, end: float | None = None) -> bytes:
     """Wait for the next message and return it.
 
+    Args:
+        connection: a blocking socket.
+        limit: bytes that the message may have.
+        end: time of the monotonic clock, in seconds, until which the whole message must be here.
+
     Raises:
-        ConnectionLost: The peer is gone, or the bytes are not a message.
+        ConnectionLost: The peer is gone or late, or the bytes are not a message.
     """
-    (length,) = struct.unpack("!I", _receive_exactly(connection, 4))
-    if length > MAX_MESSAGE_SIZE:
+    (length,) = struct.unpack("!I", _receive_exactly(connection, 4, end))
+    if length > limit:
         raise ConnectionLost("not a message")
-    return _receive_exactly(connection, length)
+    return _receive_exactly(connection, length, end)
 
 
 def pack(messages: Sequence[bytes]) -> bytes:
@@ -50,10 +56,12 @@ def unpack(packed: bytes) -> list[bytes]:
     return messages
 
 
-def _receive_exactly(connection: socket.socket, count: int) -> bytes:
+def _receive_exactly(connection: socket.socket, count: int, end: float | None) -> bytes:
     buffer = bytearray()
     while len(buffer) < count:
         try:
+            if end is not None:
+                connection.settimeout(max(end - time.monotonic(), 0.001))
             chunk = connection.recv(count - len(buffer))
         except OSError as error:
             raise ConnectionLost(str(error)) from None

@@ -1,0 +1,87 @@
+"""Hostile connections during the rendezvous, and the secret of a run."""
+
+import os
+import re
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from data.errors import UserError
+from tests.campaign import network
+from zoo.distributed.addresses import candidate_ports
+from zoo.distributed.rendezvous import connect
+from zoo.distributed.secret import FILE, VARIABLE, derive_key, is_signed, sign
+from zoo.trainer.protocol import Launch
+
+
+@pytest.mark.parametrize("number", range(len(network.KINDS)), ids=network.KINDS)
+def test_hostile_connections_do_no_harm(tmp_path: Path, number: int) -> None:
+    result = network.trial(number, tmp_path, count=20)
+    assert not result.failures
+
+
+def test_more_idle_connections_than_are_kept(tmp_path: Path) -> None:
+    assert not network.trial(network.KINDS.index("idle"), tmp_path, count=150).failures
+
+
+def test_the_deadline_holds_under_drips_and_names_strangers() -> None:
+    job, stop = f"deadline {os.getpid()}", threading.Event()
+
+    def drip() -> None:
+        while not stop.is_set():
+            try:
+                with socket.create_connection(
+                    ("127.0.0.1", candidate_ports(Launch(0, 2, job=job))[0]), 1
+                ) as connection:
+                    connection.sendall(b"\xff" * 8)
+            except OSError:
+                time.sleep(0.02)
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    began = time.monotonic()
+    try:
+        with pytest.raises(UserError, match=r"did not join .* within 1 s.*connections did not prove the secret"):
+            connect(Launch(0, 2, 0, "test", job=job), 60, timeout=1)
+    finally:
+        stop.set()
+        thread.join()
+    assert 0.9 < time.monotonic() - began < 2
+
+
+def test_a_listener_without_the_secret_is_not_taken_for_rank_0() -> None:
+    job = f"impostor {os.getpid()}"
+    with socket.create_server(("127.0.0.1", candidate_ports(Launch(1, 2, job=job))[0])) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            connection.sendall(
+                b"\x00\x00\x00\x10" + bytes(16) + b"\x00\x00\x00\x30" + b'{"refused": "go away"}'.ljust(48)
+            )
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(UserError, match="cannot reach rank 0"):
+            connect(Launch(1, 2, 1, "test", job=job), 60, timeout=0.5)
+
+
+def test_the_key_depends_on_secret_and_job(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path)}
+    keys = [derive_key("a", home), derive_key("b", home), derive_key("a", {**home, VARIABLE: "s"})]
+    (tmp_path / FILE).write_text("t\n")
+    (tmp_path / FILE).chmod(0o600)
+    keys += [derive_key("a", home), derive_key("a", {**home, VARIABLE: "t"})]
+    assert keys[3] == keys[4] and len(set(keys)) == 4  # the variable counts as much as the file
+    assert derive_key("a", {**home, VARIABLE: "s"}) == keys[2]  # and comes before it
+    code = sign(keys[0], b"nonce", b"message")
+    assert is_signed(keys[0], b"nonce", b"message", code) and not is_signed(keys[0], b"Nonce", b"message", code)
+    assert not is_signed(keys[1], b"nonce", b"message", code) and not is_signed(keys[0], b"nonce", b"message", b"")
+
+
+def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("t\n")
+    (tmp_path / FILE).chmod(0o640)
+    with pytest.raises(UserError, match=re.escape(f"`chmod 600 {tmp_path / FILE}`")):
+        derive_key("a", {"HOME": str(tmp_path)})
