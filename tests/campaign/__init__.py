@@ -1,4 +1,4 @@
-"""The long attacks: kills, changed files, hostile connections and long reading, of which CI runs short parts.
+"""The long attacks, such as hostile connections, of which CI runs short parts.
 
 A campaign is a file here with
 

@@ -1,6 +1,6 @@
 """Run a campaign for some hours, or go on with it.
 
-python -m tests.campaign {kills,fuzz,soak,network} [--hours H] [--trials N] [--only KIND] [--out DIR]
+python -m tests.campaign network [--hours H] [--trials N] [--only KIND] [--out DIR]
 
 Every trial becomes a line of <out>/<campaign>.jsonl, and a second call goes on with the next number. At the end, and
 with --hours 0, the table for docs/reliability.md is printed. Exit code 1: an attack did harm.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.campaign import Trial
 
-NAMES = ("kills", "fuzz", "soak", "network")
+NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if not path.stem.startswith("test_"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
