@@ -1,6 +1,7 @@
 """Start train.py in many processes: by each framework's own launcher or mpirun, on hosts, SLURM or Kubernetes."""
 
 import argparse
+import secrets
 import shlex
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from data.errors import UserError
 from tools.launching import batch, commands, hosts, options, variables
 from zoo.distributed.addresses import free_port
+from zoo.distributed.secret import VARIABLE
 from zoo.distributed.supervisor import (
     exec_rank,
     print_first_failure,
@@ -102,7 +104,7 @@ def _layout(arguments: argparse.Namespace, environment: dict[str, str]) -> comma
         arguments.port or free_port("127.0.0.1"),
         _new_folder(arguments.logs or "logs"),
         arguments.by or "native",
-        environment,
+        {VARIABLE: secrets.token_hex(16), **environment},  # --env ZOO_SECRET takes that of the caller
         commands.split_mpi_args(arguments.mpi_args or ""),
         arguments.ssh_port,
     )

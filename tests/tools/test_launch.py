@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import BIN, environment, losses, train_arguments
+from tools import launch as launch_tool
 from tools.launch import main
 from zoo.distributed.variables import PREFIXES
 
@@ -116,6 +117,19 @@ def test_mistakes_are_reported_before_anything_starts(capsys, arguments, error):
     assert main([*arguments, "-c", "configs/tsm_demo.yaml"]) == 2
     errors = capsys.readouterr().err
     assert errors.startswith("error: ") and error in errors
+
+
+def test_each_start_has_a_secret_of_its_own_which_is_not_printed(tmp_path, capsys, monkeypatch):
+    layouts = []
+    monkeypatch.setattr(launch_tool, "_run", lambda launchers, layout, shell: layouts.append((launchers, layout)) or 0)
+    options = ["2x2", "--hosts", "a,b", "--logs", str(tmp_path), "-c", "configs/tsm_demo.yaml"]
+    for further in ([], [], ["--env", "ZOO_SECRET=chosen"]):
+        assert main([*options[:1], *further, *options[1:]]) == 0
+    first, second, chosen = (layout.variables["ZOO_SECRET"] for _, layout in layouts)
+    assert len({first, second}) == 2 and min(len(first), len(second)) == 32 and chosen == "chosen"
+    assert first not in str(layouts[0][0])  # of the commands, which every user of a host can see
+    assert main([*options[:1], "--dry-run", "--by", "mpirun", *options[1:]]) == 0
+    assert "-x ZOO_SECRET " in capsys.readouterr().out  # by name
 
 
 @pytest.mark.slow
