@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from zoo.trainer.torch.optimizers import elementwise
-from zoo.trainer.torch.optimizers.elementwise import Step, Tensors
+from zoo.trainer.torch.optimizers.elementwise import Step, Tensors, sqrt
 
 
 def update(spec: Any, tensors: Sequence[Tensors], step: Step) -> None:
@@ -20,7 +20,7 @@ def direction(spec: Any, tensors: Tensors, gradient: torch.Tensor, step: Step) -
     square = spec.beta2 * tensors.slots[1] + (1 - spec.beta2) * (gradient * gradient)
     corrected_mean = mean / step.bias_correction(spec.beta1).to(mean.dtype)
     corrected_square = square / step.bias_correction(spec.beta2).to(mean.dtype)
-    adaptive = corrected_mean / (corrected_square.sqrt() + spec.eps)
+    adaptive = corrected_mean / (sqrt(corrected_square) + spec.eps)
     return adaptive + tensors.weight_decay * tensors.weight, mean, square
 
 

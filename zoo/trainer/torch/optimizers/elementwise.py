@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from zoo.trainer.torch import parallel
@@ -75,6 +76,13 @@ def norm(x: torch.Tensor, is_shard: bool) -> torch.Tensor:
     """Return the L2 norm, 0-d; of a shard over all ranks."""
     squares = squared_norm(x)
     return (parallel.all_reduce(squares) if is_shard else squares).sqrt().to(x.dtype)
+
+
+def sqrt(x: torch.Tensor) -> torch.Tensor:
+    """Return the square root; in fp64 on a CPU by NumPy, since MKL's is not always rounded correctly."""
+    if x.dtype == torch.float64 and x.device.type == "cpu":
+        return torch.from_numpy(np.sqrt(x.numpy()))
+    return x.sqrt()
 
 
 def ratio_or_one(x: torch.Tensor, y: torch.Tensor, ratio: torch.Tensor) -> torch.Tensor:
