@@ -3,10 +3,15 @@
 Every framework's own collectives hang or abort in their own way when a process is missing, and none of them adds
 integers or float64 everywhere. So rank 0 has two connections to each of the others, made by
 zoo/distributed/rendezvous.py: one for collectives, one for heartbeats (zoo/distributed/heartbeat.py). Only JSON and
-safetensors travel, at most once per step.
+safetensors travel.
+
+Rank 0 sends to and receives from every other rank, which takes it longer the more there are. So what is exchanged
+between steps is exchanged every `interval` steps, a number that grows with the world size: the cost per step stays the
+same (docs/distributed.md has what was measured).
 """
 
 import json
+import math
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +26,8 @@ from zoo.distributed.heartbeat import Heartbeat
 from zoo.distributed.wire import ConnectionLost, pack, receive, send, unpack
 from zoo.trainer.protocol import Launch
 
+RANKS_PER_STEP = 16  # with more ranks, signals and unreadable samples are exchanged less often than every step
+EMPTY = b"[]"
 HEARTBEAT_GRACE = 10  # seconds in which the heartbeat thread reports a lost process and exits this one
 
 T = TypeVar("T")
@@ -29,22 +36,49 @@ T = TypeVar("T")
 class Group:
     """Process group of a run.
 
-    `all_gather`, `sum`, `time_limit` and `close` are collective: all ranks call them in the same order, and they wait
-    for each other.
+    `all_gather`, `concatenate`, `gather`, `sum`, `time_limit` and `close` are collective: all ranks call them in the
+    same order. They wait for each other, but in `gather` rank 0 alone waits.
 
     Args:
         launch: Rank, world size and addresses of this process.
         connections: On rank 0 the connections to all other ranks, by rank; on the others that to rank 0.
         heartbeat: Heartbeat thread; None for a single process.
+
+    Attributes:
+        interval: Steps from one exchange of what may happen at any step to the next; 1 up to RANKS_PER_STEP ranks.
     """
 
     def __init__(self, launch: Launch, connections: Mapping[int, socket.socket], heartbeat: Heartbeat | None):
         self.launch, self.rank, self.size = launch, launch.rank, launch.size
+        self.interval = math.ceil(launch.size / RANKS_PER_STEP)
         self._connections, self._heartbeat = connections, heartbeat
 
     def all_gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks, by rank, on every rank. value: anything that JSON can represent."""
         return [json.loads(message) for message in self._exchange(json.dumps(value).encode())]
+
+    def concatenate(self, items: list[Any]) -> list[Any]:
+        """Return the items of all ranks, in the order of the ranks, on every rank: cheap where most have none."""
+        if self.size == 1:
+            return items
+
+        def join(messages: list[bytes]) -> bytes:
+            told = [message for message in messages if message != EMPTY]
+            return json.dumps([item for message in told for item in json.loads(message)]).encode() if told else EMPTY
+
+        self.set_status("waiting for the other processes")
+        message = json.dumps(items).encode()
+        joined: list[Any] = json.loads(self._guard(lambda: self._gather_and_broadcast(message, join)))
+        return joined
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, by rank, on rank 0; on the others, which do not wait, their own alone."""
+        if self.rank:
+            self.send_to_root(json.dumps(value).encode())
+            return [value]
+        if self.size > 1:
+            self.set_status("waiting for the other processes")
+        return [value] + [json.loads(self.receive_from(rank)) for rank in range(1, self.size)]
 
     def sum(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Sum arrays over ranks by name, in the arrays' own dtype and in the order of the ranks."""

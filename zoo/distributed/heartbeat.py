@@ -3,11 +3,14 @@
 A process that ends closes its connection, so rank 0 notices at once and broadcasts the failure; every process then
 exits. A machine that crashes closes nothing, but its heartbeats stop. A process that hangs still sends heartbeats, but
 its status does not change while the others wait for it.
+
+Rank 0 has a connection to every other rank. So that heartbeats cost it the same at any world size, they are rarer with
+more ranks; a connection that is closed, and a failure that is sent, are noticed at once nevertheless.
 """
 
 import json
 import os
-import select
+import selectors
 import socket
 import sys
 import threading
@@ -18,7 +21,9 @@ from typing import Any, NamedTuple
 
 from zoo.distributed.wire import ConnectionLost, receive, send
 
-HEARTBEAT_INTERVAL = 1.0  # seconds
+CHECK_INTERVAL = 1.0  # seconds between two checks of deadlines and peers
+HEARTBEATS_PER_SECOND = 128  # that rank 0 receives, and sends, at most
+MAX_INTERVAL = 10.0  # seconds between two heartbeats of a process; several are to fit into HEARTBEAT_TIMEOUT
 HEARTBEAT_TIMEOUT = 60.0  # seconds without a heartbeat after which a process counts as dead
 
 
@@ -39,6 +44,15 @@ class Deadline(NamedTuple):
     operation: str
 
 
+def interval_of(size: int, straggler_timeout: float) -> float:
+    """Return the seconds between two heartbeats of a process: a second, or more in a large world.
+
+    Several are to fit into the time after which a rank counts as a straggler, because its status comes with them.
+    """
+    rarest = min(MAX_INTERVAL, max(straggler_timeout / 4, CHECK_INTERVAL))
+    return min(max(size / HEARTBEATS_PER_SECOND, CHECK_INTERVAL), rarest)
+
+
 class Heartbeat(threading.Thread):
     """Thread that exits this process with code 1 and a message when another one ends, stops responding or straggles.
 
@@ -47,14 +61,24 @@ class Heartbeat(threading.Thread):
         peers: Connections by rank; rank 0 is connected to all others, the others to rank 0.
         names: Names for messages, by rank: those of the peers and of this process.
         straggler_timeout: Seconds after which a process that stays behind the others is given up (checked by rank 0).
+        size: World size.
     """
 
     def __init__(
-        self, rank: int, peers: Mapping[int, socket.socket], names: Mapping[int, str], straggler_timeout: float
+        self,
+        rank: int,
+        peers: Mapping[int, socket.socket],
+        names: Mapping[int, str],
+        straggler_timeout: float,
+        size: int,
     ):
         super().__init__(daemon=True)
         now = time.monotonic()
         self.rank, self.peers, self.names, self.straggler_timeout = rank, dict(peers), names, straggler_timeout
+        self.interval = interval_of(size, straggler_timeout)
+        self._selector = selectors.DefaultSelector()  # not select(), which ends at descriptor 1023
+        for peer, connection in peers.items():
+            self._selector.register(connection, selectors.EVENT_READ, peer)
         self._changes, self._status, self._status_since = 0, "starting", now
         self._states = {peer: PeerState(0, "starting", now, now) for peer in peers}
         self._deadline: Deadline | None = None
@@ -82,9 +106,12 @@ class Heartbeat(threading.Thread):
         self._broadcast({"closing": True})  # the connections stay open until the process ends, which may be at once
 
     def run(self) -> None:
+        next_heartbeat = time.monotonic()
         while not self._stopped.is_set():
-            self._broadcast({"changes": self._changes, "status": self._status})
-            self._listen(time.monotonic() + HEARTBEAT_INTERVAL)
+            if time.monotonic() >= next_heartbeat:
+                next_heartbeat = time.monotonic() + self.interval
+                self._broadcast({"changes": self._changes, "status": self._status})
+            self._listen(time.monotonic() + CHECK_INTERVAL)
             if not self._stopped.is_set():
                 self._check_peers()
 
@@ -97,10 +124,8 @@ class Heartbeat(threading.Thread):
 
     def _listen(self, until: float) -> None:
         while not self._stopped.is_set() and time.monotonic() < until:
-            ranks = {connection: rank for rank, connection in self.peers.items()}
-            ready, _, _ = select.select(list(ranks), [], [], max(until - time.monotonic(), 0))
-            for connection in ready:
-                self._process_message(ranks[connection], connection)
+            for event, _ in self._selector.select(max(until - time.monotonic(), 0)):
+                self._process_message(event.data, self.peers[event.data])
 
     def _process_message(self, rank: int, connection: socket.socket) -> None:
         """Read and process one message of a peer."""
@@ -116,6 +141,7 @@ class Heartbeat(threading.Thread):
             if not self._stopped.is_set():
                 self._exit(message["failed"])
         elif "closing" in message:
+            self._selector.unregister(connection)
             del self.peers[rank], self._states[rank]
         else:
             now, previous = time.monotonic(), self._states[rank]
@@ -146,7 +172,7 @@ class Heartbeat(threading.Thread):
     def _exit_late(self, deadline: Deadline) -> None:
         """Exit because of a deadline. Rank 0 lists the missing ranks; the others wait for its message first."""
         if self.rank:
-            time.sleep(2 * HEARTBEAT_INTERVAL)
+            time.sleep(2 * CHECK_INTERVAL)
         missing = [self.names[rank] for rank, state in sorted(self._states.items()) if state.changes < self._changes]
         suffix = f": {', '.join(missing)} did not get this far" if self.rank == 0 and missing else ""
         self._exit(f"{deadline.operation} took more than {deadline.seconds:.0f} s{suffix}")

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 from data.errors import UserError
+from zoo.distributed import file_limit
 from zoo.distributed.addresses import address_family, candidate_ports, resolve
 from zoo.distributed.control_group import Group
 from zoo.distributed.handshake import HELLO_TIMEOUT, Arrival, Hello, greet, receive_reply, send_reply
@@ -24,7 +25,7 @@ from zoo.distributed.wire import ConnectionLost
 from zoo.trainer.protocol import Launch
 
 TIMEOUT = 60.0  # seconds until all processes must have joined
-MAX_ARRIVALS = 128  # connections without a complete hello; beyond, the oldest is dropped, and a rank comes again
+MIN_ARRIVALS = 128  # connections without a complete hello that are kept, or two per rank if that is more
 RETRY_INTERVAL = 0.2  # seconds
 
 CONTROL, HEARTBEAT = "control", "heartbeat"  # the two connections of a rank
@@ -70,6 +71,11 @@ class Rendezvous(NamedTuple):
     def remaining(self) -> float:
         return self.end - time.monotonic()
 
+    @property
+    def max_arrivals(self) -> int:
+        """Connections without a complete hello; beyond, the oldest is dropped, and a rank comes again."""
+        return max(MIN_ARRIVALS, 2 * self.launch.size)
+
 
 def connect(launch: Launch, straggler_timeout: float, timeout: float = TIMEOUT) -> Group:
     """Join the process group of the run.
@@ -95,6 +101,7 @@ def _accept_ranks(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
     """Accept all other ranks, on rank 0."""
     launch, address = rendezvous.launch, rendezvous.address
     peers: Peers = {CONTROL: {}, HEARTBEAT: {}}
+    file_limit.ensure(2 * launch.size + rendezvous.max_arrivals)
     with _listen(rendezvous) as listener, selectors.DefaultSelector() as selector:
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ)
@@ -106,7 +113,7 @@ def _accept_ranks(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
             first_end = min([rendezvous.end, *(arrival.end for arrival in arrivals.values())])
             for event, _ in selector.select(max(first_end - time.monotonic(), 0.001)):
                 if event.fileobj is listener:
-                    _accept(listener, selector, arrivals, rendezvous.key)
+                    _accept(listener, selector, arrivals, rendezvous)
                     continue
                 arrival = arrivals.get(event.fileobj)  # type: ignore[call-overload]
                 if arrival is None:  # dropped in this round
@@ -127,9 +134,8 @@ def _accept_ranks(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
             _drop(arrival, selector, arrivals)
     _reply_all(rendezvous, peers, ALL_JOINED)
     names = {0: _name(launch), **{rank: peer.name for rank, peer in peers[HEARTBEAT].items()}}
-    heartbeat = Heartbeat(
-        0, {rank: peer.connection for rank, peer in peers[HEARTBEAT].items()}, names, straggler_timeout
-    )
+    heartbeats = {rank: peer.connection for rank, peer in peers[HEARTBEAT].items()}
+    heartbeat = Heartbeat(0, heartbeats, names, straggler_timeout, launch.size)
     connections = {rank: peers[CONTROL][rank].connection for rank in range(1, launch.size)}
     return Group(replace(launch, address=address, local_address=address), connections, heartbeat)
 
@@ -138,17 +144,17 @@ def _accept(
     listener: socket.socket,
     selector: selectors.BaseSelector,
     arrivals: dict[socket.socket, Arrival],
-    key: bytes,
+    rendezvous: Rendezvous,
 ) -> None:
     """Accept one connection, and drop the oldest arrival if there are too many."""
-    if len(arrivals) >= MAX_ARRIVALS:
+    if len(arrivals) >= rendezvous.max_arrivals:
         _drop(next(iter(arrivals.values())), selector, arrivals)
     try:
         connection, _ = listener.accept()
     except OSError:  # the peer is gone already
         return
     try:
-        arrivals[connection] = Arrival(connection, key)
+        arrivals[connection] = Arrival(connection, rendezvous.key)
     except ConnectionLost:
         connection.close()
         return
@@ -243,7 +249,7 @@ def _join(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
             raise UserError(reply["refused"])
         connection.socket.settimeout(None)
     names = {launch.rank: _name(launch), 0: f"rank 0 ({launch.address})"}
-    thread = Heartbeat(launch.rank, {0: heartbeat.socket}, names, straggler_timeout)
+    thread = Heartbeat(launch.rank, {0: heartbeat.socket}, names, straggler_timeout, launch.size)
     local_address = control.socket.getsockname()[0]
     return Group(replace(launch, address=address, local_address=local_address), {0: control.socket}, thread)
 
@@ -297,7 +303,7 @@ def _listen(rendezvous: Rendezvous) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((address, port))
-            listener.listen(2 * launch.size + MAX_ARRIVALS)
+            listener.listen(2 * launch.size + rendezvous.max_arrivals)
             return listener
         except OSError as error:
             listener.close()

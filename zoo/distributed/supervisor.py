@@ -8,7 +8,7 @@ import ctypes
 import json
 import os
 import re
-import select
+import selectors
 import shutil
 import signal
 import subprocess
@@ -121,9 +121,10 @@ def run_launcher(command: list[str]) -> int:
     os.environ.update(json.loads(line))
     # msrun starts a script by the `python` that it finds first.
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
-    process, aborted = subprocess.Popen(command, stdin=subprocess.DEVNULL), False
+    process, aborted, selector = subprocess.Popen(command, stdin=subprocess.DEVNULL), False, selectors.PollSelector()
+    selector.register(sys.stdin, selectors.EVENT_READ)
     while process.poll() is None and not aborted:
-        if select.select([sys.stdin], [], [], POLL_INTERVAL)[0]:
+        if selector.select(POLL_INTERVAL):
             aborted = not os.read(0, len(STOP))
             if not aborted:
                 _send_signal(signal.SIGTERM, [child for child in _descendants() if _is_training(child)])

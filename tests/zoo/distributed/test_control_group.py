@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from tests.helpers.paths import ROOT
+from zoo.distributed import heartbeat
 from zoo.distributed.addresses import candidate_ports
+from zoo.distributed.control_group import Group
 from zoo.distributed.rendezvous import connect
 from zoo.trainer.protocol import Launch
 
@@ -39,10 +41,15 @@ except UserError as error:
 """
 
 
-def start(rank, size, body="", job=None, address="127.0.0.1", timeout=20, straggler_timeout=60):
+def start(rank, size, body="", job=None, address="127.0.0.1", timeout=20, straggler_timeout=60, before=""):
     job = job or f"{os.environ.get('PYTEST_CURRENT_TEST', '')} {os.getpid()}"
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *map(str, (rank, size, address, job, timeout, straggler_timeout, body))],
+        [
+            sys.executable,
+            "-c",
+            before + PROGRAM,
+            *map(str, (rank, size, address, job, timeout, straggler_timeout, body)),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -86,6 +93,59 @@ def test_all_gather_and_sum_are_the_same_on_all_ranks():
     first, second = results[0][1].splitlines()
     assert json.loads(first) == [[0, True], [1, False], [2, False]]
     assert second == f"{[0.1 + 0.2 + 0.1 * 3, 3e300]} float64 {3 * 2**60 + 3} int64 ()"
+
+
+def test_concatenate_and_gather():
+    body = (
+        "print(group.concatenate([]), group.concatenate([rank] * (rank % 2) * 2), group.gather({'rank': rank}), "
+        "group.concatenate([rank]), group.all_gather(rank))"
+    )
+    results = run_all(4, body)
+    assert [code for code, _, _ in results] == [0] * 4, results
+    for rank, (_, out, _) in enumerate(results):
+        gathered = [{"rank": other} for other in range(4)] if rank == 0 else [{"rank": rank}]
+        assert out == f"[] [1, 1, 3, 3] {gathered} [0, 1, 2, 3] [0, 1, 2, 3]\n"
+
+
+@pytest.mark.parametrize("size, steps", [(1, 1), (2, 1), (16, 1), (17, 2), (64, 4), (256, 16), (1024, 64)])
+def test_larger_worlds_exchange_less_often(size, steps):
+    assert Group(Launch(0, size), {}, None).interval == steps
+
+
+@pytest.mark.parametrize(
+    "size, straggler_timeout, seconds", [(2, 300, 1), (128, 300, 1), (1024, 300, 8), (9999, 300, 10), (1024, 2, 1)]
+)
+def test_heartbeats_are_rarer_in_larger_worlds(size, straggler_timeout, seconds):
+    assert heartbeat.interval_of(size, straggler_timeout) == seconds
+
+
+def test_more_descriptors_than_select_takes():
+    """The connections of rank 0 have descriptors above 1023; the failure of a rank is noticed nevertheless."""
+    body = (
+        "group.all_gather(0); print('joined', flush=True)\n"
+        "if rank == 0: print(min(c.fileno() for c in group._connections.values()), flush=True)\n"
+        "time.sleep(60)"
+    )
+    job = f"descriptors {os.getpid()}"
+    root = start(0, 2, body, job=job, before="held = [open('/dev/null') for _ in range(1100)]")
+    other = start(1, 2, body, job=job)
+    wait_until_joined([root, other])
+    assert int(root.stdout.readline()) > 1023
+    other.kill()
+    code, _, errors = wait(root, 15)
+    assert code == 1 and "rank 1 (" in errors and "ended without an error message" in errors
+
+
+def test_the_limit_of_open_files_is_raised_or_named():
+    program = (
+        "import resource; from zoo.distributed import file_limit\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (600, 1200)); file_limit.ensure(88)\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)); file_limit.ensure(600)\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)); file_limit.ensure(700)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.splitlines() == ["(600, 1200)", "(1112, 1200)"]
+    assert "UserError: rank 0 needs 1212 open files for its 700 connections, but this host allows 1200" in done.stderr
 
 
 def test_two_runs_on_one_machine_do_not_mix():

@@ -1,5 +1,6 @@
 """The device of this process and PyTorch's process group."""
 
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -148,11 +149,19 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
         torch.cuda.set_device(str(selected))
     if launch.size > 1:
         # A store of our own, because under torchrun a tcp:// address would refer to the launcher's.
-        store = dist.TCPStore(launch.address, port, launch.size, launch.rank == 0)
+        is_root = launch.rank == 0
+        listener = _listen(launch.address, port) if is_root else None
+        store = dist.TCPStore(launch.address, port, launch.size, is_root, master_listen_fd=listener)
         backend = "nccl" if selected.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=launch.rank, world_size=launch.size, timeout=TIMEOUT)
         dist.all_reduce(torch.ones(1, device=str(selected)))  # opens the connections
     return World(launch.rank, launch.size, torch.device(str(selected)))
+
+
+def _listen(address: str, port: int) -> int:
+    """Return the descriptor of a socket that listens at one address; a store by itself listens at all of the host."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, backlog=socket.SOMAXCONN).detach()
 
 
 def _device_count(kind: str) -> int:
