@@ -5,13 +5,11 @@ integers or float64 everywhere. So rank 0 has two connections to each of the oth
 zoo/distributed/rendezvous.py: one for collectives, one for heartbeats (zoo/distributed/heartbeat.py). Only JSON and
 safetensors travel.
 
-Rank 0 sends to and receives from every other rank, which takes it longer the more there are. So what is exchanged
-between steps is exchanged every `interval` steps, a number that grows with the world size: the cost per step stays the
-same (docs/distributed.md has what was measured).
+Rank 0 sends to and receives from every other rank, which takes it longer the more there are (docs/distributed.md has
+what was measured), so zoo/distributed/polling.py lets many ranks exchange less often than every step.
 """
 
 import json
-import math
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,10 +21,9 @@ from safetensors.numpy import load, save
 
 from data.errors import UserError
 from zoo.distributed.heartbeat import Heartbeat
-from zoo.distributed.wire import ConnectionLost, pack, receive, send, unpack
+from zoo.distributed.wire import ConnectionLost, pack, read, send, unpack
 from zoo.trainer.protocol import Launch
 
-RANKS_PER_STEP = 16  # with more ranks, signals and unreadable samples are exchanged less often than every step
 EMPTY = b"[]"
 HEARTBEAT_GRACE = 10  # seconds in which the heartbeat thread reports a lost process and exits this one
 
@@ -43,15 +40,12 @@ class Group:
         launch: Rank, world size and addresses of this process.
         connections: On rank 0 the connections to all other ranks, by rank; on the others that to rank 0.
         heartbeat: Heartbeat thread; None for a single process.
-
-    Attributes:
-        interval: Steps from one exchange of what may happen at any step to the next; 1 up to RANKS_PER_STEP ranks.
     """
 
     def __init__(self, launch: Launch, connections: Mapping[int, socket.socket], heartbeat: Heartbeat | None):
         self.launch, self.rank, self.size = launch, launch.rank, launch.size
-        self.interval = math.ceil(launch.size / RANKS_PER_STEP)
         self._connections, self._heartbeat = connections, heartbeat
+        self._readers = {rank: connection.makefile("rb") for rank, connection in connections.items()}
 
     def all_gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks, by rank, on every rank. value: anything that JSON can represent."""
@@ -78,7 +72,8 @@ class Group:
             return [value]
         if self.size > 1:
             self.set_status("waiting for the other processes")
-        return [value] + [json.loads(self.receive_from(rank)) for rank in range(1, self.size)]
+        others = [self.receive_from(rank) for rank in range(1, self.size)]
+        return [value, *json.loads(b"[" + b",".join(others) + b"]")]  # at once, which is quicker
 
     def sum(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Sum arrays over ranks by name, in the arrays' own dtype and in the order of the ranks."""
@@ -100,7 +95,7 @@ class Group:
 
     def receive_from(self, rank: int) -> bytes:
         """Receive the next message that `rank` sends by `send_to_root`. For rank 0 only."""
-        return self._guard(lambda: receive(self._connections[rank]))
+        return self._guard(lambda: read(self._readers[rank]))
 
     def set_status(self, status: str) -> None:
         """Set the operation that this process is about to start, for the message if it hangs there."""
@@ -139,8 +134,8 @@ class Group:
         """Return what `combine` makes on rank 0 of the messages of all ranks."""
         if self.rank:
             send(self._connections[0], message)
-            return receive(self._connections[0])
-        combined = combine([message] + [receive(self._connections[rank]) for rank in range(1, self.size)])
+            return read(self._readers[0])
+        combined = combine([message] + [read(self._readers[rank]) for rank in range(1, self.size)])
         for connection in self._connections.values():
             send(connection, combined)
         return combined

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from zoo.distributed.wire import ConnectionLost, receive, send
 
 CHECK_INTERVAL = 1.0  # seconds between two checks of deadlines and peers
-HEARTBEATS_PER_SECOND = 128  # that rank 0 receives, and sends, at most
-MAX_INTERVAL = 10.0  # seconds between two heartbeats of a process; several are to fit into HEARTBEAT_TIMEOUT
+HEARTBEATS_PER_SECOND = 64  # that rank 0 receives, and sends, at most
+MAX_INTERVAL = 15.0  # seconds between two heartbeats of a process; several are to fit into HEARTBEAT_TIMEOUT
 HEARTBEAT_TIMEOUT = 60.0  # seconds without a heartbeat after which a process counts as dead
 
 

@@ -4,6 +4,7 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from typing import BinaryIO
 
 MAX_MESSAGE_SIZE = 1 << 30  # bytes; a larger length means that the peer speaks another protocol
 
@@ -39,6 +40,26 @@ def receive(connection: socket.socket, limit: int = MAX_MESSAGE_SIZE, end: float
     if length > limit:
         raise ConnectionLost("not a message")
     return _receive_exactly(connection, length, end)
+
+
+def read(reader: BinaryIO) -> bytes:
+    """Wait for the next message and return it, like `receive` but with half the system calls.
+
+    Args:
+        reader: `makefile("rb")` of a blocking socket, from which nothing else receives.
+
+    Raises:
+        ConnectionLost: The peer is gone, or the bytes are not a message.
+    """
+    try:
+        header = reader.read(4)
+        length = int.from_bytes(header, "big")
+        message = reader.read(length) if len(header) == 4 and length <= MAX_MESSAGE_SIZE else b""
+    except OSError as error:
+        raise ConnectionLost(str(error)) from None
+    if len(header) < 4 or len(message) < length:
+        raise ConnectionLost("closed, or not a message")
+    return message
 
 
 def pack(messages: Sequence[bytes]) -> bytes:

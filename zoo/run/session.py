@@ -14,6 +14,7 @@ from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.schema import Duration
 from zoo.distributed import consistency
+from zoo.distributed.polling import Polling
 from zoo.logs import airank, data_wait, listeners, resources, step_times
 from zoo.logs.journal import Journal, NullJournal
 from zoo.logs.resources import Resources
@@ -154,6 +155,7 @@ class Run:
         self.console.describe(self.facts, request.changed, notes)
         for note in (*job.param_group_notes, *job.choice.notes, *self.loading.notes):
             self.console.print(note)
+        self._polling = Polling(group)
         self.resources = Resources(job.world, group.launch.local_rank == 0)
         self._prefetcher: Prefetcher | None = None
 
@@ -194,32 +196,38 @@ class Run:
             yield step
 
     def poll(self, done: int) -> bool:
-        """Exchange signals and unreadable samples between all ranks, once per step; return whether to stop.
+        """Exchange signals and unreadable samples between all ranks; return whether to stop.
 
-        A signal may come to any rank at any moment, and all must stop after the same step.
+        A signal may come to any rank at any moment, and all must stop after the same step. It is exchanged every
+        so many steps (zoo/distributed/polling.py), and before anything is saved.
         """
         self.throughput.add(self.job.clock.global_batch)
         self.step_times.add(self.batches.data_wait)
         self.console.tick(done)
-        local = {
-            "signal": self.stop_signal.received,
-            "unreadable": [vars(sample) for sample in self.batches.pop_unreadable()],
-        }
-        reports = self.job.group.all_gather(local)
-        try:
-            self.bad_samples.add([UnreadableSample(**values) for report in reports for values in report["unreadable"]])
-        except UserError as error:
-            self._error = error
-        signals = [report["signal"] for report in reports if report["signal"]]
-        if signals and done < self.last_step:
-            self.exit_code = 128 + signals[0]
-        stops, settings = bool(self.exit_code or self._error), self.config.train
+        settings = self.config.train
+        follows = self.due(settings.eval_every, done) or self.due(settings.save_every, done)
+        if follows or self._polling.is_due(done):
+            self._exchange(done)
+        stops = bool(self.exit_code or self._error)
         if self.profile.is_running:
             self._pause()
-            follows = self.due(settings.eval_every, done) or self.due(settings.save_every, done)
             self.profile.after(done, stops or follows)
             self._resume()
         return stops
+
+    def _exchange(self, done: int) -> None:
+        number = self.stop_signal.received
+        mine = [{"signal": number}] if number else []
+        mine += [vars(sample) for sample in self.batches.pop_unreadable()]
+        reports = self._polling.exchange(done, mine)
+        signals = [report["signal"] for report in reports if "signal" in report]
+        unreadable = [UnreadableSample(**report) for report in reports if "signal" not in report]
+        try:
+            self.bad_samples.add(sorted(unreadable, key=lambda sample: sample.epoch))  # which are counted by epoch
+        except UserError as error:
+            self._error = error
+        if signals and done < self.last_step:
+            self.exit_code = 128 + signals[0]
 
     def due(self, every: Duration, done: int) -> bool:
         """Return whether something periodic is due after `done` updates; after the last one everything is."""
@@ -232,7 +240,7 @@ class Run:
         rate = self.throughput.read(self.batches.data_wait)
         interval = self.meter.read(self.throughput.elapsed)
         mine = {"interval": interval._asdict(), "times": self.step_times.read(), "resources": self.resources.read()}
-        ranks = job.group.all_gather({"loss": values["loss"], **mine})
+        ranks = job.group.gather({"loss": values["loss"], **mine})  # of rank 0, which alone has a journal
         values["loss"] = sum(rank["loss"] for rank in ranks)
         slowest = data_wait.worst([rank["interval"] for rank in ranks])
         rate["data_wait_fraction"] = slowest.share
@@ -247,6 +255,7 @@ class Run:
             self.journal.add("data_wait", step=done, cause=cause.name, message=cause.message, **measured)
         if values["consecutive_skips"] >= self.config.train.max_consecutive_skips:
             report = consistency.nonfinite_report(job.group, job.trainer)
+            values["loss"] = job.group.all_gather(values["loss"])[0]  # the sum
             self._is_finite = state.is_finite_but_gradients(report)
             self._error = UserError(
                 f"no finite gradient in the last {values['consecutive_skips']:.0f} updates, up to step {done} "

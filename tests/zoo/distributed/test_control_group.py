@@ -16,7 +16,6 @@ import pytest
 from tests.helpers.paths import ROOT
 from zoo.distributed import heartbeat
 from zoo.distributed.addresses import candidate_ports
-from zoo.distributed.control_group import Group
 from zoo.distributed.rendezvous import connect
 from zoo.trainer.protocol import Launch
 
@@ -107,13 +106,8 @@ def test_concatenate_and_gather():
         assert out == f"[] [1, 1, 3, 3] {gathered} [0, 1, 2, 3] [0, 1, 2, 3]\n"
 
 
-@pytest.mark.parametrize("size, steps", [(1, 1), (2, 1), (16, 1), (17, 2), (64, 4), (256, 16), (1024, 64)])
-def test_larger_worlds_exchange_less_often(size, steps):
-    assert Group(Launch(0, size), {}, None).interval == steps
-
-
 @pytest.mark.parametrize(
-    "size, straggler_timeout, seconds", [(2, 300, 1), (128, 300, 1), (1024, 300, 8), (9999, 300, 10), (1024, 2, 1)]
+    "size, straggler_timeout, seconds", [(2, 300, 1), (64, 300, 1), (512, 300, 8), (1024, 300, 15), (1024, 2, 1)]
 )
 def test_heartbeats_are_rarer_in_larger_worlds(size, straggler_timeout, seconds):
     assert heartbeat.interval_of(size, straggler_timeout) == seconds
