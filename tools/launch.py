@@ -97,6 +97,8 @@ def _run(launchers: list[tuple[str, list[str]]], layout: commands.Layout, shell:
 def _layout(arguments: argparse.Namespace, environment: dict[str, str]) -> commands.Layout:
     count, processes = options.world(arguments.world)
     names = hosts.read(arguments.hosts, arguments.hostfile, count, processes)
+    if arguments.address is not None:
+        hosts.check_address(arguments.address, names == ["localhost"])
     return commands.Layout(
         names,
         processes,

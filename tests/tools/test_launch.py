@@ -110,6 +110,11 @@ def test_the_dry_run_lists_variables(tmp_path, capsys, monkeypatch):
         (["2x2", "--hosts", "a,b", "--by", "mpirun", "--shell", "rsh {host}"], "--shell: is only for"),
         (["2x2", "--hosts", "a,b", "--shell", "rsh 'a {host}"], "expected a command with {host} in it"),
         (["2x2", "--hosts", "a,b", "--shell", "rsh a"], "expected a command with {host} in it"),
+        (["2x2", "--hosts", "a,b", "--shell", "rsh {host} {cmd}"], "{cmd} stands for nothing; there are {host} and"),
+        (["2x2", "--hosts", "a,-oProxyCommand=x"], "'-oProxyCommand=x' is not the name or address of a host"),
+        (["2x2", "--hosts", "a,b", "--address=-oProxyCommand=x"], "--address -oProxyCommand=x: is not the name"),
+        (["2x2", "--hosts", "a,b", "--address", "no-such-host.invalid"], "--address no-such-host.invalid: "),
+        (["1x2", "--address", "203.0.113.7"], "--address 203.0.113.7: is not an address of this host"),
         (["1x2", "--image", "i"], "--image: is only for --print slurm and --print k8s"),
     ],
 )

@@ -47,12 +47,23 @@ def build(layout: Layout, framework: str, device: str, script: list[str]) -> lis
 
 
 def remote(shell: str, host: str, ssh_port: int | None, command: list[str]) -> list[str]:
-    """Return the command that runs `command` on another host, in the current folder."""
+    """Return the command that runs `command` on another host, in the current folder.
+
+    Args:
+        shell: words with {host}, and {command} where a command for a shell belongs. Without {command}, it is added at
+            the end: one word for ssh, which gives it to a shell itself, else the three words `sh -c LINE`.
+        host: name or address.
+        ssh_port: None for that of the configuration.
+        command: words.
+    """
     line = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}"
-    prefix = [part.replace("{host}", host) for part in shlex.split(shell)]
-    if prefix[0] != "ssh":
-        return [*prefix, "sh", "-c", line]
-    return [prefix[0], *(["-p", str(ssh_port)] if ssh_port else []), *prefix[1:], line]
+    words = [word.replace("{host}", host) for word in shlex.split(shell)]
+    is_ssh = Path(words[0]).name == "ssh"
+    if ssh_port and is_ssh:
+        words[1:1] = ["-p", str(ssh_port)]
+    if "{command}" in shell:
+        return [word.replace("{command}", shlex.join(["sh", "-c", line])) for word in words]
+    return [*words, line] if is_ssh else [*words, "sh", "-c", line]
 
 
 def mpi_exports(variables: Iterable[str]) -> list[str]:

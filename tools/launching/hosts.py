@@ -1,6 +1,7 @@
 """Hosts of a run: from --hosts, or from a file in the forms of Open MPI, MPICH and batch systems."""
 
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,34 @@ def read(names: str | None, file: str | None, count: int, per_host: int) -> list
         if number is not None and number < per_host:
             raise UserError(f"{file or '--hosts'}: {host} has {number} slots, but {count}x{per_host} needs {per_host}")
     return hosts
+
+
+def check_address(address: str, is_local: bool) -> None:
+    """Check the value of --address.
+
+    Args:
+        address: of rank 0.
+        is_local: whether rank 0 runs on this host.
+
+    Raises:
+        UserError: It is not a name or address, unknown here, or not one of this host although rank 0 runs here.
+    """
+    if not NAME.fullmatch(address):
+        raise UserError(f"--address {address}: is not the name or address of a host")
+    try:
+        found = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise UserError(f"--address {address}: {error.strerror}; give a numeric address") from None
+    if not is_local:
+        return
+    family, kind, protocol, _, place = found[0]
+    try:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(place)
+    except OSError as error:
+        raise UserError(
+            f"--address {address}: is not an address of this host, where rank 0 runs ({error.strerror})"
+        ) from None
 
 
 def _lines(file: str) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """The command line of tools/launch.py."""
 
 import argparse
+import re
 import shlex
 
 from data.errors import UserError
@@ -88,7 +89,12 @@ def parse(argv: list[str], description: str | None) -> tuple[argparse.Namespace,
     )
     add("--mpi-args", metavar="WORDS", help='further options of mpirun, in one word: --mpi-args="-v"')
     add("--ssh-port", type=int, metavar="N", help="port of ssh on the hosts; default: that of ~/.ssh/config, or 22")
-    add("--shell", metavar="COMMAND", help=f"command that runs another one on a host; default {SHELL!r}")
+    add(
+        "--shell",
+        metavar="COMMAND",
+        help=f"command that runs another one on a host: words with {{host}}, and {{command}} if that is not "
+        f"to be added at the end; default {SHELL!r}",
+    )
     add("--dry-run", action="store_true", help="print the commands and variables, and stop")
     _add_cluster_arguments(parser.add_argument_group("batch systems"))
     return parser.parse_known_args(argv)
@@ -137,6 +143,11 @@ def check(arguments: argparse.Namespace) -> None:
         raise UserError("--ssh-port: a single host is not reached by ssh")
     if arguments.shell is not None and not (_words(arguments.shell) and "{host}" in arguments.shell):
         raise UserError(f"--shell {arguments.shell}: expected a command with {{host}} in it, such as {SHELL!r}")
+    unknown = re.findall(r"(?<!\$)\{(?!host\}|command\})[a-z_]+\}", arguments.shell or "")
+    if unknown:
+        raise UserError(
+            f"--shell {arguments.shell}: {unknown[0]} stands for nothing; there are {{host}} and {{command}}"
+        )
     if arguments.shell and arguments.ssh_port:
         raise UserError("--ssh-port: write the port into --shell")
 

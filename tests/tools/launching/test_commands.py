@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -97,3 +98,29 @@ def test_mpirun_places_the_ranks_and_passes_variables(fakes, tmp_path):
 def test_options_of_mpirun_that_are_given_are_not_given_twice():
     assert commands.mpi_placement(8, []) == ["--map-by", "ppr:8:node:oversubscribe", "--bind-to", "none"]
     assert commands.mpi_placement(8, ["--bind-to", "core"]) == ["--map-by", "ppr:8:node:oversubscribe"]
+
+
+LINE = f"cd {shlex.quote(os.getcwd())} && exec train 'a b'"
+
+
+@pytest.mark.parametrize(
+    "shell, port, expected",
+    [
+        ("ssh -o BatchMode=yes {host}", None, ["ssh", "-o", "BatchMode=yes", "n1", LINE]),
+        ("/usr/bin/ssh {host}", 22, ["/usr/bin/ssh", "-p", "22", "n1", LINE]),
+        ("rsh {host}", None, ["rsh", "n1", "sh", "-c", LINE]),
+        ("kubectl exec -i {host} --", None, ["kubectl", "exec", "-i", "n1", "--", "sh", "-c", LINE]),
+        ("ssh {host} {command}", None, ["ssh", "n1", shlex.join(["sh", "-c", LINE])]),
+        ("ssh me@{host} 'nice {command} </dev/stdin'", None,
+         ["ssh", "me@n1", f"nice {shlex.join(['sh', '-c', LINE])} </dev/stdin"]),
+    ],
+)  # fmt: skip
+def test_templates_of_the_shell(shell, port, expected):
+    assert commands.remote(shell, "n1", port, ["train", "a b"]) == expected
+
+
+def test_a_command_in_a_template_arrives_as_it_is():
+    program = [sys.executable, "-c", "import os, sys; print(os.getcwd(), sys.argv[1:])", "a  'b'", "$HOME"]
+    command = commands.remote("sh -c 'true {host} && {command}'", "n1", None, program)
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == f"{os.getcwd()} {program[3:]}\n"
