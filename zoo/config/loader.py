@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from data.errors import UserError
+from zoo.config import budgeted_yaml
 from zoo.config.convert import convert, plain
 from zoo.config.renamed import RENAMED_KEYS, translate
 from zoo.config.schema import DEFAULT_NAMES, Config, Duration
@@ -67,7 +68,7 @@ def parse_recorded(recipe: str, origin: str) -> Entries:
         yaml.YAMLError, AttributeError: The text is no such recipe.
     """
     entries: Entries = {}
-    for key, value in yaml.safe_load(recipe).items():
+    for key, value in budgeted_yaml.safe_load(recipe).items():
         pairs = {f"{key}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {key: value}
         entries.update((name, Entry(item, origin)) for name, item in pairs.items())
     return translate(entries)
@@ -123,9 +124,11 @@ def overrides(pairs: Sequence[str]) -> Entries:
         if not equals or not key.strip():
             raise UserError(f"-o {pair}: expected key=value, for example -o optim.lr=0.01")
         try:
-            value = yaml.safe_load(text) if text.strip() else ""
-        except yaml.YAMLError:
-            raise UserError(f"-o {pair}: the value is not valid YAML; quote it") from None
+            value = budgeted_yaml.safe_load(text) if text.strip() else ""
+        except yaml.YAMLError as error:
+            raise UserError(
+                f"-o {_shortened(pair)}: the value is not valid YAML; quote it ({_reason(error)})"
+            ) from None
         if isinstance(value, dict):
             raise UserError(f"-o {pair}: give the keys below {key} one by one, -o {key}.NAME=VALUE")
         entries[key.strip()] = Entry(value, f"-o {key.strip()}")
@@ -197,7 +200,7 @@ def _read(path: str, chain: tuple[str, ...]) -> Entries:
         raise UserError(f"{path}: base: the recipe is its own base")
     try:
         with open(path, encoding="utf-8") as file:
-            root = yaml.compose(file, yaml.SafeLoader)
+            root = budgeted_yaml.compose(file.read())
     except OSError as error:
         raise UserError(
             f"{path}: cannot read this recipe ({error.strerror}); the recipes of the zoo are in configs/"
@@ -230,10 +233,19 @@ def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries, parents:
             _flatten(value_node, key + ".", path, entries, (*parents, node))
         else:
             try:
-                value = yaml.SafeLoader("").construct_object(value_node, deep=True)
+                value = budgeted_yaml.construct(value_node)
             except yaml.YAMLError as error:
                 raise UserError(f"{origin}: {key}: {error}") from None
             entries[key] = Entry(value, origin)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _reason(error: yaml.YAMLError) -> str:
+    """Return what is wrong, without the place in the text."""
+    return getattr(error, "problem", None) or str(error)
 
 
 def _name(key: str, entries: Entries) -> Any:

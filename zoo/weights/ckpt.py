@@ -33,6 +33,7 @@ DTYPES = {
 PYTORCH_MAGIC = (b"PK", b"\x80")  # first bytes of a torch.save file; Lightning calls those .ckpt too
 CRC = b"crc_num"
 CRC_SIZE = len(CRC) + 10
+MAX_DIMS = 32  # of MindSpore less, of numpy before version 2
 REMEDY = "copy or save it again"
 
 
@@ -95,6 +96,8 @@ def _parse_tensor(message: memoryview, name: str) -> tuple[list[int], str, memor
 
 
 def _to_array(dims: list[int], dtype: str, pieces: list[memoryview]) -> np.ndarray:
+    if len(dims) > MAX_DIMS:
+        raise ValueError(f"a tensor of {len(dims)} dimensions")
     if dtype != "BFloat16" and dtype not in DTYPES:
         raise ValueError(f"tensors of type {dtype} are not supported")
     flat = np.frombuffer(b"".join(pieces) if len(pieces) > 1 else pieces[0], DTYPES.get(dtype, np.uint16))
@@ -149,5 +152,7 @@ def _parse_varint(message: memoryview, position: int) -> tuple[int, int]:
     for k, byte in enumerate(message[position : position + 10]):
         value |= (byte & 127) << 7 * k
         if byte < 128:
+            if value >= 1 << 64:
+                raise ValueError("a number of more than 64 bits")
             return value, position + k + 1
     raise ValueError("it is truncated")

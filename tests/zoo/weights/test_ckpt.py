@@ -129,8 +129,10 @@ def test_a_checksum_detects_a_damaged_byte(tmp_path):
         (value("a", ((1 << 64) - 1,), "Float32", bytes(4)), "not a complete checkpoint"),
         (value("a", (1 << 63, 1 << 63, 4), "Float32", b""), "not a complete checkpoint"),
         (value("a", (0, (1 << 64) - 1), "Float32", b""), "not a complete checkpoint"),
+        (value("a", (0,) * 33, "Float32", b""), "33 dimensions"),
+        (b"\xff" * 9 + b"\x7f", "more than 64 bits"),
     ],
-    ids=range(18),
+    ids=range(20),
 )
 def test_other_files_are_refused(tmp_path, content, reason):
     assert reason in refused(tmp_path, content)
