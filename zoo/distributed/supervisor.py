@@ -1,7 +1,7 @@
 """Processes of one start of tools/launch.py: each launcher under a runner, so that no process is left behind.
 
 tools/launch.py starts one runner per launcher (`run_launcher`, on each host) and supervises them. The launchers start
-the ranks, each of which redirects its output to a file before it becomes train.py (`exec_rank`).
+the ranks, each of which redirects its output to a file before it runs train.py (`exec_rank`).
 """
 
 import ctypes
@@ -24,6 +24,7 @@ import psutil
 from zoo.distributed import launchers
 
 TRAIN = Path(__file__).resolve().parents[2] / "train.py"  # beside the package zoo, in a checkout and when installed
+RANK_PROCESS = Path(__file__).resolve().parent / "rank_process.py"
 START_TIMEOUT = 60.0  # seconds until every process must have opened its log file
 GRACE_PERIOD = 5.0  # seconds between asking processes to end and killing them
 POLL_INTERVAL = 0.2  # seconds
@@ -90,19 +91,46 @@ def terminate(runners: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def print_first_failure(logs: Path) -> None:
     """Print the last lines of the process that failed first."""
-    rank_files = sorted(logs.glob("rank-*.log"), key=lambda path: path.stat().st_mtime)
-    tails = {
-        path: path.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
-        for path in rank_files or sorted(logs.glob("launcher-*.log"))
-    }
-    # A process that only reports the failure of another rank did not fail first.
-    reports = {path: [line for line in lines if re.match(r"error: rank \d+ \(", line)] for path, lines in tails.items()}
-    first = next((path for path in tails if not reports[path]), next(iter(tails), None))
+    first = first_failure(logs)
     if first is None:
         return
-    print(f"\nthe end of {first}, which failed first:", *(f"  {line}" for line in tails[first]), sep="\n")
-    if not any("rror: " in line for line in tails[first]):  # it was killed: only the reports of the others say so
-        print(*next(filter(None, reports.values()), [])[-1:], sep="\n")
+    tail = _tail(first)
+    print(f"\nthe end of {first}, which failed first:", *(f"  {line}" for line in tail), sep="\n")
+    if not any("rror: " in line for line in tail):  # it was killed: only the reports of the others say so
+        reports = [_reports(_tail(path)) for path in sorted(logs.glob("rank-*.log"))]
+        print(*next(filter(None, reports), [])[-1:], sep="\n")
+
+
+def first_failure(logs: Path) -> Path | None:
+    """Return the log file of the process that failed first: of a rank, or else of a launcher; None if there is none.
+
+    That is the first one that ended with a failure, by the records of zoo/distributed/rank_process.py. A rank that only
+    reports the failure of another one, or was asked to end, did not fail first.
+    """
+    ends = {path: _end(path) for path in sorted(logs.glob("rank-*.log"))}
+    failed = [path for path, (code, _) in ends.items() if code]
+    own = [path for path in failed if not _reports(_tail(path))]
+    causes = [path for path in own if ends[path][0] not in (-signal.SIGTERM, 128 + signal.SIGTERM)]
+    candidates = causes or own or failed or list(ends) or sorted(logs.glob("launcher-*.log"))
+    return min(candidates, key=lambda path: ends.get(path, (None, 0.0))[1], default=None)
+
+
+def _end(log: Path) -> tuple[int, float]:
+    """Return exit code and time, in seconds, of the end of a rank; without a record it was killed with its recorder."""
+    try:
+        code, moment = log.with_suffix(".exit").read_text(encoding="ascii").split()
+        return int(code), float(moment)
+    except (OSError, ValueError):
+        return -signal.SIGKILL, log.stat().st_mtime
+
+
+def _tail(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+
+
+def _reports(lines: list[str]) -> list[str]:
+    """Return the lines that report the failure of another rank."""
+    return [line for line in lines if re.match(r"error: rank \d+ \(", line)]
 
 
 def run_launcher(command: list[str]) -> int:
@@ -136,16 +164,18 @@ def run_launcher(command: list[str]) -> int:
 
 
 def exec_rank(logs: Path, arguments: list[str]) -> NoReturn:
-    """Replace this process by train.py, with its output in a file of its own and its memory near its cores."""
+    """Run train.py in place of this process, with its output in a file of its own and its memory near its cores."""
     launch = launchers.detect(os.environ)
-    file = os.open(_log_file(logs, launch.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    log = _log_file(logs, launch.rank)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.environ["PYTHONUNBUFFERED"] = "1"
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # a launcher that dies takes its ranks with it
     # -P: installed by pip, train.py lies in site-packages, which must not come before the standard library.
     command = [*_numa_binding(launch.local_rank), sys.executable, "-P", str(TRAIN), *arguments]
-    os.execvp(command[0], command)
+    record = [sys.executable, "-IS", str(RANK_PROCESS), str(log.with_suffix(".exit"))]
+    os.execv(sys.executable, record + command)
 
 
 def _numa_binding(local_rank: int) -> list[str]:
@@ -173,7 +203,8 @@ def _descendants() -> list[psutil.Process]:
 
 def _is_training(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
-        return str(TRAIN) in process.cmdline()
+        command = process.cmdline()
+        return str(TRAIN) in command and str(RANK_PROCESS) not in command  # which passes signals on to it
     return False
 
 
