@@ -29,8 +29,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from data.errors import UserError
+
 Event = dict[str, Any]
 FILE = "events.jsonl"
+LINE_START = '{"event": '  # of every line that `Journal.add` writes
 
 
 class Listener(Protocol):
@@ -122,7 +125,7 @@ def json_text(values: Mapping[str, Any], indent: int | None = None) -> str:
 
 
 def history(run: str) -> list[Event]:
-    """Read the events of a run, without those that a resume has reverted. Damaged lines are skipped.
+    """Read the events of a run, without those that a resume has reverted. Lines that are no events are skipped.
 
     The accuracy of an evaluation is a float again: NaN if it was not finite.
     """
@@ -135,6 +138,44 @@ def history(run: str) -> list[Event]:
                 if entry is not None:
                     append(events, entry)
     return events
+
+
+def check(run: str) -> list[str]:
+    """Check the events of a run that goes on; what a kill or a power cut has truncated may be skipped.
+
+    Returns:
+        A line for the console for each truncated one at the end of the file.
+
+    Raises:
+        UserError: Another line is no event, so that the file does not tell what the run has done.
+    """
+    path, truncated = os.path.join(run, FILE), list[int]()
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            entry = _parse(line)
+            if entry is None and _is_truncated(line):
+                truncated.append(number)
+            elif entry is not None and (not truncated or entry["event"] == "resume"):
+                truncated = []  # by the end of an earlier process
+            else:
+                wrong = number if entry is None else truncated[0]
+                raise UserError(
+                    f"--resume: line {wrong} of {path} is not an event, and no kill has cut it off; restore the file "
+                    "from a copy, or delete the line, whose event is lost then"
+                )
+    return [f"line {number} of {path} was cut off; its event is lost" for number in truncated]
+
+
+def _is_truncated(line: str) -> bool:
+    """Return whether a line that is no event may be the beginning of one; a power cut may leave zeros in its place."""
+    text = line.rstrip("\n").rstrip("\0")
+    try:
+        json.loads(text)
+        return False
+    except (ValueError, RecursionError):
+        return text.startswith(LINE_START) or LINE_START.startswith(text)
 
 
 def _parse(line: str) -> Event | None:

@@ -15,7 +15,7 @@ from zoo.config.convert import plain
 from zoo.config.schema import Duration
 from zoo.distributed import consistency
 from zoo.distributed.polling import Polling
-from zoo.logs import airank, data_wait, listeners, resources, step_times
+from zoo.logs import airank, data_wait, journal, listeners, resources, step_times
 from zoo.logs.journal import Journal, NullJournal
 from zoo.logs.resources import Resources
 from zoo.logs.step_times import StepTimes
@@ -420,9 +420,9 @@ class Run:
 
 
 def _claim(folder: str, lock: FolderLock) -> list[str]:
-    """Lock the run to resume, before the minutes that reading data may take; return a line per damaged checkpoint."""
+    """Lock the run to resume, before the minutes that reading data may take; return a line for all that is damaged."""
     lock.acquire(folder)
-    return checkpoint.set_damaged_aside(folder)
+    return [*journal.check(folder), *checkpoint.set_damaged_aside(folder)]
 
 
 def _refuse_speed_run(journal: Journal, folder: str) -> None:

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from zoo.logs.journal import FILE, Journal, append, history
+from data.errors import UserError
+from zoo.logs.journal import FILE, Journal, append, check, history
 
 
 class Recorder:
@@ -232,3 +233,47 @@ def test_zeros_left_by_a_power_failure(tmp_path):
     with Journal(str(tmp_path), []) as journal:
         journal.add("eval", step=1, epoch=1.0, accuracy=0.5)
     assert steps(history(str(tmp_path))) == [("begin", None), ("eval", 1)]
+
+
+BEGIN, STEP, RESUME = '{"event": "begin"}\n', '{"event": "train", "step": 1}\n', '{"event": "resume", "step": 0}\n'
+
+
+@pytest.mark.parametrize(
+    "cut", ['{"event": "train", "st', "{", '{"event": "t\0\0\0', "\0\0\0\0", '{"event": "a", "b": [[[']
+)
+def test_a_truncated_last_line_is_named_and_passes(tmp_path, cut):
+    file = tmp_path / "events.jsonl"
+    for tail in (cut, cut + "\n"):
+        file.write_text(BEGIN + STEP + tail)
+        assert check(str(tmp_path)) == [f"line 3 of {file} was cut off; its event is lost"]
+        assert steps(history(str(tmp_path))) == [("begin", None), ("train", 1)]
+    file.write_text(BEGIN + STEP + cut + "\n" + cut + "\n" + RESUME + STEP)  # the first resume was killed, too
+    assert check(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        (BEGIN + '{"event": "train", "st\n' + STEP, 2),  # no process began after it
+        (BEGIN + '{"event": "train", "st\n' + "[1]\n" + RESUME, 3),
+        ("[1, 2]\n" + BEGIN, 1),
+        (BEGIN + "null\n", 2),
+        (BEGIN + "<html>", 2),
+        (BEGIN + '{"event": 3}', 2),
+        (BEGIN + '{"event": "resume"}\n', 2),
+        (BEGIN + '{"event": "eval", "step": "a"}\n', 2),
+        (BEGIN + '{"step": 1, "event": "tr', 2),
+        (BEGIN + "[" * 100_000, 2),
+    ],
+    ids=range(10),
+)
+def test_other_lines_that_are_no_events_are_refused_by_number(tmp_path, text, line):
+    (tmp_path / "events.jsonl").write_text(text)
+    with pytest.raises(UserError, match=f"line {line} of .*events.jsonl is not an event"):
+        check(str(tmp_path))
+
+
+def test_whole_journals_pass(tmp_path):
+    assert check(str(tmp_path)) == []
+    (tmp_path / "events.jsonl").write_text(BEGIN + STEP + RESUME + STEP.rstrip("\n"))
+    assert check(str(tmp_path)) == []
