@@ -5,7 +5,7 @@
                                 update.safetensors  optimizer state and loss scale
                                 checkpoint.json     step, class names, recipe, size and SHA-256 of each file
                                 evaluation.json     the metrics, if this step was evaluated
-<run>/checkpoints/last, best                        links to such folders
+<run>/checkpoints/last, best                        links to such folders (zoo/weights/pointers.py)
 """
 
 import itertools
@@ -21,7 +21,7 @@ import numpy as np
 from data.errors import UserError
 from zoo.logs import journal
 from zoo.trainer.state import EMA_PREFIX
-from zoo.weights import digests, files
+from zoo.weights import digests, files, pointers
 from zoo.weights.digests import RECORD, DamagedFile
 
 FOLDER = "checkpoints"
@@ -106,6 +106,7 @@ def model_file(path: str, raw: bool = False) -> str:
         path: of a checkpoint or a weights file.
         raw: the weights of the last update, also where the checkpoint has their moving averages.
     """
+    path = pointers.resolve(path)
     if not os.path.isdir(path):
         return path
     return os.path.join(path, MODEL if raw or not has_averages(path) else AVERAGE)
@@ -113,7 +114,7 @@ def model_file(path: str, raw: bool = False) -> str:
 
 def has_averages(path: str) -> bool:
     """Return whether a path is the folder of a checkpoint with moving averages."""
-    return os.path.isfile(os.path.join(path, AVERAGE))
+    return os.path.isfile(os.path.join(pointers.resolve(path), AVERAGE))
 
 
 def latest(run: str) -> str | None:
@@ -172,6 +173,24 @@ def set_damaged_aside(run: str) -> list[str]:
     return [f"{error}; it is now {_set_aside(path)}" for path, error in damaged]
 
 
+def adopt_copies(run: str) -> list[str]:
+    """Give `last` and `best` of a run that are folders of their own the name of their step, unless that exists.
+
+    A run that was copied without its links may have nothing else to go on from. Returns a line for each of them.
+    """
+    adopted, folder = [], os.path.join(run, FOLDER)
+    for name in ("last", "best"):
+        path = os.path.join(folder, name)
+        if os.path.islink(path) or not os.path.isfile(os.path.join(path, RECORD)):
+            continue
+        target = path_of(run, load_record(path)["step"])
+        if not os.path.exists(target):
+            os.rename(path, target)
+            _link(folder, name, target)
+            adopted.append(f"{path} is a folder and no link; it is now {target}")
+    return adopted
+
+
 def check_whole(path: str) -> None:
     """Compare the size and SHA-256 of every file of a checkpoint with what its record says.
 
@@ -194,7 +213,7 @@ def load_record(path: str) -> dict[str, Any]:
         UserError: it is missing or not readable.
     """
     try:
-        with open(os.path.join(path, RECORD), encoding="utf-8") as file:
+        with open(os.path.join(pointers.resolve(path), RECORD), encoding="utf-8") as file:
             record = json.load(file)
         return {**record, "step": int(record["step"]), "files": dict(record["files"])}
     except UNREADABLE as error:
@@ -257,22 +276,33 @@ def _link(folder: str, name: str, target: str) -> None:
     temporary = os.path.join(folder, f".{name}")
     if os.path.lexists(temporary):
         os.remove(temporary)
-    os.symlink(os.path.basename(target), temporary)
-    os.replace(temporary, os.path.join(folder, name))
+    try:
+        os.symlink(os.path.basename(target), temporary)
+    except OSError:  # a file system without links
+        write_synced(temporary, os.path.basename(target).encode())
+    path = os.path.join(folder, name)
+    if os.path.isdir(path) and not os.path.islink(path):  # a copy of a checkpoint, made by copying the run
+        _drop(path)
+    os.replace(temporary, path)
 
 
 def _remove_old(folder: str, keep: int) -> None:
     for name in os.listdir(folder):
         if name.startswith(".dropping-"):  # left by a kill
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
-    best = os.path.realpath(os.path.join(folder, "best"))
+    best = os.path.realpath(pointers.resolve(os.path.join(folder, "best")))
     for path in _all(folder)[:-keep]:
         if os.path.realpath(path) != best:
-            # Renamed first: after a kill in between, what is left has a name that is never loaded.
-            temporary = os.path.join(folder, f".dropping-{os.path.basename(path)}")
-            shutil.rmtree(temporary, ignore_errors=True)
-            os.rename(path, temporary)
-            shutil.rmtree(temporary, ignore_errors=True)
+            _drop(path)
+
+
+def _drop(path: str) -> None:
+    """Remove a folder, renamed first: after a kill in between, what is left has a name that is never loaded."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".dropping-{name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    os.rename(path, temporary)
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _sync_folder(folder: str) -> None:

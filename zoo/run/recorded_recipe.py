@@ -10,7 +10,7 @@ from data.errors import UserError
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.run.checkpoint import FOLDER, RECORD, has_averages, load_record
-from zoo.weights import recorded
+from zoo.weights import pointers, recorded
 
 EXAMPLE = "runs/tsm_demo/checkpoints/best"
 OF_THE_RUN = ("out", "weights", "fresh_head")  # keys that another run does not repeat
@@ -19,7 +19,7 @@ GIVEN = ("--weights", "-o weights")  # origins of weights that are younger than 
 
 def is_checkpoint(path: str) -> bool:
     """Return whether a folder is that of a checkpoint."""
-    return os.path.isfile(os.path.join(path, RECORD))
+    return os.path.isfile(os.path.join(pointers.resolve(path), RECORD))
 
 
 def read(path: str) -> tuple[dict[str, Any], loader.Entries]:

@@ -420,9 +420,9 @@ class Run:
 
 
 def _claim(folder: str, lock: FolderLock) -> list[str]:
-    """Lock the run to resume, before the minutes that reading data may take; return a line for all that is damaged."""
+    """Lock the run to resume, before the minutes that reading data may take; return what was mended."""
     lock.acquire(folder)
-    return [*journal.check(folder), *checkpoint.set_damaged_aside(folder)]
+    return [*journal.check(folder), *checkpoint.adopt_copies(folder), *checkpoint.set_damaged_aside(folder)]
 
 
 def _refuse_speed_run(journal: Journal, folder: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from zoo.config import loader
-from zoo.weights import files
+from zoo.weights import files, pointers
 from zoo.weights.digests import RECORD
 
 # Options of models that matter in training alone; a run takes over all others, also those of a new model.
@@ -65,6 +65,7 @@ def read(path: str) -> Recorded:
     Raises:
         UserError: The file is no complete safetensors file.
     """
+    path = pointers.resolve(path)
     path = os.path.join(path, "model.safetensors") if os.path.isdir(path) else path
     if not path.endswith(".safetensors") or not os.path.isfile(path):
         return NOTHING

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,20 +15,24 @@ import pytest
 
 from data.errors import UserError
 from tests.helpers.paths import ROOT
+from zoo.run import recorded_recipe
 from zoo.run.checkpoint import (
     AVERAGE,
     FOLDER,
     MODEL,
     UPDATE,
+    adopt_copies,
     has_averages,
     latest,
     load_checkpoint,
+    load_record,
     model_file,
+    path_of,
     save_checkpoint,
     save_evaluation,
     set_damaged_aside,
 )
-from zoo.weights import files
+from zoo.weights import files, pointers, recorded
 from zoo.weights.digests import DamagedFile
 
 FILES = (MODEL, UPDATE)
@@ -351,3 +356,71 @@ def test_killed_at_any_moment_the_newest_checkpoint_is_whole(tmp_path):
         assert len(step_folders(tmp_path)) <= 2 + 1 + 1  # kept, best, and one not yet dropped
         steps.append(record["step"])
     assert steps == sorted(steps) and steps[-1] > len(steps)  # it was saving when it was killed
+
+
+def _without_links(run: Path) -> None:
+    """Replace links by files with the names of their targets, as archives without links do."""
+    for name in ("last", "best"):
+        link = run / FOLDER / name
+        target = os.readlink(link)
+        link.unlink()
+        link.write_text(target + "\n")
+
+
+def test_files_with_the_name_of_a_checkpoint_are_as_good_as_links(tmp_path):
+    for step in (1, 2):
+        save_checkpoint(str(tmp_path), step, tensors(step), RECORD, 1)
+        save_evaluation(str(tmp_path), step, METRICS, step == 1, 1)
+    _without_links(tmp_path)
+    best, last = (str(tmp_path / FOLDER / name) for name in ("best", "last"))
+    assert model_file(best) == path_of(str(tmp_path), 1) + "/" + MODEL and not has_averages(best)
+    assert load_record(best)["step"] == 1 and load_record(last)["step"] == 2
+    assert recorded_recipe.is_checkpoint(best) and recorded.read(best) == recorded.read(path_of(str(tmp_path), 1))
+    save_checkpoint(str(tmp_path), 3, tensors(3), RECORD, 1)
+    assert os.readlink(last) == "step-00000003"
+    assert load_record(best)["step"] == 1  # kept, although it is old
+    assert not os.path.exists(path_of(str(tmp_path), 2))
+
+
+@pytest.mark.parametrize(
+    "content", ["step-00000009", "../step-00000001", "/etc", "", "step-00000001" + " " * 80, "\xff"]
+)
+def test_other_files_stand_for_themselves(tmp_path, content):
+    (tmp_path / "step-00000001").mkdir()
+    (tmp_path / "best").write_text(content)
+    assert pointers.resolve(str(tmp_path / "best")) == str(tmp_path / "best")
+
+
+def test_without_links_the_run_writes_such_files(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    for step in (1, 2):
+        save_checkpoint(str(tmp_path), step, tensors(step), RECORD, 1)
+        save_evaluation(str(tmp_path), step, METRICS, step == 1, 1)
+    assert (tmp_path / FOLDER / "last").read_text() == "step-00000002"
+    assert (tmp_path / FOLDER / "best").read_text() == "step-00000001"
+    assert sorted(os.listdir(tmp_path / FOLDER)) == ["best", "last", "step-00000001", "step-00000002"]
+
+
+@pytest.mark.parametrize("with_steps", [True, False])
+def test_a_run_whose_links_were_copied_as_folders_goes_on(tmp_path, with_steps):
+    for step in (1, 2):
+        save_checkpoint(str(tmp_path / "a"), step, tensors(step), RECORD, 2)
+        save_evaluation(str(tmp_path / "a"), step, METRICS, step == 1, 2)
+    run = tmp_path / "b"
+    shutil.copytree(tmp_path / "a", run)
+    if not with_steps:
+        for step in (1, 2):
+            shutil.rmtree(path_of(str(run), step))
+    notes = adopt_copies(str(run))
+    assert len(notes) == (0 if with_steps else 2) and adopt_copies(str(run)) == []
+    assert latest(str(run)) == path_of(str(run), 2) and load_record(str(run / FOLDER / "best"))["step"] == 1
+    for step in (1, 2):
+        loaded = load_checkpoint(path_of(str(run), step))[0]
+        assert all(np.array_equal(loaded[name], array, equal_nan=True) for name, array in tensors(step).items())
+    save_checkpoint(str(run), 3, tensors(3), RECORD, 1)
+    save_evaluation(str(run), 3, METRICS, True, 1)
+    assert sorted(os.listdir(run / FOLDER)) == ["best", "last", "step-00000003"]
+    assert os.readlink(run / FOLDER / "best") == os.readlink(run / FOLDER / "last") == "step-00000003"
