@@ -21,7 +21,7 @@ lock_gpu() {  # framework, extras ...: from PyPI; what requirements/all.txt has,
         --constraint requirements/all.txt --constraint <(echo "torch==$torch")
 }
 lock_cpu requirements/torch.txt torch data plot
-lock_cpu requirements/all.txt torch data plot paddle mindspore dali gpu dev
+lock_cpu requirements/all.txt torch data plot paddle mindspore dali export gpu dev
 lock_gpu torch torch dali
 lock_gpu paddle paddle-gpu
 lock_gpu mindspore mindspore cuda11
