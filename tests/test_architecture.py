@@ -189,10 +189,12 @@ def test_a_model_imports_its_framework_and_specs(model):
         own = [f"zoo.models.{other}.{file}" for other in MODELS for file in ("spec", framework)]
         standard = found.module.split(".")[0] in sys.stdlib_module_names and found.module.split(".")[0] != framework
         neutral = ["data.batch", "zoo.models.initializers", "zoo.models.flops"] if not framework else [framework]
+        if name.endswith("/onnx.py"):
+            neutral = ["zoo.models.onnx_graph", *(f"zoo.models.{other}.onnx" for other in MODELS)]
         return not standard and not below(found.module, "numpy", *neutral, *own)
 
     names = [name for name in ZOO if name.startswith(f"zoo/models/{model}/")]
-    assert len(names) == 2 + len(FRAMEWORKS) and offenders(names, forbidden) == []
+    assert len(names) == 3 + len(FRAMEWORKS) and offenders(names, forbidden) == []
 
 
 def test_trainers_import_no_model():
@@ -214,6 +216,7 @@ def test_programs_are_imported_by_nothing_but_tests():
         ("nvidia", ["data/loaders/dali_graph.py", "tools/bare/dali.py"]),
         ("tensorboard", ["zoo/logs/tensorboard.py"]),
         ("wandb", ["zoo/logs/wandb.py"]),
+        ("onnx", ["zoo/models/onnx_graph.py", "zoo/models/onnx_nodes.py"]),
         ("matplotlib", ["tools/comparison/curves.py", "tools/reporting/figures.py"]),
         (
             "PIL",
@@ -237,7 +240,8 @@ def test_a_library_is_imported_in_one_place(library, homes):
 
 
 def test_importing_the_program_loads_no_framework():
-    heavy = (*FRAMEWORKS, "tensorflow", "jax", "grain", "decord", "nvidia", "rich", "tensorboard", "wandb")
+    heavy = (*FRAMEWORKS, "tensorflow", "jax", "grain", "decord", "nvidia", "rich", "tensorboard", "wandb", "onnx")
+    heavy += ("onnxruntime",)
     code = f"import sys, zoo, data, train; print([name for name in {heavy!r} if name in sys.modules])"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code]

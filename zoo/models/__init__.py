@@ -2,11 +2,13 @@
 
 spec.py provides the names of the protocol `Spec`. torch.py, paddle.py and mindspore.py each define a class
 `Model(arch)`, a module of that framework. The attribute names of its submodules are the canonical tensor names, so they
-are the same in the three files and in all checkpoints. docs/extending.md describes how to add a model.
+are the same in the three files and in all checkpoints. A fourth file, onnx.py, is optional: its build(graph, arch, x)
+adds the same layers, for inference, to the graph of an exported model (zoo/models/onnx_graph.py). docs/extending.md
+describes how to add a model.
 """
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -151,3 +153,24 @@ def load_model_class(model: str, framework: str) -> type[Any]:
     available = [name for name in FRAMEWORKS if (FOLDER / model / f"{name}.py").exists()]
     module = import_for(framework, f"zoo.models.{model}.{framework}", available, f"the model {model}")
     return module.Model
+
+
+def load_graph_builder(model: str) -> Callable[[Any, Any, str], str]:
+    """Return the function build(graph, arch, input) of a model's onnx.py; imports onnx.
+
+    It adds the model to a zoo.models.onnx_graph.Graph, and returns its output.
+
+    Raises:
+        UserError: the model has no onnx.py, or onnx is not installed.
+    """
+    if not (FOLDER / model / "onnx.py").exists():
+        raise UserError(
+            f"the model {model} cannot be exported: there is no zoo/models/{model}/onnx.py, which would describe its "
+            "graph; docs/extending.md describes how to write it"
+        )
+    try:
+        return importlib.import_module(f"zoo.models.{model}.onnx").build
+    except ModuleNotFoundError as error:
+        if error.name != "onnx":
+            raise
+        raise UserError("onnx is not installed here: pip install 'vision-zoo[export]'") from None
