@@ -21,6 +21,7 @@ from zoo.run.cli import FIND
 EXPECTED = {  # recipe -> number of classes of its data set, protocol id
     "tsm_k400": (400, "k400/8x1x1@224"),
     "tsm_ssv2": (174, "ssv2/8x1x1@224"),
+    "tsm_online_k400": (400, "k400/8x1x1@224-dense_val"),
     "tsm_demo": (8, "motion/8x1x1@32"),
     "resnet50_imagenet": (1000, "imagenet/224-of-256"),
     "resnet50_imagenet_v1": (1000, "imagenet/224-of-256"),

@@ -17,7 +17,7 @@ from zoo.weights import digests, faces, infer, layouts, mobilenet, segmentation,
 Tensors = Mapping[str, np.ndarray]
 OPTIONS = {  # options of the model's Arch that a user may state
     "tsm": ("depth", "num_classes", "width", "non_local"),
-    "tsm_mobilenet_v2": ("num_classes", "width", "shift_div"),
+    "tsm_mobilenet_v2": ("num_classes", "width", "shift_div", "shift_direction"),
     "resnet": ("depth", "num_classes", "width", "padding", "bn_eps"),
     "deeplabv3plus": (
         "variant",

@@ -15,7 +15,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 DEPTHS = ", ".join(f"ResNet-{depth} {counts}" for depth, counts in BLOCKS.items())
 NOT_IN_TENSORS = {  # model -> options that change the computation in evaluation, but no tensor
     "tsm": ("shift_place", "shift_div", "shift_direction", "temporal_pool"),
-    "tsm_mobilenet_v2": ("shift_div",),
+    "tsm_mobilenet_v2": ("shift_div", "shift_direction"),
     "resnet": ("dilate", "padding", "bn_eps"),
     "deeplabv3plus": ("output_stride", "multi_grid", "rates", "align_corners"),
     "arcface": (),

@@ -52,6 +52,11 @@ def _rules(origin: str) -> tuple[Rule, ...]:
 TORCHVISION, MIT = _rules("torchvision"), _rules("mit")
 
 
+def is_online(names: Iterable[str]) -> bool:
+    """Return whether a state dict is that of mit-han-lab's online_demo: its layers, without the wrappers of its TSN."""
+    return "features.1.conv.1.running_mean" in set(names)  # torchvision's layers are nested
+
+
 def detect(names: Iterable[str]) -> bool:
     """Return whether a state dict with these names is one of MobileNetV2, of a known origin or canonical."""
     return any(re.search(r"\bfeatures\.17\.conv\.|^blocks\.16\.project\.", name) for name in names)

@@ -137,7 +137,7 @@ def detect(names: Iterable[str]) -> str:
             return "mindcv"
     elif any(name.startswith(("backbone.", "module.backbone.", "cls_head.")) for name in names):
         return "mmaction2"
-    elif any(name.startswith(("module.", "base_model.", "new_fc.")) for name in names):
+    elif any(name.startswith(("module.", "base_model.", "new_fc.")) for name in names) or mobilenet.is_online(names):
         return "mit"
     elif "conv1.weight" in names or mobilenet.detect(names):
         return "canonical" if "conv1.weight" in names and COUNTER not in last_parts else "torchvision"

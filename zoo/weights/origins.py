@@ -6,6 +6,7 @@ from typing import Any
 
 from zoo.weights.infer import NOT_IN_TENSORS
 from zoo.weights.layouts import EPS, MINDSPORE_EPS
+from zoo.weights.mobilenet import is_online
 
 ANTIALIAS = {  # whether the project resizes by Pillow's antialiased filter, and not by OpenCV's
     "tsm": {"mit": True, "mmaction2": False, "paddlevideo": True},
@@ -34,6 +35,8 @@ def architecture(
         return {key: recorded[key] for key in NOT_IN_TENSORS[model] if key in recorded}
     if model == "tsm" and origin in ("mit", "mmaction2"):
         return _shift_options(list(names))
+    if model == "tsm_mobilenet_v2" and origin == "mit" and is_online(names):
+        return {"shift_direction": "causal"}
     if model == "resnet" and origin == "mindcv":
         return {"padding": PADDING[origin]}
     if model == "resnet" and origin == "mindspore" and depth >= 50:

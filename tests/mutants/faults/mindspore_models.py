@@ -64,8 +64,8 @@ FAULTS = [
     fault(
         "both folds come from the next frame",
         TSM,
-        "[_from_next(first), _from_previous(second)] if future_first",
-        "[_from_next(first), _from_next(second)] if future_first",
+        "_from_next(moved) if offset == 1 else _from_previous(moved)",
+        "_from_next(moved)",
         f"{MODEL}a_shift_by_hand",
         "tsm",
     ),

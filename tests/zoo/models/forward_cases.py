@@ -86,10 +86,18 @@ def case_a_tsm_that_shifts_blocks_and_pools(backend):
     """Towards the past, by another fraction of the channels."""
 
     def forward(layers, x, _):
-        return [reference.tsm(layers, x, "block", div=3, future=False, pools=True)]
+        return [reference.tsm(layers, x, "block", div=3, direction="past", pools=True)]
 
     options = dict(depth=18, width=8, segments=4, dropout=0.0, shift_place="block", shift_div=3, temporal_pool=True)
     check(backend, "tsm", {**options, "shift_direction": "past"}, random((3, 4, 3, 32, 40)), [], forward)
+
+
+def case_a_causal_tsm(backend):
+    def forward(layers, x, _):
+        return [reference.tsm(layers, x, "blockres", direction="causal")]
+
+    options = dict(depth=18, width=8, segments=3, dropout=0.0, shift_direction="causal")
+    check(backend, "tsm", options, random((3, 3, 3, 32, 40)), [], forward)
 
 
 def case_a_non_local_block(backend):

@@ -110,37 +110,46 @@ def case_dropout_scales_the_features_that_are_kept(backend):
     assert (nothing == 0).all()
 
 
-def shifted(x, segments, fold, future):
-    """The shift of x (N*T, C, ...): `fold` channels from the next frame (future) and `fold` from the previous one."""
+def shifted(x, segments, fold, offsets):
+    """The shift of x (N*T, C, ...): of each fold of channels by its offset in time, 1 for the next frame."""
     clips = x.reshape(-1, segments, *x.shape[1:])
     out = clips.copy()
-    first, second = slice(0, fold), slice(fold, 2 * fold)
-    from_next, from_previous = (first, second) if future else (second, first)
-    out[:, :, : 2 * fold] = 0
-    out[:, :-1, from_next], out[:, 1:, from_previous] = clips[:, 1:, from_next], clips[:, :-1, from_previous]
+    for i, offset in enumerate(offsets):
+        moved = slice(i * fold, (i + 1) * fold)
+        out[:, :, moved] = 0
+        if offset == 1:
+            out[:, :-1, moved] = clips[:, 1:, moved]
+        else:
+            out[:, 1:, moved] = clips[:, :-1, moved]
     return out.reshape(x.shape)
 
 
 def case_the_gradient_of_a_shift_is_the_opposite_shift(backend):
     rng, temporal_shift = np.random.default_rng(0), tsm_module(backend).temporal_shift
     widths = [(8, 8), (9, 3), (8, 2), (7, 2), (3, 8), *((19, div) for div in range(4, 10))]
-    for segments, (channels, div), direction in product((1, 2, 3, 8), widths, ("future", "past")):
+    directions = {"future": (1, -1), "past": (-1, 1), "causal": (-1,)}
+    for segments, (channels, div), direction in product((1, 2, 3, 8), widths, directions):
         x, weight = rng.standard_normal((2, 2 * segments, channels, 2, 3), np.float32)
 
         def shift(x, segments=segments, div=div, direction=direction):
             return temporal_shift(x, segments, div, direction)
 
         y, gradient = backend.gradient(shift, x, weight)
-        future = direction == "future"
-        np.testing.assert_array_equal(y, shifted(x, segments, channels // div, future))
-        np.testing.assert_array_equal(gradient, shifted(weight, segments, channels // div, not future))
+        offsets = directions[direction]
+        opposite = [-offset for offset in offsets]
+        np.testing.assert_array_equal(y, shifted(x, segments, channels // div, offsets))
+        np.testing.assert_array_equal(gradient, shifted(weight, segments, channels // div, opposite))
         np.testing.assert_array_equal(backend.run(shift, x), y)
 
 
 def case_a_shift_by_hand(backend):
     temporal_shift = tsm_module(backend).temporal_shift
     x = np.arange(1, 7, dtype=np.float32).reshape(2, 3, 1, 1)  # frames 1 2 3 and 4 5 6
-    for arguments, expected in (((2, 3), [4, 0, 3, 0, 2, 6]), ((2, 3, "past"), [0, 5, 3, 1, 0, 6])):
+    for arguments, expected in (
+        ((2, 3), [4, 0, 3, 0, 2, 6]),
+        ((2, 3, "past"), [0, 5, 3, 1, 0, 6]),
+        ((2, 3, "causal"), [0, 2, 3, 1, 5, 6]),
+    ):
         assert backend.run(lambda x, a=arguments: temporal_shift(x, *a), x).flatten().tolist() == expected
     for arguments in ((3,), (2, 1), (2, 3, "back")):
         with pytest.raises(ValueError):

@@ -3,6 +3,8 @@
 Each option that changes what is computed in an evaluation occurs. The models are small: seconds for all.
 """
 
+import importlib
+
 import numpy as np
 import onnxruntime
 
@@ -24,6 +26,23 @@ def export(name, arch, tensors, shape):
     content = graph.model(name, {}).SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return lambda x: session.run(None, {"input": x})[0]
+
+
+def export_frame(name, arch, size, streams):
+    """Return a function of a frame and a state, which runs the graph of a frame, and the first state."""
+    spec, module = load_spec(name), importlib.import_module(f"zoo.models.{name}.onnx")
+    graph = Graph({key: drawn(key, shape) for key, shape in spec.shapes(arch).items()})
+    frame = graph.input("frame", ("batch", 3, *size))
+    shapes = spec.state_shapes(arch, *size)
+    inputs = [graph.input(f"state_{i}", ("batch", *shape)) for i, shape in enumerate(shapes)]
+    logits, state = module.build_frame(graph, arch, frame, inputs)
+    graph.output("logits", logits, ["batch", 5])
+    for i, (value, shape) in enumerate(zip(state, shapes, strict=True)):
+        graph.output(f"new_state_{i}", value, ["batch", *shape])
+    content = graph.model(name, {}).SerializeToString()
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    first = [np.zeros((streams, *shape), np.float32) for shape in shapes]
+    return lambda x, state: session.run(None, {"frame": x, **dict(zip(inputs, state, strict=True))}), first
 
 
 def check(backend, name, options, *shapes):
@@ -72,6 +91,29 @@ def case_a_tsm_with_non_local_blocks(backend):
 def case_a_tsm_without_a_shift_and_one_that_moves_all_channels(backend):
     check(backend, "tsm", dict(depth=18, width=8, segments=2, shift_place="none"), (2, 3, 32, 32))
     check(backend, "tsm", dict(depth=18, width=8, segments=2, shift_div=2), (2, 3, 32, 32))
+
+
+def case_causal_tsms(backend):
+    check(backend, "tsm", dict(depth=18, width=8, segments=3, shift_direction="causal"), (3, 3, 32, 32))
+    check(backend, "tsm_mobilenet_v2", dict(width=8, segments=3, shift_direction="causal"), (3, 3, 33, 40))
+    check(backend, "tsm_mobilenet_v2", dict(width=8, segments=3, shift_direction="past"), (3, 3, 33, 40))
+
+
+def case_frames_of_a_stream(backend):
+    """Against the clip of them all, in the framework."""
+    for name, options in (
+        ("tsm", dict(depth=50, width=4, shift_div=3)),
+        ("tsm", dict(depth=18, width=16, shift_place="block")),
+        ("tsm_mobilenet_v2", dict(width=16)),
+    ):
+        arch = load_spec(name).Arch(num_classes=5, shift_direction="causal", **options)
+        model = backend.set_train(make(backend, name, arch, drawn), False)
+        video = np.random.default_rng(0).standard_normal((2, 4, 3, 33, 40), np.float32)
+        expected = backend.run(model.frame_logits, video)
+        step, state = export_frame(name, arch, (33, 40), len(video))
+        for number in range(video.shape[1]):
+            logits, *state = step(video[:, number], state)
+            assert relative(logits, expected[:, number]) <= EXACT, (name, number)
 
 
 def case_a_tsm_of_one_frame(backend):

@@ -137,11 +137,12 @@ def resnet(layers: Layers, image: np.ndarray, depth: int, dilate: tuple[bool, ..
     return layers.linear("fc", x.mean((2, 3)))
 
 
-def shift(clips: np.ndarray, div: int, future: bool) -> np.ndarray:
+def shift(clips: np.ndarray, div: int, direction: str) -> np.ndarray:
     """Shift channels of clips (N, T, C, H, W) along T; zeros come from outside of a clip."""
     fold = clips.shape[2] // div
     out = clips.copy()
-    for channels, is_next in ((slice(0, fold), future), (slice(fold, 2 * fold), not future)):
+    folds = [(slice(0, fold), direction == "future"), (slice(fold, 2 * fold), direction == "past")]
+    for channels, is_next in folds[:1] if direction == "causal" else folds:
         out[:, :, channels] = 0
         if is_next:
             out[:, :-1, channels] = clips[:, 1:, channels]
@@ -160,7 +161,7 @@ def tsm(
     video: np.ndarray,
     place: str,
     div: int = 8,
-    future: bool = True,
+    direction: str = "future",
     pools: bool = False,
     mask: np.ndarray | None = None,
     rate: float = 0.0,
@@ -174,7 +175,7 @@ def tsm(
             segments //= 2
         for i in range(2):
             name, step = f"layer{number + 1}.{i}", 2 if number > 0 and i == 0 else 1
-            moved = shift(x.reshape(-1, segments, *x.shape[1:]), div, future).reshape(x.shape)
+            moved = shift(x.reshape(-1, segments, *x.shape[1:]), div, direction).reshape(x.shape)
             branch = residual(layers, name, moved, step)
             x = relu(branch + shortcut(layers, name, moved if place == "block" else x, step))
     features = x.mean((2, 3)).reshape(-1, segments, x.shape[1])

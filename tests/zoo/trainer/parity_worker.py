@@ -47,9 +47,11 @@ FORWARDS = {
     "none": Case("tsm", dict(depth=18, width=8, shift_place="none"), CLIPS),
     "pool": Case("tsm", dict(depth=18, width=8, temporal_pool=True), CLIPS),
     "past": Case("tsm", dict(depth=18, width=8, shift_direction="past", shift_div=3), CLIPS),
+    "causal": Case("tsm", dict(depth=18, width=8, shift_direction="causal"), CLIPS),
     "dropout": Case("tsm", dict(depth=18, width=8, dropout=0.5), CLIPS),
     "nonlocal": Case("tsm", dict(depth=50, width=8, non_local=True), CLIPS, BOTH),
     "mobile": Case("tsm_mobilenet_v2", dict(width=8), CLIPS),
+    "mobile_causal": Case("tsm_mobilenet_v2", dict(width=8, shift_direction="causal"), CLIPS),
 }
 # Small, so that few activations lie so near to 0 that rounding decides whether they pass a ReLU; that would show.
 SMALL_IMAGES, SMALL_CLIPS = (8, 3, 32, 32), (2, 4, 3, 32, 32)

@@ -9,7 +9,7 @@ from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import torch as tsm
 from zoo.models.tsm.spec import Arch
 from zoo.models.tsm_mobilenet_v2 import spec as mobile
-from zoo.weights import layouts, names
+from zoo.weights import layouts, names, origins
 from zoo.weights.conversion import default_model
 from zoo.weights.match import match_state_dict
 
@@ -46,6 +46,18 @@ def test_all_names_of_mobilenets(origin):
     assert report.complete, str(report)
     assert list(canonical) == list(mobile.shapes(mobile.Arch(num_classes=CLASSES)))  # in the order of the layers
     assert names.detect(canonical) == "canonical" and default_model("canonical", canonical) == "tsm_mobilenet_v2"
+
+
+def test_names_of_the_online_demo():
+    """mit-han-lab's online_demo names the layers as its TSN does, without wrappers."""
+    recorded = recorded_shapes("names_mit_mobilenet_v2")
+    plain = {key.removeprefix("module.base_model.").replace(".net.", "."): shape for key, shape in recorded.items()}
+    tensors = numbered(plain)
+    assert names.detect(tensors) == "mit" and default_model("mit", tensors) == "tsm_mobilenet_v2"
+    report = match_state_dict(layouts.to_canonical(tensors, "mit"), mobile.shapes(mobile.Arch(num_classes=CLASSES)))
+    assert report.complete, str(report)
+    assert origins.architecture("tsm_mobilenet_v2", "mit", tensors, 0, {}) == {"shift_direction": "causal"}
+    assert origins.architecture("tsm_mobilenet_v2", "mit", recorded, 0, {}) == {}
 
 
 def tsm_shapes(**options):

@@ -3,21 +3,22 @@
 from mindspore import Tensor, nn, ops
 
 from zoo.models.resnet import mindspore as resnet
-from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, Arch, shifts
+from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, SHIFT_OFFSETS, Arch, check_causal, shifts
 
 
 def temporal_shift(x: Tensor, segments: int, div: int = 8, direction: str = "future") -> Tensor:
     """Shift channels between neighbouring frames of the same clip (arXiv:1811.08383).
 
     With f = C // div, channels [0, f) come from the next frame and channels [f, 2f) from the previous one if
-    `direction` is future, the other way round if it is past. The other channels stay. A frame without that neighbour
-    gets zeros. The input is not modified, because the shortcut and autograd need it.
+    `direction` is future, the other way round if it is past. If it is causal, channels [0, f) come from the previous
+    frame. The other channels stay. A frame without that neighbour gets zeros. The input is not modified, because the
+    shortcut and autograd need it.
 
     Args:
         x: (N*T, C, H, W), the frames of a clip one after the other.
         segments: T, frames per clip.
         div: 1 / div of the channels is shifted in each direction.
-        direction: future or past.
+        direction: future, past or causal.
 
     Returns:
         A new tensor of the same shape.
@@ -26,19 +27,21 @@ def temporal_shift(x: Tensor, segments: int, div: int = 8, direction: str = "fut
         raise ValueError(f"{x.shape[0]} frames are not whole clips of {segments}")
     if div < 2:
         raise ValueError(f"div must be at least 2, not {div}")
-    if direction not in ("future", "past"):
-        raise ValueError(f"direction must be future or past, not {direction!r}")
-    return _shift_channels(x, segments, x.shape[1] // div, direction == "future")
+    if direction not in SHIFT_OFFSETS:
+        raise ValueError(f"direction must be future, past or causal, not {direction!r}")
+    return _shift_channels(x, segments, x.shape[1] // div, SHIFT_OFFSETS[direction])
 
 
-def _shift_channels(x: Tensor, segments: int, fold: int, future_first: bool) -> Tensor:
+def _shift_channels(x: Tensor, segments: int, fold: int, offsets: tuple[int, ...]) -> Tensor:
     if fold == 0:
         return x
     clips = x.reshape((-1, segments) + x.shape[1:])  # (N, T, C, H, W)
-    first, second = clips[:, :, :fold], clips[:, :, fold : 2 * fold]
-    parts = [_from_next(first), _from_previous(second)] if future_first else [_from_previous(first), _from_next(second)]
-    if 2 * fold < x.shape[1]:  # MindSpore rejects empty parts
-        parts.append(clips[:, :, 2 * fold :])
+    parts = []
+    for i, offset in enumerate(offsets):
+        moved = clips[:, :, i * fold : (i + 1) * fold]
+        parts.append(_from_next(moved) if offset == 1 else _from_previous(moved))
+    if len(offsets) * fold < x.shape[1]:  # MindSpore rejects empty parts
+        parts.append(clips[:, :, len(offsets) * fold :])
     return ops.concat(parts, 2).reshape(x.shape)
 
 
@@ -50,6 +53,21 @@ def _from_next(clips: Tensor) -> Tensor:
 def _from_previous(clips: Tensor) -> Tensor:
     zeros = ops.zeros_like(clips[:, :1])
     return zeros if clips.shape[1] == 1 else ops.concat((zeros, clips[:, :-1]), 1)
+
+
+def shift_frame(x: Tensor, previous: Tensor, div: int) -> tuple[Tensor, Tensor]:
+    """Shift a single frame causally.
+
+    Args:
+        x: (N, C, H, W), the frame.
+        previous: (N, C // div, H, W), the first channels of the frame before.
+        div: 1 / div of the channels is shifted.
+
+    Returns:
+        x with these channels in place of its own, and its own.
+    """
+    fold = x.shape[1] // div
+    return ops.concat((previous, x[:, fold:]), 1), x[:, :fold]
 
 
 def temporal_pool(x: Tensor, segments: int) -> Tensor:
@@ -108,6 +126,10 @@ class Model(resnet.Model):
                     stage[block].nl = NonLocal(arch.backbone.width * 2 ** (layer - 1) * arch.backbone.expansion)
 
     def construct(self, video: Tensor, dropout: Tensor | None = None) -> Tensor:
+        return self.frame_logits(video, dropout).mean(1)
+
+    def frame_logits(self, video: Tensor, dropout: Tensor | None = None) -> Tensor:
+        """Return the logits of every frame, (N, T', num_classes); their mean is the output for a clip."""
         segments = video.shape[1]
         x = self.stem(video.reshape((-1,) + video.shape[2:]))
         for number, layer in enumerate((self.layer1, self.layer2, self.layer3, self.layer4)):
@@ -118,7 +140,33 @@ class Model(resnet.Model):
         x = x.mean((2, 3)).reshape(-1, segments, self.fc.in_channels)  # (N, T', features)
         if dropout is not None:
             x = x * (dropout / (1 - self.dropout_rate))
-        return self.fc(x).mean(1)
+        return self.fc(x)
+
+    def forward_frame(self, frame: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Compute the next frame of a stream with a causal shift, as `frame_logits` computes it within a clip.
+
+        Args:
+            frame: (N, 3, H, W), the next frame of each of N streams.
+            state: what the call for the frame before returned, (N, *shape) for each of spec.state_shapes; zeros for
+                the first frame.
+
+        Returns:
+            The frame's logits (N, num_classes), and the state for the next call.
+
+        Raises:
+            ValueError: the shift is not causal.
+        """
+        check_causal(self.arch)
+        x, new_state = self.stem(frame), []
+        for layer, has_shifts in zip((self.layer1, self.layer2, self.layer3, self.layer4), self.shifts):
+            for block, has_shift in zip(layer, has_shifts):
+                if not has_shift or x.shape[1] < self.arch.shift_div:
+                    x = block(x)
+                    continue
+                shifted, kept = shift_frame(x, state[len(new_state)], self.arch.shift_div)
+                new_state.append(kept)
+                x = block(shifted) if self.arch.shift_place == "block" else block(x, shifted)
+        return self.fc(x.mean((2, 3))), tuple(new_state)
 
     def run_block(self, block: nn.Cell, x: Tensor, segments: int, has_shift: bool) -> Tensor:
         """Run a BasicBlock or Bottleneck, with its shift and its non-local block if it has them."""

@@ -1,40 +1,59 @@
 """TSM as an ONNX graph, parallel to torch.py, paddle.py and mindspore.py; for inference alone."""
 
+from collections.abc import Sequence
+
 from zoo.models.onnx_graph import Graph
 from zoo.models.resnet import onnx as resnet
 from zoo.models.resnet.spec import stages
-from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, Arch, shifts
+from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, SHIFT_OFFSETS, Arch, check_causal, shifts
 
 
 def temporal_shift(graph: Graph, x: str, segments: int, div: int = 8, direction: str = "future") -> str:
     """Shift channels between neighbouring frames of the same clip (arXiv:1811.08383).
 
     With f = C // div, channels [0, f) come from the next frame and channels [f, 2f) from the previous one if
-    `direction` is future, the other way round if it is past. The other channels stay. A frame without that neighbour
-    gets zeros.
+    `direction` is future, the other way round if it is past. If it is causal, channels [0, f) come from the previous
+    frame. The other channels stay. A frame without that neighbour gets zeros.
 
     Args:
         graph: to which it is added.
         x: (N*T, C, H, W), the frames of a clip one after the other.
         segments: T, frames per clip.
         div: 1 / div of the channels is shifted in each direction.
-        direction: future or past.
+        direction: future, past or causal.
     """
     channels, height, width = (graph.size(x, axis) for axis in (1, 2, 3))
     fold = channels // div
     if fold == 0:
         return x
     clips = graph.reshape(x, -1, segments, channels, height, width)
-    folds = ((0, fold), (fold, 2 * fold))
-    from_next, from_previous = folds if direction == "future" else folds[::-1]
-    shifted = {
-        from_next: graph.pad(graph.slice(clips, {1: (1, None), 2: from_next}), 1, 0, 1),
-        from_previous: graph.pad(graph.slice(clips, {1: (0, -1), 2: from_previous}), 1, 1, 0),
-    }
-    parts = [shifted[part] for part in folds]
-    if 2 * fold < channels:
-        parts.append(graph.slice(clips, {2: (2 * fold, None)}))
+    parts, offsets = [], SHIFT_OFFSETS[direction]
+    for i, offset in enumerate(offsets):
+        moved = (i * fold, (i + 1) * fold)
+        if offset == 1:  # from the next frame
+            parts.append(graph.pad(graph.slice(clips, {1: (1, None), 2: moved}), 1, 0, 1))
+        else:
+            parts.append(graph.pad(graph.slice(clips, {1: (0, -1), 2: moved}), 1, 1, 0))
+    if len(offsets) * fold < channels:
+        parts.append(graph.slice(clips, {2: (len(offsets) * fold, None)}))
     return graph.reshape(graph.concat(parts, 2), -1, channels, height, width)
+
+
+def shift_frame(graph: Graph, x: str, previous: str, div: int) -> tuple[str, str]:
+    """Shift a single frame causally.
+
+    Args:
+        graph: to which it is added.
+        x: (N, C, H, W), the frame.
+        previous: (N, C // div, H, W), the first channels of the frame before.
+        div: 1 / div of the channels is shifted.
+
+    Returns:
+        x with these channels in place of its own, and its own.
+    """
+    fold = graph.size(x, 1) // div
+    shifted = graph.concat([previous, graph.slice(x, {1: (fold, None)})], 1)
+    return shifted, graph.slice(x, {1: (0, fold)})
 
 
 def temporal_pool(graph: Graph, x: str, segments: int) -> str:
@@ -72,21 +91,48 @@ def build(graph: Graph, arch: Arch, video: str) -> str:
         if number == 2 and arch.temporal_pool:
             x, segments = temporal_pool(graph, x, segments), segments // 2
         for i, has_shift in enumerate(shifted):
-            block = graph.scope(f"layer{number}.{i}")
-            x = run_block(block, arch, x, segments, stage.stride if i == 0 else 1, has_shift)
+            block, shifted_x = graph.scope(f"layer{number}.{i}"), x
+            if has_shift:
+                shifted_x = temporal_shift(block, x, segments, arch.shift_div, arch.shift_direction)
+            x = run_block(block, arch, x, shifted_x, stage.stride if i == 0 else 1)
             if arch.non_local and i in NON_LOCAL_BLOCKS.get(number, ()):
                 x = non_local(block.scope("nl"), x, segments)
     x = graph.linear("fc", graph.flatten(graph.global_mean(x)))
     return graph.mean(graph.reshape(x, -1, segments, graph.size(x, 1)), 1)
 
 
-def run_block(graph: Graph, arch: Arch, x: str, segments: int, stride: int, has_shift: bool) -> str:
-    """Add a block of the ResNet, with its shift if it has one."""
-    backbone, residual_input = arch.backbone, x
-    if has_shift:
-        residual_input = temporal_shift(graph, x, segments, arch.shift_div, arch.shift_direction)
+def build_frame(graph: Graph, arch: Arch, frame: str, state: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Add the next frame of a stream with a causal shift: `forward_frame` of torch.py.
+
+    Args:
+        graph: to which it is added.
+        arch: the architecture.
+        frame: (N, 3, H, W).
+        state: of the frame before, (N, *shape) for each of spec.state_shapes.
+
+    Returns:
+        The frame's logits (N, num_classes), and the state for the next one.
+
+    Raises:
+        ValueError: the shift is not causal.
+    """
+    check_causal(arch)
+    x, new_state = resnet.stem(graph, arch.backbone, frame), []
+    for number, (stage, has_shifts) in enumerate(zip(stages(arch.backbone), shifts(arch)), 1):
+        for i, has_shift in enumerate(has_shifts):
+            block, shifted = graph.scope(f"layer{number}.{i}"), x
+            if has_shift and graph.size(x, 1) >= arch.shift_div:
+                shifted, kept = shift_frame(block, x, state[len(new_state)], arch.shift_div)
+                new_state.append(kept)
+            x = run_block(block, arch, x, shifted, stage.stride if i == 0 else 1)
+    return graph.linear("fc", graph.flatten(graph.global_mean(x))), tuple(new_state)
+
+
+def run_block(graph: Graph, arch: Arch, x: str, shifted: str, stride: int) -> str:
+    """Add a block of the ResNet for x and what the shift makes of it."""
+    backbone = arch.backbone
     if arch.shift_place == "block":
-        x = residual_input
+        x = shifted
     # blockres: the shortcut gets the unshifted frames
-    residual = resnet.residual(graph, backbone, residual_input, stride, 1)
+    residual = resnet.residual(graph, backbone, shifted, stride, 1)
     return graph.relu(graph.add(residual, resnet.shortcut(graph, x, stride, backbone.bn_eps)))

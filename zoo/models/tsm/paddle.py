@@ -5,21 +5,22 @@ import paddle.nn.functional as F
 from paddle import _C_ops, nn
 
 from zoo.models.resnet import paddle as resnet
-from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, Arch, shifts
+from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, SHIFT_OFFSETS, Arch, check_causal, shifts
 
 
 def temporal_shift(x: paddle.Tensor, segments: int, div: int = 8, direction: str = "future") -> paddle.Tensor:
     """Shift channels between neighbouring frames of the same clip (arXiv:1811.08383).
 
     With f = C // div, channels [0, f) come from the next frame and channels [f, 2f) from the previous one if
-    `direction` is future, the other way round if it is past. The other channels stay. A frame without that neighbour
-    gets zeros. The input is not modified, because the shortcut and autograd need it.
+    `direction` is future, the other way round if it is past. If it is causal, channels [0, f) come from the previous
+    frame. The other channels stay. A frame without that neighbour gets zeros. The input is not modified, because the
+    shortcut and autograd need it.
 
     Args:
         x: (N*T, C, H, W), the frames of a clip one after the other.
         segments: T, frames per clip.
         div: 1 / div of the channels is shifted in each direction.
-        direction: future or past.
+        direction: future, past or causal.
 
     Returns:
         A new tensor of the same shape.
@@ -28,24 +29,24 @@ def temporal_shift(x: paddle.Tensor, segments: int, div: int = 8, direction: str
         raise ValueError(f"{x.shape[0]} frames are not whole clips of {segments}")
     if div < 2:
         raise ValueError(f"div must be at least 2, not {div}")
-    if direction not in ("future", "past"):
-        raise ValueError(f"direction must be future or past, not {direction!r}")
-    return _differentiable_shift(x, segments, x.shape[1] // div, direction == "future")
+    if direction not in SHIFT_OFFSETS:
+        raise ValueError(f"direction must be future, past or causal, not {direction!r}")
+    return _differentiable_shift(x, segments, x.shape[1] // div, SHIFT_OFFSETS[direction])
 
 
-def _differentiable_shift(x: paddle.Tensor, segments: int, fold: int, future_first: bool) -> paddle.Tensor:
+def _differentiable_shift(x: paddle.Tensor, segments: int, fold: int, offsets: tuple[int, ...]) -> paddle.Tensor:
     if paddle.is_grad_enabled() and not x.stop_gradient:
-        return _ShiftFunction.apply(x, segments, fold, future_first)
-    return _shift_channels(x, segments, fold, future_first)
+        return _ShiftFunction.apply(x, segments, fold, offsets)
+    return _shift_channels(x, segments, fold, offsets)
 
 
 class _ShiftFunction(paddle.autograd.PyLayer):
     """Shift whose gradient is the opposite shift."""
 
     @staticmethod
-    def forward(ctx, x, segments, fold, future_first):
-        ctx.arguments = segments, fold, not future_first
-        return _shift_channels(x, segments, fold, future_first)
+    def forward(ctx, x, segments, fold, offsets):
+        ctx.arguments = segments, fold, tuple(-offset for offset in offsets)
+        return _shift_channels(x, segments, fold, offsets)
 
     @staticmethod
     def backward(ctx, gradient):
@@ -60,25 +61,40 @@ def has_fused_shift() -> bool:
     return paddle.get_device().startswith("gpu") and hasattr(_C_ops, "temporal_shift_grad")
 
 
-def _shift_channels(x: paddle.Tensor, segments: int, fold: int, future_first: bool) -> paddle.Tensor:
-    channels = x.shape[1]
+def _shift_channels(x: paddle.Tensor, segments: int, fold: int, offsets: tuple[int, ...]) -> paddle.Tensor:
+    channels, moved = x.shape[1], len(offsets) * fold
     if fold == 0:
         return x.clone()
-    if 2 * fold < channels and has_fused_shift():
+    if len(offsets) == 2 and moved < channels and has_fused_shift():
         # The kernel shifts from the past first; that of its gradient from the future. It rounds down the products of
         # the ratio with the channels and with twice as many: to fold and 2 * fold.
-        shift = _C_ops.temporal_shift_grad if future_first else _C_ops.temporal_shift
+        shift = _C_ops.temporal_shift_grad if offsets[0] == 1 else _C_ops.temporal_shift
         return shift(x, segments, (fold + 0.25) / channels, "NCHW")
     clips = x.reshape((-1, segments, *x.shape[1:]))  # (N, T, C, H, W)
     # Padding with a frame of zeros at both ends keeps all slices non-empty; some Paddle operators reject empty ones.
-    zeros = paddle.zeros_like(clips[:, :1, : 2 * fold])
-    padded = paddle.concat([zeros, clips[:, :, : 2 * fold], zeros], 1)  # (N, T+2, 2f, H, W)
-    following, previous = slice(2, None), slice(None, -2)
-    first, second = (following, previous) if future_first else (previous, following)
-    parts = [padded[:, first, :fold], padded[:, second, fold:]]
-    if 2 * fold < channels:
-        parts.append(clips[:, :, 2 * fold :])
+    zeros = paddle.zeros_like(clips[:, :1, :moved])
+    padded = paddle.concat([zeros, clips[:, :, :moved], zeros], 1)  # (N, T+2, moved, H, W)
+    parts = [
+        padded[:, 1 + offset : 1 + offset + segments, i * fold : (i + 1) * fold] for i, offset in enumerate(offsets)
+    ]
+    if moved < channels:
+        parts.append(clips[:, :, moved:])
     return paddle.concat(parts, 2).reshape(x.shape)
+
+
+def shift_frame(x: paddle.Tensor, previous: paddle.Tensor, div: int) -> tuple[paddle.Tensor, paddle.Tensor]:
+    """Shift a single frame causally.
+
+    Args:
+        x: (N, C, H, W), the frame.
+        previous: (N, C // div, H, W), the first channels of the frame before.
+        div: 1 / div of the channels is shifted.
+
+    Returns:
+        x with these channels in place of its own, and its own.
+    """
+    fold = x.shape[1] // div
+    return paddle.concat((previous, x[:, fold:]), 1), x[:, :fold]
 
 
 def temporal_pool(x: paddle.Tensor, segments: int) -> paddle.Tensor:
@@ -128,6 +144,10 @@ class Model(resnet.Model):
                     stage[block].nl = NonLocal(arch.backbone.width * 2 ** (layer - 1) * arch.backbone.expansion)
 
     def forward(self, video: paddle.Tensor, dropout: paddle.Tensor | None = None) -> paddle.Tensor:
+        return self.frame_logits(video, dropout).mean(1)
+
+    def frame_logits(self, video: paddle.Tensor, dropout: paddle.Tensor | None = None) -> paddle.Tensor:
+        """Return the logits of every frame, (N, T', num_classes); their mean is the output for a clip."""
         segments = video.shape[1]
         x = self.stem(video.flatten(0, 1))
         for number, layer in enumerate((self.layer1, self.layer2, self.layer3, self.layer4)):
@@ -138,7 +158,35 @@ class Model(resnet.Model):
         x = x.mean((2, 3)).reshape((-1, segments, x.shape[1]))  # (N, T', features)
         if dropout is not None:
             x = x * (dropout.astype(x.dtype) / (1 - self.dropout_rate))
-        return self.fc(x).mean(1)
+        return self.fc(x)
+
+    def forward_frame(
+        self, frame: paddle.Tensor, state: tuple[paddle.Tensor, ...]
+    ) -> tuple[paddle.Tensor, tuple[paddle.Tensor, ...]]:
+        """Compute the next frame of a stream with a causal shift, as `frame_logits` computes it within a clip.
+
+        Args:
+            frame: (N, 3, H, W), the next frame of each of N streams.
+            state: what the call for the frame before returned, (N, *shape) for each of spec.state_shapes; zeros for
+                the first frame.
+
+        Returns:
+            The frame's logits (N, num_classes), and the state for the next call.
+
+        Raises:
+            ValueError: the shift is not causal.
+        """
+        check_causal(self.arch)
+        x, new_state = self.stem(frame), []
+        for layer, has_shifts in zip((self.layer1, self.layer2, self.layer3, self.layer4), self.shifts):
+            for block, has_shift in zip(layer, has_shifts):
+                if not has_shift or x.shape[1] < self.arch.shift_div:
+                    x = block(x)
+                    continue
+                shifted, kept = shift_frame(x, state[len(new_state)], self.arch.shift_div)
+                new_state.append(kept)
+                x = block(shifted) if self.arch.shift_place == "block" else block(x, shifted)
+        return self.fc(x.mean((2, 3))), tuple(new_state)
 
     def run_block(self, block: nn.Layer, x: paddle.Tensor, segments: int, has_shift: bool) -> paddle.Tensor:
         """Run a BasicBlock or Bottleneck, with its shift and its non-local block if it has them."""

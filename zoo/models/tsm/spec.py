@@ -6,7 +6,7 @@ Where implementations differ, mit-han-lab/temporal-shift-module is followed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from data.batch import DropoutMask, Field
 from zoo.models import flops as counting
@@ -19,6 +19,8 @@ FP32_MODULES: tuple[str, ...] = ()
 NUM_PARAMETERS = {50: 24_327_632}  # 400 classes
 NUM_PARAMETERS_NON_LOCAL = {50: 31_686_096}
 NON_LOCAL_BLOCKS = {2: (0, 2), 3: (0, 2, 4)}  # layer -> blocks that end in a non-local block
+# Per direction, for each fold of channels that moves: the frame that it comes from, 1 the next and -1 the previous one.
+SHIFT_OFFSETS = {"future": (1, -1), "past": (-1, 1), "causal": (-1,)}
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Arch:
     segments: int | None = None  # T, frames per clip; None: that of the data
     shift_place: Literal["blockres", "block", "none"] = "blockres"  # shift in front of the residual branch or the block
     shift_div: int = 8  # 1 / shift_div of the channels moves each way
-    shift_direction: Literal["future", "past"] = "future"  # source of the first fold of channels; PaddleVideo: past
+    shift_direction: Literal["future", "past", "causal"] = "future"  # source of the first fold of channels; the second
+    # comes from the other side. PaddleVideo: past. causal: the first comes from the past, the second stays
     temporal_pool: bool = False  # halve T in front of layer2
     non_local: bool = False
     dropout: float = 0.5
@@ -51,6 +54,9 @@ class Arch:
             raise ValueError("segments: must be at least 1")
         if self.temporal_pool and self.segments is not None and self.segments % 2:
             raise ValueError(f"temporal_pool: needs an even number of segments, not {self.segments}")
+        for key in ("temporal_pool", "non_local"):
+            if self.shift_direction == "causal" and getattr(self, key):
+                raise ValueError(f"{key}: looks at later frames, which shift_direction=causal excludes; choose one")
 
     @property
     def backbone(self) -> resnet.Arch:
@@ -71,6 +77,39 @@ def shifts(arch: Arch) -> tuple[tuple[bool, ...], ...]:
     blocks = resnet.BLOCKS[arch.depth]
     every = 2 if arch.shift_place == "blockres" and blocks[2] >= 23 else 1
     return tuple(tuple(arch.shift_place != "none" and i % every == 0 for i in range(count)) for count in blocks)
+
+
+def state_shapes(arch: Arch, height: int, width: int) -> tuple[tuple[int, int, int], ...]:
+    """Return the shapes of a stream's state: (channels, height, width) for every block that shifts, in order.
+
+    A tensor holds the channels that the block takes from the previous frame, as that frame entered the block. Blocks
+    of fewer than shift_div channels take none.
+
+    Args:
+        arch: the architecture; it must be causal.
+        height, width: of the frames.
+
+    Raises:
+        ValueError: it is not.
+    """
+    check_causal(arch)
+    found, channels, halvings = [], arch.width, 2
+    for stage, has_shifts in zip(resnet.stages(arch.backbone), shifts(arch)):
+        for i, has_shift in enumerate(has_shifts):
+            if has_shift and channels >= arch.shift_div:
+                found.append((channels // arch.shift_div, -(-height >> halvings), -(-width >> halvings)))
+            halvings += stage.stride == 2 and i == 0
+            channels = stage.width * arch.backbone.expansion
+    return tuple(found)
+
+
+def check_causal(arch: Any) -> None:
+    """Raise a ValueError unless the shift takes channels from the past alone."""
+    if arch.shift_direction != "causal":
+        raise ValueError(
+            f"shift_direction: frame by frame, a model must be causal, and this one is {arch.shift_direction}; train "
+            "one with -o model.shift_direction=causal"
+        )
 
 
 def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:

@@ -7,21 +7,22 @@ import torch.nn.functional as F
 from torch import nn
 
 from zoo.models.resnet import torch as resnet
-from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, Arch, shifts
+from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, SHIFT_OFFSETS, Arch, check_causal, shifts
 
 
 def temporal_shift(x: torch.Tensor, segments: int, div: int = 8, direction: str = "future") -> torch.Tensor:
     """Shift channels between neighbouring frames of the same clip (arXiv:1811.08383).
 
     With f = C // div, channels [0, f) come from the next frame and channels [f, 2f) from the previous one if
-    `direction` is future, the other way round if it is past. The other channels stay. A frame without that neighbour
-    gets zeros. The input is not modified, because the shortcut and autograd need it.
+    `direction` is future, the other way round if it is past. If it is causal, channels [0, f) come from the previous
+    frame. The other channels stay. A frame without that neighbour gets zeros. The input is not modified, because the
+    shortcut and autograd need it.
 
     Args:
         x: (N*T, C, H, W), the frames of a clip one after the other.
         segments: T, frames per clip.
         div: 1 / div of the channels is shifted in each direction.
-        direction: future or past.
+        direction: future, past or causal.
 
     Returns:
         A new tensor of the same shape.
@@ -30,41 +31,59 @@ def temporal_shift(x: torch.Tensor, segments: int, div: int = 8, direction: str 
         raise ValueError(f"{x.shape[0]} frames are not whole clips of {segments}")
     if div < 2:
         raise ValueError(f"div must be at least 2, not {div}")
-    if direction not in ("future", "past"):
-        raise ValueError(f"direction must be future or past, not {direction!r}")
-    return _differentiable_shift(x, segments, x.shape[1] // div, direction == "future")
+    if direction not in SHIFT_OFFSETS:
+        raise ValueError(f"direction must be future, past or causal, not {direction!r}")
+    return _differentiable_shift(x, segments, x.shape[1] // div, SHIFT_OFFSETS[direction])
 
 
-def _differentiable_shift(x: torch.Tensor, segments: int, fold: int, future_first: bool) -> torch.Tensor:
+def _differentiable_shift(x: torch.Tensor, segments: int, fold: int, offsets: tuple[int, ...]) -> torch.Tensor:
     if torch.is_grad_enabled() and x.requires_grad:
-        return _ShiftFunction.apply(x, segments, fold, future_first)
-    return _shift_channels(x, segments, fold, future_first)
+        return _ShiftFunction.apply(x, segments, fold, offsets)
+    return _shift_channels(x, segments, fold, offsets)
 
 
 class _ShiftFunction(torch.autograd.Function):
     """Shift whose gradient is the opposite shift: five times as fast as autograd through slice assignments."""
 
     @staticmethod
-    def forward(ctx, x, segments, fold, future_first):
-        ctx.arguments = segments, fold, not future_first
-        return _shift_channels(x, segments, fold, future_first)
+    def forward(ctx, x, segments, fold, offsets):
+        ctx.arguments = segments, fold, tuple(-offset for offset in offsets)
+        return _shift_channels(x, segments, fold, offsets)
 
     @staticmethod
     def backward(ctx, gradient):
         return _differentiable_shift(gradient, *ctx.arguments), None, None, None
 
 
-def _shift_channels(x: torch.Tensor, segments: int, fold: int, future_first: bool) -> torch.Tensor:
+def _shift_channels(x: torch.Tensor, segments: int, fold: int, offsets: tuple[int, ...]) -> torch.Tensor:
     out = torch.empty_like(x)
     clips, shifted = x.unflatten(0, (-1, segments)), out.unflatten(0, (-1, segments))  # views (N, T, C, H, W)
-    first, second = slice(0, fold), slice(fold, 2 * fold)
-    from_next, from_previous = (first, second) if future_first else (second, first)
-    shifted[:, :-1, from_next] = clips[:, 1:, from_next]
-    shifted[:, -1, from_next] = 0
-    shifted[:, 1:, from_previous] = clips[:, :-1, from_previous]
-    shifted[:, 0, from_previous] = 0
-    shifted[:, :, 2 * fold :] = clips[:, :, 2 * fold :]
+    for i, offset in enumerate(offsets):
+        moved = slice(i * fold, (i + 1) * fold)
+        if offset == 1:  # from the next frame
+            shifted[:, :-1, moved] = clips[:, 1:, moved]
+            shifted[:, -1, moved] = 0
+        else:
+            shifted[:, 1:, moved] = clips[:, :-1, moved]
+            shifted[:, 0, moved] = 0
+    kept = slice(len(offsets) * fold, None)
+    shifted[:, :, kept] = clips[:, :, kept]
     return out
+
+
+def shift_frame(x: torch.Tensor, previous: torch.Tensor, div: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Shift a single frame causally.
+
+    Args:
+        x: (N, C, H, W), the frame.
+        previous: (N, C // div, H, W), the first channels of the frame before.
+        div: 1 / div of the channels is shifted.
+
+    Returns:
+        x with these channels in place of its own, and its own, copied.
+    """
+    fold = x.shape[1] // div
+    return torch.cat((previous, x[:, fold:]), 1), x[:, :fold].clone()  # a view would keep all of x in memory
 
 
 def temporal_pool(x: torch.Tensor, segments: int) -> torch.Tensor:
@@ -114,6 +133,10 @@ class Model(resnet.Model):
                     stage[block].nl = NonLocal(arch.backbone.width * 2 ** (layer - 1) * arch.backbone.expansion)
 
     def forward(self, video: torch.Tensor, dropout: torch.Tensor | None = None) -> torch.Tensor:
+        return self.frame_logits(video, dropout).mean(1)
+
+    def frame_logits(self, video: torch.Tensor, dropout: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the logits of every frame, (N, T', num_classes); their mean is the output for a clip."""
         segments = video.shape[1]
         x = self.stem(video.flatten(0, 1))
         for number, layer in enumerate((self.layer1, self.layer2, self.layer3, self.layer4)):
@@ -124,7 +147,35 @@ class Model(resnet.Model):
         x = x.mean((2, 3)).unflatten(0, (-1, segments))  # (N, T', features)
         if dropout is not None:
             x = x * (dropout / (1 - self.dropout_rate))
-        return self.fc(x).mean(1)
+        return self.fc(x)
+
+    def forward_frame(
+        self, frame: torch.Tensor, state: tuple[torch.Tensor, ...]
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """Compute the next frame of a stream with a causal shift, as `frame_logits` computes it within a clip.
+
+        Args:
+            frame: (N, 3, H, W), the next frame of each of N streams.
+            state: what the call for the frame before returned, (N, *shape) for each of spec.state_shapes; zeros for
+                the first frame.
+
+        Returns:
+            The frame's logits (N, num_classes), and the state for the next call.
+
+        Raises:
+            ValueError: the shift is not causal.
+        """
+        check_causal(self.arch)
+        x, new_state = self.stem(frame), []
+        for layer, has_shifts in zip((self.layer1, self.layer2, self.layer3, self.layer4), self.shifts):
+            for block, has_shift in zip(layer, has_shifts):
+                if not has_shift or x.shape[1] < self.arch.shift_div:
+                    x = block(x)
+                    continue
+                shifted, kept = shift_frame(x, state[len(new_state)], self.arch.shift_div)
+                new_state.append(kept)
+                x = block(shifted) if self.arch.shift_place == "block" else block(x, shifted)
+        return self.fc(x.mean((2, 3))), tuple(new_state)
 
     def run_block(self, block: Any, x: torch.Tensor, segments: int, has_shift: bool) -> torch.Tensor:
         """Run a BasicBlock or Bottleneck, with its shift and its non-local block if it has them."""

@@ -2,7 +2,8 @@
 
 from mindspore import Tensor, nn, ops
 
-from zoo.models.tsm.mindspore import temporal_shift
+from zoo.models.tsm.mindspore import shift_frame, temporal_shift
+from zoo.models.tsm.spec import check_causal
 from zoo.models.tsm_mobilenet_v2.spec import Arch, Block, blocks
 
 
@@ -47,12 +48,34 @@ class Model(nn.Cell):
         self.fc = nn.Dense(arch.features, arch.outputs)
 
     def construct(self, video: Tensor, dropout: Tensor | None = None) -> Tensor:
+        return self.frame_logits(video, dropout).mean(1)
+
+    def frame_logits(self, video: Tensor, dropout: Tensor | None = None) -> Tensor:
+        """Return the logits of every frame, (N, T, num_classes); their mean is the output for a clip."""
         segments = video.shape[1]
         x = ops.relu6(self.bn1(self.conv1(video.reshape((-1,) + video.shape[2:]))))
         for block in self.blocks:
-            x = block(x, temporal_shift(x, segments, self.arch.shift_div) if block.has_shortcut else x)
+            x = block(x, self.shift(x, segments) if block.has_shortcut else x)
         x = ops.relu6(self.bn2(self.conv2(x)))
         x = x.mean((2, 3)).reshape(-1, segments, self.fc.in_channels)  # (N, T, features)
         if dropout is not None:
             x = x * (dropout / (1 - self.dropout_rate))
-        return self.fc(x).mean(1)
+        return self.fc(x)
+
+    def forward_frame(self, frame: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Compute the next frame of a stream with a causal shift; see zoo/models/tsm/mindspore.py."""
+        check_causal(self.arch)
+        x, new_state = ops.relu6(self.bn1(self.conv1(frame))), []
+        for block in self.blocks:
+            if not block.has_shortcut or x.shape[1] < self.arch.shift_div:
+                x = block(x, x)
+                continue
+            shifted, kept = shift_frame(x, state[len(new_state)], self.arch.shift_div)
+            new_state.append(kept)
+            x = block(x, shifted)
+        x = ops.relu6(self.bn2(self.conv2(x)))
+        return self.fc(x.mean((2, 3))), tuple(new_state)
+
+    def shift(self, x: Tensor, segments: int) -> Tensor:
+        """Shift (N*T, C, H, W) as the architecture defines it."""
+        return temporal_shift(x, segments, self.arch.shift_div, self.arch.shift_direction)

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from data.batch import DropoutMask, Field
 from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, kaiming_normal, normal
+from zoo.models.tsm.spec import check_causal
 
 TASK = "classify"
 SHARDED_PARAMETERS: tuple[str, ...] = ()
@@ -37,6 +38,7 @@ class Arch:
     num_classes: int | None = None  # None: that of the data
     segments: int | None = None  # T, frames per clip; None: that of the data
     shift_div: int = 8  # 1 / shift_div of the channels moves each way
+    shift_direction: Literal["future", "past", "causal"] = "future"  # as in zoo/models/tsm/spec.py
     dropout: float = 0.5
     fc_lr5: bool = True  # 5 times the learning rate for the classifier's weight, 10 times for its bias
     width: int = 32  # channels of the stem, 32 in the paper; the others follow in proportion, as multiples of 8
@@ -108,6 +110,21 @@ def blocks(arch: Arch) -> tuple[Block, ...]:
             outputs = scaled(channels, arch.width)
             found.append(Block(inputs, inputs * expansion, outputs, stride if i == 0 else 1))
             inputs = outputs
+    return tuple(found)
+
+
+def state_shapes(arch: Arch, height: int, width: int) -> tuple[tuple[int, int, int], ...]:
+    """Return the shapes of a stream's state; see zoo/models/tsm/spec.py.
+
+    Raises:
+        ValueError: the architecture is not causal.
+    """
+    check_causal(arch)
+    found, halvings = [], 1
+    for block in blocks(arch):
+        if block.has_shortcut and block.inputs >= arch.shift_div:
+            found.append((block.inputs // arch.shift_div, -(-height >> halvings), -(-width >> halvings)))
+        halvings += block.stride == 2
     return tuple(found)
 
 

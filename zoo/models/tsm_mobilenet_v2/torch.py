@@ -4,7 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from zoo.models.tsm.torch import temporal_shift
+from zoo.models.tsm.spec import check_causal
+from zoo.models.tsm.torch import shift_frame, temporal_shift
 from zoo.models.tsm_mobilenet_v2.spec import Arch, Block, blocks
 
 
@@ -47,12 +48,36 @@ class Model(nn.Module):
         self.fc = nn.Linear(arch.features, arch.outputs)
 
     def forward(self, video: torch.Tensor, dropout: torch.Tensor | None = None) -> torch.Tensor:
+        return self.frame_logits(video, dropout).mean(1)
+
+    def frame_logits(self, video: torch.Tensor, dropout: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the logits of every frame, (N, T, num_classes); their mean is the output for a clip."""
         segments = video.shape[1]
         x = F.relu6(self.bn1(self.conv1(video.flatten(0, 1))), inplace=True)
         for block in self.blocks:
-            x = block(x, temporal_shift(x, segments, self.arch.shift_div) if block.has_shortcut else x)
+            x = block(x, self.shift(x, segments) if block.has_shortcut else x)
         x = F.relu6(self.bn2(self.conv2(x)), inplace=True)
         x = x.mean((2, 3)).unflatten(0, (-1, segments))  # (N, T, features)
         if dropout is not None:
             x = x * (dropout / (1 - self.dropout_rate))
-        return self.fc(x).mean(1)
+        return self.fc(x)
+
+    def forward_frame(
+        self, frame: torch.Tensor, state: tuple[torch.Tensor, ...]
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """Compute the next frame of a stream with a causal shift; see zoo/models/tsm/torch.py."""
+        check_causal(self.arch)
+        x, new_state = F.relu6(self.bn1(self.conv1(frame)), inplace=True), []
+        for block in self.blocks:
+            if not block.has_shortcut or x.shape[1] < self.arch.shift_div:
+                x = block(x, x)
+                continue
+            shifted, kept = shift_frame(x, state[len(new_state)], self.arch.shift_div)
+            new_state.append(kept)
+            x = block(x, shifted)
+        x = F.relu6(self.bn2(self.conv2(x)), inplace=True)
+        return self.fc(x.mean((2, 3))), tuple(new_state)
+
+    def shift(self, x: torch.Tensor, segments: int) -> torch.Tensor:
+        """Shift (N*T, C, H, W) as the architecture defines it."""
+        return temporal_shift(x, segments, self.arch.shift_div, self.arch.shift_direction)
