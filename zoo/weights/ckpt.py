@@ -5,16 +5,16 @@
     TensorProto  repeated int64 dims = 1; string tensor_type = 2; bytes tensor_content = 3
 
 A tensor of more than 512 MiB is split into several Values with the same tag. With crc_check the file ends in "crc_num"
-and ten bytes. The wire format is parsed here and not by the protobuf library, which would hold every tensor twice.
+and ten bytes. The wire format is parsed by zoo/weights/protobuf.py.
 """
 
 import math
 import zlib
-from collections.abc import Iterator
 
 import numpy as np
 
 from data.errors import UserError
+from zoo.weights.protobuf import parse_message, parse_packed
 
 DTYPES = {
     "Float64": np.float64,
@@ -88,7 +88,7 @@ def _parse_tensor(message: memoryview, name: str) -> tuple[list[int], str, memor
     fields: dict[int, int | memoryview] = {}
     for number, value in parse_message(message):
         if number == 1:
-            dims += [value] if isinstance(value, int) else _parse_packed(value)
+            dims += [value] if isinstance(value, int) else parse_packed(value)
         else:
             fields[number] = value
     dtype = str(_bytes_field(fields, 2, f"{name} has no type"), "utf-8")
@@ -114,45 +114,3 @@ def _bytes_field(fields: dict[int, int | memoryview], number: int, problem: str)
     if not isinstance(value, memoryview):
         raise ValueError(problem)
     return value
-
-
-def parse_message(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield number and value, an integer or bytes, of each field of a protocol buffer message.
-
-    Raises:
-        ValueError: The message is truncated or has a field of another wire type.
-    """
-    position = 0
-    while position < len(message):
-        key, position = _parse_varint(message, position)
-        if key & 7 == 0:
-            value, position = _parse_varint(message, position)
-            yield key >> 3, value
-        elif key & 7 == 2:
-            size, position = _parse_varint(message, position)
-            if position + size > len(message):
-                raise ValueError("it is truncated")
-            yield key >> 3, message[position : position + size]
-            position += size
-        else:
-            raise ValueError(f"a field of wire type {key & 7}")
-
-
-def _parse_packed(message: memoryview) -> list[int]:
-    values, position = [], 0
-    while position < len(message):
-        value, position = _parse_varint(message, position)
-        values.append(value)
-    return values
-
-
-def _parse_varint(message: memoryview, position: int) -> tuple[int, int]:
-    """Return a number of seven bits per byte, lowest first, and the position after it. Raises ValueError."""
-    value = 0
-    for k, byte in enumerate(message[position : position + 10]):
-        value |= (byte & 127) << 7 * k
-        if byte < 128:
-            if value >= 1 << 64:
-                raise ValueError("a number of more than 64 bits")
-            return value, position + k + 1
-    raise ValueError("it is truncated")

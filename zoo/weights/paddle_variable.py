@@ -10,7 +10,7 @@ import struct
 import numpy as np
 
 from data.errors import UserError
-from zoo.weights import ckpt
+from zoo.weights.protobuf import parse_message
 
 DTYPES = {
     0: np.bool_,
@@ -54,7 +54,7 @@ def _parse(content: memoryview) -> np.ndarray:
         raise ValueError("it is truncated")
     dtype_code: int | memoryview | None = None
     shape: list[int] = []
-    for number, value in ckpt.parse_message(content[position : position + size]):
+    for number, value in parse_message(content[position : position + size]):
         if number == 1:
             dtype_code = value
         elif number == 2 and isinstance(value, int):
