@@ -217,6 +217,7 @@ def test_programs_are_imported_by_nothing_but_tests():
         ("tensorboard", ["zoo/logs/tensorboard.py"]),
         ("wandb", ["zoo/logs/wandb.py"]),
         ("onnx", ["zoo/models/onnx_graph.py", "zoo/models/onnx_nodes.py"]),
+        ("onnxruntime", ["zoo/trainer/onnx/session.py", "zoo/trainer/onnx/world.py"]),
         ("matplotlib", ["tools/comparison/curves.py", "tools/reporting/figures.py"]),
         (
             "PIL",

@@ -3,13 +3,9 @@
 import argparse
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from data.batch import Field
 from data.errors import BadSample, UserError
-from zoo.config.schema import Config
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec
 from zoo.predict import results
@@ -19,17 +15,14 @@ from zoo.predict.predictors import Predictor, find_predictor
 from zoo.predict.results import DEFAULT_TOP, Failure, Row, output_stems, printable
 from zoo.run import cli, recorded_recipe, trained
 from zoo.run.checkpoint import FOLDER, has_averages
-from zoo.run.job import build_trainer
 from zoo.run.restore import averages_note
-from zoo.trainer import load_backend
-from zoo.trainer.plan import Mode
-from zoo.trainer.protocol import Launch
-from zoo.weights.match import require_match
+from zoo.weights import onnx_file
 
 EPILOG = """\
 The checkpoint holds its recipe and its class names; the data it was trained on is not needed. A file is read and
 scaled as in an evaluation of that recipe, and the model computes in fp32: the scores are those of an evaluation. A
-folder stands for all images or clips in it and below. Any checkpoint runs in any framework.
+folder stands for all images or clips in it and below. Any checkpoint runs in any framework, and a model that
+tools/export.py has written (.onnx) in ONNX Runtime, without a framework.
 
   classification of images     the classes with the highest probabilities
   classification of clips      the same of videos, and of folders of numbered images (data.frame_template)
@@ -48,6 +41,7 @@ examples
   python tools/predict.py clips --weights runs/tsm_k400/checkpoints/best -o data.eval_sampling=dense
   python tools/predict.py street.png drive.mp4 --weights runs/deeplabv3plus_cityscapes/checkpoints/best
   python tools/predict.py ann.jpg --weights runs/arcface_ms1m/checkpoints/best --search album --top 10
+  python tools/predict.py clips --weights tsm_k400.onnx
 
 Exit codes: 0 done; 2 an error to fix on your side: a file that cannot be read is named, and the others are done."""
 
@@ -74,9 +68,14 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("files", metavar="FILE", nargs="+", help="image, video, folder of numbered images, or folder of such")
-    add("--weights", metavar="DIR", required=True, help=f"checkpoint folder, such as {recorded_recipe.EXAMPLE}")
+    add(
+        "--weights",
+        metavar="PATH",
+        required=True,
+        help=f"checkpoint folder, such as {recorded_recipe.EXAMPLE}, or .onnx file of tools/export.py",
+    )
     add("--raw", action="store_true", help="take the weights of the last update, not their moving average (train.ema)")
-    add("--framework", choices=FRAMEWORKS, default="torch", help="default torch, whatever trained it")
+    add("--framework", choices=FRAMEWORKS, help="default torch, whatever trained it; none for an .onnx file")
     add("--device", metavar="NAME", default="auto", help="as for train.py")
     add("--out", metavar="DIR", help="folder for the results; default predictions/<run>, or the next free number")
     add(
@@ -115,7 +114,9 @@ def predict(arguments: argparse.Namespace) -> int:
     rows = [report(failure) for failure in failures]
     if not paths:
         return 2
-    model = load_model(arguments.weights, record, cfg, name, predictor.fields(cfg.data), arguments.raw)
+    if has_averages(arguments.weights) and not arguments.raw:
+        print(averages_note(arguments.weights))
+    model = trained.load(arguments.weights, record, cfg, name, predictor.fields(cfg.data), arguments.raw)
     try:
         os.makedirs(out, exist_ok=True)
         rows += predict_files(predictor, model, paths, arguments.top, out)
@@ -153,49 +154,6 @@ def report(failure: Failure) -> Row:
     return failure.row
 
 
-def load_model(
-    path: str, record: dict[str, Any], cfg: Config, name: str, fields: tuple[Field, ...], raw: bool = False
-) -> TrainedModel:
-    """Build a model as a run does, but without data and for fp32, and load the weights of a checkpoint.
-
-    Args:
-        path: folder of the checkpoint.
-        record: of the checkpoint.
-        cfg: its recipe.
-        name: of the model.
-        fields: of a training sample.
-        raw: the weights of the last update, also where there is their moving average.
-
-    Raises:
-        UserError: the weights do not match the model, or the device or the framework is missing.
-    """
-    spec, classes = load_spec(name), record["classes"]
-    arch = trained.resolve(spec, cfg.model, fields, len(classes))
-    world = load_backend(cfg.framework).start(Launch(), cfg.device)
-    # A mode of torch.compile concerns training, and may need a GPU.
-    mode = Mode("fp32", None, cfg.train.channels_last, cfg.train.compile and True)
-    cfg = replace(cfg, train=replace(cfg.train, ema=None))  # one model, and not two
-    _, trainer = build_trainer(cfg, name, arch, fields, world, mode)
-    tensors = trained.read_tensors(path, spec, raw)
-    if has_averages(path) and not raw:
-        print(averages_note(path))
-    require_match(tensors, {param.name: param.shape for param in trainer.params}, path)
-    trainer.load_state_dict(tensors)
-    unnamed = tuple(f"class {label}" for label in range(len(classes), arch.num_classes))
-    class_names = () if spec.SHARDED_PARAMETERS else classes + unnamed
-    metadata = {
-        "weights": path,
-        "averaged": has_averages(path) and not raw,
-        "step": record["step"],
-        "model": name,
-        "task": spec.TASK,
-        "framework": cfg.framework,
-        "device": world.device,
-        "classes": class_names,
-    }
-    return TrainedModel(cfg, trainer, class_names, metadata)
-
-
 def find_album(predictor: Predictor, task: str, folder: str | None, top: int | None) -> list[str]:
     """List the images to search for faces; none without a folder.
 
@@ -228,7 +186,7 @@ def choose_folder(out: str | None, checkpoint: str) -> str:
         return out
     path = Path(os.path.realpath(checkpoint))
     run = path.parents[1] if path.parent.name == FOLDER else path
-    stem = os.path.join("predictions", run.name)
+    stem = os.path.join("predictions", run.stem if onnx_file.is_onnx(checkpoint) else run.name)
     folders = [stem] + [f"{stem}-{number}" for number in range(2, MAX_FOLDERS)]
     return next(folder for folder in folders if not os.path.lexists(folder))
 

@@ -4,14 +4,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from data.errors import UserError
-    from zoo.api import Loaded, Result, Run, create_model, list_models, load, numpy_weights
+    from zoo.api import (
+        Classification,
+        Face,
+        Loaded,
+        Result,
+        Run,
+        Segmentation,
+        create_model,
+        list_models,
+        load,
+        numpy_weights,
+    )
     from zoo.frameworks import FRAMEWORKS
 
 __all__ = [
     "FRAMEWORKS",
+    "Classification",
+    "Face",
     "Loaded",
     "Result",
     "Run",
+    "Segmentation",
     "UserError",
     "__version__",
     "create_model",

@@ -3,29 +3,37 @@
 import fnmatch
 import os
 import sys
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any, cast
 
 import numpy as np
 
 from data.errors import UserError
 from zoo import arguments
 from zoo.frameworks import FRAMEWORKS
+from zoo.loaded import Loaded
 from zoo.models import Spec, initializers, load_model_class, load_spec, named
 from zoo.models.named import NAMED_MODELS
 from zoo.notebook import Result, Run
+from zoo.predict.classify import Classification
+from zoo.predict.faces import Face
 from zoo.predict.predictors import find_predictor
+from zoo.predict.segment import Segmentation
 from zoo.run import trained
 from zoo.run.checkpoint import has_averages, model_file
 from zoo.run.restore import averages_note
 from zoo.trainer import load_backend
-from zoo.weights import files, imagenet, recorded
+from zoo.weights import files, imagenet, onnx_file, recorded
 from zoo.weights.match import merge, require_match
 
 __all__ = [
     "FRAMEWORKS",
+    "Classification",
+    "Face",
     "Loaded",
     "Result",
     "Run",
+    "Segmentation",
     "UserError",
     "create_model",
     "list_models",
@@ -33,25 +41,6 @@ __all__ = [
     "numpy_weights",
 ]
 Arrays = dict[str, np.ndarray]
-
-
-class Loaded(NamedTuple):
-    """A trained model.
-
-    Attributes:
-        model: nn.Module, nn.Layer or nn.Cell, which takes normalized pixels, channels first.
-        class_names: of its outputs, in order; empty for faces.
-        arch: its architecture.
-        recipe: that it was trained with, by dotted key.
-        mean, std: of the normalization, of pixels from 0 to 1 in RGB: (pixel / 255 - mean) / std.
-    """
-
-    model: Any
-    class_names: tuple[str, ...]
-    arch: Any
-    recipe: dict[str, Any]
-    mean: tuple[float, ...] | None
-    std: tuple[float, ...] | None
 
 
 def list_models(pattern: str = "*") -> list[str]:
@@ -112,34 +101,46 @@ def numpy_weights(
     return _arch_and_weights(name, num_classes, pretrained, seed, options)[1]
 
 
-def load(checkpoint: str | os.PathLike[str], framework: str = "torch", *, raw: bool = False) -> Loaded:
-    """Build the model of a checkpoint, with its weights, class names and recipe.
+def load(
+    weights: str | os.PathLike[str], framework: str | None = None, *, raw: bool = False, device: str = "auto"
+) -> Loaded:
+    """Load a trained model with its class names and recipe.
 
     Args:
-        checkpoint: its folder, such as runs/tsm_demo/checkpoints/best; of a run in any framework.
-        framework: torch, paddle or mindspore. A process can use one of them.
+        weights: folder of a checkpoint, such as runs/tsm_demo/checkpoints/best, of a run in any framework; or an .onnx
+            file of tools/export.py, which ONNX Runtime computes.
+        framework: torch, paddle or mindspore, default torch; none for an .onnx file. A process can use one of them.
         raw: take the weights of the last update, also where the checkpoint has their moving average (train.ema), which
             is the model otherwise.
+        device: that `predict` uses, as for train.py.
 
     Raises:
-        UserError: the folder is no checkpoint, or the framework is not installed.
+        UserError: there is no checkpoint, or what computes it is not installed.
     """
-    checkpoint = arguments.check_checkpoint(checkpoint, framework)
-    record, cfg, resolved = trained.read_checkpoint(checkpoint, framework, "auto", ())
-    model, data = resolved["model.name"].value, resolved["data.name"].value
-    spec = load_spec(model)
-    fields = find_predictor(spec.TASK, data).fields(cfg.data)
+    path = arguments.check_weights(weights, framework)
+    record, cfg, resolved = trained.read_checkpoint(path, framework, device, ())
+    name, data = resolved["model.name"].value, resolved["data.name"].value
+    spec = load_spec(name)
+    predictor = find_predictor(spec.TASK, data)
+    fields = predictor.fields(cfg.data)
     arch = trained.resolve(spec, cfg.model, fields, len(record["classes"]))
-    tensors = trained.read_tensors(checkpoint, spec, raw)
-    _tell_of_averages(checkpoint, raw)
-    require_match(tensors, spec.shapes(arch), checkpoint)
+    load_trained = cache(partial(trained.load, path, record, cfg, name, fields, raw))
+    if onnx_file.is_onnx(path):
+        model = cast(Any, load_trained().trainer).session.runtime
+    else:
+        tensors = trained.read_tensors(path, spec, raw)
+        _tell_of_averages(path, raw)
+        require_match(tensors, spec.shapes(arch), path)
+        model = _build(name, arch, cfg.framework, tensors)
     return Loaded(
-        model=_build(model, arch, framework, tensors),
+        model=model,
         class_names=() if spec.SHARDED_PARAMETERS else record["classes"],
         arch=arch,
         recipe={key: entry.value for key, entry in resolved.items()},
         mean=fields[0].mean,
         std=fields[0].std,
+        _predictor=predictor,
+        _load=load_trained,
     )
 
 

@@ -24,17 +24,17 @@ def check(name: str, spec: Spec, num_classes: Any, pretrained: Any, seed: Any) -
         raise UserError(f"pretrained: expected a path or 'imagenet', got {pretrained!r}")
 
 
-def check_checkpoint(checkpoint: Any, framework: Any) -> str:
-    """Return the path of a checkpoint.
+def check_weights(weights: Any, framework: Any) -> str:
+    """Return the path of a checkpoint or an exported model.
 
     Raises:
         UserError: it is no path, or the framework is unknown.
     """
-    if framework not in FRAMEWORKS:
+    if framework not in (None, *FRAMEWORKS):
         raise UserError(f"framework: expected one of {', '.join(FRAMEWORKS)}, got {framework!r}")
-    if not isinstance(checkpoint, str | os.PathLike):
-        raise UserError(f"checkpoint: expected the path of a folder, got {checkpoint!r}")
-    return str(os.fspath(checkpoint))
+    if not isinstance(weights, str | os.PathLike):
+        raise UserError(f"weights: expected the path of a folder or an .onnx file, got {weights!r}")
+    return str(os.fspath(weights))
 
 
 def convert_options(named: NamedModel, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from data.formats.lists import (
 from data.packs.prepared import PreparedSplit, open_splits
 from data.pending import Pending, PlannedSample
 from data.settings import LoaderSettings
+from data.transforms import pixels
 from data.transforms.clips import center_box
 from data.transforms.crops import random_box
 from data.transforms.geometry import Geometry, Size, short_side_size
@@ -144,6 +145,11 @@ class ImageSplit:
         geometry, drawn = self._draw(encoded.size, rng)
         image = images.decode(encoded, geometry, self.training and self.settings.reduce)
         return {"image": pipeline.on_image(image, drawn), "label": np.asarray(self.labels[index])}
+
+    def from_pixels(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return the image of the sample that a decoded image, uint8 RGB (H, W, 3), gives in an evaluation."""
+        geometry, _ = self._draw((image.shape[1], image.shape[0]), rng)
+        return pixels.apply(image, geometry)
 
     def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
         """Read and draw one sample as `sample` does, and leave its pixels to the loader. Raises BadSample."""

@@ -137,6 +137,16 @@ class ClipSplit:
         """Decode, crop and (in training) augment one clip. Raises BadSample."""
         return self._complete(self.clips[index], self._read(index, self._pick(rng)), rng)
 
+    def from_pixels(self, frames: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return the video of the sample that decoded frames, uint8 RGB (n, H, W, 3), give in an evaluation.
+
+        Raises:
+            BadSample: there are fewer frames than data.min_frames.
+        """
+        indices = video.sample_indices(self._pick(rng), len(frames), self.settings.min_frames)
+        geometries, _ = self._draw((frames.shape[2], frames.shape[1]), rng)
+        return self._views([frames[index] for index in indices], geometries)
+
     def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
         """Read and draw one clip as `sample` does, and leave its pixels to the loader. Raises BadSample.
 

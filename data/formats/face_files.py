@@ -100,11 +100,7 @@ class FaceFiles:
 def open_face(encoded: EncodedFace, size: int, resize: bool) -> Iterator[Image.Image]:
     """Read the header of an image, which must be (size, size) unless it may be resized. Raises BadSample."""
     with images.open_image(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as image:
-        if image.size != (size, size) and not resize:
-            raise BadSample(
-                f"{image.width} x {image.height} pixels, not {size} x {size}; faces should be aligned "
-                "already, others are stretched to that size with -o data.resize=true"
-            )
+        _check_size(image.width, image.height, size, resize)
         yield image
 
 
@@ -128,7 +124,14 @@ def decode(encoded: EncodedFace, size: int, resize: bool) -> np.ndarray:
         return pixels
     with open_face(content, size, resize) as image:
         pixels = np.asarray(images.to_rgb(image))
-    if pixels.shape[:2] == (size, size):
+    return fit(pixels, size, resize)
+
+
+def fit(pixels: np.ndarray, size: int, resize: bool) -> np.ndarray:
+    """Return a decoded image, uint8 (H, W, 3), as (size, size, 3). Raises BadSample as `decode`."""
+    height, width = pixels.shape[:2]
+    _check_size(width, height, size, resize)
+    if (height, width) == (size, size):
         return pixels
     shrinks = min(pixels.shape[:2]) > size  # bilinear would skip pixels
     return cv2.resize(pixels, (size, size), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
@@ -139,6 +142,14 @@ def read_plain(encoded: EncodedFace, size: int) -> bytes | None:
     content = images.read_content(encoded) if isinstance(encoded, str) else encoded
     header = jpeg.read_header(content)
     return content if header and not header.may_be_rotated and _is_plain(content, size) else None
+
+
+def _check_size(width: int, height: int, size: int, resize: bool) -> None:
+    if (width, height) != (size, size) and not resize:
+        raise BadSample(
+            f"{width} x {height} pixels, not {size} x {size}; faces should be aligned already, others are stretched to "
+            "that size with -o data.resize=true"
+        )
 
 
 @stages.stage(stages.DECODE)

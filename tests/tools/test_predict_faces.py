@@ -204,7 +204,7 @@ def test_millions_of_classes_take_no_memory(random_face_model, tmp_path, capsys)
     assert found[2] - found[1] < head.nbytes / 8
     fields = synthetic.SyntheticSplit(synthetic.Settings(kind="face", size=SIZE), True).fields
     record, cfg, _ = trained.read_checkpoint(weights, "torch", "cpu", [])
-    model = predict.load_model(weights, record, cfg, "arcface", fields)
+    model = trained.load(weights, record, cfg, "arcface", fields)
     assert {param.name: param.shape for param in model.trainer.params}[face.HEAD_WEIGHT] == (1, WIDTH)
 
 

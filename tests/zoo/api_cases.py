@@ -47,11 +47,34 @@ def reference(backend, name, arch, tensors):
 
 def write_checkpoint(folder, seed=3):
     """Write a checkpoint of a ResNet-18 for three classes; return its folder and tensors."""
-    request = cli.request(str(ROOT / "configs/resnet50_demo.yaml"), PAIRS)
     tensors = zoo.numpy_weights("resnet18", width=8, num_classes=3, seed=seed)
-    run = os.path.join(folder, "run")
-    save_checkpoint(run, 4, tensors, {"classes": CLASSES, "recipe": loader.render(request.resolved)}, 1)
-    return os.path.join(run, "checkpoints/last"), tensors
+    return save(folder, "resnet50_demo", PAIRS, tensors, CLASSES), tensors
+
+
+def write_other_checkpoints(folder):
+    """Write checkpoints of a DeepLabV3+ for three classes and of an IResNet; return their folders."""
+    options = {"width": 16, "head_width": 16, "low_width": 8, "aux_width": 8, "output_stride": 16, "rates": (2, 4, 6)}
+    scenes = zoo.numpy_weights("deeplabv3plus_r18", num_classes=3, **options)
+    pairs = [f"model.{key}={list(value) if key == 'rates' else value}" for key, value in options.items()]
+    faces = zoo.numpy_weights("iresnet18", width=8, size=32, embedding=16)
+    faces["class_weight"] = np.zeros((3, 16), np.float32)
+    return (
+        save(os.path.join(folder, "scenes"), "deeplabv3plus_demo", pairs, scenes, ["road", "sky", "person"]),
+        save(
+            os.path.join(folder, "faces"),
+            "arcface_demo",
+            ["model.width=8", "data.size=32", "model.embedding=16"],
+            faces,
+            ["0", "1", "2"],
+        ),
+    )
+
+
+def save(folder, recipe, pairs, tensors, classes):
+    """Write a checkpoint by a recipe with changes; return its folder."""
+    request, run = cli.request(str(ROOT / f"configs/{recipe}.yaml"), pairs), os.path.join(folder, "run")
+    save_checkpoint(run, 4, tensors, {"classes": classes, "recipe": loader.render(request.resolved)}, 1)
+    return os.path.join(run, "checkpoints/last")
 
 
 def case_models_by_name_have_the_numpy_weights(backend):

@@ -8,10 +8,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import zoo
 from data.errors import UserError
 from tests.helpers import frameworks
+from tests.helpers.exported import export
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.models import load_spec, named
@@ -93,7 +95,7 @@ def test_other_impossible_arguments():
         zoo.numpy_weights("iresnet18", num_classes=5)
     with pytest.raises(UserError, match="framework: expected one of torch, paddle, mindspore, got 'jax'"):
         zoo.load("anywhere", "jax")
-    with pytest.raises(UserError, match="checkpoint: expected the path of a folder, got 3"):
+    with pytest.raises(UserError, match="weights: expected the path of a folder or an .onnx file, got 3"):
         zoo.load(3)
 
 
@@ -184,15 +186,23 @@ def test_imagenet_weights(monkeypatch, tmp_path):
 
 def test_the_examples_of_the_docs_run(tmp_path):
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/api.md").read_text(encoding="utf-8"), re.M | re.S)
-    assert len(blocks) == 3
-    path, _ = api_cases.write_checkpoint(tmp_path)
-    (tmp_path / "runs/resnet50_demo/checkpoints").mkdir(parents=True)
-    (tmp_path / "runs/resnet50_demo/checkpoints/best").symlink_to(path)
+    assert len(blocks) == 6
+    scenes, faces = api_cases.write_other_checkpoints(tmp_path)
+    for name, path in (("resnet50", api_cases.write_checkpoint(tmp_path)[0]), ("deeplabv3plus", scenes)):
+        (tmp_path / f"runs/{name}_demo/checkpoints").mkdir(parents=True)
+        (tmp_path / f"runs/{name}_demo/checkpoints/best").symlink_to(path)
+    export(faces, tmp_path / "faces.onnx")
+    rng = np.random.default_rng(0)
+    for file in ("a.jpg", "b.jpg", "street.png", "ann.jpg", "ben.jpg"):
+        Image.fromarray(rng.integers(0, 256, (32, 32, 3), np.uint8)).save(tmp_path / file)
     code = "".join(blocks) + "\nassert logits.shape == (2, 10)\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    first, prediction, *log = done.stdout.splitlines()
+    first, prediction, *labels, share, cosine = done.stdout.splitlines()[:6]
+    log = done.stdout.splitlines()[6:]
     assert first == str(zoo.list_models("resnet*"))
     assert prediction.split()[0] in api_cases.CLASSES and prediction.endswith(" 18")
+    assert all(re.fullmatch(rf"({'|'.join(api_cases.CLASSES)}): 0\.\d\d", label) for label in labels)
+    assert re.fullmatch(r"\d+% of the pixels are road", share) and re.fullmatch(r"cosine -?[01]\.\d\d", cosine)
     trained = re.fullmatch(r"([0-9.]+) runs/resnet50_demo-2", next(line for line in log if line.endswith("_demo-2")))
     assert trained and float(trained[1]) == float(log[-1])

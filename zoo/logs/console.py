@@ -121,8 +121,9 @@ class Console:
         )
         for line in notes:
             self.print(line)
+        parameters = f"{metadata['parameters']:,} parameters, " if metadata["parameters"] else ""
         self.print(
-            f"model: {metadata['parameters']:,} parameters, the head has {metadata['outputs']} outputs "
+            f"model: {parameters}the head has {metadata['outputs']} outputs "
             f"({metadata['classes']} classes in the data); weights: {metadata['weights']}"
         )
         self.print(f"plan: {metadata['plan']}, {metadata['steps']} steps")

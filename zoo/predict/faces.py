@@ -8,9 +8,9 @@ import numpy as np
 
 from data.errors import BadSample
 from data.formats import face_files
-from zoo.predict.model import TrainedModel
+from zoo.predict.model import Source, TrainedModel
 from zoo.predict.results import DEFAULT_TOP, Failure, Prediction, Row
-from zoo.trainer.protocol import Trainer
+from zoo.trainer.protocol import Inference
 
 EMBEDDINGS_FILE = "embeddings.npz"
 BATCH_SIZE = 64  # images of a searched folder that are predicted at once
@@ -25,13 +25,28 @@ class Comparison(NamedTuple):
     failures: Sequence[Failure]
 
 
-def read_face(path: str, settings: Any) -> np.ndarray:
-    """Read an image as the model's input, uint8 (size, size, 3). Raises BadSample."""
+class Face(NamedTuple):
+    """The embedding of a face.
+
+    Attributes:
+        embedding: float64 (d,), of length 1; the cosine of two faces is the product of their embeddings.
+        length: mean length of the model's embeddings of the image and its mirror image.
+    """
+
+    embedding: np.ndarray
+    length: float
+
+
+def read_face(source: Source, settings: Any) -> np.ndarray:
+    """Return a file or an image as the model's input, uint8 (size, size, 3). Raises BadSample."""
     # The synthetic data set reads no files and so has no key `resize`: a model trained on it takes every size.
-    return face_files.decode(path, settings.size, getattr(settings, "resize", True))
+    size, resize = settings.size, getattr(settings, "resize", True)
+    if isinstance(source, str):
+        return face_files.decode(source, size, resize)
+    return face_files.fit(source, size, resize)
 
 
-def embed(trainer: Trainer, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def embed(trainer: Inference, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute embeddings as an evaluation compares them: the mirror image's is added, then the sum normalized.
 
     Args:
@@ -49,15 +64,21 @@ def embed(trainer: Trainer, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return units, np.linalg.norm(views, axis=2).mean(1)
 
 
-def embed_file(model: TrainedModel, path: str, _index: int, _top: int | None, _output: str) -> Prediction:
-    """Compute the embedding of the face in a file.
+def face_result(model: TrainedModel, source: Source, _index: int) -> Face:
+    """Compute the embedding of the face in a file or an image.
 
     Raises:
         BadSample: the file cannot be read, or its embedding has no direction.
     """
-    (unit,), (norm,) = embed(model.trainer, np.stack([read_face(path, model.cfg.data)]))
+    (unit,), (norm,) = embed(model.trainer, np.stack([read_face(source, model.cfg.data)]))
     if not np.isfinite(unit).all():
         raise BadSample(NO_DIRECTION)
+    return Face(unit, float(norm))
+
+
+def embed_file(model: TrainedModel, path: str, index: int, _top: int | None, _output: str) -> Prediction:
+    """Compute the embedding of the face in a file. Raises BadSample."""
+    unit, norm = face_result(model, path, index)
     line = f"embedding of {len(unit)} numbers, length {norm:.4g}"
     return Prediction(line, {"embedding": unit.tolist(), "length": norm})
 
@@ -97,7 +118,7 @@ def compare(model: TrainedModel, rows: Sequence[Row], album: Sequence[str], top:
 
 
 def search(
-    trainer: Trainer, settings: Any, units: np.ndarray, album: Sequence[str]
+    trainer: Inference, settings: Any, units: np.ndarray, album: Sequence[str]
 ) -> tuple[list[str], np.ndarray, list[Failure]]:
     """Compare faces with every image of an album.
 

@@ -1,4 +1,4 @@
-"""The predictor of each data set: which files a model trained on it is applied to, and how."""
+"""The predictor of each data set: which files and arrays a model trained on it is applied to, and how."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,10 +12,10 @@ from data.formats import images
 from data.formats.face_files import FaceFiles
 from data.formats.lists import VIDEO_EXTENSIONS
 from zoo.predict import faces as face_predictor
-from zoo.predict.classify import classify_clip, classify_image
-from zoo.predict.model import TrainedModel
+from zoo.predict.classify import classify_clip, classify_image, clip_result, image_result
+from zoo.predict.model import Source, TrainedModel
 from zoo.predict.results import Prediction, Row
-from zoo.predict.segment import segment
+from zoo.predict.segment import scene_result, segment
 
 
 class Predictor(NamedTuple):
@@ -24,6 +24,8 @@ class Predictor(NamedTuple):
     Attributes:
         extensions: of the files to take from folders.
         fields: settings of the data set -> fields of a training sample.
+        result: (model, path or array, number of it) -> its plain result; raises BadSample.
+        dimensions: of the arrays: 3 of an image, 4 of a video.
         predict: (model, path, number of the file, --top, path of the output without its suffix) -> result of a file;
             raises BadSample.
         compare: (model, rows of all files, images to search, --top, folder of the results) -> result of all together.
@@ -32,6 +34,8 @@ class Predictor(NamedTuple):
 
     extensions: tuple[str, ...]
     fields: Callable[[Any], tuple[Field, ...]]
+    result: Callable[[TrainedModel, Source, int], Any]
+    dimensions: tuple[int, ...]
     predict: Callable[[TrainedModel, str, int, int | None, str], Prediction]
     compare: (
         Callable[[TrainedModel, Sequence[Row], Sequence[str], int | None, str], face_predictor.Comparison] | None
@@ -42,22 +46,32 @@ class Predictor(NamedTuple):
 NO_FILES = FaceFiles("", (), np.empty(0, np.int64))
 
 IMAGE_CLASSIFIER = Predictor(
-    images.EXTENSIONS, lambda settings: imagenet.ImageSplit(settings, [], (), True).fields, classify_image
+    images.EXTENSIONS,
+    lambda settings: imagenet.ImageSplit(settings, [], (), True).fields,
+    image_result,
+    (3,),
+    classify_image,
 )
 CLIP_CLASSIFIER = Predictor(
     VIDEO_EXTENSIONS,
     lambda settings: kinetics.ClipSplit(settings, [], (), True).fields,
+    clip_result,
+    (4,),
     classify_clip,
     frame_template=lambda settings: settings.frame_template,
 )
 SEGMENTER = Predictor(
     images.EXTENSIONS + VIDEO_EXTENSIONS,
     lambda settings: (Field("image", (*settings.crop, 3), "uint8", settings.mean, settings.std),),
+    scene_result,
+    (3, 4),
     segment,
 )
 FACE_EMBEDDER = Predictor(
     images.EXTENSIONS,
     lambda settings: faces.FaceSplit(settings, NO_FILES, (), (), ()).fields,
+    face_predictor.face_result,
+    (3,),
     face_predictor.embed_file,
     face_predictor.compare,
 )

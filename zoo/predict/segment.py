@@ -1,6 +1,7 @@
 """Class maps of images and videos: the share of each class, label and color images, overlays."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,9 +9,21 @@ from data.datasets.common import segmentation
 from data.formats import palette
 from data.formats.lists import VIDEO_EXTENSIONS
 from zoo.predict import overlay
-from zoo.predict.model import TrainedModel
+from zoo.predict.model import Source, TrainedModel
 from zoo.predict.results import Prediction, Row
 from zoo.weights import files
+
+
+class Segmentation(NamedTuple):
+    """The classes of all pixels of an image or a video.
+
+    Attributes:
+        class_map: index of a class for each pixel, uint8 (H, W), of a video (n, H, W).
+        class_names: by index.
+    """
+
+    class_map: np.ndarray
+    class_names: tuple[str, ...]
 
 
 def segment(model: TrainedModel, path: str, _index: int, top: int | None, output: str) -> Prediction:
@@ -65,6 +78,19 @@ def segment_video(model: TrainedModel, path: str, colors: np.ndarray, output: st
     with files.atomic_write(video) as temporary:
         overlay.write_video(temporary, overlays())
     return np.sum(counts, 0), {"frames": len(counts), "written": {"overlay": video}}
+
+
+def scene_result(model: TrainedModel, source: Source, _index: int) -> Segmentation:
+    """Return the classes of all pixels of an image or a video. Raises BadSample."""
+    images: Iterable[np.ndarray]
+    if isinstance(source, str):
+        is_video = source.lower().endswith(VIDEO_EXTENSIONS)
+        images = (image for image, _ in overlay.read_video(source)) if is_video else [segmentation.read_image(source)]
+    else:
+        is_video = source.ndim == 4
+        images = source if is_video else [source]
+    maps = [predict_labels(model, image) for image in images]
+    return Segmentation(np.stack(maps) if is_video else maps[0], model.class_names)
 
 
 def predict_labels(model: TrainedModel, image: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from zoo.config.schema import Config
 from zoo.frameworks import FRAMEWORKS
 from zoo.logs import listeners, wandb
 from zoo.models import load_spec
-from zoo.run import directory, plan_table, recorded_recipe
+from zoo.run import directory, exported, plan_table, recorded_recipe
 from zoo.run.checkpoint import latest, load_record
 from zoo.run.speed import Window
 
@@ -39,6 +39,7 @@ examples
   python train.py -c configs/tsm_k400.yaml -o train.batch=8 -o optim.lr=0.01 --print-config
   python train.py --resume runs/tsm_k400                               continue where a run was stopped or killed
   python train.py --eval-only --weights runs/tsm_k400/checkpoints/best
+  python train.py --eval-only --weights tsm_k400.onnx                  an exported model, by ONNX Runtime alone
 
 A run writes to its folder: config.yaml (the resolved recipe), events.jsonl (every event), airank.log,
 tensorboard/ and checkpoints/. Every key of a recipe, with its meaning, is in zoo/config/schema.py,
@@ -106,7 +107,8 @@ def add_recipe_arguments(
         add(
             "--device",
             metavar="NAME",
-            help="auto, cpu, cuda, cuda:N, npu or npu:N; default auto: a GPU or NPU if there is one",
+            help="auto, cpu, cuda, cuda:N, npu or npu:N; of .onnx files also tensorrt; default auto: a GPU or NPU if "
+            "there is one",
         )
 
 
@@ -139,7 +141,11 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         action="store_true",
         help="repeat a run to the last bit (train.deterministic=true), on a GPU by slower kernels",
     )
-    add("--weights", metavar="FILE", help="start from, or evaluate, these weights: .safetensors or a checkpoint folder")
+    add(
+        "--weights",
+        metavar="FILE",
+        help="start from, or evaluate, these weights: .safetensors or a checkpoint folder; with --eval-only also .onnx",
+    )
     add("--eval-only", action="store_true", help="evaluate --weights or the last checkpoint of --resume, train nothing")
     add("--max-steps", type=int, metavar="N", help="stop after update N, evaluate and save; the schedule is unchanged")
     add("--wandb", metavar="PROJECT", help="log to this project of Weights & Biases too (pip install wandb)")
@@ -275,6 +281,9 @@ def request(
     if run and os.path.exists(os.path.join(run, directory.RECIPE)):
         _, before = loader.build(loader.read(os.path.join(run, directory.RECIPE), recorded=True), FIND)
     settings, resolved = loader.build(entries, FIND)
+    graph = exported.path_of(settings)
+    if graph:
+        exported.check_settings(graph, resolved)
     path, notes = settings.weights or (before["weights"].value if before else None), []
     if path:  # the run that is resumed took the same settings from these weights
         taken = recorded_recipe.settings(path, resolved, eval_only and run is None)

@@ -13,13 +13,13 @@ from zoo.run.background import BackgroundMap
 from zoo.run.decoding import Decode, Decoded, ReadyStream
 from zoo.run.signals import EvaluationStopped, StopSignal
 from zoo.tasks import TaskMetric
-from zoo.trainer.protocol import DeviceBatch, Trainer
+from zoo.trainer.protocol import DeviceBatch, Inference
 
 BATCHES_AHEAD = 1  # on the device or on the way there, while the model predicts one
 
 
 def evaluate(
-    trainer: Trainer,
+    trainer: Inference,
     stream: BatchStream,
     dataset: Dataset,
     metric: TaskMetric,

@@ -34,7 +34,7 @@ def describe(job: Job, cfg: Config, weights: str) -> dict[str, Any]:
         weights: where the initial weights come from.
     """
     return {
-        "framework": cfg.framework,
+        "framework": job.framework,
         "device": job.world.device,
         **job.plan.mode._asdict(),
         **job.batch_plan._asdict(),

@@ -18,11 +18,11 @@ from zoo.distributed.control_group import Group
 from zoo.logs import journal
 from zoo.models import Spec, load_model_class, load_spec, resolve_arch
 from zoo.optim.ema import Ema
-from zoo.run import choices, data_check, param_groups, schedule, trial
+from zoo.run import choices, data_check, exported, param_groups, schedule, trial
 from zoo.run.cli import Request
 from zoo.run.data_check import DataCheck
 from zoo.tasks import Task
-from zoo.trainer import load_backend
+from zoo.trainer import load_backend, load_onnx_backend
 from zoo.trainer.loss_scale import INITIAL_SCALE
 from zoo.trainer.plan import Arithmetic, Mode, Plan
 from zoo.trainer.protocol import Trainer, World
@@ -32,7 +32,11 @@ TRIAL_ROWS = 1000  # of a sharded class matrix in updates that are only timed
 
 
 class Job(NamedTuple):
-    """Everything a run works with; complete, and never changed afterwards."""
+    """Everything a run works with; complete, and never changed afterwards.
+
+    Attributes:
+        framework: one of FRAMEWORKS, or exported.NAME for an exported model, whose `trainer` can only predict.
+    """
 
     framework: str
     model: str  # name of the model
@@ -119,9 +123,13 @@ def assemble(request: Request, group: Group, measure: bool = False) -> Job:
     choice = choices.Choice(mode)
     if measure:
         choice = _settle_mode(request, group, world, mode, arch, train_set, clock)
-    plan, trainer = build_trainer(cfg, model, arch, train_set.fields, world, choice.mode, batch_plan.accumulate)
+    graph = exported.path_of(cfg)
+    if graph:
+        plan, trainer, _ = exported.build(graph, cfg, model, arch, train_set.fields, world)
+    else:
+        plan, trainer = build_trainer(cfg, model, arch, train_set.fields, world, choice.mode, batch_plan.accumulate)
     return Job(
-        framework=cfg.framework,
+        framework=exported.NAME if graph else cfg.framework,
         model=model,
         spec=spec,
         task=tasks.load_task(spec.TASK),
@@ -181,6 +189,8 @@ def _check_sharding(spec: Spec, arch: Any, world_size: int) -> None:
 
 
 def _start_backend(cfg: Config, model: str, group: Group) -> World:
+    if exported.path_of(cfg):
+        return load_onnx_backend().start(group.launch, cfg.device)
     backend = load_backend(cfg.framework)
     load_model_class(model, cfg.framework)  # a model that this framework lacks is reported before the processes join
     address = group.launch.address

@@ -1,4 +1,4 @@
-"""The recipe that a checkpoint has recorded: read as a whole, or as the settings that a run takes from its weights."""
+"""The recipe that weights have recorded: read as a whole, or as the settings that a run takes from them."""
 
 import os
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from data.errors import UserError
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.run.checkpoint import FOLDER, RECORD, has_averages, load_record
-from zoo.weights import pointers, recorded
+from zoo.weights import onnx_file, pointers, recorded
 
 EXAMPLE = "runs/tsm_demo/checkpoints/best"
 OF_THE_RUN = ("out", "weights", "fresh_head")  # keys that another run does not repeat
@@ -23,11 +23,13 @@ def is_checkpoint(path: str) -> bool:
 
 
 def read(path: str) -> tuple[dict[str, Any], loader.Entries]:
-    """Read the record of a checkpoint folder and its recipe.
+    """Read the record and the recipe of a checkpoint folder or of an exported model.
 
     Raises:
-        UserError: the folder is no checkpoint or its record is incomplete.
+        UserError: the folder is no checkpoint, or the record is incomplete.
     """
+    if onnx_file.is_onnx(path):
+        return _parse(dict(onnx_file.read(path).metadata.record), path)
     if not is_checkpoint(path):
         candidates = [os.path.dirname(path) or "."] + [os.path.join(path, FOLDER, link) for link in ("best", "last")]
         example = next(filter(is_checkpoint, candidates), EXAMPLE)
@@ -35,19 +37,13 @@ def read(path: str) -> tuple[dict[str, Any], loader.Entries]:
             f"{path} has no {RECORD}, which holds the recipe and the class names; give the folder of "
             f"a checkpoint, such as {example}"
         )
-    record = load_record(path)
-    try:
-        entries = loader.parse_recorded(record["recipe"], os.path.join(path, RECORD))
-        record["classes"] = tuple(map(str, record["classes"]))
-    except (KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise UserError(
-            f"{path}: {RECORD} lacks a valid recipe or list of classes ({error!r}); use another checkpoint of the run"
-        ) from None
-    return record, entries
+    return _parse(load_record(path), os.path.join(path, RECORD))
 
 
 def repeat(path: str) -> tuple[str, loader.Entries]:
     """Return the name of the run that wrote a checkpoint and its recipe, for another run with its weights.
+
+    Of an exported model, it is the name of its file.
 
     Raises:
         UserError: as read().
@@ -55,6 +51,8 @@ def repeat(path: str) -> tuple[str, loader.Entries]:
     folder = os.path.dirname(path) if path.endswith(".safetensors") else path
     entries = read(folder)[1]
     run = os.path.dirname(os.path.dirname(os.path.realpath(folder)))
+    if onnx_file.is_onnx(path):
+        run = os.path.splitext(path)[0]
     return os.path.basename(run), {key: entry for key, entry in entries.items() if key not in OF_THE_RUN}
 
 
@@ -100,3 +98,15 @@ def settings(path: str, resolved: Mapping[str, loader.Entry], eval_only: bool) -
         for key, value in found.items()
         if key in resolved and is_open(key) and plain(resolved[key].value) != value
     }
+
+
+def _parse(record: dict[str, Any], origin: str) -> tuple[dict[str, Any], loader.Entries]:
+    """Return a record with its classes as a tuple, and its recipe. origin: the file of the record."""
+    try:
+        entries = loader.parse_recorded(record["recipe"], origin)
+        record["classes"] = tuple(map(str, record["classes"]))
+    except (KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        raise UserError(
+            f"{origin} lacks a valid recipe or list of classes ({error!r}); use another checkpoint of the run"
+        ) from None
+    return record, entries

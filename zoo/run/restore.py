@@ -11,6 +11,7 @@ from data.errors import UserError
 from zoo.config.convert import plain
 from zoo.config.schema import Config
 from zoo.models import Spec, initializers, load_spec
+from zoo.run import exported
 from zoo.run.checkpoint import has_averages, latest, load_checkpoint, model_file
 from zoo.run.job import Job
 from zoo.trainer import state
@@ -46,6 +47,9 @@ def restore(cfg: Config, job: Job, resume: str | None, print_line: Print, eval_o
     Raises:
         UserError: a file does not hold exactly the tensors of the model; the message lists the differences.
     """
+    graph = exported.path_of(cfg)
+    if graph:
+        return 0, _describe_exported(graph, cfg, job, print_line)
     goes_first = job.group.launch.local_rank == 0
     restored = _restore(cfg, job, resume, print_line, eval_only) if goes_first else None
     job.group.all_gather(None)
@@ -134,6 +138,14 @@ def _restore(cfg: Config, job: Job, resume: str | None, print_line: Print, eval_
         tensors[SCALE_KEY] = np.array(job.plan.first_scale, np.float32)  # perhaps not that of the checkpoint
     job.trainer.load_state_dict(tensors)
     return record["step"], record["weights"]
+
+
+def _describe_exported(path: str, cfg: Config, job: Job, print_line: Print) -> str:
+    """Return the origin of the weights of an exported model, which are in its graph; warn as for other weights."""
+    record = recorded.read(path)
+    _warn_of_other_preprocessing(record.data, cfg, path, print_line)
+    _warn_of_other_classes(record.classes, job.val_set.classes, path, print_line)
+    return f"{path}, sha256 {digests.sha256(path)}"
 
 
 def _start(cfg: Config, job: Job, print_line: Print, eval_only: bool) -> tuple[dict[str, np.ndarray], str]:

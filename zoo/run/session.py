@@ -28,6 +28,7 @@ from zoo.run import (
     decoding,
     directory,
     early_stopping,
+    exported,
     facts,
     loading,
     restore,
@@ -54,6 +55,9 @@ def start(request: Request) -> Iterator["Run"]:
     Raises:
         UserError: anything that the user can fix. The other ranks end with the same message.
     """
+    graph = exported.path_of(request.config)
+    if graph:
+        exported.check_use(graph, request.eval_only, request.resume)
     group = run = None
     lock = FolderLock()
     try:
@@ -148,7 +152,7 @@ class Run:
             self.visualizer = Visualizer(job, cfg, viewers)
             _refuse_speed_run(self.journal, self.folder)
             data_check.write_table(job.data_check, self.folder)
-        ranks = consistency.describe_ranks(group, job.world.device, cfg.framework)
+        ranks = consistency.describe_ranks(group, job.world.device, job.framework)
         if group.size > 1:
             self.console.print_ranks(group.launch.launcher, ranks)
         notes = (*job.train_set.notes, *job.data_check.lines, *cache.notes(cfg.data))

@@ -1,8 +1,15 @@
-"""The common trainer interface (protocol.py) and its three implementations, a folder per framework."""
+"""The common trainer interface (protocol.py) and its three implementations, a folder per framework.
 
+A fourth folder, onnx/, implements the half that predicts, for exported models.
+"""
+
+import importlib
 from types import ModuleType
 
+from data.errors import UserError
 from zoo.frameworks import FRAMEWORKS, import_for
+
+RUNTIME = "onnxruntime"  # which exported models need, and nothing else
 
 
 def load_backend(framework: str) -> ModuleType:
@@ -12,3 +19,19 @@ def load_backend(framework: str) -> ModuleType:
         UserError: there is no such framework, or it is not installed.
     """
     return import_for(framework, f"zoo.trainer.{framework}", FRAMEWORKS, "the trainer")
+
+
+def load_onnx_backend() -> ModuleType:
+    """Import zoo.trainer.onnx, which offers `start` as the frameworks do, and `OnnxModel(file, arch, plan, world)`.
+
+    Raises:
+        UserError: ONNX Runtime is not installed.
+    """
+    try:
+        return importlib.import_module("zoo.trainer.onnx")
+    except ModuleNotFoundError as error:
+        if error.name != RUNTIME:
+            raise
+        raise UserError(
+            "an .onnx file needs ONNX Runtime, which is not installed here: pip install 'vision-zoo[onnx]'"
+        ) from None

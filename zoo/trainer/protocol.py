@@ -1,7 +1,7 @@
 """Interface between the training loop and a framework: types and contracts, no code.
 
 A back end is a package zoo/trainer/<framework>/ with `start(launch, device, port) -> World` and
-`Trainer(Model, arch, objective, plan, world)`.
+`Trainer(Model, arch, objective, plan, world)`. That of exported models, zoo/trainer/onnx/, has an `OnnxModel`.
 """
 
 import math
@@ -284,19 +284,8 @@ class StepOutput(NamedTuple):
     consecutive_skips: Any
 
 
-class Trainer(Protocol):
-    """Owner of the tensors of a run: model, optimizer and loss scale. Knows no schedule, data set, log or file.
-
-    Attributes:
-        params: every parameter, then every running statistic, then every sharded parameter.
-        gathers_state: whether `state_dict` exchanges tensors between ranks.
-    """
-
-    @property
-    def params(self) -> tuple[Param, ...]: ...
-
-    @property
-    def gathers_state(self) -> bool: ...
+class Inference(Protocol):
+    """The half of a trainer that predicts; an exported model has no other (zoo/trainer/onnx/)."""
 
     def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
         """Copy a batch to the device. Called by any thread, also while another one is in `step` or `predict`.
@@ -309,24 +298,6 @@ class Trainer(Protocol):
         Returns:
             Tensors that stay valid, whatever becomes of the arguments, until the update that they are for has run.
         """
-        ...
-
-    def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
-        """Run one update on the mean loss over all micro-batches and ranks.
-
-        An update whose gradient is not finite on any rank is skipped on all ranks. Does not wait for the device,
-        unless the objective samples (Partial FC in Paddle and MindSpore), or the run is exact in Paddle, where the host
-        rounds gradients.
-
-        Args:
-            micro_batches: `accumulate` training batches.
-            lr: learning rate.
-            step: number of the update, from 0; what is sampled is a function of the plan's seed and this number.
-        """
-        ...
-
-    def read(self, output: StepOutput) -> dict[str, float]:
-        """Wait for the result of an update and return it by the field names of StepOutput."""
         ...
 
     def predict(
@@ -344,6 +315,39 @@ class Trainer(Protocol):
         Returns:
             (N, ...), or (N, *size) where predictions have pixels.
         """
+        ...
+
+
+class Trainer(Inference, Protocol):
+    """Owner of the tensors of a run: model, optimizer and loss scale. Knows no schedule, data set, log or file.
+
+    Attributes:
+        params: every parameter, then every running statistic, then every sharded parameter.
+        gathers_state: whether `state_dict` exchanges tensors between ranks.
+    """
+
+    @property
+    def params(self) -> tuple[Param, ...]: ...
+
+    @property
+    def gathers_state(self) -> bool: ...
+
+    def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
+        """Run one update on the mean loss over all micro-batches and ranks.
+
+        An update whose gradient is not finite on any rank is skipped on all ranks. Does not wait for the device,
+        unless the objective samples (Partial FC in Paddle and MindSpore), or the run is exact in Paddle, where the host
+        rounds gradients.
+
+        Args:
+            micro_batches: `accumulate` training batches.
+            lr: learning rate.
+            step: number of the update, from 0; what is sampled is a function of the plan's seed and this number.
+        """
+        ...
+
+    def read(self, output: StepOutput) -> dict[str, float]:
+        """Wait for the result of an update and return it by the field names of StepOutput."""
         ...
 
     def sync_batch_stats(self) -> None:

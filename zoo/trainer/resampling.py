@@ -1,32 +1,58 @@
-"""Bilinear interpolation and average pooling of an axis as a matrix.
+"""Bilinear interpolation and average pooling of an axis in numpy.
 
-For frameworks whose kernels round the weights to fp32 even in fp64.
+As matrices they are for frameworks whose kernels round the weights to fp32 even in fp64.
 """
 
 from functools import cache
 
 import numpy as np
 
+Taps = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def resize_bilinear(x: np.ndarray, size: tuple[int, int], align_corners: bool) -> np.ndarray:
+    """Resize the last two axes, each row first and then the columns: float32 (..., *size).
+
+    Places are rounded to float32, as in the kernels of the frameworks.
+    """
+    if x.shape[-2:] == tuple(size):
+        return x
+    first, second, right = bilinear_taps(x.shape[-1], size[1], align_corners, np.float32)
+    x = x[..., first] * (1 - right) + x[..., second] * right
+    first, second, weight = bilinear_taps(x.shape[-2], size[0], align_corners, np.float32)
+    below = weight[:, None]
+    return x[..., first, :] * (1 - below) + x[..., second, :] * below
+
 
 @cache
-def bilinear_matrix(inputs: int, outputs: int, align_corners: bool) -> np.ndarray:
-    """Return the matrix that resizes an axis: float64 (outputs, inputs).
+def bilinear_taps(inputs: int, outputs: int, align_corners: bool, dtype: type[np.floating] = np.float64) -> Taps:
+    """Return the two elements of an axis that each element of the resized one lies between, and the second's weight.
 
     Args:
         inputs: size of the axis.
         outputs: the new size.
         align_corners: the first and last pixels have the same centers before and after; else the outer edges do.
+        dtype: in which places and weights are computed.
+
+    Returns:
+        Indices int64 (outputs,) twice, and weights (outputs,) from 0 to 1.
     """
-    index = np.arange(outputs)
+    index, half = np.arange(outputs, dtype=dtype), dtype(0.5)
     if align_corners:
-        source = index * ((inputs - 1) / max(outputs - 1, 1))
+        source = index * dtype((inputs - 1) / max(outputs - 1, 1))
     else:
-        source = np.maximum((index + 0.5) * (inputs / outputs) - 0.5, 0)
+        source = np.maximum((index + half) * dtype(inputs / outputs) - half, 0)
     first = np.minimum(source.astype(int), inputs - 1)
-    second = np.minimum(first + 1, inputs - 1)
-    matrix = np.zeros((outputs, inputs))
-    np.add.at(matrix, (index, first), 1 - (source - first))
-    np.add.at(matrix, (index, second), source - first)
+    return first, np.minimum(first + 1, inputs - 1), source - first.astype(dtype)
+
+
+@cache
+def bilinear_matrix(inputs: int, outputs: int, align_corners: bool) -> np.ndarray:
+    """Return the matrix that resizes an axis: float64 (outputs, inputs). Arguments as of bilinear_taps."""
+    first, second, weight = bilinear_taps(inputs, outputs, align_corners)
+    index, matrix = np.arange(outputs), np.zeros((outputs, inputs))
+    np.add.at(matrix, (index, first), 1 - weight)
+    np.add.at(matrix, (index, second), weight)
     return matrix
 
 

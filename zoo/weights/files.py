@@ -13,7 +13,7 @@ from safetensors import SafetensorError, deserialize, safe_open
 from safetensors.numpy import save
 
 from data.errors import UserError
-from zoo.weights import ckpt, digests, pdparams, pth
+from zoo.weights import ckpt, digests, onnx_file, pdparams, pth
 
 PADDLE, MINDSPORE = ".pdparams", ".ckpt"
 EXTENSIONS = (".safetensors", *pth.EXTENSIONS, PADDLE, MINDSPORE)
@@ -72,6 +72,11 @@ def read(path: str, rows: Mapping[str, RowRange] | None = None) -> tuple[dict[st
     if str(path).endswith(".safetensors"):
         return _read_rows(path, rows) if rows else _read_safetensors(path)
     metadata: dict[str, str] = {}
+    if onnx_file.is_onnx(path):
+        raise UserError(
+            f"{path} is an exported model, whose weights are part of its graph; give the checkpoint that it was "
+            "exported from"
+        )
     if str(path).endswith(pth.EXTENSIONS):
         tensors, metadata = pth.read(path)
     elif str(path).endswith(PADDLE):

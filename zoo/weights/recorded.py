@@ -1,4 +1,4 @@
-"""What a weights file of this zoo records about its model: a converted file, or the checkpoint of a run."""
+"""What a weights file of this zoo records about its model: a converted or exported file, or a run's checkpoint."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from zoo.config import loader
-from zoo.weights import files, pointers
+from zoo.weights import files, onnx_file, pointers
 from zoo.weights.digests import RECORD
 
 # Options of models that matter in training alone; a run takes over all others, also those of a new model.
@@ -55,7 +55,7 @@ NOTHING = Recorded(None, {}, {})
 
 
 def read(path: str) -> Recorded:
-    """Return what a file records: its metadata, or the recipe and classes in the folder of a checkpoint.
+    """Return what a file records: its metadata, or the recipe and classes in it or in the folder of a checkpoint.
 
     A file that does not exist has no record.
 
@@ -63,9 +63,11 @@ def read(path: str) -> Recorded:
         path: A weights file, or the folder of a checkpoint.
 
     Raises:
-        UserError: The file is no complete safetensors file.
+        UserError: The file is no complete safetensors or exported file.
     """
     path = pointers.resolve(path)
+    if onnx_file.is_onnx(path) and os.path.isfile(path):
+        return _of_record(onnx_file.read(path).metadata.record, path)
     path = os.path.join(path, "model.safetensors") if os.path.isdir(path) else path
     if not path.endswith(".safetensors") or not os.path.isfile(path):
         return NOTHING
@@ -80,12 +82,18 @@ def read(path: str) -> Recorded:
 def _of_checkpoint(path: str) -> Recorded:
     try:
         with open(path, encoding="utf-8") as file:
-            record = json.load(file)
+            return _of_record(json.load(file), path)
+    except (OSError, ValueError):
+        return NOTHING  # whoever reads the checkpoint itself reports it
+
+
+def _of_record(record: Any, path: str) -> Recorded:
+    try:
         entries = loader.parse_recorded(record["recipe"], path)
         model = entries["model.name"].value
         classes = tuple(map(str, record.get("classes", ())))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
-        return NOTHING  # whoever reads the checkpoint itself reports it
+    except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+        return NOTHING  # as above
     values = {key: entry.value for key, entry in entries.items()}
     arch = {key.partition(".")[2]: value for key, value in values.items() if key.startswith("model.")}
     return Recorded(

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from zoo.trainer.resampling import average_matrix, bilinear_matrix
+from zoo.trainer.resampling import average_matrix, bilinear_matrix, resize_bilinear
 
 
 @pytest.mark.parametrize("size", [(7, 9), (14, 18), (3, 20), (1, 1), (13, 5)])
@@ -31,3 +31,16 @@ def test_average_pooling(ceil_mode):
         expected = F.avg_pool2d(torch.from_numpy(x), kernel, stride, 0, ceil_mode, False).numpy()
         rows, columns = (average_matrix(length, kernel, stride, ceil_mode) for length in (size, 8))
         np.testing.assert_allclose(rows @ x @ columns.T, expected, atol=1e-15)
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("size", [(5, 7), (1, 1), (9, 12), (13, 40), (3, 4)])
+def test_resizing_is_that_of_the_matrices(size, align_corners):
+    x = np.random.default_rng(2).standard_normal((2, 3, 5, 7)).astype(np.float32)
+    rows, columns = (bilinear_matrix(a, b, align_corners) for a, b in zip(x.shape[2:], size))
+    expected = np.einsum("ah,nkhw,bw->nkab", rows, x, columns)
+    found = resize_bilinear(x, size, align_corners)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    torch_result = F.interpolate(torch.from_numpy(x), size, mode="bilinear", align_corners=align_corners)
+    np.testing.assert_allclose(found, torch_result.numpy(), atol=1e-6)

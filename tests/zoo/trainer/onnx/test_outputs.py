@@ -1,0 +1,130 @@
+"""Predictions from a graph's output in numpy, against PyTorch's from the same output."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from data.errors import UserError
+from zoo.tasks import classify, face, segment
+from zoo.trainer.onnx import outputs
+from zoo.trainer.torch import outputs as torch_outputs
+
+CLASSES = 5
+KERNEL = np.random.default_rng(0).standard_normal((3, CLASSES)).astype(np.float32)
+
+
+def file(kind):
+    return SimpleNamespace(path="a.onnx", metadata=SimpleNamespace(output=SimpleNamespace(kind=kind)))
+
+
+def arch(**options):
+    return SimpleNamespace(**{"align_corners": False, "num_classes": CLASSES, "embedding": CLASSES, **options})
+
+
+def logits(image):
+    """Return logits (N, K, h, w) that depend on a pixel and on its place in the image, for windows and mirrors."""
+    height, width = image.shape[1:3]
+    place = np.linspace(0, 40, height)[:, None, None] + np.linspace(0, 90, width)[None, :, None]
+    return np.moveaxis((image + place - 190).astype(np.float32) @ KERNEL, -1, 1) / 16
+
+
+def of_torch(image):
+    return torch.from_numpy(np.ascontiguousarray(logits(image.numpy())))
+
+
+def images(*sizes):
+    rng = np.random.default_rng(1)
+    return [rng.integers(0, 256, (2, *size, 3), np.uint8) for size in sizes]
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize(
+    "settings, sizes, size",
+    [
+        (segment.ClassMap(), [(12, 20)], None),
+        (segment.ClassMap(), [(12, 20)], (31, 17)),
+        (segment.ClassMap(), [(12, 20)], (5, 6)),
+        (segment.ClassMap(flip=True), [(12, 20)], (12, 20)),
+        (segment.ClassMap(window=(8, 9)), [(12, 20)], (12, 20)),
+        (segment.ClassMap((8, 9), (3, 5), True), [(12, 20), (18, 30), (9, 15)], (23, 40)),
+    ],
+)
+def test_class_maps(settings, sizes, size, align_corners):
+    batch = images(*sizes)
+    described = arch(align_corners=align_corners)
+    expected = torch_outputs.build(settings, described)(of_torch, [torch.from_numpy(image) for image in batch], size)
+    found = outputs.build(settings, described, file("logits"))(logits, batch, size)
+    assert found.dtype == np.uint8 and len(np.unique(found)) > 2
+    assert np.array_equal(found, expected.numpy())
+
+
+def test_the_first_of_equal_logits_counts_as_in_pytorch():
+    def ties(image):
+        return np.zeros((len(image), CLASSES, *image.shape[1:3]), np.float32)
+
+    (image,) = images((4, 6))
+    found = outputs.build(segment.ClassMap(), arch(), file("logits"))(ties, [image], None)
+    expected = torch_outputs.build(segment.ClassMap(), arch())(
+        lambda x: torch.from_numpy(ties(x.numpy())), [torch.from_numpy(image)], None
+    )
+    assert np.array_equal(found, expected.numpy()) and not found.any()
+
+
+def test_class_maps_of_the_graph():
+    def labels(image):
+        return logits(image).argmax(1)
+
+    (image,) = images((12, 20))
+    build = lambda settings: outputs.build(settings, arch(), file("class_map"))  # noqa: E731
+    assert np.array_equal(build(segment.ClassMap())(labels, [image], (12, 20)), labels(image))
+    for settings, size, number in (
+        (segment.ClassMap(flip=True), None, 1),
+        (segment.ClassMap(window=(8, 8)), None, 1),
+        (segment.ClassMap(), (24, 40), 1),
+        (segment.ClassMap(), None, 2),
+    ):
+        with pytest.raises(UserError, match="a.onnx gives class maps, which can be neither averaged"):
+            build(settings)(labels, [image] * number, size)
+    for wrong in (lambda x: labels(x) - CLASSES, lambda x: labels(x) + CLASSES, lambda x: labels(x).astype(np.float32)):
+        with pytest.raises(UserError, match="values that are no classes"):
+            build(segment.ClassMap())(wrong, [image], None)
+
+
+def test_logarithms_of_probabilities_are_logits():
+    (image,) = images((4, 6))
+    scores = logits(image)[:, :, 0, 0]
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    probabilities = powers / powers.sum(1, keepdims=True)
+    found = outputs.build(classify.Scores(), arch(), file("probabilities"))(lambda x: probabilities, [image], None)
+    difference = found - scores
+    np.testing.assert_allclose(difference, difference[:, :1].repeat(CLASSES, 1), atol=2e-5)
+    zero = outputs.build(classify.Scores(), arch(), file("probabilities"))(lambda x: probabilities * 0, [image], None)
+    assert np.isfinite(zero).all()
+
+
+def test_embeddings():
+    (image,) = images((4, 6))
+
+    def embed(x):
+        return logits(x)[:, :, 0, 0]
+
+    for flip in (False, True):
+        expected = torch_outputs.build(face.Embeddings(flip), None)(
+            lambda x: torch.from_numpy(embed(x.numpy())), [torch.from_numpy(image)], None
+        )
+        found = outputs.build(face.Embeddings(flip), arch(), file("embedding"))(embed, [image], None)
+        assert found.dtype == np.float32 and np.array_equal(found, expected.numpy())
+    outputs.build(face.Embeddings(False), arch(), file("unit_embedding"))
+    with pytest.raises(UserError, match="a.onnx gives embeddings of length 1"):
+        outputs.build(face.Embeddings(True), arch(), file("unit_embedding"))
+
+
+@pytest.mark.parametrize(
+    "settings, kind",
+    [(classify.Scores(), "logits"), (segment.ClassMap(), "logits"), (face.Embeddings(), "embedding")],
+)
+def test_outputs_of_another_shape(settings, kind):
+    with pytest.raises(UserError, match=r"a.onnx: its output has the shape \(1,\) instead of \(2, 5"):
+        outputs.build(settings, arch(), file(kind))(lambda x: np.zeros(1, np.float32), images((4, 6)), None)
