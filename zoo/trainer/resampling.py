@@ -17,11 +17,24 @@ def resize_bilinear(x: np.ndarray, size: tuple[int, int], align_corners: bool) -
     """
     if x.shape[-2:] == tuple(size):
         return x
-    first, second, right = bilinear_taps(x.shape[-1], size[1], align_corners, np.float32)
-    x = x[..., first] * (1 - right) + x[..., second] * right
-    first, second, weight = bilinear_taps(x.shape[-2], size[0], align_corners, np.float32)
-    below = weight[:, None]
-    return x[..., first, :] * (1 - below) + x[..., second, :] * below
+    columns, rows = (
+        bilinear_taps(inputs, outputs, align_corners, np.float32)
+        for inputs, outputs in zip(x.shape[:-3:-1], size[::-1])
+    )
+    resized = np.empty((*x.shape[:-2], *size), np.float32)
+    for index in np.ndindex(x.shape[:-2]):  # planes that fit into a cache
+        resized[index] = _interpolate(_interpolate(x[index], columns, 1), rows, 0)
+    return resized
+
+
+def _interpolate(plane: np.ndarray, taps: Taps, axis: int) -> np.ndarray:
+    first, second, weight = taps
+    weight = weight if axis == 1 else weight[:, None]
+    result, other = (np.take(plane, index, axis, mode="clip") for index in (first, second))
+    result *= 1 - weight
+    other *= weight
+    result += other
+    return result
 
 
 @cache
