@@ -13,9 +13,14 @@ from zoo.predict.inputs import find_inputs, walk_inputs
 from zoo.predict.model import TrainedModel
 from zoo.predict.predictors import Predictor, find_predictor
 from zoo.predict.results import DEFAULT_TOP, Failure, Row, output_stems, printable
+from zoo.predict.streaming import loop as streaming
+from zoo.predict.streaming import options as stream_options
+from zoo.predict.streaming.classifier import Shapes
+from zoo.predict.streaming.options import Options
 from zoo.run import cli, recorded_recipe, trained
 from zoo.run.checkpoint import FOLDER, has_averages
 from zoo.run.restore import averages_note
+from zoo.run.signals import StopSignal
 from zoo.weights import onnx_file
 
 EPILOG = """\
@@ -36,12 +41,17 @@ tools/export.py has written (.onnx) in ONNX Runtime, without a framework.
 
 predictions.json in --out holds all results.
 
+A stream (--stream) is a video, a camera or an address that a causal model of clips classifies frame by frame. Frames of
+a video wait for the model; those of a camera or an address, and of a video with --realtime, are dropped and counted if
+it is too slow. stream.jsonl in --out has a line per prediction, stream.json a summary. Ctrl-C ends a stream.
+
 examples
   python tools/predict.py holiday/*.jpg --weights runs/resnet50_imagenet/checkpoints/best --top 3
   python tools/predict.py clips --weights runs/tsm_k400/checkpoints/best -o data.eval_sampling=dense
   python tools/predict.py street.png drive.mp4 --weights runs/deeplabv3plus_cityscapes/checkpoints/best
   python tools/predict.py ann.jpg --weights runs/arcface_ms1m/checkpoints/best --search album --top 10
   python tools/predict.py clips --weights tsm_k400.onnx
+  python tools/predict.py --stream 0 --weights runs/tsm_online_k400/checkpoints/best --annotate out.mp4
 
 Exit codes: 0 done; 2 an error to fix on your side: a file that cannot be read is named, and the others are done."""
 
@@ -67,7 +77,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("files", metavar="FILE", nargs="+", help="image, video, folder of numbered images, or folder of such")
+    add("files", metavar="FILE", nargs="*", help="image, video, folder of numbered images, or folder of such")
     add(
         "--weights",
         metavar="PATH",
@@ -89,6 +99,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         parser,
         "change one key of the checkpoint's recipe, such as -o data.eval_crops=3; repeatable",
     )
+    stream_options.add_arguments(parser)
     return parser.parse_args(argv)
 
 
@@ -103,6 +114,9 @@ def predict(arguments: argparse.Namespace) -> int:
     """
     if arguments.top is not None and arguments.top < 1:
         raise UserError("--top: must be at least 1")
+    stream = stream_options.read(arguments)
+    if bool(arguments.files) == bool(stream):
+        raise UserError("give files or folders to predict, or a stream alone, with --stream SOURCE")
     record, cfg, resolved = trained.read_checkpoint(
         arguments.weights, arguments.framework, arguments.device, arguments.override
     )
@@ -110,13 +124,20 @@ def predict(arguments: argparse.Namespace) -> int:
     predictor = find_predictor(task, resolved["data.name"].value)
     album = find_album(predictor, task, arguments.search, arguments.top)
     out = choose_folder(arguments.out, arguments.weights)
+
+    def load() -> TrainedModel:
+        if has_averages(arguments.weights) and not arguments.raw:
+            print(averages_note(arguments.weights))
+        return trained.load(arguments.weights, record, cfg, name, predictor.fields(cfg.data), arguments.raw)
+
+    if stream:
+        shapes = streaming.state_shapes(name, cfg)
+        return predict_stream(load(), shapes, resolved["data.name"].value, stream, arguments.top, out)
     paths, failures = find_inputs(arguments.files, predictor.extensions, predictor.frame_template(cfg.data))
     rows = [report(failure) for failure in failures]
     if not paths:
         return 2
-    if has_averages(arguments.weights) and not arguments.raw:
-        print(averages_note(arguments.weights))
-    model = trained.load(arguments.weights, record, cfg, name, predictor.fields(cfg.data), arguments.raw)
+    model = load()
     try:
         os.makedirs(out, exist_ok=True)
         rows += predict_files(predictor, model, paths, arguments.top, out)
@@ -132,6 +153,23 @@ def predict(arguments: argparse.Namespace) -> int:
         raise UserError(f"{error.filename or out}: {error.strerror or error}") from None
     print(f"results are in {out}")
     return 2 if any("error" in row for row in rows) else 0
+
+
+def predict_stream(
+    model: TrainedModel, shapes: Shapes, dataset: str, options: Options, top: int | None, out: str
+) -> int:
+    """Predict a stream until it ends, or until SIGINT or SIGTERM; see zoo.predict.streaming.loop."""
+    stop = StopSignal()
+    stop.install()
+    try:
+        streaming.run(model, shapes, dataset, options, top, out, lambda: stop.received is not None)
+    except OSError as error:
+        raise UserError(f"{error.filename or out}: {error.strerror or error}") from None
+    finally:
+        stop.restore()
+        if os.path.isdir(out):
+            print(f"results are in {out}")
+    return 0
 
 
 def predict_files(predictor: Predictor, model: TrainedModel, paths: list[str], top: int | None, out: str) -> list[Row]:

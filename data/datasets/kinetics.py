@@ -244,9 +244,7 @@ class ClipSplit:
         """
         s = self.settings
         if not self.training:
-            resized = short_side_size(size, s.short_side)
-            views = clips.view_boxes(*resized, self.size, s.eval_crops)
-            return [Geometry(None, resized, s.antialias, window, mirrored) for window, mirrored in views], []
+            return evaluation_geometries(s, size, s.eval_crops), []
         target = Target(s.size, s.size, s.mean, s.std)
         if self.pipeline and self.pipeline.crop:
             geometry = self.pipeline.crop(size, target, rng)._replace(antialias=s.antialias)
@@ -297,6 +295,13 @@ class ClipSplit:
             return [frame_folders.EncodedFrame(f"frame {n}", content) for n, content in zip(numbers, contents)]
         folder, count = os.path.join(s.root, clip.path), clip.frames or 0
         return frame_folders.read_images(folder, s.frame_template, s.first_frame, count, pick, s.min_frames, self.local)
+
+
+def evaluation_geometries(settings: Settings, size: Size, crops: int) -> list[Geometry]:
+    """Return the geometry of every crop of frames of this size, as an evaluation shows them."""
+    resized = short_side_size(size, settings.short_side)
+    views = clips.view_boxes(*resized, settings.eval_size or settings.size, crops)
+    return [Geometry(None, resized, settings.antialias, window, mirrored) for window, mirrored in views]
 
 
 def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:

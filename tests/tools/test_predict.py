@@ -336,7 +336,7 @@ def test_weights_that_are_not_finite(image_model, tmp_path, capsys):
 
 
 def test_nothing_to_read_loads_no_model(image_model, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(predict, "load_model", lambda *_: pytest.fail("the model is built"))
+    monkeypatch.setattr(predict.trained, "load", lambda *_: pytest.fail("the model is built"))
     assert predict.main(["lost.png", "--weights", image_model[0], "--out", str(tmp_path / "out")]) == 2
     assert "lost.png: no such file" in capsys.readouterr().err and not (tmp_path / "out").exists()
 

@@ -1,4 +1,4 @@
-"""Class maps drawn over images: blended colors, a legend, PNG files and mp4 videos."""
+"""Predictions drawn over images: blended colors, a legend, a caption, PNG files and mp4 videos."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
@@ -13,7 +13,8 @@ Frame = tuple[np.ndarray, Fraction]  # (H, W, 3) uint8 RGB; frames per second
 
 ENLARGED_SIZE = 512  # pixels: smaller images are enlarged by the whole factor that keeps the longer side below it
 MIN_FONT_SIZE = 14  # pixels
-FONT_FRACTION = 1 / 32  # of the shorter side
+FONT_FRACTION, CAPTION_FRACTION = 1 / 32, 1 / 16  # of the shorter side
+MIN_CAPTION_WIDTH = 320  # pixels: a caption needs room
 MAX_LEGEND_ENTRIES = 40
 MAX_NAME_LENGTH = 32  # letters of a class name in the legend
 DEFAULT_FRAME_RATE = Fraction(25)  # of videos that do not state one
@@ -102,6 +103,25 @@ class Legend:
             red, green, blue = map(int, color)
             draw.rectangle(box, (red, green, blue), BORDER_COLOR)  # the border shows a color as white as the background
         draw.text((x + 2 * line + line // 3, y + line // 2), text, TEXT_COLOR, self.font, anchor="lm")
+
+
+def attach_caption(image: np.ndarray, caption: str, remark: str) -> np.ndarray:
+    """Return an image uint8 (H, W, 3) with a strip below: the caption on the left, the remark on the right if it fits.
+
+    An image narrower than MIN_CAPTION_WIDTH is enlarged by a whole factor.
+    """
+    factor = max(1, -(-MIN_CAPTION_WIDTH // image.shape[1]))
+    image = image.repeat(factor, 0).repeat(factor, 1)
+    height, width = image.shape[:2]
+    font_size = max(MIN_FONT_SIZE, round(CAPTION_FRACTION * min(height, width)))
+    font, strip = ImageFont.load_default(font_size), 2 * font_size
+    canvas = Image.new("RGB", (width, height + strip), BACKGROUND_COLOR)
+    canvas.paste(Image.fromarray(image))
+    draw, middle = ImageDraw.Draw(canvas), height + strip // 2
+    draw.text((font_size // 2, middle), caption, TEXT_COLOR, font, anchor="lm")
+    if font.getlength(caption) + font.getlength(remark) + strip < width:
+        draw.text((width - font_size // 2, middle), remark, BORDER_COLOR, font, anchor="rm")
+    return np.asarray(canvas)
 
 
 def _entry(name: str, share: float) -> str:

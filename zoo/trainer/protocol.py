@@ -317,6 +317,20 @@ class Inference(Protocol):
         """
         ...
 
+    def predict_frame(self, device_batch: DeviceBatch, state: Sequence[Tensor]) -> tuple[np.ndarray, Sequence[Tensor]]:
+        """Return the logits of the next frame of a stream, and the state for the one after it. Waits for the device.
+
+        They are computed as those of `predict`, by a model that has `forward_frame`.
+
+        Args:
+            device_batch: the model's input, with one frame per clip.
+            state: what the call for the frame before returned; for the first frame, zeros from `to_device`.
+
+        Returns:
+            (N, classes), and tensors on the device.
+        """
+        ...
+
 
 class Trainer(Inference, Protocol):
     """Owner of the tensors of a run: model, optimizer and loss scale. Knows no schedule, data set, log or file.

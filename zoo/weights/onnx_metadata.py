@@ -85,7 +85,7 @@ class State:
 
     Attributes:
         input, output: its names in the graph.
-        shape: float32.
+        shape: float32, of one stream: the first size is that of the batch, 1.
     """
 
     input: str

@@ -6,6 +6,7 @@ import pytest
 from data.errors import UserError
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import assert_equal, copied_state, make, make_tsm, random_clips, update
+from zoo.models.tsm import spec as tsm_spec
 from zoo.trainer.plan import Mode
 
 
@@ -34,6 +35,25 @@ def case_a_whole_model_predicts_in_16_bits(backend):
         predictions = predict(trainer, "video", video)
         assert 0 < np.abs(predictions - expected).max() < 0.02 * np.abs(expected).max() + 0.01
         np.testing.assert_array_equal(predict(trainer, "video", video[:2]), predictions[:2])
+
+
+def case_frames_of_a_stream_have_the_mean_of_their_clip(backend):
+    """Also in 16 bits, where the device has them."""
+    video = random_clips()["video"]
+    height, width = video.shape[2:4]
+    for mode in (*backend.FP32_MODES, *backend.SIXTEEN_BIT_MODES[:1]):
+        trainer, arch = make_tsm(backend, mode, shift_direction="causal", eval_mixed=mode in backend.SIXTEEN_BIT_MODES)
+        shapes = tsm_spec.state_shapes(arch, height, width)
+        zeros = {f"state_{i}": np.zeros((len(video), *shape), np.float32) for i, shape in enumerate(shapes)}
+        state, rows = tuple(trainer.to_device(zeros).values()), []
+        for number in range(video.shape[1]):
+            batch = trainer.to_device({"video": video[:, number : number + 1]})
+            logits, state = trainer.predict_frame(batch, state)
+            rows.append(logits)
+        expected = predict(trainer, "video", video)
+        assert rows[0].dtype == np.float32 and np.abs(rows[0] - rows[1]).max() > 1e-3 * np.abs(expected).max()
+        tolerance = 1e-5 if mode in backend.FP32_MODES else 2e-2
+        assert np.abs(np.mean(rows, 0) - expected).max() <= tolerance * np.abs(expected).max(), mode
 
 
 def case_predictions_in_16_bits_leave_the_training_alone(backend):

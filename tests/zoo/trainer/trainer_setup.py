@@ -50,9 +50,19 @@ def make_identity(backend, field, mode=None, smoothing=0.0, **plan):
     )
 
 
-def make_tsm(backend, mode=None, smoothing=0.0, dropout=0.0, partial_bn=False, depth=18, **plan):
+def make_tsm(
+    backend, mode=None, smoothing=0.0, dropout=0.0, partial_bn=False, depth=18, shift_direction="future", **plan
+):
     """Return a trainer of a small TSM and its architecture."""
-    arch = tsm_spec.Arch(depth=depth, width=8, num_classes=5, segments=2, dropout=dropout, partial_bn=partial_bn)
+    arch = tsm_spec.Arch(
+        depth=depth,
+        width=8,
+        num_classes=5,
+        segments=2,
+        dropout=dropout,
+        partial_bn=partial_bn,
+        shift_direction=shift_direction,
+    )
 
     def group(name):
         factor, decay = tsm_spec.lr_and_decay_scale(arch, name)

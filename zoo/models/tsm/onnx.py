@@ -117,7 +117,8 @@ def build_frame(graph: Graph, arch: Arch, frame: str, state: Sequence[str]) -> t
         ValueError: the shift is not causal.
     """
     check_causal(arch)
-    x, new_state = resnet.stem(graph, arch.backbone, frame), []
+    x = resnet.stem(graph, arch.backbone, frame)
+    new_state: list[str] = []
     for number, (stage, has_shifts) in enumerate(zip(stages(arch.backbone), shifts(arch)), 1):
         for i, has_shift in enumerate(has_shifts):
             block, shifted = graph.scope(f"layer{number}.{i}"), x

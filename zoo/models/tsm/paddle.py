@@ -177,7 +177,8 @@ class Model(resnet.Model):
             ValueError: the shift is not causal.
         """
         check_causal(self.arch)
-        x, new_state = self.stem(frame), []
+        x = self.stem(frame)
+        new_state: list[paddle.Tensor] = []
         for layer, has_shifts in zip((self.layer1, self.layer2, self.layer3, self.layer4), self.shifts):
             for block, has_shift in zip(layer, has_shifts):
                 if not has_shift or x.shape[1] < self.arch.shift_div:

@@ -65,7 +65,8 @@ class Model(nn.Cell):
     def forward_frame(self, frame: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Compute the next frame of a stream with a causal shift; see zoo/models/tsm/mindspore.py."""
         check_causal(self.arch)
-        x, new_state = ops.relu6(self.bn1(self.conv1(frame))), []
+        x = ops.relu6(self.bn1(self.conv1(frame)))
+        new_state: list[Tensor] = []
         for block in self.blocks:
             if not block.has_shortcut or x.shape[1] < self.arch.shift_div:
                 x = block(x, x)

@@ -35,7 +35,8 @@ def build(graph: Graph, arch: Arch, video: str) -> str:
 def build_frame(graph: Graph, arch: Arch, frame: str, state: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Add the next frame of a stream with a causal shift; see zoo/models/tsm/onnx.py."""
     check_causal(arch)
-    x, new_state = stem(graph, frame), []
+    x = stem(graph, frame)
+    new_state: list[str] = []
     for i, block in enumerate(blocks(arch)):
         scope, shifted = graph.scope(f"blocks.{i}"), x
         if block.has_shortcut and block.inputs >= arch.shift_div:

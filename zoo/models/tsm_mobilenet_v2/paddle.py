@@ -67,7 +67,8 @@ class Model(nn.Layer):
     ) -> tuple[paddle.Tensor, tuple[paddle.Tensor, ...]]:
         """Compute the next frame of a stream with a causal shift; see zoo/models/tsm/paddle.py."""
         check_causal(self.arch)
-        x, new_state = F.relu6(self.bn1(self.conv1(frame))), []
+        x = F.relu6(self.bn1(self.conv1(frame)))
+        new_state: list[paddle.Tensor] = []
         for block in self.blocks:
             if not block.has_shortcut or x.shape[1] < self.arch.shift_div:
                 x = block(x, x)

@@ -67,7 +67,8 @@ class Model(nn.Module):
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         """Compute the next frame of a stream with a causal shift; see zoo/models/tsm/torch.py."""
         check_causal(self.arch)
-        x, new_state = F.relu6(self.bn1(self.conv1(frame)), inplace=True), []
+        x = F.relu6(self.bn1(self.conv1(frame)), inplace=True)
+        new_state: list[torch.Tensor] = []
         for block in self.blocks:
             if not block.has_shortcut or x.shape[1] < self.arch.shift_div:
                 x = block(x, x)

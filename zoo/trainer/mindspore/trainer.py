@@ -70,6 +70,7 @@ class Trainer:
         self.inputs = (plan.fields[0].name, *plan.dropout_masks)
         self.preprocess = PixelNormalization(plan.fields[0], self.dtype)
         self.predictor = self._build_predictor(Model, arch)
+        self.frame_predictor: FramePredictor | None = None  # built for a stream
         self.ema: MovingAverage | None = None
         if plan.ema:
             self._build_average(Model, arch)
@@ -114,6 +115,12 @@ class Trainer:
     ) -> np.ndarray:
         predictor = self.averaged_predictor if averaged else self.predictor
         return self.output(predictor, list(device_batch.values()), size).asnumpy()
+
+    def predict_frame(self, device_batch: DeviceBatch, state: Sequence[Tensor]) -> tuple[np.ndarray, Sequence[Tensor]]:
+        if self.frame_predictor is None:
+            self.frame_predictor = FramePredictor(self.preprocess, self.predictor.model, self.dtype)
+        logits, *state = self.frame_predictor(device_batch[self.inputs[0]], *state)
+        return logits.asnumpy(), state
 
     def sync_batch_stats(self) -> None:
         if self.world_size > 1:
@@ -275,3 +282,15 @@ class Predictor(nn.Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         return self.model(self.preprocess(x)).astype(self.dtype)
+
+
+class FramePredictor(nn.Cell):
+    """Raw input of one frame per clip, and the state of a stream -> logits of type dtype, and the new state."""
+
+    def __init__(self, preprocess: PixelNormalization, model: nn.Cell, dtype: mstype.Type):
+        super().__init__()
+        self.preprocess, self.model, self.dtype = preprocess, model, dtype
+
+    def construct(self, x: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        logits, new_state = self.model.forward_frame(self.preprocess(x)[:, 0], state)
+        return (logits.astype(self.dtype), *new_state)

@@ -1,6 +1,6 @@
 """The predictions of an exported model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,11 +38,6 @@ class OnnxModel:
             UserError: the graph cannot be loaded here, or cannot give such predictions.
         """
         self.session, self.input = Session(file, world), file.metadata.input
-        if file.metadata.states:
-            raise UserError(
-                f"{file.path} is a streaming graph, which takes a video frame by frame: give it to tools/predict.py "
-                "--stream, or export the checkpoint without --stream"
-            )
         self.field = plan.fields[0]
         self._check_normalization(file.path)
         constants = preprocessing.scale_and_offset(self.field) if self.input.normalized else None
@@ -60,13 +55,41 @@ class OnnxModel:
     ) -> np.ndarray:
         """See Inference in zoo/trainer/protocol.py."""
         assert not averaged, "an exported model has one kind of weights"
+        if self.session.metadata.states:
+            raise UserError(
+                f"{self.session.path} is a streaming graph, which takes a video frame by frame: give it to "
+                "tools/predict.py --stream, or export the checkpoint without --streaming"
+            )
         return self.output(self.forward, list(device_batch.values()), size)
+
+    def predict_frame(
+        self, device_batch: DeviceBatch, state: Sequence[np.ndarray]
+    ) -> tuple[np.ndarray, Sequence[np.ndarray]]:
+        """See Inference in zoo/trainer/protocol.py."""
+        names = [each.input for each in self.session.metadata.states]
+        if not names or len(names) != len(state):
+            raise UserError(
+                f"{self.session.path} is no graph of single frames of this model: export the checkpoint of a causal "
+                "model with --streaming"
+            )
+        new_state: Sequence[np.ndarray] = ()
+
+        def forward(frames: np.ndarray) -> np.ndarray:
+            nonlocal new_state
+            scores, *new_state = self.session.run({**self._input(frames), **dict(zip(names, state))})
+            return scores
+
+        logits = self.output(forward, [device_batch[self.field.name][:, 0]], None)
+        return logits, new_state
 
     def forward(self, pixels: np.ndarray) -> np.ndarray:
         """Return the graph's output for pixels, uint8 (N, ..., 3)."""
+        return self.session.run(self._input(pixels))[0]
+
+    def _input(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the graph's input by its name."""
         self._check_size(pixels.shape)
-        inputs = np.ascontiguousarray(pixels) if self.scale is None else self._normalize(pixels)
-        return self.session.run({self.input.name: inputs})[0]
+        return {self.input.name: np.ascontiguousarray(pixels) if self.scale is None else self._normalize(pixels)}
 
     def _normalize(self, pixels: np.ndarray) -> np.ndarray:
         """Return float32 (N, ..., 3, H, W), rounded as the frameworks round: a product, then a sum."""

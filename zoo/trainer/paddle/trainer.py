@@ -143,6 +143,16 @@ class Trainer:
         forward = partial(self._evaluate, self.averaged_forward if averaged else self.eval_forward)
         return self.output(forward, list(device_batch.values()), size).numpy()
 
+    @paddle.no_grad()
+    def predict_frame(
+        self, device_batch: DeviceBatch, state: Sequence[paddle.Tensor]
+    ) -> tuple[np.ndarray, Sequence[paddle.Tensor]]:
+        self.model.eval()
+        with self.autocast() if self.plan.eval_mixed else nullcontext():
+            frame = self.preprocess(device_batch[self.input_name])[:, 0]
+            logits, state = self.model.forward_frame(frame, tuple(state))
+        return logits.astype(self.dtype).numpy(), state
+
     def sync_batch_stats(self) -> None:
         if self.world_size > 1:
             kinds = [self.tensors, self.ema.averages] if self.ema else [self.tensors]

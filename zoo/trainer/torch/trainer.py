@@ -134,6 +134,15 @@ class Trainer:
         return prediction.cpu().numpy()
 
     @torch.no_grad()
+    def predict_frame(
+        self, device_batch: DeviceBatch, state: Sequence[torch.Tensor]
+    ) -> tuple[np.ndarray, Sequence[torch.Tensor]]:
+        model: Any = self.model.eval()
+        with self.autocast() if self.plan.eval_mixed else nullcontext():
+            logits, state = model.forward_frame(self.preprocess(device_batch[self.input_name])[:, 0], tuple(state))
+        return logits.to(self.dtype).cpu().numpy(), state
+
+    @torch.no_grad()
     def sync_batch_stats(self) -> None:
         if self.world_size > 1:
             names = [name for name, tensor in self.tensors.items() if not isinstance(tensor, nn.Parameter)]

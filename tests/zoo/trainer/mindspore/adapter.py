@@ -67,6 +67,10 @@ class Trainer(backend.Trainer):
         set_compile(self.mode.compile)
         return super().predict(*arguments, **options)
 
+    def predict_frame(self, *arguments, **options):
+        set_compile(self.mode.compile)
+        return super().predict_frame(*arguments, **options)
+
 
 def make_loss_scale_dynamic(trainer, initial: float) -> None:
     """Do nothing: a CPU has fp16, with which the loss scale is dynamic."""

@@ -1,0 +1,183 @@
+"""tools/predict.py --stream: a causal model frame by frame."""
+
+import json
+import re
+import signal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from data.demo import motion
+from data.errors import UserError
+from tests.helpers import clips
+from tests.helpers.predicting import train
+from tools import predict
+from zoo.predict import overlay
+from zoo.predict.predictors import find_predictor
+from zoo.predict.streaming import loop
+from zoo.predict.streaming.classifier import FrameClassifier, preprocess
+from zoo.predict.streaming.sources import Source
+from zoo.run import trained
+
+SETTINGS = {
+    "model.width": 8,
+    "model.shift_direction": "causal",
+    "data.size": 16,
+    "data.segments": 2,
+    "data.train_clips": 16,
+    "data.val_clips": 8,
+}
+FRAMES = 10
+
+pytestmark = pytest.mark.usefixtures("no_datasets")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Checkpoint of a causal TSM."""
+    folder = tmp_path_factory.mktemp("model")
+    motion.make(str(folder / "set"), 16, 8)
+    return train(folder, "tsm_demo.yaml", {**SETTINGS, "data.root": folder / "set"}, 1)
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory):
+    return clips.encode(tmp_path_factory.mktemp("videos") / "a.mp4", clips.numbered(FRAMES), rate=Fraction(12))
+
+
+def run(capsys, out, *words):
+    """Return the exit code, the rows, the summary, standard output and the errors."""
+    code = predict.main([*map(str, words), "--out", str(out), "--device", "cpu"])
+    lines, errors = capsys.readouterr()
+    rows, summary = [], None
+    if out.exists():
+        rows = [json.loads(line) for line in (out / loop.ROWS_FILE).read_text(encoding="utf-8").splitlines()]
+        summary = json.loads((out / loop.SUMMARY_FILE).read_text(encoding="utf-8"))
+    return code, rows, summary, lines, errors
+
+
+def clip_probabilities(weights, frames):
+    """Return the probabilities by name that the model gives a clip of these frames."""
+    record, cfg, resolved = trained.read_checkpoint(weights, "torch", "cpu", ())
+    fields = find_predictor("classify", resolved["data.name"].value).fields(cfg.data)
+    model = trained.load(weights, record, cfg, "tsm", fields)
+    pixels = np.stack([preprocess(frame, cfg.data) for frame in frames])
+    logits = model.trainer.predict(model.trainer.to_device({"video": pixels[None]}))[0].astype(np.float64)
+    powers = np.exp(logits - logits.max())
+    return dict(zip(model.class_names, powers / powers.sum()))
+
+
+def test_a_video_frame_by_frame(model, video, tmp_path, capsys):
+    """Its last label is that of a clip of all frames that the model has seen."""
+    annotated = tmp_path / "annotated.mp4"
+    code, rows, summary, lines, errors = run(
+        capsys,
+        tmp_path / "out",
+        "--weights",
+        model,
+        "--stream",
+        video,
+        "--every",
+        2,
+        "--smooth",
+        FRAMES,
+        "--top",
+        8,
+        "--annotate",
+        annotated,
+    )
+    assert (code, errors) == (0, "")
+    assert [row["frame"] for row in rows] == [0, 2, 4, 6, 8]
+    assert [row["time"] for row in rows] == pytest.approx([frame / 12 for frame in range(0, FRAMES, 2)], abs=1e-6)
+    frames = [pixels for pixels, _ in overlay.read_video(video)]
+    for count, row in enumerate(rows, 1):
+        expected = clip_probabilities(model, frames[: 2 * count : 2])
+        assert row["probabilities"] == sorted(row["probabilities"], reverse=True)
+        np.testing.assert_allclose(row["probabilities"], [expected[name] for name in row["top"]], rtol=1e-5)
+    assert {row["dropped"] for row in rows} == {0} and summary["dropped"] == 0 and summary["predictions"] == 5
+    assert (summary["every"], summary["source"], summary["live"], summary["step"]) == (2, video, False, 1)
+    assert "12 frames per second; the model sees one of 2 frames, 6 per second" in lines
+    assert "5 predictions in" in lines and f"results are in {tmp_path / 'out'}" in lines
+    written = list(overlay.read_video(str(annotated)))
+    assert len(written) == FRAMES and written[0][1] == 12
+
+
+def test_every_third_frame_of_the_demo_by_default(model, video, tmp_path, capsys):
+    """Clips of 24 frames, in 8 parts, here in 2."""
+    code, rows, summary, _, _ = run(capsys, tmp_path / "out", "--weights", model, "--stream", video)
+    assert code == 0 and summary["every"] == 12 and [row["frame"] for row in rows] == [0]
+    words = ("--weights", model, "--stream", video, "--clip-seconds", 0.5)
+    assert run(capsys, tmp_path / "half", *words)[2]["every"] == 3
+
+
+def test_ctrl_c_ends_a_stream(model, video, tmp_path, capsys, monkeypatch):
+    classify, count = FrameClassifier.__call__, []
+
+    def interrupted(self, image):
+        count.append(1)
+        if len(count) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return classify(self, image)
+
+    monkeypatch.setattr(FrameClassifier, "__call__", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    annotated = tmp_path / "annotated.mp4"
+    code, rows, summary, lines, errors = run(
+        capsys, tmp_path / "out", "--weights", model, "--stream", video, "--every", 1, "--annotate", annotated
+    )
+    assert (code, errors, len(rows), summary["predictions"]) == (0, "", 3, 3)
+    assert signal.getsignal(signal.SIGINT) is before and "3 predictions in" in lines
+    assert len(list(overlay.read_video(str(annotated)))) == 3
+
+
+def test_a_camera_that_is_unplugged(model, video, tmp_path, capsys, monkeypatch):
+    """What it gave is kept."""
+    file, closed = loop.open_source(video, 1.0), []
+
+    def frames():
+        for _ in range(4):
+            yield next(file.frames)
+        raise UserError("/dev/video0: the camera gives no more frames; is it still connected?")
+
+    opened = Source("/dev/video0", False, None, frames(), lambda: closed.append(1))  # not live, so that no frame drops
+    monkeypatch.setattr(loop, "open_source", lambda source, timeout: opened)
+    annotated = tmp_path / "annotated.mp4"
+    code, rows, summary, lines, errors = run(
+        capsys, tmp_path / "out", "--weights", model, "--stream", "0", "--every", 1, "--annotate", annotated
+    )
+    assert code == 2 and errors.endswith("is it still connected?\n") and closed == [1]
+    assert len(rows) == summary["predictions"] == 4 and "(assumed: the source does not tell)" in lines
+    assert len(list(overlay.read_video(str(annotated)))) == 4
+
+
+def test_a_file_as_from_a_camera(model, video, tmp_path, capsys):
+    """Every frame is predicted or dropped; how many are dropped depends on the machine."""
+    code, rows, summary, _, _ = run(
+        capsys, tmp_path / "out", "--weights", model, "--stream", video, "--every", 1, "--realtime"
+    )
+    assert code == 0 and summary["live"] is True
+    assert summary["predictions"] + summary["dropped"] == FRAMES and rows[-1]["frame"] == FRAMES - 1
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (
+            ["--stream", "VIDEO", "-o", "model.shift_direction=future"],
+            "--stream: model.shift_direction: .* future; .*causal",
+        ),
+        (["--stream", "9"], "there is no camera /dev/video9"),
+        (["--stream", "VIDEO", "VIDEO"], "give files or folders to predict, or a stream alone"),
+        ([], "give files or folders to predict, or a stream alone"),
+        (["--stream", "VIDEO", "--every", "0"], "--every: must be at least 1"),
+        (["VIDEO", "--realtime"], "--realtime: is for a stream"),
+        (["--stream", "VIDEO", "--search", "album"], "--search: is for models of faces"),
+        (["--stream", "VIDEO", "--annotate", "VIDEO"], "exists"),
+    ],
+)
+def test_what_cannot_be_streamed(words, message, model, video, tmp_path, capsys):
+    words = [video if word == "VIDEO" else word for word in words]
+    code, _, _, _, errors = run(capsys, tmp_path / "out", "--weights", model, *words)
+    assert code == 2 and not (tmp_path / "out").exists()
+    assert re.search(message, errors) and "Traceback" not in errors

@@ -1,0 +1,125 @@
+"""What a stream reports: a live line, a row of JSON per prediction, a summary."""
+
+import json
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+
+from zoo.predict.results import Row
+
+WINDOW = 1.0  # seconds over which the rate of predictions is counted
+KEPT_LATENCIES = 10_000  # of the last predictions, for the percentiles of the summary
+TERMINAL_INTERVAL, FILE_INTERVAL = 0.1, 1.0  # seconds between live lines
+
+
+class Shown(NamedTuple):
+    """A frame for the annotated video: its number, pixels (H, W, 3), and the texts that hold for it."""
+
+    number: int
+    pixels: np.ndarray
+    caption: str
+    remark: str
+
+
+class Report:
+    """The predictions of a stream so far.
+
+    Attributes:
+        count: number of predictions.
+        caption, remark: texts of the last one, for a video.
+    """
+
+    def __init__(self, class_names: Sequence[str], top: int, rows: TextIO):
+        """Begin. rows: file that gets a line of JSON per prediction."""
+        self.class_names, self.top, self.rows = class_names, top, rows
+        self.count, self.dropped, self.caption, self.remark = 0, 0, "", ""
+        self.latencies: deque[float] = deque(maxlen=KEPT_LATENCIES)
+        self.times: deque[float] = deque()  # of the predictions within WINDOW
+        self.start, self.last_line = time.monotonic(), -FILE_INTERVAL
+        self.is_terminal = sys.stdout.isatty()
+
+    def add(self, number: int, seconds: float, probabilities: np.ndarray, captured: float, dropped: int) -> None:
+        """Record a prediction, now.
+
+        Args:
+            number: of the frame.
+            seconds: of the frame in the source.
+            probabilities: of all classes.
+            captured: when the frame was, on the clock of time.monotonic.
+            dropped: frames that were, so far.
+        """
+        now = time.monotonic()
+        latency = now - captured
+        self.count, self.dropped = self.count + 1, dropped
+        self.latencies.append(latency)
+        self.times.append(now)
+        while self.times[0] < now - WINDOW:
+            self.times.popleft()
+        labels = np.argsort(-probabilities, kind="stable")[: self.top]
+        row: Row = {
+            "frame": number,
+            "time": round(seconds, 6),
+            "top": [self.class_names[label] for label in labels],
+            "probabilities": [float(probabilities[label]) for label in labels],
+            "latency_ms": round(1e3 * latency, 3),
+            "dropped": dropped,
+        }
+        self.rows.write(json.dumps(row) + "\n")
+        self.caption = f"{row['top'][0]} {row['probabilities'][0]:.2f}"
+        self.remark = f"{1e3 * latency:.0f} ms  {self.rate(now):.1f}/s"
+        self._print_line(now, seconds, latency)
+
+    def rate(self, now: float) -> float:
+        """Return the predictions per second of the last WINDOW, or since the start if that is shorter."""
+        return len(self.times) / max(1e-3, min(WINDOW, now - self.start))
+
+    def summary(self) -> Row:
+        """Return counts, duration, rate, and percentiles of the last latencies."""
+        seconds = time.monotonic() - self.start
+        row: Row = {
+            "predictions": self.count,
+            "dropped": self.dropped,
+            "seconds": round(seconds, 3),
+            "predictions_per_second": round(self.count / max(seconds, 1e-3), 2),
+        }
+        if self.latencies:
+            p50, p99 = np.percentile(self.latencies, (50, 99))
+            row |= {"latency_p50_ms": round(1e3 * float(p50), 2), "latency_p99_ms": round(1e3 * float(p99), 2)}
+        return row
+
+    def end_line(self) -> None:
+        """Leave the last live line on the terminal."""
+        if self.is_terminal and self.count:
+            print()
+
+    def _print_line(self, now: float, seconds: float, latency: float) -> None:
+        if now - self.last_line < (TERMINAL_INTERVAL if self.is_terminal else FILE_INTERVAL):
+            return
+        self.last_line = now
+        line = (
+            f"{seconds:9.2f} s  {self.caption}  latency {1e3 * latency:.1f} ms  {self.rate(now):.1f} frames/s  "
+            f"dropped {self.dropped}"
+        )
+        print(f"\r\x1b[K{line}" if self.is_terminal else line, end="" if self.is_terminal else "\n", flush=True)
+
+
+def describe(summary: Row) -> str:
+    """Return the line of a summary."""
+    text = (
+        f"{summary['predictions']} predictions in {summary['seconds']:.1f} s "
+        f"({summary['predictions_per_second']:.1f} per second), {summary['dropped']} frames dropped"
+    )
+    if "latency_p50_ms" in summary:
+        text += f"; latency {summary['latency_p50_ms']:.1f} ms median, {summary['latency_p99_ms']:.1f} ms at 99 %"
+    return text
+
+
+def write_summary(path: str, metadata: dict[str, Any], summary: Row) -> None:
+    """Write what was predicted by which model, of which source and how, as JSON; an existing file is not replaced."""
+    with open(path, "x", encoding="utf-8") as file:
+        json.dump({**metadata, **summary}, file, indent=1)
+        file.write("\n")

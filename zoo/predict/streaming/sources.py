@@ -1,0 +1,190 @@
+"""Sources of frames: video files, cameras, and streams by RTSP or HTTP."""
+
+import itertools
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+
+from data.errors import UserError
+from data.formats import keyframes, video
+
+CAMERA = re.compile(r"(?:/dev/video)?(\d+)")
+URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+# Protocols of FFmpeg that an address may lead to; a stream that names files of this machine is refused.
+PROTOCOLS = {
+    "rtsp": "rtsp,rtp,tcp,udp",
+    "rtsps": "rtsp,rtsps,rtp,tcp,udp,tls",
+    "http": "http,tcp,httpproxy",
+    "https": "http,https,tcp,tls,httpproxy",
+}
+STREAM_FORMATS = f"{video.FORMATS},rtsp,mpjpeg"
+LOW_LATENCY = {"rtsp_transport": "tcp", "fflags": "nobuffer", "flags": "low_delay"}  # FFmpeg's own queues stay short
+MAX_RATE = 1000  # frames per second; cameras and streams report impossible rates where they know none
+
+
+class Frame(NamedTuple):
+    """A decoded frame.
+
+    Attributes:
+        number: among all frames of the source, from 0.
+        time: seconds since the first one.
+        pixels: function that converts it to uint8 RGB (H, W, 3); for one thread at a time.
+    """
+
+    number: int
+    time: float
+    pixels: Callable[[], np.ndarray]
+
+
+class Source(NamedTuple):
+    """An opened source.
+
+    Attributes:
+        name: for messages, without a password.
+        is_live: frames come when the source has them, and are lost if they are not taken.
+        rate: frames per second; None if the source does not tell.
+        frames: decoded one by one. Raises UserError where the source fails.
+        close: releases it.
+    """
+
+    name: str
+    is_live: bool
+    rate: Fraction | None
+    frames: Iterator[Frame]
+    close: Callable[[], None]
+
+
+def open_source(source: str, timeout: float) -> Source:
+    """Open a source.
+
+    Args:
+        source: path of a video, number or device file of a camera, or address.
+        timeout: seconds after which a stream that sends nothing is given up.
+
+    Raises:
+        UserError: there is no such source, or it cannot be opened.
+    """
+    address, camera = URL.match(source), CAMERA.fullmatch(source)
+    if address:
+        return _open_url(source, address[1].lower(), timeout)
+    if camera and (source.startswith("/dev/") or not os.path.exists(source)):
+        return _open_camera(int(camera[1]))
+    return _open_file(source)
+
+
+def without_password(url: str) -> str:
+    """Return an address without user name, password and query, which may hold a key."""
+    return re.sub(r"(?<=://)[^/]*@", "", url).partition("?")[0]
+
+
+def stalled(name: str, timeout: float) -> UserError:
+    """Return the error of a source that has sent no frame for `timeout` seconds."""
+    return UserError(f"{name}: no frame for {timeout:g} s; check the source, or wait longer with --timeout")
+
+
+def _open_file(path: str) -> Source:
+    if not os.path.isfile(path):
+        raise UserError(
+            f"--stream {path}: no such file; give a video, a camera (0, /dev/video0), or an rtsp:// or http:// address"
+        )
+    try:
+        container = video.open_container(path)
+    except video.decode_errors() as error:
+        raise UserError(f"--stream {path}: cannot be opened as video ({_reason(error)})") from None
+    return _source(path, container, False, None)
+
+
+def _open_url(url: str, scheme: str, timeout: float) -> Source:
+    import av
+
+    name = without_password(url)
+    if scheme not in PROTOCOLS:
+        raise UserError(f"--stream {name}: {scheme}:// is not supported; give one of {', '.join(PROTOCOLS)}")
+    options = {"format_whitelist": STREAM_FORMATS, "protocol_whitelist": PROTOCOLS[scheme], **LOW_LATENCY}
+    try:
+        container = av.open(url, options=options, timeout=timeout)
+    except av.error.ExitError:
+        raise UserError(f"--stream {name}: no answer within {timeout:g} s; check the address, or --timeout") from None
+    except video.decode_errors() as error:
+        raise UserError(f"--stream {name}: cannot be opened ({_reason(error)}); check the address") from None
+    return _source(name, container, True, timeout)
+
+
+def _source(name: str, container: Any, is_live: bool, timeout: float | None) -> Source:
+    import av
+
+    stream = container.streams.best("video")
+    if not isinstance(stream, av.VideoStream):
+        container.close()
+        raise UserError(f"--stream {name}: there is no video in it")
+    # Several threads decode a file faster; by frame, they would hold back as many frames of a live stream.
+    stream.thread_type = "SLICE" if is_live else "AUTO"
+    rate = stream.average_rate or stream.guessed_rate
+    if rate is not None and not 0 < rate <= MAX_RATE:
+        rate = None
+    return Source(name, is_live, rate, _decode(name, container, stream, rate, timeout), container.close)
+
+
+def _decode(name: str, container: Any, stream: Any, rate: Fraction | None, timeout: float | None) -> Iterator[Frame]:
+    """Yield the frames of a container. timeout: that of an address; None for a file."""
+    import av
+
+    convert, start = keyframes.rgb_converter(), None
+    try:
+        for number, frame in enumerate(container.decode(stream)):
+            seconds = frame.time if frame.time is not None else float(number / (rate or 1))
+            start = seconds if start is None else start
+
+            def pixels(frame: Any = frame) -> np.ndarray:
+                return np.ascontiguousarray(convert(frame))
+
+            yield Frame(number, seconds - start, pixels)
+    except av.error.ExitError:
+        raise stalled(name, timeout or 0) from None
+    except video.decode_errors() as error:
+        what = "cannot be decoded any further" if timeout is None else "the stream was cut"
+        raise UserError(f"{name}: {what} ({_reason(error)})") from None
+    if start is None:
+        raise UserError(f"--stream {name}: there is no frame in it")
+
+
+def _open_camera(number: int) -> Source:
+    path = f"/dev/video{number}"
+    if not os.path.exists(path):
+        raise UserError(f"--stream {number}: there is no camera {path}; `ls /dev/video*` lists those that there are")
+    capture = cv2.VideoCapture(number, cv2.CAP_V4L2)
+    if not capture.isOpened():
+        raise UserError(
+            f"--stream {number}: {path} cannot be opened; another program may use it, or this user may lack the "
+            "permission (group video)"
+        )
+    capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)  # the driver's queue would add to the latency
+    rate = capture.get(cv2.CAP_PROP_FPS)
+    known = Fraction(rate).limit_denominator(1001) if 0 < rate <= MAX_RATE else None
+    return Source(path, True, known, _grab(path, capture), capture.release)
+
+
+def _grab(path: str, capture: Any) -> Iterator[Frame]:
+    start = None
+    for number in itertools.count():
+        is_read, image = capture.read()
+        if not is_read:
+            raise UserError(f"{path}: the camera gives no more frames; is it still connected?")
+        now = time.monotonic()
+        start = now if start is None else start
+
+        def pixels(image: np.ndarray = image) -> np.ndarray:
+            return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+
+        yield Frame(number, now - start, pixels)
+
+
+def _reason(error: Exception) -> str:
+    message = str(getattr(error, "strerror", None) or error).splitlines() or [type(error).__name__]
+    return message[0][: video.MAX_REASON_LENGTH]
