@@ -17,7 +17,8 @@ class Event(NamedTuple):
         keys: of the tensor in each record that has it, by the record's title.
         stage: the pass or update.
         name: of the module or parameter.
-        part: input, output, loss, gradient, grad_norm, statistic, change, optimizer or prediction.
+        part: input, output, loss, gradient, grad_norm, statistic, objective (a running statistic of the loss), change,
+            optimizer, ema or prediction.
         calls: of the module, by the record's title.
     """
 
@@ -79,6 +80,7 @@ def _update_events(records: Records, step: str, first: Record) -> list[Event]:
     found += _plain_events(records, [f"{step}/grad_norm"], step, "grad_norm")
     for part, names in (
         ("statistic", named("statistic")),
+        ("objective", named("objective")),
         ("change", order),
         ("optimizer", named("optimizer")),
         ("ema", named("ema")),

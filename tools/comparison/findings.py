@@ -182,6 +182,7 @@ def _places(event: Event, found: Sequence[Difference], record: Record, title: st
     summed = files["update"] if record.settings["accumulate"] > 1 else []  # over micro-batches
     by_part = {
         "loss": files["objective"] + files["trainer"] + summed,
+        "objective": files["objective"],
         "grad_norm": files["update"],
         "change": files["update"],
         "optimizer": files["update"],

@@ -16,12 +16,13 @@ from data.stream import open_training
 from tools.comparison import averages, losses, optimizer
 from tools.comparison.record import CLIPPED, Call, Record, empty, summarize
 from zoo.config.schema import Config
+from zoo.losses import load_implementation
 from zoo.run.job import Job, build_trainer
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import DeviceBatch, Trainer
-from zoo.trainer.recording import ROOT, class_file
-from zoo.trainer.state import ema_key, slot_key, with_averages
+from zoo.trainer.recording import ROOT, class_file, relative
+from zoo.trainer.state import ema_key, slot_key, statistic_key, with_averages
 
 UPDATES = 4  # from the second on, momentum counts
 MAX_SCHEDULE_STEPS = 100_000  # that are searched for the largest learning rate
@@ -44,7 +45,7 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     trainer = _trainer(job, cfg, compute)
     trainer.load_state_dict(with_averages(weights, job.plan))
     result = empty(job.framework, compute, _settings(job, cfg, weights, batches[0], lr))
-    result.files.update(_files(trainer))
+    result.files.update(_files(trainer, load_implementation(job.task.objective(cfg.task).loss, job.framework)))
     for param in trainer.params:
         if param.is_statistic:
             result.add(f"initial/{param.name}", weights[param.name])
@@ -108,13 +109,13 @@ def _settings(job: Job, cfg: Config, weights: Tensors, batch: Batch, lr: float) 
     }
 
 
-def _files(trainer: Any) -> dict[str, list[str]]:
-    """Return the source files by topic."""
+def _files(trainer: Any, loss: Any) -> dict[str, list[str]]:
+    """Return the source files by topic; loss: the module that implements the loss."""
     own = class_file(trainer)
     folder = own.rpartition("/")[0]
     by_topic = {
         "preprocess": [own, f"{folder}/preprocessing.py"],
-        "objective": [class_file(trainer.objective)],
+        "objective": [relative(loss.__file__), class_file(trainer.objective)],
         "update": [
             *(f"{folder}/optimizers/{name}.py" for name in (trainer.plan.optimizer.name, "elementwise")),
             f"{folder}/update.py",
@@ -200,6 +201,8 @@ def _add_update(
         key = ema_key(param.name)
         if key in after:
             result.add(f"{prefix}/{key}", np.asarray(after[key], np.float64) - before[key])
+    for key in (statistic_key(statistic.name) for statistic in trainer.statistics):
+        result.add(f"{prefix}/{key}", after[key])
     result.add(f"{prefix}/loss", np.array(numbers["loss"]))
     result.add(f"{prefix}/grad_norm", np.array(numbers["grad_norm"]))
     # Only the trainer sees the gradients of all ranks' shards.

@@ -116,7 +116,7 @@ def _restore(cfg: Config, job: Job, resume: str | None, print_line: Print, eval_
         job.trainer.load_state_dict(tensors)
         return 0, origin
     sharded = {param.name: (param.shape[0], *param.rows) for param in job.trainer.params if param.rows}
-    shapes = state.shapes(job.trainer.params, job.plan)
+    shapes = state.shapes(job.trainer.params, job.plan, job.trainer.statistics)
     rows = {}
     for name in (*shapes, *(f"momentum/{name}" for name in sharded)):
         parameter = name.rpartition("/")[2]  # optimizer/<slot>/<parameter> has its rows
@@ -125,6 +125,7 @@ def _restore(cfg: Config, job: Job, resume: str | None, print_line: Print, eval_
     recorded, record = load_checkpoint(path, rows)
     tensors = {state.current_key(name): array for name, array in recorded.items()}
     tensors = _switch_average(tensors, [param.name for param in job.trainer.params], job.plan, path, print_line)
+    tensors, shapes = _match_statistics(tensors, shapes, path, print_line)
     require_match(tensors, shapes, path)
     if record["global_batch"] != job.clock.global_batch:
         raise UserError(
@@ -172,6 +173,20 @@ def _switch_average(
         print_line(f"train.ema is off: the moving average in {path} is dropped")
         return {key: array for key, array in tensors.items() if not key.startswith(state.EMA_PREFIX)}
     return tensors
+
+
+def _match_statistics(
+    tensors: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]], path: str, print_line: Print
+) -> tuple[dict[str, np.ndarray], dict[str, tuple[int, ...]]]:
+    """Return a checkpoint and the trainer's shapes without running statistics of the loss that only one of them has."""
+    found, needed = ([key for key in keys if key.startswith(state.OBJECTIVE_PREFIX)] for keys in (tensors, shapes))
+    if needed and not found:
+        print_line(f"{path} has no running statistics of the loss ({', '.join(needed)}): they start anew")
+        return tensors, {key: shape for key, shape in shapes.items() if key not in needed}
+    if found and not needed:
+        print_line(f"this loss has no running statistics: those in {path} are dropped ({', '.join(found)})")
+        return {key: array for key, array in tensors.items() if key not in found}, shapes
+    return tensors, shapes
 
 
 def _shown_by_tensors(record: recorded.Recorded) -> dict[str, Any]:

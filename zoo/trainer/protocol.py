@@ -214,12 +214,17 @@ class Objective(Protocol):
     Attributes:
         equal_counts: every rank has the same `count` in every update, so that the ranks need not exchange it.
         shards: the objective's own parameters, which are sharded over ranks, by canonical name; mostly empty.
+        statistics: its running statistics by name, tensors that are the same on all ranks; mostly empty. `total` moves
+            them in place, once for each micro-batch. The trainer saves them, and takes a move back if it skips the
+            update.
     """
 
     @property
     def equal_counts(self) -> bool: ...
     @property
     def shards(self) -> Mapping[str, Any]: ...
+    @property
+    def statistics(self) -> Mapping[str, Any]: ...
 
     def begin(self, micro_batches: Sequence[DeviceBatch], step: int) -> Sequence[DeviceBatch]:
         """Prepare an update of the sharded parameters.
@@ -337,11 +342,15 @@ class Trainer(Inference, Protocol):
 
     Attributes:
         params: every parameter, then every running statistic, then every sharded parameter.
+        statistics: running statistics of the objective, which are not among `params`.
         gathers_state: whether `state_dict` exchanges tensors between ranks.
     """
 
     @property
     def params(self) -> tuple[Param, ...]: ...
+
+    @property
+    def statistics(self) -> tuple[Param, ...]: ...
 
     @property
     def gathers_state(self) -> bool: ...
@@ -379,9 +388,9 @@ class Trainer(Inference, Protocol):
         With `gathers_state`, called by all ranks, because it exchanges the slots of the optimizer.
 
         Returns:
-            By canonical name; moving averages as ema/<name>, slots of the optimizer as optimizer/<slot>/<name>, the
-            loss scale as scaler/<name>. Of a sharded parameter only this rank's rows, perhaps without a copy: use them
-            before the next step.
+            By canonical name; moving averages as ema/<name>, slots of the optimizer as optimizer/<slot>/<name>, running
+            statistics of the objective as objective/<name>, the loss scale as scaler/<name>. Of a sharded parameter
+            only this rank's rows, perhaps without a copy: use them before the next step.
         """
         ...
 

@@ -87,10 +87,11 @@ def partition(sizes: Mapping[str, int], world_size: int) -> dict[str, int]:
     return ranks
 
 
-class NoShards:
-    """The part of an Objective that concerns sharded parameters, for one that has none."""
+class Stateless:
+    """The part of an Objective that concerns sharded parameters and running statistics, for one that has none."""
 
     shards: Mapping[str, Any] = MappingProxyType({})
+    statistics: Mapping[str, Any] = MappingProxyType({})
 
     def begin(self, micro_batches: Sequence[DeviceBatch], step: int) -> Sequence[DeviceBatch]:
         return micro_batches

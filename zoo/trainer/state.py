@@ -8,6 +8,7 @@ from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import Param, Shard
 
 EMA_PREFIX = "ema/"
+OBJECTIVE_PREFIX = "objective/"
 MAX_NAMES = 3  # of each kind of tensors in the report
 
 
@@ -35,6 +36,11 @@ def ema_key(name: str) -> str:
     return f"{EMA_PREFIX}{name}"
 
 
+def statistic_key(name: str) -> str:
+    """Return the key of a running statistic of the objective in a state dict."""
+    return f"{OBJECTIVE_PREFIX}{name}"
+
+
 def with_averages(tensors: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """Return weights and running statistics, and if the plan has a moving average themselves as its first values."""
     averages = {ema_key(name): tensor for name, tensor in tensors.items() if plan.ema}
@@ -46,9 +52,10 @@ def current_key(key: str) -> str:
     return f"optimizer/{key}" if key.startswith("momentum/") else key
 
 
-def shapes(params: Iterable[Param], plan: Plan) -> dict[str, tuple[int, ...]]:
+def shapes(params: Iterable[Param], plan: Plan, statistics: Iterable[Param] = ()) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a trainer's state dict, without its tensors."""
     found: dict[str, tuple[int, ...]] = dict.fromkeys(loss_scale.KEYS, ())
+    found.update((statistic_key(statistic.name), statistic.shape) for statistic in statistics)
     for param in params:
         first, last = param.rows or (0, 0)
         found[param.name] = (last - first, *param.shape[1:]) if param.rows else param.shape

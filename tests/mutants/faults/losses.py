@@ -7,6 +7,7 @@ SOFT, BINARY = ("data.mixup=0.2",), ("task.loss=binary_cross_entropy",)
 FOCAL, DICE, LOVASZ = (("task.loss=" + name,) for name in ("focal", "dice", "lovasz"))
 SMOOTHED = ("task.label_smoothing=0.1",)
 COSFACE, ADAFACE = ("task.loss=cosface",), ("task.loss=adaface",)
+AVERAGES = (*ADAFACE, "task.t_alpha=0.1")
 WEIGHTS = (f"task.class_weights={[0.5, 2.0] * 9 + [1.0]}",)  # of Cityscapes' classes
 Slip = tuple[str, str]  # what becomes what
 
@@ -22,6 +23,8 @@ def faults(
     ignored_pixels: Slip,
     easy_pixels_first: Slip,
     deviation: Slip,
+    averages: Slip,
+    skipped: Slip,
 ) -> list[Fault]:
     """Return the same slips in a framework.
 
@@ -35,10 +38,13 @@ def faults(
         ignored_pixels: if ignored pixels count in the Dice loss.
         easy_pixels_first: if errors are sorted in ascending order for Lovász's.
         deviation: if the standard deviation of lengths is that of the population.
+        averages: if t_alpha and 1 - t_alpha change places.
+        skipped: if an update that is skipped moves the running statistics of the loss.
     """
     pixels, values = f"{LOSS}losses_of_segmentation_", f"{MARGIN}target_logits_follow_the_formula"
     images = f"{LOSS}overlaps_of_images_follow_their_definitions"
     binary, weighted = "losses/classify/binary_cross_entropy", "losses/segment/cross_entropy"
+    updates = f"{MARGIN}the_averages_of_adaface_over_several_updates"
     angle = ("- self.m * quality", "+ self.m * quality")
     rows = [
         ("a soft label does not count", "objectives", label_alone, f"{LOSS}losses_of_soft_labels", "resnet50", SOFT),
@@ -94,6 +100,8 @@ def faults(
             "arcface",
             ADAFACE,
         ),
+        ("t_alpha and 1 - t_alpha change places", "losses/face/adaface", averages, updates, "arcface", AVERAGES),
+        ("a skipped update moves the statistics of the loss", "trainer", skipped, updates, "", ()),
     ]
     return [
         Fault(framework, name, f"zoo/trainer/{framework}/{file}.py", *slip, killer, recipe, options)
@@ -113,6 +121,11 @@ FAULTS = [
         ignored_pixels=("(logits.softmax(1) * valid[:, None])", "logits.softmax(1)"),
         easy_pixels_first=("descending=True", "descending=False"),
         deviation=("norms.std()", "norms.std(correction=0)"),
+        averages=(
+            "self.t_alpha * value + (1 - self.t_alpha) * average",
+            "self.t_alpha * average + (1 - self.t_alpha) * value",
+        ),
+        skipped=("torch.where(output.consecutive_skips == 0, tensor, statistics[name])", "tensor"),
     ),
     *faults(
         "paddle",
@@ -125,6 +138,11 @@ FAULTS = [
         ignored_pixels=("(F.softmax(logits, 1) * valid.unsqueeze(1).astype(logits.dtype))", "F.softmax(logits, 1)"),
         easy_pixels_first=("descending=True", "descending=False"),
         deviation=("norms.std()", "norms.std(unbiased=False)"),
+        averages=(
+            "self.t_alpha * value + (1 - self.t_alpha) * average",
+            "self.t_alpha * average + (1 - self.t_alpha) * value",
+        ),
+        skipped=("paddle.where(output.consecutive_skips == 0, tensor, statistics[name])", "tensor"),
     ),
     *faults(
         "mindspore",
@@ -140,5 +158,10 @@ FAULTS = [
         ignored_pixels=("(ops.exp(log_softmax(logits)) * valid)", "ops.exp(log_softmax(logits))"),
         easy_pixels_first=("argsort_descending(errors - (1 - valid))", "argsort_descending(1 - valid - errors)"),
         deviation=("(norms.shape[0] - 1)", "norms.shape[0]"),
+        averages=(
+            "number(settings.t_alpha), number(1 - settings.t_alpha)",
+            "number(1 - settings.t_alpha), number(settings.t_alpha)",
+        ),
+        skipped=("ops.select(output.consecutive_skips == 0, statistic, kept)", "statistic"),
     ),
 ]

@@ -88,6 +88,8 @@ def test_margins_by_their_papers_names():
         ("face", "cosface", {"m3": -0.1}, "m3"),
         ("face", "adaface", {"m": 1.6}, "m"),
         ("face", "adaface", {"h": -0.1}, "h"),
+        ("face", "adaface", {"t_alpha": 0.0}, "t_alpha"),
+        ("face", "adaface", {"t_alpha": 1.1}, "t_alpha"),
         ("face", "adaface", {"scale": 0.0}, "scale"),
     ],
 )

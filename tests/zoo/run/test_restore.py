@@ -1,6 +1,7 @@
 """Warnings of a run about the weights that it starts from."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -79,30 +80,65 @@ def test_weights_without_a_record_of_their_preprocessing(tmp_path):
     assert warnings(tmp_path / "tsm.safetensors", kinetics.Settings()) == []
 
 
-@pytest.mark.parametrize("rows", [None, (0, 2), (2, 5)], ids=["whole", "first rows", "last rows"])
-def test_a_checkpoint_whose_momentum_had_no_folder_is_resumed(tmp_path, rows):
-    """A trainer receives the tensors that it would of today's keys, of a sharded class matrix its own rows."""
-    rng, loaded = np.random.default_rng(1), {}
-    arrays = {name: rng.standard_normal((5, 3), np.float32) for name in ("head.weight", "fc.weight")}
-    slots = {f"momentum/{name}": rng.standard_normal((5, 3), np.float32) for name in arrays}
+def save(folder, tensors):
+    """Write the checkpoint of update 7."""
     scaler = {key: np.array(number, np.float32) for number, key in enumerate(loss_scale.KEYS)}
     record = {"classes": ["a"], "step": 7, "weights": "before", "global_batch": 8}
-    save_checkpoint(str(tmp_path), 7, {**arrays, **slots, **scaler}, record, 1)
-    folder = latest(str(tmp_path))
-    written = load_file(f"{folder}/{UPDATE}")
-    assert set(slots) <= set(written)
-    params = [Param("head.weight", (5, 3), rows=rows), Param("fc.weight", (5, 3))]
-    plan = Plan((), (), lambda name: ParamGroup(1.0, 0.0), Mode("fp32"), optimizer=sgd.Settings())
+    save_checkpoint(str(folder), 7, {**tensors, **scaler}, record, 1)
+
+
+PLAN = Plan((), (), lambda name: ParamGroup(1.0, 0.0), Mode("fp32"), optimizer=sgd.Settings())
+
+
+def resumed(folder, params, statistics=()):
+    """Return what a trainer with these tensors receives of the checkpoint, and the lines for the console."""
+    loaded, lines = {}, []
     job = SimpleNamespace(
-        trainer=SimpleNamespace(params=params, load_state_dict=loaded.update),
-        plan=plan,
+        trainer=SimpleNamespace(params=params, statistics=statistics, load_state_dict=loaded.update),
+        plan=PLAN,
         clock=SimpleNamespace(global_batch=8),
         val_set=SimpleNamespace(classes=["a"]),
         group=SimpleNamespace(launch=SimpleNamespace(local_rank=0), all_gather=lambda value: [value]),
     )
-    assert restore.restore(None, job, str(tmp_path), print) == (7, "before")
+    assert restore.restore(None, job, folder, lines.append) == (7, "before")
+    return loaded, lines
+
+
+@pytest.mark.parametrize("rows", [None, (0, 2), (2, 5)], ids=["whole", "first rows", "last rows"])
+def test_a_checkpoint_whose_momentum_had_no_folder_is_resumed(tmp_path, rows):
+    """A trainer receives the tensors that it would of today's keys, of a sharded class matrix its own rows."""
+    rng = np.random.default_rng(1)
+    arrays = {name: rng.standard_normal((5, 3), np.float32) for name in ("head.weight", "fc.weight")}
+    slots = {f"momentum/{name}": rng.standard_normal((5, 3), np.float32) for name in arrays}
+    save(tmp_path, {**arrays, **slots})
+    assert set(slots) <= set(load_file(f"{latest(str(tmp_path))}/{UPDATE}"))
+    params = [Param("head.weight", (5, 3), rows=rows), Param("fc.weight", (5, 3))]
+    loaded, lines = resumed(str(tmp_path), params)
+    assert lines == []
     part = slice(*rows) if rows else slice(None)
     for name, own in (("head.weight", part), ("fc.weight", slice(None))):
         assert np.array_equal(loaded[name], arrays[name][own])
         assert np.array_equal(loaded[state.slot_key("momentum", name)], slots[f"momentum/{name}"][own])
-    assert set(loaded) == set(state.shapes(params, plan))
+    assert set(loaded) == set(state.shapes(params, PLAN))
+
+
+def test_running_statistics_of_the_loss_are_resumed_start_anew_or_are_dropped(tmp_path):
+    """Saved beside the optimizer's state, and told in a line where only one of checkpoint and loss has them."""
+    arrays = {name: np.ones((2, 3), np.float32) for name in ("fc.weight", "optimizer/momentum/fc.weight")}
+    averages = {f"objective/{name}": np.array(7, np.float32) for name in ("batch_mean", "batch_std")}
+    for folder, saved in (("old", {}), ("new", averages)):
+        (tmp_path / folder).mkdir()
+        save(tmp_path / folder, {**arrays, **saved})
+    assert averages.keys() <= load_file(f"{latest(str(tmp_path / 'new'))}/{UPDATE}").keys()
+    params, statistics = [Param("fc.weight", (2, 3))], [Param(name, (), True) for name in ("batch_mean", "batch_std")]
+    loaded, lines = resumed(str(tmp_path / "new"), params, statistics)
+    assert loaded.keys() == set(state.shapes(params, PLAN, statistics)) > averages.keys() and lines == []
+    loaded, (line,) = resumed(str(tmp_path / "old"), params, statistics)
+    assert loaded.keys() == set(state.shapes(params, PLAN))
+    missing = (
+        r"old.* has no running statistics of the loss \(objective/batch_mean, objective/batch_std\): they start anew"
+    )
+    assert re.search(missing, line)
+    loaded, (line,) = resumed(str(tmp_path / "new"), params)
+    assert loaded.keys() == set(state.shapes(params, PLAN))
+    assert re.search(r"no running statistics: those in .*new.* are dropped \(objective/batch_mean", line)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from data.batch import LABEL, Field
-from tests.zoo.trainer.margin_reference import loss_and_gradients, target_logit
+from tests.zoo.trainer.margin_reference import loss_and_gradients, moved, target_logit
 from zoo.losses.face.combined import threshold_cosine
 from zoo.tasks import face
 from zoo.trainer import sharding
@@ -30,6 +30,7 @@ VARIANTS = {
     "cosface by name": {"loss": "cosface"},
     "adaface": {"loss": "adaface"},
     "adaface, large": {"loss": "adaface", "m": 0.7, "h": 2.0, "interclass": 0.3},
+    "adaface, averages": {"loss": "adaface", "h": 1.0, "t_alpha": 0.9},
 }
 COMPILED_VARIANTS = (
     "filter",
@@ -37,6 +38,7 @@ COMPILED_VARIANTS = (
     "adaface",
 )  # those that take other branches of the code; compiling takes seconds
 INPUTS, WIDTH, CLASSES, MANY_CLASSES, DECAY = 5, 6, 11, 200, 1e-2
+AVERAGES = "objective/batch_mean", "objective/batch_std"
 HEAD, MOMENTUM = face.HEAD_WEIGHT, f"optimizer/momentum/{face.HEAD_WEIGHT}"
 
 
@@ -81,14 +83,17 @@ def split(batch, *bounds):
     return [{name: array[first:last] for name, array in batch.items()} for first, last in pairwise(bounds)]
 
 
-def expected_update(state, batch, settings, rows=None):
-    """Return the mean loss and all gradients in float64; those of the class matrix for the chosen rows."""
+def expected_update(state, batch, settings, rows=None, averages=None):
+    """Return the mean loss and all gradients in float64; those of the class matrix for the chosen rows.
+
+    averages: of AdaFace, before the batch.
+    """
     x, matrix, labels = batch["x"].astype(np.float64), state[HEAD].astype(np.float64), batch["label"]
     if rows is not None:
         matrix, labels = matrix[rows], np.searchsorted(rows, labels)
     embeddings = x @ state["fc.weight"].T.astype(np.float64) + state["fc.bias"]
     loss, to_embeddings, to_matrix = (
-        total / len(x) for total in loss_and_gradients(embeddings, matrix, labels, settings)
+        total / len(x) for total in loss_and_gradients(embeddings, matrix, labels, settings, averages)
     )
     return loss, {"fc.weight": to_embeddings.T @ x, "fc.bias": to_embeddings.sum(0), HEAD: to_matrix}
 
@@ -123,17 +128,67 @@ def case_loss_and_gradients_follow_the_definition(backend):
 def case_adaface_is_that_of_its_authors(backend):
     """Recorded once: the sum of the losses, and the norms of both gradients, in float64.
 
-    By forward of AdaFace in head.py of mk-minchul/AdaFace at 9cb981642eb7b579487bfadb0ee9ad8fc3772b74 with t_alpha=1,
-    torch.nn.functional.cross_entropy and autograd.
+    By forward of AdaFace in head.py of mk-minchul/AdaFace at 9cb981642eb7b579487bfadb0ee9ad8fc3772b74 with t_alpha of 1
+    and of 0.5, torch.nn.functional.cross_entropy and autograd.
     """
     rng = np.random.default_rng(12)
     x, weight = rng.standard_normal((6, 4)) * rng.uniform(1, 9, (6, 1)), rng.standard_normal((7, 4))
-    labels, settings = rng.integers(0, 7, 6), objective("adaface", scale=64.0)
-    results = backend.margin_loss(
-        x.astype(np.float32), weight.astype(np.float32), labels, settings, backend.FP32_MODES[0]
-    )
-    for result, expected in zip(results, (372.14912486601713, 42.86103826198575, 104.01622608470505)):
-        assert np.linalg.norm(result) == pytest.approx(expected, rel=2e-6)
+    labels = rng.integers(0, 7, 6)
+    for t_alpha, recorded in (
+        (1.0, (372.14912486601713, 42.86103826198575, 104.01622608470505)),
+        (0.5, (371.4703087272298, 42.95177812445901, 102.21683712122595)),
+    ):
+        settings, mode = objective("adaface", scale=64.0, t_alpha=t_alpha), backend.FP32_MODES[0]
+        results = backend.margin_loss(x.astype(np.float32), weight.astype(np.float32), labels, settings, mode)
+        for result, expected in zip(results, recorded):
+            assert np.linalg.norm(result) == pytest.approx(expected, rel=2e-6)
+
+
+def averages_of(state):
+    return np.array([state[key] for key in AVERAGES])
+
+
+def lengths_of(state, batch):
+    embeddings = batch["x"].astype(np.float64) @ state["fc.weight"].T.astype(np.float64) + state["fc.bias"]
+    return np.linalg.norm(embeddings, axis=1)
+
+
+def case_the_averages_of_adaface_over_several_updates(backend):
+    """Each micro-batch moves them before it uses them; they are saved, and a skipped update takes its move back."""
+    task = {"loss": "adaface", "h": 8.0, "t_alpha": 0.25}
+    settings = objective(**task)
+    for mode, bounds in zip(backend.FP32_MODES, ((0, 6, 12), (0, 12))):
+        trainer = make(backend, mode, task=task, accumulate=len(bounds) - 1)
+        assert trainer.statistics == tuple(Param(name, (), True) for name in ("batch_mean", "batch_std"))
+        averages, before = (20.0, 100.0), copied_state(trainer)
+        assert tuple(averages_of(before)) == averages
+        for step in range(3):
+            micro_batches = split(random_batch(seed=step), *bounds)
+            losses, gradients = [], []
+            for batch in micro_batches:
+                loss, of_batch = expected_update(before, batch, settings, averages=averages)
+                averages = moved(averages, lengths_of(before, batch), settings.loss)
+                losses.append(loss)
+                gradients.append(of_batch)
+            assert update(trainer, *micro_batches, step=step)["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+            np.testing.assert_allclose(averages_of(trainer.state_dict()), averages, rtol=1e-6)
+            for name, gradient in trainer.gradients().items():
+                expected = np.mean([of_batch[name] for of_batch in gradients], axis=0)
+                atol = 2e-6 * np.abs(expected).max()
+                np.testing.assert_allclose(gradient, expected, rtol=2e-5, atol=atol, err_msg=name)
+            before = copied_state(trainer)
+        infinite, nan = {"scaler/scale": np.array(np.inf, np.float32)}, {"fc.bias": np.full(WIDTH, np.nan, np.float32)}
+        for broken in (infinite, nan):
+            trainer.load_state_dict(broken)
+            assert update(trainer, *micro_batches, step=3)["consecutive_skips"] > 0
+            np.testing.assert_array_equal(averages_of(trainer.state_dict()), averages_of(before))
+            trainer.load_state_dict(before)
+        update(trainer, *micro_batches, step=3)
+        after = copied_state(trainer)
+        assert (averages_of(after) != averages_of(before)).all()
+        trainer.load_state_dict(before)
+        update(trainer, *micro_batches, step=3)
+        assert_unchanged(trainer.state_dict(), after)
 
 
 def case_loss_of_more_classes_than_a_block(backend):

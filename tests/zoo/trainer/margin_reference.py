@@ -3,13 +3,14 @@
 import numpy as np
 
 
-def target_logit(cosine, settings, norms):
+def target_logit(cosine, settings, norms, averages=None):
     """Return the target's cosine with its margin, and the derivative: exact, infinite where there is none.
 
-    cosine: (M,), of samples and their classes. norms: (M,), lengths of the embeddings.
+    cosine: (M,), of samples and their classes. norms: (M,), lengths of the embeddings. averages: of AdaFace, before the
+    batch.
     """
-    c = np.asarray(cosine, np.float64)
-    value, slope = adaface(c, settings.loss, norms) if hasattr(settings.loss, "h") else combined(c, settings.loss)
+    c, loss = np.asarray(cosine, np.float64), settings.loss
+    value, slope = adaface(c, loss, norms, averages) if hasattr(loss, "h") else combined(c, loss)
     return value, np.ones_like(slope) if settings.straight_through else slope
 
 
@@ -27,9 +28,16 @@ def combined(c, loss):
     return value - loss.m3, slope
 
 
-def adaface(c, loss, norms):
-    norms = np.clip(np.asarray(norms, np.float64), 1e-3, 100)
-    z = np.clip((norms - norms.mean()) / (norms.std(ddof=1) + 1e-3) * loss.h, -1, 1)
+def moved(averages, norms, loss):
+    """Return AdaFace's mean and deviation of lengths (M,) after a batch; averages: those before it."""
+    norms, old = np.clip(np.asarray(norms, np.float64), 1e-3, 100), (20.0, 100.0) if averages is None else averages
+    batch = norms.mean(), norms.std(ddof=1)
+    return tuple(loss.t_alpha * value + (1 - loss.t_alpha) * average for value, average in zip(batch, old))
+
+
+def adaface(c, loss, norms, averages):
+    mean, deviation = moved(averages, norms, loss)
+    z = np.clip((np.clip(np.asarray(norms, np.float64), 1e-3, 100) - mean) / (deviation + 1e-3) * loss.h, -1, 1)
     angle = np.arccos(np.clip(c, -0.999, 0.999)) - loss.m * z
     inside = (np.abs(c) <= 0.999) & (angle >= 1e-3) & (angle <= np.pi - 1e-3)
     with np.errstate(divide="ignore"):
@@ -37,7 +45,7 @@ def adaface(c, loss, norms):
     return np.cos(np.clip(angle, 1e-3, np.pi - 1e-3)) - (loss.m + loss.m * z), slope
 
 
-def loss_and_gradients(x, weight, labels, settings):
+def loss_and_gradients(x, weight, labels, settings, averages=None):
     """Return the sum of the losses of all samples, and its gradients by x (M, d) and weight (C, d)."""
     x, weight = x.astype(np.float64), weight.astype(np.float64)
     lengths, row_lengths = (np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (x, weight))
@@ -49,7 +57,7 @@ def loss_and_gradients(x, weight, labels, settings):
     if settings.interclass is not None:
         filtered = (cosine > settings.interclass) & ~is_target
         logits[filtered], slope[filtered] = 0, 0
-    logits[is_target], slope[is_target] = target_logit(cosine[samples, labels], settings, lengths[:, 0])
+    logits[is_target], slope[is_target] = target_logit(cosine[samples, labels], settings, lengths[:, 0], averages)
     logits *= settings.scale
     powers = np.exp(logits - logits.max(1, keepdims=True))
     probabilities = powers / powers.sum(1, keepdims=True)

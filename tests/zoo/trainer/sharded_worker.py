@@ -40,7 +40,9 @@ class Case(NamedTuple):
 OPTIMIZERS = ("adamw", "lars", "lamb")
 CASES = {
     "plain": Case(),
-    "adaface, filter": Case((("loss", "adaface"), ("h", 1.0), ("interclass", 0.3)), (("accumulate", 2),)),
+    "adaface, filter": Case(
+        (("loss", "adaface"), ("h", 8.0), ("t_alpha", 0.3), ("interclass", 0.3)), (("accumulate", 2),)
+    ),
     "clipped": Case((("loss", "cosface"),), (("clip_norm", 1.0),)),
     "fp64": Case((("interclass", 0.3),), (("clip_norm", 1.0),), compute="fp64"),
     "chunked": Case((("interclass", 0.3),), chunk=GLOBAL_BATCH * 2),

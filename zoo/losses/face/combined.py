@@ -1,6 +1,7 @@
 """ArcFace's, CosFace's and SphereFace's margins in one formula."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 MIN_SINE = 1e-3  # lower bound of the sine of an angle by which the derivative of the margin is divided
@@ -29,6 +30,11 @@ class Loss:
             raise ValueError("m3: must lie in [0, 2), as a difference of cosines")
         if self.threshold and self.m1 != 1:
             raise ValueError("threshold: is defined for m1 = 1 only; set task.threshold=false with another m1")
+
+    @property
+    def statistics(self) -> Mapping[str, float]:
+        """Return the initial values of the running statistics: none."""
+        return {}
 
     def margin(self) -> "Loss":
         """Return the margin that trainers implement."""

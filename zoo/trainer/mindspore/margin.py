@@ -9,15 +9,17 @@ bits, the products have operands of 16 bits. Not run on a GPU so far.
 from collections.abc import Sequence
 from typing import Any
 
-from mindspore import Tensor, nn, ops
+from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from zoo.tasks import face
 from zoo.trainer.mindspore.margin_logits import EPS, MarginLogits, own_targets
 from zoo.trainer.mindspore.parallel import all_gather, all_reduce
+from zoo.trainer.mindspore.scaler import scalar
 from zoo.trainer.mindspore.shard import ParameterShard
 from zoo.trainer.mindspore.world import World
 from zoo.trainer.plan import Plan
+from zoo.trainer.state import statistic_key
 
 CHUNK_ELEMENTS = 1 << 28  # logits that are held at once
 Batch = dict[str, Tensor]
@@ -38,6 +40,11 @@ class Margin(nn.Cell):
             face.HEAD_WEIGHT, arch.num_classes, arch.embedding, settings.sample_rate, plan, world
         )
         self.shards = {face.HEAD_WEIGHT: self.parameter_shard}
+        self.statistics = {
+            name: Parameter(scalar(value, self.dtype), statistic_key(name), requires_grad=False)
+            for name, value in settings.loss.statistics.items()
+        }
+        self.moved = ParameterTuple(self.statistics.values())
         self.targets = ("target_rows",) if settings.sample_rate == 1 else ("target_rows", "index")
 
     def begin(self, micro_batches: Sequence[Batch], step: int) -> list[Batch]:
@@ -76,7 +83,7 @@ class Margin(nn.Cell):
         units = all_gather(embeddings / norms, self.world_size)
         quality = None
         if self.head.margin.uses_norms:
-            quality = self.head.margin.quality(all_gather(norms.reshape(-1), self.world_size))
+            quality = self.head.margin.quality(all_gather(norms.reshape(-1), self.world_size), self.moved)
         bounds = _chunks(weight.shape[0], units.shape[0])
         if len(bounds) == 1:
             loss, grad_units, grad_weight = self.whole(units, weight, target_rows, quality, len(embeddings))

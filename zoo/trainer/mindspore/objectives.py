@@ -15,12 +15,12 @@ from zoo.trainer.mindspore.losses.types import types
 from zoo.trainer.mindspore.margin import Margin
 from zoo.trainer.mindspore.world import World
 from zoo.trainer.plan import Plan
-from zoo.trainer.sharding import NoShards
+from zoo.trainer.sharding import Stateless
 
 Batch = dict[str, Tensor]
 
 
-class Classification(NoShards, nn.Cell):
+class Classification(Stateless, nn.Cell):
     """zoo.tasks.classify.Classification for logits (N, K) and `label` (N,) or `soft_label` (N, K)."""
 
     equal_counts = True
@@ -40,7 +40,7 @@ class Classification(NoShards, nn.Cell):
         return self.loss(logits.astype(self.dtype), target)
 
 
-class Segmentation(NoShards, nn.Cell):
+class Segmentation(Stateless, nn.Cell):
     """zoo.tasks.segment.Segmentation for one or more logits (N, K, H, W) and `label` uint8 (N, H, W)."""
 
     targets = ("label",)

@@ -67,6 +67,14 @@ class Trainer:
         self.shards: Mapping[str, ParameterShard] = self.objective.shards
         self.tensors.update((name, shard.values) for name, shard in self.shards.items())
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
+        self.objective_statistics: Mapping[str, Parameter] = self.objective.statistics
+        self.statistics = tuple(
+            state.describe(name, tensor.shape, True, None) for name, tensor in self.objective_statistics.items()
+        )
+        self.kept_statistics = [  # those before the update
+            Parameter(initializer("zeros", tensor.shape, tensor.dtype), f"kept/{name}", requires_grad=False)
+            for name, tensor in self.objective_statistics.items()
+        ]
         self.inputs = (plan.fields[0].name, *plan.dropout_masks)
         self.preprocess = PixelNormalization(plan.fields[0], self.dtype)
         self.predictor = self._build_predictor(Model, arch)
@@ -93,6 +101,8 @@ class Trainer:
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         self.scaled_gradients = ()  # frees their memory
         micro_batches = self.objective.begin(micro_batches, step)
+        for kept, statistic in zip(self.kept_statistics, self.objective_statistics.values()):
+            ops.assign(kept, statistic)
         count = self._global_count(micro_batches)
         rate, number = scalar(lr, self.dtype), scalar(step + 1.0)
         if len(micro_batches) == 1:
@@ -161,11 +171,16 @@ class Trainer:
         )
 
     def _output(self, values: Sequence[Tensor], number: Tensor) -> StepOutput:
-        """Return the result of update `number` after taking its weights into the moving average."""
+        """Return the result of update `number`, after what comes behind it.
+
+        The moving average takes its weights; if it was skipped, the objective's statistics go back.
+        """
         output = StepOutput(*values)
         self.last_scale = output.scale
         if self.ema:
             self.ema(number, output.skipped, output.consecutive_skips)
+        for kept, statistic in zip(self.kept_statistics, self.objective_statistics.values()):
+            ops.assign(statistic, ops.select(output.consecutive_skips == 0, statistic, kept))
         return output
 
     def _global_count(self, micro_batches: Sequence[DeviceBatch]) -> Tensor:
@@ -183,6 +198,7 @@ class Trainer:
         for i, slot in enumerate(self.plan.optimizer.slots):
             tensors.update((slot_key(slot, name), tensor) for name, tensor in zip(self.trainable, self.slots[i]))
             tensors.update((slot_key(slot, name), shard.slots[i]) for name, shard in self.shards.items())
+        tensors.update((state.statistic_key(name), tensor) for name, tensor in self.objective_statistics.items())
         tensors[loss_scale.SCALE_KEY] = self.scaler.scale
         tensors[loss_scale.GOOD_STEPS_KEY] = self.scaler.good_steps
         tensors[loss_scale.SKIPPED_KEY] = self.scaler.skipped

@@ -46,6 +46,7 @@ class Margin:
         dtype = "float64" if plan.mode.is_fp64 else "float32"
         self.shard = ParameterShard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world, dtype)
         self.shards = {face.HEAD_WEIGHT: self.shard}
+        self.statistics = {name: paddle.full((), value, dtype) for name, value in settings.loss.statistics.items()}
 
     def begin(self, micro_batches: Sequence[Batch], step: int) -> list[Batch]:
         """Select the active rows of the class matrix.
@@ -63,15 +64,16 @@ class Margin:
     def total(self, output: paddle.Tensor, batch: Batch) -> paddle.Tensor:
         embeddings = output.astype(self.shard.values.dtype)
         weight, rows = self.shard.active_rows, batch["target_rows"]
-        return _MarginLoss.apply(embeddings, weight, rows, self.settings, self.loss, self.in_fp16)
+        statistics = tuple(self.statistics.values())
+        return _MarginLoss.apply(embeddings, weight, rows, self.settings, self.loss, statistics, self.in_fp16)
 
 
 class _MarginLoss(PyLayer):
-    """(embeddings, weight, target_rows, settings, loss, in_fp16) -> sum of the losses of this rank's samples.
+    """(embeddings, weight, target_rows, settings, loss, statistics, in_fp16) -> sum of this rank's losses.
 
     Shapes: embeddings (N, d); weight, the active rows of the class matrix on this rank, (K, d); target_rows (M,), for
     the M samples of all ranks: the row of a sample's class in `weight`, or -1. All ranks must give their sums the same
-    weight in the mean loss. `in_fp16`: compute products in fp16.
+    weight in the mean loss. `statistics`: of the objective, moved in place. `in_fp16`: compute products in fp16.
     """
 
     @staticmethod
@@ -82,12 +84,13 @@ class _MarginLoss(PyLayer):
         target_rows: paddle.Tensor,
         settings: face.Margin,
         loss: Any,
+        statistics: Sequence[paddle.Tensor],
         in_fp16: bool,
     ) -> paddle.Tensor:
         norms = embeddings.square().sum(1, keepdim=True).sqrt().clip(min=EPS)
         units = all_gather(embeddings / norms)
         ctx.settings, ctx.in_fp16, ctx.chunks = settings, in_fp16, _chunks(len(weight), len(units))
-        quality = loss.quality(all_gather(norms).squeeze(1)) if loss.uses_norms else None
+        quality = loss.quality(all_gather(norms).squeeze(1), statistics) if loss.uses_norms else None
         ctx.margin = margin = partial(loss, quality=quality)
         kept: tuple[Any, ...]
         if len(ctx.chunks) == 1:

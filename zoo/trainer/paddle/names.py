@@ -44,7 +44,7 @@ def to_numpy(tensor: paddle.Tensor, transpose: bool) -> np.ndarray:
 
 def copy_into(tensor: paddle.Tensor, array: np.ndarray, transpose: bool) -> None:
     """Copy an array of canonical layout into a tensor."""
-    tensor.set_value(np.ascontiguousarray(array.T if transpose else array))
+    tensor.set_value(np.asarray(array.T if transpose else array, order="C"))
 
 
 @paddle.no_grad()

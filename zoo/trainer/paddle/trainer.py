@@ -91,6 +91,10 @@ class Trainer:
             _, self.averaged_forward = self._build_forwards(averaged_model)
             self.ema = MovingAverage(plan.ema, averaged_model, self.tensors, self.shards)
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
+        self.objective_statistics: Mapping[str, paddle.Tensor] = self.objective.statistics
+        self.statistics = tuple(
+            state.describe(name, tensor.shape, True, None) for name, tensor in self.objective_statistics.items()
+        )
         self.ddp = None
         if world.size > 1 and not plan.fp16_allreduce:  # after freezing, because it registers what is trained
             self.ddp = paddle.DataParallel(parallel.ForwardModule(self.model, self.train_forward))
@@ -114,6 +118,7 @@ class Trainer:
         for parameter in self.model.parameters():  # Layer.clear_gradients of Paddle 2.6 can only fill them with zeros
             parameter.clear_gradient(False)
         prepared = self.objective.begin(micro_batches, step)
+        statistics = {name: tensor.clone() for name, tensor in self.objective_statistics.items()}
         count = self._global_count(prepared)
         shares = []
         for i, batch in enumerate(prepared):
@@ -129,6 +134,8 @@ class Trainer:
             gradients: list[Any] = [tensor.grad for tensor in self.trainable.values()]
             parallel.all_reduce_mean_fp16(gradients)
         output = self._update(paddle.add_n(shares), lr, step + 1)
+        for name, tensor in self.objective_statistics.items():
+            paddle.assign(paddle.where(output.consecutive_skips == 0, tensor, statistics[name]), tensor)
         self.copies.keep(micro_batches)
         return output
 
@@ -163,7 +170,7 @@ class Trainer:
     def state_dict(self) -> dict[str, np.ndarray]:
         arrays = {name: self._to_numpy(name, tensor) for name, tensor in self.tensors.items()}
         arrays.update(self.scaler.state_dict())
-        others = {**self._averages(), **self._named_slots()}
+        others = {**self._averages(), **self._named_slots(), **self._named_statistics()}
         arrays.update((key, self._to_numpy(name, tensor)) for key, (name, tensor) in others.items())
         return arrays
 
@@ -172,7 +179,7 @@ class Trainer:
         self.scaler.load_state_dict(tensors)
         dtype = np.float64 if self.mode.is_fp64 else np.float32
         targets = {**self._named_slots(), **{name: (name, tensor) for name, tensor in self.tensors.items()}}
-        targets.update(self._averages())
+        targets.update({**self._averages(), **self._named_statistics()})
         for key in tensors.keys() - set(loss_scale.KEYS):
             name, target = targets[key]
             names.copy_into(target, np.asarray(tensors[key], dtype), name in self.transposed)
@@ -317,6 +324,10 @@ class Trainer:
         """Return every moving average and the name of what is averaged by its key in a state dict."""
         averages = self.ema.averages if self.ema else {}
         return {state.ema_key(name): (name, tensor) for name, tensor in averages.items()}
+
+    def _named_statistics(self) -> dict[str, tuple[str, paddle.Tensor]]:
+        """Return every running statistic of the objective and its name by its key in a state dict."""
+        return {state.statistic_key(name): (name, tensor) for name, tensor in self.objective_statistics.items()}
 
     def _named_slots(self) -> dict[str, tuple[str, paddle.Tensor]]:
         """Return every slot of the optimizer and the name of its parameter by its key in a state dict."""

@@ -41,6 +41,10 @@ class Margin:
             arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world, wide_dtype(plan.mode)
         )
         self.shards = {face.HEAD_WEIGHT: self.shard}
+        self.statistics = {
+            name: torch.full((), value, dtype=self.shard.values.dtype, device=world.torch_device)
+            for name, value in settings.loss.statistics.items()
+        }
         # Rows are sampled on the host, in every framework by the same generator.
         self.gather_on_host = HostGather(world.torch_device) if settings.sample_rate < 1 else None
 
@@ -61,16 +65,19 @@ class Margin:
     def total(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         with torch.autocast(output.device.type, enabled=False):
             embeddings, weight = output.to(self.shard.values.dtype), self.shard.active_rows
-            rows = batch["target_rows"]
-            return _MarginLoss.apply(embeddings, weight, rows, self.settings, self.loss, self.product_dtype)
+            statistics = tuple(self.statistics.values())
+            return _MarginLoss.apply(
+                embeddings, weight, batch["target_rows"], self.settings, self.loss, statistics, self.product_dtype
+            )
 
 
 class _MarginLoss(torch.autograd.Function):
-    """(embeddings, weight, target_rows, settings, loss, dtype) -> sum of the losses of this rank's samples.
+    """(embeddings, weight, target_rows, settings, loss, statistics, dtype) -> sum of this rank's losses.
 
     Shapes: embeddings (N, d); weight, the active rows of the class matrix on this rank, (K, d); target_rows (M,), for
     the M samples of all ranks: the row of a sample's class in `weight`, or -1. All ranks must give their sums the same
-    weight in the mean loss. `dtype`: of the operands of products; None for that of the weights.
+    weight in the mean loss. `statistics`: of the objective, moved in place. `dtype`: of the operands of products; None
+    for that of the weights.
     """
 
     @staticmethod
@@ -81,12 +88,14 @@ class _MarginLoss(torch.autograd.Function):
         target_rows: torch.Tensor,
         settings: face.Margin,
         loss: Any,
+        statistics: Sequence[torch.Tensor],
         dtype: torch.dtype | None,
     ) -> torch.Tensor:
         norms = embeddings.norm(dim=1, keepdim=True).clamp(min=EPS)
         units = all_gather(embeddings / norms)
         ctx.settings, ctx.dtype, ctx.chunks = settings, dtype, _chunks(len(weight), len(units))
-        ctx.margin = margin = partial(loss, quality=loss.quality(all_gather(norms[:, 0])) if loss.uses_norms else None)
+        quality = loss.quality(all_gather(norms[:, 0]), statistics) if loss.uses_norms else None
+        ctx.margin = margin = partial(loss, quality=quality)
         kept: tuple[torch.Tensor | None, ...]
         if len(ctx.chunks) == 1:
             chunk = margin_logits(units, weight, target_rows, settings, margin, dtype)
@@ -123,7 +132,7 @@ class _MarginLoss(torch.autograd.Function):
         grad_units = _local_rows(all_reduce(grad_units), len(embeddings))
         local_units = _local_rows(units, len(embeddings))
         grad_embeddings = (grad_units - local_units * (local_units * grad_units).sum(1, keepdim=True)) / norms
-        return grad_embeddings, grad_weight, None, None, None, None
+        return grad_embeddings, grad_weight, None, None, None, None, None
 
 
 def _chunks(classes: int, samples: int) -> list[slice]:

@@ -10,14 +10,14 @@ from zoo.losses import load_implementation
 from zoo.tasks import classify, face, segment
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import Objective
-from zoo.trainer.sharding import NoShards
+from zoo.trainer.sharding import Stateless
 from zoo.trainer.torch.margin import Margin
 from zoo.trainer.torch.world import World
 
 Batch = dict[str, torch.Tensor]
 
 
-class Classification(NoShards):
+class Classification(Stateless):
     """zoo.tasks.classify.Classification for logits (N, K) and `label` (N,) or `soft_label` (N, K)."""
 
     equal_counts = True
@@ -32,7 +32,7 @@ class Classification(NoShards):
         return self.loss(widen(output), batch.get(SOFT_LABEL, batch[LABEL.name]))
 
 
-class Segmentation(NoShards):
+class Segmentation(Stateless):
     """zoo.tasks.segment.Segmentation for one or more logits (N, K, H, W) and `label` uint8 (N, H, W)."""
 
     def __init__(self, settings: segment.Segmentation, *_: Any):

@@ -77,6 +77,10 @@ class Trainer:
             _, self.averaged_forward = compiling.compile_model(averaged_model, self.mode.compile)
             self.ema = MovingAverage(plan.ema, averaged_model, self.tensors, self.shards)
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
+        self.objective_statistics: Mapping[str, torch.Tensor] = self.objective.statistics
+        self.statistics = tuple(
+            state.describe(name, tensor.shape, True, None) for name, tensor in self.objective_statistics.items()
+        )
         self.optimizer = Optimizer(plan, self.trainable, self.shards, world)
         self.gathers_state = self.optimizer.is_sharded
         if self.records_graphs:
@@ -104,6 +108,7 @@ class Trainer:
         self.train_mode()
         self._clear_gradients()
         micro_batches = self.objective.begin(micro_batches, step)
+        statistics = {name: tensor.clone() for name, tensor in self.objective_statistics.items()}
         count = self._global_count(micro_batches)
         loss = torch.zeros((), dtype=self.dtype, device=self.device)
         for i, batch in enumerate(micro_batches):
@@ -118,7 +123,10 @@ class Trainer:
                 with unmoved(self.recomputed_norms):
                     (share * (self.scaler.scale * self.world_size)).backward()
             loss += share.detach()
-        return self._update(loss, lr, step + 1)
+        output = self._update(loss, lr, step + 1)
+        for name, tensor in self.objective_statistics.items():
+            tensor.copy_(torch.where(output.consecutive_skips == 0, tensor, statistics[name]))
+        return output
 
     def read(self, output: StepOutput) -> dict[str, float]:
         values = torch.stack([value.double() for value in output]).tolist()
@@ -152,7 +160,11 @@ class Trainer:
     def state_dict(self) -> dict[str, np.ndarray]:
         sharded = state.sharded_keys(self.shards, self.plan.optimizer.slots)
         tensors = itertools.chain(
-            self.tensors.items(), self._averages().items(), self.scaler.state_dict().items(), self.optimizer.all_slots()
+            self.tensors.items(),
+            self._averages().items(),
+            self._named_statistics().items(),
+            self.scaler.state_dict().items(),
+            self.optimizer.all_slots(),
         )
         arrays = {key: tensor.detach().cpu().contiguous().numpy() for key, tensor in tensors}
         return {key: array if key in sharded else array.copy() for key, array in arrays.items()}
@@ -160,7 +172,7 @@ class Trainer:
     @torch.no_grad()
     def load_state_dict(self, tensors: Mapping[str, np.ndarray]) -> None:
         self.scaler.load_state_dict(tensors)
-        targets = {**self.tensors, **self.optimizer.named_slots()}
+        targets = {**self.tensors, **self.optimizer.named_slots(), **self._named_statistics()}
         targets.update(self._averages())
         for key in tensors.keys() - set(loss_scale.KEYS) - self.optimizer.keys_of_others():
             array = tensors[key]
@@ -259,6 +271,10 @@ class Trainer:
         """Return the moving averages by their keys in a state dict."""
         averages = self.ema.averages if self.ema else {}
         return {state.ema_key(name): tensor for name, tensor in averages.items()}
+
+    def _named_statistics(self) -> dict[str, torch.Tensor]:
+        """Return the running statistics of the objective by their keys in a state dict."""
+        return {state.statistic_key(name): tensor for name, tensor in self.objective_statistics.items()}
 
     def _trained(self) -> dict[str, torch.Tensor]:
         """Return the tensors that have gradients, by canonical name; of a shard the active rows."""

@@ -4,13 +4,14 @@ from types import SimpleNamespace
 
 import mindspore
 import numpy as np
-from mindspore import Tensor, nn
+from mindspore import Parameter, Tensor, nn
 
 import zoo.trainer.mindspore as backend
 from tests.zoo.trainer.mindspore.tiny import Identity, Linear, Tiny
 from zoo.losses import load_implementation
 from zoo.trainer.mindspore import names, objectives, start
 from zoo.trainer.mindspore.margin import Margin
+from zoo.trainer.mindspore.scaler import scalar
 from zoo.trainer.mindspore.shard import ParameterShard
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 from zoo.trainer.protocol import Launch
@@ -172,7 +173,8 @@ def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, n
 def target_logits(cosines: np.ndarray, settings, norms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     set_compile(False)
     loss = load_implementation(settings.loss, FRAMEWORK).Loss(settings.loss, None)
-    quality = loss.quality(Tensor(norms)) if loss.uses_norms else None
+    averages = tuple(Parameter(scalar(value), name) for name, value in settings.loss.statistics.items())
+    quality = loss.quality(Tensor(norms), averages) if loss.uses_norms else None
     value, slope = loss(Tensor(cosines), quality)
     return value.asnumpy(), slope.asnumpy()
 

@@ -158,7 +158,8 @@ def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, n
 
 def target_logits(cosines: np.ndarray, settings, norms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     loss = load_implementation(settings.loss, FRAMEWORK).Loss(settings.loss)
-    quality = loss.quality(paddle.to_tensor(norms)) if loss.uses_norms else None
+    averages = tuple(paddle.full((), value) for value in settings.loss.statistics.values())
+    quality = loss.quality(paddle.to_tensor(norms), averages) if loss.uses_norms else None
     value, slope = loss(paddle.to_tensor(cosines), quality)
     return value.numpy(), slope.numpy()
 

@@ -159,7 +159,8 @@ def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, n
 def target_logits(cosines: np.ndarray, settings, norms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the target's cosines with their margin, for embeddings of these lengths, and the derivative."""
     loss = load_implementation(settings.loss, FRAMEWORK).Loss(settings.loss)
-    quality = loss.quality(torch.from_numpy(norms)) if loss.uses_norms else None
+    averages = tuple(torch.tensor(value) for value in settings.loss.statistics.values())
+    quality = loss.quality(torch.from_numpy(norms), averages) if loss.uses_norms else None
     value, slope = loss(torch.from_numpy(cosines), quality)
     return value.numpy(), slope.numpy()
 

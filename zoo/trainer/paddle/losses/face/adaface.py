@@ -1,6 +1,7 @@
 """zoo/losses/face/adaface.py in PaddlePaddle."""
 
 import math
+from collections.abc import Sequence
 
 import paddle
 
@@ -14,12 +15,23 @@ class Loss:
     uses_norms = True
 
     def __init__(self, settings: Settings):
-        self.m, self.h = settings.m, settings.h
+        self.m, self.h, self.t_alpha = settings.m, settings.h, settings.t_alpha
 
-    def quality(self, norms: paddle.Tensor) -> paddle.Tensor:
-        """Return z of the samples, for the lengths (M,) of the embeddings of all ranks."""
+    def quality(self, norms: paddle.Tensor, statistics: Sequence[paddle.Tensor]) -> paddle.Tensor:
+        """Return z of the samples.
+
+        Args:
+            norms: (M,), lengths of the embeddings of all ranks.
+            statistics: moving averages of mean and deviation, moved in place; empty without them.
+        """
         norms = norms.clip(EPS, MAX_NORM)
-        return ((norms - norms.mean()) / (norms.std() + EPS) * self.h).clip(-1, 1)
+        mean, std = norms.mean(), norms.std()
+        if statistics:
+            mean, std = (
+                paddle.assign(self.t_alpha * value + (1 - self.t_alpha) * average, average)
+                for average, value in zip(statistics, (mean, std))
+            )
+        return ((norms - mean) / (std + EPS) * self.h).clip(-1, 1)
 
     def __call__(self, cosine: paddle.Tensor, quality: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
         inner = cosine.clip(EPS - 1, 1 - EPS)

@@ -1,6 +1,7 @@
 """zoo/losses/face/adaface.py in PyTorch."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -14,12 +15,23 @@ class Loss:
     uses_norms = True
 
     def __init__(self, settings: Settings):
-        self.m, self.h = settings.m, settings.h
+        self.m, self.h, self.t_alpha = settings.m, settings.h, settings.t_alpha
 
-    def quality(self, norms: torch.Tensor) -> torch.Tensor:
-        """Return z of the samples, for the lengths (M,) of the embeddings of all ranks."""
+    def quality(self, norms: torch.Tensor, statistics: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return z of the samples.
+
+        Args:
+            norms: (M,), lengths of the embeddings of all ranks.
+            statistics: moving averages of mean and deviation, moved in place; empty without them.
+        """
         norms = norms.clamp(EPS, MAX_NORM)
-        return ((norms - norms.mean()) / (norms.std() + EPS) * self.h).clamp(-1, 1)
+        mean, std = norms.mean(), norms.std()
+        if statistics:
+            mean, std = (
+                average.copy_(self.t_alpha * value + (1 - self.t_alpha) * average)
+                for average, value in zip(statistics, (mean, std))
+            )
+        return ((norms - mean) / (std + EPS) * self.h).clamp(-1, 1)
 
     def __call__(self, cosine: torch.Tensor, quality: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         inner = cosine.clamp(EPS - 1, 1 - EPS)
