@@ -1,14 +1,37 @@
 """The two errors that are caused by the user's input rather than by this code, and what their messages say of names."""
 
 import difflib
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+
+MAX_ENTRIES = 10_000  # of a folder that are compared with a name
 
 
 def known_names(name: str, names: Sequence[str]) -> str:
     """Return the end of a message on an unknown name: the names that there are, and the most similar of them."""
-    similar = difflib.get_close_matches(name, names, 1)
-    hint = f"; did you mean {similar[0]}?" if similar else ""
-    return f"; there are: {', '.join(names)}{hint}"
+    return f"; there are: {', '.join(names)}{similar_name(name, names)}"
+
+
+def similar_name(name: str, names: Iterable[str], folder: str = "") -> str:
+    """Return a question for the most similar of some names of a folder, whatever the case; "" if none is."""
+    folded = {other.casefold(): other for other in names}
+    similar = difflib.get_close_matches(name.casefold(), folded, 1)
+    return f"; did you mean {os.path.join(folder, folded[similar[0]])}?" if similar else ""
+
+
+def similar_path(path: str) -> str:
+    """Return a question for the path beside one that does not exist which is most like it, "" if none is.
+
+    Where the folder of the path does not exist either, it is a folder.
+    """
+    folder, name = os.path.split(path)
+    while folder and not os.path.isdir(folder):
+        folder, name = os.path.split(folder)
+    with suppress(OSError), os.scandir(folder or ".") as entries:
+        return similar_name(name, [entry.name for entry in islice(entries, MAX_ENTRIES)], folder)
+    return ""
 
 
 class UserError(Exception):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from data.datasets.common import files
 from data.datasets.common.segmentation import SegmentationSettings, SegmentationSplit
-from data.errors import UserError
+from data.errors import UserError, similar_path
 from data.formats import images, masks, palette
 from data.formats.lists import read_names
 from data.formats.masks import Pair
@@ -107,7 +107,8 @@ def _cityscapes_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, 
         mask_paths = _files_by_stem(settings.root, mask_folder, (f"_gtFine_{settings.labels}.png",))
         remedy = "unpack leftImg8bit_trainvaltest.zip"
         _require_files(settings.root, image_folder, image_paths, "image *_leftImg8bit.png", remedy)
-        unmatched = [image_paths[stem] for stem in image_paths if stem not in mask_paths]
+        lacking = [stem for stem in image_paths if stem not in mask_paths]
+        unmatched = [image_paths[stem] for stem in lacking]
         if unmatched:
             remedy = (
                 "unpack gtFine_trainvaltest.zip"
@@ -116,7 +117,8 @@ def _cityscapes_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, 
             )
             raise UserError(
                 f"{settings.root}: {len(unmatched)} of {len(image_paths)} images have no mask "
-                f"*_gtFine_{settings.labels}.png in {mask_folder}: {_shorten(unmatched)}; {remedy}"
+                f"*_gtFine_{settings.labels}.png in {mask_folder}: {_shorten(unmatched)}"
+                f"; {remedy}{_missing_folder(settings.root, mask_folder, lacking[0])}"
             )
         if len(mask_paths) > len(image_paths):
             extra = len(mask_paths) - len(image_paths)
@@ -134,7 +136,8 @@ def _custom_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]
         if any(os.path.isdir(os.path.join(root, layout[0].format(split))) for split in SPLITS):
             return [_match_folders(root, *(folder.format(split) for folder in layout)) for split in SPLITS], ()
     if not os.path.isdir(os.path.join(root, "images")):
-        raise UserError(f"{root}: contains neither Cityscapes nor custom images; it should contain\n{LAYOUT}")
+        similar = similar_path(os.path.join(root, "images")) or similar_path(os.path.join(root, "leftImg8bit"))
+        raise UserError(f"{root}: contains neither Cityscapes nor custom images{similar}; it should contain\n{LAYOUT}")
     pairs = _match_folders(root, "images", "masks")
     period = round(1 / settings.val_fraction)
     train, val = [pair for index, pair in enumerate(pairs) if index % period], pairs[::period]
@@ -149,7 +152,7 @@ def _custom_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]
 def _custom_classes(settings: Settings, stats: Sequence[Sequence[masks.MaskStats]]) -> tuple[str, ...]:
     """Return the class names of custom data, `class 0` ... where only their number is known."""
     default = os.path.join(settings.root, "classes.txt")
-    path = files.given_or_first(settings.root, settings.names, ["classes.txt"])
+    path = files.given_or_first(settings.root, "data.names", settings.names, ["classes.txt"])
     if path is None:
         if settings.num_classes is None:
             values = [value for value in masks.unique_values(stats) if value != palette.IGNORE_INDEX]
@@ -177,15 +180,17 @@ def _match_folders(root: str, image_folder: str, mask_folder: str) -> list[Pair]
     extensions = ", ".join(images.EXTENSIONS)
     _require_files(root, image_folder, image_paths, "image", f"it should contain files ending in {extensions}")
     _require_files(root, mask_folder, mask_paths, "mask *.png", "masks are PNG files with the names of their images")
-    for paths, others, missing in (
-        (image_paths, mask_paths, f"mask in {mask_folder}"),
-        (mask_paths, image_paths, f"image in {image_folder}"),
+    for paths, others, missing, folder in (
+        (image_paths, mask_paths, "mask", mask_folder),
+        (mask_paths, image_paths, "image", image_folder),
     ):
-        unmatched = [paths[stem] for stem in paths if stem not in others]
+        unmatched = [stem for stem in paths if stem not in others]
         if unmatched:
+            remedy = "; a mask has the name of its image except for the extension: images/a/b.jpg, masks/a/b.png"
             raise UserError(
-                f"{root}: {len(unmatched)} of {len(paths)} files have no {missing}: {_shorten(unmatched)}; a mask has "
-                "the name of its image except for the extension: images/a/b.jpg, masks/a/b.png"
+                f"{root}: {len(unmatched)} of {len(paths)} files have no {missing} in {folder}: "
+                f"{_shorten([paths[stem] for stem in unmatched])}"
+                f"{remedy}{_missing_folder(root, folder, unmatched[0])}"
             )
     return _join_by_stem(image_paths, mask_paths)
 
@@ -217,8 +222,15 @@ def _files_by_stem(root: str, folder: str, suffixes: tuple[str, ...]) -> dict[st
 def _require_files(root: str, folder: str, paths: dict[str, str], what: str, remedy: str) -> None:
     if not paths:
         path = os.path.join(root, folder)
-        problem = f"there is no {what} in this folder" if os.path.isdir(path) else "no such folder"
-        raise UserError(f"{path}: {problem}; {remedy}")
+        if os.path.isdir(path):
+            raise UserError(f"{path}: there is no {what} in this folder; {remedy}")
+        raise UserError(f"{path}: no such folder; {remedy}{similar_path(path)}")
+
+
+def _missing_folder(root: str, folder: str, stem: str) -> str:
+    """Return a clause on the folder in which the partner of a file belongs, if there is none of this name."""
+    path = os.path.dirname(os.path.join(root, folder, stem))
+    return "" if os.path.isdir(path) else f"; there is no folder {path}{similar_path(path)}"
 
 
 def _join_by_stem(image_paths: dict[str, str], mask_paths: dict[str, str]) -> list[Pair]:

@@ -16,7 +16,7 @@ from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from data.contents import Content
 from data.datasets.common import files
 from data.datasets.common.protocol import Protocol, set_name
-from data.errors import UserError
+from data.errors import UserError, similar_path
 from data.formats import confined, images
 from data.formats.lists import (
     WNID,
@@ -250,8 +250,8 @@ def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:
 
 
 def _find_list(settings: Settings, split: str) -> str | None:
-    defaults = [name.format(split) for name in LIST_FILES]
-    return files.given_or_first(settings.root, getattr(settings, f"{split}_list"), defaults)
+    key, defaults = f"{split}_list", [name.format(split) for name in LIST_FILES]
+    return files.given_or_first(settings.root, f"data.{key}", getattr(settings, key), defaults)
 
 
 def _class_names(settings: Settings, splits: Sequence[str]) -> tuple[ClassNames | None, tuple[str, ...]]:
@@ -264,7 +264,7 @@ def _class_names(settings: Settings, splits: Sequence[str]) -> tuple[ClassNames 
         The content of the class file (None without one), and the folder name of every label (() if unknown).
     """
     folders = sorted({folder for split in splits for folder in class_folders(settings.root, split)})
-    path = files.given_or_first(settings.root, settings.names, CLASS_FILES)
+    path = files.given_or_first(settings.root, "data.names", settings.names, CLASS_FILES)
     if path is None:
         return None, tuple(folders)
     class_names = read_classes(path)
@@ -304,7 +304,10 @@ def _explain_missing_folders(root: str, split: str) -> str:
         f"put {list_name} (lines `relative/path.JPEG label`) into {root}, name a list with -o data.{split}_list=FILE"
     )
     if not os.path.isdir(folder):
-        return f"{root}: there is neither {list_name} nor a folder {split}/; {remedy} or make {split}/<class>/ folders"
+        return (
+            f"{root}: there is neither {list_name} nor a folder {split}/; {remedy} or make {split}/<class>/ "
+            f"folders{similar_path(folder)}"
+        )
     names = [entry.name for entry in os.scandir(folder) if entry.is_file() and not entry.name.startswith(".")]
     flat = sum(name.lower().endswith(images.EXTENSIONS) for name in names)
     if flat:

@@ -17,7 +17,7 @@ from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from data.contents import Content, sampled_frames
 from data.datasets.common import files
 from data.datasets.common.protocol import Protocol, set_name
-from data.errors import UserError
+from data.errors import UserError, similar_path
 from data.formats import confined, frame_folders, video
 from data.formats.lists import LabeledPath, class_folders, class_names_from_folders, read_folders, read_list, read_names
 from data.packs.prepared import PreparedSplit, open_splits
@@ -322,7 +322,7 @@ def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:
             for split, training in zip(prepared, (True, False))
         )
         return train, val
-    names_path = files.given_or_first(root, settings.names, ["classes.txt"])
+    names_path = files.given_or_first(root, "data.names", settings.names, ["classes.txt"])
     classes = read_names(names_path) if names_path else ()
     if not classes and not any(_find_list(settings, split) for split in ("train", "val")):
         # The official labels of Kinetics are its class names in ASCII order.
@@ -351,7 +351,8 @@ def _check_flip_pairs(settings: Settings, classes: Sequence[str]) -> None:
 
 
 def _find_list(settings: Settings, split: str) -> str | None:
-    return files.given_or_first(settings.root, getattr(settings, f"{split}_list"), [f"{split}.list"])
+    key = f"{split}_list"
+    return files.given_or_first(settings.root, f"data.{key}", getattr(settings, key), [f"{split}.list"])
 
 
 def _find_clips(settings: Settings, split: str, classes: tuple[str, ...]) -> list[LabeledPath]:
@@ -359,9 +360,11 @@ def _find_clips(settings: Settings, split: str, classes: tuple[str, ...]) -> lis
     if path is None:
         entries = read_folders(settings.root, split, classes)
         if not entries:
+            folder = os.path.join(settings.root, split)
+            similar = "" if os.path.isdir(folder) else similar_path(folder)
             raise UserError(
                 f"{settings.root}: there is neither {split}.list nor a video in {split}/<class>/; "
-                f"add one of them, or name a list with -o data.{split}_list=FILE"
+                f"add one of them, or name a list with -o data.{split}_list=FILE{similar}"
             )
         return entries
     entries = read_list(path, settings.suffix)

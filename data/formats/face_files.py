@@ -16,7 +16,7 @@ from PIL import Image
 
 from data import cache, stages
 from data.contents import Content, digest_file
-from data.errors import BadSample, UserError
+from data.errors import BadSample, UserError, similar_path
 from data.formats import images, jpeg
 from data.formats.lists import class_folders, read_folders
 
@@ -181,8 +181,9 @@ def read_list(root: str, path: str, local: cache.LocalPath = cache.source_path) 
                 paths.append(words[0])
                 labels.append(int(words[1]))
     except OSError as error:
+        similar = similar_path(path) if isinstance(error, FileNotFoundError) else ""
         raise UserError(
-            f"{path}: cannot read this list ({error.strerror}); name another one with -o data.train=FILE"
+            f"{path}: cannot read this list ({error.strerror}); name another one with -o data.train=FILE{similar}"
         ) from None
     if not paths:
         raise UserError(
@@ -214,6 +215,11 @@ def read_identities(
             "put one there, or name the file or folder with -o data.train=NAME"
         )
     entries = read_folders(root, subfolder, names, images.EXTENSIONS)
+    similar = "" if subfolder else similar_path(os.path.join(root, "train"))
+    if similar and all(entry.path.count("/") > 1 for entry in entries):  # root/<folder>/<identity>/, of another name
+        raise UserError(
+            f"{root}: there is no folder train{similar}; without it, a folder per identity holds its images itself"
+        )
     labels = np.array([entry.label for entry in entries], np.int64)
     empty = np.flatnonzero(np.bincount(labels, minlength=len(names)) == 0)
     if len(empty) and not allow_empty:

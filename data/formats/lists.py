@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from data.errors import UserError
+from data.errors import UserError, similar_name
 
 VIDEO_EXTENSIONS = (".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v")
 MAX_CLASSES = 1_000_000  # that are named from a list; face sets, which may have more, are read elsewhere
@@ -103,6 +103,7 @@ def read_folders(
             raise UserError(
                 f"{os.path.join(root, split, name)}: this folder is none of the {len(classes)} classes; "
                 "rename it, or give the class names with -o data.names=FILE (one per line)"
+                + similar_name(name, classes)
             )
         for folder, subfolders, files in os.walk(os.path.join(root, split, name)):
             subfolders[:] = sorted(subfolder for subfolder in subfolders if not subfolder.startswith("."))

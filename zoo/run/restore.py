@@ -179,7 +179,9 @@ def _match_statistics(
     tensors: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]], path: str, print_line: Print
 ) -> tuple[dict[str, np.ndarray], dict[str, tuple[int, ...]]]:
     """Return a checkpoint and the trainer's shapes without running statistics of the loss that only one of them has."""
-    found, needed = ([key for key in keys if key.startswith(state.OBJECTIVE_PREFIX)] for keys in (tensors, shapes))
+    found, needed = (
+        sorted(key for key in keys if key.startswith(state.OBJECTIVE_PREFIX)) for keys in (tensors, shapes)
+    )
     if needed and not found:
         print_line(f"{path} has no running statistics of the loss ({', '.join(needed)}): they start anew")
         return tensors, {key: shape for key, shape in shapes.items() if key not in needed}

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from data import contents
 from data.contents import Content
-from data.errors import UserError
+from data.errors import UserError, similar_path
 from data.packs.prepared import PreparedSplit
 
 
@@ -56,15 +56,22 @@ def first_existing(root: str, names: Sequence[str]) -> str | None:
     return next((path for path in (os.path.join(root, name) for name in names) if os.path.isfile(path)), None)
 
 
-def given_or_first(root: str, given: str | None, names: Sequence[str]) -> str | None:
+def given_or_first(root: str, key: str, given: str | None, names: Sequence[str]) -> str | None:
     """Return the path of a list that the recipe names, or else of the first of these files that exists in root.
 
-    A given path is relative to the current folder, or to root if there is no such file.
+    A given path is relative to the current folder, or to root if there is no such file. key: of the recipe.
+
+    Raises:
+        UserError: there is no such file in either.
     """
     if given is None:
         return first_existing(root, names)
     in_root = os.path.join(root, given)
-    return in_root if not os.path.isfile(given) and os.path.isfile(in_root) else given
+    for path in (given, in_root):
+        if os.path.exists(path):
+            return path
+    similar = similar_path(in_root) or similar_path(given)
+    raise UserError(f"{key}: there is no file {given}, neither in the current folder nor in {root}{similar}")
 
 
 def file_functions(

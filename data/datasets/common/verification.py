@@ -11,7 +11,7 @@ import numpy as np
 from data.cache import LocalPath, source_path
 from data.contents import Content, digest_bytes
 from data.datasets.common import files
-from data.errors import UserError
+from data.errors import UserError, similar_path
 from data.formats import confined, images
 from data.formats.face_bin import read_bin
 from data.formats.face_files import FaceFiles
@@ -98,6 +98,7 @@ def open_sets(
             raise UserError(
                 f"data.verification: there is no {entry} in {root}; name .bin files or lists of pairs in this "
                 "folder, or hold out identities of the training set with -o data.verification=[] (data.val_fraction)"
+                + similar_path(os.path.join(root, entry))
             )
         pair_set = _read_bin_set(path) if path.endswith(".bin") else _read_pair_list(path, local, outside)
         if len(pair_set.same) < FOLDS:
@@ -230,7 +231,8 @@ def _find_image(root: str, name: str) -> str:
     for extension in ("",) + images.EXTENSIONS:
         if os.path.isfile(os.path.join(root, name + extension)):
             return name + extension
-    raise ValueError(f"there is no image {os.path.join(root, name)}")
+    path = os.path.join(root, name)
+    raise ValueError(f"there is no image {path}{similar_path(path)}")
 
 
 def _consecutive_pairs(count: int) -> np.ndarray:

@@ -142,6 +142,35 @@ def test_incomplete_cityscapes(tmp_path):
     assert "leftImg8bit/val: there is no image *_leftImg8bit.png in this folder" in error_message(tmp_path / "b")
 
 
+@pytest.mark.parametrize(
+    "folder, other, end",
+    [
+        (
+            "leftImg8bit/train",
+            "leftImg8bit/trian",
+            "leftImg8bit/train: no such folder; unpack leftImg8bit_trainvaltest",
+        ),
+        ("leftImg8bit", "leftimg8bit", "leftImg8bit/train: no such folder; unpack leftImg8bit_trainvaltest.zip"),
+        ("gtFine", "gtfine", "unpack gtFine_trainvaltest.zip; there is no folder {root}/gtFine/train/aachen"),
+        ("gtFine/train/bonn", "gtFine/train/bonnn", "there is no folder {root}/gtFine/train/bonn"),
+    ],
+)
+def test_a_misspelt_folder_of_cityscapes_is_named(tmp_path, folder, other, end):
+    write_city(tmp_path, *STEMS)
+    os.rename(tmp_path / folder, tmp_path / other)
+    message = error_message(tmp_path)
+    assert end.format(root=tmp_path) in message and message.endswith(f"; did you mean {tmp_path / other}?")
+
+
+@pytest.mark.parametrize(
+    "folder, other", [("masks/val", "masks/vla"), ("images/train", "images/trian"), ("images", "imgs")]
+)
+def test_a_misspelt_folder_of_custom_data_is_named(tmp_path, folder, other):
+    write_custom(tmp_path, "train/a", "val/b")
+    os.rename(tmp_path / folder, tmp_path / other)
+    assert f"; did you mean {tmp_path / other}?" in error_message(tmp_path, num_classes=3)
+
+
 def test_masks_without_images_are_reported_and_not_refused(tmp_path):
     write_city(tmp_path, *STEMS)
     (tmp_path / f"leftImg8bit/{STEMS[0]}_leftImg8bit.png").unlink()
@@ -205,7 +234,9 @@ def test_class_names_from_any_file(tmp_path):
     assert load(tmp_path, names=str(tmp_path / "n.txt"), num_classes=3)[0].classes == ("sky", "grass", "cow")
     message = error_message(tmp_path, names=str(tmp_path / "n.txt"), num_classes=4)
     assert message == f"data.num_classes: is 4, but {tmp_path / 'n.txt'} names 3; leave it out"
-    assert "cannot read the class names" in error_message(tmp_path, names=str(tmp_path / "none.txt"))
+    assert error_message(tmp_path, names="m.txt").startswith(
+        "data.names: there is no file m.txt, neither in the current"
+    )
     (tmp_path / "n.txt").write_text("sky\n")
     assert "1 class names, but 8-bit masks hold 2 to 255" in error_message(tmp_path, names=str(tmp_path / "n.txt"))
     (tmp_path / "n.txt").write_text("\n".join(f"name {number}" for number in range(256)))

@@ -213,6 +213,21 @@ def test_invalid_folders(tmp_path):
     assert "only one identity, p0" in error_message(tmp_path / "empty")
 
 
+def test_misspelt_names_of_files_and_folders(tmp_path):
+    """An identity may be called almost train, as long as it holds images itself."""
+    write_set(tmp_path, "folder")
+    assert error_message(tmp_path, train="tran").endswith(f"; did you mean {tmp_path}/train?")
+    (tmp_path / "lfw.bin").write_bytes(b"")
+    assert error_message(tmp_path, verification=["lwf.bin"]).endswith(f"; did you mean {tmp_path}/lfw.bin?")
+    (tmp_path / "pairs.txt").write_text("train/p00/0.png train/p1/0.png 0\n")
+    assert f"did you mean {tmp_path}/train/p0?" in error_message(tmp_path, verification=["pairs.txt"])
+    (tmp_path / "train/p0").rename(tmp_path / "train/trina")
+    load(tmp_path / "train", verification=[])
+    (tmp_path / "train").rename(tmp_path / "trian")
+    message = f"{tmp_path}: there is no folder train; did you mean {tmp_path}/trian?"
+    assert error_message(tmp_path, verification=[]).startswith(message)
+
+
 def test_folders_in_the_root_itself(tmp_path):
     write_set(tmp_path, "folder")
     for identity in range(IDENTITIES):

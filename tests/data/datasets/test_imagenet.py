@@ -260,7 +260,10 @@ def test_errors_in_lists(tmp_path):
         message = error_message(tmp_path)
         assert path in message and part in message and "num_frames" not in message, content
     assert "labels count from 0" in error_message(tmp_path, val_list=text(tmp_path, "x.txt", f"val/{FISH}/v.JPEG 2\n"))
-    assert "cannot read this list" in error_message(tmp_path, val_list=str(tmp_path / "missing.txt"))
+    (tmp_path / "validation.txt").write_text("")
+    message = error_message(tmp_path, val_list="validaton.txt")
+    assert message.startswith("data.val_list: there is no file validaton.txt, neither in the current folder nor in ")
+    assert message.endswith(f"; did you mean {tmp_path}/validation.txt?")
 
 
 def test_errors_in_class_files(tmp_path):

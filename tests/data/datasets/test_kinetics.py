@@ -150,7 +150,7 @@ def test_lists_and_names_are_looked_for_in_the_root_too(tmp_path, monkeypatch):
     write_list(tmp_path, "v/y.mp4 1\n", "own.txt")
     monkeypatch.chdir(tmp_path)
     assert paths_and_labels(load("root", **keys)[0]) == [("v/y.mp4", 1)]  # the current folder comes first
-    with pytest.raises(UserError, match="missing.txt: cannot read this list"):
+    with pytest.raises(UserError, match="data.train_list: there is no file missing.txt, neither in the current"):
         load("root", train_list="missing.txt", val_list="own.txt")
 
 

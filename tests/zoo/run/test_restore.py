@@ -100,7 +100,7 @@ def resumed(folder, params, statistics=()):
         val_set=SimpleNamespace(classes=["a"]),
         group=SimpleNamespace(launch=SimpleNamespace(local_rank=0), all_gather=lambda value: [value]),
     )
-    assert restore.restore(None, job, folder, lines.append) == (7, "before")
+    assert restore.restore(SimpleNamespace(weights=None), job, folder, lines.append) == (7, "before")
     return loaded, lines
 
 

@@ -43,7 +43,7 @@ class Margin:
     def __init__(self, settings: face.Margin, arch: Any, plan: Plan, world: World):
         self.settings, self.in_fp16 = settings, plan.mode.is_mixed
         self.loss = load_implementation(settings.loss, "paddle").Loss(settings.loss)
-        dtype = "float64" if plan.mode.is_fp64 else "float32"
+        dtype: Any = "float64" if plan.mode.is_fp64 else "float32"
         self.shard = ParameterShard(arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world, dtype)
         self.shards = {face.HEAD_WEIGHT: self.shard}
         self.statistics = {name: paddle.full((), value, dtype) for name, value in settings.loss.statistics.items()}
