@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from PIL import Image
 
@@ -257,6 +258,17 @@ def test_files_that_are_not_what_they_say(image_model, change, message, tmp_path
     words = [str(image_model[1] / "val"), "--weights", path, "--out", str(tmp_path / "out")]
     assert predict.main(words) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("operator", ["Unknown", "Caf\u00e9", "Pow"])
+def test_graphs_that_onnx_runtime_refuses(image_model, operator, tmp_path, capfd):
+    path = Path(export(image_model[0], tmp_path / "model.onnx"))
+    model = onnx.load(path)
+    next(node for node in model.graph.node if node.op_type == "Gemm").op_type = operator
+    onnx.save(model, path)
+    assert predict.main([str(image_model[1] / "val"), "--weights", str(path), "--out", str(tmp_path / "out")]) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and err.count("\n") == 1 and "ONNX Runtime cannot load this graph" in err
 
 
 def test_an_exported_model_is_no_checkpoint(image_model, tmp_path, monkeypatch):

@@ -46,7 +46,10 @@ class Session:
         # Between batches, threads that read data need the cores.
         options.add_session_config_entry("session.force_spinning_stop", "1")
         try:
-            self.runtime = onnxruntime.InferenceSession(file.content, options, providers=world.providers)
+            # Without the fallback, which would print an error and compute on the CPU where another device was asked for.
+            self.runtime = onnxruntime.InferenceSession(
+                file.content, options, providers=world.providers, enable_fallback=0
+            )
         except Exception as error:  # its own classes, which have no common base
             raise UserError(f"{self.path}: ONNX Runtime cannot load this graph ({_reason(error)})") from None
         first = world.providers[0]
