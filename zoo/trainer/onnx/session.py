@@ -46,7 +46,7 @@ class Session:
         # Between batches, threads that read data need the cores.
         options.add_session_config_entry("session.force_spinning_stop", "1")
         try:
-            # Without the fallback, which would print an error and compute on the CPU where another device was asked for.
+            # Its fallback would print an error, and compute on the CPU where another device was asked for.
             self.runtime = onnxruntime.InferenceSession(
                 file.content, options, providers=world.providers, enable_fallback=0
             )
