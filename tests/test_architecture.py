@@ -143,7 +143,7 @@ def test_the_reader_of_imports():
     assert [framework_of(name) for name in names] == ["torch", "paddle", "", ""]
     assert [package_of(module) for module in ("zoo.run.job", "data.formats.images", "data.batch", "zoo", "torch.nn")] \
         == ["zoo.run", "data.formats", "data", "zoo", "torch"]  # fmt: skip
-    assert "train.py" in NAMES and {"arcface", "deeplabv3plus", "resnet", "tsm", "tsm_mobilenet_v2"} == set(MODELS)
+    assert "train.py" in NAMES and {"arcface", "deeplabv3plus", "resnet", "tsm", "tsm_mobilenet_v2"} <= set(MODELS)
 
 
 def test_imports_point_to_lower_layers():
@@ -194,7 +194,8 @@ def test_a_model_imports_its_framework_and_specs(model):
         return not standard and not below(found.module, "numpy", *neutral, *own)
 
     names = [name for name in ZOO if name.startswith(f"zoo/models/{model}/")]
-    assert len(names) == 3 + len(FRAMEWORKS) and offenders(names, forbidden) == []
+    assert {f"zoo/models/{model}/{file}.py" for file in ("__init__", "spec")} < set(names)
+    assert offenders(names, forbidden) == []
 
 
 def test_trainers_import_no_model():

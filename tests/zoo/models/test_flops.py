@@ -27,7 +27,7 @@ def recipe_case(recipe):
     cfg, model = loader.build(resolved, FIND)[0], resolved["model.name"].value
     data = cfg.data
     size = getattr(data, "crop", None) or (data.size, data.size)
-    shape = (*([data.segments] if model == "tsm" else []), *size, 3)
+    shape = (*([data.segments] if getattr(data, "segments", None) else []), *size, 3)
     return model, resolve_arch(load_spec(model), cfg.model, (Field("input", shape, "uint8"),), CLASSES), shape
 
 

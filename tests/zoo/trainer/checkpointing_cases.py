@@ -95,7 +95,8 @@ def case_checkpointed_modules_keep_less(backend):
 
 def case_every_checkpointed_module_is_in_the_model(backend):
     """And none of them contains another."""
-    assert set(SMALL_ARCHS) == set(list_models())
+    names = [name for name in list_models() if load_spec(name).checkpointed_modules(load_spec(name).Arch())]
+    assert sorted(SMALL_ARCHS) == names
     for name, options in SMALL_ARCHS.items():
         spec = load_spec(name)
         arch = spec.Arch(num_classes=3, **options)

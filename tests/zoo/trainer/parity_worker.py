@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -100,8 +101,10 @@ class Worker:
 def architecture(case: Case):
     """Return the specification of a case's model and its architecture."""
     spec = load_spec(case.model)
-    options = {"dropout": 0.0, **case.options, "segments": case.shape[1]} if len(case.shape) == 5 else case.options
-    return spec, spec.Arch(num_classes=CLASSES, **options)
+    of_clips = {"dropout": 0.0, "segments": case.shape[1]} if len(case.shape) == 5 else {}
+    known = {field.name for field in fields(spec.Arch)}
+    options = {key: value for key, value in of_clips.items() if key in known}
+    return spec, spec.Arch(num_classes=CLASSES, **{**options, **case.options})
 
 
 def initial_tensors(case: Case, weights: str, folder: str = "") -> Arrays:
