@@ -217,8 +217,17 @@ def test_programs_are_imported_by_nothing_but_tests():
         ("nvidia", ["data/loaders/dali_graph.py", "tools/bare/dali.py"]),
         ("tensorboard", ["zoo/logs/tensorboard.py"]),
         ("wandb", ["zoo/logs/wandb.py"]),
-        ("onnx", ["zoo/models/onnx_graph.py", "zoo/models/onnx_nodes.py"]),
-        ("onnxruntime", ["zoo/trainer/onnx/session.py", "zoo/trainer/onnx/world.py"]),
+        ("onnx", ["zoo/models/onnx_graph.py", "zoo/models/onnx_nodes.py", "tools/exporting/int8.py"]),
+        (
+            "onnxruntime",
+            [
+                "zoo/trainer/onnx/session.py",
+                "zoo/trainer/onnx/world.py",
+                "tools/exporting/proof.py",
+                "tools/exporting/fp16.py",
+                "tools/exporting/int8.py",
+            ],
+        ),
         ("matplotlib", ["tools/comparison/curves.py", "tools/reporting/figures.py"]),
         (
             "PIL",

@@ -59,6 +59,9 @@ class Graph(Nodes):
     def add(self, a: str, b: str) -> str:
         return self.node("Add", a, b)
 
+    def cast(self, x: str, dtype: type[np.generic]) -> str:
+        return self.node("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
     def matmul(self, a: str, b: str) -> str:
         return self.node("MatMul", a, b)
 

@@ -52,9 +52,9 @@ class Nodes:
             raise ValueError(f"{x}: the size of axis {axis} depends on the input")
         return size
 
-    def input(self, name: str, shape: Sequence[int | str], dtype: int = TensorProto.FLOAT) -> str:
+    def input(self, name: str, shape: Sequence[int | str], dtype: type[np.generic] = np.float32) -> str:
         """Add an input; sizes that are not fixed have names."""
-        value = helper.make_tensor_value_info(name, dtype, shape)
+        value = helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
         self.parts.inputs.append(value)
         self.parts.types[name] = value.type
         return name
@@ -71,7 +71,7 @@ class Nodes:
         name = self.prefix + name
         if name not in self.parts.initializers:
             array = np.asarray(self.parts.tensors[name], np.float32)
-            self._initializer(name, array if shape is None else array.reshape(shape))
+            self.initializer(name, array if shape is None else array.reshape(shape))
         return name
 
     def constant(self, array: np.ndarray | np.float32) -> str:
@@ -80,14 +80,15 @@ class Nodes:
         key = array.dtype.str, array.shape, array.tobytes()
         if key not in self.parts.constants:
             name = f"constant_{len(self.parts.constants)}"
-            self.parts.constants[key] = self._initializer(name, array)
+            self.parts.constants[key] = self.initializer(name, array)
         return self.parts.constants[key]
 
     def integers(self, *values: int) -> str:
         """Return a constant int64 (number of values,)."""
         return self.constant(np.array(values, np.int64))
 
-    def _initializer(self, name: str, array: np.ndarray) -> str:
+    def initializer(self, name: str, array: np.ndarray) -> str:
+        """Store an array under a name of its own, and return that."""
         tensor = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
         self.parts.initializers[name] = tensor
         self.parts.types[name] = helper.make_tensor_type_proto(tensor.data_type, array.shape)

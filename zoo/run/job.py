@@ -245,7 +245,14 @@ def _loss_scale(optim: Optim) -> float:
 
 
 def build_trainer(
-    cfg: Config, model: str, arch: Any, fields: tuple[Field, ...], world: World, mode: Mode, accumulate: int = 1
+    cfg: Config,
+    model: str,
+    arch: Any,
+    fields: tuple[Field, ...],
+    world: World,
+    mode: Mode,
+    accumulate: int = 1,
+    output: Any = None,
 ) -> tuple[Plan, Trainer]:
     """Build the trainer of a model, to train or to predict; its weights are not loaded yet.
 
@@ -257,6 +264,7 @@ def build_trainer(
         world: of the framework cfg.framework.
         mode: as requested; the plan has it resolved.
         accumulate: micro-batches per update.
+        output: specification of what `predict` returns; None for that of the task.
 
     Raises:
         UserError: the mode is impossible here, or the model's file does not hold the tensors of its spec.
@@ -281,7 +289,7 @@ def build_trainer(
         accumulate=accumulate,
         sync_bn=cfg.train.sync_bn,
         fp16_allreduce=cfg.train.fp16_allreduce,
-        output=task.output(cfg.task),
+        output=output or task.output(cfg.task),
         clip_sharded=cfg.optim.clip_sharded,
         fp32_modules=spec.FP32_MODULES,
         checkpointed_modules=spec.checkpointed_modules(arch) if cfg.train.checkpoint_activations else (),

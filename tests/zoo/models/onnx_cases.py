@@ -8,12 +8,14 @@ import importlib
 import numpy as np
 import onnxruntime
 
+from tests.zoo.models.drawing import drawn
 from tests.zoo.models.model_cases import make
-from tests.zoo.models.tsm.golden import drawn, relative
+from tests.zoo.models.tsm.golden import relative
 from zoo.models import load_graph_builder, load_spec
 from zoo.models.onnx_graph import Graph
 
 EXACT = 1e-5
+SENSITIVE = 0.01  # relative change of the output from sample to sample, at least: a fault must not stay below EXACT
 FACES = dict(depth=18, width=8, embedding=16)
 HEAD = dict(depth=18, width=8, head_width=16, low_width=8, aux_width=8, rates=(2, 4, 6))
 
@@ -59,6 +61,7 @@ def check(backend, name, options, *shapes):
             expected = backend.run(model, x)
             found = run(x)
             assert found.shape == expected.shape and relative(found, expected) <= EXACT, (shape, count)
+        assert relative(expected[1:], expected[:-1]) > SENSITIVE, shape
 
 
 def case_a_resnet_of_basic_blocks(backend):

@@ -1,0 +1,42 @@
+"""Exports of all models that are compared with a framework, one body over all frameworks (test_export.py)."""
+
+import os
+import tempfile
+
+import numpy as np
+import onnx
+
+from tests.tools.exporting import checkpoints
+from tools import export
+from tools.exporting import native, source
+from zoo.weights.onnx_metadata import OnnxMetadata
+
+
+def exported(backend, weights, out, *words):
+    """Export a checkpoint; return the model and its metadata."""
+    words = [weights, "--out", out, "--framework", backend.FRAMEWORK, "--device", "cpu", *words]
+    assert export.main(list(map(str, words))) == 0
+    model = onnx.load(out)
+    return model, OnnxMetadata.from_properties({each.key: each.value for each in model.metadata_props}, out)
+
+
+def case_every_model_is_exported_within_1e_5(backend):
+    with tempfile.TemporaryDirectory() as folder:
+        roots = checkpoints.make_data(folder)
+        for model in checkpoints.MODELS:
+            weights = checkpoints.make(os.path.join(folder, model), model, roots)
+            _, metadata = exported(backend, weights, os.path.join(folder, f"{model}.onnx"))
+            assert metadata.framework == backend.FRAMEWORK and 0 < metadata.max_difference <= 1e-5, metadata
+            # Its own checkpoint would hold the same tensors, so the graph is the same whatever framework trained it.
+            read = source.read(weights, backend.FRAMEWORK, "cpu", (), False)
+            state = native.build(read).state_dict()
+            assert all(np.array_equal(state[name], array) for name, array in read.tensors.items())
+
+
+def case_models_with_preprocessing_are_exported(backend):
+    with tempfile.TemporaryDirectory() as folder:
+        roots = checkpoints.make_data(folder)
+        for model in ("tsm", "deeplabv3plus", "arcface"):
+            weights = checkpoints.make(os.path.join(folder, model), model, roots)
+            _, metadata = exported(backend, weights, os.path.join(folder, f"{model}.onnx"), "--with-preprocessing")
+            assert metadata.max_difference <= 1e-5, metadata

@@ -1,0 +1,34 @@
+"""The model of a checkpoint in its framework, with which the graph is compared."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from tools.exporting.source import Source
+from zoo.run.job import build_trainer
+from zoo.tasks import classify
+from zoo.trainer import load_backend
+from zoo.trainer.plan import Mode
+from zoo.trainer.protocol import Launch, Trainer
+
+RAW = classify.Scores()  # the model's output as it is, of a segmentation model the logits of every pixel
+
+
+def build(source: Source) -> Trainer:
+    """Build the model as an evaluation in fp32 does, and load the weights.
+
+    Raises:
+        UserError: the framework or the device is missing.
+    """
+    cfg = source.cfg
+    cfg = replace(cfg, train=replace(cfg.train, ema=None, tf32=False))  # one model, and not two
+    world = load_backend(cfg.framework).start(Launch(), cfg.device)
+    mode = Mode("fp32", None, cfg.train.channels_last, cfg.train.compile and True)
+    _, trainer = build_trainer(cfg, source.model, source.arch, source.fields, world, mode, output=RAW)
+    trainer.load_state_dict(source.tensors)
+    return trainer
+
+
+def forward(trainer: Trainer, source: Source, pixels: np.ndarray) -> np.ndarray:
+    """Return the model's output for pixels, uint8 (N, ..., 3): logits, of every pixel if it has them, or embeddings."""
+    return trainer.predict(trainer.to_device({source.fields[0].name: pixels})).astype(np.float32)

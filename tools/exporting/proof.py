@@ -1,0 +1,177 @@
+"""The comparison of a graph with the framework's own output, without which nothing is written."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data.errors import UserError
+from tools.exporting import assembly, native
+from tools.exporting.source import Source
+from zoo.trainer import preprocessing
+from zoo.trainer.protocol import Trainer
+
+Forward = Callable[[np.ndarray], np.ndarray]
+LIMIT = 1e-4  # of the relative difference in fp32
+DEFINITION = "largest |graph - framework| / largest |framework|"
+SHARE_OF_CHANGE = 0.5  # of the framework's change by reversed frames, which the graph's must have at least
+
+
+class Row(NamedTuple):
+    """One comparison: what was compared, the shape of the batch, and the relative difference."""
+
+    title: str
+    shape: tuple[int, ...]
+    difference: float
+
+
+class Reference(NamedTuple):
+    """What a graph is compared with.
+
+    Attributes:
+        source: the checkpoint.
+        trainer: its model in the framework, of native.build.
+        batches: uint8 (N, ..., 3).
+        with_preprocessing: whether graphs take pixels as they are, and end in what a program does with the output.
+    """
+
+    source: Source
+    trainer: Trainer
+    batches: Sequence[np.ndarray]
+    with_preprocessing: bool
+
+    @property
+    def kind(self) -> str:
+        """Output of the graphs; see zoo.weights.onnx_metadata.Output."""
+        return assembly.output_kind(self.source, self.with_preprocessing)
+
+    def compare(self, model: Any, limit: float = math.inf) -> list[Row]:
+        """Compare a graph on all batches, and on clips whose frames are reversed, too.
+
+        Args:
+            model: onnx.ModelProto.
+            limit: of the relative difference; above it, no frames are reversed.
+
+        Raises:
+            UserError: the framework's output is not finite or does not depend on the order, so that nothing is proven;
+                or the graph's output depends on it less.
+        """
+        run = runner(self.source, start(model.SerializeToString()), self.with_preprocessing)
+        compared = [self._compare_batch(run, pixels) for pixels in self.batches]
+        if largest(compared) <= limit and depends_on_order(self.source):
+            compared += [self._compare_reversed(run, pixels) for pixels in self.batches]
+        return compared
+
+    def _compare_batch(self, run: Forward, pixels: np.ndarray) -> Row:
+        expected = native.forward(self.trainer, self.source, pixels)
+        if not np.isfinite(expected).all():
+            raise UserError("the framework's own output is not finite; the weights may be those of a run that diverged")
+        return Row("", pixels.shape, difference(run(pixels), expected, self.kind))
+
+    def _compare_reversed(self, run: Forward, pixels: np.ndarray) -> Row:
+        reverse = np.ascontiguousarray(pixels[:, ::-1])
+        expected = native.forward(self.trainer, self.source, reverse)
+        before = native.forward(self.trainer, self.source, pixels)
+        of_framework = relative(finish(expected, self.kind), finish(before, self.kind))
+        if of_framework <= LIMIT:
+            raise UserError(
+                "reversing the frames of these clips changes the framework's output by no more than "
+                f"{of_framework:.1e}, so they cannot prove that the graph looks at the order of frames; give clips "
+                "that move with --samples FILE ..."
+            )
+        found = run(reverse)
+        of_graph = relative(found, run(pixels))
+        if of_graph < SHARE_OF_CHANGE * of_framework:
+            raise UserError(
+                f"reversing the frames changes the framework's output by {of_framework:.1e} and the graph's by "
+                f"{of_graph:.1e}: the graph does not look at the order of frames as the model does"
+            )
+        return Row("frames reversed", pixels.shape, difference(found, expected, self.kind))
+
+
+def depends_on_order(source: Source) -> bool:
+    """Return whether a model takes clips and looks at the order of their frames."""
+    return len(source.fields[0].shape) == 4 and getattr(source.arch, "shift_place", "") != "none"
+
+
+def start(content: bytes) -> Any:
+    """Load a graph in ONNX Runtime.
+
+    Raises:
+        UserError: ONNX Runtime is not installed.
+    """
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:
+        raise UserError("onnxruntime is not installed here: pip install 'vision-zoo[export]'") from None
+    return onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+
+
+def runner(source: Source, session: Any, with_preprocessing: bool) -> Forward:
+    """Return the function that computes the graph's output for pixels, uint8 (N, ..., 3)."""
+
+    def run(pixels: np.ndarray) -> np.ndarray:
+        inputs = np.ascontiguousarray(pixels if with_preprocessing else normalize(source, pixels))
+        return session.run(None, {assembly.INPUT: inputs})[0]
+
+    return run
+
+
+def normalize(source: Source, pixels: np.ndarray) -> np.ndarray:
+    """Return the input of a graph that takes normalized pixels: float32, channels first."""
+    constants = preprocessing.scale_and_offset(source.fields[0])
+    assert constants is not None, "the model's input are pixels"
+    scale, offset = constants
+    normalized = pixels.astype(np.float32) * scale + offset
+    return normalized.transpose(preprocessing.channels_first(pixels.ndim))
+
+
+def difference(found: np.ndarray, expected: np.ndarray, kind: str) -> float:
+    """Return how far the graph's output is from the framework's, relative to the largest.
+
+    Of a class map, it is the distance of the logits of the graph's classes from the largest of each pixel.
+
+    Args:
+        found: output of the graph.
+        expected: logits or embeddings of the framework.
+        kind: of the graph's output.
+    """
+    if kind != "class_map":
+        return relative(found, finish(expected, kind))
+    if found.shape != (expected.shape[0], *expected.shape[2:]) or found.max() >= expected.shape[1]:
+        return float("inf")
+    chosen = np.take_along_axis(expected, found[:, None].astype(np.int64), 1)[:, 0]
+    return float((expected.max(1) - chosen).max() / np.abs(expected).max())
+
+
+def finish(output: np.ndarray, kind: str) -> np.ndarray:
+    """Make of logits or embeddings what a graph of this kind gives."""
+    if kind == "probabilities":
+        powers = np.exp(output - output.max(1, keepdims=True))
+        return powers / powers.sum(1, keepdims=True)
+    if kind == "unit_embedding":
+        return output / np.linalg.norm(output, axis=1, keepdims=True)
+    return output
+
+
+def relative(found: np.ndarray, expected: np.ndarray) -> float:
+    """Return the largest difference relative to the largest number, infinity for other shapes or NaN."""
+    if found.shape != expected.shape:
+        return float("inf")
+    distance, scale = np.abs(found - expected).max(), np.abs(expected).max()
+    return float(distance / scale) if np.isfinite(distance) and scale > 0 else float("inf")
+
+
+def largest(rows: Sequence[Row]) -> float:
+    """Return the largest difference of all."""
+    return max(row.difference for row in rows)
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Return the lines of a table."""
+    lines = [f"{'batch':<28} {'difference':>10}"]
+    for row in rows:
+        shape = " x ".join(map(str, row.shape))
+        lines.append(f"{shape:<28} {row.difference:>10.1e}  {row.title}".rstrip())
+    return lines
