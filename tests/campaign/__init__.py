@@ -3,7 +3,8 @@
 A campaign is a file here with
 
     KINDS     the kinds of its trials, in the order of the table
-    trial     (number, folder) -> Trial; everything random follows from the number, and files go to the empty folder
+    trial     (number, folder) -> Trial; everything random follows from the number, and files go to the empty folder;
+              what several trials need may be kept in the parent of that folder, which belongs to the campaign
 """
 
 from collections.abc import Mapping

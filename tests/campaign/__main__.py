@@ -1,6 +1,6 @@
 """Run a campaign for some hours, or go on with it.
 
-python -m tests.campaign network [--hours H] [--trials N] [--only KIND] [--out DIR]
+python -m tests.campaign CAMPAIGN [--hours H] [--trials N] [--only KIND] [--out DIR]
 
 Every trial becomes a line of <out>/<campaign>.jsonl, and a second call goes on with the next number. At the end, and
 with --hours 0, the table for docs/reliability.md is printed. Exit code 1: an attack did harm.
@@ -26,20 +26,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hours", type=float, default=1.0, help="after which no trial is begun (default: 1)")
     parser.add_argument("--trials", type=int, help="number of trials after which to stop")
     parser.add_argument("--only", metavar="KIND", help="trials of this kind alone")
-    parser.add_argument("--out", type=Path, default=Path("runs/campaign"), help="folder of the results")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/campaign"), help="folder of the results, and of what a campaign keeps"
+    )
     args = parser.parse_args(arguments)
     campaign = importlib.import_module(f"tests.campaign.{args.campaign}")
     if args.only not in (None, *campaign.KINDS):
         parser.error(f"--only: there is no kind {args.only}; there are: {', '.join(campaign.KINDS)}")
-    args.out.mkdir(parents=True, exist_ok=True)
+    folder = args.out / args.campaign
+    folder.mkdir(parents=True, exist_ok=True)
     path = args.out / f"{args.campaign}.jsonl"
     end = time.monotonic() + args.hours * 3600
     trials = read(path)
     number, done = len(trials), 0
     while time.monotonic() < end and (args.trials is None or done < args.trials):
         if args.only is None or kind_of(number, campaign.KINDS) == args.only:
-            with tempfile.TemporaryDirectory(prefix="campaign-") as folder:
-                trial = campaign.trial(number, Path(folder))
+            with tempfile.TemporaryDirectory(prefix="trial-", dir=folder.resolve()) as scratch:
+                trial = campaign.trial(number, Path(scratch))
             print(f"{number}: {trial.kind}: {'; '.join(trial.failures) or 'no harm'}", flush=True)
             done += 1
         else:

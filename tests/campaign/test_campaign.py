@@ -1,4 +1,4 @@
-"""The table and the numbering of campaigns; their attacks are tested with what they attack."""
+"""The table and the numbering of campaigns."""
 
 import sys
 from pathlib import Path

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import BinaryIO
 
+from data import durable
 from data.packs import records
 from tools.preparing import job as jobs
 from tools.preparing import work
@@ -64,7 +65,7 @@ def join(out: str, plan: Plan) -> None:
         identities = max(len(plan.classes), 1 + max(entry["label"] for entry in images))
         jobs.write_file(os.path.join(out, PROPERTY), f"{identities},{height},{width}\n")
     os.rename(part, os.path.join(out, NAME))
-    jobs.sync_folder(out)
+    durable.sync_folder(out)
 
 
 def _append(target: BinaryIO, path: str) -> None:

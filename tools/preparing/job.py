@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
+from data import durable
 from data.errors import UserError
 from data.packs import manifest
 
@@ -95,22 +96,9 @@ def lock(out: str) -> Iterator[None]:
 
 def write_file(path: str, content: str | bytes) -> None:
     """Write a file completely or not at all, even at a power failure."""
-    temporary = f"{path}.tmp"
-    with open(temporary, "wb") as file:
-        file.write(content if isinstance(content, bytes) else content.encode(errors="surrogateescape"))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(os.path.dirname(path))
-
-
-def sync_folder(folder: str) -> None:
-    """Make renames in a folder durable."""
-    descriptor = os.open(folder or ".", os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    durable.replace(
+        path, content if isinstance(content, bytes) else content.encode(errors="surrogateescape"), f"{path}.tmp"
+    )
 
 
 def _read_mark(path: str) -> dict | None:

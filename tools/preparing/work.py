@@ -3,6 +3,7 @@
 import os
 from typing import NamedTuple, Protocol
 
+from data import durable
 from data.errors import BadSample
 from data.packs import records
 from tools.preparing import job as jobs
@@ -119,4 +120,4 @@ def _complete_pack(task: Task) -> None:
     offsets = [offset for entry in read_entries(journal_path(task.out, number)) for offset in entry.get("at", ())]
     jobs.write_file(f"{os.path.splitext(task.pack)[0]}.idx", records.index_lines(0, offsets))
     os.rename(part_path(task.out, number), task.pack)
-    jobs.sync_folder(os.path.dirname(task.pack))
+    durable.sync_folder(os.path.dirname(task.pack))

@@ -62,18 +62,25 @@ class Writer:
     """Journal listener that rewrites <run>/airank.log, atomically, whenever an event changes it."""
 
     def __init__(self, run: str, target: float | None, warmup_epochs: int):
+        """Write the log of the events so far, if any: a kill may have come between the last one and its line."""
         self.run, self.target, self.warmup_epochs = run, target, warmup_epochs
+        self._write()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        if event["event"] not in LOGGED_EVENTS:
-            return
-        path = os.path.join(self.run, FILE)
-        with open(path + ".writing", "w", encoding="utf-8") as file:
-            file.writelines(line + "\n" for line in lines(history(self.run), self.target, self.warmup_epochs))
-        os.replace(path + ".writing", path)
+        if event["event"] in LOGGED_EVENTS:
+            self._write()
 
     def close(self) -> None:
         """Do nothing: no file stays open between events."""
+
+    def _write(self) -> None:
+        text = "".join(line + "\n" for line in lines(history(self.run), self.target, self.warmup_epochs))
+        if not text:
+            return
+        path = os.path.join(self.run, FILE)
+        with open(path + ".writing", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(path + ".writing", path)
 
 
 def _line(time: float, text: str) -> str:

@@ -29,6 +29,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from data import durable
 from data.errors import UserError
 
 Event = dict[str, Any]
@@ -55,6 +56,7 @@ class Journal:
         self.listeners = listeners
         self.events = history(run)
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by __exit__)
+        durable.sync_folder(run)
         if self._file.tell() and not _ends_with_newline(path):
             self._file.write("\n")  # a kill truncated the last line, and the next event needs one of its own
 
@@ -71,6 +73,10 @@ class Journal:
         self._file.flush()
         for listener in self.listeners:
             listener(entry)
+
+    def sync(self) -> None:
+        """Bring the events so far to the disk, where a power cut does not undo them."""
+        os.fsync(self._file.fileno())
 
     def has(self, name: str) -> bool:
         """Return whether there is an event of this name."""
@@ -100,6 +106,9 @@ class NullJournal:
     events: Sequence[Event] = ()
 
     def add(self, event: str, **values: Any) -> None:
+        pass
+
+    def sync(self) -> None:
         pass
 
     def has(self, name: str) -> bool:

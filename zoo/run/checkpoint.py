@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from data import durable
 from data.errors import UserError
 from zoo.logs import journal
 from zoo.trainer.state import EMA_PREFIX
@@ -54,14 +55,16 @@ def save_checkpoint(run: str, step: int, tensors: Tensors, record: Mapping[str, 
     if not os.path.isdir(path):  # a step's tensors never differ, so an existing checkpoint is the same
         temporary = os.path.join(folder, f".writing-{step:08d}")
         shutil.rmtree(temporary, ignore_errors=True)
-        os.makedirs(temporary)
+        durable.make_folders(folder)
+        os.mkdir(temporary)
         try:
             _write(temporary, step, tensors, record)
+            durable.sync_folder(temporary)
         except OSError:
             shutil.rmtree(temporary, ignore_errors=True)  # on a full disk, the log needs the room
             raise
         os.rename(temporary, path)
-        _sync_folder(folder)
+        durable.sync_folder(folder)  # before an old checkpoint is removed
     _link(folder, "last", path)
     _remove_old(folder, keep)
     return path
@@ -72,13 +75,13 @@ def save_evaluation(run: str, step: int, metrics: Mapping[str, Any], best: bool,
 
     The checkpoint that was the best before is removed if it is not among the newest `keep`.
     """
-    path = path_of(run, step)
-    temporary = os.path.join(path, f".{EVALUATION}")
-    write_synced(temporary, journal.json_text({"step": step, **metrics}, indent=1).encode())
-    os.replace(temporary, os.path.join(path, EVALUATION))
+    folder, path = os.path.join(run, FOLDER), path_of(run, step)
+    content = journal.json_text({"step": step, **metrics}, indent=1).encode()
+    durable.replace(os.path.join(path, EVALUATION), content, os.path.join(path, f".{EVALUATION}"))
     if best:
-        _link(os.path.join(run, FOLDER), "best", path)
-        _remove_old(os.path.join(run, FOLDER), keep)
+        _link(folder, "best", path)
+        durable.sync_folder(folder)  # before the checkpoint that was the best is removed
+        _remove_old(folder, keep)
 
 
 def link_best(run: str, step: int) -> bool:
@@ -220,15 +223,6 @@ def load_record(path: str) -> dict[str, Any]:
         raise _unreadable(path, error) from None
 
 
-def write_synced(path: str, content: bytes) -> int:
-    """Write a file, wait until it is on the disk, and return its size in bytes."""
-    with open(path, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    return len(content)
-
-
 def _write(folder: str, step: int, tensors: Tensors, record: Mapping[str, Any]) -> None:
     metadata = {"classes": json.dumps(record["classes"])}  # the class names travel with the weights
     written = {
@@ -240,7 +234,7 @@ def _write(folder: str, step: int, tensors: Tensors, record: Mapping[str, Any]) 
     sizes = {file: size for file, (size, _) in written.items()}
     hashes = {file: digest for file, (_, digest) in written.items()}
     text = json.dumps({**record, "step": step, "files": sizes, digests.KEY: hashes}, indent=1)
-    write_synced(os.path.join(folder, RECORD), text.encode())
+    durable.write(os.path.join(folder, RECORD), text.encode())
 
 
 def _unreadable(path: str, error: Exception) -> UserError:
@@ -279,7 +273,7 @@ def _link(folder: str, name: str, target: str) -> None:
     try:
         os.symlink(os.path.basename(target), temporary)
     except OSError:  # a file system without links
-        write_synced(temporary, os.path.basename(target).encode())
+        durable.write(temporary, os.path.basename(target).encode())
     path = os.path.join(folder, name)
     if os.path.isdir(path) and not os.path.islink(path):  # a copy of a checkpoint, made by copying the run
         _drop(path)
@@ -303,11 +297,3 @@ def _drop(path: str) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     os.rename(path, temporary)
     shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _sync_folder(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

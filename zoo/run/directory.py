@@ -3,10 +3,10 @@
 import os
 from collections.abc import Iterator
 
+from data import durable
 from data.errors import UserError
 from zoo.config import loader
 from zoo.run import lock
-from zoo.run.checkpoint import write_synced
 
 RECIPE = "config.yaml"
 FIXED_KEYS = ("model.", "data.name", "data.segments", "data.size", "seed")  # prefixes of keys that a resume must keep
@@ -84,11 +84,10 @@ def open_folder(resume: str | None, requested: str | None, recipe: str, text: st
     """
     folder = resume or new(requested, recipe)
     try:
-        os.makedirs(folder, exist_ok=True)
+        durable.make_folders(folder)
         holder.acquire(folder)
-        temporary = os.path.join(folder, RECIPE + ".writing")
-        write_synced(temporary, text.encode())
-        os.replace(temporary, os.path.join(folder, RECIPE))
+        path = os.path.join(folder, RECIPE)
+        durable.replace(path, text.encode(), f"{path}.writing")
     except OSError as error:
         raise UserError(f"out: cannot write to {folder}: {error.strerror}") from None
     return folder

@@ -113,6 +113,7 @@ class Run:
         cfg, group = request.config, job.group
         self.request, self.job, self.config = request, job, cfg
         self.exit_code, self.stop_signal = 0, StopSignal()
+        self._unreadable: set[str | None] = set()  # names of samples that have an event
         self.metrics: dict[str, Any] | None = None
         self._early_end: tuple[str, str | None] | None = None  # why the run ends before its last step: name, message
         self._is_finite = True  # weights and running statistics, as far as is known
@@ -149,6 +150,7 @@ class Run:
                 viewers.append(WeightsAndBiases(self.folder, request.wandb, recipe))
             further = listeners.open_listeners(self.folder, cfg)
             self.journal = Journal(self.folder, [self.console, *viewers, airank_log, *further])
+            self._unreadable = {event.get("name") for event in self.journal.events if event["event"] == "bad"}
             self.visualizer = Visualizer(job, cfg, viewers)
             _refuse_speed_run(self.journal, self.folder)
             data_check.write_table(job.data_check, self.folder)
@@ -277,6 +279,7 @@ class Run:
         self._pause()
         job.trainer.sync_batch_stats()
         job.group.set_status(f"saving step {done}")
+        self.journal.sync()  # a checkpoint on the disk has its events there, too
         record = {
             **self.facts,
             "classes": job.class_names,
@@ -318,6 +321,7 @@ class Run:
             whole = "steps" if self.last_step == self.job.clock.steps else "max_steps"
             reason, message = self._early_end or (whole, None)
             self.journal.add("end", step=self.last_step, epoch=epoch, reason=reason, message=message)
+            self.journal.sync()
 
     def evaluate_only(self) -> None:
         """Evaluate the restored tensors and print the metrics; write nothing."""
@@ -346,10 +350,15 @@ class Run:
         place = facts.place(job, self.config)
         if resume and self.is_root:
             changeable = {**facts.resume(job, self.request, self.loading), **place}
-            self.journal.add("resume", step=self.first_step, path=checkpoint.latest(resume), **changeable)
+            path = checkpoint.latest(resume)
+            self.journal.add("resume", step=self.first_step, path=path, **changeable)
+            last = self.journal.last("save")
+            if self.first_step and (last is None or last["step"] < self.first_step):
+                self.journal.add("save", step=self.first_step, path=path)  # a kill came after the checkpoint
             self._restore_best()
-        if not self.journal.has("begin"):
+        if not self.journal.has("load"):
             self.journal.add("load", at=job.loaded_at, checksum=job.checksum, train_samples=len(job.train_set))
+        if not self.journal.has("begin"):
             speed = self.request.speed and asdict(self.request.speed)
             begin = facts.begin(job, self.request, self.loading)
             self.journal.add("begin", **self.facts, **begin, **place, speed=speed)
@@ -407,7 +416,10 @@ class Run:
         self.bad_samples = BadSampleTracker(job.train_set, self._log_unreadable)
 
     def _log_unreadable(self, sample: UnreadableSample) -> None:
-        self.journal.add("bad", **vars(sample))
+        """Add a `bad` event, once per run, although resumes and evaluations come upon the sample again."""
+        if sample.name not in self._unreadable:
+            self._unreadable.add(sample.name)
+            self.journal.add("bad", **vars(sample))
 
     def _evaluate(self, done: int) -> None:
         """Write the metrics beside the checkpoint, link `best` and add an `eval` event."""

@@ -13,12 +13,21 @@ class Table:
     """Journal listener that writes the table anew at every evaluation, without what a resume has reverted."""
 
     def __init__(self, folder: str):
+        """Write the table of the events so far, if any: a kill may have come between the last one and its row."""
         self.folder = folder
+        self._write()
 
     def __call__(self, event: Event) -> None:
-        if event["event"] not in ("eval", "end"):
-            return
+        if event["event"] in ("eval", "end"):
+            self._write()
+
+    def close(self) -> None:
+        """Do nothing: no file stays open between events."""
+
+    def _write(self) -> None:
         rows = [entry for entry in history(self.folder) if entry["event"] in ("train", "eval")]
+        if not rows:
+            return
         names = list(
             dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, int | float))
         )
@@ -28,9 +37,6 @@ class Table:
             writer.writeheader()
             writer.writerows(rows)
         os.replace(path + ".writing", path)
-
-    def close(self) -> None:
-        """Do nothing: no file stays open between events."""
 
 
 def open_listener(folder: str, config: Config) -> Listener:

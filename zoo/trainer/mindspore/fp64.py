@@ -15,6 +15,7 @@ from mindspore import dtype as mstype
 
 from data.errors import UserError
 from zoo.trainer.mindspore.parallel import SumOverRanks
+from zoo.trainer.mindspore.prelu import RepeatablePReLU
 from zoo.trainer.resampling import average_matrix, bilinear_matrix
 
 interpolate_in_fp32, avg_pool2d_in_fp32 = ops.interpolate, ops.avg_pool2d
@@ -123,18 +124,11 @@ class Fp64MaxPool2d(nn.MaxPool2d):
         return self.windows(x.expand_dims(2))[0].squeeze(2)
 
 
-class Fp64PReLU(nn.PReLU):
-    """PReLU whose gradient at 0 is the slope, as in the kernels of all frameworks."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.select(x > 0, x, self.w.reshape((1, -1) + (1,) * (x.ndim - 2)) * x)
-
-
 REPLACEMENTS: dict[type, type] = {
     nn.Conv2d: Fp64Conv2d,
     nn.Conv3d: Fp64Conv3d,
     nn.BatchNorm2d: Fp64BatchNorm2d,
-    nn.PReLU: Fp64PReLU,
+    nn.PReLU: RepeatablePReLU,
 }
 UNSUPPORTED = (nn.Conv1d, nn.Conv2dTranspose, nn.Conv3dTranspose, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
 

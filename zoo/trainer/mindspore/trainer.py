@@ -18,6 +18,7 @@ from zoo.trainer.mindspore.ema import MovingAverage
 from zoo.trainer.mindspore.fp64 import convert_to_fp64
 from zoo.trainer.mindspore.names import is_statistic, named_tensors
 from zoo.trainer.mindspore.precision import convert_precision
+from zoo.trainer.mindspore.prelu import convert_prelu
 from zoo.trainer.mindspore.preprocessing import PixelNormalization
 from zoo.trainer.mindspore.scaler import LossScaler, scalar
 from zoo.trainer.mindspore.shard import ParameterShard
@@ -252,6 +253,8 @@ class Trainer:
             model = convert_to_fp64(model, self.world_size if self.plan.sync_bn else 1)
         elif self.plan.sync_bn and (self.world_size > 1 or self.on_cpu):
             convert_sync_batchnorm(model, self.world_size, self.on_cpu)
+        if self.on_cpu and not self.mode.is_mixed:
+            convert_prelu(model)
         model = convert_precision(model, self.plan)
         checkpoint(cells)
         return model

@@ -51,3 +51,6 @@ def test_a_table_of_numbers_without_what_a_resume_reverts(tmp_path):
         journal.add("resume", step=1)
         journal.add("end", step=1)
     assert table(tmp_path) == [["train", "1", "0.5", ""]]
+    (tmp_path / "metrics.csv").unlink()  # as if a kill had come before it
+    listeners.open_listeners(str(tmp_path), SimpleNamespace(listeners=("metrics_csv",)))
+    assert table(tmp_path) == [["train", "1", "0.5", ""]]

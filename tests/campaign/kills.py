@@ -1,0 +1,173 @@
+"""Random kill -9: a tiny run is killed several times, resumed until it ends, and compared with an undisturbed one.
+
+Losses, metrics, weights, optimizer state and files must be the same; no event may be lost or doubled but those of
+updates that were redone. With two processes, one rank is killed, and nothing of the run may stay behind.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.campaign import Trial
+from tests.campaign.training import tiny
+from tests.campaign.training.comparison import differences
+from tests.campaign.training.kill_at import KILLED, Plan
+from tests.campaign.training.tiny import NAMES, Setup
+from tests.helpers.paths import ROOT
+
+KILLS = 8  # of a trial, at most
+END_TIMEOUT = 30.0  # seconds from a kill until all processes of the run have gone
+PROGRAM = ("-m", "tests.campaign.training.kill_at")
+OPENED = r"classes\.csv"  # written at each start; validation files are read for evaluations from then on
+
+
+class Moment(NamedTuple):
+    """A part of a run in which to kill it.
+
+    Attributes:
+        operation: regular expression, as kill_at.Plan has it.
+        numbers: the largest number of an operation to choose.
+        delay: the largest delay in seconds; half of the kills have none.
+        after: as kill_at.Plan has it.
+    """
+
+    operation: str
+    numbers: int
+    delay: float
+    after: str | None = None
+
+
+MOMENTS = {
+    "starting": Moment(r"/run(/|$)", 25, 0.2),
+    "training": Moment(r"os\.rename .*/last$", 4, 0.1),
+    "saving": Moment(r"\.writing-|/\.?last$|step-\d+$|\.dropping-|checkpoints$", 40, 0.01),
+    "evaluating": Moment(r"open .*/val/", 16, 0.05, OPENED),
+    "linking best": Moment(r"evaluation\.json|/\.?best$|airank|metrics\.csv|\.dropping-", 20, 0.005),
+}
+PAIR = "two processes"
+KINDS = tuple(f"{NAMES[framework]}, {moment}" for moment in (*MOMENTS, PAIR) for framework in NAMES)
+
+
+def trial(number: int, folder: Path, kills: int = KILLS, fault: str = "") -> Trial:
+    """Kill and resume a run, and compare it.
+
+    Args:
+        number: of the trial.
+        folder: for the run; the undisturbed runs are kept beside it.
+        kills: the largest number of kills.
+        fault: Python statement that plants a fault in every process of the run.
+    """
+    kind, rng = KINDS[number % len(KINDS)], random.Random(number)
+    framework = list(NAMES)[number % len(NAMES)]
+    moment = kind.split(", ")[1]
+    setup = Setup(framework, 2 if moment == PAIR else 1)
+    undisturbed = tiny.reference(setup, folder.parent)
+    attack = Attack(setup, folder, undisturbed.seconds, fault)
+    done = 0
+    for _ in range(kills):
+        chosen = rng.choice(list(MOMENTS)) if moment == PAIR else moment
+        if not attack.start(attack.plan(chosen, rng)):
+            break
+        done += 1
+    failures = attack.failures or attack.finish() or differences(attack.run, undisturbed.folder)
+    lines = [f"trial {number} ({kind}), after {done} kills: {failure}" for failure in failures]
+    if lines:
+        shutil.copytree(folder, folder.parent / f"failed-{number}", symlinks=True, dirs_exist_ok=True)
+    return Trial(kind, done, lines, {"seconds to end after a kill": max(attack.ends, default=0.0)})
+
+
+class Attack:
+    """A run that is killed again and again.
+
+    Attributes:
+        run: its folder.
+        failures: what went wrong, but for differences.
+        ends: seconds from each kill until all processes had gone.
+    """
+
+    def __init__(self, setup: Setup, folder: Path, seconds: float, fault: str):
+        """Start nothing yet. seconds: of an undisturbed run."""
+        self.run = folder / "run"
+        self.failures: list[str] = []
+        self.ends: list[float] = []
+        self._setup, self._folder, self._seconds, self._fault = setup, folder, seconds, fault
+
+    def plan(self, name: str, rng: random.Random) -> Plan:
+        """Choose a kill in the part of a run that has this name."""
+        moment, scratch = MOMENTS[name], self._folder / "scratch"
+        rank = rng.randrange(self._setup.size)
+        if rng.random() < (0.5 if name == "starting" else 0.1):  # any time, also before there are operations
+            return Plan(str(scratch), None, delay=rng.uniform(0, self._seconds), rank=rank, fault=self._fault)
+        delay = rng.choice((0.0, rng.uniform(0, moment.delay)))
+        operation, after = moment.operation, moment.after
+        if name == "evaluating" and self._setup.size > 1:  # faces are in memory: the operation before it counts
+            operation, after = MOMENTS["training"].operation, None
+        number = rng.randint(1, moment.numbers)
+        return Plan(str(scratch), operation, number, delay, after, rank, self._fault)
+
+    def start(self, plan: Plan) -> bool:
+        """Start or resume the run; return whether it was killed as planned."""
+        scratch = Path(plan.scratch)
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        code, text = self._execute([*PROGRAM, json.dumps(dataclasses.asdict(plan)), *self._arguments()])
+        killed = scratch / KILLED
+        if code == 0:  # it ended, perhaps just before the kill
+            return False
+        if not killed.exists():
+            self.failures.append(f"exit code {code} without a kill: {text[-2000:]}")
+        elif self._setup.size == 1 and code != -signal.SIGKILL:
+            self.failures.append(f"exit code {code} before the kill: {text[-2000:]}")
+        else:
+            self.ends.append(time.time() - float(killed.read_text()))
+            if self.ends[-1] > END_TIMEOUT:
+                self.failures.append(f"processes of the run ended {self.ends[-1]:.0f} s after the kill")
+        return not self.failures
+
+    def finish(self) -> list[str]:
+        """Resume the run until its end; return what went wrong."""
+        program = [str(ROOT / "train.py")]
+        if self._fault:
+            plan = Plan(str(self._folder / "scratch"), operation="$^", fault=self._fault)  # never kills
+            program = [*PROGRAM, json.dumps(dataclasses.asdict(plan))]
+        code, text = self._execute([*program, *self._arguments()])
+        if code:
+            self.failures.append(f"exit code {code} of the last resume: {text[-2000:]}")
+        return self.failures
+
+    def _arguments(self) -> list[str]:
+        """Return the arguments of train.py: --resume alone where the run has its recipe already."""
+        words = ["--resume", str(self.run)]
+        return (
+            words
+            if (self.run / "config.yaml").exists()
+            else [*tiny.arguments(self._setup, self._folder.parent), *words]
+        )
+
+    def _execute(self, program: list[str]) -> tuple[int, str]:
+        """Run processes to their end; return exit code and output. Who stays behind holds the output open."""
+        process = subprocess.Popen(
+            tiny.command(self._setup, program, self._folder),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=ROOT,
+            env=tiny.environment(),
+            start_new_session=True,
+        )
+        try:
+            text, _ = process.communicate(timeout=tiny.TIMEOUT)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            text, _ = process.communicate()
+            self.failures.append(f"a process of the run did not end within {tiny.TIMEOUT:.0f} s: {text[-2000:]}")
+        return process.returncode, text

@@ -1,0 +1,108 @@
+"""Power cuts: a tiny run goes on from what would be left of its folder, and ends like an undisturbed one.
+
+Every checkpoint that was saved completely has to be there and whole, and the journal has to be readable.
+"""
+
+import dataclasses
+import json
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+from data.errors import UserError
+from tests.campaign import Trial
+from tests.campaign.training import power, tiny
+from tests.campaign.training.comparison import differences
+from tests.campaign.training.cut_at import COUNT, REQUIRED, Plan
+from tests.campaign.training.tiny import Setup
+from tests.helpers.paths import ROOT
+from zoo.logs import journal
+from zoo.run import checkpoint
+
+KINDS = power.MODES
+CUTS = 10  # of a trial
+SETUP = Setup("torch")  # what writes files is the same code in all frameworks
+PROGRAM = ("-m", "tests.campaign.training.cut_at")
+
+
+def trial(number: int, folder: Path, cuts: int = CUTS, fault: str = "", resumes: bool = True) -> Trial:
+    """Cut the power at random moments of a run, and go on from each.
+
+    Args:
+        number: of the trial; in half of them, the run that is cut is itself a resumed one.
+        folder: for the runs; what the trials share is kept beside it.
+        cuts: the number of power cuts.
+        fault: Python statement that plants a fault in the run that is cut.
+        resumes: whether to go on from what is left; otherwise it is only looked at.
+    """
+    rng, kept, mode = random.Random(number), folder.parent, KINDS[number % len(KINDS)]
+    undisturbed = tiny.reference(SETUP, kept)
+    changes = _count_changes(kept)
+    root, out = folder / "root", folder / "cuts"
+    root.mkdir()
+    out.mkdir()
+    if number // len(KINDS) % 2:
+        _train(root / "run", kept, ["--max-steps", str(rng.randint(1, tiny.STEPS // 2))])
+    plan = Plan(str(root), str(out), rng.sample(range(changes), cuts), mode, fault)
+    _train(root / "run", kept, [], [*PROGRAM, json.dumps(dataclasses.asdict(plan))])
+    failures, made = [], sorted(path for path in out.iterdir() if path.is_dir())
+    for cut in made:
+        found = _look(cut)
+        if resumes and not found:
+            found = _go_on(cut / "left" / "run", kept, undisturbed.folder)
+        failures += [f"trial {number} ({mode}), cut before change {cut.name}: {line}" for line in found]
+    if failures and resumes:
+        shutil.copytree(folder, kept / f"failed-{number}", symlinks=True, dirs_exist_ok=True)
+    return Trial(mode, len(made), failures, {})
+
+
+def _look(cut: Path) -> list[str]:
+    """Return what is wrong with what a power cut left, before the run goes on."""
+    run, required = str(cut / "left" / "run"), json.loads((cut / REQUIRED).read_text())
+    found = []
+    try:
+        journal.check(run)
+    except UserError as error:
+        found.append(str(error))
+    step = 0
+    for path in sorted(Path(run).glob("checkpoints/step-*")):
+        try:
+            checkpoint.check_whole(str(path))
+            step = checkpoint.load_record(str(path))["step"]
+        except UserError as error:
+            found.append(str(error))
+    if step < required:
+        found.append(f"the newest whole checkpoint is that of step {step}, but step {required} had been saved")
+    return found
+
+
+def _go_on(run: Path, kept: Path, undisturbed: Path) -> list[str]:
+    """Resume a run until its end; return what differs from an undisturbed one."""
+    try:
+        _train(run, kept, [])
+    except RuntimeError as error:
+        return [str(error)]
+    return differences(run, undisturbed)
+
+
+def _train(run: Path, kept: Path, words: list[str], program: list[str] | None = None) -> None:
+    """Start or resume a run. Raises RuntimeError if it fails."""
+    new = [] if (run / "config.yaml").exists() else tiny.arguments(SETUP, kept)
+    line = tiny.command(SETUP, [*(program or [str(ROOT / "train.py")]), *new, "--resume", str(run), *words], kept)
+    done = subprocess.run(
+        line, capture_output=True, text=True, env=tiny.environment(), cwd=ROOT, timeout=tiny.TIMEOUT, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"exit code {done.returncode}: {done.stdout[-1000:]}{done.stderr[-3000:]}")
+
+
+def _count_changes(kept: Path) -> int:
+    """Return the number of changes of files in a run, which is counted once."""
+    path = kept / "changes"
+    if not (path / COUNT).exists():
+        shutil.rmtree(path, ignore_errors=True)
+        (path / "root").mkdir(parents=True)
+        plan = Plan(str(path / "root"), str(path), [], KINDS[0])
+        _train(path / "root" / "run", kept, [], [*PROGRAM, json.dumps(dataclasses.asdict(plan))])
+    return int(json.loads((path / COUNT).read_text()))

@@ -1,0 +1,99 @@
+"""train.py in a process that is killed (SIGKILL) at a planned operation on files, or a planned time after it.
+
+python -m tests.campaign.training.kill_at PLAN ARGUMENTS...
+
+Rank 0 watches its own operations on files through Python's audit events, which come just before each of them. At the
+planned one it kills the planned rank, so moments of microseconds are met.
+"""
+
+import dataclasses
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+KILLED = "killed"  # file with the time of the kill
+OPERATIONS = ("open", "os.rename", "os.mkdir", "os.symlink", "os.remove", "os.rmdir", "os.listdir", "shutil.rmtree")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """When which process is killed.
+
+    Attributes:
+        scratch: folder in which every rank leaves its process id, and the killer the time.
+        operation: regular expression for `<operation> <path>`; None: the start of the program.
+        number: of the matching operations, the one that counts, from 1.
+        delay: seconds after it.
+        after: only operations after the first that this expression matches count; None: all do.
+        rank: who is killed.
+        fault: Python statement to execute first; plants a fault, to show that it is noticed.
+    """
+
+    scratch: str
+    operation: str | None
+    number: int = 1
+    delay: float = 0.0
+    after: str | None = None
+    rank: int = 0
+    fault: str = ""
+
+
+class Trigger:
+    """Hook for audit events that kills when the planned one has come."""
+
+    def __init__(self, plan: Plan):
+        self._plan, self._left, self._counts = plan, plan.number, plan.after is None
+        self._pattern, self._after = re.compile(plan.operation or ""), re.compile(plan.after or "")
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in OPERATIONS or self._left <= 0 or not isinstance(arguments[0], str | os.PathLike):
+            return
+        text = f"{event} {os.fspath(arguments[1 if event in ('os.symlink', 'os.rename') else 0])}"
+        self._counts = self._counts or bool(self._after.search(text))
+        if self._counts and self._pattern.search(text):
+            self._left -= 1
+            if self._left == 0:
+                kill(self._plan)
+
+
+def kill(plan: Plan) -> None:
+    """Kill the planned rank: at once, or by a thread after the delay."""
+
+    def work() -> None:
+        time.sleep(plan.delay)
+        file = Path(plan.scratch) / f"rank-{plan.rank}"
+        while not (file.exists() and file.read_text()):  # the other rank starts at the same time
+            time.sleep(0.01)
+        process = int(file.read_text())
+        (Path(plan.scratch) / KILLED).write_text(repr(time.time()))
+        os.kill(process, signal.SIGKILL)
+
+    if plan.delay or plan.operation is None:
+        threading.Thread(target=work, daemon=True).start()
+    else:
+        work()
+
+
+def main(text: str, arguments: list[str]) -> int:
+    plan = Plan(**json.loads(text))
+    rank = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
+    (Path(plan.scratch) / f"rank-{rank}").write_text(str(os.getpid()))
+    if rank == "0":
+        if plan.operation is None:
+            kill(plan)
+        else:
+            sys.addaudithook(Trigger(plan))
+    import train
+
+    exec(plan.fault, {})
+    return train.main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))
