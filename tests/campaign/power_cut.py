@@ -43,6 +43,7 @@ def trial(number: int, folder: Path, cuts: int = CUTS, fault: str = "", resumes:
     root.mkdir()
     out.mkdir()
     if number // len(KINDS) % 2:
+        changes //= 2  # as many as half of a run has at least
         _train(root / "run", kept, ["--max-steps", str(rng.randint(1, tiny.STEPS // 2))])
     plan = Plan(str(root), str(out), rng.sample(range(changes), cuts), mode, fault)
     _train(root / "run", kept, [], [*PROGRAM, json.dumps(dataclasses.asdict(plan))])
@@ -58,7 +59,7 @@ def trial(number: int, folder: Path, cuts: int = CUTS, fault: str = "", resumes:
 
 
 def _look(cut: Path) -> list[str]:
-    """Return what is wrong with what a power cut left, before the run goes on."""
+    """Return what is wrong with what a power cut left, before the run goes on. Damaged checkpoints are wrong, too."""
     run, required = str(cut / "left" / "run"), json.loads((cut / REQUIRED).read_text())
     found = []
     try:
@@ -72,6 +73,9 @@ def _look(cut: Path) -> list[str]:
             step = checkpoint.load_record(str(path))["step"]
         except UserError as error:
             found.append(str(error))
+    logged = {event["step"] for event in journal.history(run) if event["event"] == "train"}
+    if missing := set(range(1, step + 1)) - logged:
+        found.append(f"the losses of steps {sorted(missing)} are lost, but the checkpoint of step {step} is there")
     if step < required:
         found.append(f"the newest whole checkpoint is that of step {step}, but step {required} had been saved")
     return found

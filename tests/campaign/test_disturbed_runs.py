@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign import kills
+from tests.campaign import kills, power_cut
 from tests.campaign.training import tiny
 from tests.campaign.training.comparison import differences
+from tests.campaign.training.power import LOST, MIXED
 from tests.campaign.training.tiny import Setup
 
 SAVING = kills.KINDS.index("PyTorch, saving")
@@ -25,8 +26,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(kept: Path, request: pytest.FixtureRequest) -> Path:
-    path = kept / request.node.name
+def folder(kept: Path) -> Path:
+    path = kept / f"trial-{len(list(kept.iterdir()))}"
     path.mkdir()
     return path
 
@@ -41,6 +42,25 @@ def test_a_killed_run_ends_like_an_undisturbed_one(folder: Path) -> None:
 def test_a_resume_that_reads_other_samples_is_noticed(folder: Path) -> None:
     trial = kills.trial(SAVING, folder, kills=1, fault=READS_FROM_THE_START)
     assert trial.count == 1 and any("update.safetensors differs" in line for line in trial.failures)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_after_power_cuts(folder: Path) -> None:
+    trial = power_cut.trial(power_cut.KINDS.index(MIXED), folder, cuts=2)
+    assert (trial.count, trial.failures) == (2, [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fault, harm",
+    [
+        ("from data import durable; durable.sync_folder = lambda folder: None", "the newest whole checkpoint is that"),
+        ("from zoo.logs.journal import Journal; Journal.sync = lambda journal: None", "the losses of steps"),
+    ],
+)
+def test_what_is_not_synced_is_noticed(folder: Path, fault: str, harm: str) -> None:
+    trial = power_cut.trial(power_cut.KINDS.index(LOST), folder, cuts=20, fault=fault, resumes=False)
+    assert any(harm in line for line in trial.failures)
 
 
 @pytest.mark.slow

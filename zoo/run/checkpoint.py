@@ -291,9 +291,10 @@ def _remove_old(folder: str, keep: int) -> None:
 
 
 def _drop(path: str) -> None:
-    """Remove a folder, renamed first: after a kill in between, what is left has a name that is never loaded."""
+    """Remove a folder, renamed first: what a kill or power cut in between leaves has a name that is never loaded."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".dropping-{name}")
     shutil.rmtree(temporary, ignore_errors=True)
     os.rename(path, temporary)
+    durable.sync_folder(folder)
     shutil.rmtree(temporary, ignore_errors=True)
