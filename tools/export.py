@@ -6,8 +6,10 @@ import sys
 from typing import Any
 
 from data.errors import UserError
-from tools.exporting import assembly, causes, fp16, int8, native, proof, samples, source
-from tools.exporting.proof import Reference, Row
+from tools.exporting import assembly, fp16, int8, native, proof, samples, source, streaming
+from tools.exporting.proof import Row
+from tools.exporting.reference import Reference
+from tools.exporting.streaming import StreamReference
 from tools.new_file import require_new
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_graph_builder
@@ -31,12 +33,16 @@ names, the normalization and what else a program needs (docs/deploying.md).
   --precision int8    8-bit weights and values, quantized statically with 64 samples of the recipe's training data: a
                       quarter of the size. The metric over the recipe's validation data is printed before and after;
                       nothing is written if more than 0.01 of it is lost
+  --stream            the graph of a single frame: `input` and the states `state_0` ... give `output` and `next_state_0`
+                      ..., which are the states for the frame after it; the first are zeros. It is compared frame by
+                      frame, and with the model of whole clips
 
 examples
   python tools/export.py runs/tsm_demo/checkpoints/best --out tsm_demo.onnx
   python tools/export.py runs/resnet50_imagenet/checkpoints/best --out resnet50.onnx --with-preprocessing
   python tools/export.py runs/arcface_ms1m/checkpoints/best --out r50.onnx --framework paddle --samples album/
   python tools/export.py runs/deeplabv3plus_cityscapes/checkpoints/best --out int8.onnx --precision int8
+  python tools/export.py runs/tsm_online_k400/checkpoints/best --out online.onnx --stream
 
 Exit codes: 0 done; 2 nothing was written: an error to fix on your side, or a graph that is not proven."""
 
@@ -73,6 +79,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         "embeddings of length 1",
     )
     add(
+        "--stream",
+        action="store_true",
+        help="of a causal TSM (model.shift_direction=causal), the graph of the next frame, with its state as input and "
+        "output",
+    )
+    add(
         "--samples",
         metavar="FILE",
         nargs="+",
@@ -101,6 +113,8 @@ def export(arguments: argparse.Namespace) -> None:
     require_new(arguments.out, "--out")
     read = source.read(arguments.weights, arguments.framework, arguments.device, arguments.override, arguments.raw)
     load_graph_builder(read.model)  # its absence is reported before anything takes time
+    if arguments.stream:
+        streaming.check(read, arguments.precision)
     if has_averages(arguments.weights) and not arguments.raw:
         print(averages_note(arguments.weights))
     trainer = native.build(read)  # first: MindSpore must be imported before what decodes videos
@@ -109,8 +123,9 @@ def export(arguments: argparse.Namespace) -> None:
     rows = samples.of_split(read, splits.val) if splits else []
     if arguments.samples:
         rows = samples.of_files(read, arguments.samples)
-    model = assembly.build(read, rows[0].shape, arguments.with_preprocessing)
-    reference = Reference(read, trainer, samples.batches(read, rows), arguments.with_preprocessing)
+    make = StreamReference if arguments.stream else Reference
+    reference = make(read, trainer, samples.batches(read, rows), arguments.with_preprocessing)
+    model = reference.build()
     compared = prove(reference, model)
     if arguments.precision == "fp16":
         model = fp16.convert(model)
@@ -121,12 +136,13 @@ def export(arguments: argparse.Namespace) -> None:
         compared = compare(reference, model, "int8")
     metadata = assembly.describe(
         read,
-        rows[0].shape,
+        reference.shape,
         arguments.with_preprocessing,
         protocol=samples.protocol(read, splits),
         precision=arguments.precision,
         opset=model.opset_import[0].version,
         max_difference=proof.largest(compared),
+        states=reference.states,
     )
     write(arguments.out, model, metadata)
 
@@ -142,7 +158,7 @@ def prove(reference: Reference, model: Any) -> list[Row]:
     if not difference <= proof.LIMIT:
         raise UserError(
             f"the graph differs from {reference.source.cfg.framework} by {difference:.1e}, more than "
-            f"{proof.LIMIT:.0e}; nothing is written. {causes.find(reference)}"
+            f"{proof.LIMIT:.0e}; nothing is written. {reference.cause(compared)}"
         )
     return compared
 

@@ -16,6 +16,7 @@ from zoo.weights import digests
 from zoo.weights.onnx_metadata import Input, OnnxMetadata, Output, Weights
 
 INPUT, OUTPUT = "input", "output"
+ANY_SIZE = ("height", "width")  # names of sizes that the input decides
 PREPROCESSING, POSTPROCESSING = "preprocessing", "postprocessing"  # scopes of what is in fp32 in every precision
 KINDS = {  # task -> output of the model, and with what a program does with it
     "classify": ("logits", "probabilities"),
@@ -61,19 +62,22 @@ def build(source: Source, shape: Sequence[int], with_preprocessing: bool, folded
     from tools.exporting.folding import FoldedGraph, Graph  # import onnx, whose absence load_graph_builder reports
 
     graph = (FoldedGraph if folded else Graph)(source.tensors)
-    *frames, height, width, channels = shape
-    sizes = ("height", "width") if source.spec.TASK == "segment" else (height, width)
-    if with_preprocessing:
-        pixels = graph.input(INPUT, ("batch", *frames, *sizes, channels), np.uint8)
-        x = normalize(graph.scope(PREPROCESSING), pixels, source.fields[0])
-    else:
-        x = graph.input(INPUT, ("batch", *frames, channels, *sizes))
-    y = add_model(graph, source.arch, x)
+    y = add_model(graph, source.arch, add_input(graph, source, shape, with_preprocessing))
     kind = output_kind(source, with_preprocessing)
     y = finish(graph.scope(POSTPROCESSING), y, kind)
     classes = (graph.size(y, 1),) if kind != "class_map" else ()
-    graph.output(OUTPUT, y, ("batch", *classes, *(sizes if source.spec.TASK == "segment" else ())))
+    graph.output(OUTPUT, y, ("batch", *classes, *(ANY_SIZE if source.spec.TASK == "segment" else ())))
     return graph.model(source.model, {})
+
+
+def add_input(graph: Any, source: Source, shape: Sequence[int], with_preprocessing: bool) -> str:
+    """Add the input, and return the pixels as the model takes them; see `build`."""
+    *frames, height, width, channels = shape
+    sizes = ANY_SIZE if source.spec.TASK == "segment" else (height, width)
+    if not with_preprocessing:
+        return graph.input(INPUT, ("batch", *frames, channels, *sizes))
+    pixels = graph.input(INPUT, ("batch", *frames, *sizes, channels), np.uint8)
+    return normalize(graph.scope(PREPROCESSING), pixels, source.fields[0])
 
 
 def normalize(graph: Any, pixels: str, field: Field) -> str:
@@ -102,8 +106,9 @@ def describe(source: Source, shape: Sequence[int], with_preprocessing: bool, **f
     """Return the metadata of a graph.
 
     Args:
-        source, shape, with_preprocessing: as for `build`.
-        facts: the protocol, precision, opset and max_difference.
+        source, with_preprocessing: as for `build`.
+        shape: of the input without the batch, channels last.
+        facts: the protocol, precision, opset, max_difference and, of a streaming graph, the states.
     """
     field, settings = source.fields[0], source.cfg.data
     classes = [] if source.spec.SHARDED_PARAMETERS else list(source.record["classes"])

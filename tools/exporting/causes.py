@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from tools.exporting import assembly, proof
-from tools.exporting.proof import Reference
 from tools.exporting.source import Source
 from zoo.trainer import load_backend
+from zoo.trainer.protocol import Trainer
 
 HINTS = {  # operator -> what to look at
     "Pad": "the temporal shift: model.shift_place, model.shift_div and model.shift_direction",
@@ -20,9 +20,15 @@ HINTS = {  # operator -> what to look at
 }
 
 
-def find(reference: Reference) -> str:
-    """Name the first layer whose output differs for the first batch, and what to look at."""
-    source, trainer, pixels = reference.source, reference.trainer, reference.batches[0]
+def find(source: Source, trainer: Trainer, pixels: np.ndarray, with_preprocessing: bool) -> str:
+    """Name the first layer whose output differs, and what to look at.
+
+    Args:
+        source: the checkpoint.
+        trainer: its model in the framework.
+        pixels: the batch that is computed again, uint8 (N, ..., 3).
+        with_preprocessing: whether the graph that differs has it; the layers are those of a graph without it.
+    """
     model = assembly.build(source, pixels.shape[1:], False)
     batch = trainer.to_device({source.fields[0].name: pixels})
     record = load_backend(source.cfg.framework).record_forward(trainer, batch, False, lambda array: array)
@@ -36,6 +42,8 @@ def find(reference: Reference) -> str:
         if _differs(values[name], call.outputs[0]):
             hint = HINTS.get(node.op_type, f"the operator {node.op_type}")
             return f"the output of {name} differs first; look at {hint}"
+    if with_preprocessing:
+        return "all layers of the model agree; look at what --with-preprocessing adds in front of and behind it"
     output = model.graph.output[0].name
     return f"all layers agree; look at {_between(output, producers, layers)} behind the last one"
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tools.exporting import assembly, metric, proof, samples
-from tools.exporting.proof import Reference
+from tools.exporting.reference import Reference
 from tools.exporting.samples import Splits
 
 
@@ -21,7 +21,7 @@ def quantize(reference: Reference, splits: Splits) -> Any:
     Raises:
         UserError: the metric is lower than it may be.
     """
-    source, shape = reference.source, reference.batches[0].shape[1:]
+    source, shape = reference.source, reference.shape
     pixels = samples.for_calibration(source, splits.train)
     normalized = [np.ascontiguousarray(proof.normalize(source, batch)) for batch in pixels]
     plain = assembly.build(source, shape, False)
@@ -57,10 +57,12 @@ def convert(model: Any, batches: Sequence[np.ndarray]) -> Any:
     logging.disable(logging.WARNING)  # it recommends a fusion that has been done
     try:
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "int8.onnx")
+            # Files, because ONNX Runtime 1.20 takes the tensors out of a model that it is given.
+            before, after = (os.path.join(folder, name) for name in ("fp32.onnx", "int8.onnx"))
+            onnx.save(model, before)
             quantize_static(
-                model,
-                path,
+                before,
+                after,
                 Reader(),
                 quant_format=QuantFormat.QDQ,
                 per_channel=True,
@@ -69,6 +71,6 @@ def convert(model: Any, batches: Sequence[np.ndarray]) -> Any:
                 nodes_to_exclude=assembly.outside(model),
                 extra_options={"WeightSymmetric": True},
             )
-            return onnx.load(path)
+            return onnx.load(after)
     finally:
         logging.disable(logging.NOTSET)

@@ -1,21 +1,18 @@
-"""The comparison of a graph with the framework's own output, without which nothing is written."""
+"""Runs of graphs in ONNX Runtime, and their difference from the framework's output."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from data.errors import UserError
-from tools.exporting import assembly, native
+from tools.exporting import assembly
 from tools.exporting.source import Source
 from zoo.trainer import preprocessing
-from zoo.trainer.protocol import Trainer
 
 Forward = Callable[[np.ndarray], np.ndarray]
 LIMIT = 1e-4  # of the relative difference in fp32
 DEFINITION = "largest |graph - framework| / largest |framework|"
-SHARE_OF_CHANGE = 0.5  # of the framework's change by reversed frames, which the graph's must have at least
 
 
 class Row(NamedTuple):
@@ -24,75 +21,6 @@ class Row(NamedTuple):
     title: str
     shape: tuple[int, ...]
     difference: float
-
-
-class Reference(NamedTuple):
-    """What a graph is compared with.
-
-    Attributes:
-        source: the checkpoint.
-        trainer: its model in the framework, of native.build.
-        batches: uint8 (N, ..., 3).
-        with_preprocessing: whether graphs take pixels as they are, and end in what a program does with the output.
-    """
-
-    source: Source
-    trainer: Trainer
-    batches: Sequence[np.ndarray]
-    with_preprocessing: bool
-
-    @property
-    def kind(self) -> str:
-        """Output of the graphs; see zoo.weights.onnx_metadata.Output."""
-        return assembly.output_kind(self.source, self.with_preprocessing)
-
-    def compare(self, model: Any, limit: float = math.inf) -> list[Row]:
-        """Compare a graph on all batches, and on clips whose frames are reversed, too.
-
-        Args:
-            model: onnx.ModelProto.
-            limit: of the relative difference; above it, no frames are reversed.
-
-        Raises:
-            UserError: the framework's output is not finite or does not depend on the order, so that nothing is proven;
-                or the graph's output depends on it less.
-        """
-        run = runner(self.source, start(model.SerializeToString()), self.with_preprocessing)
-        compared = [self._compare_batch(run, pixels) for pixels in self.batches]
-        if largest(compared) <= limit and depends_on_order(self.source):
-            compared += [self._compare_reversed(run, pixels) for pixels in self.batches]
-        return compared
-
-    def _compare_batch(self, run: Forward, pixels: np.ndarray) -> Row:
-        expected = native.forward(self.trainer, self.source, pixels)
-        if not np.isfinite(expected).all():
-            raise UserError("the framework's own output is not finite; the weights may be those of a run that diverged")
-        return Row("", pixels.shape, difference(run(pixels), expected, self.kind))
-
-    def _compare_reversed(self, run: Forward, pixels: np.ndarray) -> Row:
-        reverse = np.ascontiguousarray(pixels[:, ::-1])
-        expected = native.forward(self.trainer, self.source, reverse)
-        before = native.forward(self.trainer, self.source, pixels)
-        of_framework = relative(finish(expected, self.kind), finish(before, self.kind))
-        if of_framework <= LIMIT:
-            raise UserError(
-                "reversing the frames of these clips changes the framework's output by no more than "
-                f"{of_framework:.1e}, so they cannot prove that the graph looks at the order of frames; give clips "
-                "that move with --samples FILE ..."
-            )
-        found = run(reverse)
-        of_graph = relative(found, run(pixels))
-        if of_graph < SHARE_OF_CHANGE * of_framework:
-            raise UserError(
-                f"reversing the frames changes the framework's output by {of_framework:.1e} and the graph's by "
-                f"{of_graph:.1e}: the graph does not look at the order of frames as the model does"
-            )
-        return Row("frames reversed", pixels.shape, difference(found, expected, self.kind))
-
-
-def depends_on_order(source: Source) -> bool:
-    """Return whether a model takes clips and looks at the order of their frames."""
-    return len(source.fields[0].shape) == 4 and getattr(source.arch, "shift_place", "") != "none"
 
 
 def start(content: bytes) -> Any:

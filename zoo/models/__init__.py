@@ -10,6 +10,7 @@ describes how to add a model.
 import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol, cast
 
 from data.batch import DropoutMask, Field
@@ -163,13 +164,32 @@ def load_graph_builder(model: str) -> Callable[[Any, Any, str], str]:
     Raises:
         UserError: the model has no onnx.py, or onnx is not installed.
     """
+    return _load_graphs(model).build
+
+
+def load_frame_builder(model: str) -> Callable[[Any, Any, str, Sequence[str]], tuple[str, tuple[str, ...]]]:
+    """Return the function build_frame(graph, arch, frame, state) of a model's onnx.py; imports onnx.
+
+    It adds the next frame of a stream, and returns its output and the next state.
+
+    Raises:
+        UserError: the model has no streams or no onnx.py, or onnx is not installed.
+    """
+    graphs = _load_graphs(model)
+    if not hasattr(graphs, "build_frame"):
+        raise UserError(f"the model {model} has no streams: zoo/models/{model}/onnx.py has no build_frame")
+    return graphs.build_frame
+
+
+def _load_graphs(model: str) -> ModuleType:
+    """Return a model's onnx.py."""
     if not (FOLDER / model / "onnx.py").exists():
         raise UserError(
             f"the model {model} cannot be exported: there is no zoo/models/{model}/onnx.py, which would describe its "
             "graph; docs/extending.md describes how to write it"
         )
     try:
-        return importlib.import_module(f"zoo.models.{model}.onnx").build
+        return importlib.import_module(f"zoo.models.{model}.onnx")
     except ModuleNotFoundError as error:
         if error.name != "onnx":
             raise

@@ -33,6 +33,15 @@ def case_every_model_is_exported_within_1e_5(backend):
             assert all(np.array_equal(state[name], array) for name, array in read.tensors.items())
 
 
+def case_frames_of_a_stream_are_exported(backend):
+    with tempfile.TemporaryDirectory() as folder:
+        roots = checkpoints.make_data(folder)
+        for model in ("tsm", "tsm_mobilenet_v2"):
+            weights = checkpoints.make(os.path.join(folder, model), model, roots, model__shift_direction="causal")
+            _, metadata = exported(backend, weights, os.path.join(folder, f"{model}.onnx"), "--stream")
+            assert metadata.states and metadata.max_difference <= 1e-5, metadata
+
+
 def case_models_with_preprocessing_are_exported(backend):
     with tempfile.TemporaryDirectory() as folder:
         roots = checkpoints.make_data(folder)

@@ -277,7 +277,8 @@ def test_a_wrong_normalization_is_refused(checkpoint, tmp_path, capsys, monkeypa
         assembly, "normalize", lambda graph, pixels, field: real(graph, pixels, replace(field, mean=(0.5,) * 3))
     )
     assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "--with-preprocessing") == 2
-    assert "nothing is written" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "nothing is written. all layers of the model agree; look at what --with-preprocessing adds" in error
 
 
 def test_clips_that_stand_still_prove_nothing(checkpoint, tmp_path, capsys):
@@ -401,6 +402,62 @@ def test_folded_normalizations_compute_the_same(checkpoint):
             norms.append(sum(node.op_type == "BatchNormalization" for node in graph.graph.node))
         assert proof.relative(*outputs) <= 1e-5 and norms[1] < norms[0]
         assert norms[1] == (0 if model != "arcface" else 8 + 2)  # in front of convolutions, and of and behind fc
+
+
+@pytest.fixture(scope="module")
+def causal(roots, tmp_path_factory):
+    """The folder of the checkpoint of a causal TSM."""
+    return checkpoints.make(tmp_path_factory.mktemp("causal") / "run", "tsm", roots, model__shift_direction="causal")
+
+
+@pytest.mark.parametrize("words", [(), ("--with-preprocessing",), ("--precision", "fp16")])
+def test_the_frames_of_a_stream(causal, tmp_path, capsys, words):
+    """Frame by frame, a stream gives what the graph of whole clips gives for clips that end with the frame."""
+    assert run(causal, "--out", tmp_path / "stream.onnx", "--stream", *words) == 0
+    assert "frame by frame" in capsys.readouterr().out
+    session, metadata = read(tmp_path / "stream.onnx")
+    assert [value.name for value in session.get_inputs()] == ["input", *(state.input for state in metadata.states)]
+    assert [value.name for value in session.get_outputs()] == ["output", *(state.output for state in metadata.states)]
+    for state, value in zip(metadata.states, session.get_inputs()[1:]):
+        assert (value.shape, value.type) == (["batch", *state.shape[1:]], "tensor(float)") and state.shape[0] == 1
+    if words:
+        return
+    assert run(causal, "--out", tmp_path / "clip.onnx") == 0
+    clip = np.random.default_rng(0).standard_normal((1, 4, 3, 32, 32), np.float32)
+    expected = read(tmp_path / "clip.onnx")[0].run(None, {"input": clip})[0]
+    states, outputs = [np.zeros(state.shape, np.float32) for state in metadata.states], []
+    for t in range(4):
+        feeds = {state.input: array for state, array in zip(metadata.states, states)}
+        output, *states = session.run(None, {"input": clip[:, t], **feeds})
+        outputs.append(output)
+    np.testing.assert_allclose(np.mean(outputs, 0), expected, rtol=1e-4, atol=1e-5)
+    assert np.abs(outputs[0] - outputs[3]).max() > 0.01
+
+
+def test_a_stream_with_a_wrong_state_is_refused(causal, tmp_path, capsys, monkeypatch):
+    module = importlib.import_module("zoo.models.tsm.onnx")
+    real = module.shift_frame
+
+    def shift_frame(graph, x, previous, div):
+        shifted, _ = real(graph, x, previous, div)
+        return shifted, graph.slice(shifted, {1: (0, graph.size(x, 1) // div)})  # of the shifted frame
+
+    monkeypatch.setattr(module, "shift_frame", shift_frame)
+    assert run(causal, "--out", tmp_path / "a.onnx", "--stream") == 2
+    assert "nothing is written. look at build_frame of zoo/models/tsm/onnx.py" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "model, words, message",
+    [
+        ("resnet50", (), "the model resnet has no streams"),
+        ("tsm", (), "--stream: model.shift_direction: frame by frame, a model must be causal"),
+        ("tsm", ("--precision", "int8"), "--stream: int8 would need the ranges of the states"),
+    ],
+)
+def test_streams_that_cannot_be(checkpoint, tmp_path, capsys, model, words, message):
+    assert run(checkpoint(model), "--out", tmp_path / "a.onnx", "--stream", *words) == 2
+    assert message in capsys.readouterr().err and os.listdir(tmp_path) == []
 
 
 def test_the_program_of_the_documentation_runs(checkpoint, tmp_path, capsys, monkeypatch):
