@@ -73,6 +73,16 @@ FAULTS = [
         ("lr * (direction + self.momentum * momentum)", "lr * momentum"),
     ),
     Fault(
+        "torch",
+        "the correction of AdamW's fused kernel is a step ahead",
+        "zoo/trainer/torch/optimizers/adamw.py",
+        "(step.applied - 1)",
+        "step.applied",
+        UPDATES,
+        "resnet50",
+        ADAMW,
+    ),
+    Fault(
         "mindspore",
         "factors of the learning rate are ignored by AdamW",
         "zoo/trainer/mindspore/optimizers/elementwise.py",

@@ -1,6 +1,7 @@
 """Tensors of an update, and its application without a fused kernel: an update that is not finite changes nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +71,15 @@ def apply(formula: Formula, spec: Any, tensors: Sequence[Tensors], step: Step) -
         new = formula(spec, each, _gradient(each, step), step)
         for tensor, value in zip((each.weight, *each.slots), new, strict=True):
             tensor.copy_(torch.where(step.finite, value, tensor))
+
+
+def with_same_numbers(tensors: Sequence[Tensors]) -> Iterator[list[Tensors]]:
+    """Yield parameters that a fused kernel can update at once: learning rate, weight decay and divisor are the same."""
+
+    def numbers(each: Tensors) -> tuple[float, float, bool]:
+        return each.lr, each.weight_decay, each.is_shard
+
+    yield from (list(group) for _, group in groupby(sorted(tensors, key=numbers), numbers))
 
 
 def norm(x: torch.Tensor, is_shard: bool) -> torch.Tensor:

@@ -1,7 +1,6 @@
 """SGD with momentum in PyTorch; the formula is in zoo/optim/sgd.py."""
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
 import torch
@@ -22,8 +21,7 @@ def update(spec: Any, tensors: Sequence[Tensors], step: Step) -> None:
 def fused(tensors: Sequence[Tensors], step: Step, momentum: float, nesterov: bool = False) -> None:
     """Update in place by the fused kernel of SGD, once for all tensors with the same numbers."""
     found_inf = (~step.finite).float()
-    for (lr, weight_decay, _), group in groupby(sorted(tensors, key=_numbers), _numbers):
-        members = list(group)
+    for members in elementwise.with_same_numbers(tensors):
         sgd(
             [each.weight for each in members],
             [each.gradient for each in members],
@@ -31,17 +29,13 @@ def fused(tensors: Sequence[Tensors], step: Step, momentum: float, nesterov: boo
             fused=True,
             grad_scale=members[0].divisor,
             found_inf=found_inf,
-            lr=lr,
-            weight_decay=weight_decay,
+            lr=members[0].lr,
+            weight_decay=members[0].weight_decay,
             momentum=momentum,
             dampening=0.0,
             nesterov=nesterov,
             maximize=False,
         )
-
-
-def _numbers(tensors: Tensors) -> tuple[float, float, bool]:
-    return tensors.lr, tensors.weight_decay, tensors.is_shard
 
 
 def _formula(spec: Any, tensors: Tensors, gradient: torch.Tensor, step: Step) -> tuple[torch.Tensor, ...]:
