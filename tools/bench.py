@@ -1,4 +1,4 @@
-"""Time the trainer's step against a bare loop of its framework, or the data pipeline alone."""
+"""Time the trainer's step against a bare loop of its framework, the data pipeline alone, or exported models."""
 
 import argparse
 import importlib
@@ -15,6 +15,7 @@ from data.batch import collate
 from data.errors import UserError
 from tools.new_file import require_new
 from tools.timing import data as data_timing
+from tools.timing.deploy import command as deploy
 from zoo.run import cli
 from zoo.run.job import Job, assemble, join
 from zoo.trainer.protocol import DeviceBatch
@@ -23,12 +24,15 @@ EPILOG = """\
 step   one update of this trainer and one of a plain loop (same model, input, precision, clipping and parameter groups),
        in turn on the same batch; a ratio of 1.02 means that this trainer takes 2 % more time
 data   samples per second of the input pipeline alone, and the time and CPU time of a sample by stage
+deploy latency and throughput of models in PyTorch and, exported, in ONNX Runtime, called in turn; a Markdown table with
+       parameters, operations and the size of the files
 
 examples
   python tools/bench.py step -c configs/tsm_demo.yaml
   python tools/bench.py step -c configs/tsm_k400.yaml --amp -o data.root=/data/k400 -o model.pretrained=null
   python tools/bench.py step -c configs/tsm_demo.yaml --framework mindspore
-  python tools/bench.py data -c configs/tsm_k400.yaml -o data.root=/data/k400 -o data.workers=8 --json data.json"""
+  python tools/bench.py data -c configs/tsm_k400.yaml -o data.root=/data/k400 -o data.workers=8 --json data.json
+  python tools/bench.py deploy --threads 2"""
 LR = 1e-3
 WARMUP_STEPS = 3  # not measured: allocators, kernel choices, compilation
 Report = dict[str, Any]
@@ -46,42 +50,52 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("step", "data"))
-    cli.add_recipe_arguments(parser)
-    parser.add_argument(
-        "-n",
-        "--count",
-        type=int,
-        default=30,
-        metavar="N",
-        help="steps of each loop to measure, or batches to read; default 30",
-    )
-    parser.add_argument("--json", metavar="FILE", help="write what was measured to a new file, too")
+    commands = parser.add_subparsers(dest="what", metavar="COMMAND", required=True)
+    for name, subject in (("step", "steps of each loop to measure"), ("data", "batches to read")):
+        command = commands.add_parser(name, help=f"time the {name}")
+        cli.add_recipe_arguments(command)
+        command.add_argument("-n", "--count", type=int, default=30, metavar="N", help=f"{subject}; default 30")
+        command.add_argument("--json", metavar="FILE", help="write what was measured to a new file, too")
+    deploy.add_arguments(commands.add_parser("deploy", help="time exported models"))
     arguments = parser.parse_args(argv)
     try:
-        if arguments.count < 1:
-            raise UserError("--count: must be at least 1")
-        require_new(arguments.json, "--json")
-        request = cli.request_of(arguments)
-        if arguments.what == "step":
-            check_loss(request.config.task)
-        job = assemble(request, join(request, os.environ), measure=arguments.what == "step")
-        if arguments.what == "step":
-            report = bench_step(job, arguments.count)
-            lines = [*job.choice.notes, *describe_step(report)]
-        else:
-            report = data_timing.measure_data(job, arguments.count)
-            lines = data_timing.describe(report)
-        if job.group.rank == 0:
-            print("\n".join(lines))
+        if arguments.what == "deploy":
+            report = deploy.run(arguments)
             if arguments.json:
                 write(report, arguments.json)
-        job.group.close()
-        job.world.exit_process(0)
+        else:
+            bench_recipe(arguments)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def bench_recipe(arguments: argparse.Namespace) -> None:
+    """Time the step or the data of a recipe, print the result and write it.
+
+    Raises:
+        UserError: an option or the recipe is wrong.
+    """
+    if arguments.count < 1:
+        raise UserError("--count: must be at least 1")
+    require_new(arguments.json, "--json")
+    request = cli.request_of(arguments)
+    if arguments.what == "step":
+        check_loss(request.config.task)
+    job = assemble(request, join(request, os.environ), measure=arguments.what == "step")
+    if arguments.what == "step":
+        report = bench_step(job, arguments.count)
+        lines = [*job.choice.notes, *describe_step(report)]
+    else:
+        report = data_timing.measure_data(job, arguments.count)
+        lines = data_timing.describe(report)
+    if job.group.rank == 0:
+        print("\n".join(lines))
+        if arguments.json:
+            write(report, arguments.json)
+    job.group.close()
+    job.world.exit_process(0)
 
 
 def check_loss(settings: Any) -> None:

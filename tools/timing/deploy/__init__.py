@@ -1,0 +1,1 @@
+"""The deploy part of tools/bench.py: exported models against PyTorch."""
