@@ -4,6 +4,7 @@ import json
 import re
 import signal
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from data.demo import motion
 from data.errors import UserError
 from tests.helpers import clips
 from tests.helpers.predicting import train
-from tools import predict
+from tools import export, predict
 from zoo.predict import overlay
 from zoo.predict.predictors import find_predictor
 from zoo.predict.streaming import loop
@@ -101,6 +102,26 @@ def test_a_video_frame_by_frame(model, video, tmp_path, capsys):
     assert "5 predictions in" in lines and f"results are in {tmp_path / 'out'}" in lines
     written = list(overlay.read_video(str(annotated)))
     assert len(written) == FRAMES and written[0][1] == 12
+
+
+def test_an_exported_stream(model, video, tmp_path, capsys):
+    """ONNX Runtime predicts the same; a graph of clips has no frames, and one of frames no clips."""
+    pytest.importorskip("onnxruntime")
+    clips_graph, frame_graph = tmp_path / "clip.onnx", tmp_path / "frame.onnx"
+    for out, words in ((clips_graph, ()), (frame_graph, ("--stream",))):
+        samples = [str(clip) for clip in sorted((Path(model).parents[2] / "set/val").rglob("*.mp4"))]
+        assert export.main([str(model), "--out", str(out), "--samples", *samples, *words]) == 0
+    words = ("--stream", video, "--every", 1)
+    _, expected, _, _, _ = run(capsys, tmp_path / "native", "--weights", model, *words)
+    code, rows, summary, _, _ = run(capsys, tmp_path / "exported", "--weights", frame_graph, *words)
+    assert code == 0 and summary["framework"] == "onnx" and len(rows) == FRAMES
+    for row, native in zip(rows, expected, strict=True):
+        assert row["top"] == native["top"]
+        np.testing.assert_allclose(row["probabilities"], native["probabilities"], rtol=1e-5)
+    code, _, _, _, errors = run(capsys, tmp_path / "clips", "--weights", clips_graph, *words)
+    assert code == 2 and "clip.onnx is no graph of single frames" in errors and not (tmp_path / "clips").exists()
+    assert predict.main([video, "--weights", str(frame_graph), "--out", str(tmp_path / "file")]) == 2
+    assert "frame.onnx is a streaming graph" in capsys.readouterr().err
 
 
 def test_every_third_frame_of_the_demo_by_default(model, video, tmp_path, capsys):

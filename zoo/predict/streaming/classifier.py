@@ -66,12 +66,26 @@ class FrameClassifier:
         self.recent.append(self.logits(image))
         return softmax(np.mean(self.recent, 0))
 
+    def warm_up(self) -> None:
+        """Predict a black frame and forget it: what is compiled or missing shows before the stream begins.
+
+        Raises:
+            UserError: the model does not take single frames.
+        """
+        side = self.settings.eval_size or self.settings.size
+        self._forward(np.zeros((side, side, 3), np.uint8))
+
     def logits(self, image: np.ndarray) -> np.ndarray:
         """Return the logits of the next frame alone, float64 (K,)."""
+        logits, self.state = self._forward(preprocess(image, self.settings))
+        return logits
+
+    def _forward(self, pixels: np.ndarray) -> tuple[np.ndarray, Sequence]:
+        """Return the logits of a prepared frame, and the state after it."""
         trainer = self.model.trainer
-        batch = {"video": preprocess(image, self.settings)[None, None]}  # one stream, one frame
-        logits, self.state = trainer.predict_frame(trainer.to_device(batch), self.state)
-        return logits[0].astype(np.float64)
+        batch = trainer.to_device({"video": pixels[None, None]})  # one stream, one frame
+        logits, state = trainer.predict_frame(batch, self.state)
+        return logits[0].astype(np.float64), state
 
 
 def preprocess(image: np.ndarray, settings: kinetics.Settings) -> np.ndarray:

@@ -45,12 +45,13 @@ def run(
     Raises:
         UserError: the source cannot be opened, or has failed; what was predicted until then is written.
     """
+    classifier = FrameClassifier(model, shapes, options.smooth)
+    classifier.warm_up()
     source = open_source(options.source, options.timeout)
     rate = source.rate or overlay.DEFAULT_FRAME_RATE
     every = sampling.interval(model.cfg.data, dataset, rate, options.every, options.clip_seconds)
     print(_introduction(source, rate, every, options.smooth), flush=True)
     os.makedirs(out, exist_ok=True)
-    classifier = FrameClassifier(model, shapes, options.smooth)
     capture = None
     frames: Iterable[Captured]
     if source.is_live or options.realtime:

@@ -58,7 +58,7 @@ class OnnxModel:
         if self.session.metadata.states:
             raise UserError(
                 f"{self.session.path} is a streaming graph, which takes a video frame by frame: give it to "
-                "tools/predict.py --stream, or export the checkpoint without --streaming"
+                "tools/predict.py --stream, or export the checkpoint without --stream"
             )
         return self.output(self.forward, list(device_batch.values()), size)
 
@@ -70,7 +70,7 @@ class OnnxModel:
         if not names or len(names) != len(state):
             raise UserError(
                 f"{self.session.path} is no graph of single frames of this model: export the checkpoint of a causal "
-                "model with --streaming"
+                "model with --stream"
             )
         new_state: Sequence[np.ndarray] = ()
 
