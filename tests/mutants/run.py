@@ -5,7 +5,7 @@ python -m tests.mutants.run --table
 
 Prints a line per fault and exits with 1 if a test passes in spite of its fault, or if the comparison is silent. Results
 are kept in a file by a digest of the sources, so that a run that was interrupted continues where it stopped. --table
-writes docs/mutants.md from the newest results.
+writes the newest results into docs/mutants.md.
 """
 
 import argparse
@@ -78,14 +78,15 @@ def compare(faults: Sequence[Fault], store: Store) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Plant every fault and run the test that must notice it.")
     parser.add_argument("--compare", action="store_true", help="compare frameworks with and without each fault instead")
-    parser.add_argument("--table", action="store_true", help=f"write {table.PAGE} from the newest results")
+    parser.add_argument("--table", action="store_true", help=f"write the newest results into {table.PAGE}")
     parser.add_argument("--framework", choices=FRAMEWORKS, help="faults of this one only")
     parser.add_argument("--only", metavar="TEXT", default="", help="faults whose name contains this text")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="where results are kept")
     options = parser.parse_args(arguments)
     if options.table:
-        (ROOT / table.PAGE).write_text(table.page(FAULTS, newest(options.results)), encoding="utf-8")
+        path = ROOT / table.PAGE
+        path.write_text(table.page(FAULTS, newest(options.results), path.read_text(encoding="utf-8")), encoding="utf-8")
         return 0
     faults = [fault for fault in FAULTS if options.framework in (None, fault.framework) and options.only in fault.key]
     store = Store(options.results)

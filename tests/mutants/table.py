@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from tests.mutants.fault import SHARED, Fault
 from tests.mutants.jobs import FRAMEWORKS, Result
-from tests.mutants.proofs import NO_RESULT, key_of, misses
+from tests.mutants.proofs import NO_RESULT, key_of
 
 PAGE = "docs/mutants.md"
+NOT_COMPARED, SILENT, STOPS, ANOTHER_FILE = "no", "**not reported**", "the framework stops", " (another file)"
 TITLES = {"torch": "PyTorch", "paddle": "PaddlePaddle", "mindspore": "MindSpore", SHARED: "Shared code"}
 INTRODUCTION = """# Planted faults: what the tests and `tools/compare.py` notice
 
@@ -17,7 +18,7 @@ Where the mathematics of one framework changes, the last column says what the co
 ```
 python -m tests.mutants.run              # plants every fault and runs its unit test: about three minutes
 python -m tests.mutants.run --compare    # compares the proofs with and without each fault: half an hour
-python -m tests.mutants.run --table      # writes this page from the results
+python -m tests.mutants.run --table      # writes the results into this page
 ```
 
 Both continue where an interrupted run stopped. Faults in shared code are the same in all frameworks: a comparison
@@ -26,28 +27,32 @@ several processes, with overflows or in predictions with options.
 """
 
 
-def page(faults: Sequence[Fault], results: dict[str, Result]) -> str:
+def page(faults: Sequence[Fault], results: dict[str, Result], before: str = "") -> str:
     """Return the page.
 
     Args:
         faults: all of them.
-        results: of the comparison, by proofs.key_of; a fault without one has an empty cell.
+        results: of the comparison, by proofs.key_of.
+        before: the page as it was, whose cells stay where there is no result; empty without one.
     """
-    compared = [fault for fault in faults if key_of(fault) in results]
-    silent, unnamed, _ = misses(compared, results)
+    cells = dict(zip(names(before), map(last_cell, rows_of(before))))
+    cells = {fault.key: cell(fault, results) or cells.get(fault.key, "") for fault in faults}
+    compared = [text for text in cells.values() if text not in ("", NOT_COMPARED)]
+    reported = [text for text in compared if text != SILENT]
+    unnamed = [text for text in reported if text.startswith(STOPS) or ANOTHER_FILE in text]
     summary = (
-        f"{len(faults)} faults. Of the {len(compared)} that were compared, {len(compared) - len(silent)} are reported, "
-        f"and of {len(compared) - len(silent) - len(unnamed)} the file is named.\n"
+        f"{len(faults)} faults. Of the {len(compared)} that were compared, {len(reported)} are reported, "
+        f"and of {len(reported) - len(unnamed)} the file is named.\n"
     )
-    sections = [section(name, [fault for fault in faults if fault.framework == name], results) for name in FRAMEWORKS]
+    sections = [section(name, [fault for fault in faults if fault.framework == name], cells) for name in FRAMEWORKS]
     return "\n".join([INTRODUCTION, summary, *sections])
 
 
-def section(framework: str, faults: Sequence[Fault], results: dict[str, Result]) -> str:
+def section(framework: str, faults: Sequence[Fault], cells: dict[str, str]) -> str:
     is_compared = framework != SHARED
     head = ["fault", "file", "unit test"] + ["the comparison's first finding"] * is_compared
     rows = [head, ["---"] * len(head)]
-    rows += [row(fault) + [cell(fault, results)] * is_compared for fault in faults]
+    rows += [row(fault) + [cells[fault.key]] * is_compared for fault in faults]
     return "\n".join([f"## {TITLES[framework]}", "", *("| " + " | ".join(cells) + " |" for cells in rows), ""])
 
 
@@ -57,14 +62,15 @@ def row(fault: Fault) -> list[str]:
 
 
 def cell(fault: Fault, results: dict[str, Result]) -> str:
-    if not fault.recipe:
-        return "no"
+    """Return the finding on a fault, "" without a result."""
+    if not fault.recipe or fault.framework == SHARED:
+        return NOT_COMPARED
     result = results.get(key_of(fault), NO_RESULT)
     if result["outcome"] == "error":
-        return f"the framework stops: {escaped(result['message'])}"
+        return f"{STOPS}: {escaped(result['message'])}"
     if result["outcome"] != "reported":
-        return {"silent": "**not reported**"}.get(result["outcome"], "")
-    where = "" if result["named"] else " (another file)"
+        return {"silent": SILENT}.get(result["outcome"], "")
+    where = "" if result["named"] else ANOTHER_FILE
     return escaped(f"{result['what'].partition(' differs by')[0]}{where}; {result['cause']}".rstrip("; "))
 
 
@@ -79,6 +85,19 @@ def names(text: str) -> list[str]:
     for line in text.splitlines():
         if line.startswith("## "):
             framework = by_title[line[3:]]
-        elif line.startswith("| ") and not line.startswith(("| fault |", "| --- |")):
+        elif is_row(line):
             keys.append(f"{framework}: {line.split(' | ')[0][2:]}")
     return keys
+
+
+def rows_of(text: str) -> list[str]:
+    """Return the rows of the faults of a page, in the order of their names."""
+    return [line for line in text.splitlines() if is_row(line)]
+
+
+def is_row(line: str) -> bool:
+    return line.startswith("| ") and not line.startswith(("| fault |", "| --- |"))
+
+
+def last_cell(row: str) -> str:
+    return row.removesuffix(" |").rpartition(" | ")[2]

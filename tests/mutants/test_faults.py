@@ -73,3 +73,6 @@ def test_cells_of_the_page():
     assert cell(fault._replace(recipe=""), {}) == "no" and cell(fault, {}) == ""
     assert cell(fault, {"compare torch: a name": {"outcome": "silent"}}) == "**not reported**"
     assert names(page([fault], {})) == ["torch: a name"]
+    written = page([fault], {"compare torch: a name": row})
+    assert "Of the 1 that were compared, 1 are reported, and of 0 the file is named." in written
+    assert page([fault], {}, written) == written  # without a result, a cell stays as it was

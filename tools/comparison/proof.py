@@ -115,7 +115,7 @@ def _files(trainer: Any, loss: Any) -> dict[str, list[str]]:
     folder = own.rpartition("/")[0]
     by_topic = {
         "preprocess": [own, f"{folder}/preprocessing.py"],
-        "objective": [relative(loss.__file__), class_file(trainer.objective)],
+        "objective": [relative(loss.__file__), *_parts(class_file(trainer.objective))],
         "update": [
             *(f"{folder}/optimizers/{name}.py" for name in (trainer.plan.optimizer.name, "elementwise")),
             f"{folder}/update.py",
@@ -130,6 +130,14 @@ def _files(trainer: Any, loss: Any) -> dict[str, list[str]]:
     return {
         topic: [path for path in paths if os.path.isfile(os.path.join(ROOT, path))] for topic, paths in by_topic.items()
     }
+
+
+def _parts(path: str) -> list[str]:
+    """Return a source file, and those beside it that continue its name: margin_logits.py of margin.py."""
+    folder, name = os.path.split(path)
+    start = f"{name.removesuffix('.py')}_"
+    others = sorted(other for other in os.listdir(os.path.join(ROOT, folder)) if other.startswith(start))
+    return [path, *(f"{folder}/{other}" for other in others)]
 
 
 def _add_passes(result: Record, job: Job, trainer: Trainer, batch: DeviceBatch, suffix: str) -> tuple[np.ndarray, ...]:

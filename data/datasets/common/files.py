@@ -68,8 +68,10 @@ def given_or_first(root: str, key: str, given: str | None, names: Sequence[str])
         return first_existing(root, names)
     in_root = os.path.join(root, given)
     for path in (given, in_root):
-        if os.path.exists(path):
+        if os.path.isfile(path):
             return path
+    if os.path.exists(given):  # a folder or a pipe, which whoever reads it refuses
+        return given
     similar = similar_path(in_root) or similar_path(given)
     raise UserError(f"{key}: there is no file {given}, neither in the current folder nor in {root}{similar}")
 

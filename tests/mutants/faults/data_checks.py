@@ -93,8 +93,8 @@ FAULTS = [
     fault(
         "lists are not looked for in the root",
         "data/datasets/common/files.py",
-        "return in_root if not os.path.isfile(given) and os.path.isfile(in_root) else given",
-        "return given",
+        "for path in (given, in_root):",
+        "for path in (given,):",
         "tests/data/datasets/test_imagenet.py::test_lists_and_names_are_looked_for_in_the_root_too",
     ),
 ]

@@ -102,8 +102,8 @@ FAULTS = [
     fault(
         "the momentum of a checkpoint is not loaded",
         TRAINER,
-        "targets = {**self.tensors, **self.optimizer.named_slots()}",
-        "targets = {**{key: slot.clone() for key, slot in self.optimizer.named_slots().items()}, **self.tensors}",
+        "**self.tensors, **self.optimizer.named_slots(), **",
+        "**{key: slot.clone() for key, slot in self.optimizer.named_slots().items()}, **self.tensors, **",
         f"{STATE}a_loaded_state_continues_bit_for_bit",
         "resnet50",
     ),
