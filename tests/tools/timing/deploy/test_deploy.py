@@ -79,7 +79,10 @@ def test_table():
     assert lines[3] == "|  | ONNX Runtime fp32 | 3.9 | 30.0 | 30.0 | 0.75 | 60.0 | 50.0 | 1.25 |"
 
 
-@pytest.mark.parametrize("recipe", models.CLASSES)
+@pytest.mark.parametrize(
+    "recipe",
+    [pytest.param(name, marks=[] if name == "resnet50_imagenet" else [pytest.mark.slow]) for name in models.CLASSES],
+)
 def test_the_command(recipe, tmp_path, capsys):
     words = [word for pair in SMALL[recipe] for word in ("-o", pair)]
     out = tmp_path / "a.json"
