@@ -12,7 +12,7 @@ from tools.exporting.reference import Reference
 from tools.exporting.streaming import StreamReference
 from tools.new_file import require_new
 from zoo.frameworks import FRAMEWORKS
-from zoo.models import load_graph_builder
+from zoo.models import require_graph
 from zoo.run import cli, recorded_recipe
 from zoo.run.checkpoint import has_averages
 from zoo.run.restore import averages_note
@@ -112,12 +112,12 @@ def export(arguments: argparse.Namespace) -> None:
         raise UserError(f"--out {arguments.out}: the name must end in .onnx")
     require_new(arguments.out, "--out")
     read = source.read(arguments.weights, arguments.framework, arguments.device, arguments.override, arguments.raw)
-    load_graph_builder(read.model)  # its absence is reported before anything takes time
+    require_graph(read.model)
     if arguments.stream:
         streaming.check(read, arguments.precision)
     if has_averages(arguments.weights) and not arguments.raw:
         print(averages_note(arguments.weights))
-    trainer = native.build(read)  # first: MindSpore must be imported before what decodes videos
+    trainer = native.build(read)  # first: MindSpore must be imported before onnx and what decodes videos
     needs_data = arguments.precision == "int8" or not arguments.samples
     splits = samples.load_splits(read) if needs_data else None
     rows = samples.of_split(read, splits.val) if splits else []

@@ -17,7 +17,8 @@ from zoo.weights.onnx_metadata import State
 
 def check(source: Source, precision: str) -> None:
     """Raise UserError unless the model of a checkpoint is causal, and the precision one that a stream can have."""
-    load_frame_builder(source.model)
+    if not hasattr(source.spec, "state_shapes"):
+        raise UserError(f"--stream: a {source.model} has no stream; give a checkpoint of tsm or tsm_mobilenet_v2")
     if precision == "int8":
         raise UserError("--stream: int8 would need the ranges of the states; take --precision fp16 or fp32")
     try:

@@ -8,9 +8,9 @@ describes how to add a model.
 """
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol, cast
 
 from data.batch import DropoutMask, Field
@@ -156,41 +156,41 @@ def load_model_class(model: str, framework: str) -> type[Any]:
     return module.Model
 
 
+def require_graph(model: str) -> None:
+    """Check that a model can be exported, without importing onnx, which must come after MindSpore.
+
+    Raises:
+        UserError: the model has no onnx.py, or onnx is not installed.
+    """
+    if not (FOLDER / model / "onnx.py").exists():
+        raise UserError(
+            f"the model {model} cannot be exported: there is no zoo/models/{model}/onnx.py, which would describe its "
+            "graph; docs/extending.md describes how to write it"
+        )
+    if importlib.util.find_spec("onnx") is None:
+        raise UserError("onnx is not installed here: pip install 'vision-zoo[export]'")
+
+
 def load_graph_builder(model: str) -> Callable[[Any, Any, str], str]:
     """Return the function build(graph, arch, input) of a model's onnx.py; imports onnx.
 
     It adds the model to a zoo.models.onnx_graph.Graph, and returns its output.
 
     Raises:
-        UserError: the model has no onnx.py, or onnx is not installed.
+        UserError: as require_graph.
     """
-    return _load_graphs(model).build
+    require_graph(model)
+    return importlib.import_module(f"zoo.models.{model}.onnx").build
 
 
 def load_frame_builder(model: str) -> Callable[[Any, Any, str, Sequence[str]], tuple[str, tuple[str, ...]]]:
     """Return the function build_frame(graph, arch, frame, state) of a model's onnx.py; imports onnx.
 
-    It adds the next frame of a stream, and returns its output and the next state.
+    It adds the next frame of a stream, and returns its output and the next state. Only a model whose spec has
+    state_shapes has it.
 
     Raises:
-        UserError: the model has no streams or no onnx.py, or onnx is not installed.
+        UserError: as require_graph.
     """
-    graphs = _load_graphs(model)
-    if not hasattr(graphs, "build_frame"):
-        raise UserError(f"the model {model} has no streams: zoo/models/{model}/onnx.py has no build_frame")
-    return graphs.build_frame
-
-
-def _load_graphs(model: str) -> ModuleType:
-    """Return a model's onnx.py."""
-    if not (FOLDER / model / "onnx.py").exists():
-        raise UserError(
-            f"the model {model} cannot be exported: there is no zoo/models/{model}/onnx.py, which would describe its "
-            "graph; docs/extending.md describes how to write it"
-        )
-    try:
-        return importlib.import_module(f"zoo.models.{model}.onnx")
-    except ModuleNotFoundError as error:
-        if error.name != "onnx":
-            raise
-        raise UserError("onnx is not installed here: pip install 'vision-zoo[export]'") from None
+    require_graph(model)
+    return importlib.import_module(f"zoo.models.{model}.onnx").build_frame

@@ -166,6 +166,23 @@ def test_data_that_are_not_here(checkpoint, tmp_path, capsys):
     assert "is not a demo set" in error and "or give other ones with --samples FILE" in error
 
 
+ORDER = """
+import sys
+from tools import export
+names = ("onnx", "google.protobuf")
+export.native.build = lambda read: sys.exit(f"imported: {[name for name in names if name in sys.modules]}")
+export.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("--stream", "-o", "model.shift_direction=causal")])
+def test_the_framework_is_imported_before_onnx(checkpoint, tmp_path, words):
+    """MindSpore, which needs another implementation of protocol buffers than onnx takes, fails after it."""
+    command = [sys.executable, "-c", ORDER, checkpoint("tsm"), "--out", str(tmp_path / "a.onnx"), *words]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    assert result.stderr == "imported: []\n"
+
+
 def test_a_file_is_never_overwritten(checkpoint, tmp_path, capsys, monkeypatch):
     out = tmp_path / "a.onnx"
     out.write_text("mine")
@@ -450,7 +467,7 @@ def test_a_stream_with_a_wrong_state_is_refused(causal, tmp_path, capsys, monkey
 @pytest.mark.parametrize(
     "model, words, message",
     [
-        ("resnet50", (), "the model resnet has no streams"),
+        ("resnet50", (), "--stream: a resnet has no stream"),
         ("tsm", (), "--stream: model.shift_direction: frame by frame, a model must be causal"),
         ("tsm", ("--precision", "int8"), "--stream: int8 would need the ranges of the states"),
     ],
