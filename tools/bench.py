@@ -1,4 +1,4 @@
-"""Time the trainer's step against a bare loop of its framework, the data pipeline alone, or exported models."""
+"""Time the trainer's step against a bare loop of its framework, the data alone, exported models, or streams."""
 
 import argparse
 import importlib
@@ -15,6 +15,7 @@ from data.batch import collate
 from data.errors import UserError
 from tools.new_file import require_new
 from tools.timing import data as data_timing
+from tools.timing import streaming
 from tools.timing.deploy import command as deploy
 from zoo.run import cli
 from zoo.run.job import Job, assemble, join
@@ -26,13 +27,16 @@ step   one update of this trainer and one of a plain loop (same model, input, pr
 data   samples per second of the input pipeline alone, and the time and CPU time of a sample by stage
 deploy latency and throughput of models in PyTorch and, exported, in ONNX Runtime, called in turn; a Markdown table with
        parameters, operations and the size of the files
+stream the same of the frames of a stream, with the state of a causal TSM (tsm_online_k400); with --upstream, also of
+       mit-han-lab's online demo, with the same weights
 
 examples
   python tools/bench.py step -c configs/tsm_demo.yaml
   python tools/bench.py step -c configs/tsm_k400.yaml --amp -o data.root=/data/k400 -o model.pretrained=null
   python tools/bench.py step -c configs/tsm_demo.yaml --framework mindspore
   python tools/bench.py data -c configs/tsm_k400.yaml -o data.root=/data/k400 -o data.workers=8 --json data.json
-  python tools/bench.py deploy --threads 2"""
+  python tools/bench.py deploy --threads 2
+  python tools/bench.py stream --threads 2 --upstream clones"""
 LR = 1e-3
 WARMUP_STEPS = 3  # not measured: allocators, kernel choices, compilation
 Report = dict[str, Any]
@@ -57,10 +61,11 @@ def main(argv: list[str] | None = None) -> int:
         command.add_argument("-n", "--count", type=int, default=30, metavar="N", help=f"{subject}; default 30")
         command.add_argument("--json", metavar="FILE", help="write what was measured to a new file, too")
     deploy.add_arguments(commands.add_parser("deploy", help="time exported models"))
+    streaming.add_arguments(commands.add_parser("stream", help="time the frames of a stream"))
     arguments = parser.parse_args(argv)
     try:
-        if arguments.what == "deploy":
-            report = deploy.run(arguments)
+        if arguments.what in ("deploy", "stream"):
+            report = (deploy if arguments.what == "deploy" else streaming).run(arguments)
             if arguments.json:
                 write(report, arguments.json)
         else:

@@ -43,28 +43,29 @@ class Sized(NamedTuple):
     flops: int
 
 
-def build(recipe: str, overrides: Sequence[str], folder: str) -> Sized:
+def build(recipe: str, overrides: Sequence[str], folder: str, classes: int | None = None) -> Sized:
     """Write the checkpoint of a recipe with initial weights.
 
     Args:
-        recipe: one of CLASSES.
+        recipe: its name.
         overrides: `key=value` pairs that change it.
         folder: that the checkpoint is written to.
+        classes: of its data set; None for those of CLASSES.
 
     Raises:
         UserError: a key or value is wrong.
     """
     request = cli.request(f"configs/{recipe}.yaml", overrides, device="cpu")
     cfg, model = request.config, request.resolved["model.name"].value
-    spec = load_spec(model)
+    spec, classes = load_spec(model), CLASSES[recipe] if classes is None else classes
     fields = find_predictor(spec.TASK, request.resolved["data.name"].value).fields(cfg.data)
-    arch = trained.resolve(spec, cfg.model, fields, CLASSES[recipe])
+    arch = trained.resolve(spec, cfg.model, fields, classes)
     tensors = {
         name: initializers.initialize(spec.initializer(arch, name, shape), cfg.seed, name, shape)
         for name, shape in spec.shapes(arch).items()
     }
     record = {
-        "classes": [f"class {number}" for number in range(CLASSES[recipe])],
+        "classes": [f"class {number}" for number in range(classes)],
         "recipe": loader.render(request.resolved),
     }
     path = save_checkpoint(os.path.join(folder, recipe), 0, tensors, record, 1)
