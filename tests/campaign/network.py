@@ -1,20 +1,28 @@
-"""Hostile connections of every kind while two ranks meet, without a framework: the ranks join nevertheless.
+"""Hostile connections of every kind: while two ranks meet, and while a run of two processes trains.
 
-Each trial starts rank 0, opens the connections, and then starts rank 1, whose time to join is the figure.
+For a meeting, without a framework, rank 0 starts, then come the connections, and then rank 1, whose time to join is the
+figure. A run is attacked on all ports on which its processes listen; it must end like an undisturbed one.
 """
 
 import contextlib
 import json
 import os
 import secrets
+import signal
 import socket
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.campaign import Trial
+from tests.campaign.training import tiny
+from tests.campaign.training.comparison import differences
+from tests.campaign.training.strangers import Strangers
+from tests.campaign.training.tiny import NAMES, Setup
+from tests.helpers.paths import ROOT
 from zoo.distributed.addresses import candidate_ports
 from zoo.distributed.control_group import Group
 from zoo.distributed.handshake import NONCE_SIZE
@@ -22,9 +30,12 @@ from zoo.distributed.rendezvous import connect
 from zoo.distributed.secret import derive_key, sign
 from zoo.trainer.protocol import Launch
 
-COUNT = 200  # connections per trial: more than rank 0 keeps
+COUNT = 1000  # connections to meetings, per trial
+MEETING = 200  # of them to one meeting: more than rank 0 keeps
 JOIN_LIMIT = 2.0  # seconds
 HELLO = {"rank": 1, "size": 2, "type": "control", "name": "a stranger"}
+
+PROGRAM = str(ROOT / "train.py")
 
 Attack = Callable[[socket.socket, bytes], None]  # (connection, key of the run); the connection stays open
 
@@ -99,13 +110,35 @@ ATTACKS: dict[str, Attack] = {
     "signed list": _signed("[1]"),
     "signed unknown type": _signed(json.dumps({**HELLO, "type": ["control"]})),
 }
-KINDS = tuple(ATTACKS)
+IN_RUNS = ("idle", "closed", "half a length", "drips", "HTTP", "claimed gigabytes", "deep JSON", "another secret")
+RUNS = {f"{name}, while {NAMES[framework]} trains": (name, framework) for framework in NAMES for name in IN_RUNS}
+KINDS = (*ATTACKS, *RUNS)
 
 
 def trial(number: int, folder: Path, count: int = COUNT) -> Trial:
-    """Let two ranks meet under `count` hostile connections of one kind. folder: not used, all is in memory."""
+    """Attack meetings or a run.
+
+    Args:
+        number: of the trial.
+        folder: for a run; the undisturbed ones are kept beside it.
+        count: connections to meetings.
+    """
     kind = KINDS[number % len(KINDS)]
-    job = f"{folder} {number} {os.getpid()}"
+    if kind in ATTACKS:
+        meetings = [
+            _meet(f"{folder} {number} {os.getpid()} {first}", kind, min(MEETING, count - first))
+            for first in range(0, count, MEETING)
+        ]
+        failures = [line for errors, _ in meetings for line in errors]
+        figures = {"seconds to join": max(seconds for _, seconds in meetings)}
+    else:
+        count, failures = _train(kind, folder)
+        figures = {}
+    return Trial(kind, count, [f"trial {number} ({kind}): {line}" for line in failures], figures)
+
+
+def _meet(job: str, kind: str, count: int) -> tuple[list[str], float]:
+    """Let two ranks meet under attack; return what went wrong, and the seconds that rank 1 took to join."""
     gathered: dict[int, list[list[int]]] = {}
     errors: list[str] = []
 
@@ -135,7 +168,39 @@ def trial(number: int, folder: Path, count: int = COUNT) -> Trial:
         errors.append(f"exchanged {gathered}")
     if seconds > JOIN_LIMIT:
         errors.append(f"joined after {seconds:.1f} s")
-    return Trial(kind, count, [f"trial {number}: {error}" for error in errors], {"seconds to join": seconds})
+    return errors, seconds
+
+
+def _train(kind: str, folder: Path) -> tuple[int, list[str]]:
+    """Attack a run of two processes; return the number of connections, and what differs from an undisturbed run."""
+    name, framework = RUNS[kind]
+    setup = Setup(framework, 2)
+    undisturbed = tiny.reference(setup, folder.parent)
+    run = folder / "run"
+    process = subprocess.Popen(
+        tiny.command(setup, [PROGRAM, *tiny.arguments(setup, folder.parent), "--out", str(run)], folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",  # frameworks print what strangers send
+        cwd=ROOT,
+        env=tiny.environment(),
+        start_new_session=True,
+    )
+    # Gloo as Paddle has it takes any first connection to a port for the rank that it waits for.
+    begins = (run / "events.jsonl").exists if framework == "paddle" else lambda: True
+    key = secrets.token_bytes(32)
+    strangers = Strangers(process, PROGRAM, lambda connection: ATTACKS[name](connection, key), begins)
+    strangers.start()
+    try:
+        text, _ = process.communicate(timeout=tiny.TIMEOUT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        text, _ = process.communicate()
+    strangers.join()
+    if process.returncode:
+        return strangers.count, [f"exit code {process.returncode}: {text[-2000:]}"]
+    return strangers.count, differences(run, undisturbed.folder)
 
 
 def _wait_for_port(job: str) -> int:

@@ -17,10 +17,18 @@ from zoo.distributed.secret import FILE, VARIABLE, derive_key, is_signed, sign
 from zoo.trainer.protocol import Launch
 
 
-@pytest.mark.parametrize("number", range(len(network.KINDS)), ids=network.KINDS)
+@pytest.mark.parametrize("number", range(len(network.ATTACKS)), ids=network.ATTACKS)
 def test_hostile_connections_do_no_harm(tmp_path: Path, number: int) -> None:
     result = network.trial(number, tmp_path, count=20)
     assert not result.failures
+
+
+@pytest.mark.slow
+def test_hostile_connections_to_a_run_do_no_harm(tmp_path: Path) -> None:
+    folder = tmp_path / "trial"
+    folder.mkdir()
+    trial = network.trial(network.KINDS.index("HTTP, while PyTorch trains"), folder)
+    assert trial.count > 20 and not trial.failures
 
 
 def test_more_idle_connections_than_are_kept(tmp_path: Path) -> None:

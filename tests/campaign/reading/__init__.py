@@ -1,0 +1,1 @@
+"""Long reading of data, measured from a process of its own."""
