@@ -1,5 +1,6 @@
 """Read-ahead of batches by worker processes or threads. The only module that imports Grain."""
 
+import gc
 import logging
 import os
 import re
@@ -78,6 +79,9 @@ def read_ahead(
         raise _explain(error) or error from None
     finally:
         iterator.close()  # frees the shared memory of batches that were not consumed
+        del iterator, elements
+        if workers:
+            gc.collect()  # Grain's end of data refers to the last batches and to the queues of the workers, in a cycle
 
 
 def batches_per_worker(threads: int) -> int:

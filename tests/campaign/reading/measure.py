@@ -78,7 +78,9 @@ def start_and_stop(kind: str, count: int, root: str, workers: int, seed: int) ->
         dataset, processes, taken = rng.choice(sets), rng.randint(0, workers), rng.randrange(4)
         segments = rng.choice((_read, _evaluate))(dataset, taken, processes, seed)
         found = traces.additions(before, lambda: traces.take(temporary)) + traces.left_segments(segments)
-        failures += [f"start {cycle}, {processes} workers, {taken} batches: {line}" for line in found]
+        failures = [f"start {cycle}, {processes} workers, {taken} batches: {line}" for line in found]
+        if failures:
+            break
     return failures, {}
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from data.errors import UserError
 from tests.campaign import network
+from zoo.distributed import handshake
 from zoo.distributed.addresses import candidate_ports
 from zoo.distributed.rendezvous import connect
 from zoo.distributed.secret import FILE, VARIABLE, derive_key, is_signed, sign
@@ -21,6 +22,11 @@ from zoo.trainer.protocol import Launch
 def test_hostile_connections_do_no_harm(tmp_path: Path, number: int) -> None:
     result = network.trial(number, tmp_path, count=20)
     assert not result.failures
+
+
+def test_a_stranger_who_is_let_in_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "is_signed", lambda *_: True)
+    assert network.trial(network.KINDS.index("another secret"), tmp_path, count=20).failures
 
 
 @pytest.mark.slow
