@@ -24,6 +24,7 @@ from tests.campaign.training.tiny import NAMES, Setup
 from tests.helpers.paths import ROOT
 
 KILLS = 8  # of a trial, at most
+WITH_WORKERS = 5  # every fifth trial reads data by a process of its own, not by threads
 END_TIMEOUT = 30.0  # seconds from a kill until all processes of the run have gone
 PROGRAM = ("-m", "tests.campaign.training.kill_at")
 OPENED = r"classes\.csv"  # written at each start; validation files are read for evaluations from then on
@@ -70,7 +71,8 @@ def trial(number: int, folder: Path, kills: int = KILLS, fault: str = "") -> Tri
     moment = kind.split(", ")[1]
     setup = Setup(framework, 2 if moment == PAIR else 1)
     undisturbed = tiny.reference(setup, folder.parent)
-    attack = Attack(setup, folder, undisturbed.seconds, fault)
+    workers = 1 if number % WITH_WORKERS == 0 and setup.size == 1 else 0
+    attack = Attack(setup, folder, undisturbed.seconds, workers, fault)
     done = 0
     for _ in range(kills):
         chosen = rng.choice(list(MOMENTS)) if moment == PAIR else moment
@@ -80,7 +82,7 @@ def trial(number: int, folder: Path, kills: int = KILLS, fault: str = "") -> Tri
     failures = attack.failures or attack.finish() or differences(attack.run, undisturbed.folder)
     lines = [f"trial {number} ({kind}), after {done} kills: {failure}" for failure in failures]
     if lines:
-        shutil.copytree(folder, folder.parent / f"failed-{number}", symlinks=True, dirs_exist_ok=True)
+        tiny.keep(folder, number)
     return Trial(kind, done, lines, {"seconds to end after a kill": max(attack.ends, default=0.0)})
 
 
@@ -93,12 +95,21 @@ class Attack:
         ends: seconds from each kill until all processes had gone.
     """
 
-    def __init__(self, setup: Setup, folder: Path, seconds: float, fault: str):
-        """Start nothing yet. seconds: of an undisturbed run."""
+    def __init__(self, setup: Setup, folder: Path, seconds: float, workers: int, fault: str):
+        """Start nothing yet.
+
+        Args:
+            setup: the kind of run.
+            folder: for the run; the data are kept beside it.
+            seconds: of an undisturbed run.
+            workers: processes that read data.
+            fault: Python statement that plants a fault in every process of the run.
+        """
         self.run = folder / "run"
         self.failures: list[str] = []
         self.ends: list[float] = []
         self._setup, self._folder, self._seconds, self._fault = setup, folder, seconds, fault
+        self._recipe = tiny.arguments(setup, folder.parent, data__workers=workers)
 
     def plan(self, name: str, rng: random.Random) -> Plan:
         """Choose a kill in the part of a run that has this name."""
@@ -146,11 +157,7 @@ class Attack:
     def _arguments(self) -> list[str]:
         """Return the arguments of train.py: --resume alone where the run has its recipe already."""
         words = ["--resume", str(self.run)]
-        return (
-            words
-            if (self.run / "config.yaml").exists()
-            else [*tiny.arguments(self._setup, self._folder.parent), *words]
-        )
+        return words if (self.run / "config.yaml").exists() else [*self._recipe, *words]
 
     def _execute(self, program: list[str]) -> tuple[int, str]:
         """Run processes to their end; return exit code and output. Who stays behind holds the output open."""

@@ -54,7 +54,7 @@ def trial(number: int, folder: Path, cuts: int = CUTS, fault: str = "", resumes:
             found = _go_on(cut / "left" / "run", kept, undisturbed.folder)
         failures += [f"trial {number} ({mode}), cut before change {cut.name}: {line}" for line in found]
     if failures and resumes:
-        shutil.copytree(folder, kept / f"failed-{number}", symlinks=True, dirs_exist_ok=True)
+        tiny.keep(folder, number)
     return Trial(mode, len(made), failures, {})
 
 

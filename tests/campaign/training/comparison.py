@@ -13,7 +13,7 @@ from zoo.logs.journal import Event, history
 LEFT_OUT = ("resume", "data_wait")  # events of the disturbance, and those that depend on time
 FIELDS = {  # of events, those that time and place do not change
     "load": ("checksum", "train_samples"),
-    "begin": ("steps", "parameters", "recipe_sha256"),
+    "begin": ("steps", "parameters"),
     "train": ("step", "epoch", "lr", "loss", "grad_norm", "scale", "skipped", "consecutive_skips"),
     "bad": ("step", "epoch", "name", "reason", "replaced_by"),
     "save": ("step",),

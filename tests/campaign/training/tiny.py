@@ -111,6 +111,13 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATH": path, "TERM": "dumb", **(more or {})}
 
 
+def keep(folder: Path, number: int) -> None:
+    """Keep the folder of a trial that did harm, beside the others."""
+    kept = folder.parent / f"failed-{number}"
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(folder, kept, symlinks=True)
+
+
 class Reference(NamedTuple):
     """An undisturbed run.
 
