@@ -1,7 +1,6 @@
 """Conversion of other projects' weights to the zoo's names and format, or back to torchvision's and Paddle's."""
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Mapping
 
@@ -174,7 +173,7 @@ def convert(arguments: argparse.Namespace) -> None:
     for note in notes:
         print(f"note: {note}")
 
-    notes = [*json.loads(source.metadata.get("notes", "[]")), *notes]
+    notes = [*recorded.texts(arguments.source, source.metadata, "notes"), *notes]
     metadata = conversion.metadata(model, origin, options, data, notes, arguments.source, source.paths)
     save(arguments.target, FROM_CANONICAL[arguments.to](tensors), {**source.metadata, **metadata})
     print(f"wrote {arguments.target}")

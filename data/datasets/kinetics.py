@@ -19,7 +19,15 @@ from data.datasets.common import files
 from data.datasets.common.protocol import Protocol, set_name
 from data.errors import UserError, similar_path
 from data.formats import confined, frame_folders, video
-from data.formats.lists import LabeledPath, class_folders, class_names_from_folders, read_folders, read_list, read_names
+from data.formats.lists import (
+    FRAME_TEMPLATE,
+    LabeledPath,
+    class_folders,
+    class_names_from_folders,
+    read_folders,
+    read_list,
+    read_names,
+)
 from data.packs.prepared import PreparedSplit, open_splits
 from data.pending import Pending, PlannedSample
 from data.settings import LoaderSettings
@@ -81,11 +89,8 @@ class Settings(LoaderSettings):
             raise ValueError("size: must be at least 14 pixels")
         if self.eval_size is not None and not 1 <= self.eval_size <= self.short_side:
             raise ValueError(f"eval_size: must be at most {self.short_side}, the shorter side before the crop")
-        try:
-            if self.frame_template.format(1) == self.frame_template.format(2):
-                raise ValueError
-        except (ValueError, IndexError, KeyError):
-            raise ValueError("frame_template: needs one placeholder for the number, such as img_{:05d}.jpg") from None
+        if not FRAME_TEMPLATE.fullmatch(self.frame_template):
+            raise ValueError("frame_template: needs one placeholder for the number, such as img_{:05d}.jpg")
 
     @property
     def short_side(self) -> int:

@@ -4,7 +4,8 @@ import io
 from typing import Any
 
 from data.errors import UserError
-from data.formats import safe_pickle
+from data.formats import regular, safe_pickle
+from data.parsing import parsing
 
 MAX_BYTES = 2 << 30  # of a file; the published ones have less than a tenth of it
 REMEDY = "download it again, or write the pairs into a text file with lines `path path 0|1`"
@@ -24,15 +25,11 @@ def read_bin(path: str) -> tuple[list[bytes], list[bool], bytes]:
         UserError: the file cannot be read or is not a verification set; the message names the file and, where one is
             the cause, the image or pair.
     """
-    content = _read_content(path)
-    try:
-        # encoding: strings of Python 2 are bytes
+    with parsing(f"{path}: cannot read this verification set", REMEDY), regular.open_file(path, MAX_BYTES) as file:
+        content = file.read()
+    problem = f"{path}: refused: it is damaged, or holds more than images, which would mean running code from it"
+    with parsing(problem, REMEDY):  # encoding: strings of Python 2 are bytes
         loaded = safe_pickle.load(io.BytesIO(content), dtypes=("u1",), encoding="bytes")
-    except ValueError as error:
-        raise UserError(
-            f"{path}: refused: it is damaged, or holds more than images, which would mean running code from it "
-            f"({error}); {REMEDY}"
-        ) from None
     if not isinstance(loaded, (tuple, list)) or [type(part) for part in loaded] != [list, list]:
         raise UserError(f"{path}: not a verification set, which is a list of images and a list of flags; {REMEDY}")
     items, flags = loaded
@@ -46,17 +43,6 @@ def read_bin(path: str) -> tuple[list[bytes], list[bool], bytes]:
         if not isinstance(image, bytes) or not image:
             raise UserError(f"{path}: image {index} (of pair {index // 2}) is not an encoded image; {REMEDY}")
     return images, [bool(flag) for flag in flags], content
-
-
-def _read_content(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"{path}: cannot read this verification set ({error.strerror}); {REMEDY}") from None
-    if len(content) > MAX_BYTES:
-        raise UserError(f"{path}: has more than {MAX_BYTES} bytes, too many for a verification set; {REMEDY}")
-    return content
 
 
 def _encoded(item: Any) -> Any:

@@ -17,12 +17,14 @@ from PIL import Image
 from data import cache, stages
 from data.contents import Content, digest_file
 from data.errors import BadSample, UserError, similar_path
-from data.formats import images, jpeg
-from data.formats.lists import class_folders, read_folders
+from data.formats import images, jpeg, regular
+from data.formats.lists import check_widths, class_folders, read_folders
+from data.parsing import parsing
 
 EncodedFace = str | bytes  # a path, or the content of an image file
 
 MAX_LABEL_DIGITS = 18  # fits into int64
+REMEDY = "name another one with -o data.train=FILE"
 MAX_QUOTED = 80  # bytes of a malformed line in a message
 
 cv2.setNumThreads(1)  # one sample per thread: the stream runs several
@@ -167,24 +169,20 @@ def _is_plain(content: bytes, size: int) -> bool:
 def read_list(root: str, path: str, local: cache.LocalPath = cache.source_path) -> FaceFiles:
     """Read lines `relative/path label`, of which there may be millions. Raises UserError naming file and line."""
     paths, labels = [], array("q")
-    try:
-        with open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                words = (line.lstrip(b"\xef\xbb\xbf") if number == 1 else line).strip().rsplit(None, 1)
-                if not words:
-                    continue
-                if len(words) < 2 or not words[1].isdigit() or len(words[1]) > MAX_LABEL_DIGITS:
-                    raise UserError(
-                        f"{path}:{number}: expected `relative/path label` with label an integer from 0, "
-                        f"got {line[:MAX_QUOTED].decode(errors='replace').strip()!r}"
-                    )
-                paths.append(words[0])
-                labels.append(int(words[1]))
-    except OSError as error:
-        similar = similar_path(path) if isinstance(error, FileNotFoundError) else ""
-        raise UserError(
-            f"{path}: cannot read this list ({error.strerror}); name another one with -o data.train=FILE{similar}"
-        ) from None
+    remedy = REMEDY + ("" if os.path.exists(path) else similar_path(path))
+    with parsing(f"{path}: cannot read this list", remedy), regular.open_file(path, limit=None) as file:
+        for number, line in enumerate(file, 1):
+            words = (line.lstrip(b"\xef\xbb\xbf") if number == 1 else line).strip().rsplit(None, 1)
+            if not words:
+                continue
+            if len(words) < 2 or not words[1].isdigit() or len(words[1]) > MAX_LABEL_DIGITS or b"\0" in line:
+                raise UserError(
+                    f"{path}:{number}: expected `relative/path label` with label an integer from 0, "
+                    f"got {line[:MAX_QUOTED].decode(errors='replace').strip()!r}"
+                )
+            paths.append(words[0])
+            labels.append(int(words[1]))
+    check_widths(path, paths)
     if not paths:
         raise UserError(
             f"{path}: the list is empty; a line reads `relative/path label`, the path relative to data.root"

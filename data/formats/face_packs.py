@@ -8,7 +8,10 @@ import numpy as np
 
 from data.contents import Content, digest_file
 from data.errors import BadSample, UserError
-from data.formats.recordio import ImageRecord, RecordFile, read_index, unpack_image
+from data.formats import regular
+from data.formats.lists import is_number
+from data.formats.recordio import ImageRecord, RecordFile, read_index, spans, unpack_image
+from data.parsing import parsing
 
 MAX_FLOAT32_LABEL = 1 << 24  # 32-bit floats represent all integers up to here
 MAX_LABEL = 1 << 53  # and 64-bit floats up to here
@@ -31,12 +34,13 @@ class FacePack:
     def __init__(self, path: str):
         self.pack, self.index = RecordFile(path), f"{os.path.splitext(path)[0]}.idx"
         self.keys, self.offsets = read_index(self.index, self.pack)
+        self._spans = spans(self.offsets, self.pack.size)
         self.identities: int | None = None
         first = self._required_record(0)
         if not first.encoded and len(first.labels) > 1:
             end = self._find_end_of_images(first.labels[0])
             self.identities = len(self.keys) - end
-            self.keys, self.offsets = self.keys[1:end], self.offsets[1:end]
+            self.keys, self.offsets, self._spans = self.keys[1:end], self.offsets[1:end], self._spans[1:end]
         if not len(self.keys):
             raise UserError(f"{path}: there is no image in this pack; name another one with -o data.train=FILE")
 
@@ -53,8 +57,8 @@ class FacePack:
 
     def record(self, index: int) -> ImageRecord:
         """Read a record. Raises BadSample."""
-        offset, *following = self.offsets[index : index + 2].tolist()
-        return unpack_image(self.pack.read(offset, following[0] - offset if following else 0))
+        offset, span = int(self.offsets[index]), int(self._spans[index])
+        return unpack_image(self.pack.read(offset, span, offset + span))
 
     def encoded(self, index: int) -> bytes:
         """Read an image, still encoded. Raises BadSample."""
@@ -82,7 +86,7 @@ class FacePack:
                 start, end = (middle + 1, end) if self.label(middle) < label else (start, middle)
             labels = [self.label(index) for index in range(start, len(self))]
         except BadSample as error:
-            raise UserError(f"{error}; {VERIFICATION_REMEDY}") from None
+            raise UserError(f"{self.pack.path}: a record cannot be read: {error}; {VERIFICATION_REMEDY}") from None
         if labels != sorted(labels) or (labels and labels[0] < label):
             raise UserError(
                 f"{self.pack.path}: the images are not in the order of their identities, so none can be held out; "
@@ -154,9 +158,9 @@ def read_property(pack: str) -> int | None:
     path = os.path.join(os.path.dirname(pack), "property")
     if not os.path.isfile(path):
         return None
-    with open(path, encoding="utf-8", errors="replace") as file:
-        words = file.read().strip().split(",")
-    if not words[0].isdecimal() or int(words[0]) < 1:
+    with parsing(f"{path}: cannot read it", "remove it and pass -o data.num_classes=N"):
+        words = regular.read(path).decode(errors="replace").strip().split(",")
+    if not is_number(words[0]) or int(words[0]) < 1:
         raise UserError(
             f"{path}: expected `identities,height,width`, got {','.join(words)[:60]!r}; fix it, or remove "
             "it and pass -o data.num_classes=N"

@@ -69,13 +69,7 @@ def decode_images(encoded: Sequence[EncodedFrame]) -> list[np.ndarray]:
     """Decode images of one size: uint8 RGB (H, W, 3) each. Raises BadSample."""
     frames: list[np.ndarray] = []
     for name, content in encoded:
-        width, height = _stored_size(name, content)
-        regular.check_pixels(width, height, regular.MAX_FRAME_PIXELS)
-        regular.check_clip(width, height, len(encoded))
-        frame = opencv.decode(content)
-        if frame is None:
-            raise BadSample(f"{name} cannot be decoded as an image")
-        frames.append(frame)
+        frames.append(_decode(name, content, len(encoded)))
     if any(frame.shape != frames[0].shape for frame in frames):
         raise BadSample("its images differ in size")
     return frames
@@ -87,15 +81,31 @@ def plain_size(encoded: EncodedFrame) -> Size | None:
     return (header.width, header.height) if header and not header.may_be_rotated else None
 
 
-def _stored_size(name: str, content: bytes) -> Size:
-    """Return width and height by the header of an image."""
+def _decode(name: str, content: bytes, count: int) -> np.ndarray:
+    """Decode one of `count` images, upright; those that are neither ordinary JPEG nor PNG files by Pillow."""
     header = jpeg.read_header(content)
-    if header:
-        return header.width, header.height
     try:
-        return images.parse(content).header.size
+        if header:
+            _check_size(header.width, header.height, count)
+            images.check_ordinary(header.width, header.height, content)
+            return _by_opencv(content)
+        encoded = images.parse(content)
+        _check_size(*encoded.size, count)
+        return _by_opencv(content) if encoded.is_ordinary else encoded.upright(images.decode_stored(encoded))
     except BadSample as error:
         raise BadSample(f"{name} cannot be decoded as an image ({error})") from None
+
+
+def _check_size(width: int, height: int, count: int) -> None:
+    regular.check_pixels(width, height, regular.MAX_FRAME_PIXELS)
+    regular.check_clip(width, height, count)
+
+
+def _by_opencv(content: bytes) -> np.ndarray:
+    pixels = opencv.decode(content)
+    if pixels is None:
+        raise BadSample("it is damaged")
+    return pixels
 
 
 def _read_files(paths: Sequence[str], local: cache.LocalPath) -> list[EncodedFrame]:

@@ -8,19 +8,18 @@ dropped, and the color stored below it stays.
 
 import io
 import math
-import struct
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import BinaryIO, NamedTuple
 
-import cv2
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from data import stages
 from data.errors import BadSample
 from data.formats import jpeg, png, regular
+from data.parsing import parsing
 from data.transforms.geometry import Box, Geometry, Size
 from data.transforms.pixels import finish
 from data.transforms.resize import resize
@@ -40,20 +39,9 @@ ORIENTATIONS = {
     7: (True, True, True),
     8: (False, True, True),
 }
-DECODE_ERRORS = (
-    OSError,
-    ValueError,
-    SyntaxError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    EOFError,
-    MemoryError,
-    struct.error,
-    cv2.error,
-    Image.DecompressionBombError,
-)
+NOT_DECODED = "cannot be decoded as an image"
+# Scans of a progressive JPEG file. Each costs time for all pixels, and may be a few bytes; encoders make about ten.
+MAX_SCANS, CHECKED_WORK = 100, 10**11  # the latter: pixels x bytes, below which any number of scans takes seconds
 
 # Pillow warns about damaged EXIF blocks, of which ImageNet has many, and about large images, which are refused below.
 warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -95,34 +83,61 @@ def read(path: str) -> EncodedImage:
 
 def parse(content: bytes) -> EncodedImage:
     """Read the header and orientation of an image from the content of its file. Raises BadSample."""
-    try:
-        with _decode_errors_as_bad_sample():
-            image = Image.open(io.BytesIO(content), formats=FORMATS)
-            width, height = image.size
-    except BadSample as error:
-        unknown = "cannot identify" in str(error)
-        raise BadSample("not an image of a supported format" if unknown else str(error)) from None
-    regular.check_pixels(width, height)
-    if image.format == "PNG" and png.is_ordinary(content):  # Pillow would decode it to look for EXIF after the pixels
-        return EncodedImage(content, image, UPRIGHT, True)
-    try:
-        orientation = image.getexif().get(EXIF_ORIENTATION)
-    except DECODE_ERRORS:  # a damaged EXIF block does not affect the pixels
+    with parsing(NOT_DECODED, kind=BadSample):
+        image = _open(content)
+        if image.format == "PNG" and png.is_ordinary(content):  # Pillow would decode it to look for EXIF after pixels
+            check_ordinary(*image.size, content)
+            return EncodedImage(content, image, UPRIGHT, True)
+        has_header = image.format == "JPEG" and jpeg.read_header(content) is not None
+        if has_header:
+            check_ordinary(*image.size, content)
+        else:
+            _check_by_pillow(image, content)
         orientation = None
-    upright = ORIENTATIONS.get(orientation or 0, UPRIGHT)
-    is_ordinary = image.format == "JPEG" and upright == UPRIGHT and jpeg.read_header(content) is not None
-    return EncodedImage(content, image, upright, is_ordinary)
+        with suppress(Exception):  # a damaged EXIF block, which may raise anything, does not affect the pixels
+            orientation = image.getexif().get(EXIF_ORIENTATION)
+        upright = ORIENTATIONS.get(orientation or 0, UPRIGHT)
+        return EncodedImage(content, image, upright, has_header and upright == UPRIGHT)
+
+
+def check_ordinary(width: int, height: int, content: bytes) -> None:
+    """Raise BadSample if decoding an ordinary image by OpenCV would take too much time or memory for its file."""
+    regular.check_share(width, height, len(content), regular.ORDINARY)
+    _check_scans(width, height, content)
+
+
+def _check_by_pillow(image: Image.Image, content: bytes) -> None:
+    """Raise BadSample if decoding an image by Pillow would take too much time or memory for its file."""
+    share = regular.IN_FRAMES if image.format in ("GIF", "WEBP", "TIFF") else regular.BY_PILLOW
+    regular.check_share(*image.size, len(content), share)
+    if image.format == "JPEG":
+        _check_scans(*image.size, content)
+
+
+def _check_scans(width: int, height: int, content: bytes) -> None:
+    is_checked = content.startswith(jpeg.START) and width * height * len(content) > CHECKED_WORK
+    if is_checked and content.count(jpeg.SCAN) > MAX_SCANS:
+        raise BadSample(f"it has more than {MAX_SCANS} scans")
+
+
+def _open(content: bytes) -> Image.Image:
+    """Read the header of an image. Raises BadSample, and errors of Pillow."""
+    try:
+        image = Image.open(io.BytesIO(content), formats=FORMATS)
+    except UnidentifiedImageError:
+        raise BadSample("not an image of a supported format") from None
+    regular.check_pixels(*image.size)
+    return image
 
 
 @stages.stage(stages.READ)
 def read_content(path: str) -> bytes:
     """Read a file into memory. Raises BadSample."""
-    try:
-        content = regular.read(path)
-    except FileNotFoundError:
-        raise BadSample("no such file") from None
-    except OSError as error:
-        raise BadSample(f"cannot be read ({error.strerror})") from None
+    with parsing("cannot be read", kind=BadSample):
+        try:
+            content = regular.read(path)
+        except FileNotFoundError:
+            raise BadSample("no such file") from None
     if not content:
         raise BadSample("the file is empty")
     return content
@@ -146,7 +161,7 @@ def decode(encoded: EncodedImage, geometry: Geometry, reduce: bool = False) -> n
     assert geometry.size
     left, top, width, height = encoded.stored_box(geometry.box or (0, 0, *encoded.size))
     target = geometry.size[::-1] if encoded.orientation[2] else geometry.size
-    with _decode_errors_as_bad_sample():
+    with parsing(NOT_DECODED, kind=BadSample):
         pixels, factor = decode_pixels(encoded, jpeg_scale(encoded, geometry) if reduce else 1)
         edges = (left / factor, top / factor, (left + width) / factor, (top + height) / factor)
         return finish(encoded.upright(_resize_box(pixels, edges, target, geometry.antialias)), geometry)
@@ -162,7 +177,7 @@ def jpeg_scale(encoded: EncodedImage, geometry: Geometry) -> int:
 
 def decode_stored(encoded: EncodedImage) -> np.ndarray:
     """Decode an image as stored, whatever its orientation: uint8 RGB (H, W, 3). Raises BadSample."""
-    with _decode_errors_as_bad_sample():
+    with parsing(NOT_DECODED, kind=BadSample):
         return decode_pixels(encoded)[0]
 
 
@@ -190,22 +205,23 @@ def decode_pixels(encoded: EncodedImage, scale: int = 1) -> tuple[np.ndarray, fl
 
 
 @contextmanager
-def open_image(file: str | BinaryIO) -> Iterator[Image.Image]:
+def open_image(file: str | BinaryIO, share: regular.Share | None = None) -> Iterator[Image.Image]:
     """Open an image as stored, whatever its EXIF orientation; pixels are read on first access.
+
+    Args:
+        file: path or open file.
+        share: of pixels that the file may ask for; None for that of an image that becomes RGB.
 
     Raises:
         BadSample: for any error in opening the file and, within the block, in reading its pixels.
     """
-    try:
-        with stages.stage(stages.DECODE), Image.open(file, formats=FORMATS) as image:
-            regular.check_pixels(image.width, image.height)
-            yield image
-    except FileNotFoundError:
-        raise BadSample("no such file") from None
-    except DECODE_ERRORS as error:
-        reason = _reason(error)
-        unknown = "cannot identify" in reason
-        raise BadSample("not an image of a supported format" if unknown else f"cannot be decoded ({reason})") from None
+    content = read_content(file) if isinstance(file, str) else file.read()
+    with parsing("cannot be decoded", kind=BadSample), stages.stage(stages.DECODE), _open(content) as image:
+        if share is None:
+            _check_by_pillow(image, content)
+        else:
+            regular.check_share(*image.size, len(content), share)
+        yield image
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -241,16 +257,3 @@ def _draft_jpeg(image: Image.Image, scale: int) -> float:
     drafted = image.draft(None, (width // scale, height // scale))
     # The decoder rounds sides up, so the last pixels of a row may extend over the edge: sizes do not give the scale.
     return width / drafted[1][2] if drafted else 1
-
-
-@contextmanager
-def _decode_errors_as_bad_sample() -> Iterator[None]:
-    try:
-        yield
-    except DECODE_ERRORS as error:
-        raise BadSample(f"cannot be decoded as an image ({_reason(error)})") from None
-
-
-def _reason(error: BaseException) -> str:
-    """Return the first line of an error's message, at most 160 characters."""
-    return ((str(error).splitlines() or [""])[0] or type(error).__name__)[:160]

@@ -12,7 +12,7 @@ import numpy as np
 
 from data.formats import opencv
 
-START, END = b"\xff\xd8", b"\xff\xd9"
+START, END, SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
 # Markers that begin a frame of Huffman-coded 8-bit samples, baseline, extended or progressive.
 FRAME_MARKERS = frozenset((0xFFC0, 0xFFC1, 0xFFC2))
 # Markers of other frames, and of a scan without a frame.

@@ -1,17 +1,24 @@
 """Lists of samples: text files with a path and a label per line, or one folder per class; and files of class names."""
 
-import json
+import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from data.errors import UserError, similar_name
+from data.formats import budgeted_json, regular
+from data.parsing import parsing
 
 VIDEO_EXTENSIONS = (".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v")
+# Format strings of the names of numbered frames; others may name attributes, or ask for names without an end.
+FRAME_TEMPLATE = re.compile(r"[^{}]*\{0?(:0?\d{0,2}d?)?\}[^{}]*")
 MAX_CLASSES = 1_000_000  # that are named from a list; face sets, which may have more, are read elsewhere
-MAX_QUOTED = 20  # digits of a label in a message
+MAX_PATH = 255  # characters of a line that is no cause for suspicion
+MAX_DIGITS = 18  # of a number, which fits into int64
+MAX_QUOTED = 200  # characters of a malformed line in a message
+FREE_LINES, BYTES_PER_LINE = 1_000_000, 16  # limit of a list's lines: the first, and one more per so many bytes
 WNID = re.compile(r"n\d{8}(\s|$)")  # WordNet id, which names ImageNet's classes and their folders
 
 
@@ -45,11 +52,8 @@ def read_list(path: str, suffix: str = "", folders: bool = True) -> list[Labeled
         UserError: the list cannot be read or a line is malformed; the message names file and line.
     """
     line_format = "`path label` or `path num_frames label`" if folders else "`path label`"
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            lines = {number: line.strip() for number, line in enumerate(file, 1) if line.strip()}
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot read this list: {error}") from None
+    lines = read_lines(path, "this list")
+    check_widths(path, lines.values())
     if not lines:
         raise UserError(f"{path}: the list is empty; a line reads {line_format}, the path relative to data.root")
     has_frames = folders and _lists_frame_folders(path, lines, suffix)
@@ -58,10 +62,43 @@ def read_list(path: str, suffix: str = "", folders: bool = True) -> list[Labeled
     for number, line in lines.items():
         # Split from the right: folder names of Kinetics classes may contain blanks.
         words = line.lstrip("\ufeff").strip().rsplit(None, columns)
-        if len(words) <= columns or not words[-1].isdecimal():
-            raise UserError(f"{path}:{number}: expected {line_format} with label an integer from 0, got {line!r}")
+        if len(words) <= columns or not all(map(is_number, words[1:])):
+            raise UserError(
+                f"{path}:{number}: expected {line_format} with label an integer from 0, got {line[:MAX_QUOTED]!r}"
+            )
         entries.append(LabeledPath(words[0] + suffix, int(words[-1]), int(words[1]) if has_frames else None))
     return entries
+
+
+def read_lines(path: str, subject: str) -> dict[int, str]:
+    """Return the lines of a text file that are not blank, stripped, by number.
+
+    Args:
+        path: the file, in UTF-8.
+        subject: what the file is, in the message.
+
+    Raises:
+        UserError: the file cannot be read, or has too many lines for its size, or zero bytes.
+    """
+    with parsing(f"{path}: cannot read {subject}", "it should be a text file with one entry per line"):
+        text = regular.read(path).decode("utf-8-sig")
+        if text.count("\n") > FREE_LINES + len(text) // BYTES_PER_LINE:
+            raise ValueError("it has too many short lines")
+        if "\0" in text:
+            raise ValueError(f"line {text[: text.index(chr(0))].count(chr(10)) + 1} has a byte that is zero")
+        return {number: line.strip() for number, line in enumerate(io.StringIO(text, newline=None), 1) if line.strip()}
+
+
+def check_widths(path: str, lines: Collection[str] | Collection[bytes]) -> None:
+    """Raise UserError for a line so long that a table of all paths would take much more memory than the list."""
+    longest = max(map(len, lines), default=0)
+    if longest > MAX_PATH and longest * len(lines) > max(regular.FREE_BYTES, regular.EXPANSION * sum(map(len, lines))):
+        raise UserError(f"{path}: a line of {longest} characters is too long for a path; correct the list")
+
+
+def is_number(word: str) -> bool:
+    """Return whether a word is an integer from 0 that fits into int64."""
+    return word.isdecimal() and len(word) <= MAX_DIGITS
 
 
 def _lists_frame_folders(path: str, lines: dict[int, str], suffix: str) -> bool:
@@ -69,7 +106,7 @@ def _lists_frame_folders(path: str, lines: dict[int, str], suffix: str) -> bool:
     has_frames = {}
     for number, line in lines.items():
         words = line.split()
-        has_frames[number] = len(words) >= 3 and words[-2].isdecimal() and words[-1].isdecimal()
+        has_frames[number] = len(words) >= 3 and is_number(words[-2]) and is_number(words[-1])
     if all(has_frames.values()):
         return True
     if any(has_frames.values()) and not suffix:
@@ -132,9 +169,7 @@ def class_names_from_folders(entries: Sequence[LabeledPath]) -> tuple[str, ...]:
     count = max(folders) + 1
     if count > MAX_CLASSES:
         entry = max(entries, key=lambda entry: entry.label)
-        raise UserError(
-            f"{entry.path}: its label {str(count - 1)[:MAX_QUOTED]} is beyond {MAX_CLASSES} classes; correct the list"
-        )
+        raise UserError(f"{entry.path}: its label {count - 1} is beyond {MAX_CLASSES} classes; correct the list")
     names = [next(iter(folders[label])) if len(folders.get(label, ())) == 1 else "" for label in range(count)]
     if len(set(names) - {""}) < len(folders):
         names = [""] * count
@@ -152,15 +187,11 @@ def read_names(path: str) -> tuple[str, ...]:
     Raises:
         UserError: the file cannot be read or is empty.
     """
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            names = [line.strip() for line in file if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot read the class names: {error}") from None
+    names = list(read_lines(path, "the class names").values())
     if not names:
         raise UserError(f"{path}: no class names in this file; write one per line, in the order of the labels")
     pairs = [name.split(None, 1) for name in names]
-    numbered = all(len(pair) == 2 and pair[0].isdecimal() for pair in pairs)
+    numbered = all(len(pair) == 2 and is_number(pair[0]) for pair in pairs)
     if numbered and sorted(int(pair[0]) for pair in pairs) == list(range(len(pairs))):
         names = [name for _, name in sorted((int(number), name) for number, name in pairs)]
     return tuple(names)
@@ -187,11 +218,8 @@ def read_classes(path: str) -> ClassNames:
 
 def _json_names(path: str) -> list[list[str]]:
     """Read rows [name] or [folder, name], by label."""
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            content = json.load(file)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot read the class names: {error}") from None
+    with parsing(f"{path}: cannot read the class names", "it should be a JSON file"):
+        content = budgeted_json.load(path)
     if isinstance(content, dict) and all(type(value) is int for value in content.values()):
         unique = len(set(content.values())) == len(content)
         content = {str(label): name for name, label in content.items()} if unique else {}

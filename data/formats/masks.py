@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from data.errors import BadSample, UserError
-from data.formats import images
+from data.formats import images, regular
 from data.formats.palette import IGNORE_INDEX, LABELS, TRAIN_IDS
 
 Pair = tuple[str, str]  # paths of an image and its mask, relative to the root
@@ -74,7 +74,7 @@ def read_values(file: str | BinaryIO) -> np.ndarray:
         BadSample: the file cannot be read.
         InvalidMask: the file is not a PNG with one value up to 255 per pixel.
     """
-    with images.open_image(file) as image:
+    with images.open_image(file, regular.MASK) as image:
         if image.format != "PNG":
             raise InvalidMask(f"a {image.format} file; masks are PNG files, since other formats may change the values")
         if image.tile[0][3] not in READABLE_MODES:  # type: ignore[attr-defined]
@@ -223,7 +223,7 @@ def _scan_pair(root: str, pair: Pair) -> MaskStats | None:
         raise UserError(f"{mask_path}: {error}") from None
     except BadSample:
         return None
-    return MaskStats(mask_path, np.bincount(values.ravel(), minlength=256))
+    return MaskStats(mask_path, cv2.calcHist([values], [0], None, [256], [0, 256])[:, 0].astype(np.int64))
 
 
 def _refuse_black_and_white(splits: Sequence[Sequence[MaskStats]]) -> None:

@@ -16,6 +16,8 @@ import numpy as np
 
 from data import stages
 from data.errors import BadSample, UserError
+from data.formats import regular
+from data.parsing import parsing
 
 MAGIC = 0xCED7230A
 MAGIC_BYTES = struct.pack("<I", MAGIC)
@@ -46,13 +48,8 @@ class RecordFile:
 
     def __init__(self, path: str):
         self.path = path
-        try:
-            self._file = os.open(path, os.O_RDONLY)
-        except OSError as error:
-            raise UserError(
-                f"{path}: cannot open this pack ({error.strerror}); put it there or name another one with "
-                "-o data.train=FILE"
-            ) from None
+        with parsing(f"{path}: cannot open this pack", "put it there or name another one with -o data.train=FILE"):
+            self._file = regular.open_descriptor(path, limit=None)
         weakref.finalize(self, os.close, self._file)
         self.size = os.fstat(self._file).st_size
 
@@ -60,12 +57,13 @@ class RecordFile:
         return RecordFile, (self.path,)  # a process that gets a copy opens the file itself
 
     @stages.stage(stages.READ)
-    def read(self, offset: int, span: int = 0) -> bytes:
+    def read(self, offset: int, span: int = 0, end: int | None = None) -> bytes:
         """Return the payload of a record, joined from its frames.
 
         Args:
             offset: of the record, in bytes.
             span: bytes to the next record, if known: a record that ends before is read at once.
+            end: where the next record begins, which this one must not reach; None if unknown.
 
         Raises:
             BadSample: no record begins there, or the file ends within it.
@@ -75,9 +73,9 @@ class RecordFile:
             payload = _whole_record(content)
             if payload is not None:
                 return payload
-        return self._read_frames(offset)
+        return self._read_frames(offset, self.size if end is None else end)
 
-    def _read_frames(self, offset: int) -> bytes:
+    def _read_frames(self, offset: int, end: int) -> bytes:
         parts: list[bytes] = []
         while True:
             magic, word = FRAME_HEADER.unpack(self._read_bytes(offset, FRAME_HEADER.size))
@@ -86,6 +84,8 @@ class RecordFile:
                 raise BadSample(f"{self.path}: no record begins at byte {offset} (magic {magic:#010x}, not {MAGIC:#x})")
             if flag not in ((MIDDLE, LAST) if parts else (WHOLE, FIRST)):
                 raise BadSample(f"{self.path}: the frame at byte {offset} is out of order (flag {flag})")
+            if min(offset + FRAME_HEADER.size + length, self.size) > end:
+                raise BadSample(f"{self.path}: the frame at byte {offset} ends beyond the beginning of another record")
             parts.append(self._read_bytes(offset + FRAME_HEADER.size, length))
             if flag in (WHOLE, LAST):
                 return MAGIC_BYTES.join(parts)
@@ -99,7 +99,7 @@ class RecordFile:
 
     def _read_at_most(self, offset: int, count: int) -> bytes:
         try:
-            return os.pread(self._file, count, offset)
+            return os.pread(self._file, max(0, min(count, self.size - offset)), offset)
         except OSError as error:
             raise BadSample(f"{self.path}: byte {offset} cannot be read ({error.strerror})") from None
 
@@ -135,6 +135,12 @@ def unpack_image(payload: bytes) -> ImageRecord:
     raise BadSample(f"neither an image nor the end follows its {count} labels")
 
 
+def spans(offsets: np.ndarray, size: int) -> np.ndarray:
+    """Return the bytes from each record to the next one in a file of `size` bytes, or to its end: int64 (n,)."""
+    starts = np.unique(offsets)
+    return np.append(starts[1:], size)[np.searchsorted(starts, offsets)] - offsets
+
+
 def read_index(path: str, pack: RecordFile) -> tuple[np.ndarray, np.ndarray]:
     """Read and check the index of a pack.
 
@@ -148,7 +154,9 @@ def read_index(path: str, pack: RecordFile) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         UserError: a file is damaged or does not belong to the other; the message names file, key and byte.
     """
-    numbers = _read_numbers(path)
+    with parsing(f"{path}: cannot read the index of the pack", "it must lie beside the .rec, with the same name"):
+        regular.check(os.stat(path), limit=None)
+        numbers = _read_numbers(path)
     if not numbers.size or numbers.size % 2:
         raise UserError(f"{path}: {numbers.size} numbers, but a line holds two, `key<TAB>byte`; copy the file again")
     keys, offsets = numbers.reshape(-1, 2).T
@@ -159,6 +167,7 @@ def read_index(path: str, pack: RecordFile) -> tuple[np.ndarray, np.ndarray]:
         (keys < 0, "is negative"),
         (np.append(False, keys[1:] == keys[:-1]), "is given twice"),
         ((offsets < 0) | (offsets > max_offset), f"lies outside {pack.path}, which has {pack.size} bytes"),
+        (_repeated(offsets), "lies where that of another key does"),
         (offsets % ALIGNMENT != 0, f"does not lie at a multiple of {ALIGNMENT}"),
     ):
         if invalid.any():
@@ -176,17 +185,19 @@ def read_index(path: str, pack: RecordFile) -> tuple[np.ndarray, np.ndarray]:
     return keys, offsets
 
 
+def _repeated(numbers: np.ndarray) -> np.ndarray:
+    """Return which numbers have occurred before: bool (n,)."""
+    repeated = np.ones(len(numbers), bool)
+    repeated[np.unique(numbers, return_index=True)[1]] = False
+    return repeated
+
+
 def _read_numbers(path: str) -> np.ndarray:
     """Read a text file of integers: int64 (n,)."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # numpy stops with a warning at text that is not a number
             return np.fromfile(path, np.int64, sep=" ")
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot read the index of the pack ({error.strerror}); it must lie beside the .rec, "
-            "with the same name"
-        ) from None
     except (DeprecationWarning, ValueError):
         number, line = _first_malformed_line(path)
         raise UserError(

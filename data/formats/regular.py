@@ -2,6 +2,7 @@
 
 import os
 import stat
+from typing import BinaryIO, NamedTuple
 
 from data.errors import BadSample
 
@@ -9,6 +10,8 @@ MAX_BYTES = 1 << 30  # of a file that is read whole; an image of MAX_PIXELS has 
 MAX_PIXELS = 89_478_485  # Pillow's own limit against decompression bombs; the largest of ImageNet has 61 million
 MAX_FRAME_PIXELS = 8192 * 4320  # of a video, whose clip is many frames: the largest format of cinemas
 MAX_CLIP_BYTES = 2 << 30  # of the different decoded frames of a clip: 80 of 3840 x 2160 have less
+FREE_BYTES, EXPANSION = 256 << 20, 20  # memory for a file: the greater of the first, and so many times its size
+FREE_FRAME_PIXELS, FRAME_PIXELS_PER_BYTE = 1920 * 1088, 64  # of a video: larger frames need a larger file
 
 
 def read(path: str) -> bytes:
@@ -16,15 +19,31 @@ def read(path: str) -> bytes:
 
     Raises:
         BadSample: it is a folder, pipe, socket or device, or larger than MAX_BYTES.
-        OSError: it cannot be opened or read.
+        OSError, ValueError: it cannot be opened or read.
     """
+    with open_file(path) as file:
+        return file.read()
+
+
+def open_file(path: str, limit: int | None = MAX_BYTES) -> BinaryIO:
+    """Open a regular file for reading.
+
+    Raises:
+        BadSample: it is a folder, pipe, socket or device, or larger than `limit` bytes.
+        OSError, ValueError: it cannot be opened.
+    """
+    return open(open_descriptor(path, limit), "rb")
+
+
+def open_descriptor(path: str, limit: int | None = MAX_BYTES) -> int:
+    """Open a regular file as open_file does, and return its descriptor."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # which does not wait at a pipe
     try:
-        check(os.fstat(descriptor))
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read()
-    finally:
+        check(os.fstat(descriptor), limit)
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
 
 
 def check(status: os.stat_result, limit: int | None = MAX_BYTES) -> None:
@@ -39,6 +58,32 @@ def check_pixels(width: int, height: int, limit: int = MAX_PIXELS) -> None:
     """Raise BadSample if an image is claimed to have more than `limit` pixels."""
     if width * height > limit:
         raise BadSample(f"its header claims {width} x {height} pixels, the limit is {limit} in all")
+
+
+class Share(NamedTuple):
+    """What an image may ask for: pixels of any file, and beyond them so many per byte of the file.
+
+    A decoder that takes b bytes per pixel at its peak stays within 256 MiB with 2^28 / b pixels.
+    """
+
+    free: int
+    per_byte: int
+
+
+ORDINARY = Share((1 << 28) // 9, 8)  # decoded by OpenCV, perhaps from the coefficients of a progressive file, resized
+MASK = Share((1 << 28) // 6, 4)  # indices or gray levels, decoded by Pillow and mapped to classes
+BY_PILLOW = Share((1 << 28) // 12, 1)  # decoded and converted to RGB
+IN_FRAMES = Share((1 << 28) // 24, 1)  # of formats whose decoder keeps several frames of 32-bit pixels
+
+
+def check_share(width: int, height: int, size: int, share: Share) -> None:
+    """Raise BadSample if an image is claimed to have more pixels than a file of `size` bytes may ask for."""
+    check_pixels(width, height, min(MAX_PIXELS, max(share.free, share.per_byte * size)))
+
+
+def check_frame(width: int, height: int, size: int) -> None:
+    """Raise BadSample if the frames of a video are larger than those of a file of `size` bytes may be."""
+    check_pixels(width, height, min(MAX_FRAME_PIXELS, max(FREE_FRAME_PIXELS, FRAME_PIXELS_PER_BYTE * size)))
 
 
 def check_clip(width: int, height: int, frames: int) -> None:

@@ -12,7 +12,6 @@ MindSpore must load it before decord.
 """
 
 import os
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +20,7 @@ import numpy as np
 from data import stages
 from data.errors import BadSample
 from data.formats import keyframes, regular
+from data.parsing import parsing
 from data.transforms.geometry import Size
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ FORMATS = (
 SCRIPTS = (b"ffconcat", b"#EXTM3U", b"[playlist]", b"<", b"v=0")  # beginnings of concat, hls, pls, dash and sdp files
 HEAD_SIZE, BLANKS = 64, b"\xef\xbb\xbf \t\r\n"
 MAX_BUFFERED_BYTES = 64 << 20  # of a file whose packets are held in memory
-MAX_REASON_LENGTH = 160  # characters of a decoder's message
+NOT_DECODED = "cannot be decoded as video"
 
 
 @stages.stage(stages.DECODE)
@@ -61,7 +61,7 @@ def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1) -> 
     """
     size = _check_file(path)
     sample = FrameIndices(sample_frames, min_frames)
-    try:
+    with parsing(NOT_DECODED, kind=BadSample):
         frames = _decode_from_keyframes(path, size, sample)
         if frames is not None:
             return frames
@@ -71,8 +71,6 @@ def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1) -> 
             if not _decord_is_exact(container, stream, counts):
                 return _decode_from_start(container, stream, sample, counts.shown)
             frame_size = _frame_size(stream)
-    except decode_errors() as error:
-        raise BadSample(f"cannot be decoded as video ({_reason(error)})") from None
     return _decode_with_decord(path, sample, frame_size)
 
 
@@ -107,29 +105,19 @@ def open_container(path: str, options: dict[str, str] | None = None) -> "InputCo
     return av.open(path, options=options, metadata_errors="ignore")
 
 
-def decode_errors() -> tuple[type[Exception], ...]:
-    """Return the errors that PyAV raises for damaged files: its own and some of Python's."""
-    import av
-
-    return av.error.FFmpegError, OSError, ValueError, LookupError, AttributeError
-
-
 def _check_file(path: str) -> int:
     """Return the size of a video file in bytes. Raises BadSample if it is empty, no regular file, or names others."""
-    try:
-        status = os.stat(path)
-        regular.check(status, limit=None)
-        with open(path, "rb") as file:
-            head = file.read(HEAD_SIZE).lstrip(BLANKS)
-    except FileNotFoundError:
-        raise BadSample("no such file") from None
-    except OSError as error:
-        raise BadSample(f"cannot be read ({error.strerror})") from None
-    if not status.st_size:
+    with parsing("cannot be read", kind=BadSample):
+        try:
+            with regular.open_file(path, limit=None) as file:
+                size, head = os.fstat(file.fileno()).st_size, file.read(HEAD_SIZE).lstrip(BLANKS)
+        except FileNotFoundError:
+            raise BadSample("no such file") from None
+    if not size:
         raise BadSample("the file is empty")
     if head.startswith(SCRIPTS):
         raise BadSample("a text that names other files, not a video")
-    return status.st_size
+    return size
 
 
 def _video_stream(container: "InputContainer", size: int) -> "VideoStream":
@@ -142,7 +130,7 @@ def _video_stream(container: "InputContainer", size: int) -> "VideoStream":
     stream.codec_context.thread_count = 1
     if stream.frames > size:  # decord would try to allocate an index of them, and abort the process
         raise BadSample(f"its header claims {stream.frames} frames in {size} bytes")
-    regular.check_pixels(stream.codec_context.width, stream.codec_context.height, regular.MAX_FRAME_PIXELS)
+    regular.check_frame(stream.codec_context.width, stream.codec_context.height, size)
     return stream
 
 
@@ -157,7 +145,9 @@ def _decode_from_keyframes(path: str, size: int, sample: FrameIndices) -> list[n
             if index is None:
                 return None
             return keyframes.decode(stream, index, _affordable(sample(len(index.timestamps)), _frame_size(stream)))
-        except decode_errors():
+        except BadSample:
+            raise
+        except Exception:  # it is damaged: what can be read of it is read from the first frame on
             return None
 
 
@@ -230,11 +220,9 @@ def _decode_with_decord(path: str, sample: FrameIndices, frame_size: Size) -> li
     import decord
 
     decord.logging.set_level(decord.logging.QUIET)  # its lines on stderr do not name the file
-    try:
+    with parsing(NOT_DECODED, kind=BadSample):
         reader = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1)
         return list(reader.get_batch(_affordable(sample(len(reader)), frame_size)).asnumpy())
-    except (RuntimeError, decord.DECORDError, IndexError, OSError) as error:
-        raise BadSample(f"cannot be decoded as video ({_reason(error)})") from None
 
 
 def _decode_from_start(
@@ -253,10 +241,3 @@ def _decode_from_start(
     if missing:
         raise BadSample(f"its header claims {count} frames, but frame {missing[0]} cannot be decoded")
     return [frames[index] for index in indices]
-
-
-def _reason(error: Exception) -> str:
-    """Return the first line of a decoder's message, without time stamps, source locations and the file it names."""
-    message = str(getattr(error, "strerror", None) or error)
-    lines = [line for line in message.splitlines() if line.strip()] or [type(error).__name__]
-    return re.sub(r"^(\[[\d:]+\] \S+?:\d+: )+", "", lines[0]).strip()[:MAX_REASON_LENGTH]

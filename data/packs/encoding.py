@@ -15,8 +15,8 @@ import numpy as np
 
 from data.errors import BadSample
 from data.formats import images, x264
-from data.formats.video import decode_errors
 from data.packs import inspection
+from data.parsing import reason
 from data.transforms.resize import resize
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ def h264_clip(path: str, rate: tuple[int, int], short_side: int, crf: int, gop: 
             packets = stream.encode()
             _compare(decoder, [*packets, None], pending, error)
             container.mux(packets)
-    except decode_errors() as problem:
-        raise BadSample(f"cannot be encoded ({inspection.reason(problem)})") from None
+    except (av.error.FFmpegError, ValueError) as problem:
+        raise BadSample(f"cannot be encoded ({reason(problem)})") from None
     if pending:
         raise BadSample(f"cannot be encoded: {len(pending)} frames are missing in the result")
     return EncodedClip([file.getvalue()], count, width, height, error.psnr)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from data.errors import BadSample
-from data.formats import images
-from data.formats.video import decode_errors, open_container
+from data.formats import images, regular
+from data.formats.video import NOT_DECODED, open_container
+from data.parsing import parsing
 
 if TYPE_CHECKING:
     import av
@@ -87,23 +88,20 @@ def video_properties(path: str, full: bool = False) -> VideoProperties:
     """
     if not os.path.getsize(path):
         raise BadSample("the file is empty")
-    try:
-        with open_container(path) as container:
-            stream = video_stream(container)
-            packets = _read_packets(container, stream)
-            _check_count(path, stream, packets)
-            first = _decode(container, stream, packets, full)
-            width, height = (first.height, first.width) if first.rotation % 180 else (first.width, first.height)
-            rate = stream.average_rate
-            return VideoProperties(
-                stream.codec_context.name,
-                width,
-                height,
-                packets.shown,
-                (rate.numerator, rate.denominator) if rate else (0, 1),
-            )
-    except decode_errors() as error:
-        raise BadSample(f"cannot be decoded as video ({reason(error)})") from None
+    with parsing(NOT_DECODED, kind=BadSample), open_container(path) as container:
+        stream = video_stream(container)
+        packets = _read_packets(container, stream)
+        _check_count(path, stream, packets)
+        first = _decode(container, stream, packets, full)
+        width, height = (first.height, first.width) if first.rotation % 180 else (first.width, first.height)
+        rate = stream.average_rate
+        return VideoProperties(
+            stream.codec_context.name,
+            width,
+            height,
+            packets.shown,
+            (rate.numerator, rate.denominator) if rate else (0, 1),
+        )
 
 
 def video_stream(container: "InputContainer") -> "VideoStream":
@@ -118,6 +116,7 @@ def video_stream(container: "InputContainer") -> "VideoStream":
     if not isinstance(stream, av.VideoStream) or stream.disposition & Disposition.attached_pic:
         raise BadSample("there is no video in this file")
     stream.codec_context.thread_count = 1
+    regular.check_frame(stream.codec_context.width, stream.codec_context.height, os.path.getsize(container.name))
     return stream
 
 
@@ -129,22 +128,14 @@ def upright_frames(path: str) -> Iterator["av.VideoFrame"]:
     """
     import av
 
-    try:
-        with open_container(path) as container:
-            for frame in container.decode(video_stream(container)):
-                if not frame.rotation:
-                    yield frame
-                    continue
-                pixels = np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
-                upright = np.ascontiguousarray(np.rot90(pixels, frame.rotation // 90))  # counterclockwise
-                yield av.VideoFrame.from_ndarray(upright, format="rgb24")
-    except decode_errors() as error:
-        raise BadSample(f"cannot be decoded as video ({reason(error)})") from None
-
-
-def reason(error: BaseException) -> str:
-    """Return the first line of an error's message, at most 160 characters."""
-    return ((str(error).splitlines() or [""])[0] or type(error).__name__)[:160]
+    with parsing(NOT_DECODED, kind=BadSample), open_container(path) as container:
+        for frame in container.decode(video_stream(container)):
+            if not frame.rotation:
+                yield frame
+                continue
+            pixels = np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
+            upright = np.ascontiguousarray(np.rot90(pixels, frame.rotation // 90))  # counterclockwise
+            yield av.VideoFrame.from_ndarray(upright, format="rgb24")
 
 
 def _read_packets(container: "InputContainer", stream: "VideoStream") -> _Packets:
@@ -165,12 +156,11 @@ def _read_packets(container: "InputContainer", stream: "VideoStream") -> _Packet
 
 def _check_count(path: str, stream: "VideoStream", packets: _Packets) -> None:
     """Compare the number of frames with the header, which counts those outside of an edit list, too."""
-    import av
 
     if packets.total >= stream.frames:
         return
     try:
-        with av.open(path, options={"ignore_editlist": "1"}) as container:
+        with open_container(path, {"ignore_editlist": "1"}) as container:
             count = _read_packets(container, video_stream(container)).total
     except UnicodeDecodeError:  # of metadata, which say nothing about the frames
         return

@@ -7,17 +7,20 @@ split are consecutive, in the order of the loader of the unprepared data set.
 import json
 import os
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save
 
-from data.errors import UserError
+from data.formats import budgeted_json
+from data.formats.lists import FRAME_TEMPLATE
+from data.parsing import parsing
 
 NAME = "manifest.safetensors"
 VERSION = 1
+MAX_QUOTED = 60  # characters of a damaged text in a message
 METADATA_KEY = "manifest"  # a single one: safetensors writes several in a random order
 COLUMNS = {  # name -> dtype, shape of one sample
     "label": ("int64", ()),  # -1 without classes
@@ -111,21 +114,20 @@ def read(folder: str) -> Manifest:
         UserError: It is damaged or of another version.
     """
     path = os.path.join(folder, NAME)
-    try:
+    with parsing(f"{path}: cannot be read", "prepare the data set again, into a new folder"):
         file = safe_open(path, "numpy")
-        metadata = json.loads((file.metadata() or {})[METADATA_KEY])
+        metadata = budgeted_json.loads((file.metadata() or {})[METADATA_KEY])
         if metadata.pop("version") != VERSION:
             raise ValueError("it was written by another version of tools/prepare.py")
         tensors = {name: file.get_tensor(name) for name in (*COLUMNS, *TEXTS)}
         return _parse(metadata, tensors, file.get_slice("record"))
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); prepare the data set again, into a new folder") from None
 
 
 def _parse(metadata: dict[str, Any], tensors: dict[str, np.ndarray], record: Any) -> Manifest:
     splits = {name: (int(first), int(end)) for name, (first, end) in metadata.pop("splits").items()}
     metadata |= {name: tuple(metadata[name]) for name in ("classes", "codecs", "shards")}
     info = Info(**metadata, splits=splits)
+    _check_info(info)
     paths = _split_text(tensors["path_text"], tensors["path_end"])
     masks = _split_text(tensors["mask_text"], tensors["mask_end"])
     columns = {name: tensors[name] for name in COLUMNS}
@@ -137,16 +139,34 @@ def _parse(metadata: dict[str, Any], tensors: dict[str, np.ndarray], record: Any
         (record.get_dtype() != "I64" or len(record.get_shape()) != 1, "record is not a list of offsets"),
         (len(masks) not in (0, len(paths)), f"{len(masks)} masks for {len(paths)} samples"),
         (
-            np.any(first < 0) or np.any(count < 0) or np.any(first + count > record.get_shape()[0]),
+            np.any(first < 0) or np.any(count < 0) or np.any(first > record.get_shape()[0] - count),
             "records lie outside",
         ),
         (np.any(shard < -1) or np.any(shard >= len(info.shards)), "a sample lies in an unknown pack"),
+        (len(np.unique(shard < 0)) > 1, "some samples lie in packs, others do not"),
+        (np.any(columns["frames"] < 0), "a number of frames is negative"),
+        (np.any((count < _records_needed(info, columns)) & (shard >= 0)), "a sample lacks records"),
         (any(not 0 <= begin <= end <= len(paths) for begin, end in splits.values()), "a split lies outside"),
         (any(os.path.basename(name) != name for name in info.shards), "a pack lies in another folder"),
     ):
         if wrong:
             raise ValueError(problem)
     return Manifest(info, columns, paths, masks, record)
+
+
+def _check_info(info: Info) -> None:
+    """Raise ValueError for values of other types than written. Format strings may ask for names of any length."""
+    texts = (info.kind, info.media, info.form, info.root, info.terms, info.frame_template)
+    lists = (info.classes, info.codecs, info.shards, info.splits)
+    if not all(isinstance(text, str) for text in (*texts, *chain(*lists))) or type(info.first_frame) is not int:
+        raise ValueError("its description is damaged")
+    if info.frame_template and not FRAME_TEMPLATE.fullmatch(info.frame_template):
+        raise ValueError(f"the name of its frames is {info.frame_template[:MAX_QUOTED]!r}")
+
+
+def _records_needed(info: Info, columns: dict[str, np.ndarray]) -> np.ndarray | int:
+    """Return the number of records of a packed sample."""
+    return columns["frames"] if info.form == "frames" else 2 if info.media == "pair" else 1
 
 
 def _split_text(text: np.ndarray, ends: np.ndarray) -> list[bytes]:

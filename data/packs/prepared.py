@@ -83,7 +83,7 @@ class PreparedSplit:
         self.bytes = content.columns["frames" if self.info.frame_template else "bytes"][rows].astype(np.int64)
         self._paths, self._masks = content.paths[rows], content.masks[rows]
         self._shard, self._first = content.columns["shard"][rows], content.columns["first_record"][rows]
-        self._record = content.record
+        self._counts, self._record = content.columns["records"][rows], content.record
         self._packs = {
             int(number): RecordFile(os.path.join(folder, self.info.shards[number]))
             for number in np.unique(self._shard)
@@ -188,6 +188,8 @@ class PreparedSplit:
 
     def _packed(self, index: int, number: int) -> bytes:
         """Return a record of a sample without its header."""
+        if number >= self._counts[index]:
+            raise BadSample(f"there is no record {number} of this sample")
         position = int(self._first[index]) + number
         (offset,) = self._record[position : position + 1].tolist()
         return unpack_image(self._packs[int(self._shard[index])].read(offset)).encoded

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from data.errors import UserError
+from data.formats import budgeted_json
+from data.parsing import parsing
 from tools.benchmarking.cases import Case
 
 MATRIX, ATTEMPTS, LOCK = "matrix.json", "benchmark.jsonl", ".lock"
@@ -89,12 +91,10 @@ def recorded_matrix(path: Path) -> dict[str, Any] | None:
     Raises:
         UserError: the file is damaged.
     """
-    try:
-        found = json.loads((path / MATRIX).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+    if not (path / MATRIX).exists():
         return None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path / MATRIX}: cannot be read ({error}); choose another folder") from None
+    with parsing(f"{path / MATRIX}: cannot be read", "choose another folder"):
+        found = budgeted_json.load(str(path / MATRIX))
     if not isinstance(found, dict):
         raise UserError(f"{path / MATRIX}: is no description of a matrix; choose another folder")
     return found

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data.errors import UserError
+from data.parsing import parsing
 from tools.benchmarking.cases import BASE
 from tools.benchmarking.folder import recorded_matrix
 from zoo.logs import journal
@@ -66,7 +67,7 @@ def read(run: Path) -> SpeedRun | None:
     if not {"begin", "speed", "end"} <= events.keys():
         return None
     begin, speed, train = events["begin"], events["speed"], events.get("train", {})
-    try:
+    with parsing(f"{run / journal.FILE}: is no journal of a speed run of this version", "run the case again"):
         key = Key(
             str(begin["recipe"]),
             str(begin["framework"]),
@@ -79,8 +80,6 @@ def read(run: Path) -> SpeedRun | None:
         values = tuple(map(float, step_ms["all"]))
         p50, p90, p99 = (float(step_ms[name]) for name in ("p50", "p90", "p99"))
         rate, wait = float(speed["samples_per_s"]), float(speed["data_wait_fraction"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{run / journal.FILE}: is no journal of a speed run of this version ({error!r})") from None
     if not rate > 0 or not values:
         raise UserError(f"{run / journal.FILE}: the speed run has no speed")
     return SpeedRun(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data.errors import UserError
+from data.parsing import parsing
 
 WARMUP_STEPS = 3  # left out of the timing: compilers and allocators
 EPS = 1e-30
@@ -34,12 +35,10 @@ def load(path: str) -> tuple[dict[str, Any], list[Row]]:
     Raises:
         UserError: the file is missing or not of a comparison.
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            header, *rows = [json.loads(line) for line in file]
+    problem = f"{path} cannot be read as results of an earlier comparison"
+    with parsing(problem, "compare again"), open(path, encoding="utf-8") as file:
+        header, *rows = [json.loads(line) for line in file]
         return header, [Row(**row) for row in rows]
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path} cannot be read as results of an earlier comparison: {error}") from None
 
 
 def relative_difference(values: Sequence[float]) -> float:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.errors import UserError
+from data.parsing import parsing
 from zoo.weights import files
 
 MAX_ELEMENTS = 1 << 14  # of an excerpt
@@ -129,7 +129,7 @@ def load(path: str) -> Record:
         UserError: it is missing, damaged or of another version of the program.
     """
     excerpts, metadata = files.read(path)
-    try:
+    with parsing(f"{path} is not a record of tools/compare.py", "compare again"):
         rest = json.loads(metadata["record"])
         if rest["version"] != VERSION:
             raise ValueError(f"version {rest['version']}, not {VERSION}")
@@ -153,8 +153,6 @@ def load(path: str) -> Record:
             rest["settings"],
             {},
         )
-    except (KeyError, ValueError, TypeError) as error:
-        raise UserError(f"{path} is not a record of tools/compare.py ({error}); compare again") from None
 
 
 def empty(framework: str, precision: str, settings: Mapping[str, Any]) -> Record:

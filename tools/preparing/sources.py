@@ -1,17 +1,18 @@
 """The samples of the supported data sets, found as their loaders find them and in the same order."""
 
 import csv
-import json
 import os
+import re
 from typing import Any
 
 from data.datasets import imagenet, kinetics
 from data.datasets.common import files
 from data.errors import UserError
-from data.formats import face_files, face_packs, palette
+from data.formats import budgeted_json, confined, face_files, face_packs, palette
 from data.formats.face_packs import FacePack
-from data.formats.lists import VIDEO_EXTENSIONS, normalize_name
+from data.formats.lists import VIDEO_EXTENSIONS, is_number, normalize_name, read_lines
 from data.packs import manifest
+from data.parsing import parsing
 from tools.preparing.listing import Listing, Sample
 
 KINDS = ("k400", "ssv2", "imagenet", "cityscapes", "faces", "folder")
@@ -25,6 +26,7 @@ SSV2_FILES = {  # names of the official annotations, old and new
     "classes": ("something-something-v2-labels.json", "labels.json"),
 }
 SSV2_VIDEOS = ("20bn-something-something-v2", "videos", "")  # folders of <id>.webm
+ID = re.compile(r"\w{1,100}")  # of a clip in SSv2's annotations
 MAX_LISTED = 3  # in a message
 
 
@@ -80,6 +82,7 @@ def _k400_annotations(root: str, paths: dict[str, str]) -> Listing:
             name = f"{row['youtube_id']}_{int(row['time_start']):06d}_{int(row['time_end']):06d}.mp4"
             folder = split if flat else os.path.join(split, _class_folder(root, split, row["label"]))
             samples.append(Sample(split, os.path.join(folder, name), label_of[row["label"]]))
+        confined.check(paths[split], (sample.path for sample in samples), False)
     return Listing("video", samples, classes)
 
 
@@ -91,13 +94,14 @@ def _class_folder(root: str, split: str, name: str) -> str:
 
 def _csv_rows(path: str) -> list[dict[str, str]]:
     columns = ("label", "youtube_id", "time_start", "time_end")
-    with open(path, encoding="utf-8-sig", newline="", errors="replace") as file:
-        reader = csv.DictReader(file)
+    with parsing(f"{path}: cannot be read as CSV", "download it again"):
+        reader = csv.DictReader(read_lines(path, "these annotations").values())
         if not set(columns) <= set(reader.fieldnames or ()):
             raise UserError(f"{path}: its first line should name the columns {', '.join(columns)}; download it again")
         rows = list(reader)
     for number, row in enumerate(rows, 2):
-        if not all(row[column] for column in columns) or not (row["time_start"] + row["time_end"]).isdecimal():
+        is_complete = all(isinstance(row[column], str) and row[column] for column in columns)
+        if not is_complete or not is_number(row["time_start"]) or not is_number(row["time_end"]):
             raise UserError(f"{path}:{number}: expected `label,youtube_id,time_start,time_end`; download it again")
     if not rows:
         raise UserError(f"{path}: there is no clip in this list; download it again")
@@ -112,7 +116,7 @@ def _ssv2(root: str, lists: dict[str, Any]) -> Listing:
     if lists or not all(paths.values()):
         return _clips(root, lists)
     labels = _read_json(str(paths["classes"]), dict)
-    label_of = {name: int(label) for name, label in labels.items() if str(label).isdecimal()}
+    label_of = {name: int(label) for name, label in labels.items() if is_number(str(label))}
     if sorted(label_of.values()) != list(range(len(labels))):
         raise UserError(f"{paths['classes']}: expected class names with labels from 0 on; download it again")
     folder = next((name for name in SSV2_VIDEOS if os.path.isdir(os.path.join(root, name))), "")
@@ -120,19 +124,17 @@ def _ssv2(root: str, lists: dict[str, Any]) -> Listing:
     for split in SPLITS:
         for number, entry in enumerate(_read_json(str(paths[split]), list)):
             template = str(entry.get("template", "")).replace("[", "").replace("]", "")
-            if template not in label_of or "id" not in entry:
+            if template not in label_of or not ID.fullmatch(str(entry.get("id", ""))):
                 raise UserError(f"{paths[split]}: entry {number} has no id or no known template; download it again")
             samples.append(Sample(split, os.path.join(folder, f"{entry['id']}.webm"), label_of[template]))
     return Listing("video", samples, tuple(sorted(label_of, key=lambda name: label_of[name])))
 
 
 def _read_json(path: str, kind: type) -> Any:
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            content = json.load(file)
-    except ValueError as error:
-        raise UserError(f"{path}: cannot be read as JSON ({error}); download it again") from None
-    if not isinstance(content, kind) or not content or (isinstance(content, list) and not isinstance(content[0], dict)):
+    with parsing(f"{path}: cannot be read as JSON", "download it again"):
+        content = budgeted_json.load(path)
+    is_wrong = isinstance(content, list) and not all(isinstance(entry, dict) for entry in content)
+    if not isinstance(content, kind) or not content or is_wrong:
         raise UserError(f"{path}: not an annotation file of Something-Something V2; download it again")
     return content
 

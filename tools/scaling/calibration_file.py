@@ -5,11 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from data.errors import UserError
+from data.formats import budgeted_json
+from data.parsing import parsing
 from tools.scaling.calibration import Calibration, Messages, Run
 from tools.scaling.cluster import Cluster
 from tools.scaling.collectives import Sample
 
 FORMAT = 1
+LARGEST = 1e30  # number that is used, so that products and sums stay finite
+REMEDY = "write it with `tools/scale.py calibrate`"
 
 
 def write(calibration: Calibration, path: str) -> None:
@@ -46,15 +50,10 @@ def read(path: str) -> Calibration:
     Raises:
         UserError: the file cannot be read, or a key is missing or has a wrong value.
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except OSError as error:
-        raise UserError(f"--calibration {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UserError(f"{path}: no JSON ({error}); write it with `tools/scale.py calibrate`") from None
+    with parsing(f"{path}: no JSON", REMEDY):
+        content = budgeted_json.load(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise UserError(f"{path}: no calibration of format {FORMAT}; write it with `tools/scale.py calibrate`")
+        raise UserError(f"{path}: no calibration of format {FORMAT}; {REMEDY}")
     return _build(_Reader(path, content))
 
 
@@ -75,7 +74,7 @@ class _Reader:
 
     def integer(self, key: str, minimum: int) -> int:
         value = self.content.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= LARGEST:
             raise self.error(key, f"a whole number from {minimum} on")
         return value
 
@@ -138,4 +137,4 @@ def _build(reader: _Reader) -> Calibration:
 
 
 def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and 1 / LARGEST <= value <= LARGEST

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from data.errors import UserError
+from data.parsing import parsing
 from tools.airank_log.grammar import parse
 from tools.airank_log.rules import deviations
 from tools.submission import record, resumes, rules
@@ -63,10 +64,8 @@ def read(folder: str) -> Run:
     path = os.path.join(folder, journal.FILE)
     if not os.path.isfile(path):
         raise UserError(f"{folder}: not the folder of a run, there is no {journal.FILE} in it")
-    try:
+    with parsing(f"{path}: damaged, a line is not an event of a run"):
         events = journal.history(folder)
-    except (OSError, KeyError, TypeError, AttributeError, RecursionError):
-        raise UserError(f"{path}: damaged, a line is not an event of a run") from None
     begin = record.check(path, events)
     recipe = os.path.join(folder, directory.RECIPE)
     entries = loader.read(recipe, recorded=True) if os.path.isfile(recipe) else {}

@@ -5,6 +5,7 @@ from typing import Any
 import yaml
 
 MAX_DEPTH = 20  # of nested lists and mappings; recipes have five
+MAX_TEXT = 1 << 18  # characters, which PyYAML reads one by one
 MAX_NODES = 20_000  # keys, values, lists and mappings, with those that aliases stand for
 
 
@@ -37,6 +38,8 @@ def construct(node: yaml.Node) -> Any:
 
 def check(text: str) -> None:
     """Raise yaml.YAMLError for a text that is not YAML or exceeds the budget. Nothing is built and nothing recurses."""
+    if len(text) > MAX_TEXT:
+        raise yaml.YAMLError(f"more than {MAX_TEXT} characters")
     nodes = 0
     starts: list[tuple[str | None, int]] = []  # anchor of each open list or mapping, and the nodes before it
     sizes: dict[str, int] = {}  # of the nodes with an anchor

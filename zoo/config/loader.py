@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from data.errors import UserError
+from data.formats import regular
+from data.parsing import parsing
 from zoo.config import budgeted_yaml
 from zoo.config.convert import convert, plain
 from zoo.config.renamed import RENAMED_KEYS, translate
@@ -195,16 +197,13 @@ def differences(old: Entries, new: Entries) -> list[str]:
 
 def _read(path: str, chain: tuple[str, ...]) -> Entries:
     """Read a recipe and its bases. chain: files whose base this one is."""
-    real_path = os.path.realpath(path)
-    if real_path in chain:
-        raise UserError(f"{path}: base: the recipe is its own base")
+    with parsing(f"{path}: cannot read this recipe", "the recipes of the zoo are in configs/"):
+        real_path = os.path.realpath(path)
+        if real_path in chain:
+            raise UserError(f"{path}: base: the recipe is its own base")
+        text = regular.read(path)
     try:
-        with open(path, encoding="utf-8") as file:
-            root = budgeted_yaml.compose(file.read())
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot read this recipe ({error.strerror}); the recipes of the zoo are in configs/"
-        ) from None
+        root = budgeted_yaml.compose(text.decode())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid YAML: {error}") from None
     entries: Entries = {}

@@ -31,6 +31,7 @@ from typing import Any, Protocol
 
 from data import durable
 from data.errors import UserError
+from data.formats import budgeted_json
 
 Event = dict[str, Any]
 FILE = "events.jsonl"
@@ -164,6 +165,8 @@ def check(run: str) -> list[str]:
     with open(path, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             entry = _parse(line)
+            if entry and entry["event"] == "eval" and not isinstance(entry.get("accuracy"), int | float):
+                entry = None
             if entry is None and _is_truncated(line):
                 truncated.append(number)
             elif entry is not None and (not truncated or entry["event"] == "resume"):
@@ -181,17 +184,17 @@ def _is_truncated(line: str) -> bool:
     """Return whether a line that is no event may be the beginning of one; a power cut may leave zeros in its place."""
     text = line.rstrip("\n").rstrip("\0")
     try:
-        json.loads(text)
+        budgeted_json.loads(text)
         return False
-    except (ValueError, RecursionError):
+    except ValueError:
         return text.startswith(LINE_START) or LINE_START.startswith(text)
 
 
 def _parse(line: str) -> Event | None:
     """Return the event of a line; None if a kill has truncated it, or if it is no event with a numbered step."""
     try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
+        entry = budgeted_json.loads(line)
+    except ValueError:
         return None
     if not isinstance(entry, dict) or not isinstance(entry.get("event"), str):
         return None

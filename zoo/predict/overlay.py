@@ -7,7 +7,9 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from data.errors import BadSample
-from data.formats.video import decode_errors, open_container
+from data.formats.video import NOT_DECODED, open_container
+from data.packs.inspection import video_stream
+from data.parsing import parsing
 
 Frame = tuple[np.ndarray, Fraction]  # (H, W, 3) uint8 RGB; frames per second
 
@@ -154,23 +156,16 @@ def read_video(path: str) -> Iterator[Frame]:
     Raises:
         BadSample: the file cannot be decoded; perhaps only after some frames.
     """
-    import av
 
     shape = None
-    try:
-        with open_container(path) as container:
-            stream = container.streams.best("video")
-            if not isinstance(stream, av.VideoStream):
-                raise BadSample("there is no video in this file")
-            for frame in container.decode(stream):
-                pixels = np.rot90(frame.to_ndarray(format="rgb24"), frame.rotation // 90)  # counterclockwise
-                if shape not in (None, pixels.shape):
-                    raise BadSample("its frames differ in size")
-                shape = pixels.shape
-                yield np.ascontiguousarray(pixels), stream.average_rate or DEFAULT_FRAME_RATE
-    except decode_errors() as error:
-        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
-        raise BadSample(f"cannot be decoded as video ({reason[:160]})") from None
+    with parsing(NOT_DECODED, kind=BadSample), open_container(path) as container:
+        stream = video_stream(container)
+        for frame in container.decode(stream):
+            pixels = np.rot90(frame.to_ndarray(format="rgb24"), frame.rotation // 90)  # counterclockwise
+            if shape not in (None, pixels.shape):
+                raise BadSample("its frames differ in size")
+            shape = pixels.shape
+            yield np.ascontiguousarray(pixels), stream.average_rate or DEFAULT_FRAME_RATE
     if shape is None:
         raise BadSample("there is no frame in this video")
 

@@ -8,18 +8,21 @@
 <run>/checkpoints/last, best                        links to such folders (zoo/weights/pointers.py)
 """
 
+import contextlib
 import itertools
 import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from data import durable
 from data.errors import UserError
+from data.formats import budgeted_json
+from data.parsing import parsing
 from zoo.logs import journal
 from zoo.trainer.state import EMA_PREFIX
 from zoo.weights import digests, files, pointers
@@ -28,8 +31,8 @@ from zoo.weights.digests import RECORD, DamagedFile
 FOLDER = "checkpoints"
 MODEL, AVERAGE, UPDATE = "model.safetensors", "ema.safetensors", "update.safetensors"
 EVALUATION = "evaluation.json"
+MAX_STEP = 1 << 53
 Tensors = Mapping[str, np.ndarray | files.StreamedTensor]
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
 def path_of(run: str, step: int) -> str:
@@ -143,14 +146,12 @@ def load_checkpoint(
     """
     record = load_record(path)
     tensors: dict[str, np.ndarray] = {}
-    try:
+    with _reading(path):
         for name, size in record["files"].items():
             _check_size(path, name, size)
             prefix = EMA_PREFIX if name == AVERAGE else ""
             read = files.read(os.path.join(path, name), rows)[0]
             tensors.update((prefix + tensor, array) for tensor, array in read.items())
-    except UNREADABLE as error:
-        raise _unreadable(path, error) from None
     return tensors, record
 
 
@@ -201,12 +202,11 @@ def check_whole(path: str) -> None:
         DamagedFile: one differs, or is missing.
         UserError: one cannot be read.
     """
-    try:
-        for name, size in load_record(path)["files"].items():
+    record = load_record(path)
+    with _reading(path):
+        for name, size in record["files"].items():
             _check_size(path, name, size)
             digests.check(os.path.join(path, name), digests.sha256(os.path.join(path, name)))
-    except UNREADABLE as error:
-        raise _unreadable(path, error) from None
 
 
 def load_record(path: str) -> dict[str, Any]:
@@ -215,12 +215,12 @@ def load_record(path: str) -> dict[str, Any]:
     Raises:
         UserError: it is missing or not readable.
     """
-    try:
-        with open(os.path.join(pointers.resolve(path), RECORD), encoding="utf-8") as file:
-            record = json.load(file)
-        return {**record, "step": int(record["step"]), "files": dict(record["files"])}
-    except UNREADABLE as error:
-        raise _unreadable(path, error) from None
+    with _reading(path):
+        record = budgeted_json.load(os.path.join(pointers.resolve(path), RECORD))
+        step, sizes = int(record["step"]), dict(record["files"])
+        if not 0 <= step <= MAX_STEP or not set(sizes) <= {MODEL, AVERAGE, UPDATE}:
+            raise ValueError(f"step {step} with the files {', '.join(sizes)}")
+        return {**record, "step": step, "files": sizes}
 
 
 def _write(folder: str, step: int, tensors: Tensors, record: Mapping[str, Any]) -> None:
@@ -237,9 +237,15 @@ def _write(folder: str, step: int, tensors: Tensors, record: Mapping[str, Any]) 
     durable.write(os.path.join(folder, RECORD), text.encode())
 
 
-def _unreadable(path: str, error: Exception) -> UserError:
-    kind = UserError if isinstance(error, PermissionError) else DamagedFile
-    return kind(f"{path}: not a readable checkpoint ({type(error).__name__}: {error})")
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Turn exceptions into a DamagedFile, or into a UserError where the file may be whole."""
+    problem = f"{path}: not a readable checkpoint"
+    with parsing(problem, "use another checkpoint, or copy this one again", DamagedFile):
+        try:
+            yield
+        except PermissionError as error:
+            raise UserError(f"{problem} ({error})") from None
 
 
 def _check_size(path: str, name: str, size: int) -> None:

@@ -4,9 +4,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from data.errors import UserError
+from data.parsing import parsing
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.run.checkpoint import FOLDER, RECORD, has_averages, load_record
@@ -102,11 +101,6 @@ def settings(path: str, resolved: Mapping[str, loader.Entry], eval_only: bool) -
 
 def _parse(record: dict[str, Any], origin: str) -> tuple[dict[str, Any], loader.Entries]:
     """Return a record with its classes as a tuple, and its recipe. origin: the file of the record."""
-    try:
+    with parsing(f"{origin} lacks a valid recipe or list of classes", "use another checkpoint of the run"):
         entries = loader.parse_recorded(record["recipe"], origin)
-        record["classes"] = tuple(map(str, record["classes"]))
-    except (KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise UserError(
-            f"{origin} lacks a valid recipe or list of classes ({error!r}); use another checkpoint of the run"
-        ) from None
-    return record, entries
+        return {**record, "classes": tuple(map(str, record["classes"]))}, entries

@@ -88,12 +88,12 @@ def initial(
         sharded = {param.name: (param.shape[0], *param.rows) for param in params if param.rows}
         tensors, metadata = files.read(path, sharded)
         record = recorded.read(path)
-        _check_arch(json.loads(metadata.get("arch", "{}")) or _shown_by_tensors(record), cfg.model, path)
+        _check_arch(recorded.options(path, metadata, "arch") or _shown_by_tensors(record), cfg.model, path)
         _check_model(tensors, initialized, spec, record, path)
         _warn_of_other_arch(record.arch, cfg.model, path, print_line)
         _warn_of_other_preprocessing(record.data, cfg, path, print_line)
         if "classes" in metadata and not cfg.fresh_head:
-            _warn_of_other_classes(json.loads(metadata["classes"]), classes, path, print_line)
+            _warn_of_other_classes(recorded.texts(path, metadata, "classes"), classes, path, print_line)
         merged = _merge(initialized, tensors, lambda name: cfg.fresh_head and spec.is_head(name), path, print_line)
         return merged, f"{path}, sha256 {digests.sha256(path)}"
     if getattr(cfg.model, "pretrained", None) == "imagenet":
@@ -122,8 +122,9 @@ def _restore(cfg: Config, job: Job, resume: str | None, print_line: Print, eval_
         parameter = name.rpartition("/")[2]  # optimizer/<slot>/<parameter> has its rows
         if parameter in sharded:
             rows[name] = sharded[parameter]
-    recorded, record = load_checkpoint(path, rows)
-    tensors = {state.current_key(name): array for name, array in recorded.items()}
+    loaded, record = load_checkpoint(path, rows)
+    check_record(record, path)
+    tensors = {state.current_key(name): array for name, array in loaded.items()}
     tensors = _switch_average(tensors, [param.name for param in job.trainer.params], job.plan, path, print_line)
     tensors, shapes = _match_statistics(tensors, shapes, path, print_line)
     require_match(tensors, shapes, path)
@@ -147,6 +148,15 @@ def _describe_exported(path: str, cfg: Config, job: Job, print_line: Print) -> s
     _warn_of_other_preprocessing(record.data, cfg, path, print_line)
     _warn_of_other_classes(record.classes, job.val_set.classes, path, print_line)
     return f"{path}, sha256 {digests.sha256(path)}"
+
+
+def check_record(record: Mapping[str, Any], path: str) -> None:
+    """Raise UserError if a checkpoint's record lacks what a run needs to go on."""
+    classes = record.get("classes")
+    if not isinstance(record.get("weights"), str) or type(record.get("global_batch")) is not int:
+        raise UserError(f"{path}: {digests.RECORD} lacks the weights or the global batch; use another checkpoint")
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise UserError(f"{path}: {digests.RECORD} lacks the names of the classes; use another checkpoint")
 
 
 def _start(cfg: Config, job: Job, print_line: Print, eval_only: bool) -> tuple[dict[str, np.ndarray], str]:

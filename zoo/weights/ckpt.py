@@ -14,6 +14,7 @@ import zlib
 import numpy as np
 
 from data.errors import UserError
+from data.parsing import parsing
 from zoo.weights.protobuf import parse_message, parse_packed
 
 DTYPES = {
@@ -43,15 +44,13 @@ def read(path: str) -> dict[str, np.ndarray]:
     Raises:
         UserError: The file is truncated, damaged or of another type, or holds no tensors.
     """
-    with open(path, "rb") as file:
-        content = file.read()
-    if content.startswith(PYTORCH_MAGIC):
-        raise UserError(f"{path} is not a checkpoint of MindSpore but of PyTorch; give it a name that ends in .pth")
-    try:
+    with parsing(f"{path} is not a complete checkpoint of MindSpore", REMEDY):
+        with open(path, "rb") as file:
+            content = file.read()
+        if content.startswith(PYTORCH_MAGIC):
+            raise UserError(f"{path} is not a checkpoint of MindSpore but of PyTorch; give it a name that ends in .pth")
         entries = _parse_checkpoint(memoryview(_strip_checksum(content)))
         tensors = {name: _to_array(*entry) for name, entry in entries.items() if entry[1] != "str"}
-    except (ValueError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not a complete checkpoint of MindSpore ({error}); {REMEDY}") from None
     if not tensors:
         raise UserError(f"{path} holds no tensors; {REMEDY}")
     return tensors

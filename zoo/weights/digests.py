@@ -1,10 +1,11 @@
 """SHA-256 of the files of a checkpoint, which its checkpoint.json records."""
 
 import hashlib
-import json
 import os
 
 from data.errors import UserError
+from data.formats import budgeted_json
+from data.parsing import parsing
 
 RECORD, KEY = "checkpoint.json", "sha256"  # KEY -> digests by the name of the file
 
@@ -35,8 +36,7 @@ def check(path: str, digest: str) -> None:
 
 def _recorded(path: str, name: str) -> str | None:
     try:
-        with open(path, encoding="utf-8") as file:
-            digest = json.load(file)[KEY][name]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        with parsing(path):
+            return str(budgeted_json.load(path)[KEY][name])
+    except UserError:
         return None  # no checkpoint, or one that is too old to have digests
-    return str(digest)

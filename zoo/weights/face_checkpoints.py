@@ -9,7 +9,6 @@
 In all of them classes follow one another in the order of ranks, whatever their number per rank.
 """
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -18,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from data.errors import UserError
+from data.formats import budgeted_json
+from data.parsing import parsing
 from zoo.models.arcface.spec import HEAD_WEIGHT
 from zoo.weights import files, paddle_variable, pth
 
@@ -117,12 +118,9 @@ def _read_meta(folder: str) -> tuple[int | None, int | None]:
     path = os.path.join(folder, "meta.json")
     if not os.path.exists(path):
         return None, None
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
+    with parsing(f"{path} is not as PLSC writes it", "copy it again, or remove it"):
+        content = budgeted_json.load(path)
         return int(content["pretrain_nranks"]), int(content["num_classes"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is not as PLSC writes it ({error!r}); copy it again, or remove it") from None
 
 
 def _rank_files(folder: str, pattern: re.Pattern[str]) -> list[str]:

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors import SafetensorError, deserialize, safe_open
+from safetensors import deserialize, safe_open
 from safetensors.numpy import save
 
 from data.errors import UserError
+from data.formats import budgeted_json
+from data.parsing import parsing
 from zoo.weights import ckpt, digests, onnx_file, pdparams, pth
 
 PADDLE, MINDSPORE = ".pdparams", ".ckpt"
@@ -32,6 +34,9 @@ DTYPES = {
     "U8": np.uint8,
     "BOOL": np.bool_,
 }
+MAX_DIMS = 32  # of numpy before version 2
+MAX_HEADER = 100_000_000  # bytes, as the library has it
+DAMAGED, REMEDY = "is not a complete safetensors file", "remove it and download or convert it again"
 DTYPE_NAMES = {np.dtype(dtype).str[1:]: name for name, dtype in DTYPES.items()}
 
 
@@ -196,42 +201,47 @@ def refuse_existing(path: str) -> None:
 
 
 def _read_header(path: str) -> dict[str, Any]:
-    try:
+    with parsing(f"{path} {DAMAGED}", REMEDY):
         with open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            if size > os.path.getsize(path):
-                raise ValueError
-            return dict(json.loads(file.read(size)))
-    except (OSError, ValueError, TypeError):
-        raise UserError(
-            f"{path} is not a complete safetensors file; remove it and download or convert it again"
-        ) from None
+            if size > min(os.path.getsize(path), MAX_HEADER):
+                raise ValueError(f"a header of {size} bytes")
+            header = dict(budgeted_json.loads(file.read(size).decode()))
+        metadata = header.get("__metadata__", {})
+        if not all(isinstance(value, str) for value in dict(metadata).values()):
+            raise ValueError("metadata that are no texts")
+        for name, entry in header.items():
+            if name != "__metadata__":
+                _check_shape(name, entry["shape"])
+        return header
+
+
+def _check_shape(name: str, shape: Any) -> None:
+    """Raise ValueError unless this is the shape of a tensor."""
+    if not isinstance(shape, list) or not all(type(length) is int and length >= 0 for length in shape):
+        raise ValueError(f"{name} has no shape")
+    if len(shape) > MAX_DIMS or math.prod(max(length, 1) for length in shape) >= 1 << 63:
+        raise ValueError(f"{name} has {len(shape)} dimensions and more elements than any array")
 
 
 def _read_rows(path: str, rows: Mapping[str, RowRange]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    try:
-        with safe_open(path, framework="np") as file:
-            tensors = {}
-            for name in file.keys():  # noqa: SIM118 -- it is not a dict
-                stored = file.get_slice(name)
-                count, first, last = rows.get(name, (None, None, None))
-                tensors[name] = stored[first:last] if [count] == stored.get_shape()[:1] else file.get_tensor(name)
-    except (SafetensorError, OSError, TypeError) as error:
-        raise UserError(
-            f"{path} is not a complete safetensors file of numpy's types ({error}); download or convert it again"
-        ) from None
-    return {name: _widen(array) for name, array in tensors.items()}, read_metadata(path)
+    metadata = read_metadata(path)
+    with parsing(f"{path} {DAMAGED} of numpy's types", REMEDY), safe_open(path, framework="np") as file:
+        tensors = {}
+        for name in file.keys():  # noqa: SIM118 -- it is not a dict
+            stored = file.get_slice(name)
+            count, first, last = rows.get(name, (None, None, None))
+            tensors[name] = stored[first:last] if [count] == stored.get_shape()[:1] else file.get_tensor(name)
+        return {name: _widen(array) for name, array in tensors.items()}, metadata
 
 
 def _read_safetensors(path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    try:
+    metadata = read_metadata(path)
+    with parsing(f"{path} {DAMAGED}", REMEDY):
         with open(path, "rb") as file:
             content = file.read()
         digests.check(path, hashlib.sha256(content).hexdigest())
-        entries = deserialize(content)
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} is not a complete safetensors file ({error}); download or convert it again") from None
-    return {name: _to_array(path, name, entry) for name, entry in entries}, read_metadata(path)
+        return {name: _to_array(path, name, entry) for name, entry in deserialize(content)}, metadata
 
 
 def _to_array(path: str, name: str, entry: Mapping[str, Any]) -> np.ndarray:

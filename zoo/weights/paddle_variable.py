@@ -9,9 +9,11 @@ import struct
 
 import numpy as np
 
-from data.errors import UserError
+from data.parsing import parsing
+from zoo.weights import ckpt
 from zoo.weights.protobuf import parse_message
 
+MAX_LEVELS = 8  # of detail; a weight has none
 DTYPES = {
     0: np.bool_,
     1: np.int16,
@@ -31,11 +33,8 @@ def read(path: str) -> np.ndarray:
     Raises:
         UserError: The file cannot be read, or is not exactly one variable.
     """
-    try:
-        with open(path, "rb") as file:
-            array = _parse(memoryview(file.read()))
-    except (OSError, ValueError, OverflowError, struct.error) as error:
-        raise UserError(f"{path} is not a complete variable of Paddle ({error}); copy or save it again") from None
+    with parsing(f"{path} is not a complete variable of Paddle", "copy or save it again"), open(path, "rb") as file:
+        array = _parse(memoryview(file.read()))
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
@@ -44,6 +43,8 @@ def _parse(content: memoryview) -> np.ndarray:
     if version:
         raise ValueError(f"version {version}")
     position = 12
+    if levels > MAX_LEVELS:
+        raise ValueError(f"{levels} levels of detail")
     for _ in range(levels):
         position += 8 + struct.unpack_from("<Q", content, position)[0]
     version, size = struct.unpack_from("<Ii", content, position)
@@ -61,6 +62,8 @@ def _parse(content: memoryview) -> np.ndarray:
             shape.append(value)
     if not isinstance(dtype_code, int) or dtype_code not in DTYPES:
         raise ValueError(f"tensors of type {dtype_code} are not supported")
+    if len(shape) > ckpt.MAX_DIMS:
+        raise ValueError(f"a tensor of {len(shape)} dimensions")
     flat = np.frombuffer(content[position + size :], DTYPES[dtype_code])
     if flat.size != math.prod(shape):
         raise ValueError(f"{flat.size} elements for a tensor of shape {tuple(shape)}")

@@ -6,6 +6,7 @@ import numpy as np
 
 from data.errors import UserError
 from data.formats import safe_pickle
+from data.parsing import parsing
 
 WRAPPER_KEYS = ("state_dict", "model")  # entries of a training checkpoint that hold the tensors
 DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
@@ -19,14 +20,11 @@ def read(path: str) -> dict[str, np.ndarray]:
     Raises:
         UserError: The file cannot be read, or holds anything but named arrays.
     """
-    try:
-        with open(path, "rb") as file:
-            content = safe_pickle.load(file, dtypes=DTYPES)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path} is refused: it is damaged, or holds more than numpy arrays, which would mean running code from it "
-            f"({error}). Download it again; if you trust it, {REMEDY}"
-        ) from None
+    problem = (
+        f"{path} is refused: it is damaged, or holds more than numpy arrays, which would mean running code from it"
+    )
+    with parsing(problem, f"download it again; if you trust it, {REMEDY}"), open(path, "rb") as file:
+        content = safe_pickle.load(file, dtypes=DTYPES)
     state_dict = _unwrap(content)
     if not isinstance(state_dict, dict) or not state_dict:
         raise UserError(f"{path} holds a {type(state_dict).__name__}, not named tensors; {REMEDY}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from data.errors import UserError
 from data.formats.pickle_screen import EXPANSION, FREE_BYTES, screen
+from data.parsing import parsing
 
 LEGACY_PICKLES = 5  # at the beginning of a file of PyTorch before 1.6
 EXTENSIONS = (".pth", ".pt", ".pth.tar", ".bin")
@@ -78,16 +79,11 @@ class _Ignored:
 def _load(path: str) -> Any:
     import torch
 
-    try:
+    problem = f"{path} is refused: it is damaged, or holds more than tensors, which would mean running code from it"
+    with parsing(problem, "if you trust it, load it elsewhere and save only its state_dict"):
         _screen(path)
         with torch.serialization.safe_globals([(_Ignored, name) for name in IGNORED_NAMES]):
             return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # the exception for a damaged or foreign file depends on its format and torch's version
-        reason = str(error).strip().split("\n")[0]
-        raise UserError(
-            f"{path} is refused: it is damaged, or holds more than tensors, which would mean running code from it "
-            f"({type(error).__name__}: {reason}). If you trust it, load it elsewhere and save only its state_dict"
-        ) from None
 
 
 def _screen(path: str) -> None:

@@ -1,11 +1,12 @@
 """What a weights file of this zoo records about its model: a converted or exported file, or a run's checkpoint."""
 
-import json
 import os
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import yaml
-
+from data.errors import UserError
+from data.formats import budgeted_json
+from data.parsing import parsing
 from zoo.config import loader
 from zoo.weights import files, onnx_file, pointers
 from zoo.weights.digests import RECORD
@@ -73,26 +74,49 @@ def read(path: str) -> Recorded:
         return NOTHING
     metadata = files.read_metadata(path)
     if "arch" in metadata or "data" in metadata:
-        arch, data = (json.loads(metadata.get(key, "{}")) for key in ("arch", "data"))
+        arch, data = (options(path, metadata, key) for key in ("arch", "data"))
         return Recorded(metadata.get("model"), arch, data)
     record = os.path.join(os.path.dirname(path), RECORD)
     return _of_checkpoint(record) if os.path.isfile(record) else NOTHING
 
 
+def options(path: str, metadata: Mapping[str, str], key: str) -> dict[str, Any]:
+    """Return the options under a key of a file's metadata. Raises UserError."""
+    with parsing(*_not_ours(path, key)):
+        found = budgeted_json.loads(metadata.get(key, "{}"))
+        if not isinstance(found, dict):
+            raise ValueError("no JSON object")
+        return found
+
+
+def texts(path: str, metadata: Mapping[str, str], key: str) -> list[str]:
+    """Return the texts under a key of a file's metadata. Raises UserError."""
+    with parsing(*_not_ours(path, key)):
+        found = budgeted_json.loads(metadata.get(key, "[]"))
+        if not isinstance(found, list):
+            raise ValueError("no JSON list")
+        return list(map(str, found))
+
+
+def _not_ours(path: str, key: str) -> tuple[str, str]:
+    return f"{path}: its metadata {key} is not as this zoo writes it", "convert the weights again"
+
+
 def _of_checkpoint(path: str) -> Recorded:
     try:
-        with open(path, encoding="utf-8") as file:
-            return _of_record(json.load(file), path)
-    except (OSError, ValueError):
+        with parsing(path):
+            return _of_record(budgeted_json.load(path), path)
+    except UserError:
         return NOTHING  # whoever reads the checkpoint itself reports it
 
 
 def _of_record(record: Any, path: str) -> Recorded:
     try:
-        entries = loader.parse_recorded(record["recipe"], path)
-        model = entries["model.name"].value
-        classes = tuple(map(str, record.get("classes", ())))
-    except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+        with parsing(path):
+            entries = loader.parse_recorded(record["recipe"], path)
+            model = entries["model.name"].value
+            classes = tuple(map(str, record.get("classes", ())))
+    except UserError:
         return NOTHING  # as above
     values = {key: entry.value for key, entry in entries.items()}
     arch = {key.partition(".")[2]: value for key, value in values.items() if key.startswith("model.")}

@@ -16,6 +16,7 @@ from data.formats import confined, images
 from data.formats.face_bin import read_bin
 from data.formats.face_files import FaceFiles
 from data.formats.face_packs import FacePack
+from data.formats.lists import is_number, read_lines
 
 FOLDS = 10  # of the usual protocol; a set needs at least one pair per fold
 SEED = 2026  # of drawn pairs
@@ -174,17 +175,10 @@ def _read_bin_set(path: str) -> PairSet:
 
 def _read_pair_list(path: str, local: LocalPath, outside: bool) -> PairSet:
     """Read LFW's pairs.txt (`name 1 4`, `name 1 other 2`; images name/name_0001.jpg) or lines `path path 0|1`."""
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            lines = [
-                (number, line.strip().split("\t" if "\t" in line else None))
-                for number, line in enumerate(file, 1)
-                if line.strip()
-            ]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot read this list of pairs: {error}") from None
+    text = read_lines(path, "this list of pairs")
+    lines = [(number, line.split("\t" if "\t" in line else None)) for number, line in text.items()]
     root, parse = os.path.dirname(path), _parse_paths
-    if lines and len(lines[0][1]) < 3 and all(word.isdecimal() for word in lines[0][1]):  # LFW: folds, pairs per fold
+    if lines and len(lines[0][1]) < 3 and all(map(is_number, lines[0][1])):  # LFW: folds, pairs per fold
         count, parse = 2 * math.prod(int(word) for word in lines[0][1]), _parse_lfw
         lines = lines[1:]
         if len(lines) != count:
@@ -211,7 +205,7 @@ def _parse_lfw(words: Sequence[str]) -> tuple[tuple[str, str], int]:
     same = len(words) == 3
     if same:
         words = (words[0], words[1], words[0], words[2])
-    if len(words) != 4 or not (words[1].isdecimal() and words[3].isdecimal()):
+    if len(words) != 4 or not (is_number(words[1]) and is_number(words[3])):
         raise ValueError("expected `name 1 4` or `name 1 other 2`")
     left, left_number, right, right_number = words
     return (f"{left}/{left}_{int(left_number):04d}", f"{right}/{right}_{int(right_number):04d}"), int(same)

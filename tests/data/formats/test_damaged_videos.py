@@ -106,7 +106,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 
 def test_frames_and_clips_that_are_too_large(intact, tmp_path, monkeypatch):
     huge = encode(tmp_path / "huge.mp4", np.zeros((1, 8192, 8192, 3), np.uint8), preset="ultrafast")
-    with pytest.raises(BadSample, match="its header claims 8192 x 8192 pixels, the limit is 35389440"):
+    with pytest.raises(BadSample, match="its header claims 8192 x 8192 pixels, the limit is [0-9]+ in all"):
         video_frames(huge, sampling([0]))
     monkeypatch.setattr(regular, "MAX_CLIP_BYTES", 3 * 3 * 96 * 64)
     for name in ("mp4", "avi"):

@@ -1,10 +1,12 @@
 """Folders of numbered images as clips: gaps, wrong counts and damaged files."""
 
+import io
 import os
 
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from data.errors import BadSample
 from data.formats import frame_folders, regular
@@ -157,3 +159,20 @@ def test_a_dangling_link_in_place_of_an_image(tmp_path):
     os.symlink("/nowhere", os.path.join(folder, "img_00004.jpg"))
     with pytest.raises(BadSample):
         read_sampled(folder, [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("form, mode", [("PNG", "P"), ("PNG", "L"), ("PNG", "RGBA"), ("BMP", "RGB"), ("WEBP", "RGB")])
+def test_other_formats_are_decoded_as_images_are(tmp_path, form, mode):
+    content = io.BytesIO()
+    image = Image.fromarray(np.full((8, 8, 3), (200, 100, 40), np.uint8)).convert(mode)
+    image.save(content, form, **({"lossless": True} if form == "WEBP" else {}))
+    (frame,) = frame_folders.decode_images([frame_folders.EncodedFrame("a", content.getvalue())])
+    assert np.array_equal(frame, np.asarray(image.convert("RGB")))
+
+
+def test_a_png_whose_chunk_promises_gigabytes(tmp_path):
+    """OpenCV alone would allocate them."""
+    head = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x10\0\0\0\x10\x08\x06\0\0\0\x1f\xf3\xffa"
+    content = head + b"\x7f\xff\xff\xffeXIf" + bytes(100) + b"\0\0\0\0IEND\xaeB`\x82"
+    with pytest.raises(BadSample, match="a cannot be decoded as an image"):
+        frame_folders.decode_images([frame_folders.EncodedFrame("a", content)])

@@ -98,7 +98,7 @@ def test_other_contents_of_a_png_file(tmp_path):
     "content, reason",
     [
         (None, "no such file"),
-        (b"", "not an image of a supported format"),
+        (b"", "the file is empty"),
         (b"hello" * 40, "not an image of a supported format"),
     ],
 )

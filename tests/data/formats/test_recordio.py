@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from data.errors import BadSample, UserError
-from data.formats.recordio import RecordFile, read_index, unpack_image
+from data.formats.recordio import RecordFile, read_index, spans, unpack_image
 from tests.helpers import packs
 from tests.helpers.packs import MAGIC
 
@@ -210,3 +210,16 @@ def test_a_payload_that_is_not_an_image_record(payload, reason):
     with pytest.raises(BadSample) as caught:
         unpack_image(payload)
     assert reason in str(caught.value)
+
+
+def test_a_record_ends_before_the_next_one_begins(tmp_path):
+    pack = open_pack(tmp_path)
+    assert pack.read(8, 12, end=20) == pack.read(8, end=20) == b"abc"
+    for span in (0, 10):
+        with pytest.raises(BadSample, match="the frame at byte 8 ends beyond the beginning of another record"):
+            pack.read(8, span, end=18)
+
+
+def test_spans_of_records_in_any_order():
+    assert spans(np.array([40, 0, 12]), 100).tolist() == [60, 12, 28]
+    assert spans(np.array([], np.int64), 100).tolist() == []

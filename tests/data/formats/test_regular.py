@@ -37,3 +37,23 @@ def test_limits_themselves_are_allowed():
     regular.check_clip(3840, 2160, 80)
     with pytest.raises(BadSample):
         regular.check_clip(3840, 2160, 90)
+
+
+def test_images_need_a_byte_per_so_many_pixels_beyond_the_free_ones():
+    share = regular.Share(free=1000, per_byte=4)
+    regular.check_share(10, 100, 0, share)
+    regular.check_share(40, 100, 1000, share)
+    for width, size in ((11, 0), (11, 274), (41, 1000)):
+        with pytest.raises(BadSample, match=f"its header claims {width} x 100 pixels, the limit is"):
+            regular.check_share(width, 100, size, share)
+    with pytest.raises(BadSample, match=f"the limit is {regular.MAX_PIXELS} in all"):
+        regular.check_share(1, regular.MAX_PIXELS + 1, 1 << 40, share)
+
+
+def test_frames_of_a_video_need_bytes():
+    regular.check_frame(1920, 1088, 0)
+    regular.check_frame(3840, 2160, 130_000)
+    regular.check_frame(8192, 4320, 1 << 20)
+    for size, file in (((3840, 2160), 129_000), ((8192, 4321), 1 << 30)):
+        with pytest.raises(BadSample):
+            regular.check_frame(*size, file)

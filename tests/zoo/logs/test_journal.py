@@ -277,3 +277,10 @@ def test_whole_journals_pass(tmp_path):
     assert check(str(tmp_path)) == []
     (tmp_path / "events.jsonl").write_text(BEGIN + STEP + RESUME + STEP.rstrip("\n"))
     assert check(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("accuracy", ["", ', "accuracy": [1]', ', "accuracy": "0.5"'])
+def test_a_run_does_not_go_on_from_an_evaluation_without_a_number(tmp_path, accuracy):
+    (tmp_path / "events.jsonl").write_text(f'{{"event": "begin"}}\n{{"event": "eval", "step": 1{accuracy}}}\n')
+    with pytest.raises(UserError, match="line 2 of .*events.jsonl is not an event"):
+        check(str(tmp_path))

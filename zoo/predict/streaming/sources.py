@@ -13,6 +13,7 @@ import numpy as np
 
 from data.errors import UserError
 from data.formats import keyframes, video
+from data.parsing import parsing
 
 CAMERA = re.compile(r"(?:/dev/video)?(\d+)")
 URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
@@ -93,10 +94,8 @@ def _open_file(path: str) -> Source:
         raise UserError(
             f"--stream {path}: no such file; give a video, a camera (0, /dev/video0), or an rtsp:// or http:// address"
         )
-    try:
+    with parsing(f"--stream {path}: cannot be opened as video"):
         container = video.open_container(path)
-    except video.decode_errors() as error:
-        raise UserError(f"--stream {path}: cannot be opened as video ({_reason(error)})") from None
     return _source(path, container, False, None)
 
 
@@ -107,12 +106,13 @@ def _open_url(url: str, scheme: str, timeout: float) -> Source:
     if scheme not in PROTOCOLS:
         raise UserError(f"--stream {name}: {scheme}:// is not supported; give one of {', '.join(PROTOCOLS)}")
     options = {"format_whitelist": STREAM_FORMATS, "protocol_whitelist": PROTOCOLS[scheme], **LOW_LATENCY}
-    try:
-        container = av.open(url, options=options, timeout=timeout)
-    except av.error.ExitError:
-        raise UserError(f"--stream {name}: no answer within {timeout:g} s; check the address, or --timeout") from None
-    except video.decode_errors() as error:
-        raise UserError(f"--stream {name}: cannot be opened ({_reason(error)}); check the address") from None
+    with parsing(f"--stream {name}: cannot be opened", "check the address"):
+        try:
+            container = av.open(url, options=options, timeout=timeout)
+        except av.error.ExitError:
+            raise UserError(
+                f"--stream {name}: no answer within {timeout:g} s; check the address, or --timeout"
+            ) from None
     return _source(name, container, True, timeout)
 
 
@@ -136,20 +136,18 @@ def _decode(name: str, container: Any, stream: Any, rate: Fraction | None, timeo
     import av
 
     convert, start = keyframes.rgb_converter(), None
-    try:
-        for number, frame in enumerate(container.decode(stream)):
-            seconds = frame.time if frame.time is not None else float(number / (rate or 1))
-            start = seconds if start is None else start
+    with parsing(f"{name}: {'cannot be decoded any further' if timeout is None else 'the stream was cut'}"):
+        try:
+            for number, frame in enumerate(container.decode(stream)):
+                seconds = frame.time if frame.time is not None else float(number / (rate or 1))
+                start = seconds if start is None else start
 
-            def pixels(frame: Any = frame) -> np.ndarray:
-                return np.ascontiguousarray(convert(frame))
+                def pixels(frame: Any = frame) -> np.ndarray:
+                    return np.ascontiguousarray(convert(frame))
 
-            yield Frame(number, seconds - start, pixels)
-    except av.error.ExitError:
-        raise stalled(name, timeout or 0) from None
-    except video.decode_errors() as error:
-        what = "cannot be decoded any further" if timeout is None else "the stream was cut"
-        raise UserError(f"{name}: {what} ({_reason(error)})") from None
+                yield Frame(number, seconds - start, pixels)
+        except av.error.ExitError:
+            raise stalled(name, timeout or 0) from None
     if start is None:
         raise UserError(f"--stream {name}: there is no frame in it")
 
@@ -183,8 +181,3 @@ def _grab(path: str, capture: Any) -> Iterator[Frame]:
             return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
 
         yield Frame(number, now - start, pixels)
-
-
-def _reason(error: Exception) -> str:
-    message = str(getattr(error, "strerror", None) or error).splitlines() or [type(error).__name__]
-    return message[0][: video.MAX_REASON_LENGTH]

@@ -1,0 +1,54 @@
+"""Reading of JSON within a budget: a file cannot ask for much more memory than it has bytes, nor for recursion."""
+
+import json
+from typing import Any
+
+from data.formats import regular
+
+MAX_DEPTH = 64  # of nested lists and objects
+# Estimate of the memory that values take, from the characters that separate them.
+BYTES_PER_CHARACTER, BYTES_PER_ITEM, BYTES_PER_LIST, BYTES_PER_OBJECT = 4, 64, 64, 256
+FREE_BYTES, EXPANSION = 128 << 20, 16  # limit of the estimate: the greater of the first, and so many times the size
+
+
+def loads(text: str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: the text is not JSON, or exceeds the budget.
+    """
+    lists, objects = text.count("["), text.count("{")
+    size = len(text) * BYTES_PER_CHARACTER + text.count(",") * BYTES_PER_ITEM
+    size += lists * BYTES_PER_LIST + objects * BYTES_PER_OBJECT
+    if size > max(FREE_BYTES, EXPANSION * len(text)):
+        raise ValueError("it would take more memory than a file of its size should")
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"more than {MAX_DEPTH} levels of lists and objects") from None
+    if lists + objects > MAX_DEPTH and _is_deep(value):
+        raise ValueError(f"more than {MAX_DEPTH} levels of lists and objects")
+    return value
+
+
+def load(path: str) -> Any:
+    """Return the value of a JSON file in UTF-8.
+
+    Raises:
+        ValueError, OSError, BadSample: the file cannot be read, is no regular one, or not JSON within the budget.
+    """
+    return loads(regular.read(path).decode("utf-8-sig"))
+
+
+def _is_deep(value: Any) -> bool:
+    """Return whether containers are nested in more than MAX_DEPTH levels; nothing recurses."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [item for container in level for item in _items(container) if isinstance(item, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _items(container: Any) -> Any:
+    return container.values() if isinstance(container, dict) else container if isinstance(container, list) else ()

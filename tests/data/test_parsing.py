@@ -1,0 +1,55 @@
+"""The guard around parsers: all that a file can make them raise is an error of the file, and nothing else is."""
+
+import pytest
+
+from data.errors import BadSample, UserError
+from data.parsing import parsing
+from tests.helpers.paths import GOLDEN
+from zoo.weights import pdparams
+
+
+@pytest.mark.parametrize(
+    "error, reason",
+    [
+        (ValueError("it is cut\nsecond line"), "it is cut"),
+        (KeyError("step"), "KeyError: 'step'"),
+        (OSError(2, "No such file or directory"), "No such file or directory"),
+        (MemoryError(), "MemoryError"),
+        (RecursionError("maximum recursion depth exceeded"), "RecursionError: maximum recursion depth exceeded"),
+        (AssertionError(), "AssertionError"),
+        (BadSample("not a regular file"), "not a regular file"),
+        (
+            RuntimeError("[22:10:11] /src/video.cc:151: Check failed: st_nb >= 0"),
+            "RuntimeError: Check failed: st_nb >= 0",
+        ),
+        (ValueError("x" * 500), "x" * 160),
+    ],
+)
+def test_exceptions_become_errors_of_the_file(error, reason):
+    with pytest.raises(UserError) as caught, parsing("a.bin: cannot be read", "copy it again"):
+        raise error
+    assert str(caught.value) == f"a.bin: cannot be read ({reason}); copy it again"
+    if not isinstance(error, BadSample):
+        with pytest.raises(BadSample) as sample, parsing("cannot be decoded", kind=BadSample):
+            raise error
+        assert str(sample.value) == f"cannot be decoded ({reason})"
+
+
+@pytest.mark.parametrize("error", [UserError("b.bin: of another version"), BadSample("too short")])
+def test_errors_of_the_file_pass(error):
+    with pytest.raises(type(error)) as caught, parsing("cannot be decoded", kind=BadSample):
+        raise error
+    assert caught.value is error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_whoever_ends_the_program_does_so(error):
+    with pytest.raises(error), parsing("a.bin: cannot be read"):
+        raise error
+
+
+def test_mistakes_outside_of_parsers_stay_tracebacks(monkeypatch):
+    """What follows the parser of a file is not guarded."""
+    monkeypatch.setattr(pdparams, "_widen", lambda array: array.no_such_attribute)
+    with pytest.raises(AttributeError):
+        pdparams.read(str(GOLDEN / "paddle_kinds.pdparams"))
