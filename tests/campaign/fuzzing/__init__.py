@@ -1,0 +1,1 @@
+"""Parts of the campaign against readers of files (tests/campaign/fuzz.py): seeds, mutations, measures, the child."""

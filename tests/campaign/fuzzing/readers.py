@@ -1,0 +1,278 @@
+"""The readers of files from strangers: for each its valid files, and what the programs do with them."""
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from data.errors import BadSample, UserError
+from data.formats import face_bin, face_files, face_packs, frame_folders, images, lists, masks, video
+from data.packs import inspection
+from data.packs.prepared import PreparedSplit
+from data.transforms.geometry import Geometry
+from tests.campaign.fuzzing import documents, mutations, pickles, records, seeds
+from tests.campaign.fuzzing.mutations import Mutation
+from zoo.logs import journal
+from zoo.weights import face_checkpoints, files, recorded
+
+
+class Reader(NamedTuple):
+    """A reader of files.
+
+    Attributes:
+        seeds: valid files.
+        read: reads the files in a folder, and raises UserError or BadSample, or else is at fault.
+        is_open: whether messages need not name a file: they name a key, or the caller adds the name.
+    """
+
+    seeds: seeds.Seeds
+    read: Callable[[Path], object]
+    is_open: bool = False
+
+
+STRUCTURE: dict[str, tuple[Mutation, ...]] = {  # by extension
+    ".pth": pickles.ARCHIVE,
+    ".pdparams": pickles.PICKLE,
+    ".bin": pickles.PICKLE,
+    ".ckpt": (records.mutation(records.PROTOBUF),),
+    ".safetensors": documents.SAFETENSORS,
+    ".json": documents.JSON,
+    ".jsonl": documents.JSON_LINES,
+    ".yaml": documents.YAML,
+    ".png": (records.mutation(records.PNG),),
+    ".jpeg": (records.mutation(records.JPEG),),
+    ".mp4": (records.mutation(records.MP4),),
+    ".avi": (records.mutation(records.AVI),),
+    ".webp": (records.mutation(records.AVI),),
+    ".rec": (records.mutation(records.RECORDIO),),
+    **dict.fromkeys((".idx", ".txt", ".list", ".log", ".csv", ""), mutations.TEXT),
+}
+
+
+def read_weights(folder: Path, name: str) -> None:
+    files.read(str(folder / name))
+
+
+def read_pth(folder: Path) -> None:
+    from zoo.weights import pth
+
+    path = str(folder / "a.pth")
+    _try_all((lambda: pth.read(path), lambda: pth.read(path, "state_dict_softmax_fc")))
+
+
+def read_safetensors(folder: Path) -> None:
+    path = str(folder / "a.safetensors")
+    files.read_metadata(path)
+    files.read_shapes(path)
+    recorded.read(path)
+    files.read(path, {"conv1.weight": (2, 0, 1)})
+    files.read(path)
+
+
+def convert(folder: Path) -> None:
+    """Convert a model, in which everything that depends on names and shapes takes part."""
+    from tools import convert
+
+    target = folder / "out.safetensors"
+    try:
+        convert.convert(convert.parse([str(folder / "a.safetensors"), str(target)]))
+    finally:
+        target.unlink(missing_ok=True)
+
+
+def read_plsc(folder: Path) -> None:
+    face_checkpoints.read(str(folder), with_head=True)
+
+
+def read_checkpoint(folder: Path) -> None:
+    """Read the newest checkpoint of a run as a resume does, and its record as a run with its weights does."""
+    from zoo.run import checkpoint, recorded_recipe, restore
+
+    step = str(folder / "checkpoints" / "step-00000010")
+    checkpoint.adopt_copies(str(folder))
+    checkpoint.check_whole(step)
+    _, record = checkpoint.load_checkpoint(step)
+    restore.check_record(record, step)
+    recorded_recipe.repeat(str(folder / "checkpoints" / "best"))
+    recorded.read(step)
+
+
+def read_face_bin(folder: Path) -> None:
+    face_bin.read_bin(str(folder / "lfw.bin"))
+
+
+def read_face_pack(folder: Path) -> None:
+    pack = face_packs.FacePack(str(folder / "train.rec"))
+    face_packs.read_property(pack.pack.path)
+    pack.describe()
+    pack.has_exact_labels()
+    pack.all_labels()
+    for index in range(min(len(pack), 10)):
+        with contextlib.suppress(BadSample):
+            pack.encoded_and_label(index)
+        pack.size(index)
+    pack.split_by_label(2)
+
+
+def read_prepared(folder: Path) -> None:
+    for name in ("train", "val"):
+        split = PreparedSplit(str(folder), name)
+        split.labeled_paths()
+        for index in range(min(len(split), 4)):
+            split.name(index)
+            list(zip(range(10), split.contents()))
+            with contextlib.suppress(BadSample):
+                split.content(index)
+                if split.info.media == "pair":
+                    split.mask_name(index)
+                    split.mask(index)
+            with contextlib.suppress(BadSample):
+                split.frame_contents(index, [0, int(split.frames[index]) - 1])
+
+
+def read_image(folder: Path) -> None:
+    """Read an image in all ways, of which each may refuse it."""
+    path = _only(folder)
+    content = images.read_content(str(path))
+    ways: tuple[Callable[[], object], ...] = (
+        lambda: images.decode(images.read(str(path)), Geometry(None, (5, 7), True), reduce=True),
+        lambda: face_files.decode(content, seeds.SIZE, resize=True),
+        lambda: frame_folders.decode_images([frame_folders.EncodedFrame("a", content)]),
+        lambda: inspection.image_properties(content),
+    )
+    _try_all(ways)
+
+
+def read_mask(folder: Path) -> None:
+    masks.read_labels(str(folder / "a.png"), masks.class_indices(3))
+
+
+def read_video(folder: Path) -> None:
+    path = str(_only(folder))
+    _try_all(
+        (
+            lambda: video.read_frames(path, lambda count: np.linspace(0, count - 1, 3).astype(int)),
+            lambda: inspection.video_properties(path),
+        )
+    )
+
+
+def read_lists(folder: Path) -> None:
+    """Read lists of samples, pairs and names, and what depends on their labels."""
+    from data.datasets.common import verification
+
+    def read_samples(has_folders: bool) -> None:
+        entries = lists.read_list(str(folder / "train.list"), folders=has_folders)
+        np.array([entry.label for entry in entries], np.int64)
+        lists.class_names_from_folders(entries)
+
+    def read_faces() -> None:
+        source = face_files.read_list(str(folder), str(folder / "faces.txt"))
+        source.describe()
+
+    names = "classes.json" if (folder / "classes.json").exists() else "classes.txt"
+    _try_all(
+        (
+            lambda: read_samples(True),
+            lambda: read_samples(False),
+            read_faces,
+            lambda: verification.open_sets(str(folder), ["pairs.txt"]),
+            lambda: lists.read_classes(str(folder / names)),
+            lambda: lists.read_names(str(folder / "classes.txt")),
+        )
+    )
+
+
+def read_annotations(folder: Path) -> None:
+    """List a data set by its official annotations."""
+    from tools.preparing import sources
+
+    sources.find("k400" if (folder / "train.csv").exists() else "ssv2", str(folder), {})
+
+
+def read_recipe(folder: Path) -> None:
+    from zoo.config import loader
+    from zoo.run import cli
+
+    loader.render(cli.request(str(folder / "recipe.yaml")).resolved)
+
+
+def read_events(folder: Path) -> None:
+    from tools.benchmarking import records as speed_records
+    from tools.reporting import journals as reported
+
+    _try_all(
+        (
+            lambda: reported.read(str(folder)),
+            lambda: speed_records.read(folder),
+            lambda: _replay(folder),
+        )
+    )
+
+
+def _replay(folder: Path) -> None:
+    """Go on with a journal, as a resumed run does."""
+    journal.check(str(folder))
+    with journal.Journal(str(folder), []) as events:
+        events.best()
+        events.last("eval")
+
+
+def read_calibration(folder: Path) -> None:
+    from tools.scaling import calibration_file, model
+
+    model.build(calibration_file.read(str(folder / "a.json")), None)
+
+
+def read_log(folder: Path) -> None:
+    """Check a log, and extract the speeds of one of DLPerf."""
+    from tools.airank_log.grammar import parse
+    from tools.airank_log.rules import deviations
+    from tools.airank_log.values import measure
+
+    with open(folder / "a.log", encoding="utf-8", errors="replace") as file:
+        log = parse(file)
+    measure(log, None, 100, 0)
+    deviations(log, None, 100, 0)
+
+
+def _only(folder: Path) -> Path:
+    return Path(next(os.scandir(folder)).path)
+
+
+def _try_all(ways: tuple[Callable[[], object], ...]) -> None:
+    """Call all functions, and raise the first error if all refuse the file."""
+    errors: list[Exception] = []
+    for way in ways:
+        try:
+            way()
+        except (BadSample, UserError) as error:
+            errors.append(error)
+    if len(errors) == len(ways):
+        raise errors[0]
+
+
+READERS: Mapping[str, Reader] = {
+    ".pth": Reader(seeds.pth, read_pth),
+    ".pdparams": Reader(seeds.pdparams, lambda folder: read_weights(folder, "a.pdparams")),
+    ".ckpt": Reader(seeds.ckpt, lambda folder: read_weights(folder, "a.ckpt")),
+    "safetensors": Reader(seeds.safetensors, read_safetensors),
+    "Paddle variables": Reader(seeds.paddle_variables, read_plsc),
+    "weights to convert": Reader(seeds.weights, convert, True),
+    "checkpoints": Reader(seeds.checkpoint, read_checkpoint, True),
+    "face .bin": Reader(seeds.face_bin, read_face_bin),
+    "face packs": Reader(seeds.face_pack, read_face_pack),
+    "prepared packs": Reader(seeds.prepared, read_prepared),
+    "images": Reader(seeds.images, read_image, True),
+    "masks": Reader(seeds.masks, read_mask, True),
+    "videos": Reader(seeds.videos, read_video, True),
+    "lists": Reader(seeds.lists, read_lists),
+    "annotations": Reader(seeds.annotations, read_annotations),
+    "recipes": Reader(seeds.recipes, read_recipe, True),
+    "events.jsonl": Reader(seeds.events, read_events),
+    "calibrations": Reader(seeds.calibrations, read_calibration),
+    "logs": Reader(seeds.logs, read_log),
+}

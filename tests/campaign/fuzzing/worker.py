@@ -1,0 +1,200 @@
+"""The child process of the campaign against readers of files: makes inputs, reads them, and measures.
+
+python -m tests.campaign.fuzzing.worker '{"module": ..., "kinds": [...], "seed": 0, "count": 5000, "first": 0,
+                                          "warm_up": 150, "results": "results.jsonl"}'
+
+An input follows from the kind, the seed and its number alone; its position counts those of all kinds. `results`
+receives a line of JSON per failure and, after the last input of a kind, the figures. `results`.progress holds the
+position of the input that is being read, so that whoever started this process knows which one ended it.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import random
+import resource
+import struct
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from data.errors import BadSample, UserError
+from tests.campaign.fuzzing import mutations
+from tests.campaign.fuzzing.pickles import CANARY
+from tests.campaign.fuzzing.readers import STRUCTURE, Reader
+from tests.campaign.fuzzing.seeds import Files
+from tests.campaign.fuzzing.watch import MIB, Actions, Memory
+
+FREE_MEMORY, EXPANSION = 256 * MIB, 20  # limit of an input: the greater of the first, and so many times its size
+ADDRESS_SPACE = 6 << 30  # bytes that the process may map, beyond those at the start
+PROGRESS = struct.Struct("<q")
+# Modules that libraries import later nevertheless.
+MODULES = (
+    "PIL",
+    "numpy",
+    "encodings",
+    "torch",
+    "cv2",
+    "av",
+    "decord",
+    "zipfile",
+    "ctypes",
+    "_",
+    "stringprep",
+    "unicodedata",
+)
+UNREAD = ".jpg"  # end of names of files whose existence alone matters
+MEMORY_FS = "/dev/shm"
+
+
+def main(task: Mapping[str, Any]) -> None:
+    """Read the inputs from a position on."""
+    readers, kinds, count = importlib.import_module(task["module"]).READERS, task["kinds"], task["count"]
+    where = MEMORY_FS if os.path.isdir(MEMORY_FS) else None
+    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=where) as folder:
+        os.chdir(folder)
+        actions = Actions([folder, "/dev/null"], MODULES)
+        _limit_address_space()
+        with (
+            open(task["results"], "a", encoding="utf-8") as results,
+            open(f"{task['results']}.progress", "wb", buffering=0) as progress,
+        ):
+            start = task["first"]
+            while start < count * len(kinds):
+                kind, number = kinds[start // count], start % count
+                os.pwrite(progress.fileno(), PROGRESS.pack(-1), 0)
+                session = Session(readers[kind], kind, task["seed"], Path(folder), actions)
+                session.warm_up(task["warm_up"])
+                for position in range(start, start - number + count):
+                    os.pwrite(progress.fileno(), PROGRESS.pack(position), 0)
+                    for failure in session.attack(position % count):
+                        _write_line(results, {"position": position, "failure": failure})
+                _write_line(results, {"position": position, "figures": session.figures})
+                start = position + 1
+
+
+def _write_line(file: TextIO, entry: Mapping[str, Any]) -> None:
+    file.write(json.dumps(entry) + "\n")
+    file.flush()
+
+
+class Session:
+    """A reader under attack.
+
+    Attributes:
+        figures: the largest of what was measured, and the share of inputs that were read without an error.
+    """
+
+    def __init__(self, reader: Reader, kind: str, seed: int, folder: Path, actions: Actions):
+        self.reader, self.kind, self.seed, self.inputs = reader, kind, seed, folder / "inputs"
+        self.figures = {"seconds": 0.0, "MiB": 0.0, "memory / limit": 0.0, "accepted": 0.0}
+        self.counts = [0, 0]  # of refused and of accepted inputs
+        self.memory, self.actions = Memory(), actions
+        self.seeds = reader.seeds()
+        for files in self.seeds:
+            self._write(files)
+            with contextlib.redirect_stdout(None):
+                reader.read(self.inputs)  # a seed is valid
+
+    def warm_up(self, count: int) -> None:
+        """Read other inputs, for which libraries import what they need."""
+        for number in range(count):
+            self._write(make(self.seeds, self.kind, -1, number))
+            self._read()
+
+    def attack(self, number: int) -> list[str]:
+        """Make an input, read it, and return the harm that it did, in words."""
+        files = make(self.seeds, self.kind, self.seed, number)
+        size = sum(map(len, files.values()))
+        self._write(files)
+        self.memory.start()
+        began = time.process_time()
+        self.actions.start()
+        error = self._read()
+        executed = self.actions.stop()
+        seconds, peak = time.process_time() - began, self.memory.stop()
+        self.counts[error is None] += 1
+        self.figures["accepted"] = self.counts[True] / sum(self.counts)
+        limit = max(FREE_MEMORY, EXPANSION * size)
+        self._measure(seconds=seconds, MiB=peak / MIB, **{"memory / limit": peak / limit})
+        failures = [f"code: {action}" for action in executed]
+        if isinstance(error, UserError | BadSample):
+            if not self.reader.is_open and str(self.inputs) not in str(error):
+                failures.append(f"message without a file: {error}")
+        elif error is not None:
+            failures.append(f"traceback: {''.join(traceback.format_exception(error))}")
+        if os.path.exists(CANARY) or os.path.exists(self.inputs / CANARY):
+            failures.append("code: the canary was executed")
+        if peak > limit:
+            failures.append(f"memory: {peak / MIB:.0f} MiB for {size} bytes")
+        return failures
+
+    def _read(self) -> BaseException | None:
+        """Read the input, and return what was raised."""
+        try:
+            with contextlib.redirect_stdout(None):
+                self.reader.read(self.inputs)
+        except BaseException as error:  # a finding, SystemExit included
+            return error
+        return None
+
+    def _measure(self, **figures: float) -> None:
+        for name, value in figures.items():
+            self.figures[name] = max(self.figures[name], value)
+
+    def _write(self, files: Files) -> None:
+        """Make the folder of inputs hold these files alone."""
+        for name in set(_names(self.inputs)) - set(files):
+            os.remove(self.inputs / name)
+        for name, content in files.items():
+            path = self.inputs / name
+            if not path.parent.exists():
+                path.parent.mkdir(parents=True)
+            path.write_bytes(content)
+
+
+def make(valid: Sequence[Files], kind: str, seed: int, number: int) -> Files:
+    """Return the files of an input: valid ones, of which one or two are mutated one to four times."""
+    rng = random.Random(f"{kind}/{seed}/{number}")
+    files = dict(rng.choice(valid))
+    for _ in range(rng.choice((1, 1, 1, 1, 2))):
+        name = rng.choice([name for name in files if not name.endswith(UNREAD)])
+        if rng.random() < 0.005:
+            files = {other: content for other, content in files.items() if other != name or len(files) == 1}
+            break
+        for _ in range(rng.choice((1, 1, 1, 2, 4))):
+            files[name] = _mutate(rng, name, files[name], valid)
+    return files
+
+
+def _mutate(rng: random.Random, name: str, content: bytes, valid: Sequence[Files]) -> bytes:
+    draw = rng.random()
+    if draw < 0.05:
+        others = [files[name] for files in valid if name in files] or [content]
+        mutated = mutations.splice(rng, content, rng.choice(others))
+    else:
+        structure = STRUCTURE.get(os.path.splitext(name)[1], ())
+        mutated = rng.choice(structure if structure and draw < 0.6 else mutations.BYTES)(rng, content)
+    return mutated[: mutations.MAX_SIZE]
+
+
+def _names(folder: Path) -> list[str]:
+    return [
+        os.path.relpath(os.path.join(parent, name), folder) for parent, _, names in os.walk(folder) for name in names
+    ]
+
+
+def _limit_address_space() -> None:
+    """Let an allocation of many gigabytes fail, instead of the machine."""
+    with open("/proc/self/statm") as file:
+        mapped = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + ADDRESS_SPACE,) * 2)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
