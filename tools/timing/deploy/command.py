@@ -75,7 +75,7 @@ def _measure(sized: models.Sized, arguments: argparse.Namespace, folder: str) ->
         forwards[name], sizes[name] = contenders.onnx(checkpoint, path), os.path.getsize(path)
     pixels = np.random.default_rng(0).integers(0, 256, (arguments.batch, *sized.shape), np.uint8)
     one = measure(forwards, pixels[:1], arguments.count, arguments.seconds)
-    many = measure(forwards, pixels, ROUND, arguments.seconds)
+    many = measure(forwards, pixels, ROUND, arguments.seconds) if arguments.batch > 1 else one
     rows = [Row(name, sizes[name], one[name], many[name]) for name in forwards]
     return Measured(sized.recipe, sized.shape, sized.parameters, sized.flops, rows)
 

@@ -7,7 +7,7 @@ from tools.timing.deploy.turns import Calls
 
 HEADER = (
     "| model, input | computed by | file, MB | latency p50, ms | p99, ms | of PyTorch's p50 | CPU time, ms "
-    "| samples/s, batch {batch} | of PyTorch's |"
+    "| of PyTorch's | samples/s, batch {batch} | of PyTorch's |"
 )
 
 
@@ -63,6 +63,7 @@ def as_json(models: Sequence[Measured]) -> list[dict[str, object]]:
 
 def _cells(row: Row, base: Row) -> str:
     p50, base_p50 = row.one.percentile(50), base.one.percentile(50)
+    cpu, base_cpu = row.one.cpu_per_sample, base.one.cpu_per_sample
     speed, base_speed = row.many.samples_per_s, base.many.samples_per_s
     cells = [
         row.name,
@@ -70,7 +71,8 @@ def _cells(row: Row, base: Row) -> str:
         f"{1e3 * p50:.1f}",
         f"{1e3 * row.one.percentile(99):.1f}",
         f"{p50 / base_p50:.2f}",
-        f"{1e3 * row.one.cpu_per_sample:.1f}",
+        f"{1e3 * cpu:.1f}",
+        f"{cpu / base_cpu:.2f}",
         f"{speed:.1f}",
         f"{speed / base_speed:.2f}",
     ]
