@@ -73,7 +73,7 @@ def _cells(row: Row, base: Row) -> str:
         f"{p50 / base_p50:.2f}",
         f"{1e3 * cpu:.1f}",
         f"{cpu / base_cpu:.2f}",
-        f"{speed:.1f}",
+        f"{speed:.3g}",
         f"{speed / base_speed:.2f}",
     ]
     return " | ".join(cells)
