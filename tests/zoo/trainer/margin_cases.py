@@ -30,7 +30,6 @@ VARIANTS = {
     "cosface by name": {"loss": "cosface"},
     "adaface": {"loss": "adaface"},
     "adaface, large": {"loss": "adaface", "m": 0.7, "h": 2.0, "interclass": 0.3},
-    "adaface, averages": {"loss": "adaface", "h": 1.0, "t_alpha": 0.9},
 }
 COMPILED_VARIANTS = (
     "filter",
