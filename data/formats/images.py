@@ -41,7 +41,7 @@ ORIENTATIONS = {
 }
 NOT_DECODED = "cannot be decoded as an image"
 # Scans of a progressive JPEG file. Each costs time for all pixels, and may be a few bytes; encoders make about ten.
-MAX_SCANS, CHECKED_WORK = 100, 10**11  # the latter: pixels x bytes, below which any number of scans takes seconds
+MAX_SCANS, CHECKED_WORK = 100, 2 * 10**10  # the latter: pixels x bytes, below which any number takes a second
 
 # Pillow warns about damaged EXIF blocks, of which ImageNet has many, and about large images, which are refused below.
 warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -115,8 +115,10 @@ def _check_by_pillow(image: Image.Image, content: bytes) -> None:
 
 
 def _check_scans(width: int, height: int, content: bytes) -> None:
-    is_checked = content.startswith(jpeg.START) and width * height * len(content) > CHECKED_WORK
-    if is_checked and content.count(jpeg.SCAN) > MAX_SCANS:
+    if width * height * len(content) <= CHECKED_WORK or not content.startswith(jpeg.START):
+        return
+    header = jpeg.read_header(content)
+    if (header is None or header.is_progressive) and content.count(jpeg.SCAN) > MAX_SCANS:
         raise BadSample(f"it has more than {MAX_SCANS} scans")
 
 

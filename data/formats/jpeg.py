@@ -14,7 +14,8 @@ from data.formats import opencv
 
 START, END, SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
 # Markers that begin a frame of Huffman-coded 8-bit samples, baseline, extended or progressive.
-FRAME_MARKERS = frozenset((0xFFC0, 0xFFC1, 0xFFC2))
+PROGRESSIVE_MARKER = 0xFFC2
+FRAME_MARKERS = frozenset((0xFFC0, 0xFFC1, PROGRESSIVE_MARKER))
 # Markers of other frames, and of a scan without a frame.
 EXCLUDED_MARKERS = frozenset((0xFFC3, 0xFFC5, 0xFFC6, 0xFFC7, 0xFFC9, 0xFFCA, 0xFFCB, 0xFFCD, 0xFFCE, 0xFFCF, 0xFFDA))
 METADATA_MARKER = 0xFFE1  # EXIF and XMP, both of which may give an orientation
@@ -31,11 +32,12 @@ FLAGS = {
 
 
 class Header(NamedTuple):
-    """Size of an ordinary JPEG image as stored, in pixels, and whether its metadata may rotate it."""
+    """Size of an ordinary JPEG image as stored, in pixels, whether its metadata may rotate it, and its coding."""
 
     width: int
     height: int
     may_be_rotated: bool
+    is_progressive: bool
 
 
 def read_header(encoded: bytes) -> Header | None:
@@ -49,7 +51,7 @@ def read_header(encoded: bytes) -> Header | None:
             return None
         marker, length = SEGMENT.unpack_from(encoded, at)
         if marker in FRAME_MARKERS:
-            return _frame_header(encoded, at + SEGMENT.size, length, may_be_rotated)
+            return _frame_header(encoded, at + SEGMENT.size, length, may_be_rotated, marker == PROGRESSIVE_MARKER)
         if marker < MIN_MARKER or marker in EXCLUDED_MARKERS or length < 2:
             return None
         may_be_rotated |= marker == METADATA_MARKER
@@ -70,10 +72,10 @@ def decode(encoded: bytes, scale: int = 1) -> np.ndarray | None:
     return opencv.decode(encoded, FLAGS[scale] | cv2.IMREAD_IGNORE_ORIENTATION)
 
 
-def _frame_header(encoded: bytes, at: int, length: int, may_be_rotated: bool) -> Header | None:
+def _frame_header(encoded: bytes, at: int, length: int, may_be_rotated: bool, is_progressive: bool) -> Header | None:
     if length < FRAME.size + 2 or at + FRAME.size > len(encoded):
         return None
     precision, height, width, components = FRAME.unpack_from(encoded, at)
     if precision != 8 or components not in (1, 3) or not width or not height:
         return None
-    return Header(width, height, may_be_rotated)
+    return Header(width, height, may_be_rotated, is_progressive)

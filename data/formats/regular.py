@@ -11,7 +11,7 @@ MAX_PIXELS = 89_478_485  # Pillow's own limit against decompression bombs; the l
 MAX_FRAME_PIXELS = 8192 * 4320  # of a video, whose clip is many frames: the largest format of cinemas
 MAX_CLIP_BYTES = 2 << 30  # of the different decoded frames of a clip: 80 of 3840 x 2160 have less
 FREE_BYTES, EXPANSION = 256 << 20, 20  # memory for a file: the greater of the first, and so many times its size
-FREE_FRAME_PIXELS, FRAME_PIXELS_PER_BYTE = 1920 * 1088, 64  # of a video: larger frames need a larger file
+FREE_FRAME_PIXELS, FRAME_PIXELS_PER_BYTE = 1920 * 1088, 16  # of a video: larger frames need a larger file
 
 
 def read(path: str) -> bytes:
@@ -81,9 +81,14 @@ def check_share(width: int, height: int, size: int, share: Share) -> None:
     check_pixels(width, height, min(MAX_PIXELS, max(share.free, share.per_byte * size)))
 
 
+def frame_pixels(size: int) -> int:
+    """Return the number of pixels that the frames of a video file of `size` bytes may have."""
+    return min(MAX_FRAME_PIXELS, max(FREE_FRAME_PIXELS, FRAME_PIXELS_PER_BYTE * size))
+
+
 def check_frame(width: int, height: int, size: int) -> None:
     """Raise BadSample if the frames of a video are larger than those of a file of `size` bytes may be."""
-    check_pixels(width, height, min(MAX_FRAME_PIXELS, max(FREE_FRAME_PIXELS, FRAME_PIXELS_PER_BYTE * size)))
+    check_pixels(width, height, frame_pixels(size))
 
 
 def check_clip(width: int, height: int, frames: int) -> None:

@@ -131,6 +131,7 @@ def _video_stream(container: "InputContainer", size: int) -> "VideoStream":
     if stream.frames > size:  # decord would try to allocate an index of them, and abort the process
         raise BadSample(f"its header claims {stream.frames} frames in {size} bytes")
     regular.check_frame(stream.codec_context.width, stream.codec_context.height, size)
+    stream.codec_context.options = {"max_pixels": str(regular.frame_pixels(size))}  # also of frames that come later
     return stream
 
 

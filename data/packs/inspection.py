@@ -116,7 +116,9 @@ def video_stream(container: "InputContainer") -> "VideoStream":
     if not isinstance(stream, av.VideoStream) or stream.disposition & Disposition.attached_pic:
         raise BadSample("there is no video in this file")
     stream.codec_context.thread_count = 1
-    regular.check_frame(stream.codec_context.width, stream.codec_context.height, os.path.getsize(container.name))
+    size = os.path.getsize(container.name)
+    regular.check_frame(stream.codec_context.width, stream.codec_context.height, size)
+    stream.codec_context.options = {"max_pixels": str(regular.frame_pixels(size))}  # also of frames that come later
     return stream
 
 

@@ -3,8 +3,10 @@
 import io
 import json
 import struct
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +15,7 @@ from PIL import Image
 from data.packs import manifest
 from tests.campaign.fuzzing import records, seeds
 from tests.campaign.fuzzing.seeds import Files
-from tests.helpers import packs
+from tests.helpers import clips, packs
 
 MIB = 1 << 20
 
@@ -32,12 +34,6 @@ class Attack(NamedTuple):
     message: str
 
 
-def attacks() -> Iterator[tuple[str, Attack]]:
-    """Yield names and attacks."""
-    for part in (_safetensors, _protobuf, _checkpoints, _faces, _prepared, _images, _lists, _recipes, _others):
-        yield from part()
-
-
 def _header(tensors: Mapping[str, Any], data: bytes = b"") -> bytes:
     return _text_header(json.dumps(tensors).encode(), data)
 
@@ -50,7 +46,7 @@ def _tensor(shape: list[int], end: int = 4, start: int = 0, dtype: str = "F32") 
     return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
 
 
-def _safetensors() -> Iterator[tuple[str, Attack]]:
+def safetensors() -> Iterator[tuple[str, Attack]]:
     content = {
         "a shape that overflows": _header({"a": _tensor([1 << 32, 1 << 32, 4])}, bytes(4)),
         "a shape that overflows to its size": _header({"a": _tensor([1 << 63, 2, 1])}, bytes(4)),
@@ -107,7 +103,7 @@ def _value(dims: list[int], content: bytes = b"", dtype: bytes = b"Float32") -> 
     return _field(1, _field(1, b"a") + _field(2, tensor))
 
 
-def _protobuf() -> Iterator[tuple[str, Attack]]:
+def protobuf() -> Iterator[tuple[str, Attack]]:
     content = {
         "dimensions whose product has 4 million bits": _value([(1 << 64) - 1] * 65_000),
         "100 dimensions": _value([1] * 100, bytes(4)),
@@ -149,7 +145,7 @@ def _protobuf() -> Iterator[tuple[str, Attack]]:
         yield f"meta.json: {name}", Attack("Paddle variables", {"meta.json": text}, "meta.json")
 
 
-def _checkpoints() -> Iterator[tuple[str, Attack]]:
+def checkpoints() -> Iterator[tuple[str, Attack]]:
     path = "checkpoints/step-00000010/checkpoint.json"
     record = json.loads(seeds.checkpoint()[0][path])
     changes: dict[str, Any] = {
@@ -178,7 +174,7 @@ def _checkpoints() -> Iterator[tuple[str, Attack]]:
         )
 
 
-def _faces() -> Iterator[tuple[str, Attack]]:
+def faces() -> Iterator[tuple[str, Attack]]:
     pack = seeds.face_pack()[2]
     index, record = pack["train.idx"], pack["train.rec"]
     inner = packs.frames(packs.content(packs.encoded_image(1, 4), 0))
@@ -215,7 +211,7 @@ def _faces() -> Iterator[tuple[str, Attack]]:
         yield f"face .bin: {name}", Attack("face .bin", {"lfw.bin": file}, "lfw.bin")
 
 
-def _prepared() -> Iterator[tuple[str, Attack]]:
+def prepared() -> Iterator[tuple[str, Attack]]:
     def changed(change: Callable[[dict[str, Any], dict[str, np.ndarray]], object], form: int = 0) -> bytes:
         from safetensors.numpy import load, save
 
@@ -259,10 +255,10 @@ def _zeros(size: int) -> bytes:
     return b"".join(packer.compress(bytes(MIB)) for _ in range(size // MIB + 1)) + packer.flush()
 
 
-def _scans(count: int) -> bytes:
-    """Return a progressive JPEG file of 4000 x 4000 pixels whose last scan is repeated."""
+def _scans(side: int, count: int) -> bytes:
+    """Return a square progressive JPEG file whose last scan is repeated."""
     file = io.BytesIO()
-    Image.new("RGB", (4000, 4000)).save(file, "JPEG", progressive=True)
+    Image.new("RGB", (side, side)).save(file, "JPEG", progressive=True)
     content = file.getvalue()
     last = content.rindex(b"\xff\xda")
     return content[:-2] + content[last:-2] * count + content[-2:]
@@ -282,7 +278,7 @@ def _sized(content: bytes, at: int, layout: str, *numbers: int) -> bytes:
     return content[:at] + struct.pack(layout, *numbers) + content[at + struct.calcsize(layout) :]
 
 
-def _images() -> Iterator[tuple[str, Attack]]:
+def images() -> Iterator[tuple[str, Attack]]:
     jpeg, gif = _image("JPEG"), _image("GIF")
     frame = jpeg.index(b"\xff\xc0") + 5
     contents = {
@@ -295,7 +291,8 @@ def _images() -> Iterator[tuple[str, Attack]]:
         "a PNG without pixels, twice": _png(16, 16, b"", 6)[:33] + _png(16, 16, b"", 6),
         "a JPEG of 65500 x 65500": _sized(jpeg, frame, ">HH", 65_500, 65_500),
         "a JPEG of 9000 x 9000": _sized(jpeg, frame, ">HH", 9000, 9000),
-        "a progressive JPEG of 3000 scans": _scans(3000),
+        "a progressive JPEG of 3000 scans": _scans(4000, 3000),
+        "a progressive JPEG of 7000 scans": _scans(1000, 7000),
         "a GIF of 65535 x 65535": _sized(gif, 6, "<HH", 65_535, 65_535),
         "a GIF of 9000 x 9000": _sized(gif, 6, "<HH", 9000, 9000),
         "a BMP of 2 billion columns": _sized(_image("BMP"), 18, "<i", (1 << 31) - 1),
@@ -319,6 +316,7 @@ def _images() -> Iterator[tuple[str, Attack]]:
         Attack("masks", {"a.png": _png(9400, 9400, _zeros(9400 * 9401), color=0)}, "pixels"),
     )
     yield "mask: 60000 x 60000", Attack("masks", {"a.png": _png(60_000, 60_000, b"", color=0)}, "pixels")
+    yield "video: frames that grow", Attack("videos", {"a.ts": _growing_video()}, "pixels|cannot be decoded as video")
     for name, text in {
         "concat": b"ffconcat version 1.0\nfile /etc/passwd\n",
         "hls": b"#EXTM3U\n#EXTINF:1,\n/etc/passwd\n",
@@ -326,6 +324,17 @@ def _images() -> Iterator[tuple[str, Attack]]:
         "sdp": b"v=0\no=- 0 0 IN IP4 127.0.0.1\n",
     }.items():
         yield f"video: {name}", Attack("videos", {"a.mp4": text}, "names other files")
+
+
+def _growing_video() -> bytes:
+    """Return a video whose first frames are small, and whose later ones have 10 million pixels."""
+    with tempfile.TemporaryDirectory() as folder:
+        parts = []
+        for side in (16, 3200):
+            path = Path(folder) / f"{side}.ts"
+            clips.encode(path, np.zeros((3, side, side, 3), np.uint8), preset="ultrafast")
+            parts.append(path.read_bytes())
+    return b"".join(parts)
 
 
 def _tiff(width: int, height: int) -> bytes:
@@ -336,7 +345,7 @@ def _tiff(width: int, height: int) -> bytes:
     return b"II*\0\x08\0\0\0" + struct.pack("<H", len(tags)) + entries + bytes(300)
 
 
-def _lists() -> Iterator[tuple[str, Attack]]:
+def lists() -> Iterator[tuple[str, Attack]]:
     valid = seeds.lists()[0]
     contents: dict[str, dict[str, bytes | str | None]] = {
         "labels of 5000 digits": {"train.list": b"a " + b"1" * 5000 + b"\n"},
@@ -374,11 +383,11 @@ def _lists() -> Iterator[tuple[str, Attack]]:
         yield f"class names: {name}", Attack("lists", {**broken, "classes.json": text}, "")
 
 
-def _recipes() -> Iterator[tuple[str, Attack]]:
+def recipes() -> Iterator[tuple[str, Attack]]:
     aliases = b"k0: &k0 [x]\n" + b"".join(
         b"k%d: &k%d [%s]\n" % (n, n, b", ".join([b"*k%d" % (n - 1)] * 9)) for n in range(1, 9)
     )
-    clips = b"model: {name: tsm}\ntrain: {steps: 9}\ndata: {name: kinetics, "
+    kinetics = b"model: {name: tsm}\ntrain: {steps: 9}\ndata: {name: kinetics, "
     contents: dict[str, bytes | str | None] = {
         "a base that never ends": b"base: /dev/zero\n",
         "a base that is itself": b"base: recipe.yaml\n",
@@ -391,15 +400,15 @@ def _recipes() -> Iterator[tuple[str, Attack]]:
         "an anchor in itself": b"&a a: *a\n",
         "a call": b"seed: !!python/object/apply:os.system ['echo > executed']\n",
         "an impossible date": b"seed: 2020-13-45\n",
-        "names of frames of a gigabyte": clips + b"frame_template: '{:999999999d}'}\n",
-        "names of frames with attributes": clips + b"frame_template: '{0.__class__}'}\n",
+        "names of frames of a gigabyte": kinetics + b"frame_template: '{:999999999d}'}\n",
+        "names of frames with attributes": kinetics + b"frame_template: '{0.__class__}'}\n",
         "a device": "/dev/zero",
     }
     for name, text in contents.items():
         yield f"recipe: {name}", Attack("recipes", {"recipe.yaml": text}, "")
 
 
-def _others() -> Iterator[tuple[str, Attack]]:
+def others() -> Iterator[tuple[str, Attack]]:
     event = b'{"event": "train", "step": 1}\n'
     yield "events: depth", Attack("events.jsonl", {"events.jsonl": b"[" * 100_000 + b"\n" + event}, "")
     yield (
@@ -419,8 +428,12 @@ def _others() -> Iterator[tuple[str, Attack]]:
         "a long field": b'"' + b"a" * 200_000 + b'",b,1,2\n',
         "zero bytes": b"a\0,b,1,2\n",
     }.items():
-        clips = {f"{split}/x/0.jpg": b"" for split in ("train", "val")}
+        videos = {f"{split}/x/0.jpg": b"" for split in ("train", "val")}
         yield (
             f"annotations: {name}",
-            Attack("annotations", {"train.csv": rows + row, "val.csv": rows + row, **clips}, "csv"),
+            Attack("annotations", {"train.csv": rows + row, "val.csv": rows + row, **videos}, "csv"),
         )
+
+
+# Each yields names and attacks.
+PARTS = (safetensors, protobuf, checkpoints, faces, prepared, images, lists, recipes, others)

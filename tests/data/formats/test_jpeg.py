@@ -37,7 +37,7 @@ def encode(width, height, mode="RGB", **options):
 def test_pixels_are_those_of_pillow(options, scale):
     for width, height in ((120, 90), (97, 65), (17, 13), (8, 16)):
         content = encode(width, height, **options)
-        assert jpeg.read_header(content) == (width, height, False)
+        assert jpeg.read_header(content)[:3] == (width, height, False)
         image = Image.open(io.BytesIO(content))
         if scale > 1:
             image.draft(None, (max(width // scale, 1), max(height // scale, 1)))
@@ -51,7 +51,7 @@ def test_orientation_is_reported_and_not_applied(orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     content = encode(40, 24, exif=exif)
-    assert jpeg.read_header(content) == (40, 24, True) and jpeg.decode(content).shape == (24, 40, 3)
+    assert jpeg.read_header(content)[:3] == (40, 24, True) and jpeg.decode(content).shape == (24, 40, 3)
 
 
 def test_files_for_pillow():
