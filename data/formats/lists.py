@@ -18,11 +18,11 @@ MAX_CLASSES = 1_000_000  # that are named from a list; face sets, which may have
 MAX_PATH = 255  # characters of a line that is no cause for suspicion
 MAX_DIGITS = 18  # of a number, which fits into int64
 MAX_QUOTED = 200  # characters of a malformed line in a message
-FREE_LINES, BYTES_PER_LINE = 1_000_000, 16  # limit of a list's lines: the first, and one more per so many bytes
+FREE_LINES, BYTES_PER_LINE = 500_000, 24  # limit of a list's lines: the first, and one more per so many bytes
 WNID = re.compile(r"n\d{8}(\s|$)")  # WordNet id, which names ImageNet's classes and their folders
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LabeledPath:
     """A labeled file, or a labeled folder of `frames` numbered images. path is relative to the data set's root."""
 

@@ -35,6 +35,7 @@ PYTORCH_MAGIC = (b"PK", b"\x80")  # first bytes of a torch.save file; Lightning 
 CRC = b"crc_num"
 CRC_SIZE = len(CRC) + 10
 MAX_DIMS = 32  # of MindSpore less, of numpy before version 2
+MAX_TENSORS = 100_000
 REMEDY = "copy or save it again"
 
 
@@ -76,6 +77,8 @@ def _parse_checkpoint(content: memoryview) -> dict[str, tuple[list[int], str, li
         name = str(_bytes_field(message, 1, "a Value without a name"), "utf-8")
         dims, dtype, piece = _parse_tensor(_bytes_field(message, 2, f"{name} is not a tensor"), name)
         entry = entries.setdefault(name, (dims, dtype, []))
+        if len(entries) > MAX_TENSORS:
+            raise ValueError(f"more than {MAX_TENSORS} tensors")
         if entry[:2] != (dims, dtype):
             raise ValueError(f"the pieces of {name} differ in shape or type")
         entry[2].append(piece)

@@ -98,9 +98,9 @@ def _field(number: int, value: bytes | int) -> bytes:
     return records.varint(number << 3 | 2) + records.varint(len(value)) + value
 
 
-def _value(dims: list[int], content: bytes = b"", dtype: bytes = b"Float32") -> bytes:
+def _value(dims: list[int], content: bytes = b"", dtype: bytes = b"Float32", name: bytes = b"a") -> bytes:
     tensor = b"".join(_field(1, size) for size in dims) + _field(2, dtype) + _field(3, content)
-    return _field(1, _field(1, b"a") + _field(2, tensor))
+    return _field(1, _field(1, name) + _field(2, tensor))
 
 
 def protobuf() -> Iterator[tuple[str, Attack]]:
@@ -117,6 +117,7 @@ def protobuf() -> Iterator[tuple[str, Attack]]:
         "groups": b"\x0b" * 1000,
         "an unknown type": _value([1], bytes(4), b"Object"),
         "a million empty values": _field(1, b"") * 1_000_000,
+        "200,000 tensors": b"".join(_value([1], b"a", b"Bool", b"%d" % number) for number in range(200_000)),
     }
     for name, file in content.items():
         yield f".ckpt: {name}", Attack(".ckpt", {"a.ckpt": file}, "a.ckpt")

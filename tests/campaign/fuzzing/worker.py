@@ -92,7 +92,7 @@ class Session:
 
     def __init__(self, reader: Reader, kind: str, seed: int, folder: Path, actions: Actions):
         self.reader, self.kind, self.seed, self.inputs = reader, kind, seed, folder / "inputs"
-        self.figures = {"seconds": 0.0, "MiB": 0.0, "memory / limit": 0.0, "accepted": 0.0}
+        self.figures = {"seconds": 0.0, "MiB": 0.0, "memory / limit": 0.0, "share read": 0.0}
         self.counts = [0, 0]  # of refused and of accepted inputs
         self.memory, self.actions = Memory(), actions
         self.seeds = reader.seeds()
@@ -119,7 +119,7 @@ class Session:
         executed = self.actions.stop()
         seconds, peak = time.process_time() - began, self.memory.stop()
         self.counts[error is None] += 1
-        self.figures["accepted"] = self.counts[True] / sum(self.counts)
+        self.figures["share read"] = self.counts[True] / sum(self.counts)
         limit = max(FREE_MEMORY, EXPANSION * size)
         self._measure(seconds=seconds, MiB=peak / MIB, **{"memory / limit": peak / limit})
         failures = [f"code: {action}" for action in executed]
