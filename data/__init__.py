@@ -1,11 +1,11 @@
 """Data sets as numpy batches. Nothing in this package imports zoo or a framework.
 
 A data set is a module `data/datasets/<name>.py` or `data/demo/<name>.py` with `Settings` (the `data:` section of a
-recipe), `load(settings)` -> (training split, validation split) and `checksum(train, val)`. Both splits are a Dataset of
-data/stream.py. The validation split also has `protocol`, a Protocol of data/datasets/common/protocol.py: the name of
-the set and what the model sees of a sample (frames, clips, crops, sizes, scales), from which a run makes its protocol
-id, such as k400/8x1x1@224. Whatever changes the metric of the same weights on the same files must change it. Helper
-modules that several data sets share are in the `common` folders.
+recipe), `load(settings)` -> (training split, validation split) and `describe(train, val, method)` -> DataRecord
+(data/record.py). Both splits are a Dataset of data/stream.py. The validation split also has `protocol`, a Protocol of
+data/datasets/common/protocol.py: the name of the set and what the model sees of a sample (frames, clips, crops, sizes,
+scales), from which a run makes its protocol id, such as k400/8x1x1@224. Whatever changes the metric of the same weights
+on the same files must change it. Helper modules that several data sets share are in the `common` folders.
 """
 
 import importlib

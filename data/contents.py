@@ -50,9 +50,14 @@ Read = Callable[[int, int], bytes]  # offset and number of bytes -> the bytes
 
 
 def digest(contents: Iterable[Content], root: str, full: bool = False) -> str:
-    """Return a digest of the contents of files, in their order, as hexadecimal digits.
+    """Return a digest of the contents of files, in their order, as hexadecimal digits: `combine` of `digests`."""
+    return combine(digests(contents, root, full))
 
-    A missing or damaged file has a digest of its own kind, so that the result changes when it is repaired.
+
+def digests(contents: Iterable[Content], root: str, full: bool = False) -> np.ndarray:
+    """Return the digests of files, in their order: uint64 (n, 2).
+
+    A missing or damaged file has a digest of its own kind, which changes when it is repaired.
 
     Args:
         contents: the files.
@@ -60,19 +65,22 @@ def digest(contents: Iterable[Content], root: str, full: bool = False) -> str:
         full: whether all bytes are read.
     """
     kept = _Kept(root, full)
-    result, keys, digests = hashlib.md5(VERSION), [], []
-    start, is_fresh = time.monotonic(), False
-    iterator = iter(contents)
+    parts = [_Found(np.zeros(0, np.uint64), np.zeros((0, 2), np.uint64), np.zeros(0, bool), False)]
+    start, iterator = time.monotonic(), iter(contents)
     with ThreadPoolExecutor(THREADS) as pool:
         while tasks := list(islice(_tasks(iterator), BATCH_TASKS)):
-            for found in pool.map(partial(_digest_files, kept, full), tasks):
-                result.update(found.digests.tobytes())
-                keys.append(found.keys[found.settled])
-                digests.append(found.digests[found.settled])
-                is_fresh = is_fresh or found.is_fresh
-    if is_fresh and time.monotonic() - start > WORTH_KEEPING:
-        kept.save(np.concatenate(keys), np.concatenate(digests))
-    return result.hexdigest()
+            parts += pool.map(partial(_digest_files, kept, full), tasks)
+    keys, found, settled, is_fresh = zip(*parts)
+    table = np.concatenate(found)
+    if any(is_fresh) and time.monotonic() - start > WORTH_KEEPING:
+        is_settled = np.concatenate(settled)
+        kept.save(np.concatenate(keys)[is_settled], table[is_settled])
+    return table
+
+
+def combine(table: np.ndarray) -> str:
+    """Return one digest of those of files, uint64 (n, 2), as hexadecimal digits."""
+    return hashlib.md5(VERSION + table.tobytes()).hexdigest()
 
 
 def digest_file(content: Content, full: bool = False) -> bytes:

@@ -1,8 +1,8 @@
-"""The two errors that are caused by the user's input rather than by this code, and what their messages say of names."""
+"""The errors that are caused by the user's input rather than by this code, and what their messages say of names."""
 
 import difflib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 
@@ -39,6 +39,18 @@ class UserError(Exception):
 
     The message names the file, key or sample and the remedy. Programs print it without a traceback and exit with 2.
     """
+
+
+class UnreadableData(UserError):
+    """Samples that cannot be read end the run.
+
+    Attributes:
+        unreadable: why, by the name of the sample; at least those that the run has not named before.
+    """
+
+    def __init__(self, message: str, unreadable: Mapping[str, str] | None = None):
+        super().__init__(message)
+        self.unreadable = dict(unreadable or {})  # pickling restores it without this argument
 
 
 class BadSample(Exception):

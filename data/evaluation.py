@@ -5,6 +5,7 @@ from collections.abc import Generator
 
 from data import host, readers
 from data.batch import batch_bytes
+from data.reader_watch import DeadWorker
 from data.stream import Dataset, LoadedBatch, Stream, evaluation_batches, evaluation_reader
 
 ENDLESS = 2**40  # batches
@@ -44,7 +45,7 @@ class EvaluationReader:
         """
         self._read = evaluation_reader(dataset, seed, batch_size, rank, world_size, loader)
         self.batches, self._workers = evaluation_batches(dataset, batch_size, world_size), workers
-        self._threads = dataset.settings.threads
+        self._threads, self._memory_cap_gb = dataset.settings.threads, dataset.settings.worker_memory_gb
         held = (
             batch_bytes(dataset.fields, batch_size) * workers * readers.batches_per_worker(self._threads) * local_size
         )
@@ -66,7 +67,7 @@ class EvaluationReader:
             for number in range(self.batches):
                 try:
                     batch = next(stream)
-                except readers.DeadWorker as error:
+                except DeadWorker as error:
                     if not were_idle:
                         raise
                     warnings.warn(f"an idle data loading process {error.cause}; new ones go on", stacklevel=1)
@@ -89,7 +90,12 @@ class EvaluationReader:
         read, batches = self._read, self.batches
         last = ENDLESS if self.keeps_workers else batches
         self._stream = Stream(
-            lambda number, allocate: read(number % batches, allocate), first, last, self._workers, self._threads
+            lambda number, allocate: read(number % batches, allocate),
+            first,
+            last,
+            self._workers,
+            self._threads,
+            self._memory_cap_gb,
         )
         return self._stream
 

@@ -12,6 +12,8 @@ class LoaderSettings:
 
     workers: int | Literal["auto"] = 4  # processes that read ahead; 0: threads of this process; auto: as suits
     threads: int = 2  # reading threads per process
+    worker_memory_gb: float | None = 8.0  # gigabytes (10**9 bytes) of its own that a process that reads may hold before
+    # all of them are started anew; null: no limit
     max_bad: float = 0.001  # a run stops when more than this fraction of an epoch's samples is unreadable
     eval_bad: Literal["error", "wrong"] = "error"  # an unreadable sample in an evaluation: stop, or count it as wrong
     loader: Literal["auto", "reference", "dali"] = "reference"  # what decodes images: dali gives the same samples with
@@ -32,6 +34,8 @@ class LoaderSettings:
             raise ValueError("workers: must not be negative")
         if self.threads < 1:
             raise ValueError("threads: must be at least 1")
+        if self.worker_memory_gb is not None and not self.worker_memory_gb > 0:
+            raise ValueError("worker_memory_gb: must be above 0, or null for no limit")
         if not 0 <= self.max_bad <= 1:
             raise ValueError("max_bad: must be a fraction between 0 and 1")
         mixing.check(self)

@@ -6,14 +6,15 @@ the order, and a resumed run starts at any batch without a replay.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from data import loaders, mixing, order, readers, worker_count
+from data import loaders, mixing, order, reader_board, readers, worker_count
 from data.batch import Allocate, Batch, DropoutMask, Field
-from data.errors import BadSample, UserError
+from data.errors import BadSample, UnreadableData
 from data.loaders import Loader, ReadSample, Sample, choice, packing
 from data.pending import PlannedSample
 from data.settings import LoaderSettings
@@ -126,7 +127,9 @@ class Stream(Iterator[LoadedBatch]):
         times: what reading took so far.
     """
 
-    def __init__(self, read: ReadBatch, first: int, last: int, workers: int, threads: int):
+    def __init__(
+        self, read: ReadBatch, first: int, last: int, workers: int, threads: int, memory_cap_gb: float | None = None
+    ):
         self.workers, self.threads = workers, threads
         self.times = ReadTimes()
 
@@ -135,7 +138,8 @@ class Stream(Iterator[LoadedBatch]):
                 batch, unreadable = read(number, allocate)
             return TimedBatch(batch, unreadable, seconds, time.monotonic())
 
-        self._batches = readers.read_ahead(read_timed, first, last, workers, threads)
+        cap = None if memory_cap_gb is None else memory_cap_gb * 1e9
+        self._batches = readers.read_ahead(read_timed, first, last, workers, threads, cap)
 
     def __next__(self) -> LoadedBatch:
         requested = time.monotonic()
@@ -144,8 +148,9 @@ class Stream(Iterator[LoadedBatch]):
         return loaded.batch, loaded.unreadable
 
     def close(self) -> None:
-        """Stop reading, and end the workers."""
-        self._batches.close()
+        """Stop reading, and end the workers, unless a thread that waits for a batch just now does it."""
+        with suppress(ValueError):  # the generator is being executed
+            self._batches.close()
 
 
 def open_training(
@@ -175,7 +180,8 @@ def open_training(
     """
     loader = _installed_loader(dataset, seed, batch_size, loader)
     read = training_reader(dataset, seed, batch_size, rank, world_size, dropout_masks, loader)
-    return Stream(read, first, last, _workers(dataset, batch_size, loader, num_workers), dataset.settings.threads)
+    s, workers = dataset.settings, _workers(dataset, batch_size, loader, num_workers)
+    return Stream(read, first, last, workers, s.threads, s.worker_memory_gb)
 
 
 def training_reader(
@@ -216,7 +222,8 @@ def open_evaluation(
     last = evaluation_batches(dataset, batch_size, world_size)
     loader = _installed_loader(dataset, seed, batch_size, loader)
     read = evaluation_reader(dataset, seed, batch_size, rank, world_size, loader)
-    return Stream(read, 0, last, _workers(dataset, batch_size, loader, None), dataset.settings.threads)
+    s, workers = dataset.settings, _workers(dataset, batch_size, loader, None)
+    return Stream(read, 0, last, workers, s.threads, s.worker_memory_gb)
 
 
 def evaluation_batches(dataset: Dataset, batch_size: int, world_size: int) -> int:
@@ -257,6 +264,7 @@ def training_samples(
         size = len(dataset)
         for position, rng in zip(positions, order.generators(seed, "augment", positions)):
             _, index = order.locate(seed, size, position)
+            reader_board.begin(dataset.name, index)
             try:
                 samples.append(read_sample(index, rng))
             except BadSample as error:
@@ -293,6 +301,7 @@ def _replacement(
     failures = [(dataset.name(index), reason)]
     for offset in range(1, min(MAX_REPLACEMENTS, size)):
         candidate = (index + offset) % size
+        reader_board.begin(dataset.name, candidate)
         try:
             sample = read_sample(candidate, order.generator(seed, "augment", position))
         except BadSample as error:
@@ -300,7 +309,9 @@ def _replacement(
             continue
         return sample, [UnreadableSample(epoch, name, why, dataset.name(candidate)) for name, why in failures]
     reasons = "\n".join(f"  {name}: {reason}" for name, reason in failures)
-    raise UserError(f"{len(failures)} samples in a row cannot be read; check data.root and these files:\n{reasons}")
+    raise UnreadableData(
+        f"{len(failures)} samples in a row cannot be read; check data.root and these files:\n{reasons}", dict(failures)
+    )
 
 
 def _workers(dataset: Dataset, batch_size: int, loader: str, given: int | None) -> int:
@@ -355,6 +366,7 @@ def _evaluation_samples(
         samples: list[PlannedSample] = []
         unreadable = []
         for index, rng in zip(indices, order.generators(seed, "evaluate", indices)):
+            reader_board.begin(dataset.name, index)
             try:
                 samples.append(read_sample(index, rng))
             except BadSample as error:

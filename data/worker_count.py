@@ -10,9 +10,10 @@ import numpy as np
 
 from data import host, loaders, order, readers
 from data.batch import batch_bytes
-from data.errors import BadSample
+from data.errors import BadSample, UserError
 from data.loaders import ReadSample
 from data.pending import PlannedSample
+from data.shared_memory import REMEDY, megabytes
 
 if TYPE_CHECKING:
     from data.stream import Dataset
@@ -88,6 +89,28 @@ def choose(
     reason = min(limits, key=lambda name: limits[name])
     milliseconds = f"a sample takes {cost.wall * 1e3:.1f} ms, {cost.cpu * 1e3:.1f} ms of CPU time"
     return Choice(max(1, limits[reason]), f"{reason}; {milliseconds}")
+
+
+def fit(workers: int, need_of_one: float, need_of_all: float, free: float) -> int:
+    """Return how many of the workers have room for their batches in shared memory.
+
+    Args:
+        workers: processes of each rank, at least 1.
+        need_of_one, need_of_all: bytes that their batches may take on this host, with one process and with all.
+        free: bytes of shared memory.
+
+    Raises:
+        UserError: there is no room for the batches of one.
+    """
+    if need_of_all <= free:
+        return workers
+    if need_of_one > free:
+        raise UserError(
+            f"data.workers: the batches that one process reads ahead may need {megabytes(need_of_one)} of "
+            f"{host.SHARED_MEMORY}, where {megabytes(free)} are free; {REMEDY}"
+        )
+    per_worker = (need_of_all - need_of_one) / (workers - 1)
+    return 1 + int((free - need_of_one) / per_worker)
 
 
 def choose_here(dataset: "Dataset", batch_size: int, loader: str) -> int:

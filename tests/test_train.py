@@ -46,8 +46,8 @@ def undisturbed_run(clips, tmp_path_factory):
 
 def test_the_files_of_a_run(undisturbed_run):
     folder, out = undisturbed_run
-    files = [".lock", "airank.log", "checkpoints", "classes.csv", "config.yaml", "events.jsonl", "tensorboard"]
-    assert sorted(os.listdir(folder)) == files
+    files = [".lock", "airank.log", "checkpoints", "classes.csv", "config.yaml", "data_record.safetensors"]
+    assert sorted(os.listdir(folder)) == [*files, "events.jsonl", "tensorboard"]
     shown = EventAccumulator(os.path.join(folder, "tensorboard")).Reload().Tags()["tensors"]
     assert {"recipe", "images/samples", "images/confusion", "eval/class_accuracy/left"} <= set(shown)
     kinds = [event["event"] for event in events(folder)]
@@ -263,6 +263,7 @@ def test_bad_training_files_are_replaced_counted_and_named_once(clips, tmp_path)
     for name in names:
         assert done.stdout.count(f"unreadable sample: {name}: the file is empty") == 1
     assert [event["event"] for event in events(tmp_path / "run")].count("bad") == 2
+    assert "unreadable training samples: 2 of 16 (12.50%), replaced by others" in done.stdout
     (profile,) = (event for event in events(tmp_path / "run") if event["event"] == "profile")
     assert (profile["step"], profile["updates"]) == (8, 3) and "\n".join(profile["table"]) in done.stdout
     files = tmp_path / "run" / "profile" / "step-00000006"

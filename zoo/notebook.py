@@ -48,6 +48,7 @@ class Run:
         weights: str | os.PathLike[str] | None = None,
         resume: str | os.PathLike[str] | None = None,
         max_steps: int | None = None,
+        accept_changed_data: bool = False,
     ):
         """Resolve the recipe.
 
@@ -56,14 +57,15 @@ class Run:
                 resume, or of the checkpoint in `weights`.
             overrides: values by dotted key, such as {"optim.lr": 0.01}.
             framework: torch, paddle or mindspore; default that of the recipe. A process can use one of them.
-            device, amp, seed, out, weights, resume, max_steps: as the flags of train.py.
+            device, amp, seed, out, weights, resume, max_steps, accept_changed_data: as the flags of train.py.
 
         Raises:
             UserError: a value or a key is wrong; the message names its place.
         """
         if max_steps is not None and max_steps < 1:
             raise UserError("max_steps: must be at least 1")
-        self._max_steps, self._has_weights = max_steps, bool(weights or resume)
+        self._has_weights = bool(weights or resume)
+        self._flags: dict[str, Any] = {"max_steps": max_steps, "accept_changed_data": accept_changed_data}
         self._arguments: dict[str, Any] = {
             "config": _path(recipe),
             "overrides": _pairs(overrides or {}),
@@ -85,7 +87,7 @@ class Run:
         Raises:
             UserError: anything that the user can fix.
         """
-        run = training.execute(cli.request(**self._arguments)._replace(max_steps=self._max_steps))
+        run = training.execute(cli.request(**self._arguments)._replace(**self._flags))
         if run.exit_code:
             signal.raise_signal(run.exit_code - 128)
         return Result(run.metrics or run.journal.last("eval"), run.folder)

@@ -20,7 +20,7 @@ LAYOUT = """\
   leftImg8bit/{train,val}/<city>/*_leftImg8bit.png and gtFine/{train,val}/<city>/*_gtFine_labelIds.png
   or custom images, images/{train,val}/NAME.jpg, with masks/{train,val}/NAME.png, 8-bit PNG files of class indices
   (or {train,val}/images and {train,val}/masks, or just images and masks), and classes.txt, one name per line"""
-checksum = files.checksum
+describe = files.describe
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """Aligned faces: packs of insightface, lists of PLSC or a folder per identity, and pairs of images for verification."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import numpy as np
 
-from data import cache
+from data import cache, record
 from data.audit.inventory import Inventory
 from data.augment.common import pipeline
 from data.augment.common.drawn import Drawn, Target
@@ -13,12 +14,13 @@ from data.batch import LABEL, Field
 from data.datasets.common import face_sources, files, verification
 from data.datasets.common.face_pairs import VerificationPairs, check_all_readable
 from data.datasets.common.face_settings import MEAN, Settings
-from data.datasets.common.verification import BinImages, PairSet
+from data.datasets.common.verification import PairSet
 from data.errors import BadSample, UserError
 from data.formats import face_files
 from data.formats.face_files import FaceFiles
 from data.formats.face_packs import FacePack
 from data.pending import Pending, PlannedSample
+from data.record import DataRecord, Item
 from data.transforms import pixels
 from data.transforms.geometry import Geometry
 
@@ -144,16 +146,36 @@ def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:
     return FaceSplit(settings, source, rows, classes, notes), VerificationPairs(settings, pair_sets, classes)
 
 
-def checksum(train: FaceSplit, val: VerificationPairs) -> str:
-    """Return an md5 over the training source, the verification sets and the pairs: paths, labels, sizes, contents."""
+def describe(train: FaceSplit, val: VerificationPairs, method: str | None = None) -> DataRecord:
+    """Return the record of the training source, the verification sets and the pairs.
+
+    Args:
+        train, val: the splits.
+        method: `sampled` or `full`; default data.checksum.
+    """
     lines = train.source.describe() + [f"{len(train)} {len(train.classes)}"]
-    sources: list[FaceFiles | FacePack | BinImages] = [train.source]
+    items: list[Iterable[Item]] = []
     for pair_set in val.pair_sets:
         lines += [f"{pair_set.name} {pair_set.digest()}"]
+        items.append([pair_set.item()])
         if pair_set.source is not train.source:
             lines += pair_set.source.describe()
-            sources.append(pair_set.source)
-    return files.combine(lines, chain.from_iterable(source.contents() for source in sources), train.settings)
+            items.append(pair_set.source.items())
+    settings = train.settings
+    return record.build(
+        lines,
+        (len(train), train.classes, train.source.items()),
+        (len(val), train.classes, chain.from_iterable(items)),
+        settings.root,
+        method or settings.checksum,
+    )
+
+
+def files_of(sample: str) -> list[str]:
+    """Return the items of the record that a sample is made of, by its name."""
+    pair = re.fullmatch(r".* pair \d+ \((.*), (.*)\)", sample)
+    images = pair.groups() if pair else (sample,)
+    return [re.sub(r" (key|image) \d+$", "", image) for image in images]
 
 
 def _hold_out(

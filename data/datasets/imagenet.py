@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,7 @@ from data.formats.lists import (
 )
 from data.packs.prepared import PreparedSplit, open_splits
 from data.pending import Pending, PlannedSample
+from data.record import Item
 from data.settings import LoaderSettings
 from data.transforms import pixels
 from data.transforms.clips import center_box
@@ -43,7 +44,7 @@ PROBED_PATHS = 20  # paths of a list that are checked before a run
 LAYOUT = """\
   either train/<class>/*.JPEG and val/<class>/*.JPEG
   or train_list.txt and val_list.txt (lines `relative/path.JPEG label`), or one of each type"""
-checksum = files.checksum
+describe = files.describe
 
 
 @dataclass(frozen=True)
@@ -181,11 +182,15 @@ class ImageSplit:
         )
         return Inventory(len(self), self.name, self.classes, size, digest, self.labels)
 
-    def contents(self) -> Iterable[Content]:
-        """Return the file or record of every sample."""
-        if self.prepared:
-            return self.prepared.contents()
-        return (Content(os.path.join(self.settings.root, self.name(index))) for index in range(len(self)))
+    def items(self) -> Iterator[Item]:
+        """Return every sample with its file or record."""
+        names = [self.name(index) for index in range(len(self))]
+        files = (
+            self.prepared.contents()
+            if self.prepared
+            else ((Content(os.path.join(self.settings.root, name)),) for name in names)
+        )
+        return (Item(name, str(self.classes[label]), found) for name, label, found in zip(names, self.labels, files))
 
     def _show(self, training: bool) -> None:
         """Show the samples as in training, or as in an evaluation."""

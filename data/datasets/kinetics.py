@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +30,7 @@ from data.formats.lists import (
 )
 from data.packs.prepared import PreparedSplit, open_splits
 from data.pending import Pending, PlannedSample
+from data.record import Item
 from data.settings import LoaderSettings
 from data.transforms import clips, frame_sampling
 from data.transforms.geometry import Geometry, Size, short_side_size
@@ -41,7 +42,7 @@ PROBED_PATHS = 20  # paths of a list that are checked before a run
 LAYOUT = """\
   either train.list and val.list (lines `relative/path.mp4 label` or `relative/folder num_frames label`)
   or train/<class>/*.mp4 and val/<class>/*.mp4"""
-checksum = files.checksum
+describe = files.describe
 
 
 @dataclass(frozen=True)
@@ -191,9 +192,12 @@ class ClipSplit:
         )
         return Inventory(len(self), self.name, self.classes, size, digest, labels)
 
-    def contents(self) -> Iterable[Content]:
-        """Return the file or record of every clip; of frames the first, the middle and the last."""
-        return self.prepared.contents() if self.prepared else map(Content, self._files())
+    def items(self) -> Iterator[Item]:
+        """Return every clip with its file or record; of frames the first, the middle and the last."""
+        contents = self.prepared.contents() if self.prepared else map(self._files, self.clips)
+        for clip, found in zip(self.clips, contents):
+            length = "" if clip.frames is None else f" {clip.frames} frames"
+            yield Item(clip.path, f"{self.classes[clip.label]}{length}", found)
 
     def _show(self, training: bool) -> None:
         """Show the samples as in training, or as in an evaluation."""
@@ -206,15 +210,12 @@ class ClipSplit:
         self.fields = (video, LABEL, *(mixing.fields(s, classes) if training else ()))
         self.notes: tuple[str, ...] = (self.pipeline.note,) if self.pipeline else ()
 
-    def _files(self) -> Iterator[str]:
-        s = self.settings
-        for clip in self.clips:
-            path = os.path.join(s.root, clip.path)
-            if clip.frames is None:
-                yield path
-            else:
-                numbers = sampled_frames(clip.frames)
-                yield from (os.path.join(path, s.frame_template.format(s.first_frame + number)) for number in numbers)
+    def _files(self, clip: LabeledPath) -> tuple[Content, ...]:
+        s, path = self.settings, os.path.join(self.settings.root, clip.path)
+        if clip.frames is None:
+            return (Content(path),)
+        names = (s.frame_template.format(s.first_frame + number) for number in sampled_frames(clip.frames))
+        return tuple(Content(os.path.join(path, name)) for name in names)
 
     def _complete(
         self, clip: LabeledPath, frames: Sequence[np.ndarray], rng: np.random.Generator

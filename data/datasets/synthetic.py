@@ -18,6 +18,7 @@ from data import mixing
 from data.batch import LABEL, PAIR, Field
 from data.datasets.common.protocol import Protocol
 from data.formats.palette import IGNORE_INDEX
+from data.record import DataRecord, without_items
 from data.settings import LoaderSettings
 
 SEED = 2026
@@ -167,10 +168,12 @@ def load(settings: Settings) -> tuple[SyntheticSplit, SyntheticSplit]:
     return SyntheticSplit(settings, True), SyntheticSplit(settings, False)
 
 
-def checksum(train: SyntheticSplit, val: SyntheticSplit) -> str:
-    """Return the md5 of the settings that the samples depend on."""
+def describe(train: SyntheticSplit, val: SyntheticSplit, method: str | None = None) -> DataRecord:
+    """Return the record of the settings that the samples depend on. method: without files there is one alone."""
     numbers = [(split.length, len(split.classes), *split.image.shape) for split in (train, val)]
-    return hashlib.md5(f"noise {train.settings.kind} {numbers}".encode()).hexdigest()
+    checksum = hashlib.md5(f"noise {train.settings.kind} {numbers}".encode()).hexdigest()
+    splits = [without_items(split.length, len(split.classes)) for split in (train, val)]
+    return DataRecord(checksum, "sampled", *splits)
 
 
 def _window(make: Callable[..., np.ndarray], index: int, shape: tuple[int, ...], *arguments: int) -> np.ndarray:

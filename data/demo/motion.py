@@ -22,7 +22,7 @@ CLASSES = ("left", "right", "up", "down", "grow", "shrink", "clockwise", "counte
 WIDTH, HEIGHT, FRAMES, RATE = 96, 72, 24, 12  # pixels, pixels, frames, frames per second
 SEED = 2026
 DISCS = 60  # in a scene nine times the size of the frame
-checksum = kinetics.checksum
+describe = kinetics.describe
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from data.formats import images
 UNSEEN = "unseen"  # folder of the persons that are not trained on, and name of the verification set
 QUALITY = 92
 SEED = 2026
-checksum = faces.checksum
+describe, files_of = faces.describe, faces.files_of
 
 
 @dataclass(frozen=True)

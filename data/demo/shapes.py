@@ -20,7 +20,7 @@ SIDES = (64, 81)  # width and height in pixels: minimum, maximum + 1
 MIN_CONTRAST = 60  # between the mean levels of shape and background
 QUALITY = 90
 SEED = 2026
-checksum = imagenet.checksum
+describe = imagenet.describe
 
 
 @dataclass(frozen=True)

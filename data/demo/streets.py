@@ -29,7 +29,7 @@ SKIES = [
     ((150, 165, 190), (225, 195, 165)),
     ((130, 135, 145), (175, 175, 175)),
 ]  # colors at the zenith and at the horizon
-checksum = cityscapes.checksum
+describe = cityscapes.describe
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from data.errors import BadSample, UserError, similar_path
 from data.formats import images, jpeg, regular
 from data.formats.lists import check_widths, class_folders, read_folders
 from data.parsing import parsing
+from data.record import Item
 
 EncodedFace = str | bytes  # a path, or the content of an image file
 
@@ -93,9 +94,11 @@ class FaceFiles:
         """Return the identities of all images: int64 (n,)."""
         return self.labels
 
-    def contents(self) -> Iterator[Content]:
-        """Return the file of every image."""
-        return (Content(os.path.join(self.root, self.name(index))) for index in range(len(self)))
+    def items(self) -> Iterator[Item]:
+        """Return every image with its file."""
+        for index, label in enumerate(self.labels.tolist()):
+            name = self.name(index)
+            yield Item(name, str(label), (Content(os.path.join(self.root, name)),))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from data.formats import regular
 from data.formats.lists import is_number
 from data.formats.recordio import ImageRecord, RecordFile, read_index, spans, unpack_image
 from data.parsing import parsing
+from data.record import Item
 
 MAX_FLOAT32_LABEL = 1 << 24  # 32-bit floats represent all integers up to here
 MAX_LABEL = 1 << 53  # and 64-bit floats up to here
@@ -118,9 +119,11 @@ class FacePack:
         index = hashlib.md5(np.stack([self.keys, self.offsets]).tobytes()).hexdigest()
         return [f"{os.path.basename(self.pack.path)} {self.pack.size} {index}"]
 
-    def contents(self) -> list[Content]:
+    def items(self) -> list[Item]:
         """Return the pack as one file, whose records are small."""
-        return [Content(self.pack.path)]
+        (line,) = self.describe()
+        name, _, rest = line.partition(" ")
+        return [Item(name, rest, (Content(self.pack.path),))]
 
     def _required_record(self, index: int) -> ImageRecord:
         """Read a record without which the pack cannot be used. Raises UserError."""

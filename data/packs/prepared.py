@@ -118,12 +118,12 @@ class PreparedSplit:
         labels = self.labels.tolist()
         return [LabeledPath(os.fsdecode(path), label, n) for path, label, n in zip(self._paths, labels, frames)]
 
-    def contents(self) -> Iterator[Content]:
-        """Return the files or records of all samples; of a clip in frames the first, the middle and the last."""
+    def contents(self) -> Iterator[tuple[Content, ...]]:
+        """Return the files or records of each sample; of a clip in frames the first, the middle and the last."""
         of_frames = self.info.form in ("frames", "folders")
         for index in range(len(self)):
             numbers = sampled_frames(int(self.frames[index])) if of_frames else None
-            yield from self._records(index, numbers) if self._packs else self._files(index, numbers)
+            yield tuple(self._records(index, numbers) if self._packs else self._files(index, numbers))
 
     def first_content(self, index: int) -> Content:
         """Return the first file or record of a sample: its image or video, or the first frame of a clip."""

@@ -15,7 +15,7 @@ def test_all_data_sets_are_found_by_name():
     for name in data.names():
         module = data.find(name)
         assert module.__name__ in (f"data.datasets.{name}", f"data.demo.{name}")
-        assert all(callable(getattr(module, attribute)) for attribute in ("Settings", "load", "checksum"))
+        assert all(callable(getattr(module, attribute)) for attribute in ("Settings", "load", "describe"))
 
 
 def test_a_new_module_in_the_folder_is_found(tmp_path, monkeypatch):

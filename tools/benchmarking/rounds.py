@@ -22,6 +22,18 @@ TRIAL = "trial"  # in place of the number of a run
 Done = dict[Case, dict[int, SpeedRun]]  # complete runs by number
 
 
+class Start(NamedTuple):
+    """When something began: Unix seconds for the record, and a clock that nobody sets for its duration."""
+
+    time: float
+    monotonic: float
+
+    @classmethod
+    def now(cls) -> "Start":
+        """Return this moment."""
+        return cls(time.time(), time.monotonic())
+
+
 class Plan(NamedTuple):
     """How the cases of a matrix are run.
 
@@ -139,7 +151,7 @@ def _take_turns(matrix: Matrix, group: Sequence[Case]) -> bool:
 
 def _run_in_turns(matrix: Matrix, group: Sequence[Case], number: int) -> dict[Case, SpeedRun | None]:
     """Make the runs of all variants of a case at the same time, in turns; anew, if some of them are there already."""
-    load, start = busy.check(matrix.plan.busy, matrix.stop), time.time()
+    load, start = busy.check(matrix.plan.busy, matrix.stop), Start.now()
     print(f"round {number}: {group[0]._replace(variant=Variant(''))}, {len(group)} variants in turns ... ", flush=True)
     window, limits = matrix.plan.window, matrix.plan.limits
     with TurnGiver() as giver, ThreadPoolExecutor(len(group)) as pool:
@@ -156,16 +168,16 @@ def _run_in_turns(matrix: Matrix, group: Sequence[Case], number: int) -> dict[Ca
 
 def _run(matrix: Matrix, case: Case, number: int) -> SpeedRun | None:
     """Make a run, anew if it was interrupted; None if it failed."""
-    load, start = busy.check(matrix.plan.busy, matrix.stop), time.time()
+    load, start = busy.check(matrix.plan.busy, matrix.stop), Start.now()
     print(f"round {number}: {case} ... ", end="", flush=True)
     failure = _start(matrix, case, _stem(matrix, case, number), matrix.plan.window, matrix.plan.limits)
     return _record(matrix, case, number, failure, load, start)
 
 
 def _record(
-    matrix: Matrix, case: Case, number: int, failure: str | None, load: busy.Load, start: float
+    matrix: Matrix, case: Case, number: int, failure: str | None, load: busy.Load, start: Start
 ) -> SpeedRun | None:
-    """Read a run that has ended, and record it; None if it failed. start: when it began, in Unix seconds."""
+    """Read a run that has ended, and record it; None if it failed. start: when it began."""
     run = None if failure else records.read(_stem(matrix, case, number))
     if run is None:
         failure = failure or "train.py wrote no speed event"
@@ -174,7 +186,7 @@ def _record(
         return None
     print(f"{run.samples_per_s:.4g} samples/s", flush=True)
     busy_now = {"busy": load.is_busy, "others_cpu": load.cpu, "others": [*load.processes, *load.gpus]}
-    matrix.target.add("run", case, run=number, start=start, seconds=time.time() - start, **busy_now)
+    matrix.target.add("run", case, run=number, start=start.time, seconds=time.monotonic() - start.monotonic, **busy_now)
     return run
 
 

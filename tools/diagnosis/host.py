@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from data import host as resources
-from data.readers import SHARED_MEMORY_REMEDY
+from data.shared_memory import REMEDY
 from tools.diagnosis.finding import FAILURE, OK, WARNING, Finding, gigabytes
 
 SECTION = "machine"
@@ -52,7 +52,7 @@ def shared_memory() -> Finding:
     text = f"{gigabytes(free)} free in {resources.SHARED_MEMORY}"
     if free < MIN_SHARED_MEMORY:
         text += ", little for data workers and NCCL"
-        return Finding(SECTION, "shared memory", WARNING, text, SHARED_MEMORY_REMEDY)
+        return Finding(SECTION, "shared memory", WARNING, text, REMEDY)
     return Finding(SECTION, "shared memory", OK, text)
 
 

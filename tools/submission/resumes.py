@@ -23,6 +23,10 @@ def problems(begin: Event, events: Iterable[Event]) -> list[str]:
     then = _facts(begin)
     lines = []
     for event in events:
+        if event["event"] == "data_changed":
+            lines.append(
+                f"continued at step {event.get('first_step')} with data whose checksum is {event.get('checksum')}"
+            )
         if event["event"] != "resume":
             continue
         at = f"continued at step {event['step']} with"

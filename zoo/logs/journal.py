@@ -1,4 +1,6 @@
-"""Journal of a run: events, which are dictionaries with `event`, `time` (Unix seconds) and fields of their own.
+"""Journal of a run: events, which are dictionaries with `event`, `time` and fields of their own.
+
+`time` is in Unix seconds and never decreases (zoo/logs/run_clock.py).
 
     load       at, checksum, train_samples
     begin      what the run is and where it runs (zoo/run/facts.py, zoo/distributed/machine.py); starts the clock
@@ -10,10 +12,13 @@
     eval       step, epoch, accuracy (the main metric), all metrics, samples, seconds, bad; with train.ema also ema, the
                same metrics of the moving average, of which accuracy is one then
     bad        epoch, name, reason, replaced_by
+    unreadable name, reason: samples because of which the run ends
+    data_changed  first_step (updates done before), checksum, checksum_method, train_samples, val_samples, accepted
+               (by --accept-changed-data), counts of items by split and kind, mended (items that were unreadable)
     save       step, path
     best       step, path
-    resume     step, path, and what may differ from the run's begin: framework, precision, compilation, optimizer,
-               device, batch, recipe, reading of data, machines, code
+    resume     clock (as in `begin`: boot, uptime), step, path, and what may differ from the run's begin: framework,
+               precision, compilation, optimizer, device, batch, recipe, reading of data, machines, code
     speed      drop, count, samples, seconds, samples_per_s, step_ms, data_wait_fraction, flops_per_s: train.py --speed
     end        step, epoch, reason (steps, max_steps, target or early_stopping), message (of early stopping)
 
@@ -25,13 +30,13 @@ What is unknown is null, and so is a number that is not finite. docs/training.md
 import json
 import math
 import os
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from data import durable
 from data.errors import UserError
 from data.formats import budgeted_json
+from zoo.logs.run_clock import ANCHORS, RunClock, is_time
 
 Event = dict[str, Any]
 FILE = "events.jsonl"
@@ -50,12 +55,13 @@ class Journal:
 
     Attributes:
         events: History of the run so far, without what resumes have reverted.
+        clock: Of the events that are added.
     """
 
     def __init__(self, run: str, listeners: Sequence[Listener]):
         path = os.path.join(run, FILE)
         self.listeners = listeners
-        self.events = history(run)
+        self.events, self.clock = history(run), RunClock(_entries(run))
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by __exit__)
         durable.sync_folder(run)
         if self._file.tell() and not _ends_with_newline(path):
@@ -68,7 +74,8 @@ class Journal:
             event: its name.
             values: its fields, of types that JSON can represent. Listeners get numbers that are not finite as they are.
         """
-        entry = {"event": event, "time": time.time(), **values}
+        now = self.clock.read()
+        entry = {"event": event, "time": now.time, **({"clock": now.clock} if event in ANCHORS else {}), **values}
         append(self.events, entry)
         self._file.write(json_text(entry) + "\n")
         self._file.flush()
@@ -105,6 +112,7 @@ class NullJournal:
     """Journal of all ranks but rank 0, which writes nothing and is always empty."""
 
     events: Sequence[Event] = ()
+    clock = RunClock(())
 
     def add(self, event: str, **values: Any) -> None:
         pass
@@ -137,17 +145,24 @@ def json_text(values: Mapping[str, Any], indent: int | None = None) -> str:
 def history(run: str) -> list[Event]:
     """Read the events of a run, without those that a resume has reverted. Lines that are no events are skipped.
 
-    The accuracy of an evaluation is a float again: NaN if it was not finite.
+    The accuracy of an evaluation is a float again: NaN if it was not finite. A time before that of the event above,
+    which older versions have written where the clock was set back, is replaced by that.
     """
     events: list[Event] = []
+    latest = -math.inf
+    for entry in _entries(run):
+        if is_time(entry.get("time")):
+            entry["time"] = latest = max(latest, entry["time"])
+        append(events, entry)
+    return events
+
+
+def _entries(run: str) -> Iterator[Event]:
+    """Yield the events of a run, also those that a resume has reverted."""
     path = os.path.join(run, FILE)
     if os.path.exists(path):
         with open(path, encoding="utf-8", errors="replace") as file:
-            for line in file:
-                entry = _parse(line)
-                if entry is not None:
-                    append(events, entry)
-    return events
+            yield from filter(None, map(_parse, file))
 
 
 def check(run: str) -> list[str]:

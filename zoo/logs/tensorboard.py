@@ -30,11 +30,13 @@ class TensorBoard:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter  # takes half a second to import
 
         self._writer, self._recipe = EventFileWriter(os.path.join(run, "tensorboard")), recipe
+        self._time = time.time()  # of the last event
 
     def __call__(self, event: Event) -> None:
         from tensorboard.plugins.scalar import metadata as scalar
         from tensorboard.plugins.text import metadata as text
 
+        self._time = event["time"]
         if event["event"] in SHOWN_EVENTS:
             metadata = scalar.create_summary_metadata(None, None)
             for name, value in numbers(event):
@@ -51,14 +53,13 @@ class TensorBoard:
         from tensorboard.plugins.histogram import metadata as histogram
         from tensorboard.plugins.image import metadata as image
 
-        now = time.time()
         for name, pixels in images.items():
             height, width = (str(side).encode() for side in pixels.shape[:2])
             encoded = np.array([width, height, _png(pixels)], object)
-            self._add(name, encoded, image.create_summary_metadata(None, None), step, now)
+            self._add(name, encoded, image.create_summary_metadata(None, None), step, self._time)
         for name, (counts, edges) in histograms.items():
             buckets = np.stack([edges[:-1], edges[1:], counts], 1)
-            self._add(name, buckets, histogram.create_summary_metadata(None, None), step, now)
+            self._add(name, buckets, histogram.create_summary_metadata(None, None), step, self._time)
         self._writer.flush()
 
     def close(self) -> None:

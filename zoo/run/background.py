@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 JOIN_TIMEOUT = 30.0  # seconds that `close` waits for the item in progress
+POLL_INTERVAL = 0.2  # seconds
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -20,6 +21,7 @@ class BackgroundMap(Iterator[Result], Generic[Item, Result]):
 
     Attributes:
         busy: seconds that the thread has spent in the function so far.
+        error: what has ended the thread, also before it is raised; None as long as it goes on, and at the proper end.
     """
 
     def __init__(
@@ -34,26 +36,39 @@ class BackgroundMap(Iterator[Result], Generic[Item, Result]):
             ahead: results that may be ready or in progress, beside the one that the consumer has.
         """
         self.busy = 0.0
+        self.error: BaseException | None = None
         self._ready: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         self._room, self._stop = threading.Semaphore(ahead), threading.Event()
+        self._next: tuple[Any, BaseException | None] | None = None
         self._end: BaseException | None = None
         arguments = (function, items, close_items)
         self._thread = threading.Thread(target=self._run, args=arguments, name="prefetch", daemon=True)
         self._thread.start()
 
+    def wait(self, gives_up: Callable[[], bool]) -> bool:
+        """Wait for the next result, or for `gives_up`, which is asked from time to time; return whether it is there."""
+        while self._end is None and self._next is None:
+            try:
+                self._next = self._ready.get(timeout=POLL_INTERVAL)
+            except queue.Empty:
+                if gives_up():
+                    return False
+        return True
+
     def __next__(self) -> Result:
         if self._end is None:
-            result, self._end = self._ready.get()
+            result, self._end = self._next or self._ready.get()
+            self._next = None
             self._room.release()
         if self._end is not None:
             raise self._end
         return result
 
-    def close(self) -> None:
-        """Stop the thread after the item in progress, and close the iterator. Returns after JOIN_TIMEOUT at most."""
+    def close(self, timeout: float = JOIN_TIMEOUT) -> None:
+        """Stop the thread after the item in progress, and close the iterator. Returns after the timeout at most."""
         self._stop.set()
         self._room.release()
-        self._thread.join(JOIN_TIMEOUT)
+        self._thread.join(timeout)
         self._end = self._end or StopIteration()
 
     def _run(self, function: Callable[[Item], Result], items: Iterator[Item], close_items: Callable[[], None]) -> None:
@@ -64,7 +79,7 @@ class BackgroundMap(Iterator[Result], Generic[Item, Result]):
             finally:
                 close_items()
         except BaseException as error:
-            end = error
+            self.error = end = error
         self._ready.put((None, end))
 
     def _put_results(self, function: Callable[[Item], Result], items: Iterator[Item]) -> None:

@@ -87,13 +87,14 @@ def save_evaluation(run: str, step: int, metrics: Mapping[str, Any], best: bool,
         _remove_old(folder, keep)
 
 
-def link_best(run: str, step: int) -> bool:
-    """Link `best` to the checkpoint of a step; return whether that exists."""
-    folder, path = os.path.join(run, FOLDER), path_of(run, step)
-    if not os.path.isdir(path):
-        return False
-    _link(folder, "best", path)
-    return True
+def link(run: str, name: str, step: int) -> None:
+    """Link `last` or `best` to the checkpoint of a step."""
+    _link(os.path.join(run, FOLDER), name, path_of(run, step))
+
+
+def steps(run: str) -> list[tuple[int, str]]:
+    """Return step and folder of every checkpoint of a run."""
+    return [(int(os.path.basename(path)[5:]), path) for path in _all(os.path.join(run, FOLDER))]
 
 
 def names_by_file(tensors: Mapping[str, Any]) -> dict[str, list[str]]:

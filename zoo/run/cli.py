@@ -63,6 +63,7 @@ class Request(NamedTuple):
     speed: Window | None = None  # time these updates and do nothing else
     wandb: str | None = None  # project of Weights & Biases to log to
     turns: str | None = None  # socket of the program that gives turns to several speed runs
+    accept_changed_data: bool = False  # resume although the data are not those that the run was trained on
 
 
 def add_recipe_arguments(
@@ -137,6 +138,11 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         "the one in --out, likewise, or the newest of runs/<recipe>",
     )
     add(
+        "--accept-changed-data",
+        action="store_true",
+        help="go on with --resume although samples were added, removed or changed since; events.jsonl records it",
+    )
+    add(
         "--deterministic",
         action="store_true",
         help="repeat a run to the last bit (train.deterministic=true), on a GPU by slower kernels",
@@ -183,6 +189,8 @@ def read(arguments: argparse.Namespace) -> Request:
         raise UserError("--max-steps: must be at least 1")
     if arguments.eval_only and not (arguments.weights or arguments.resume):
         raise UserError("--eval-only: name what to evaluate with --weights FILE or --resume DIR")
+    if arguments.accept_changed_data and not arguments.resume:
+        raise UserError("--accept-changed-data: belongs to --resume; a new run takes the data as they are")
     window = _window(arguments)
     if arguments.wandb is not None:
         _check_wandb(arguments)
@@ -213,6 +221,7 @@ def read(arguments: argparse.Namespace) -> Request:
         wandb=arguments.wandb,
         speed=window,
         turns=arguments.turns,
+        accept_changed_data=arguments.accept_changed_data,
     )
 
 

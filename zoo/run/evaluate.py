@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from itertools import count
 from typing import Any
 
 from data.batch import Batch
-from data.errors import UserError
+from data.errors import UnreadableData
 from data.loaders.dali_device import DeviceImages
 from data.stream import BatchStream, Dataset, UnreadableSample
 from zoo.distributed.control_group import Group
+from zoo.distributed.polling import Polling
 from zoo.run.background import BackgroundMap
 from zoo.run.decoding import Decode, Decoded, ReadyStream
 from zoo.run.signals import EvaluationStopped, StopSignal
@@ -16,6 +18,7 @@ from zoo.tasks import TaskMetric
 from zoo.trainer.protocol import DeviceBatch, Inference
 
 BATCHES_AHEAD = 1  # on the device or on the way there, while the model predicts one
+STOP_TIMEOUT = 1.0  # seconds in which a batch that is being read may arrive after a signal
 
 
 def evaluate(
@@ -47,46 +50,83 @@ def evaluate(
         unreadable samples.
 
     Raises:
-        UserError: a sample is unreadable and data.eval_bad is not `wrong`.
+        UnreadableData: on every rank, a sample is unreadable and data.eval_bad is not `wrong`.
         EvaluationStopped: a rank has received a signal.
     """
-    stop = stop or StopSignal()
-    local: list[UnreadableSample] = []
+    end = _EarlyEnd(group, stop or StopSignal(), dataset.settings.eval_bad == "error")
 
     def copy(each: Decoded) -> tuple[DeviceBatch, Decoded]:
         return trainer.to_device(_inputs(each.batch, dataset), _rows(each.images, dataset)), each
 
     decoded = decode(stream)
     with closing(BackgroundMap(copy, decoded, decoded.close, BATCHES_AHEAD)) as copies:
-        for device_batch, (batch, _, unreadable) in copies:
+        for number in count():
+            loaded = next(copies, None) if end.wait(copies, number) else None
+            if loaded is None:
+                break
             group.set_status("evaluating")
-            _check(unreadable, dataset)
-            local += unreadable
+            device_batch, (batch, _, unreadable) = loaded
             label_shape = batch["label"].shape[1:]
             size = (label_shape[0], label_shape[1]) if label_shape else None  # of a label per pixel
             metric.update(trainer.predict(device_batch, size), batch)
             if averaged:
                 averaged.update(trainer.predict(device_batch, size, averaged=True), batch)
-            if stop.received:
+            end.unreadable += unreadable
+            if end.exchange(number):
                 break
-    gathered = group.all_gather({"signal": stop.received, "unreadable": [vars(sample) for sample in local]})
-    for of_rank in gathered:
-        if of_rank["signal"]:
-            raise EvaluationStopped(of_rank["signal"])
-    everywhere = [UnreadableSample(**values) for of_rank in gathered for values in of_rank["unreadable"]]
+    end.check()
+    gathered = group.all_gather([vars(sample) for sample in end.unreadable])
+    everywhere = [UnreadableSample(**values) for of_rank in gathered for values in of_rank]
     for sample in everywhere:
         report(sample)
     metrics = {**metric.result(group.sum(metric.state)), "bad": len(everywhere)}
     return {**metrics, "ema": averaged.result(group.sum(averaged.state))} if averaged else metrics
 
 
-def _check(unreadable: list[UnreadableSample], dataset: Dataset) -> None:
-    if unreadable and dataset.settings.eval_bad == "error":
-        sample = unreadable[0]
-        raise UserError(
-            f"evaluation: {sample.name}: {sample.reason}; repair or remove it, or count it as wrong with "
-            "-o data.eval_bad=wrong"
-        )
+class _EarlyEnd:
+    """What ends an evaluation on all ranks before its last batch: a signal or an unreadable sample of any of them.
+
+    Attributes:
+        unreadable: samples of this rank.
+    """
+
+    def __init__(self, group: Group, stop: StopSignal, is_strict: bool):
+        """Receive nothing yet. is_strict: whether an unreadable sample ends the evaluation."""
+        self.unreadable: list[UnreadableSample] = []
+        self._polling, self._stop, self._is_strict = Polling(group), stop, is_strict
+        self._reports: list[dict[str, Any]] | None = None  # of all ranks, when one of them ends the evaluation
+
+    def wait(self, batches: BackgroundMap, number: int) -> bool:
+        """Wait for the batch of a number; return whether it is there, or the end. A signal does not wait for it."""
+        is_due = self._polling.is_due(number)
+        if batches.wait(lambda: is_due and self._stop.received is not None):
+            return True
+        batches.close(STOP_TIMEOUT)
+        self.exchange(number)
+        return False
+
+    def exchange(self, number: int, is_last: bool = False) -> bool:
+        """Tell the other ranks after a batch, if it is time; return whether the evaluation ends."""
+        if self._reports is None and (is_last or self._polling.is_due(number)):
+            signal = [{"signal": self._stop.received}] if self._stop.received else []
+            samples = [vars(sample) for sample in self.unreadable] if self._is_strict else []
+            self._reports = self._polling.exchange(number, [*signal, *samples]) or None
+        return self._reports is not None
+
+    def check(self) -> None:
+        """Raise what ends the evaluation, if anything. A signal comes second: a resume meets the same sample again."""
+        self.exchange(0, is_last=True)
+        reports = self._reports or []
+        samples = [UnreadableSample(**report) for report in reports if "signal" not in report]
+        if samples:
+            others = f" (and {len(samples) - 1} more)" if len(samples) > 1 else ""
+            raise UnreadableData(
+                f"evaluation: {samples[0].name}: {samples[0].reason}{others}; repair or remove it, or count it as "
+                "wrong with -o data.eval_bad=wrong",
+                {sample.name: sample.reason for sample in samples},
+            )
+        if reports:
+            raise EvaluationStopped(reports[0]["signal"])
 
 
 def _inputs(batch: Batch, dataset: Dataset) -> Batch:

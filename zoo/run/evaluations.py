@@ -62,7 +62,7 @@ class Evaluations:
             report: called for every unreadable sample of all ranks.
 
         Raises:
-            UserError: a validation sample is unreadable and data.eval_bad is not `wrong`.
+            UnreadableData: a validation sample is unreadable and data.eval_bad is not `wrong`.
             EvaluationStopped: a rank has received a signal.
         """
         start_time = time.perf_counter()

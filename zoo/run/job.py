@@ -1,6 +1,5 @@
 """Assembly of a recipe: data, schedule and trainer, for train.py and the tools alike."""
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -11,14 +10,15 @@ import numpy as np
 import data
 from data.batch import PAIR, DropoutMask, Field
 from data.errors import UserError
+from data.record import DataRecord
 from zoo import tasks
 from zoo.config.schema import Config, Optim
 from zoo.distributed import addresses, consistency, environment, launchers, rendezvous
 from zoo.distributed.control_group import Group
-from zoo.logs import journal
+from zoo.logs import journal, run_clock
 from zoo.models import Spec, load_model_class, load_spec, resolve_arch
 from zoo.optim.ema import Ema
-from zoo.run import choices, data_check, exported, param_groups, schedule, trial
+from zoo.run import choices, data_check, data_record, exported, param_groups, schedule, trial
 from zoo.run.cli import Request
 from zoo.run.data_check import DataCheck
 from zoo.tasks import Task
@@ -45,8 +45,9 @@ class Job(NamedTuple):
     train_set: Any
     val_set: Any
     data_check: DataCheck
-    checksum: str  # of the data set
-    loaded_at: float  # Unix seconds
+    record: DataRecord  # of the data set
+    data_verdict: data_record.Verdict  # of the comparison with those of the run to resume
+    loaded_at: float  # seconds of zoo.logs.run_clock.uptime
     arch: Any
     dropout_masks: tuple[DropoutMask, ...]
     batch_plan: schedule.BatchPlan
@@ -109,8 +110,16 @@ def assemble(request: Request, group: Group, measure: bool = False) -> Job:
     spec = load_spec(model)
     train_set, val_set = dataset.load(cfg.data)
     checked = data_check.check(group, cfg.data, train_set, val_set, request.eval_only)
-    checksum, loaded_at = dataset.checksum(train_set, val_set), time.time()
-    consistency.assert_same(group, "the data set (its checksum)", checksum)
+    record, loaded_at = dataset.describe(train_set, val_set), run_clock.uptime()
+    consistency.assert_same(group, "the data set (its checksum)", record.checksum)
+    verdict = data_record.check(
+        group,
+        None if request.eval_only else request.resume,
+        record,
+        partial(dataset.describe, train_set, val_set),
+        getattr(dataset, "files_of", lambda sample: [sample]),
+        request.accept_changed_data,
+    )
     _check_task(spec, model, request.resolved["data.name"].value, train_set, val_set)
     arch = resolve_arch(spec, cfg.model, train_set.fields, len(train_set.classes))
     _check_class_weights(getattr(cfg.task, "class_weights", None), arch.num_classes)
@@ -136,7 +145,8 @@ def assemble(request: Request, group: Group, measure: bool = False) -> Job:
         train_set=train_set,
         val_set=val_set,
         data_check=checked,
-        checksum=checksum,
+        record=record,
+        data_verdict=verdict,
         loaded_at=loaded_at,
         arch=arch,
         dropout_masks=spec.dropout_masks(arch),

@@ -9,11 +9,16 @@ from data.errors import UserError
 from data.loaders import choice, dali_graph
 from data.loaders.choice import Measurement
 from data.loaders.dali_device import DeviceDecoder
+from data.readers import batches_per_worker
+from data.shared_memory import megabytes
 from data.stream import Stream
 from zoo.logs import journal
 from zoo.logs.data_wait import Interval
 from zoo.run.job import Job
-from zoo.run.prefetch import Prefetcher
+from zoo.run.prefetch import SPARE, Prefetcher
+
+SEMAPHORES = 2**20  # bytes of shared memory, with what else the processes of a rank need there
+HELD_IN_EVALUATION = 3  # batches of an evaluation beside those of its readers: predicted, copied, and on their way
 
 
 class Loading(NamedTuple):
@@ -41,7 +46,7 @@ class Loading(NamedTuple):
         return "encoded" if self.on_device else self.loader
 
 
-def plan(job: Job, seed: int, run: str | None = None, deterministic: bool = False) -> Loading:
+def plan(job: Job, seed: int, run: str | None = None, deterministic: bool = False, eval_batch: int = 0) -> Loading:
     """Choose the loader and the number of workers, the same on every rank. A collective call.
 
     Args:
@@ -49,9 +54,10 @@ def plan(job: Job, seed: int, run: str | None = None, deterministic: bool = Fals
         seed: of the run.
         run: folder of the run to resume, None for a new one.
         deterministic: whether nothing may be chosen by its time, or decoded where equal pixels are not assured.
+        eval_batch: samples in a batch of the evaluations, which read beside the training; 0 without any.
 
     Raises:
-        UserError: the loader is not installed, or there is no GPU for it.
+        UserError: the loader is not installed, there is no GPU for it, or shared memory is too small for any process.
     """
     group, setting = job.group, job.train_set.settings.workers
     mine = {"host": socket.gethostname(), "cores": host.cores()}
@@ -70,7 +76,8 @@ def plan(job: Job, seed: int, run: str | None = None, deterministic: bool = Fals
     if on_device:
         notes += (f"data.dali_device: DALI decodes on {job.world.device}, with {dali_threads(cores)} threads",)
     if setting != "auto":
-        return Loading(loader, setting, len(local), cores, notes, on_device)
+        workers, note = _fit(job, setting, len(local), eval_batch)
+        return Loading(loader, workers, len(local), cores, (*notes, *note), on_device)
     count = worker_count.choose(
         worker_count.measure_cost(job.train_set, "encoded" if on_device else loader),
         cores,
@@ -80,8 +87,46 @@ def plan(job: Job, seed: int, run: str | None = None, deterministic: bool = Fals
         host.free_shared_memory() / len(local),
     )
     workers, reason = min(group.all_gather(count))
-    note = f"data.workers: auto takes {workers} ({reason})"
-    return Loading(loader, workers, len(local), cores, (*notes, note), on_device)
+    notes += (f"data.workers: auto takes {workers} ({reason})",)
+    workers, note = _fit(job, workers, len(local), eval_batch)
+    return Loading(loader, workers, len(local), cores, (*notes, *note), on_device)
+
+
+def _fit(job: Job, workers: int, local_size: int, eval_batch: int) -> tuple[int, tuple[str, ...]]:
+    """Return how many of the workers have room in shared memory on every rank, and a note if some have not; collective.
+
+    Args:
+        job: data sets and batch size.
+        workers: processes of each rank that would read for the training, and as many for an evaluation.
+        local_size: ranks on this host.
+        eval_batch: as in `plan`.
+    """
+    if workers == 0:
+        return 0, ()
+    train = batch_bytes(job.train_set.fields, job.batch_plan.batch)
+    val = batch_bytes(job.val_set.fields, eval_batch) if eval_batch else 0
+    held = (2 * job.batch_plan.accumulate + SPARE) * train + HELD_IN_EVALUATION * val + SEMAPHORES
+    needs = {
+        count: local_size * (count * batches_per_worker(job.train_set.settings.threads) * (train + val) + held)
+        for count in (1, workers)
+    }
+    free = host.free_shared_memory()
+    fits, error = workers, None
+    try:
+        fits = worker_count.fit(workers, needs[1], needs[workers], free)
+    except UserError as refused:
+        error = str(refused)
+    ranks = job.group.all_gather([fits, error])
+    for _, message in ranks:
+        if message:
+            raise UserError(message)
+    smallest = min(rank[0] for rank in ranks)
+    if smallest == workers:
+        return workers, ()
+    return smallest, (
+        f"data.workers: {smallest} instead of {workers}, whose batches may need "
+        f"{megabytes(needs[workers])} of {host.SHARED_MEMORY}, where {megabytes(free)} are free on this host",
+    )
 
 
 def dali_threads(cores: float) -> int:

@@ -1,11 +1,12 @@
 """Read-ahead of an update's micro-batches, and the record of samples that could not be read."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 
-from data.errors import UserError
+from data.errors import UnreadableData, UserError
 from data.stream import BatchStream, Dataset, UnreadableSample, find_bad
+from zoo.logs.journal import Event
 from zoo.run.background import BackgroundMap
 from zoo.run.decoding import Decode, Decoded, ReadyStream
 from zoo.trainer.protocol import DeviceBatch, Trainer
@@ -49,11 +50,18 @@ class Prefetcher:
         """Seconds that the thread has spent in copying batches to the device and waiting for decoding there, so far."""
         return self._copies.busy + self._decoded.waiting
 
+    @property
+    def failure(self) -> UserError | None:
+        """The error that `take` will raise, after what has been read before it; None as far as is known."""
+        error = self._copies.error
+        return error if isinstance(error, UserError) else None
+
     def take(self) -> list[DeviceBatch]:
         """Return the micro-batches of the next update, fewer at the end of the stream.
 
         Raises:
             StopIteration: the stream has ended.
+            UserError: a batch cannot be read.
         """
         loaded, self._next = self._next, None
         if loaded is None:
@@ -79,6 +87,22 @@ class Prefetcher:
         return list(islice(self._copies, self._accumulate))
 
 
+def unreadable_summary(events: Sequence[Event], total: int) -> list[str]:
+    """Return a line on the training samples that a run has replaced, over all of its processes; none without any.
+
+    Args:
+        events: of the run.
+        total: number of training samples.
+    """
+    names = {event["name"] for event in events if event["event"] == "bad" and event["replaced_by"]}
+    if not names:
+        return []
+    return [
+        f"unreadable training samples: {len(names)} of {total} ({len(names) / total:.2%}), replaced by others whenever "
+        "they came; the events `bad` in events.jsonl name them"
+    ]
+
+
 class BadSampleTracker:
     """The unreadable samples of all ranks; each is reported once per run."""
 
@@ -92,7 +116,7 @@ class BadSampleTracker:
         """Record samples.
 
         Raises:
-            UserError: the unreadable samples of an epoch exceed data.max_bad.
+            UnreadableData: the unreadable samples of an epoch exceed data.max_bad.
         """
         for sample in unreadable:
             if sample.name not in self.reasons:
@@ -102,19 +126,18 @@ class BadSampleTracker:
                 self._epoch, self._names_of_epoch = sample.epoch, set()
             self._names_of_epoch.add(sample.name)
             if len(self._names_of_epoch) > self.dataset.settings.max_bad * len(self.dataset):
-                raise UserError(self._too_many())
+                raise self._too_many()
 
-    def _too_many(self) -> str:
+    def _too_many(self) -> UnreadableData:
         further, opened = find_bad(self.dataset, SEARCH_SECONDS)
         reasons = {**self.reasons, **{sample.name: sample.reason for sample in further}}
         count, total = len(self._names_of_epoch), len(self.dataset)
-        return "\n".join(
-            [
-                f"too many unreadable training samples: {count} of {total} ({count / total:.2%}) so far in epoch "
-                f"{self._epoch + 1}, data.max_bad is {self.dataset.settings.max_bad}",
-                f"  known so far ({opened} of {total} files opened):",
-                *(f"  {name}: {reason}" for name, reason in reasons.items()),
-                "  repair or remove them, or continue without them with -o data.max_bad=FRACTION; "
-                "python tools/check_data.py -c RECIPE --deep reads the whole set",
-            ]
-        )
+        lines = [
+            f"too many unreadable training samples: {count} of {total} ({count / total:.2%}) so far in epoch "
+            f"{self._epoch + 1}, data.max_bad is {self.dataset.settings.max_bad}",
+            f"  known so far ({opened} of {total} files opened):",
+            *(f"  {name}: {reason}" for name, reason in reasons.items()),
+            "  repair or remove them, or continue without them with -o data.max_bad=FRACTION; "
+            "python tools/check_data.py -c RECIPE --deep reads the whole set",
+        ]
+        return UnreadableData("\n".join(lines), reasons)

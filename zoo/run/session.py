@@ -8,13 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from data import cache
-from data.errors import UserError
+from data.errors import UnreadableData, UserError
 from data.stream import UnreadableSample, open_training
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.schema import Duration
 from zoo.distributed import consistency
-from zoo.distributed.polling import Polling
 from zoo.logs import airank, data_wait, journal, listeners, resources, step_times
 from zoo.logs.journal import Journal, NullJournal
 from zoo.logs.resources import Resources
@@ -23,8 +22,10 @@ from zoo.logs.throughput import Throughput
 from zoo.logs.viewers import Viewer
 from zoo.logs.wandb import WeightsAndBiases
 from zoo.run import (
+    best_checkpoint,
     checkpoint,
     data_check,
+    data_record,
     decoding,
     directory,
     early_stopping,
@@ -38,12 +39,13 @@ from zoo.run.cli import Request
 from zoo.run.evaluations import Evaluations
 from zoo.run.job import Job, assemble, join
 from zoo.run.lock import FolderLock
-from zoo.run.prefetch import BadSampleTracker, Prefetcher
+from zoo.run.prefetch import BadSampleTracker, Prefetcher, unreadable_summary
 from zoo.run.profiling import WARM_UP, RunProfile
 from zoo.run.signals import EvaluationStopped, StopSignal
+from zoo.run.step_reports import StepReports
 from zoo.run.visualizer import Visualizer
 from zoo.trainer import state
-from zoo.trainer.protocol import StepOutput
+from zoo.trainer.protocol import DeviceBatch, StepOutput
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -113,7 +115,7 @@ class Run:
         cfg, group = request.config, job.group
         self.request, self.job, self.config = request, job, cfg
         self.exit_code, self.stop_signal = 0, StopSignal()
-        self._unreadable: set[str | None] = set()  # names of samples that have an event
+        self._unreadable: set[str] = set()  # names of samples that have an event
         self.metrics: dict[str, Any] | None = None
         self._early_end: tuple[str, str | None] | None = None  # why the run ends before its last step: name, message
         self._is_finite = True  # weights and running statistics, as far as is known
@@ -130,7 +132,9 @@ class Run:
         self.recipe = loader.render(request.resolved)
         self.facts = facts.describe(job, cfg, self.weights_origin)
         # Before the folder is made, because they may be refused.
-        self.loading = loading.plan(job, cfg.seed, request.resume, cfg.train.deterministic)
+        self.loading = loading.plan(
+            job, cfg.seed, request.resume, cfg.train.deterministic, 0 if request.speed else cfg.train.eval_batch
+        )
         self.decoders = decoding.Decoders(
             job, self.loading.on_device, loading.dali_threads(self.loading.cores), cfg.seed, cfg.train.eval_batch
         )
@@ -150,18 +154,20 @@ class Run:
                 viewers.append(WeightsAndBiases(self.folder, request.wandb, recipe))
             further = listeners.open_listeners(self.folder, cfg)
             self.journal = Journal(self.folder, [self.console, *viewers, airank_log, *further])
-            self._unreadable = {event.get("name") for event in self.journal.events if event["event"] == "bad"}
+            if self.journal.clock.note:
+                self.console.print(f"warning: {self.journal.clock.note}")
+            self._unreadable = _replaced(self.journal)
             self.visualizer = Visualizer(job, cfg, viewers)
             _refuse_speed_run(self.journal, self.folder)
             data_check.write_table(job.data_check, self.folder)
         ranks = consistency.describe_ranks(group, job.world.device, job.framework)
         if group.size > 1:
             self.console.print_ranks(group.launch.launcher, ranks)
-        notes = (*job.train_set.notes, *job.data_check.lines, *cache.notes(cfg.data))
+        notes = (*job.train_set.notes, *job.data_check.lines, *job.data_verdict.lines, *cache.notes(cfg.data))
         self.console.describe(self.facts, request.changed, notes)
         for note in (*job.param_group_notes, *job.choice.notes, *self.loading.notes):
             self.console.print(note)
-        self._polling = Polling(group)
+        self._reports = StepReports(group, self.stop_signal)
         self.resources = Resources(job.world, group.launch.local_rank == 0)
         self._prefetcher: Prefetcher | None = None
 
@@ -178,17 +184,17 @@ class Run:
         self.evaluations.close()
 
     def steps(self) -> Iterator[int]:
-        """Start reading ahead, then yield the index of every update that is left."""
+        """Make up for a missing evaluation, start reading ahead, then yield the index of every update that is left."""
         if self._is_complete():
             return
+        self.stop_signal.install()
         self._log_start()
-        if self._evaluation_is_missing():
-            self._evaluate(self.first_step)
+        if self._evaluation_is_missing() and not self._evaluate(self.first_step):
+            return
         if self._ends_after(self.first_step):  # before a kill or a signal
             self.last_step = self.first_step
             return
         self._open_batches()
-        self.stop_signal.install()
         self.throughput = Throughput()
         self.step_times = StepTimes(self.job.world.record_event)
         profile = self.config.train.profile
@@ -201,39 +207,41 @@ class Run:
             self.profile.before(step)
             yield step
 
-    def poll(self, done: int) -> bool:
-        """Exchange signals and unreadable samples between all ranks; return whether to stop.
+    def take(self, done: int) -> list[DeviceBatch]:
+        """Return the micro-batches of the update after `done` updates.
 
-        A signal may come to any rank at any moment, and all must stop after the same step. It is exchanged every
-        so many steps (zoo/distributed/polling.py), and before anything is saved.
+        Raises:
+            UserError: they cannot be read; a run of one process has saved what was done so far.
+        """
+        try:
+            return self.batches.take()
+        except UserError as error:
+            if self.job.group.size == 1 and done > self.first_step:  # other ranks may be within the update already
+                self.save(done)
+            self._fail(error)
+            raise
+
+    def poll(self, done: int) -> bool:
+        """Exchange signals, unreadable samples and errors of reading between all ranks; return whether to stop.
+
+        They are exchanged every so many steps (zoo/run/step_reports.py), and before anything is saved.
         """
         self.throughput.add(self.job.clock.global_batch)
         self.step_times.add(self.batches.data_wait)
         self.console.tick(done)
         settings = self.config.train
         follows = self.due(settings.eval_every, done) or self.due(settings.save_every, done)
-        if follows or self._polling.is_due(done):
-            self._exchange(done)
+        if follows or self._reports.is_due(done):
+            stop = self._reports.exchange(done, self.batches, self.bad_samples)
+            self._fail(stop.error)
+            if stop.signal and done < self.last_step:
+                self.exit_code = 128 + stop.signal
         stops = bool(self.exit_code or self._error)
         if self.profile.is_running:
             self._pause()
             self.profile.after(done, stops or follows)
             self._resume()
         return stops
-
-    def _exchange(self, done: int) -> None:
-        number = self.stop_signal.received
-        mine = [{"signal": number}] if number else []
-        mine += [vars(sample) for sample in self.batches.pop_unreadable()]
-        reports = self._polling.exchange(done, mine)
-        signals = [report["signal"] for report in reports if "signal" in report]
-        unreadable = [UnreadableSample(**report) for report in reports if "signal" not in report]
-        try:
-            self.bad_samples.add(sorted(unreadable, key=lambda sample: sample.epoch))  # which are counted by epoch
-        except UserError as error:
-            self._error = error
-        if signals and done < self.last_step:
-            self.exit_code = 128 + signals[0]
 
     def due(self, every: Duration, done: int) -> bool:
         """Return whether something periodic is due after `done` updates; after the last one everything is."""
@@ -295,10 +303,7 @@ class Run:
     def evaluate(self, done: int) -> bool:
         """Evaluate the checkpoint that was saved after `done` updates; return whether it, or a signal, ends the run."""
         self._pause()
-        try:
-            self._evaluate(done)
-        except EvaluationStopped as stopped:  # a resume makes up for it
-            self.exit_code = 128 + stopped.number
+        if not self._evaluate(done):
             return True
         self._resume()
         if self._ends_after(done):
@@ -311,6 +316,8 @@ class Run:
         Raises:
             UserError: what stopped the run: unreadable samples, or gradients that are not finite.
         """
+        for line in unreadable_summary(self.journal.events, len(self.job.train_set)):
+            self.console.print(line)
         if self._error:
             raise self._error
         if self.exit_code:
@@ -352,27 +359,23 @@ class Run:
             changeable = {**facts.resume(job, self.request, self.loading), **place}
             path = checkpoint.latest(resume)
             self.journal.add("resume", step=self.first_step, path=path, **changeable)
+            if job.data_verdict.change:
+                self.journal.add("data_changed", first_step=self.first_step, **job.data_verdict.change)
+                self._unreadable = _replaced(self.journal)
             last = self.journal.last("save")
             if self.first_step and (last is None or last["step"] < self.first_step):
                 self.journal.add("save", step=self.first_step, path=path)  # a kill came after the checkpoint
-            self._restore_best()
+            assert self.folder
+            best_checkpoint.restore_links(self.folder, self.journal, self.first_step)
+        if self.folder and job.data_verdict.record and not self.request.speed:
+            data_record.write(self.folder, job.data_verdict.record)
         if not self.journal.has("load"):
-            self.journal.add("load", at=job.loaded_at, checksum=job.checksum, train_samples=len(job.train_set))
+            at = self.journal.clock.at(job.loaded_at)
+            self.journal.add("load", at=at, checksum=job.record.checksum, train_samples=len(job.train_set))
         if not self.journal.has("begin"):
             speed = self.request.speed and asdict(self.request.speed)
             begin = facts.begin(job, self.request, self.loading)
             self.journal.add("begin", **self.facts, **begin, **place, speed=speed)
-
-    def _restore_best(self) -> None:
-        """Link `best` by the evaluations in the journal: a kill may have come between an evaluation and its link."""
-        assert self.folder
-        accuracy = self.journal.best()
-        found = next((event for event in self.journal.events if event.get("accuracy") == accuracy), None)
-        if found is None or accuracy is None or not checkpoint.link_best(self.folder, found["step"]):
-            return
-        last = self.journal.last("best")
-        if last is None or last["step"] != found["step"]:
-            self.journal.add("best", step=found["step"], path=checkpoint.path_of(self.folder, found["step"]))
 
     def _ends_after(self, done: int) -> bool:
         """Return whether a run ends after `done` updates: its last one, or where what has been evaluated ends it."""
@@ -421,11 +424,28 @@ class Run:
             self._unreadable.add(sample.name)
             self.journal.add("bad", **vars(sample))
 
-    def _evaluate(self, done: int) -> None:
-        """Write the metrics beside the checkpoint, link `best` and add an `eval` event."""
-        self.metrics = metrics = self.evaluations.measure(self.visualizer.metrics(), self._log_unreadable)
-        best = self.journal.best()
-        is_best = best is None or metrics["accuracy"] > best
+    def _fail(self, error: UserError | None) -> None:
+        """End the run with an error when this step has been saved; events tell a resume which samples may be mended."""
+        if error:
+            self._error = error
+            for name, reason in getattr(error, "unreadable", {}).items():
+                self.journal.add("unreadable", name=name, reason=reason)
+
+    def _evaluate(self, done: int) -> bool:
+        """Write the metrics beside the checkpoint, link `best` and add an `eval` event; return False after a signal.
+
+        A resume makes up for an evaluation that a signal or an error has ended.
+        """
+        try:
+            self.metrics = metrics = self.evaluations.measure(self.visualizer.metrics(), self._log_unreadable)
+        except EvaluationStopped as stopped:
+            self.exit_code = 128 + stopped.number
+            return False
+        except UnreadableData as error:
+            self._fail(error)
+            raise
+        best = best_checkpoint.find(self.folder, self.journal.events, before=done) if self.folder else None
+        is_best = best is None or metrics["accuracy"] > best.accuracy
         if self.folder:
             checkpoint.save_evaluation(self.folder, done, metrics, is_best, self.config.train.keep_checkpoints)
         epoch = float(self.job.clock.epochs_done(self.config.train.eval_every, done))
@@ -433,12 +453,18 @@ class Run:
         if self.folder and is_best:
             self.journal.add("best", step=done, path=checkpoint.path_of(self.folder, done))
         self.visualizer.show(done, done > self.first_step)
+        return True
 
 
 def _claim(folder: str, lock: FolderLock) -> list[str]:
     """Lock the run to resume, before the minutes that reading data may take; return what was mended."""
     lock.acquire(folder)
     return [*journal.check(folder), *checkpoint.adopt_copies(folder), *checkpoint.set_damaged_aside(folder)]
+
+
+def _replaced(journal: Journal | NullJournal) -> set[str]:
+    """Return the samples that have a `bad` event and were not mended since."""
+    return data_record.unreadable([event for event in journal.events if event["event"] != "unreadable"])
 
 
 def _refuse_speed_run(journal: Journal, folder: str) -> None:

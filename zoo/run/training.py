@@ -25,7 +25,7 @@ def train(run: Run) -> None:
     """Train until the last step, the target where --until-target is given, or a signal."""
     trainer, lr, settings = run.job.trainer, run.job.lr, run.config.train
     for step in run.steps():
-        output = trainer.step(run.batches.take(), lr(step), step)
+        output = trainer.step(run.take(step), lr(step), step)
         done = step + 1  # updates
         stop = run.poll(done)
         if stop or run.due(settings.log_every, done):

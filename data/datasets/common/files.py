@@ -1,15 +1,14 @@
-"""Helpers of data sets that read files: the root folder, default files in it, file sizes and checksums."""
+"""Helpers of data sets that read files: the root folder, default files in it, file sizes and the record of the set."""
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 from typing import Any, Protocol
 
-from data import contents
+from data import contents, record
 from data.contents import Content
 from data.errors import UserError, similar_path
 from data.packs.prepared import PreparedSplit
+from data.record import DataRecord, Item
 
 
 class FileSplit(Protocol):
@@ -17,17 +16,21 @@ class FileSplit(Protocol):
 
     Attributes:
         settings: of the data set, with `root` and `checksum`.
+        classes: names, or a range where there are numbers only.
     """
 
     settings: Any
+    classes: Any
+
+    def __len__(self) -> int: ...
 
     def describe_files(self) -> list[str]:
         """Return one line per sample with its paths, label and file sizes."""
 
-    def contents(self) -> Iterable[Content]:
-        """Return the files and records whose contents make the samples, in their order.
+    def items(self) -> Iterable[Item]:
+        """Return the samples in their order, with the files and records whose contents make them.
 
-        Of a clip in single frames, the first, the middle and the last frame.
+        Of a clip in single frames, these are the first, the middle and the last frame.
         """
 
 
@@ -94,18 +97,16 @@ def file_size(path: str) -> int:
         return -1
 
 
-def checksum(train: FileSplit, val: FileSplit) -> str:
-    """Return an md5 over path, label, size and contents of every sample's files.
+def describe(train: FileSplit, val: FileSplit, method: str | None = None) -> DataRecord:
+    """Return the record of a data set, whose checksum is an md5 over path, label, size and contents of all files.
 
     It changes when a file is replaced, missing or overwritten. With data.checksum=sampled, which reads blocks of large
     files, a change within one of them may go unseen.
+
+    Args:
+        train, val: the splits.
+        method: `sampled` or `full`; default data.checksum.
     """
-    lines = [line for split in (train, val) for line in [*split.describe_files(), "", ""]]
-    return combine(lines, chain(train.contents(), val.contents()), train.settings)
-
-
-def combine(lines: Iterable[str], files: Iterable[Content], settings: Any) -> str:
-    """Return an md5 over lines and the contents of files. settings: of the data set, with `root` and `checksum`."""
-    digest = hashlib.md5("\n".join(lines).encode(errors="surrogateescape"))
-    digest.update(contents.digest(files, settings.root, settings.checksum == "full").encode())
-    return digest.hexdigest()
+    lines = (line for split in (train, val) for line in [*split.describe_files(), "", ""])
+    first, second = ((len(split), split.classes, split.items()) for split in (train, val))
+    return record.build(lines, first, second, train.settings.root, method or train.settings.checksum)

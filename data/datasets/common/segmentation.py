@@ -8,7 +8,7 @@ import copy
 import io
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
@@ -32,6 +32,7 @@ from data.formats import images, masks, palette
 from data.formats.palette import IGNORE_INDEX
 from data.packs.prepared import PreparedSplit
 from data.pending import Pending, PlannedSample
+from data.record import Item
 from data.settings import LoaderSettings
 from data.transforms import pixels
 from data.transforms.geometry import Geometry
@@ -199,11 +200,16 @@ class SegmentationSplit:
         np.add.at(counts, self.label_map.table, values)
         return counts[: len(self.classes)]
 
-    def contents(self) -> Iterable[Content]:
-        """Return the files or records of every sample, first the image, then the mask."""
-        if self.prepared:
-            return self.prepared.contents()
-        return (Content(path) for index in range(len(self)) for path in self._paths(index))
+    def items(self) -> Iterator[Item]:
+        """Return every sample with its files or records, first the image, then the mask."""
+        contents = (
+            self.prepared.contents()
+            if self.prepared
+            else (tuple(map(Content, self._paths(index))) for index in range(len(self)))
+        )
+        for index, found in enumerate(contents):
+            image, mask = self._names(index)
+            yield Item(image, mask, found)
 
     def _read(self, index: int) -> tuple[images.EncodedImage, str | BinaryIO]:
         """Return the image, not decoded, and the mask as a path or an open file. Raises BadSample."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data.cache import LocalPath, source_path
-from data.contents import Content, digest_bytes
+from data.contents import digest_bytes
 from data.datasets.common import files
 from data.errors import UserError, similar_path
 from data.formats import confined, images
@@ -17,6 +17,7 @@ from data.formats.face_bin import read_bin
 from data.formats.face_files import FaceFiles
 from data.formats.face_packs import FacePack
 from data.formats.lists import is_number, read_lines
+from data.record import Item
 
 FOLDS = 10  # of the usual protocol; a set needs at least one pair per fold
 SEED = 2026  # of drawn pairs
@@ -56,9 +57,9 @@ class BinImages:
         """Return name and md5 of the file."""
         return [f"{self.file} {self.md5}"]
 
-    def contents(self) -> list[Content]:
-        """Return nothing: the md5 is over the whole file."""
-        return []
+    def items(self) -> list[Item]:
+        """Return the file, whose md5 is known."""
+        return [Item(self.file, str(len(self)), digest=bytes.fromhex(self.md5))]
 
 
 class PairSet(NamedTuple):
@@ -68,6 +69,10 @@ class PairSet(NamedTuple):
     source: BinImages | FaceFiles | FacePack
     pairs: np.ndarray  # int64 (P, 2), indices of images in the source
     same: np.ndarray  # int64 (P,), 1 where both images show the same person
+
+    def item(self) -> Item:
+        """Return the pairs as an item of the data set's record."""
+        return Item(f"the pairs of {self.name}", self.digest())
 
     def digest(self) -> str:
         """Return the md5 of the pairs and their labels."""

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from data import contents
+from data import contents, record
 from data.datasets import cityscapes, faces, imagenet, kinetics
 from tests.data.loaders import sets
 from tests.helpers import clips, face_sets, packs
@@ -89,23 +89,23 @@ def test_every_file_that_is_overwritten_with_zeros_is_seen(tmp_path, name):
     root.mkdir()
     write(root)
     splits = module.load(module.Settings(root=str(root), **keys))
-    first = module.checksum(*splits)
+    first = module.describe(*splits).checksum
     files = paths(root, part)
     for path in files:
         with open(path, "rb") as file:
             before = file.read()
         overwrite(path, bytes(len(before)))
-        assert (module.checksum(*splits) != first) == (os.path.basename(path) not in UNSEEN), path
+        assert (module.describe(*splits).checksum != first) == (os.path.basename(path) not in UNSEEN), path
         os.remove(path)
         if part != ".rec":  # a pack is open
-            assert (module.checksum(*splits) != first) == (os.path.basename(path) not in UNSEEN), path
+            assert (module.describe(*splits).checksum != first) == (os.path.basename(path) not in UNSEEN), path
         with open(path, "wb") as file:
             file.write(before)
         if part != ".rec":
-            assert module.checksum(*splits) == first, path
+            assert module.describe(*splits).checksum == first, path
     assert len(files) >= 1
     copy = shutil.copytree(root, tmp_path / "copy")
-    assert module.checksum(*module.load(module.Settings(root=str(copy), **keys))) == first
+    assert module.describe(*module.load(module.Settings(root=str(copy), **keys))).checksum == first
 
 
 @pytest.mark.parametrize("name, kind", [("image folders", "imagenet"), ("videos", "k400"), ("masks", "cityscapes")])
@@ -116,13 +116,13 @@ def test_packs_have_the_checksum_of_their_source_and_damage_in_them_is_seen(tmp_
     prepare = serial_prepare(monkeypatch)
     for form, options in (("files", []), ("pack", ["--pack"])):
         assert prepare(kind, tmp_path / "set", *options, "--out", tmp_path / form) == 0
-    source = module.checksum(*module.load(module.Settings(root=str(tmp_path / "set"), **keys)))
+    source = module.describe(*module.load(module.Settings(root=str(tmp_path / "set"), **keys))).checksum
     for form in ("files", "pack"):
         splits = module.load(module.Settings(root=str(tmp_path / form), **keys))
         if module is not cityscapes:  # its lines have the sizes of image and mask together
-            assert module.checksum(*splits) == source, form
-        first = module.checksum(*splits)
-        files = [content for split in splits for content in split.contents()]
+            assert module.describe(*splits).checksum == source, form
+        first = module.describe(*splits).checksum
+        files = [file for split in splits for item in split.items() for file in item.files]
         assert len(set(files)) == len(files) == len(paths(tmp_path / "set", "."))
         damaged = paths(tmp_path / "pack", ".rec") if form == "pack" else paths(tmp_path / "set", ".")
         for path in damaged:
@@ -130,11 +130,59 @@ def test_packs_have_the_checksum_of_their_source_and_damage_in_them_is_seen(tmp_
             with open(path, "rb") as file:
                 before = file.read()
             overwrite(path, before[: size // 2] + bytes(size - size // 2))
-            assert module.checksum(*splits) != first, path
+            assert module.describe(*splits).checksum != first, path
             overwrite(path, bytes(size))  # not even headers are left
-            assert module.checksum(*splits) != first, path
+            assert module.describe(*splits).checksum != first, path
             overwrite(path, before)
-            assert module.checksum(*splits) == first
+            assert module.describe(*splits).checksum == first
+
+
+CHANGED = {  # layout -> the file to overwrite, and the names of the items that it changes, by split
+    "image folders": ("val/dog/1.png", [], ["val/dog/1.png"]),
+    "image lists": ("images/1.jpg", ["images/1.jpg"], []),
+    "videos": ("train/b/x.mp4", ["train/b/x.mp4"], []),
+    "frame folders": ("clips/2/img_00003.jpg", [], ["clips/2"]),
+    "masks": (
+        "gtFine/train/bonn/bonn_000001_000019_gtFine_labelIds.png",
+        ["leftImg8bit/train/bonn/bonn_000001_000019_leftImg8bit.png"],
+        [],
+    ),
+    "faces": ("3.png", [], ["3.png", "3.png"]),  # of two pairs
+    "packed faces": ("train.rec", ["train.rec"], []),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_record_names_the_sample_whose_file_changed(tmp_path, name):
+    write, module, keys, _ = LAYOUTS[name]
+    (tmp_path / "set").mkdir()
+    write(tmp_path / "set")
+
+    def describe(root="set"):
+        return module.describe(*module.load(module.Settings(root=str(tmp_path / root), **keys)))
+
+    file, train, val = CHANGED[name]
+    before = describe()
+    assert [before.train.samples, before.val.samples] == [
+        len(split) for split in module.load(module.Settings(root=str(tmp_path / "set"), **keys))
+    ]
+    path = tmp_path / "set" / file
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1  # the last byte is in the last block
+    path.write_bytes(content)
+    now = describe()
+    for split, names in (("train", train), ("val", val)):
+        change = record.compare(getattr(before, split), getattr(now, split), lambda name: False)
+        assert list(change.changed) == names and change.is_other == bool(names), split
+    shutil.copytree(tmp_path / "set", tmp_path / "copy")
+    for one, other in zip(now[2:], describe("copy")[2:]):
+        assert not record.compare(one, other, lambda name: False).is_other
+
+
+def test_the_items_of_a_face_or_pair_are_found_by_its_name():
+    assert faces.files_of("a/b c.png") == ["a/b c.png"] and faces.files_of("train.rec key 12") == ["train.rec"]
+    assert faces.files_of("friends pair 3 (a/1.png, b, c/2.png)") == ["a/1.png, b", "c/2.png"]
+    assert faces.files_of("lfw pair 3 (lfw.bin image 6, lfw.bin image 7)") == ["lfw.bin", "lfw.bin"]
 
 
 def test_packed_frames(tmp_path, monkeypatch):
@@ -144,10 +192,10 @@ def test_packed_frames(tmp_path, monkeypatch):
     assert prepare("k400", tmp_path / "set", "--pack", "--out", tmp_path / "out") == 0
     keys = {"size": 32, "segments": 2}
     source, made = (kinetics.load(kinetics.Settings(root=str(tmp_path / name), **keys)) for name in ("set", "out"))
-    first = kinetics.checksum(*made)
-    assert first == kinetics.checksum(*source)
+    first = kinetics.describe(*made).checksum
+    assert first == kinetics.describe(*source).checksum
     overwrite(tmp_path / "set/clips/2/img_00005.jpg", bytes(50))
-    assert kinetics.checksum(*source) != first == kinetics.checksum(*made)
+    assert kinetics.describe(*source).checksum != first == kinetics.describe(*made).checksum
 
 
 def test_a_full_checksum_sees_every_byte(tmp_path, monkeypatch):
@@ -158,8 +206,8 @@ def test_a_full_checksum_sees_every_byte(tmp_path, monkeypatch):
     splits = {
         how: imagenet.load(imagenet.Settings(root=str(tmp_path), size=32, checksum=how)) for how in ("sampled", "full")
     }
-    first = {how: imagenet.checksum(*split) for how, split in splits.items()}
+    first = {how: imagenet.describe(*split).checksum for how, split in splits.items()}
     content[contents.BLOCK + 1000] ^= 1
     path.write_bytes(content)
-    assert imagenet.checksum(*splits["sampled"]) == first["sampled"] != first["full"]
-    assert imagenet.checksum(*splits["full"]) != first["full"]
+    assert imagenet.describe(*splits["sampled"]).checksum == first["sampled"] != first["full"]
+    assert imagenet.describe(*splits["full"]).checksum != first["full"]

@@ -329,14 +329,14 @@ def test_a_setting_of_cityscapes_on_custom_data(tmp_path):
 
 def test_the_checksum_changes_with_every_file(tmp_path):
     write_custom(tmp_path, *"abcdefgh")
-    checksums = [cityscapes.checksum(*load(tmp_path, num_classes=3))]
-    assert cityscapes.checksum(*load(tmp_path, num_classes=3)) == checksums[0]
-    checksums.append(cityscapes.checksum(*load(tmp_path, num_classes=3, val_fraction=0.5)))
+    checksums = [cityscapes.describe(*load(tmp_path, num_classes=3)).checksum]
+    assert cityscapes.describe(*load(tmp_path, num_classes=3)).checksum == checksums[0]
+    checksums.append(cityscapes.describe(*load(tmp_path, num_classes=3, val_fraction=0.5)).checksum)
     write_png(tmp_path, "masks/b.png", (2, 1, 1, 1, 0, 0, 1))
-    checksums.append(cityscapes.checksum(*load(tmp_path, num_classes=3)))
+    checksums.append(cityscapes.describe(*load(tmp_path, num_classes=3)).checksum)
     for old, new in (("images/c.jpg", "images/z.jpg"), ("masks/c.png", "masks/z.png")):
         os.rename(tmp_path / old, tmp_path / new)
-    checksums.append(cityscapes.checksum(*load(tmp_path, num_classes=3)))
+    checksums.append(cityscapes.describe(*load(tmp_path, num_classes=3)).checksum)
     assert len(set(checksums)) == 4 and all(len(text) == 32 for text in checksums)
 
 
@@ -346,7 +346,7 @@ def test_paths_in_any_language_and_not_in_utf_8(tmp_path):
     train, val = load(tmp_path, num_classes=3)
     assert set(names(train)) == {"images/train/straße 1.jpg", f"images/{strange}.jpg"}
     assert train.sample(0, np.random.default_rng(0)) and train.sample(1, np.random.default_rng(0))
-    assert len(cityscapes.checksum(train, val)) == 32
+    assert len(cityscapes.describe(train, val).checksum) == 32
 
 
 @pytest.mark.parametrize(

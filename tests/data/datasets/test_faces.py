@@ -145,9 +145,9 @@ def test_the_last_identities_are_held_out(tmp_path, layout):
         == [1, 0] * 10
     )
     again = load(tmp_path, verification=(), val_fraction=0.34, val_pairs=20)
-    assert faces.checksum(train, val) == faces.checksum(*again)
+    assert faces.describe(train, val).checksum == faces.describe(*again).checksum
     other = load(tmp_path, verification=(), val_fraction=0.34, val_pairs=18)
-    assert faces.checksum(train, val) != faces.checksum(*other)
+    assert faces.describe(train, val).checksum != faces.describe(*other).checksum
 
 
 def test_unsorted_packs_cannot_hold_out_identities(tmp_path):
@@ -291,7 +291,7 @@ def test_verification_images_are_checked_before_a_run(tmp_path):
 @pytest.mark.parametrize("layout", ["rec", "list", "folder"])
 def test_the_checksum_changes_with_the_data_only(tmp_path, layout):
     def checksum(**keys):
-        return faces.checksum(*load(tmp_path, **keys))
+        return faces.describe(*load(tmp_path, **keys)).checksum
 
     write_set(tmp_path, layout)
     first = checksum()

@@ -397,8 +397,17 @@ def test_streams_of_both_splits(tmp_path):
 def test_the_checksum_changes_with_every_file(tmp_path):
     for root in ("one", "two"):
         write_tree(tmp_path / root)
-    first = imagenet.checksum(*load(tmp_path / "one"))
-    assert len(first) == 32 and imagenet.checksum(*load(tmp_path / "two")) == first
+    first = imagenet.describe(*load(tmp_path / "one")).checksum
+    assert len(first) == 32 and imagenet.describe(*load(tmp_path / "two")).checksum == first
     (tmp_path / f"two/val/{FISH}/v.JPEG").write_bytes(b"other")
     text(tmp_path / "one", "train_list.txt", f"train/{TENCH}/a.JPEG 0\ntrain/gone.JPEG 1\n")
-    assert len({first, imagenet.checksum(*load(tmp_path / "two")), imagenet.checksum(*load(tmp_path / "one"))}) == 3
+    assert (
+        len(
+            {
+                first,
+                imagenet.describe(*load(tmp_path / "two")).checksum,
+                imagenet.describe(*load(tmp_path / "one")).checksum,
+            }
+        )
+        == 3
+    )

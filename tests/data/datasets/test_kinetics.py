@@ -30,7 +30,7 @@ def paths_and_labels(split):
 
 
 def checksum(root):
-    return kinetics.checksum(*load(root))
+    return kinetics.describe(*load(root)).checksum
 
 
 def rng(seed=0):

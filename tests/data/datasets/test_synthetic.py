@@ -127,15 +127,15 @@ def test_samples_cannot_be_changed_in_place():
 def test_memory_does_not_depend_on_the_number_of_samples(kind):
     train, val = load(kind, train_samples=50_000_000, num_classes=200)
     assert len(train.classes) == 200 and len(pickle.dumps(train)) < 10_000
-    checksum = synthetic.checksum(train, val)
-    assert checksum == synthetic.checksum(*load(kind, train_samples=50_000_000, num_classes=200, threads=1))
+    checksum = synthetic.describe(train, val).checksum
+    assert checksum == synthetic.describe(*load(kind, train_samples=50_000_000, num_classes=200, threads=1)).checksum
     for other in (dict(num_classes=201), dict(train_samples=50_000_001), dict(val_samples=11)):
         keys = {"train_samples": 50_000_000, "num_classes": 200, **other}
-        assert synthetic.checksum(*load(kind, **keys)) != checksum
+        assert synthetic.describe(*load(kind, **keys)).checksum != checksum
 
 
 def test_checksums_of_the_kinds_differ():
-    assert len({synthetic.checksum(*load(kind, num_classes=9, train_samples=9)) for kind in KINDS}) == 4
+    assert len({synthetic.describe(*load(kind, num_classes=9, train_samples=9)).checksum for kind in KINDS}) == 4
 
 
 def test_protocols():

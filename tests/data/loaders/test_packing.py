@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data import readers
+from data import readers, shared_memory
 from data.errors import UserError
 from data.loaders import dali_graph, packing
 from data.pending import Pending
@@ -73,11 +73,11 @@ def test_images_of_different_sizes_are_refused():
 
 def test_bytes_and_decoded_images_are_in_shared_memory():
     """They pass to the training process without a copy; the other arrays are small."""
-    shapes = []
+    shapes, token = [], shared_memory.claim()
 
     def allocate(shape, dtype):
         shapes.append((shape, np.dtype(dtype)))
-        return readers.shared_array(shape, dtype)
+        return readers.shared_array(token, shape, dtype)
 
     _, packed = pack([Pending((b"abc",), PLAIN), np.zeros((6, 7, 3), np.uint8)], 2, allocate)
     assert ((3,), np.uint8) in shapes and ((1, 6, 7, 3), np.uint8) in shapes

@@ -201,6 +201,14 @@ def test_what_a_resume_may_change(tmp_path):
     assert missing({8: resumed(tmp_path / "free", **free)}) == []
 
 
+def test_other_data_after_a_resume(tmp_path):
+    found = events(8)
+    change = {"event": "data_changed", "time": found[2]["time"] + 1, "first_step": 1000, "checksum": "ab" * 16}
+    found.insert(3, change)
+    (line,) = missing({8: write_run(tmp_path / "run", found)})
+    assert line.endswith(f"continued at step 1000 with data whose checksum is {'ab' * 16}")
+
+
 def test_a_resume_of_an_older_version_is_the_same(tmp_path):
     found = events(8)
     found.insert(3, {"event": "resume", "time": found[2]["time"] + 1, "step": 1000, "path": "x"})

@@ -1,14 +1,17 @@
 """Evaluation of a stream, with a model that returns its input."""
 
 import signal
+import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from data.batch import LABEL, Field
-from data.errors import UserError
+from data.errors import UnreadableData
 from data.stream import UnreadableSample
+from zoo.distributed.polling import Polling
+from zoo.run import evaluate as evaluation
 from zoo.run.evaluate import evaluate
 from zoo.run.signals import EvaluationStopped, StopSignal
 
@@ -60,8 +63,15 @@ class Metric:
 
 
 class Group:
+    """Rank 0 of two, the other of which reports the same."""
+
+    rank, size = 0, 2
+
     def set_status(self, status):
         pass
+
+    def concatenate(self, items):
+        return items + items[1:]  # the first is rank 0's alone
 
     def all_gather(self, value):
         return [value, value]  # of two ranks
@@ -85,10 +95,23 @@ def test_every_batch_counts_once_and_views_are_rows(views):
 
 
 def test_an_unreadable_sample_ends_the_evaluation_and_its_stream():
-    stream, reported = Stream(), []
-    with pytest.raises(UserError, match="evaluation: a.jpg: the file is empty; .*data.eval_bad=wrong"):
-        run(stream, "error", reported)
-    assert stream.closed == 1 and reported == []
+    stream, reported, metric = Stream(), [], Metric()
+    with pytest.raises(UnreadableData, match=r"evaluation: a.jpg: the file is empty .*data.eval_bad=wrong") as error:
+        run(stream, "error", reported, metric)
+    assert error.value.unreadable == {"a.jpg": "the file is empty"}
+    assert stream.closed == 1 and reported == [] and len(metric.seen) == 2
+
+
+def test_an_unreadable_sample_of_another_rank_ends_the_evaluation_here(monkeypatch):
+    """Also where the ranks exchange after the last batch alone."""
+    theirs = [1, {"signal": 15}, vars(BAD)]
+    for due in (True, False):
+        monkeypatch.setattr(Polling, "is_due", lambda self, number, due=due: due)
+        monkeypatch.setattr(Group, "concatenate", lambda self, items: theirs)
+        metric = Metric()
+        with pytest.raises(UnreadableData, match="a.jpg"):
+            run(Stream(), "error", [], metric)
+        assert len(metric.seen) == (1 if due else 3)
 
 
 def test_the_moving_average_predicts_the_same_batches():
@@ -111,3 +134,22 @@ def test_a_signal_ends_it_after_the_batch_and_no_metric_is_returned():
         run(stream, "wrong", reported, stop=stop, metric=metric)
     assert stopped.value.number == signal.SIGTERM
     assert len(metric.seen) == 1 and stream.closed == 1 and reported == []
+
+
+def test_a_signal_does_not_wait_for_a_batch_that_does_not_come(monkeypatch):
+    monkeypatch.setattr(evaluation, "STOP_TIMEOUT", 0.01)
+    come, stop = threading.Event(), StopSignal()
+
+    class Slow(Stream):
+        def __next__(self):
+            stop.received = signal.SIGHUP
+            come.wait(60)
+            return super().__next__()
+
+    metric = Metric()
+    try:
+        with pytest.raises(EvaluationStopped):
+            run(Slow(), "error", [], metric, stop=stop)
+        assert metric.seen == [] and not come.is_set()
+    finally:
+        come.set()

@@ -24,13 +24,13 @@ from zoo.run import loading
 
 
 class Ranks:
-    """A group whose ranks, all in this process, have gathered values before."""
+    """A group whose ranks, all in this process, have gathered values before, and later the same as this one."""
 
     def __init__(self, rank, values):
         self.rank, self.size, self.values = rank, len(values[0]), iter(values)
 
     def all_gather(self, value):
-        values = next(self.values)
+        values = next(self.values, [value] * self.size)
         values[self.rank] = value
         return json.loads(json.dumps(values))
 
@@ -41,7 +41,8 @@ def job(workers, group, loader="reference", cuda_index=None, dali_device="auto",
         fields=(Field("x", (1000,), "uint8"),),
     )
     world = SimpleNamespace(cuda_index=cuda_index, device="cpu (2 threads)")
-    return SimpleNamespace(train_set=train_set, batch_plan=SimpleNamespace(batch=10), group=group, world=world)
+    batch_plan, val_set = SimpleNamespace(batch=10, accumulate=1), SimpleNamespace(fields=(Field("y", (50,), "int64"),))
+    return SimpleNamespace(train_set=train_set, val_set=val_set, batch_plan=batch_plan, group=group, world=world)
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +58,51 @@ def machine(monkeypatch):
 
 def test_a_number_is_taken_as_it_is():
     assert loading.plan(job(3, Ranks(0, [[None]])), 1) == ("reference", 3, 1, 8, (), False)
+
+
+ONE = 7  # batches that a process with one thread has begun
+HELD, HELD_IN_EVALUATION = 5, 3
+
+
+@pytest.mark.parametrize("setting", [4, "auto"])
+def test_processes_whose_batches_have_no_room_are_left_out(setting, monkeypatch):
+    """Batches of 10,000 bytes in training and of 40 * 50 * 8 in an evaluation, of two ranks on this host."""
+    here = {"host": "here", "cores": list(range(8))}
+    monkeypatch.setattr(worker_count, "SHARED_FRACTION", 1e9)  # auto would take three
+
+    def plan(free, **keys):
+        monkeypatch.setattr(host, "free_shared_memory", lambda: free)
+        return loading.plan(job(setting, Ranks(0, [[None, here]])), 1, **keys)
+
+    def need(workers, val=40 * 50 * 8):
+        held = HELD * 10_000 + HELD_IN_EVALUATION * val + loading.SEMAPHORES
+        return 2 * (workers * ONE * (10_000 + val) + held)
+
+    count = 4 if setting == 4 else 3
+    assert plan(need(count), eval_batch=40).workers == count == plan(need(count, val=0)).workers
+    for free, fit in ((need(count) - 1, count - 1), (need(2), 2), (need(2) - 1, 1), (need(1), 1)):
+        found = plan(free, eval_batch=40)
+        assert found.workers == fit
+        assert (
+            f"data.workers: {fit} instead of {count}, whose batches may need {need(count) / 2**20:.1f} MB of /dev/shm"
+            in (found.notes[-1])
+        )
+    with pytest.raises(
+        UserError, match=rf"may need {need(1) / 2**20:.1f} MB of /dev/shm, where .* are free; .*--shm-size"
+    ):
+        plan(need(1) - 1, eval_batch=40)
+
+
+def test_another_host_without_room_decides_for_all():
+    there = {"host": "there", "cores": [0]}
+    assert loading.plan(job(4, Ranks(0, [[None, there], [None, [2, None]]])), 1).workers == 2
+    with pytest.raises(UserError, match="no room there"):
+        loading.plan(job(4, Ranks(0, [[None, there], [None, [4, "no room there"]]])), 1)
+
+
+def test_threads_of_the_training_process_need_no_shared_memory(monkeypatch):
+    monkeypatch.setattr(host, "free_shared_memory", lambda: 0)
+    assert loading.plan(job(0, Ranks(0, [[None]])), 1, eval_batch=8).workers == 0
 
 
 def test_auto_for_one_rank():

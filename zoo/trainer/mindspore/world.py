@@ -13,6 +13,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, communication, ops
 
+from data import shared_memory
 from data.errors import UserError
 from zoo import cuda_libraries
 from zoo.trainer.device import cann_version, select_device
@@ -133,6 +134,7 @@ class World:
                 self.scheduler.kill()  # it would wait half a minute for processes that did not leave the cluster
             sys.stdout.flush()
             sys.stderr.flush()
+            shared_memory.release()
             os._exit(code)
 
 

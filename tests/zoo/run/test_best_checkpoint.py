@@ -1,0 +1,49 @@
+"""The best checkpoint after a kill, a power cut or a damage."""
+
+import json
+import math
+import os
+
+import pytest
+
+from zoo.run import best_checkpoint, checkpoint
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Return a function that makes checkpoints, with an accuracy beside those that have one."""
+
+    def make(**accuracies):
+        for name, accuracy in accuracies.items():
+            path = checkpoint.path_of(str(tmp_path), int(name[1:]))
+            os.makedirs(path)
+            if accuracy is not None:
+                with open(os.path.join(path, checkpoint.EVALUATION), "w") as file:
+                    file.write(accuracy if isinstance(accuracy, str) else json.dumps({"accuracy": accuracy}))
+        return str(tmp_path)
+
+    return make
+
+
+def evaluations(**accuracies):
+    return [{"event": "eval", "step": int(name[1:]), "accuracy": value} for name, value in accuracies.items()]
+
+
+def test_the_first_of_the_best_that_exist(make):
+    folder = make(s4=None, s8=None, s12=None)
+    assert best_checkpoint.find(folder, evaluations(s2=0.9, s4=0.5, s8=0.7, s12=0.7)) == (8, 0.7)
+    assert best_checkpoint.find(folder, evaluations(s4=0.5, s8=0.7), before=8) == (4, 0.5)
+    assert best_checkpoint.find(folder, []) is None
+
+
+def test_metrics_beside_a_checkpoint_count_where_the_event_was_lost(make):
+    """As after a kill before the event, or a power cut that took the end of the journal."""
+    folder = make(s4=0.9, s8=None, s12="{", s16='{"accuracy": null}', s20="[1]")
+    assert best_checkpoint.find(folder, evaluations(s8=0.7)) == (4, 0.9)
+    assert best_checkpoint.find(folder, evaluations(s4=0.1, s8=0.7)) == (8, 0.7)  # the event counts where there is one
+
+
+def test_what_is_not_finite_is_never_the_best(make):
+    folder = make(s4=None, s8=None)
+    assert best_checkpoint.find(folder, evaluations(s4=math.nan, s8=0.1)) == (8, 0.1)
+    assert best_checkpoint.find(folder, evaluations(s4=math.nan)) is None
