@@ -167,27 +167,32 @@ def _container_names(container: "InputContainer") -> set[str]:
 
 
 class FrameCounts(NamedTuple):
-    """Numbers of frames that a player shows, and that an edit list leaves out."""
+    """Numbers of frames that a player shows, and that an edit list leaves out; whether no two have the same time."""
 
     shown: int
     hidden: int
+    are_distinct: bool
 
 
 def _count_frames(container: "InputContainer", stream: "VideoStream", size: int) -> FrameCounts:
     """Read all packets of a video, and count its frames as its header does, but without those of an edit list."""
-    total, hidden = _count_packets(container, stream)
+    total, hidden, are_distinct = _count_packets(container, stream)
     container.seek(0)
     if stream.frames > total:  # the file is truncated, or an edit list leaves out whole groups of pictures
         with open_container(container.name, {"ignore_editlist": "1"}) as whole:
             if _count_packets(whole, _video_stream(whole, size))[0] >= stream.frames:
-                return FrameCounts(total - hidden, stream.frames - total + hidden)
-    return FrameCounts((stream.frames or total) - hidden, hidden)
+                return FrameCounts(total - hidden, stream.frames - total + hidden, are_distinct)
+    return FrameCounts((stream.frames or total) - hidden, hidden, are_distinct)
 
 
-def _count_packets(container: "InputContainer", stream: "VideoStream") -> tuple[int, int]:
-    """Return the number of packets, and how many of them are not shown."""
-    are_hidden = [packet.is_discard for packet in container.demux(stream) if packet.size]
-    return len(are_hidden), sum(are_hidden)
+def _count_packets(container: "InputContainer", stream: "VideoStream") -> tuple[int, int, bool]:
+    """Return the number of packets, how many of them are not shown, and whether all have times of their own."""
+    hidden, times = 0, list[int | None]()
+    for packet in container.demux(stream):
+        if packet.size:
+            times.append(packet.pts)
+            hidden += packet.is_discard
+    return len(times), hidden, None not in times and len(set(times)) == len(times)
 
 
 def _decord_is_exact(container: "InputContainer", stream: "VideoStream", counts: FrameCounts) -> bool:
@@ -196,6 +201,7 @@ def _decord_is_exact(container: "InputContainer", stream: "VideoStream", counts:
         stream.codec_context.name in DECORD_CODECS
         and bool(_container_names(container) & set(DECORD_CONTAINERS))
         and not counts.hidden
+        and counts.are_distinct  # it may look for a frame forever otherwise
         and not _is_rotated(container, stream)
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tools.reporting import matrices, measures, settings
-from tools.reporting.fields import items, number, positive, text, whole
+from tools.reporting.fields import field, items, number, positive, text, whole
 from tools.reporting.labels import natural
 from tools.reporting.run import COMPLETE, FAILED, INCOMPLETE, MIXED, Case, Run
 from zoo.logs import journal
@@ -113,7 +113,7 @@ def _facts(begin: Event, hosts: Sequence[Any]) -> dict[str, Any]:
     libraries = {key: value for host in hosts[:1] for key in ("cuda", "cudnn", "nccl", "cann")
                  if (value := text(host, "libraries", key))}  # fmt: skip
     commit = (text(begin, "git", "commit") or "")[:COMMIT]
-    dirty = " with changes" if begin.get("git") and begin["git"].get("dirty") else ""
+    dirty = " with changes" if field(begin, "git", "dirty") else ""
     return {
         **facts,
         **libraries,

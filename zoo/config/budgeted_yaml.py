@@ -1,8 +1,12 @@
 """Reading of YAML within a budget: a small text cannot ask for much memory, time or recursion."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import yaml
+
+from data.parsing import reason
 
 MAX_DEPTH = 20  # of nested lists and mappings; recipes have five
 MAX_TEXT = 1 << 18  # characters, which PyYAML reads one by one
@@ -16,10 +20,8 @@ def safe_load(text: str) -> Any:
         yaml.YAMLError: The text is not YAML, exceeds the budget, or has a scalar that no Python value can hold.
     """
     check(text)
-    try:
+    with _yaml_errors():
         return yaml.safe_load(text)
-    except (ValueError, OverflowError) as error:  # of an impossible date, say, or an integer of 5000 digits
-        raise yaml.YAMLError(str(error)) from None
 
 
 def compose(text: str) -> yaml.Node | None:
@@ -30,10 +32,19 @@ def compose(text: str) -> yaml.Node | None:
 
 def construct(node: yaml.Node) -> Any:
     """Return the value of a node. Raises yaml.YAMLError as safe_load does."""
-    try:
+    with _yaml_errors():
         return yaml.SafeLoader("").construct_object(node, deep=True)
-    except (ValueError, OverflowError) as error:
-        raise yaml.YAMLError(str(error)) from None
+
+
+@contextmanager
+def _yaml_errors() -> Iterator[None]:
+    """Turn what PyYAML raises for scalars into a YAMLError: for an impossible date, say, or a !!timestamp of text."""
+    try:
+        yield
+    except yaml.YAMLError:
+        raise
+    except Exception as error:
+        raise yaml.YAMLError(reason(error)) from None
 
 
 def check(text: str) -> None:

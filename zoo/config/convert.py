@@ -9,6 +9,8 @@ from typing import Any
 
 from zoo.config.schema import Duration
 
+MAX_BITS = 63  # of a whole number
+
 
 def convert(value: Any, target: Any) -> Any:
     """Convert a YAML value to a declared type.
@@ -90,6 +92,8 @@ def _scalar(value: Any, target: type) -> Any:
     if target is str and isinstance(value, (int, float)) and not is_bool:
         return str(value)
     if isinstance(value, target) and (target is bool or not is_bool):
+        if isinstance(value, int) and value.bit_length() > MAX_BITS:
+            raise ValueError(f"expected a number of {MAX_BITS} bits, got {value!r}")
         return value
     raise ValueError(f"expected {_description(target)}, got {value!r}")
 
@@ -100,5 +104,5 @@ def _float(value: Any) -> float:
         raise ValueError(f"expected a number, got {value!r}")
     try:
         return float(value)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter for integers of hundreds of digits
         raise ValueError(f"expected a number, got {value!r}") from None

@@ -114,7 +114,7 @@ def _number(value: Any, kind: type, limits: Range) -> float:
     what = "a whole number" if kind is int else "a number"
     try:  # YAML 1.1 reads 1e-4 as text
         number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter for integers of hundreds of digits
         number = math.nan
     if math.isnan(number) or (kind is int and number % 1) or not limits.holds(number):
         raise ValueError(f"must be {what} {limits}, got {value!r}")

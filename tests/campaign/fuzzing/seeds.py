@@ -31,6 +31,8 @@ SIZE = 12  # pixels of images
 
 def pth() -> list[Files]:
     import torch
+    import torch._subclasses.schema_check_mode
+    import torch.nested._internal.nested_tensor  # otherwise imported for the first file of a nested tensor
 
     tensors = {name: torch.from_numpy(array) for name, array in ARRAYS.items()}
     shared = {"a": tensors["conv1.weight"], "b": tensors["conv1.weight"][0].T, "c": torch.ones(2, dtype=torch.bfloat16)}

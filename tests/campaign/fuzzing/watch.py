@@ -41,6 +41,7 @@ EVENTS = (
     "builtins.input",
 )
 CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate")
+CYTHON = ("av/",)
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -83,7 +84,7 @@ class Actions:
         elif event == "import":
             if not str(arguments[0]).startswith(self._modules):
                 self._note(event, arguments[:1])
-        elif event.startswith(EVENTS):
+        elif event.startswith(EVENTS) and not _is_traceback(event, arguments):
             self._note(event, arguments)
 
     def _is_allowed(self, path: object) -> bool:
@@ -95,6 +96,12 @@ class Actions:
         self._watching = False  # repr may do anything
         self._seen.append(f"{event} {str(arguments)[:200]}")
         self._watching = True
+
+
+def _is_traceback(event: str, arguments: tuple) -> bool:
+    """Return whether Cython makes a code object for a traceback, in which it names a file of its package."""
+    name = str(arguments[1]) if event in ("compile", "code.__new__") else ""
+    return name.startswith(CYTHON)
 
 
 class Memory:

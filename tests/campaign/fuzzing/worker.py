@@ -48,6 +48,7 @@ MODULES = (
     "stringprep",
     "unicodedata",
 )
+CODECS = ("ascii", "latin-1", "utf-16", "utf-32", "unicode_escape", "raw_unicode_escape", "cp437", "idna", "punycode")
 UNREAD = ".jpg"  # end of names of files whose existence alone matters
 MEMORY_FS = "/dev/shm"
 
@@ -58,6 +59,8 @@ def main(task: Mapping[str, Any]) -> None:
     where = MEMORY_FS if os.path.isdir(MEMORY_FS) else None
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=where) as folder:
         os.chdir(folder)
+        for codec in CODECS:  # modules that Python imports when they are first used
+            "a".encode(codec)
         actions = Actions([folder, "/dev/null"], MODULES)
         _limit_address_space()
         with (
