@@ -401,6 +401,11 @@ def recipes() -> Iterator[tuple[str, Attack]]:
         "an anchor in itself": b"&a a: *a\n",
         "a call": b"seed: !!python/object/apply:os.system ['echo > executed']\n",
         "an impossible date": b"seed: 2020-13-45\n",
+        "a date of text": b"seed: !!timestamp text\n",
+        "a seed of 400 digits": seeds.RECIPE.replace(b"seed: 1", b"seed: 1" + b"0" * 400),
+        "a rate of 400 digits": seeds.RECIPE.replace(b"lr: 0.1", b"lr: 1" + b"0" * 400),
+        "a size of 400 digits": seeds.RECIPE.replace(b"size: 32", b"size: 1" + b"0" * 400),
+        "an option of 400 digits": kinetics + b"augment: [{rand_augment: {m: 1" + b"0" * 400 + b"}}]}\n",
         "names of frames of a gigabyte": kinetics + b"frame_template: '{:999999999d}'}\n",
         "names of frames with attributes": kinetics + b"frame_template: '{0.__class__}'}\n",
         "a device": "/dev/zero",
@@ -415,6 +420,22 @@ def others() -> Iterator[tuple[str, Attack]]:
     yield (
         "events: an evaluation without a number",
         Attack("events.jsonl", {"events.jsonl": b'{"event": "eval", "step": 1, "accuracy": [1]}\n' + event}, ""),
+    )
+    yield (
+        "events: an evaluation of 400 digits",
+        Attack(
+            "events.jsonl",
+            {"events.jsonl": b'{"event": "eval", "step": 1, "accuracy": 1' + b"0" * 400 + b"}\n" + event},
+            "",
+        ),
+    )
+    yield (
+        "events: facts of other types",
+        Attack(
+            "events.jsonl",
+            {"events.jsonl": b'{"event": "begin", "git": "x", "hosts": 3, "optimizer": []}\n' + event},
+            "",
+        ),
     )
     calibration = json.loads(seeds.calibrations()[0]["a.json"])
     for name, change in {"400 digits": 10**400, "infinity": float("inf"), "a negative": -1}.items():

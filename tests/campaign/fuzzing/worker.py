@@ -14,6 +14,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import struct
 import sys
 import tempfile
@@ -99,6 +100,8 @@ class Session:
         self.counts = [0, 0]  # of refused and of accepted inputs
         self.memory, self.actions = Memory(), actions
         self.seeds = reader.seeds()
+        shutil.rmtree(self.inputs, ignore_errors=True)  # those of another reader
+        self.written: Files = {}
         for files in self.seeds:
             self._write(files)
             with contextlib.redirect_stdout(None):
@@ -152,13 +155,14 @@ class Session:
 
     def _write(self, files: Files) -> None:
         """Make the folder of inputs hold these files alone."""
-        for name in set(_names(self.inputs)) - set(files):
+        for name in set(self.written) - set(files):
             os.remove(self.inputs / name)
         for name, content in files.items():
-            path = self.inputs / name
-            if not path.parent.exists():
-                path.parent.mkdir(parents=True)
-            path.write_bytes(content)
+            if self.written.get(name) != content:
+                path = self.inputs / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+        self.written = files
 
 
 def make(valid: Sequence[Files], kind: str, seed: int, number: int) -> Files:
@@ -184,12 +188,6 @@ def _mutate(rng: random.Random, name: str, content: bytes, valid: Sequence[Files
         structure = STRUCTURE.get(os.path.splitext(name)[1], ())
         mutated = rng.choice(structure if structure and draw < 0.6 else mutations.BYTES)(rng, content)
     return mutated[: mutations.MAX_SIZE]
-
-
-def _names(folder: Path) -> list[str]:
-    return [
-        os.path.relpath(os.path.join(parent, name), folder) for parent, _, names in os.walk(folder) for name in names
-    ]
 
 
 def _limit_address_space() -> None:

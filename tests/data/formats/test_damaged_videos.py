@@ -256,3 +256,14 @@ def test_a_header_that_claims_billions_of_frames(intact, tmp_path):
         if name in intact
     ]
     assert set(outcomes_in_a_process(paths).values()) <= {"ok", "bad"}
+
+
+def test_frames_that_share_their_times(tmp_path):
+    """Of such a file decord looks for some frames forever."""
+    path = tmp_path / "a.webm"
+    encode(path, numbered(5, 32, 16), "libvpx-vp9")
+    content = path.read_bytes()
+    cluster = content[content.index(b"\x1f\x43\xb6\x75") : content.index(b"\x1c\x53\xbb\x6b", 400)]
+    path.write_bytes(content.replace(cluster, cluster * 51))
+    with pytest.raises(BadSample, match="its header claims 255 frames, but frame 127 cannot be decoded"):
+        video_frames(str(path), sampling([0, 127, 254]))
