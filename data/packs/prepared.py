@@ -9,9 +9,11 @@ import numpy as np
 from data import cache
 from data.contents import Content, sampled_frames
 from data.errors import BadSample, UserError
+from data.formats import regular
 from data.formats.lists import LabeledPath
 from data.formats.recordio import RecordFile, unpack_image
 from data.packs import manifest
+from data.parsing import parsing
 
 MEDIA = {"video": "clips", "image": "images", "pair": "images with masks", "face": "faces"}  # in messages
 
@@ -196,8 +198,5 @@ class PreparedSplit:
 
 
 def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise BadSample(f"cannot be read ({error.strerror})") from None
+    with parsing("cannot be read", kind=BadSample):
+        return regular.read(path)

@@ -1,10 +1,12 @@
 """What the folder of a benchmark matrix says beside its runs: their variants, and cases that have no runs."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
+from data.errors import UserError
+from data.formats import budgeted_json
+from data.parsing import parsing
 from tools.reporting.fields import items, text, whole
 from tools.reporting.run import FAILED, SKIPPED, Case, Run, Values
 
@@ -30,9 +32,9 @@ def without_runs(root: str) -> list[Run]:
     """Return the cases of a matrix that have no run, with the reason; none if results.json is missing or damaged."""
     path = os.path.join(root, RESULTS)
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            content: Any = json.load(file)
-    except (OSError, ValueError, RecursionError):
+        with parsing(path):
+            content: Any = budgeted_json.load(path)
+    except UserError:
         return []
     return [
         Run(path, STATES[state], text(case, "reason") or "", _case(case), Values())
