@@ -5,7 +5,6 @@ boot of a host, the time since that boot counts; otherwise the clock of the host
 """
 
 import hashlib
-import math
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 ANCHORS = ("begin", "resume")  # events with the field `clock`
 LONGEST = 366 * 86400.0  # seconds between two processes of a run; more is taken for a clock that is wrong
+LARGEST = 1e15  # of a time in seconds; JSON may have integers that no float can hold
 NOTABLE = 60.0  # seconds by which the clock of the host may differ without a word
 
 
@@ -76,7 +76,7 @@ class RunClock:
 
 def is_time(value: Any) -> bool:
     """Return whether a value of an event may be a time in Unix seconds."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST  # not NaN
 
 
 def _last(events: Iterable[Mapping[str, Any]], this_boot: str | None) -> tuple[float, tuple[float, float] | None]:
