@@ -4,23 +4,16 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
 from data import cache
 from data.errors import UnreadableData, UserError
 from data.stream import UnreadableSample, open_training
 from zoo.config import loader
-from zoo.config.convert import plain
 from zoo.config.schema import Duration
 from zoo.distributed import consistency
-from zoo.logs import airank, data_wait, journal, listeners, resources, step_times
+from zoo.logs import journal
 from zoo.logs.journal import Journal, NullJournal
-from zoo.logs.resources import Resources
-from zoo.logs.step_times import StepTimes
-from zoo.logs.throughput import Throughput
-from zoo.logs.viewers import Viewer
-from zoo.logs.wandb import WeightsAndBiases
 from zoo.run import (
     best_checkpoint,
     checkpoint,
@@ -31,14 +24,17 @@ from zoo.run import (
     early_stopping,
     exported,
     facts,
+    first_events,
     loading,
     restore,
     sharded_checkpoint,
+    speed,
 )
 from zoo.run.cli import Request
 from zoo.run.evaluations import Evaluations
 from zoo.run.job import Job, assemble, join
 from zoo.run.lock import FolderLock
+from zoo.run.meters import Meters
 from zoo.run.prefetch import BadSampleTracker, Prefetcher, unreadable_summary
 from zoo.run.profiling import WARM_UP, RunProfile
 from zoo.run.signals import EvaluationStopped, StopSignal
@@ -110,7 +106,7 @@ class Run:
         """Restore the tensors, make the run's folder, lock it and open the logs."""
         # Imported here because data loading processes import this module too, and print nothing.
         from zoo.logs.console import Console
-        from zoo.logs.tensorboard import TensorBoard
+        from zoo.run.open_logs import open_logs
 
         cfg, group = request.config, job.group
         self.request, self.job, self.config = request, job, cfg
@@ -121,7 +117,9 @@ class Run:
         self._is_finite = True  # weights and running statistics, as far as is known
         self._error: UserError | None = None  # of all ranks alike; raised when the step has been saved
         self.is_root = group.rank == 0
-        self.last_step = _last_step(request, job.clock.steps)
+        self.last_step = min(job.clock.steps, request.max_steps or job.clock.steps)
+        if request.speed:
+            self.last_step = speed.last_step(request.speed, job.clock.steps)
         self.console = Console(self.last_step, None if self.is_root else open(os.devnull, "w"))  # noqa: SIM115
         for note in request.notes:
             self.console.print(note)
@@ -147,18 +145,9 @@ class Run:
         self.visualizer = Visualizer(job, cfg, [])
         if self.is_root and not request.eval_only:
             self.folder = directory.open_folder(request.resume, cfg.out, request.recipe, self.recipe, lock)
-            airank_log = airank.Writer(self.folder, cfg.target, cfg.warmup_epochs)
-            viewers: list[Viewer] = [TensorBoard(self.folder, self.recipe)]
-            if request.wandb:
-                recipe = {key: plain(entry.value) for key, entry in request.resolved.items()}
-                viewers.append(WeightsAndBiases(self.folder, request.wandb, recipe))
-            further = listeners.open_listeners(self.folder, cfg)
-            self.journal = Journal(self.folder, [self.console, *viewers, airank_log, *further])
-            if self.journal.clock.note:
-                self.console.print(f"warning: {self.journal.clock.note}")
-            self._unreadable = _replaced(self.journal)
+            self.journal, viewers = open_logs(self.folder, request, self.recipe, self.console)
             self.visualizer = Visualizer(job, cfg, viewers)
-            _refuse_speed_run(self.journal, self.folder)
+            speed.refuse_resume(self.journal, self.folder)
             data_check.write_table(job.data_check, self.folder)
         ranks = consistency.describe_ranks(group, job.world.device, job.framework)
         if group.size > 1:
@@ -168,7 +157,6 @@ class Run:
         for note in (*job.param_group_notes, *job.choice.notes, *self.loading.notes):
             self.console.print(note)
         self._reports = StepReports(group, self.stop_signal)
-        self.resources = Resources(job.world, group.launch.local_rank == 0)
         self._prefetcher: Prefetcher | None = None
 
     @property
@@ -188,15 +176,14 @@ class Run:
         if self._is_complete():
             return
         self.stop_signal.install()
-        self._log_start()
+        first_events.add(self.journal, self.folder, self.request, self.job, self.loading, self.facts, self.first_step)
+        self._unreadable = _replaced(self.journal)
         if self._evaluation_is_missing() and not self._evaluate(self.first_step):
             return
         if self._ends_after(self.first_step):  # before a kill or a signal
             self.last_step = self.first_step
             return
         self._open_batches()
-        self.throughput = Throughput()
-        self.step_times = StepTimes(self.job.world.record_event)
         profile = self.config.train.profile
         count = int(profile.value) if profile and not self.journal.has("profile") else 0
         if count and self.last_step - self.first_step <= WARM_UP:
@@ -226,8 +213,7 @@ class Run:
 
         They are exchanged every so many steps (zoo/run/step_reports.py), and before anything is saved.
         """
-        self.throughput.add(self.job.clock.global_batch)
-        self.step_times.add(self.batches.data_wait)
+        self._meters.add_update()
         self.console.tick(done)
         settings = self.config.train
         follows = self.due(settings.eval_every, done) or self.due(settings.save_every, done)
@@ -238,9 +224,9 @@ class Run:
                 self.exit_code = 128 + stop.signal
         stops = bool(self.exit_code or self._error)
         if self.profile.is_running:
-            self._pause()
+            self._meters.pause()
             self.profile.after(done, stops or follows)
-            self._resume()
+            self._meters.resume()
         return stops
 
     def due(self, every: Duration, done: int) -> bool:
@@ -251,22 +237,14 @@ class Run:
         """Add a `train` event; return whether to stop: too many updates in a row had no finite gradient."""
         job = self.job
         values = job.trainer.read(output)
-        rate = self.throughput.read(self.batches.data_wait)
-        interval = self.meter.read(self.throughput.elapsed)
-        mine = {"interval": interval._asdict(), "times": self.step_times.read(), "resources": self.resources.read()}
-        ranks = job.group.gather({"loss": values["loss"], **mine})  # of rank 0, which alone has a journal
-        values["loss"] = sum(rank["loss"] for rank in ranks)
-        slowest = data_wait.worst([rank["interval"] for rank in ranks])
-        rate["data_wait_fraction"] = slowest.share
+        measured = self._meters.read(values["loss"])
+        values["loss"] = measured.loss
         epoch, lr = float(job.clock.epochs(done)), job.lr(done - 1)
-        times = step_times.slowest([rank["times"] for rank in ranks])
-        used = resources.combine([rank["resources"] for rank in ranks])
         profiled = self.profile.read()
-        self.journal.add("train", step=done, epoch=epoch, lr=lr, **values, **rate, **times, **used, **profiled)
-        cause = self.wait_causes.news(slowest)
-        if cause:
-            measured = cause.interval._asdict()
-            self.journal.add("data_wait", step=done, cause=cause.name, message=cause.message, **measured)
+        self.journal.add("train", step=done, epoch=epoch, lr=lr, **values, **measured.fields, **profiled)
+        if measured.cause:
+            name, message, interval = measured.cause
+            self.journal.add("data_wait", step=done, cause=name, message=message, **interval._asdict())
         if values["consecutive_skips"] >= self.config.train.max_consecutive_skips:
             report = consistency.nonfinite_report(job.group, job.trainer)
             values["loss"] = job.group.all_gather(values["loss"])[0]  # the sum
@@ -284,7 +262,7 @@ class Run:
             self.console.print(f"step {done} is not saved, because nothing can be continued from these numbers")
             return
         job = self.job
-        self._pause()
+        self._meters.pause()
         job.trainer.sync_batch_stats()
         job.group.set_status(f"saving step {done}")
         self.journal.sync()  # a checkpoint on the disk has its events there, too
@@ -298,14 +276,14 @@ class Run:
         with self.console.activity("saving"):
             path = sharded_checkpoint.save_checkpoint(job.group, job.trainer, self.folder, done, record, keep)
         self.journal.add("save", step=done, path=path)
-        self._resume()
+        self._meters.resume()
 
     def evaluate(self, done: int) -> bool:
         """Evaluate the checkpoint that was saved after `done` updates; return whether it, or a signal, ends the run."""
-        self._pause()
+        self._meters.pause()
         if not self._evaluate(done):
             return True
-        self._resume()
+        self._meters.resume()
         if self._ends_after(done):
             self.last_step = done
         return done == self.last_step
@@ -337,45 +315,11 @@ class Run:
         )
         self.console({"event": "eval", **self.metrics})
 
-    def _pause(self) -> None:
-        """Stop the clocks of training, for an evaluation or a checkpoint."""
-        self.throughput.pause()
-        self.step_times.pause()
-
-    def _resume(self) -> None:
-        self.throughput.resume()
-        self.step_times.resume()
-
     def _is_complete(self) -> bool:
         complete = self._ends_after(self.first_step) and self.journal.has("end")
         if complete:
             self.console.print(f"{self.folder} is complete at step {self.first_step}: nothing to do")
         return self.job.group.all_gather(complete)[0]  # rank 0 has the journal
-
-    def _log_start(self) -> None:
-        job, resume = self.job, self.request.resume
-        place = facts.place(job, self.config)
-        if resume and self.is_root:
-            changeable = {**facts.resume(job, self.request, self.loading), **place}
-            path = checkpoint.latest(resume)
-            self.journal.add("resume", step=self.first_step, path=path, **changeable)
-            if job.data_verdict.change:
-                self.journal.add("data_changed", first_step=self.first_step, **job.data_verdict.change)
-                self._unreadable = _replaced(self.journal)
-            last = self.journal.last("save")
-            if self.first_step and (last is None or last["step"] < self.first_step):
-                self.journal.add("save", step=self.first_step, path=path)  # a kill came after the checkpoint
-            assert self.folder
-            best_checkpoint.restore_links(self.folder, self.journal, self.first_step)
-        if self.folder and job.data_verdict.record and not self.request.speed:
-            data_record.write(self.folder, job.data_verdict.record)
-        if not self.journal.has("load"):
-            at = self.journal.clock.at(job.loaded_at)
-            self.journal.add("load", at=at, checksum=job.record.checksum, train_samples=len(job.train_set))
-        if not self.journal.has("begin"):
-            speed = self.request.speed and asdict(self.request.speed)
-            begin = facts.begin(job, self.request, self.loading)
-            self.journal.add("begin", **self.facts, **begin, **place, speed=speed)
 
     def _ends_after(self, done: int) -> bool:
         """Return whether a run ends after `done` updates: its last one, or where what has been evaluated ends it."""
@@ -415,7 +359,7 @@ class Run:
         )
         decode = self.decoders.training(self.first_step * accumulate)
         self._prefetcher = Prefetcher(stream, job.trainer, accumulate, decode)
-        self.meter, self.wait_causes = loading.WaitMeter(stream, self.batches, self.loading.cores), data_wait.CauseLog()
+        self._meters = Meters(job, self.batches, loading.WaitMeter(stream, self.batches, self.loading.cores))
         self.bad_samples = BadSampleTracker(job.train_set, self._log_unreadable)
 
     def _log_unreadable(self, sample: UnreadableSample) -> None:
@@ -465,25 +409,3 @@ def _claim(folder: str, lock: FolderLock) -> list[str]:
 def _replaced(journal: Journal | NullJournal) -> set[str]:
     """Return the samples that have a `bad` event and were not mended since."""
     return data_record.unreadable([event for event in journal.events if event["event"] != "unreadable"])
-
-
-def _refuse_speed_run(journal: Journal, folder: str) -> None:
-    begin = journal.last("begin")
-    if begin and begin.get("speed"):
-        raise UserError(f"--resume: {folder} is a run of --speed, which leaves no checkpoint to go on from; start anew")
-
-
-def _last_step(request: Request, steps: int) -> int:
-    """Return the number of updates after which a run of `steps` ends.
-
-    Raises:
-        UserError: --speed asks for more.
-    """
-    if request.speed is None:
-        return min(steps, request.max_steps or steps)
-    if request.speed.steps > steps:
-        raise UserError(
-            f"--speed: {request.speed.steps} updates ({request.speed.drop} dropped, {request.speed.count} timed), but "
-            f"the recipe's run has {steps}; lower --drop and --count, or raise train.epochs or train.steps"
-        )
-    return request.speed.steps

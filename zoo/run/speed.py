@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from data.errors import UserError
 from zoo.logs import step_times
+from zoo.logs.journal import Journal
 from zoo.run.turns import BLOCK, Turns
 
 if TYPE_CHECKING:
@@ -30,6 +32,27 @@ class Window:
     def steps(self) -> int:
         """Updates of the whole run."""
         return self.drop + self.count
+
+
+def last_step(window: Window, steps: int) -> int:
+    """Return the number of updates after which a speed run ends. steps: of the recipe's run.
+
+    Raises:
+        UserError: they are fewer.
+    """
+    if window.steps > steps:
+        raise UserError(
+            f"--speed: {window.steps} updates ({window.drop} dropped, {window.count} timed), but the recipe's run has "
+            f"{steps}; lower --drop and --count, or raise train.epochs or train.steps"
+        )
+    return window.steps
+
+
+def refuse_resume(journal: Journal, folder: str) -> None:
+    """Raise UserError if the run in a folder, which is to be resumed, is a speed run."""
+    begin = journal.last("begin")
+    if begin and begin.get("speed"):
+        raise UserError(f"--resume: {folder} is a run of --speed, which leaves no checkpoint to go on from; start anew")
 
 
 class Clock:
