@@ -8,6 +8,7 @@ from data.errors import BadSample
 
 MAX_BYTES = 1 << 30  # of a file that is read whole; an image of MAX_PIXELS has less, even with 16 bits in four channels
 MAX_PIXELS = 89_478_485  # Pillow's own limit against decompression bombs; the largest of ImageNet has 61 million
+MAX_SIDE = (1 << 16) - 1  # pixels; decoders need memory for every row, however short
 MAX_FRAME_PIXELS = 8192 * 4320  # of a video, whose clip is many frames: the largest format of cinemas
 MAX_CLIP_BYTES = 2 << 30  # of the different decoded frames of a clip: 80 of 3840 x 2160 have less
 FREE_BYTES, EXPANSION = 256 << 20, 20  # memory for a file: the greater of the first, and so many times its size
@@ -55,9 +56,11 @@ def check(status: os.stat_result, limit: int | None = MAX_BYTES) -> None:
 
 
 def check_pixels(width: int, height: int, limit: int = MAX_PIXELS) -> None:
-    """Raise BadSample if an image is claimed to have more than `limit` pixels."""
+    """Raise BadSample if an image is claimed to have more than `limit` pixels, or a side above MAX_SIDE."""
     if width * height > limit:
         raise BadSample(f"its header claims {width} x {height} pixels, the limit is {limit} in all")
+    if max(width, height) > MAX_SIDE:
+        raise BadSample(f"its header claims {width} x {height} pixels, the limit of a side is {MAX_SIDE}")
 
 
 class Share(NamedTuple):

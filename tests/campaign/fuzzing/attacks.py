@@ -290,6 +290,8 @@ def images() -> Iterator[tuple[str, Attack]]:
         "a PNG of 16 bits": _png(5500, 5500, _zeros(6 * 5500 * 5501), bits=16),
         "a PNG that promises 2 GiB": _png(16, 16, b"")[:33] + struct.pack(">I", (1 << 31) - 1) + b"eXIf" + bytes(100),
         "a PNG without pixels, twice": _png(16, 16, b"", 6)[:33] + _png(16, 16, b"", 6),
+        "a PNG of one column": _png(1, 16_000_000, _zeros(2 * 16_000_000), color=0),
+        "a PNG of one row": _png(16_000_000, 1, _zeros(16_000_001), color=0),
         "a JPEG of 65500 x 65500": _sized(jpeg, frame, ">HH", 65_500, 65_500),
         "a JPEG of 9000 x 9000": _sized(jpeg, frame, ">HH", 9000, 9000),
         "a progressive JPEG of 3000 scans": _scans(4000, 3000),
@@ -312,6 +314,8 @@ def images() -> Iterator[tuple[str, Attack]]:
         yield f"image: {name}", Attack("images", {"a.img": file}, "not a regular file")
         yield f"mask: {name}", Attack("masks", {"a.png": file}, "not a regular file")
         yield f"video: {name}", Attack("videos", {"a.mp4": file}, "not a regular file")
+    column = _png(1, 16_000_000, _zeros(2 * 16_000_000), color=0)
+    yield "mask: one column", Attack("masks", {"a.png": column}, "a side is")
     yield (
         "mask: 9400 x 9400",
         Attack("masks", {"a.png": _png(9400, 9400, _zeros(9400 * 9401), color=0)}, "pixels"),

@@ -74,6 +74,8 @@ def mutate_archive(rng: random.Random, content: bytes) -> bytes:
             entries = [(entry.filename, archive.read(entry)) for entry in archive.infolist()]
     except Exception:  # it was mutated before
         return mutate_legacy(rng, content)
+    if not entries:
+        return rng.choice(mutations.BYTES)(rng, content)
     pickles = [at for at, (name, _) in enumerate(entries) if name.endswith(".pkl")]
     at = rng.choice(pickles) if pickles and rng.random() < 0.75 else rng.randrange(len(entries))
     name, payload = entries[at]

@@ -31,9 +31,12 @@ def test_a_file_with_terabytes_of_holes_is_not_read(tmp_path):
 
 
 def test_limits_themselves_are_allowed():
-    regular.check_pixels(1, regular.MAX_PIXELS)
-    with pytest.raises(BadSample, match=f"its header claims 1 x {regular.MAX_PIXELS + 1} pixels"):
-        regular.check_pixels(1, regular.MAX_PIXELS + 1)
+    regular.check_pixels(1365, regular.MAX_SIDE)
+    with pytest.raises(BadSample, match=f"its header claims 1366 x 65535 pixels, the limit is {regular.MAX_PIXELS}"):
+        regular.check_pixels(1366, regular.MAX_SIDE)
+    for size in ((1, regular.MAX_SIDE + 1), (regular.MAX_SIDE + 1, 1)):
+        with pytest.raises(BadSample, match="the limit of a side is 65535"):
+            regular.check_pixels(*size)
     regular.check_clip(3840, 2160, 80)
     with pytest.raises(BadSample):
         regular.check_clip(3840, 2160, 90)
