@@ -1,6 +1,7 @@
 """Reading of JSON within a budget: a file cannot ask for much more memory than it has bytes, nor for recursion."""
 
 import json
+import math
 from typing import Any
 
 from data.formats import regular
@@ -11,11 +12,15 @@ BYTES_PER_CHARACTER, BYTES_PER_ITEM, BYTES_PER_LIST, BYTES_PER_OBJECT = 4, 64, 6
 FREE_BYTES, EXPANSION = 128 << 20, 16  # limit of the estimate: the greater of the first, and so many times the size
 
 
-def loads(text: str) -> Any:
+def loads(text: str, finite: bool = False) -> Any:
     """Return the value of a JSON text.
 
+    Args:
+        text: in JSON, also with the numbers NaN, Infinity and -Infinity of Python.
+        finite: refuse numbers that are not finite.
+
     Raises:
-        ValueError: the text is not JSON, or exceeds the budget.
+        ValueError: the text is not JSON, exceeds the budget, or has a number that is refused.
     """
     lists, objects = text.count("["), text.count("{")
     size = len(text) * BYTES_PER_CHARACTER + text.count(",") * BYTES_PER_ITEM
@@ -23,7 +28,7 @@ def loads(text: str) -> Any:
     if size > max(FREE_BYTES, EXPANSION * len(text)):
         raise ValueError("it would take more memory than a file of its size should")
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_finite, parse_float=_finite) if finite else json.loads(text)
     except RecursionError:
         raise ValueError(f"more than {MAX_DEPTH} levels of lists and objects") from None
     if lists + objects > MAX_DEPTH and _is_deep(value):
@@ -38,6 +43,13 @@ def load(path: str) -> Any:
         ValueError, OSError, BadSample: the file cannot be read, is no regular one, or not JSON within the budget.
     """
     return loads(regular.read(path).decode("utf-8-sig"))
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text[:20]} is not finite")
+    return value
 
 
 def _is_deep(value: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from data.batch import Field
+from data.errors import UserError
 from data.formats import palette
 from tools.exporting.source import Source
 from zoo.config.convert import plain
@@ -109,32 +110,38 @@ def describe(source: Source, shape: Sequence[int], with_preprocessing: bool, **f
         source, with_preprocessing: as for `build`.
         shape: of the input without the batch, channels last.
         facts: the protocol, precision, opset, max_difference and, of a streaming graph, the states.
+
+    Raises:
+        UserError: the checkpoint has a value, such as a name of a class, that the file does not take.
     """
     field, settings = source.fields[0], source.cfg.data
     classes = [] if source.spec.SHARDED_PARAMETERS else list(source.record["classes"])
     frames = "T" * (len(shape) - 3)
     colors = palette.class_colors(source.class_names).tolist() if source.spec.TASK == "segment" else []
-    return OnnxMetadata(
-        record={"recipe": source.recipe, "classes": classes, "step": source.record["step"]},
-        model=source.model,
-        task=source.spec.TASK,
-        arch={key: plain(value) for key, value in asdict(source.arch).items()},
-        classes=source.class_names,
-        palette=tuple((red, green, blue) for red, green, blue in colors),
-        weights=Weights(source.path, digests.sha256(source.file)),
-        framework=source.cfg.framework,
-        input=Input(
-            name=INPUT,
-            layout=f"N{frames}HWC" if with_preprocessing else f"N{frames}CHW",
-            dtype="uint8" if with_preprocessing else "float32",
-            mean=tuple(map(float, field.mean or ())),
-            std=tuple(map(float, field.std or ())),
-            normalized=not with_preprocessing,
-        ),
-        output=Output(OUTPUT, output_kind(source, with_preprocessing)),
-        preprocessing={key: plain(getattr(settings, key)) for key in DATA_KEYS if hasattr(settings, key)},
-        **facts,
-    )
+    try:
+        return OnnxMetadata(
+            record={"recipe": source.recipe, "classes": classes, "step": source.record["step"]},
+            model=source.model,
+            task=source.spec.TASK,
+            arch={key: plain(value) for key, value in asdict(source.arch).items()},
+            classes=source.class_names,
+            palette=tuple((red, green, blue) for red, green, blue in colors),
+            weights=Weights(source.path, digests.sha256(source.file)),
+            framework=source.cfg.framework,
+            input=Input(
+                name=INPUT,
+                layout=f"N{frames}HWC" if with_preprocessing else f"N{frames}CHW",
+                dtype="uint8" if with_preprocessing else "float32",
+                mean=tuple(map(float, field.mean or ())),
+                std=tuple(map(float, field.std or ())),
+                normalized=not with_preprocessing,
+            ),
+            output=Output(OUTPUT, output_kind(source, with_preprocessing)),
+            preprocessing={key: plain(getattr(settings, key)) for key in DATA_KEYS if hasattr(settings, key)},
+            **facts,
+        )
+    except ValueError as error:
+        raise UserError(f"{source.path} cannot be exported: {error}") from None
 
 
 def attach(model: Any, metadata: OnnxMetadata) -> None:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from data.errors import UserError
-from zoo.weights import budgeted_json
+from data.formats import budgeted_json
 
 FORMAT, FORMAT_VERSION = "vision-zoo", "1"
 LAYOUTS = {"float32": ("NCHW", "NTCHW"), "uint8": ("NHWC", "NTHWC")}  # by dtype of the input
@@ -203,7 +203,7 @@ class OnnxMetadata:
             try:
                 require(isinstance(properties.get(name), str), "is missing")
                 text = properties[name]
-                values[name] = text if name in TEXTS else READERS[name](budgeted_json.loads(text))
+                values[name] = text if name in TEXTS else READERS[name](budgeted_json.loads(text, finite=True))
             except (ValueError, TypeError) as error:
                 raise _damaged(path, f"{name}: {error}") from None
         try:

@@ -1,6 +1,7 @@
 """JSON that asks for much by little text."""
 
 import json
+import math
 
 import pytest
 
@@ -41,6 +42,14 @@ def test_memory(item):
 def test_other_texts(text):
     with pytest.raises(ValueError):
         budgeted_json.loads(text)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_that_are_not_finite(number):
+    assert not math.isfinite(budgeted_json.loads(f"[{number}]")[0])
+    with pytest.raises(ValueError, match=f"the number {number} is not finite"):
+        budgeted_json.loads(f"[{number}]", finite=True)
+    assert budgeted_json.loads("[1e308, -2.5, 3]", finite=True) == [1e308, -2.5, 3]
 
 
 def test_other_files(tmp_path):

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from data.errors import UserError
-from zoo.weights import budgeted_json
 from zoo.weights.onnx_metadata import Input, OnnxMetadata, Output, State, Weights
 
 METADATA = OnnxMetadata(
@@ -86,7 +85,7 @@ HOSTILE = {
     "palette": ["[[0, 0, 256], [0, 0, 0]]", "[[0, 0], [0, 0]]", "[[0, 0, 0]]", "[0]", "[[0, 0, -1], [0, 0, 0]]"],
     "weights": ["{}", '{"name": "a", "sha256": "abc"}', '{"name": 1, "sha256": "' + "0" * 64 + '"}', "[]"],
     "record": ["[]", "{}", '{"recipe": 1, "classes": [], "step": 0}', '{"recipe": "", "classes": [1], "step": 0}'],
-    "arch": ["[]", "3", '{"a":' * 30 + "1" + "}" * 30],
+    "arch": ["[]", "3", '{"a":' * 70 + "1" + "}" * 70],
     "preprocessing": ["null", "[" + "[]," * 1_000_001 + "[]]"],
     "output": ["{}", '{"name": "", "kind": "logits"}', '{"name": "output", "kind": "embedding"}', '{"name": "o"}'],
     "states": [
@@ -130,12 +129,3 @@ def test_a_wrong_input_is_refused(changes):
     fields = {**json.loads(METADATA.to_properties()["input"]), **changes}
     with pytest.raises(UserError, match="its metadata are damaged"):
         read(input=json.dumps(fields))
-
-
-def test_json_within_its_budget():
-    depth = budgeted_json.MAX_DEPTH
-    assert budgeted_json.loads('{"a": [1, 2.5, "[[[[", null, true]}') == {"a": [1, 2.5, "[[[[", None, True]}
-    assert budgeted_json.loads("[" * depth + "]" * depth)
-    for text in ("[" * (depth + 1) + "]" * (depth + 1), "[" * 200_000, '"' + "x" * budgeted_json.MAX_CHARACTERS + '"'):
-        with pytest.raises(ValueError, match="has more than"):
-            budgeted_json.loads(text)
