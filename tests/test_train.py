@@ -143,14 +143,22 @@ def test_killed_at_random_and_resumed_ends_bit_identical(clips, undisturbed_run,
 
 @pytest.mark.slow
 def test_events_that_a_kill_prevented_are_made_up_for(clips, undisturbed_run, tmp_path):
-    """The last checkpoint is there, but neither its event nor what would have come after it; nor is the first event."""
+    """The last checkpoint is there, but nothing that would have come after it; nor is the first event."""
     folder = tmp_path / "run"
     shutil.copytree(undisturbed_run[0], folder, symlinks=True)
     complete = lines(folder)
     names = [(event["event"], event.get("step")) for event in events(folder)]
     (folder / "events.jsonl").write_text("".join(complete[1 : names.index(("save", 24))]))
+    checkpoints = folder / "checkpoints"
+    kept = sorted(path.name for path in checkpoints.iterdir())
+    shutil.copytree(checkpoints / "step-00000022", checkpoints / "step-00000021")
+    (checkpoints / "last").unlink()
+    (checkpoints / "last").symlink_to("step-00000022")
+    (checkpoints / ".last").symlink_to("step-00000024")  # a kill came before it was renamed
     done = run(command(clips, "--resume", folder))
     assert done.returncode == 0, done.stderr
+    assert os.readlink(checkpoints / "last") == "step-00000024"
+    assert sorted(path.name for path in checkpoints.iterdir()) == kept
     found = [(event["event"], event.get("step")) for event in _history(folder) if event["event"] != "resume"]
     assert sorted(found, key=str) == sorted(names, key=str)
 

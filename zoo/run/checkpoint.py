@@ -92,6 +92,13 @@ def link(run: str, name: str, step: int) -> None:
     _link(os.path.join(run, FOLDER), name, path_of(run, step))
 
 
+def remove_old(run: str, keep: int) -> None:
+    """Remove what a kill has kept from being removed: all checkpoints but the newest `keep` and the best."""
+    folder = os.path.join(run, FOLDER)
+    if os.path.isdir(folder):
+        _remove_old(folder, keep)
+
+
 def steps(run: str) -> list[tuple[int, str]]:
     """Return step and folder of every checkpoint of a run."""
     return [(int(os.path.basename(path)[5:]), path) for path in _all(os.path.join(run, FOLDER))]

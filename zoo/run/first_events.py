@@ -32,6 +32,7 @@ def add(
     if request.resume and folder:
         changeable = {**facts.resume(job, request, loading), **place}
         _add_resume(journal, folder, job, first_step, checkpoint.latest(request.resume), changeable)
+        checkpoint.remove_old(folder, request.config.train.keep_checkpoints)
     if folder and job.data_verdict.record and not request.speed:
         data_record.write(folder, job.data_verdict.record)
     if not journal.has("load"):
