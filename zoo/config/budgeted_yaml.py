@@ -27,7 +27,8 @@ def safe_load(text: str) -> Any:
 def compose(text: str) -> yaml.Node | None:
     """Return the node of a YAML text, None if it is empty. Raises yaml.YAMLError as safe_load does."""
     check(text)
-    return yaml.compose(text, yaml.SafeLoader)
+    with _yaml_errors():
+        return yaml.compose(text, yaml.SafeLoader)
 
 
 def construct(node: yaml.Node) -> Any:
@@ -51,6 +52,11 @@ def check(text: str) -> None:
     """Raise yaml.YAMLError for a text that is not YAML or exceeds the budget. Nothing is built and nothing recurses."""
     if len(text) > MAX_TEXT:
         raise yaml.YAMLError(f"more than {MAX_TEXT} characters")
+    with _yaml_errors():
+        _count(text)
+
+
+def _count(text: str) -> None:
     nodes = 0
     starts: list[tuple[str | None, int]] = []  # anchor of each open list or mapping, and the nodes before it
     sizes: dict[str, int] = {}  # of the nodes with an anchor

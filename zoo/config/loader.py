@@ -270,14 +270,18 @@ def _sections(entries: Entries, lookups: Mapping[str, Lookup]) -> dict[str, type
                     raise UserError(f"{_location(name, entries[name])}{error}") from None
         elif is_dataclass(hints[field.name]) and hints[field.name] is not Duration:
             sections[field.name] = hints[field.name]
-        elif any(key.startswith(f"{field.name}.") for key in entries):  # an optional section that is given
-            sections[field.name] = _class_of(hints[field.name])
+        elif any(
+            key.startswith(f"{field.name}.") for key in entries
+        ):  # an optional section that is given, or no section
+            section = _class_of(hints[field.name])
+            if section:
+                sections[field.name] = section
     return sections
 
 
-def _class_of(optional: Any) -> type:
-    """Return the settings class of an optional section from its type hint."""
-    return next(kind for kind in typing.get_args(optional) if isinstance(kind, type) and is_dataclass(kind))
+def _class_of(hint: Any) -> type | None:
+    """Return the settings class of an optional section from its type hint, None if it is that of a value."""
+    return next((kind for kind in typing.get_args(hint) if isinstance(kind, type) and is_dataclass(kind)), None)
 
 
 def _known_keys(sections: Mapping[str, type], lookups: Mapping[str, Lookup]) -> list[str]:
