@@ -49,6 +49,8 @@ MODULES = (
     "stringprep",
     "unicodedata",
 )
+# Modules that PyTorch imports when a file names a nested tensor.
+LATE_MODULES = ("torch.nested._internal.ops", "torch.nested._internal.sdpa")
 CODECS = ("ascii", "latin-1", "utf-16", "utf-32", "unicode_escape", "raw_unicode_escape", "cp437", "idna", "punycode")
 UNREAD = ".jpg"  # end of names of files whose existence alone matters
 MEMORY_FS = "/dev/shm"
@@ -62,6 +64,8 @@ def main(task: Mapping[str, Any]) -> None:
         os.chdir(folder)
         for codec in CODECS:  # modules that Python imports when they are first used
             "a".encode(codec)
+        for name in LATE_MODULES:
+            importlib.import_module(name)
         actions = Actions([folder, "/dev/null"], MODULES)
         _limit_address_space()
         with (
