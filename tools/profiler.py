@@ -12,7 +12,7 @@ from tools.bench import sample_batch, trainer_loop
 from tools.new_file import require_new
 from zoo.run import cli, profiling, restore
 from zoo.run.job import Job, assemble, join
-from zoo.trainer.protocol import TRACE
+from zoo.trainer.profiling import TRACE
 
 EPILOG = """\
 The updates are those of training on one batch that stays on the device: forward and backward pass, clipping, optimizer.

@@ -28,7 +28,7 @@ from zoo.distributed.control_group import Group
 from zoo.distributed.handshake import NONCE_SIZE
 from zoo.distributed.rendezvous import connect
 from zoo.distributed.secret import derive_key, sign
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 COUNT = 1000  # connections to meetings, per trial
 MEETING = 200  # of them to one meeting: more than rank 0 keeps

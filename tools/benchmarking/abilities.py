@@ -18,7 +18,7 @@ from zoo.frameworks import prepare
 from zoo.models import load_model_class
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
-from zoo.trainer.protocol import Launch, World
+from zoo.trainer.world import Launch, World
 
 MARK = "abilities: "  # of the line with the answer, among what a framework prints
 TIMEOUT = 300.0  # seconds

@@ -6,7 +6,7 @@ from data.errors import UserError
 from tools.diagnosis.worker import Tell, first_line
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 PRECISIONS = ("fp32", "fp64", "fp16", "bf16", "amp")
 

@@ -14,7 +14,7 @@ from zoo.distributed import rendezvous
 from zoo.run import exported
 from zoo.run.evaluate import evaluate
 from zoo.trainer import load_onnx_backend
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 from zoo.weights.onnx_metadata import OnnxMetadata
 
 MAX_LOSS = 0.01  # of the metric, by int8

@@ -9,7 +9,8 @@ from zoo.run.job import build_trainer
 from zoo.tasks import classify
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
-from zoo.trainer.protocol import Launch, Trainer
+from zoo.trainer.protocol import Trainer
+from zoo.trainer.world import Launch
 
 RAW = classify.Scores()  # the model's output as it is, of a segmentation model the logits of every pixel
 

@@ -21,7 +21,7 @@ from data.errors import UserError
 from zoo.distributed import file_limit
 from zoo.distributed.polling import SECONDS_PER_RANK, Polling
 from zoo.distributed.rendezvous import connect
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 LOG_EVERY = 20  # steps
 WARM_UP = 20  # steps, in which the distance of the exchanges adapts

@@ -21,7 +21,8 @@ from zoo.distributed import machine
 from zoo.predict.streaming.classifier import Shapes, state_shapes
 from zoo.run import cli, exported
 from zoo.trainer import load_backend, load_onnx_backend
-from zoo.trainer.protocol import Inference, Launch
+from zoo.trainer.protocol import Inference
+from zoo.trainer.world import Launch
 from zoo.weights import names
 
 RECIPE, CLASSES = "tsm_online_k400", 400

@@ -22,7 +22,7 @@ from safetensors.numpy import load, save
 from data.errors import UserError
 from zoo.distributed.heartbeat import Heartbeat
 from zoo.distributed.wire import ConnectionLost, pack, read, send, unpack
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 EMPTY = b"[]"
 HEARTBEAT_GRACE = 10  # seconds in which the heartbeat thread reports a lost process and exits this one

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from data.errors import UserError
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 
 class Launcher(NamedTuple):

@@ -16,7 +16,7 @@ import psutil
 from data import host
 from zoo.distributed.control_group import Group
 from zoo.distributed.variables import recorded
-from zoo.trainer.protocol import World
+from zoo.trainer.world import World
 
 PROC, SYS, DEV = Path("/proc"), Path("/sys"), Path("/dev")
 ASCEND_DRIVER = Path("/usr/local/Ascend/driver/version.info")

@@ -22,7 +22,7 @@ from zoo.distributed.handshake import HELLO_TIMEOUT, Arrival, Hello, greet, rece
 from zoo.distributed.heartbeat import Heartbeat
 from zoo.distributed.secret import FILE, VARIABLE, derive_key
 from zoo.distributed.wire import ConnectionLost
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 TIMEOUT = 60.0  # seconds until all processes must have joined
 MIN_ARRIVALS = 128  # connections without a complete hello that are kept, or two per rank if that is more

@@ -6,7 +6,7 @@ from typing import Any
 from zoo.logs import power
 from zoo.logs.host_memory import HostMemory
 from zoo.logs.power import PowerMeter
-from zoo.trainer.protocol import World
+from zoo.trainer.world import World
 
 
 class Resources:

@@ -17,7 +17,7 @@ from zoo.distributed.control_group import Group
 from zoo.run import choice_cache
 from zoo.run.trial import Timing
 from zoo.trainer.plan import Mode
-from zoo.trainer.protocol import World
+from zoo.trainer.world import World
 
 TIE = 0.03  # below this relative difference the first mode is taken, so that noise does not decide
 # Shorter runs have nothing to gain: a measurement takes a dozen updates, and on a CPU a run of so few operations ends

@@ -13,7 +13,7 @@ from zoo.config.schema import Config
 from zoo.models import load_spec
 from zoo.trainer import load_onnx_backend
 from zoo.trainer.plan import Mode, ParamGroup, Plan
-from zoo.trainer.protocol import World
+from zoo.trainer.world import World
 from zoo.weights import onnx_file
 from zoo.weights.recorded import MODEL_TRAINING_KEYS
 

@@ -25,7 +25,8 @@ from zoo.tasks import Task
 from zoo.trainer import load_backend, load_onnx_backend
 from zoo.trainer.loss_scale import INITIAL_SCALE
 from zoo.trainer.plan import Arithmetic, Mode, Plan
-from zoo.trainer.protocol import Trainer, World
+from zoo.trainer.protocol import Trainer
+from zoo.trainer.world import World
 from zoo.weights.match import match_state_dict
 
 TRIAL_ROWS = 1000  # of a sharded class matrix in updates that are only timed

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from zoo.run.job import Job
-from zoo.trainer.protocol import Operator, Profiler
+from zoo.trainer.profiling import Operator, Profiler
 
 WARM_UP = 5  # updates before a profile, which compile and choose kernels
 ROWS = 10

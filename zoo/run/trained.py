@@ -17,7 +17,8 @@ from zoo.run.checkpoint import has_averages, model_file
 from zoo.run.job import build_trainer
 from zoo.trainer import load_backend, load_onnx_backend
 from zoo.trainer.plan import Mode
-from zoo.trainer.protocol import Inference, Launch
+from zoo.trainer.protocol import Inference
+from zoo.trainer.world import Launch
 from zoo.weights import files, onnx_file
 from zoo.weights.match import require_match
 

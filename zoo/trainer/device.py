@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data.errors import UserError
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 CANN = "/usr/local/Ascend/ascend-toolkit/latest"  # where ASCEND_HOME_PATH does not name another folder
 CANN_FILES = ("version.cfg", "*/ascend_toolkit_install.info", "*/ascend_nnae_install.info")

@@ -17,7 +17,7 @@ from tests.helpers.paths import ROOT
 from zoo.distributed import heartbeat
 from zoo.distributed.addresses import candidate_ports
 from zoo.distributed.rendezvous import connect
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 PROGRAM = """
 import json, sys, time
@@ -25,7 +25,7 @@ import numpy as np
 from data.errors import UserError
 from zoo.distributed import heartbeat
 from zoo.distributed.rendezvous import connect
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 heartbeat.HEARTBEAT_TIMEOUT = 3.0
 rank, size, address, job, timeout, straggler_timeout, body = sys.argv[1:]
 rank, size = int(rank), int(size)

@@ -8,7 +8,7 @@ import pytest
 
 from data import host
 from zoo.distributed import environment
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 HERE = socket.gethostname()
 EIGHT = list(range(8))

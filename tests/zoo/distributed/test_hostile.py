@@ -15,7 +15,7 @@ from zoo.distributed import handshake
 from zoo.distributed.addresses import candidate_ports
 from zoo.distributed.rendezvous import connect
 from zoo.distributed.secret import FILE, VARIABLE, derive_key, is_signed, sign
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 
 @pytest.mark.parametrize("number", range(len(network.ATTACKS)), ids=network.ATTACKS)

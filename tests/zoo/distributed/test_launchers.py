@@ -4,7 +4,7 @@ import pytest
 
 from data.errors import UserError
 from zoo.distributed.launchers import detect
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 TORCHRUN = {
     "RANK": "3",

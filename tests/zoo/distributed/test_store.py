@@ -10,7 +10,7 @@ from zoo.distributed.addresses import free_port
 PROGRAM = """
 import socket, sys
 import psutil
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 from zoo.trainer.torch.world import start
 rank, port = map(int, sys.argv[1:])
 world = start(Launch(rank, 2, rank, "test", "127.0.0.2"), "cpu", port)

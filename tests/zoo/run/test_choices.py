@@ -6,7 +6,7 @@ from zoo.distributed.control_group import Group
 from zoo.run import choice_cache, choices
 from zoo.run.trial import Timing
 from zoo.trainer.plan import Mode
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 GROUP = Group(Launch(), {}, None)
 LAST, FIRST = Mode("fp32", None, True), Mode("fp32", None, False)

@@ -18,8 +18,8 @@ from tests.zoo.trainer.trainer_setup import (
     update,
 )
 from zoo.models.tsm import spec as tsm_spec
-from zoo.trainer.protocol import Launch
 from zoo.trainer.state import shapes as state_shapes
+from zoo.trainer.world import Launch
 
 SCALER_KEYS = {"scaler/scale", "scaler/good", "scaler/skipped"}
 SCALER_STATE = ("scale", "good", "skipped")

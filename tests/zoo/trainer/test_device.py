@@ -4,7 +4,7 @@ import pytest
 
 from data.errors import UserError
 from zoo.trainer.device import Device, cann_version, dotted_cudnn, select_device
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 
 def select(setting, launch=None, **counts):

@@ -21,7 +21,7 @@ from tools.peers.updates.turns import OURS, Seconds, TimedUpdate, Update, timed
 from zoo.run import cli
 from zoo.run.job import Job, assemble, join
 from zoo.trainer import load_backend
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 # Values that a trainer of this project leaves alone and that change nothing: zoo/trainer/malloc.py, zoo/trainer/mkl.py.
 NO_SETTINGS = {"MALLOC_ARENA_TEST": "8", "MKL_DEBUG_CPU_TYPE": ""}

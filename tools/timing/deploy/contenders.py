@@ -8,7 +8,7 @@ from tools.exporting import native
 from tools.exporting.source import Source
 from zoo.run import exported
 from zoo.trainer import load_onnx_backend
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 Forward = Callable[[np.ndarray], np.ndarray]
 

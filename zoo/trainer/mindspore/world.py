@@ -19,7 +19,8 @@ from zoo import cuda_libraries
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.mindspore import arithmetic as arithmetic_settings
 from zoo.trainer.plan import Arithmetic, Mode
-from zoo.trainer.protocol import Launch, Profiler
+from zoo.trainer.profiling import Profiler
+from zoo.trainer.world import Launch
 
 ROOT = Path(__file__).resolve().parents[3]
 TARGETS = {"cpu": "CPU", "cuda": "GPU", "npu": "Ascend"}
@@ -51,32 +52,32 @@ class World:
         return mindspore.__version__
 
     def libraries(self) -> dict[str, str | None]:
-        """See World in zoo/trainer/protocol.py. MindSpore does not tell its CUDA, cuDNN and NCCL."""
+        """See World in zoo/trainer/world.py. MindSpore does not tell its CUDA, cuDNN and NCCL."""
         cann = cann_version() if self.device_type == "npu" else None
         return {"cuda": None, "cudnn": None, "nccl": None, "cann": cann}
 
     def accelerator(self) -> dict[str, Any] | None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         if self.device_type == "cpu":
             return None
         properties = mindspore.hal.get_device_properties(self.device_index, TARGETS[self.device_type])
         return {"name": properties.name, "memory_bytes": properties.total_memory, "peak_flops": None}
 
     def peak_memory(self) -> int | None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         return None if self.device_type == "cpu" else mindspore.runtime.max_memory_allocated()
 
     def record_event(self) -> None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
 
     def profiler(self) -> Profiler:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         from zoo.trainer.mindspore import profiling  # which most runs do without
 
         return profiling.Profiler(self.device_type)
 
     def resolve_mode(self, requested: Mode) -> Mode:
-        """See World in zoo/trainer/protocol.py.
+        """See World in zoo/trainer/world.py.
 
         `amp` is fp16, O1 is MindSpore's level `auto`; compiled is graph mode, which is the default, else pynative mode.
         On a GPU the default is O2, since `auto` converts what it normalizes to fp32 and back.
@@ -104,21 +105,21 @@ class World:
         return Mode(compute, level, False, requested.compile is not False)
 
     def candidates(self, requested: Mode) -> tuple[Mode, ...]:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         return (requested,)
 
     def reset_memory(self) -> None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         if self.device_type != "cpu":
             mindspore.runtime.empty_cache()
             mindspore.runtime.reset_max_memory_allocated()
 
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         arithmetic_settings.apply(arithmetic)
 
     def arithmetic(self) -> dict[str, Any]:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         return arithmetic_settings.settings()
 
     def close(self) -> None:

@@ -10,7 +10,8 @@ import onnxruntime
 from data import host
 from zoo.trainer.device import Device, select_device
 from zoo.trainer.plan import Arithmetic, Mode
-from zoo.trainer.protocol import Launch, Profiler
+from zoo.trainer.profiling import Profiler
+from zoo.trainer.world import Launch
 
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}  # by the name of the device
 CPU_PROVIDER = "CPUExecutionProvider"
@@ -47,50 +48,50 @@ class World:
         return [(PROVIDERS[self.selected.type], {"device_id": str(self.selected.index)}), CPU_PROVIDER]
 
     def libraries(self) -> dict[str, str | None]:
-        """See World in zoo/trainer/protocol.py; ONNX Runtime tells none of them."""
+        """See World in zoo/trainer/world.py; ONNX Runtime tells none of them."""
         return dict.fromkeys(("cuda", "cudnn", "nccl", "cann"))
 
     def accelerator(self) -> dict[str, Any] | None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         if self.selected.type == "cpu":
             return None
         return {"name": str(self.selected), "memory_bytes": None, "peak_flops": None}
 
     def peak_memory(self) -> int | None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         return None
 
     def record_event(self) -> Any:
-        """See World in zoo/trainer/protocol.py: the host waits for every prediction."""
+        """See World in zoo/trainer/world.py: the host waits for every prediction."""
         return None
 
     def profiler(self) -> Profiler:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         raise NotImplementedError("updates are profiled, and an exported model has none")
 
     def resolve_mode(self, requested: Mode) -> Mode:
-        """See World in zoo/trainer/protocol.py: the graph itself says how it computes."""
+        """See World in zoo/trainer/world.py: the graph itself says how it computes."""
         return FP32
 
     def candidates(self, requested: Mode) -> tuple[Mode, ...]:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         return (requested,)
 
     def reset_memory(self) -> None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
 
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
-        """See World in zoo/trainer/protocol.py: there is none to choose."""
+        """See World in zoo/trainer/world.py: there is none to choose."""
 
     def arithmetic(self) -> dict[str, Any]:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         return {}
 
     def close(self) -> None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
 
     def exit_process(self, code: int) -> None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
 
 
 def start(launch: Launch, device: str, port: int = 0) -> World:

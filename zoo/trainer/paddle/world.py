@@ -11,7 +11,8 @@ from zoo.trainer import malloc
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.paddle import arithmetic as arithmetic_settings
 from zoo.trainer.plan import Arithmetic, Mode
-from zoo.trainer.protocol import Launch, Profiler
+from zoo.trainer.profiling import Profiler
+from zoo.trainer.world import Launch
 
 MIN_COMPUTE_CAPABILITY = {"fp16": 7, "bf16": 8}  # of a GPU
 
@@ -42,7 +43,7 @@ class World:
         return paddle.__version__
 
     def libraries(self) -> dict[str, str | None]:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         has_cuda = paddle.is_compiled_with_cuda()
         cudnn = paddle.version.cudnn() if has_cuda else None
         # Paddle gives its NCCL as NCCL does: 22602 is 2.26.2. Paddle 2.6 does not tell it.
@@ -55,7 +56,7 @@ class World:
         }
 
     def accelerator(self) -> dict[str, Any] | None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         if self.name == "cpu":
             return None
         kind = self.name.partition(":")[0]
@@ -68,14 +69,14 @@ class World:
         }
 
     def peak_memory(self) -> int | None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         if self.name == "cpu":
             return None
         of_device = paddle.device.cuda if self.name.startswith("gpu") else paddle.device
         return of_device.max_memory_allocated(self.name)
 
     def record_event(self) -> None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
 
     def has(self, compute: str) -> bool:
         """Return whether the device has a 16-bit type. Without it, Paddle's auto_cast warns and computes in fp32."""
@@ -85,13 +86,13 @@ class World:
         return kind != "cpu" and (compute == "fp16" or paddle.amp.is_bfloat16_supported())
 
     def profiler(self) -> Profiler:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         from zoo.trainer.paddle import profiling  # which most runs do without
 
         return profiling.Profiler(self.name.startswith("gpu"))
 
     def resolve_mode(self, requested: Mode) -> Mode:
-        """See World in zoo/trainer/protocol.py. `amp` is fp16; there are no 16 bits on a CPU."""
+        """See World in zoo/trainer/world.py. `amp` is fp16; there are no 16 bits on a CPU."""
         compute = "fp16" if requested.compute == "amp" else requested.compute
         if isinstance(requested.compile, str):
             raise UserError(
@@ -123,21 +124,21 @@ class World:
             raise UserError("train.compile: Paddle cannot compile fp64, whose kernels round; leave train.compile out")
 
     def candidates(self, requested: Mode) -> tuple[Mode, ...]:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         return (requested,)
 
     def reset_memory(self) -> None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         if self.name.startswith("gpu"):
             paddle.device.cuda.empty_cache()
             paddle.device.cuda.reset_max_memory_allocated(self.name)
 
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         arithmetic_settings.apply(arithmetic)
 
     def arithmetic(self) -> dict[str, Any]:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         return arithmetic_settings.settings()
 
     def close(self) -> None:

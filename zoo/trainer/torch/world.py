@@ -12,8 +12,9 @@ from data.errors import UserError
 from zoo.trainer import malloc
 from zoo.trainer.device import dotted_cudnn, select_device
 from zoo.trainer.plan import Arithmetic, Mode
-from zoo.trainer.protocol import Launch, Profiler
+from zoo.trainer.profiling import Profiler
 from zoo.trainer.torch import arithmetic as arithmetic_settings
+from zoo.trainer.world import Launch
 
 TIMEOUT = timedelta(minutes=30)  # of a collective
 
@@ -42,7 +43,7 @@ class World:
         return torch.__version__.partition("+")[0]
 
     def libraries(self) -> dict[str, str | None]:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         has_nccl = torch.version.cuda and dist.is_nccl_available()
         return {
             "cuda": torch.version.cuda,
@@ -52,18 +53,18 @@ class World:
         }
 
     def accelerator(self) -> dict[str, Any] | None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         if self.torch_device.type != "cuda":
             return None
         properties = torch.cuda.get_device_properties(self.torch_device)
         return {"name": properties.name, "memory_bytes": properties.total_memory, "peak_flops": None}
 
     def peak_memory(self) -> int | None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         return torch.cuda.max_memory_allocated(self.torch_device) if self.torch_device.type == "cuda" else None
 
     def record_event(self) -> Any:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         if self.torch_device.type != "cuda":
             return None
         event = torch.cuda.Event(enable_timing=True)
@@ -78,13 +79,13 @@ class World:
         return torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
     def profiler(self) -> Profiler:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         from zoo.trainer.torch import profiling  # which most runs do without
 
         return profiling.Profiler(self.cuda_index is not None)
 
     def resolve_mode(self, requested: Mode) -> Mode:
-        """See World in zoo/trainer/protocol.py. `amp` is fp16 on a GPU and bf16 on a CPU; autocast is level O1."""
+        """See World in zoo/trainer/world.py. `amp` is fp16 on a GPU and bf16 on a CPU; autocast is level O1."""
         compute, is_cuda = requested.compute, self.torch_device.type == "cuda"
         if compute == "amp":
             compute = "fp16" if is_cuda else "bf16"
@@ -101,7 +102,7 @@ class World:
         return Mode(compute, level, channels_last, requested.compile or False, is_exact)
 
     def candidates(self, requested: Mode) -> tuple[Mode, ...]:
-        """See World in zoo/trainer/protocol.py.
+        """See World in zoo/trainer/world.py.
 
         Both memory formats; not in fp64, and not with torch.compile, which takes minutes for each.
         """
@@ -110,17 +111,17 @@ class World:
         return tuple(requested._replace(channels_last=channels_last) for channels_last in (True, False))
 
     def reset_memory(self) -> None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         if self.torch_device.type == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self.torch_device)
 
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         arithmetic_settings.apply(arithmetic)
 
     def arithmetic(self) -> dict[str, Any]:
-        """See World in zoo/trainer/protocol.py."""
+        """See World in zoo/trainer/world.py."""
         return arithmetic_settings.settings()
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from zoo.trainer.mindspore.margin import Margin
 from zoo.trainer.mindspore.scaler import scalar
 from zoo.trainer.mindspore.shard import ParameterShard
 from zoo.trainer.plan import Mode, ParamGroup, Plan
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
 

@@ -29,7 +29,7 @@ from zoo.trainer.mindspore import update as update_cells
 from zoo.trainer.mindspore.parallel import AllReduceMean, split_into_buckets
 from zoo.trainer.mindspore.world import World, _await_scheduler
 from zoo.trainer.plan import Arithmetic, Mode, ParamGroup, Plan
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 EAGER, COMPILED = Mode("fp32", None, False, False), Mode("fp32", None, False, True)
 

@@ -5,7 +5,7 @@ import pytest
 
 from data.errors import UserError
 from zoo.trainer.onnx import world
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 
 def test_threads_are_those_of_the_environment(monkeypatch):

@@ -13,7 +13,7 @@ from zoo.trainer.paddle import Trainer, batchnorm, names, objectives, start
 from zoo.trainer.paddle.margin import Margin
 from zoo.trainer.paddle.shard import ParameterShard
 from zoo.trainer.plan import Mode, ParamGroup, Plan
-from zoo.trainer.protocol import Launch
+from zoo.trainer.world import Launch
 
 __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
 

@@ -8,10 +8,10 @@ import torch
 from tests.zoo.trainer.torch.tiny import Identity, Linear, Tiny
 from zoo.losses import load_implementation
 from zoo.trainer.plan import Mode
-from zoo.trainer.protocol import Launch
 from zoo.trainer.torch import Trainer, names, objectives, start
 from zoo.trainer.torch.margin import Margin
 from zoo.trainer.torch.shard import ParameterShard
+from zoo.trainer.world import Launch
 
 __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
 

@@ -1,0 +1,127 @@
+"""A process of a run: how it was launched, and the interface to its device and the framework's process group."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from zoo.trainer.plan import Arithmetic, Mode
+from zoo.trainer.profiling import Profiler
+
+
+@dataclass(frozen=True)
+class Launch:
+    """This process among those of a run, as the launcher describes it.
+
+    Attributes:
+        rank: of this process, from 0.
+        size: number of processes.
+        local_rank: rank among the processes of this machine, and index of the process's device.
+        launcher: name of the launcher; "single" for one process.
+        address: host name of rank 0; its IP address after the rendezvous.
+        job: identifier that separates runs with the same address.
+        local_address: IP address of this process, set after the rendezvous.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    launcher: str = "single"
+    address: str = "127.0.0.1"
+    job: str = ""
+    local_address: str = "127.0.0.1"
+
+
+class World(Protocol):
+    """This process's device and the framework's process group.
+
+    `start` joins the processes through a free port of rank 0's machine and runs a first all-reduce.
+
+    Attributes:
+        rank: of this process.
+        size: number of processes.
+        device: description for logs, such as "cpu (8 threads)" or "cuda:0 (NVIDIA H100)".
+        cuda_index: number of the CUDA device; None if the device is none.
+        version: of the framework, such as "2.13.0".
+    """
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def cuda_index(self) -> int | None: ...
+    @property
+    def version(self) -> str: ...
+
+    def libraries(self) -> dict[str, str | None]:
+        """Return the versions of cuda, cudnn, nccl and cann that the framework uses, None for those that it does not.
+
+        They are those of the framework's build, also where this process computes on a CPU.
+        """
+        ...
+
+    def accelerator(self) -> dict[str, Any] | None:
+        """Return the GPU or NPU of this process, None on a CPU.
+
+        Returns:
+            `name`, `memory_bytes` and `peak_flops`, None where the device does not tell.
+        """
+        ...
+
+    def peak_memory(self) -> int | None:
+        """Return the largest number of bytes of the device that tensors have occupied at once; None on a CPU."""
+        ...
+
+    def record_event(self) -> Any:
+        """Record an event behind the operations that the device has been given so far, and return it.
+
+        Returns:
+            An object with `elapsed_time(later)` in milliseconds, for events that the device has reached; None where
+            the host waits for the device, as on a CPU, or where the framework's events are not used.
+        """
+        ...
+
+    def profiler(self) -> Profiler:
+        """Return a profiler of this process; to be used once."""
+        ...
+
+    def resolve_mode(self, requested: Mode) -> Mode:
+        """Return the mode that this device runs for a requested one, with every choice made.
+
+        Raises:
+            UserError: the framework or the device cannot run it; the message names the setting and a remedy.
+        """
+        ...
+
+    def candidates(self, requested: Mode) -> tuple[Mode, ...]:
+        """Return the modes to choose from for a requested one: their results differ by rounding, their speed unknown.
+
+        Returns:
+            Requested modes. The first one resolves to the same mode as `requested` itself; it is the only one where
+            there is nothing to choose.
+        """
+        ...
+
+    def reset_memory(self) -> None:
+        """Return memory of freed tensors to the device, and count `peak_memory` from now on."""
+        ...
+
+    def set_arithmetic(self, arithmetic: Arithmetic) -> None:
+        """Set the arithmetic of this process, before a model is built."""
+        ...
+
+    def arithmetic(self) -> dict[str, Any]:
+        """Return the framework's settings that decide how it computes, by its own names, as they are in force."""
+        ...
+
+    def close(self) -> None:
+        """Leave the process group. Called once, by all ranks."""
+        ...
+
+    def exit_process(self, code: int) -> None:
+        """Exit now if the framework cannot shut down safely by itself; else return.
+
+        Called last, after all ranks have disconnected.
+        """
+        ...
