@@ -46,15 +46,18 @@ def restore_links(folder: str, journal: Journal | NullJournal, step: int) -> Non
 
     Args:
         folder: of the run.
-        journal: of the run; it gets an event where another checkpoint is the best than it says.
+        journal: of the run; it gets an event where another checkpoint is the best than it says, unless the evaluation
+            of that checkpoint has no event itself and is repeated, which adds both.
         step: updates done so far.
     """
     if step:
         checkpoint.link(folder, "last", step)
-    best, told = find(folder, journal.events), journal.last("best")
+    best, told, evaluated = find(folder, journal.events), journal.last("best"), journal.last("eval")
     if best:
         checkpoint.link(folder, "best", best.step)
-        if told is None or told["step"] != best.step:
+        is_told = told is not None and told["step"] == best.step
+        is_repeated = best.step == step and (evaluated is None or evaluated["step"] != step)
+        if not is_told and not is_repeated:
             journal.add("best", step=best.step, path=checkpoint.path_of(folder, best.step))
 
 

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from zoo.logs.journal import Journal
 from zoo.run import best_checkpoint, checkpoint
 
 
@@ -47,3 +48,25 @@ def test_what_is_not_finite_is_never_the_best(make):
     folder = make(s4=None, s8=None)
     assert best_checkpoint.find(folder, evaluations(s4=math.nan, s8=0.1)) == (8, 0.1)
     assert best_checkpoint.find(folder, evaluations(s4=math.nan)) is None
+
+
+def restored(folder, step, events):
+    """Resume a run of these events; return the steps of its `best` events, and the checkpoint that is linked."""
+    with Journal(folder, []) as journal:
+        for event in events:
+            journal.add(**event)
+        best_checkpoint.restore_links(folder, journal, step)
+        told = [event["step"] for event in journal.events if event["event"] == "best"]
+    return told, os.path.basename(os.path.realpath(os.path.join(folder, checkpoint.FOLDER, "best")))
+
+
+def test_a_resume_adds_the_best_event_that_a_kill_has_prevented(make):
+    folder = make(s4=0.9, s8=0.7)
+    assert restored(folder, 8, evaluations(s4=0.9, s8=0.7)) == ([4], "step-00000004")
+
+
+def test_an_evaluation_that_is_repeated_adds_the_best_event_itself(make):
+    """The kill came after the metrics beside the checkpoint and before the event."""
+    folder = make(s4=0.5, s8=0.7)
+    events = [*evaluations(s4=0.5), {"event": "best", "step": 4}]
+    assert restored(folder, 8, events) == ([4], "step-00000008")
