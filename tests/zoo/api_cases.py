@@ -57,7 +57,7 @@ def write_other_checkpoints(folder):
     scenes = zoo.numpy_weights("deeplabv3plus_r18", num_classes=3, **options)
     pairs = [f"model.{key}={list(value) if key == 'rates' else value}" for key, value in options.items()]
     faces = zoo.numpy_weights("iresnet18", width=8, size=32, embedding=16)
-    faces["class_weight"] = np.zeros((3, 16), np.float32)
+    faces["head.weight"] = np.zeros((3, 16), np.float32)
     return (
         save(os.path.join(folder, "scenes"), "deeplabv3plus_demo", pairs, scenes, ["road", "sky", "person"]),
         save(
