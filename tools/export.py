@@ -76,7 +76,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         "--with-preprocessing",
         action="store_true",
         help="take uint8 pixels, channels last, and normalize them in the graph; give probabilities, a class map or "
-        "embeddings of length 1",
+        "embeddings of length 1; logits and embeddings are compared first",
     )
     add(
         "--stream",
@@ -124,9 +124,13 @@ def export(arguments: argparse.Namespace) -> None:
     if arguments.samples:
         rows = samples.of_files(read, arguments.samples)
     make = StreamReference if arguments.stream else Reference
-    reference = make(read, trainer, samples.batches(read, rows), arguments.with_preprocessing)
+    reference = make(read, trainer, samples.batches(read, rows), False)
     model = reference.build()
     compared = prove(reference, model)
+    if arguments.with_preprocessing:  # second: probabilities near 0 and 1, and classes, hide differences of logits
+        reference = reference._replace(with_preprocessing=True)
+        model = reference.build()
+        compared += prove(reference, model)
     if arguments.precision == "fp16":
         model = fp16.convert(model)
         compared = compare(reference, model, "fp16")
@@ -167,7 +171,8 @@ def compare(reference: Reference, model: Any, precision: str, limit: float = mat
     """Compare a graph with the framework, and print the result; see Reference.compare."""
     compared = reference.compare(model, limit)
     framework = reference.source.cfg.framework
-    print(f"{framework} and the {precision} graph in ONNX Runtime, {proof.DEFINITION}:")
+    output = reference.kind.replace("_", " ")
+    print(f"{framework} and the {precision} graph in ONNX Runtime, {output}, {proof.DEFINITION}:")
     print("\n".join(proof.table(compared)), flush=True)
     return compared
 

@@ -16,6 +16,7 @@ from tests.helpers import frameworks
 from tests.helpers.paths import ROOT
 from tests.tools.exporting import checkpoints
 from tools import export
+from tools.exporting import source
 from zoo.config import loader
 from zoo.notebook import Run
 from zoo.weights.onnx_metadata import OnnxMetadata
@@ -65,7 +66,7 @@ def test_the_file_of_a_tsm_describes_itself(checkpoint, roots, tmp_path, capsys)
     assert run(weights, "--out", out) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(
-        "torch and the fp32 graph in ONNX Runtime, largest |graph - framework| / largest |framework|"
+        "torch and the fp32 graph in ONNX Runtime, logits, largest |graph - framework| / largest |framework|"
     )
     assert [line.split()[0] for line in lines[2:6]] == ["1", "5", "1", "5"]
     assert [line.endswith("frames reversed") for line in lines[2:6]] == [False, False, True, True]
@@ -277,13 +278,29 @@ SHIFT_HINT = "look at the temporal shift: model.shift_place, model.shift_div and
     ],
     ids=["fold", "direction", "no shift", "epsilon", "training mode", "padding", "corners", "slopes"],
 )
-@pytest.mark.parametrize("words", [(), ("--with-preprocessing",)], ids=["plain", "preprocessing"])
-def test_a_planted_fault_is_refused(checkpoint, tmp_path, capsys, monkeypatch, model, plant, hint, words):
+def test_a_planted_fault_is_refused(checkpoint, tmp_path, capsys, monkeypatch, model, plant, hint):
     plant(monkeypatch)
-    assert run(checkpoint(model), "--out", tmp_path / "a.onnx", *words) == 2
+    assert run(checkpoint(model), "--out", tmp_path / "a.onnx") == 2
     output, errors = capsys.readouterr()
     assert "difference" in output and os.listdir(tmp_path) == []
     assert "the graph differs from torch by" in errors and "nothing is written" in errors and hint in errors
+
+
+def test_a_fault_that_probabilities_hide_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
+    """With logits in the thousands, as a diverged model has them, one probability is 1 with the fault and without."""
+    real = source.read
+
+    def read_certain(*arguments):
+        read = real(*arguments)
+        return read._replace(tensors={**read.tensors, "fc.weight": read.tensors["fc.weight"] * np.float32(1e5)})
+
+    monkeypatch.setattr(source, "read", read_certain)
+    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "--with-preprocessing") == 0
+    plant_epsilon(monkeypatch)
+    capsys.readouterr()
+    assert run(checkpoint("resnet50"), "--out", tmp_path / "b.onnx", "--with-preprocessing") == 2
+    output, errors = capsys.readouterr()
+    assert "logits" in output and "probabilities" not in output and "the output of bn1 differs first" in errors
 
 
 def test_a_wrong_normalization_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
