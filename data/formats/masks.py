@@ -223,7 +223,8 @@ def _scan_pair(root: str, pair: Pair) -> MaskStats | None:
         raise UserError(f"{mask_path}: {error}") from None
     except BadSample:
         return None
-    return MaskStats(mask_path, cv2.calcHist([values], [0], None, [256], [0, 256])[:, 0].astype(np.int64))
+    counts = cv2.calcHist([values], [0], None, [256], [0, 256])  # (256, 1), in OpenCV 5 (256,)
+    return MaskStats(mask_path, counts.ravel().astype(np.int64))
 
 
 def _refuse_black_and_white(splits: Sequence[Sequence[MaskStats]]) -> None:
