@@ -44,7 +44,8 @@ def trial(number: int, folder: Path, cuts: int = CUTS, fault: str = "", resumes:
     out.mkdir()
     if number // len(KINDS) % 2:
         changes //= 2  # as many as half of a run has at least
-        _train(root / "run", kept, ["--max-steps", str(rng.randint(1, tiny.STEPS // 2))])
+        steps = tiny.EVAL_EVERY * rng.randint(1, tiny.STEPS // 2 // tiny.EVAL_EVERY)  # the last step is evaluated
+        _train(root / "run", kept, ["--max-steps", str(steps)])
     plan = Plan(str(root), str(out), rng.sample(range(changes), cuts), mode, fault)
     _train(root / "run", kept, [], [*PROGRAM, json.dumps(dataclasses.asdict(plan))])
     failures, made = [], sorted(path for path in out.iterdir() if path.is_dir())

@@ -18,7 +18,7 @@ from data.demo import portraits, shapes
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import MPIRUN, launcher
 
-STEPS = 12
+STEPS, EVAL_EVERY = 12, 2
 NAMES = {"torch": "PyTorch", "paddle": "PaddlePaddle", "mindspore": "MindSpore"}
 TIMEOUT = 300.0  # seconds that a start may take on a busy machine
 COMMON = {
@@ -29,7 +29,7 @@ COMMON = {
     "train.eval_batch": 4,
     "train.log_every": 1,
     "train.save_every": "1 steps",
-    "train.eval_every": "2 steps",
+    "train.eval_every": f"{EVAL_EVERY} steps",
     "train.keep_checkpoints": 2,
     "train.ema": 0.5,
     "optim.warmup": "3 steps",
