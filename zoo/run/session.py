@@ -297,6 +297,7 @@ class Run:
         for line in unreadable_summary(self.journal.events, len(self.job.train_set)):
             self.console.print(line)
         if self._error:
+            self.job.group.all_gather(None)  # the first rank to end ends the others; rank 0 has saved now
             raise self._error
         if self.exit_code:
             number = self.exit_code - 128
@@ -387,6 +388,7 @@ class Run:
             return False
         except UnreadableData as error:
             self._fail(error)
+            self.job.group.all_gather(None)  # the first rank to end ends the others; rank 0 has written its events now
             raise
         best = best_checkpoint.find(self.folder, self.journal.events, before=done) if self.folder else None
         is_best = best is None or metrics["accuracy"] > best.accuracy
