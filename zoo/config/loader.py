@@ -270,9 +270,7 @@ def _sections(entries: Entries, lookups: Mapping[str, Lookup]) -> dict[str, type
                     raise UserError(f"{_location(name, entries[name])}{error}") from None
         elif is_dataclass(hints[field.name]) and hints[field.name] is not Duration:
             sections[field.name] = hints[field.name]
-        elif any(
-            key.startswith(f"{field.name}.") for key in entries
-        ):  # an optional section that is given, or no section
+        elif any(key.startswith(f"{field.name}.") for key in entries):  # an optional section, or a value
             section = _class_of(hints[field.name])
             if section:
                 sections[field.name] = section
