@@ -1,7 +1,8 @@
-"""Hostile connections of every kind: while two ranks meet, and while a run of two processes trains.
+"""Hostile connections of every kind: while two ranks meet, and while runs of two processes train.
 
 For a meeting, without a framework, rank 0 starts, then come the connections, and then rank 1, whose time to join is the
-figure. A run is attacked on all ports on which its processes listen; it must end like an undisturbed one.
+figure. Runs are attacked on all ports on which their processes listen, one after the other until there were enough
+connections; each must end like an undisturbed one.
 """
 
 import contextlib
@@ -30,7 +31,8 @@ from zoo.distributed.rendezvous import connect
 from zoo.distributed.secret import derive_key, sign
 from zoo.trainer.world import Launch
 
-COUNT = 1000  # connections to meetings, per trial
+COUNT = 1000  # connections of a trial, at least
+MAX_RUNS = 40  # of a trial
 MEETING = 200  # of them to one meeting: more than rank 0 keeps
 JOIN_LIMIT = 2.0  # seconds
 HELLO = {"rank": 1, "size": 2, "type": "control", "name": "a stranger"}
@@ -116,12 +118,12 @@ KINDS = (*ATTACKS, *RUNS)
 
 
 def trial(number: int, folder: Path, count: int = COUNT) -> Trial:
-    """Attack meetings or a run.
+    """Attack meetings or runs.
 
     Args:
         number: of the trial.
-        folder: for a run; the undisturbed ones are kept beside it.
-        count: connections to meetings.
+        folder: for the runs; the undisturbed ones are kept beside it.
+        count: connections, at least.
     """
     kind = KINDS[number % len(KINDS)]
     if kind in ATTACKS:
@@ -132,8 +134,9 @@ def trial(number: int, folder: Path, count: int = COUNT) -> Trial:
         failures = [line for errors, _ in meetings for line in errors]
         figures = {"seconds to join": max(seconds for _, seconds in meetings)}
     else:
-        count, failures = _train(kind, folder)
-        figures = {}
+        count, failures, figures = *_train(kind, folder, count), {}
+        if failures:
+            tiny.keep(folder, number)
     return Trial(kind, count, [f"trial {number} ({kind}): {line}" for line in failures], figures)
 
 
@@ -171,12 +174,26 @@ def _meet(job: str, kind: str, count: int) -> tuple[list[str], float]:
     return errors, seconds
 
 
-def _train(kind: str, folder: Path) -> tuple[int, list[str]]:
+def _train(kind: str, folder: Path, count: int) -> tuple[int, list[str]]:
+    """Attack runs of two processes until there were enough connections, or one did harm.
+
+    Returns:
+        the number of connections, and what differs from an undisturbed run.
+    """
+    done, failures, runs = 0, list[str](), 0
+    while done < count and not failures:
+        connections, failures = _attack_run(kind, folder, folder / f"run-{runs}")
+        done, runs = done + connections, runs + 1
+        if runs == MAX_RUNS and done < count:
+            failures.append(f"only {done} connections to {runs} runs")
+    return done, failures
+
+
+def _attack_run(kind: str, folder: Path, run: Path) -> tuple[int, list[str]]:
     """Attack a run of two processes; return the number of connections, and what differs from an undisturbed run."""
     name, framework = RUNS[kind]
     setup = Setup(framework, 2)
     undisturbed = tiny.reference(setup, folder.parent)
-    run = folder / "run"
     process = subprocess.Popen(
         tiny.command(setup, [PROGRAM, *tiny.arguments(setup, folder.parent), "--out", str(run)], folder),
         stdout=subprocess.PIPE,
@@ -218,7 +235,7 @@ def _send(connection: socket.socket, message: bytes) -> None:
 
 
 def _send_hello(connection: socket.socket, key: bytes, text: str) -> None:
-    """Send a hello that is signed with the nonce of rank 0."""
+    """Send a hello that is signed with the nonce of rank 0; other ports give none."""
     nonce = connection.recv(4 + NONCE_SIZE, socket.MSG_WAITALL)[4:]
     body = secrets.token_bytes(NONCE_SIZE) + text.encode()
     _send(connection, sign(key, nonce, body) + body)

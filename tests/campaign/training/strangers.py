@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import psutil
 
 MAX_OPEN = 300  # connections that are kept open
+TIMEOUT = 0.05  # seconds to connect, and for an answer; other processes of this machine need less
 PAUSE = 0.001  # seconds between two connections, and between two looks for ports
 Attack = Callable[[socket.socket], None]  # the connection stays open
 
@@ -42,7 +43,7 @@ class Strangers(threading.Thread):
         for address in self._addresses():
             time.sleep(PAUSE)
             try:
-                connection = socket.create_connection(address, timeout=0.2)
+                connection = socket.create_connection(address, timeout=TIMEOUT)
             except OSError:  # it listens no more, or its queue is full
                 continue
             self.count += 1
