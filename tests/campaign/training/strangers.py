@@ -78,10 +78,15 @@ def listening(launcher: int, program: str) -> list[tuple[str, int]]:
 
 
 def _ranks(launcher: int, program: str) -> Iterator[psutil.Process]:
-    """Yield the processes whose command line has a word, and all that they have started."""
+    """Yield the processes whose command line has a word, and all that they have started.
+
+    A process that the launcher has forked is none before it runs a program of its own: until then its command line and
+    ports are the launcher's.
+    """
     with contextlib.suppress(psutil.Error):
-        for process in psutil.Process(launcher).children(recursive=True):
+        parent = psutil.Process(launcher)
+        for process in parent.children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if any(program in word for word in process.cmdline()):
+                if process.exe() != parent.exe() and any(program in word for word in process.cmdline()):
                     yield process
                     yield from process.children(recursive=True)
