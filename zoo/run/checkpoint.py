@@ -186,21 +186,38 @@ def set_damaged_aside(run: str) -> list[str]:
 
 
 def adopt_copies(run: str) -> list[str]:
-    """Give `last` and `best` of a run that are folders of their own the name of their step, unless that exists.
+    """Give `last` and `best` of a run that are whole folders of their own the name of their step.
 
-    A run that was copied without its links may have nothing else to go on from. Returns a line for each of them.
+    A run that was copied without its links may have nothing else to go on from. A damaged checkpoint of that name is
+    set aside; a whole one stays, and so does the copy, until a link takes its place.
+
+    Returns:
+        A line for each copy that has another name now, or is damaged.
     """
-    adopted, folder = [], os.path.join(run, FOLDER)
+    lines, folder = [], os.path.join(run, FOLDER)
     for name in ("last", "best"):
         path = os.path.join(folder, name)
-        if os.path.islink(path) or not os.path.isfile(os.path.join(path, RECORD)):
+        if os.path.islink(path) or not os.path.isdir(path):
+            continue
+        if problem := _damage(path):
+            lines.append(f"{problem}; it is now {_set_aside(path)}")
             continue
         target = path_of(run, load_record(path)["step"])
-        if not os.path.exists(target):
+        if not os.path.exists(target) or _damage(target):
+            aside = f", and the damaged one {_set_aside(target)}" if os.path.exists(target) else ""
             os.rename(path, target)
             _link(folder, name, target)
-            adopted.append(f"{path} is a folder and no link; it is now {target}")
-    return adopted
+            lines.append(f"{path} is a folder and no link; it is now {target}{aside}")
+    return lines
+
+
+def _damage(path: str) -> str | None:
+    """Return how a checkpoint is damaged; None if it is whole. Raises UserError if it cannot be read."""
+    try:
+        check_whole(path)
+    except DamagedFile as error:
+        return str(error)
+    return None
 
 
 def check_whole(path: str) -> None:
