@@ -40,8 +40,10 @@ ORIENTATIONS = {
     8: (False, True, True),
 }
 NOT_DECODED = "cannot be decoded as an image"
-# Scans of a progressive JPEG file. Each costs time for all pixels, and may be a few bytes; encoders make about ten.
+# Scans of a JPEG file. Each costs time for all pixels, and may be a few bytes; encoders make about ten.
 MAX_SCANS, CHECKED_WORK = 100, 2 * 10**10  # the latter: pixels x bytes, below which any number takes a second
+BYTES_PER_SCAN = 1 << 14  # allows more of them in a baseline file: a video behind the image has their marker by chance
+TILE_SIZE = (322, 323)  # tags of TIFF: width and height
 
 # Pillow warns about damaged EXIF blocks, of which ImageNet has many, and about large images, which are refused below.
 warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -109,17 +111,27 @@ def check_ordinary(width: int, height: int, content: bytes) -> None:
 def _check_by_pillow(image: Image.Image, content: bytes) -> None:
     """Raise BadSample if decoding an image by Pillow would take too much time or memory for its file."""
     share = regular.IN_FRAMES if image.format in ("GIF", "WEBP", "TIFF") else regular.BY_PILLOW
-    regular.check_share(*image.size, len(content), share)
+    _check_share(image, content, share)
     if image.format == "JPEG":
         _check_scans(*image.size, content)
+
+
+def _check_share(image: Image.Image, content: bytes, share: regular.Share) -> None:
+    regular.check_share(*image.size, len(content), share)
+    if image.format == "TIFF":  # its tiles may be larger than the image
+        tags = image.getexif()
+        width, height = (tags.get(tag, 0) for tag in TILE_SIZE)
+        regular.check_share(width, height, len(content), share)
 
 
 def _check_scans(width: int, height: int, content: bytes) -> None:
     if width * height * len(content) <= CHECKED_WORK or not content.startswith(jpeg.START):
         return
     header = jpeg.read_header(content)
-    if (header is None or header.is_progressive) and content.count(jpeg.SCAN) > MAX_SCANS:
-        raise BadSample(f"it has more than {MAX_SCANS} scans")
+    is_baseline = header is not None and not header.is_progressive
+    limit = MAX_SCANS + (len(content) // BYTES_PER_SCAN if is_baseline else 0)
+    if content.count(jpeg.SCAN) > limit:
+        raise BadSample(f"it has more than {limit} scans")
 
 
 def _open(content: bytes) -> Image.Image:
@@ -222,7 +234,7 @@ def open_image(file: str | BinaryIO, share: regular.Share | None = None) -> Iter
         if share is None:
             _check_by_pillow(image, content)
         else:
-            regular.check_share(*image.size, len(content), share)
+            _check_share(image, content, share)
         yield image
 
 

@@ -17,9 +17,9 @@ CHUNK_HEADER = struct.Struct(">I4s")  # length and name; four bytes of checksum 
 CHECKSUM_BYTES = 4
 HEADER = struct.Struct(">IIBB")  # width, height, bits per sample, color type
 EIGHT_BITS, RGB = 8, 2
-EXCLUDED_CHUNKS = (b"tRNS", b"acTL", b"eXIf")  # transparency, animation, orientation
-TEXT_CHUNKS = (b"tEXt", b"zTXt", b"iTXt")
-METADATA_KEYWORDS = (b"Raw profile type exif", b"XML:com.adobe.xmp")  # both may give an orientation
+# Transparency, animation, orientation, and texts that may be compressed, which libpng decompresses to any length.
+EXCLUDED_CHUNKS = (b"tRNS", b"acTL", b"eXIf", b"zTXt", b"iTXt")
+TEXT_CHUNK, ORIENTATION_KEYWORDS = b"tEXt", (b"Raw profile type exif", b"XML:com.adobe.xmp")
 
 
 def is_ordinary(encoded: bytes) -> bool:
@@ -36,7 +36,7 @@ def is_ordinary(encoded: bytes) -> bool:
             return False
         if name in EXCLUDED_CHUNKS:
             return False
-        if name in TEXT_CHUNKS and encoded.startswith(METADATA_KEYWORDS, start):
+        if name == TEXT_CHUNK and encoded.startswith(ORIENTATION_KEYWORDS, start):
             return False
         at = start + length + CHECKSUM_BYTES
     return at == last

@@ -36,6 +36,7 @@ from typing import Any, Protocol
 from data import durable
 from data.errors import UserError
 from data.formats import budgeted_json
+from zoo.logs import event_fields
 from zoo.logs.run_clock import ANCHORS, RunClock, is_time
 
 Event = dict[str, Any]
@@ -180,7 +181,7 @@ def check(run: str) -> list[str]:
     with open(path, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             entry = _parse(line)
-            if entry and entry["event"] == "eval" and not _is_number(entry.get("accuracy")):
+            if entry and event_fields.missing(entry):
                 entry = None
             if entry is None and _is_truncated(line):
                 truncated.append(number)
@@ -193,11 +194,6 @@ def check(run: str) -> list[str]:
                     "from a copy, or delete the line, whose event is lost then"
                 )
     return [f"line {number} of {path} was cut off; its event is lost" for number in truncated]
-
-
-def _is_number(value: Any) -> bool:
-    """Return whether a value is a number that a float can hold, or NaN."""
-    return isinstance(value, float) or (isinstance(value, int) and value.bit_length() < 1000)
 
 
 def _is_truncated(line: str) -> bool:

@@ -30,13 +30,15 @@ def insert(encoded, *chunks):
     return encoded[:end] + b"".join(chunks) + encoded[end:]
 
 
-def info(keyword, text):
+def info(keyword, text, add=PngInfo.add_itxt, **options):
     metadata = PngInfo()
-    metadata.add_itxt(keyword, text)
+    add(metadata, keyword, text, **options)
     return metadata
 
 
-@pytest.mark.parametrize("options", [{}, {"dpi": (72, 72)}, {"pnginfo": info("Software", "x")}, {"compress_level": 0}])
+@pytest.mark.parametrize(
+    "options", [{}, {"dpi": (72, 72)}, {"pnginfo": info("Software", "x", PngInfo.add_text)}, {"compress_level": 0}]
+)
 def test_pixels_are_those_of_pillow(options):
     content = encode(**options)
     assert png.is_ordinary(content) and np.array_equal(png.decode(content), PIXELS)
@@ -57,6 +59,10 @@ def test_files_for_pillow():
     others = [b"", jpeg.getvalue(), encode() + b"x", encode()[:-1], encode(exif=exif), deep]
     others += [encode(image.convert(mode)) for mode in ("L", "P", "RGBA", "LA", "1")]
     others += [encode(transparency=(1, 2, 3)), encode(pnginfo=info("XML:com.adobe.xmp", "<x/>"))]
+    others += [
+        encode(pnginfo=info("Software", "x", zip=True)),
+        encode(pnginfo=info("Raw profile type exif", "x", PngInfo.add_text)),
+    ]
     others += [encode(save_all=True, append_images=[Image.fromarray(PIXELS[::-1])])]
     others += [insert(encode(), chunk(b"zTXt", b"Raw profile type exif\0\0abc"))]
     assert [png.is_ordinary(content) for content in others] == [False] * len(others)

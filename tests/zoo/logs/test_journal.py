@@ -235,7 +235,9 @@ def test_zeros_left_by_a_power_failure(tmp_path):
     assert steps(history(str(tmp_path))) == [("begin", None), ("eval", 1)]
 
 
-BEGIN, STEP, RESUME = '{"event": "begin"}\n', '{"event": "train", "step": 1}\n', '{"event": "resume", "step": 0}\n'
+BEGIN = '{"event": "begin", "time": 1.0}\n'
+STEP = '{"event": "train", "time": 2.0, "step": 1, "epoch": 0.5}\n'
+RESUME = '{"event": "resume", "time": 3.0, "step": 0}\n'
 
 
 @pytest.mark.parametrize(
@@ -279,8 +281,24 @@ def test_whole_journals_pass(tmp_path):
     assert check(str(tmp_path)) == []
 
 
-@pytest.mark.parametrize("accuracy", ["", ', "accuracy": [1]', ', "accuracy": "0.5"'])
-def test_a_run_does_not_go_on_from_an_evaluation_without_a_number(tmp_path, accuracy):
-    (tmp_path / "events.jsonl").write_text(f'{{"event": "begin"}}\n{{"event": "eval", "step": 1{accuracy}}}\n')
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"save", "step": 1',
+        '"bad", "time": 2.0, "step": 1',
+        '"bad", "time": 2.0, "step": 1, "name": ["a"]',
+        '"unreadable", "time": 2.0, "reason": "a"',
+        '"data_changed", "time": 2.0, "mended": "a"',
+        '"load", "time": 2.0, "at": 1.0, "train_samples": 3',
+        '"train", "time": 2.0, "step": 1, "epoch": "1"',
+        '"train", "time": NaN, "step": 1, "epoch": 1.0',
+        '"end", "time": 2.0, "step": 1, "epoch": null',
+        '"eval", "time": 2.0, "step": 1, "epoch": 1.0',
+        '"eval", "time": 2.0, "step": 1, "epoch": 1.0, "accuracy": [1]',
+        '"eval", "time": 2.0, "step": 1, "epoch": 1.0, "accuracy": "0.5"',
+    ],
+)
+def test_a_run_does_not_go_on_from_events_without_what_its_logs_need(tmp_path, text):
+    (tmp_path / "events.jsonl").write_text(f'{BEGIN}{{"event": {text}}}\n')
     with pytest.raises(UserError, match="line 2 of .*events.jsonl is not an event"):
         check(str(tmp_path))
