@@ -31,11 +31,12 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from data import durable
 from data.errors import UserError
-from data.formats import budgeted_json
+from data.formats import budgeted_json, regular
+from data.parsing import parsing
 from zoo.logs import event_fields
 from zoo.logs.run_clock import ANCHORS, RunClock, is_time
 
@@ -160,10 +161,16 @@ def history(run: str) -> list[Event]:
 
 def _entries(run: str) -> Iterator[Event]:
     """Yield the events of a run, also those that a resume has reverted."""
-    path = os.path.join(run, FILE)
-    if os.path.exists(path):
-        with open(path, encoding="utf-8", errors="replace") as file:
+    if os.path.exists(os.path.join(run, FILE)):
+        with _open(run) as file:
             yield from filter(None, map(_parse, file))
+
+
+def _open(run: str) -> TextIO:
+    """Open the events of a run. Raises UserError if they are no regular file, or cannot be read."""
+    path = os.path.join(run, FILE)
+    with parsing(f"{path} cannot be read"):
+        return open(regular.open_descriptor(path, limit=None), encoding="utf-8", errors="replace")
 
 
 def check(run: str) -> list[str]:
@@ -178,7 +185,7 @@ def check(run: str) -> list[str]:
     path, truncated = os.path.join(run, FILE), list[int]()
     if not os.path.exists(path):
         return []
-    with open(path, encoding="utf-8", errors="replace") as file:
+    with _open(run) as file:
         for number, line in enumerate(file, 1):
             entry = _parse(line)
             if entry and event_fields.missing(entry):

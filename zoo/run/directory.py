@@ -1,12 +1,16 @@
 """The folder of a run: which one, whether it is continued, and what may have changed since."""
 
 import os
+import stat
 from collections.abc import Iterator
 
 from data import durable
+from data.audit import report
 from data.errors import UserError
 from zoo.config import loader
-from zoo.run import lock
+from zoo.logs import airank, journal
+from zoo.logs.listeners import metrics_csv
+from zoo.run import data_record, lock
 
 RECIPE = "config.yaml"
 FIXED_KEYS = ("model.", "data.name", "data.segments", "data.size", "seed")  # prefixes of keys that a resume must keep
@@ -91,6 +95,19 @@ def open_folder(resume: str | None, requested: str | None, recipe: str, text: st
     except OSError as error:
         raise UserError(f"out: cannot write to {folder}: {error.strerror}") from None
     return folder
+
+
+def check_files(folder: str) -> None:
+    """Check that what a run reads and writes in its folder, if it is there, are files and lead to no other place.
+
+    Raises:
+        UserError: a link, folder, pipe, socket or device has the name of one.
+    """
+    logs = journal.FILE, airank.FILE, metrics_csv.FILE
+    for name in (RECIPE, lock.FILE, data_record.FILE, report.TABLE_NAME, *logs):
+        path = os.path.join(folder, name)
+        if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+            raise UserError(f"--resume: {path} is a link, a folder, a pipe or a device, and not a file; remove it")
 
 
 def _numbered(recipe: str) -> Iterator[str]:

@@ -404,6 +404,7 @@ class Run:
 
 def _claim(folder: str, lock: FolderLock) -> list[str]:
     """Lock the run to resume, before the minutes that reading data may take; return what was mended."""
+    directory.check_files(folder)
     lock.acquire(folder)
     return [*journal.check(folder), *checkpoint.adopt_copies(folder), *checkpoint.set_damaged_aside(folder)]
 

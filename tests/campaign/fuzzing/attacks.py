@@ -265,6 +265,24 @@ def _scans(side: int, count: int) -> bytes:
     return content[:-2] + content[last:-2] * count + content[-2:]
 
 
+def _baseline_scans(side: int, count: int) -> bytes:
+    """Return a square baseline JPEG file with `count` scans without content."""
+    file = io.BytesIO()
+    Image.new("RGB", (side, side)).save(file, "JPEG", subsampling=0)
+    content = file.getvalue()
+    scan = b"\xff\xda" + struct.pack(">HBBB3s", 8, 1, 1, 0, b"\0\x3f\0")
+    return content[: content.rindex(b"\xff\xda")] + scan * count + content[-2:]
+
+
+def _tiled_tiff(side: int, tile: int) -> bytes:
+    """Return a square TIFF file of gray levels with one tile, which is larger."""
+    data = _zeros(tile * tile)
+    tags = [(256, 4, side), (257, 4, side), (258, 3, 8), (259, 3, 8), (262, 3, 1), (277, 3, 1), (322, 4, tile),
+            (323, 4, tile), (324, 4, 134), (325, 4, len(data))]  # fmt: skip
+    entries = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in tags)
+    return b"II*\0\x08\0\0\0" + struct.pack("<H", len(tags)) + entries + bytes(4) + data
+
+
 def _riff(kind: bytes, payload: bytes) -> bytes:
     return b"RIFF" + struct.pack("<I", len(payload) + 12) + b"WEBP" + kind + struct.pack("<I", len(payload)) + payload
 
@@ -296,6 +314,8 @@ def images() -> Iterator[tuple[str, Attack]]:
         "a JPEG of 9000 x 9000": _sized(jpeg, frame, ">HH", 9000, 9000),
         "a progressive JPEG of 3000 scans": _scans(4000, 3000),
         "a progressive JPEG of 7000 scans": _scans(1000, 7000),
+        "a baseline JPEG of 12000 scans": _baseline_scans(4700, 12_000),
+        "a TIFF with a tile of 17000 x 17000": _tiled_tiff(3300, 17_000),
         "a GIF of 65535 x 65535": _sized(gif, 6, "<HH", 65_535, 65_535),
         "a GIF of 9000 x 9000": _sized(gif, 6, "<HH", 9000, 9000),
         "a BMP of 2 billion columns": _sized(_image("BMP"), 18, "<i", (1 << 31) - 1),

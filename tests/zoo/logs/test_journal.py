@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 
 import pytest
@@ -302,3 +303,10 @@ def test_a_run_does_not_go_on_from_events_without_what_its_logs_need(tmp_path, t
     (tmp_path / "events.jsonl").write_text(f'{BEGIN}{{"event": {text}}}\n')
     with pytest.raises(UserError, match="line 2 of .*events.jsonl is not an event"):
         check(str(tmp_path))
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "events.jsonl")
+    for read in (check, history):
+        with pytest.raises(UserError, match="events.jsonl cannot be read .not a regular file"):
+            read(str(tmp_path))

@@ -1,5 +1,7 @@
 """Which folder a run writes to or continues in."""
 
+import os
+
 import pytest
 
 from data.errors import UserError
@@ -53,3 +55,13 @@ def test_what_may_change_between_a_run_and_its_resume():
     for changed in (entries(model__depth=18), entries(seed=2), entries(data__name="other"), entries(data__size=64)):
         with pytest.raises(UserError, match="this is not the same run any more"):
             directory.check_same(old, {**old, **changed})
+
+
+@pytest.mark.parametrize("name", ["events.jsonl", "data_record.safetensors", "classes.csv", "airank.log", ".lock"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/null", path)])
+def test_what_is_no_file_is_neither_read_nor_written_on_resume(tmp_path, name, make):
+    (tmp_path / "metrics.csv").touch()
+    directory.check_files(str(tmp_path))
+    make(tmp_path / name)
+    with pytest.raises(UserError, match=f"{tmp_path / name} is a link, a folder, a pipe or a device"):
+        directory.check_files(str(tmp_path))
