@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from data.errors import UserError
 from tools.launching import batch, commands, hosts, options, variables
@@ -66,7 +68,12 @@ def start(arguments: argparse.Namespace, train_arguments: list[str]) -> int:
 
 def _run(launchers: list[tuple[str, list[str]]], layout: commands.Layout, shell: str) -> int:
     """Start the launchers under runners and supervise them. Returns the exit code of the run."""
-    layout.logs.mkdir(parents=True)
+    try:
+        layout.logs.mkdir(parents=True)
+    except FileExistsError:
+        raise UserError(f"--logs: {layout.logs} was made by another start in this second; start again") from None
+    except OSError as error:
+        raise UserError(f"--logs: cannot make {layout.logs}: {error.strerror}") from None
     print(f"logs: {layout.logs}", flush=True)
     runners: list[subprocess.Popen[bytes]] = []
     try:
@@ -75,16 +82,7 @@ def _run(launchers: list[tuple[str, list[str]]], layout: commands.Layout, shell:
             if len(layout.hosts) > 1 and layout.launcher == "native":
                 command = commands.remote(shell, host, layout.ssh_port, command)
             with open(layout.logs / f"launcher-{len(runners)}.log", "w", encoding="utf-8") as file:
-                runners.append(
-                    subprocess.Popen(
-                        command,
-                        bufsize=0,
-                        stdin=subprocess.PIPE,
-                        stdout=file,
-                        stderr=subprocess.STDOUT,
-                        start_new_session=True,
-                    )
-                )
+                runners.append(_start(command, file))
             send_variables(runners[-1], layout.variables)
         code = supervise(runners, layout.logs, layout.size)
     finally:
@@ -92,6 +90,16 @@ def _run(launchers: list[tuple[str, list[str]]], layout: commands.Layout, shell:
     if code not in (0, 128 + signal.SIGINT, 128 + signal.SIGTERM):
         print_first_failure(layout.logs)
     return code
+
+
+def _start(command: Sequence[str], output: TextIO) -> subprocess.Popen[bytes]:
+    """Start a launcher whose standard input is a pipe. Raises UserError if its program cannot be run."""
+    try:
+        return subprocess.Popen(
+            command, bufsize=0, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    except OSError as error:
+        raise UserError(f"--shell: cannot run {command[0]}: {error.strerror}") from None
 
 
 def _layout(arguments: argparse.Namespace, environment: dict[str, str]) -> commands.Layout:

@@ -97,6 +97,7 @@ def test_the_dry_run_lists_variables(tmp_path, capsys, monkeypatch):
     "arguments, error",
     [
         (["8"], "expected hosts x processes such as 1x8 or 4x8, got 8"),
+        (["2x²"], "expected hosts x processes such as 1x8 or 4x8, got 2x²"),
         (["2x4"], "2x4 needs 2 hosts, but there are 1: localhost"),
         (["1x2", "--hostfile", "nowhere"], "--hostfile nowhere: No such file"),
         (["1x2", "-o", "train.bach=3"], "train.bach"),
@@ -115,6 +116,8 @@ def test_the_dry_run_lists_variables(tmp_path, capsys, monkeypatch):
         (["2x2", "--hosts", "a,b", "--address=-oProxyCommand=x"], "--address -oProxyCommand=x: is not the name"),
         (["2x2", "--hosts", "a,b", "--address", "no-such-host.invalid"], "--address no-such-host.invalid: "),
         (["1x2", "--address", "203.0.113.7"], "--address 203.0.113.7: is not an address of this host"),
+        (["1x2", "--logs", "/dev/null/x"], "--logs: cannot make /dev/null/x/"),
+        (["2x1", "--hosts", "a:²,b"], "cannot read 'a:²'"),
         (["1x2", "--image", "i"], "--image: is only for --print slurm and --print k8s"),
     ],
 )
@@ -122,6 +125,19 @@ def test_mistakes_are_reported_before_anything_starts(capsys, arguments, error):
     assert main([*arguments, "-c", "configs/tsm_demo.yaml"]) == 2
     errors = capsys.readouterr().err
     assert errors.startswith("error: ") and error in errors
+
+
+@pytest.mark.parametrize("program, error", [("no-such-program", "No such file"), ("/dev/null", "Permission denied")])
+def test_a_shell_that_cannot_be_run(tmp_path, capsys, program, error):
+    arguments = ["2x1", "--hosts", "a,b", "--address", "127.0.0.1", "--shell", f"{program} {{host}}"]
+    assert main([*arguments, "--logs", str(tmp_path), "-c", "configs/tsm_demo.yaml"]) == 2
+    assert f"error: --shell: cannot run {program}: {error}" in capsys.readouterr().err
+
+
+def test_two_starts_within_a_second(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(launch_tool, "_new_folder", lambda parent: tmp_path)  # was made after the look
+    assert main(["1x2", "-c", "configs/tsm_demo.yaml"]) == 2
+    assert f"error: --logs: {tmp_path} was made by another start in this second" in capsys.readouterr().err
 
 
 def test_each_start_has_a_secret_of_its_own_which_is_not_printed(tmp_path, capsys, monkeypatch):

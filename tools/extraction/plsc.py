@@ -19,7 +19,7 @@ import numpy as np
 from tools.extraction.names import LogName
 from tools.extraction.speeds import Speeds, Window
 
-LINE = re.compile(r"Pass:0 batch:(?P<batch>\d{1,9}) .*? qps:(?P<speed>\d{1,12}\.\d{1,9})")
+LINE = re.compile(r"Pass:0 batch:(?P<batch>\d{1,9}) .{0,500}? qps:(?P<speed>\d{1,12}\.\d{1,9})")
 STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) ")
 MARK = LINE
 PERIOD = 10  # batches per line

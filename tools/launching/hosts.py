@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from data.errors import UserError
+from data.numerals import natural
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:]*:[0-9A-Fa-f:.%a-z]*")  # a name or an IPv6 address
-SLOTS = re.compile(r"slots=([1-9]\d*)")
-MAX_SLOTS = re.compile(r"max[_-]slots=([1-9]\d*)")
+SLOTS = re.compile(r"slots=([1-9][0-9]{0,8})")
+MAX_SLOTS = re.compile(r"max[_-]slots=([1-9][0-9]{0,8})")
 
 
 def read(names: str | None, file: str | None, count: int, per_host: int) -> list[str]:
@@ -102,6 +103,6 @@ def _entry(text: str, place: str) -> tuple[str, str, int | None]:
         )
     slots = number or next((match[1] for match in map(SLOTS.fullmatch, settings) if match), "")
     unknown = [word for word in settings if not (SLOTS.fullmatch(word) or MAX_SLOTS.fullmatch(word))]
-    if unknown or (colon and number and not (number.isdigit() and int(number))) or (number and settings):
+    if unknown or (colon and number and not natural(number)) or (number and settings):
         raise UserError(f"{place}: cannot read {text!r}; write `{host}`, `{host} slots=8` or `{host}:8`")
     return place, host, int(slots) if slots else None

@@ -5,6 +5,7 @@ import re
 import shlex
 
 from data.errors import UserError
+from data.numerals import natural
 from tools.launching import kubernetes
 
 SHELL = "ssh -o BatchMode=yes {host}"
@@ -155,9 +156,10 @@ def check(arguments: argparse.Namespace) -> None:
 def world(text: str) -> tuple[int, int]:
     """Return the number of hosts, and of processes per host."""
     count, _, per_host = text.lower().partition("x")
-    if not (count.isdigit() and per_host.isdigit() and int(count) and int(per_host)):
+    hosts, processes = natural(count), natural(per_host)
+    if not (hosts and processes):
         raise UserError(f"expected hosts x processes such as 1x8 or 4x8, got {text}")
-    return int(count), int(per_host)
+    return hosts, processes
 
 
 def _words(text: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Reading of YAML within a budget: a small text cannot ask for much memory, time or recursion."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,8 @@ from data.parsing import reason
 MAX_DEPTH = 20  # of nested lists and mappings; recipes have five
 MAX_TEXT = 1 << 18  # characters, which PyYAML reads one by one
 MAX_NODES = 20_000  # keys, values, lists and mappings, with those that aliases stand for
+
+UNUSABLE = re.compile("[\0\ud800-\udfff]")  # which escapes can write, but no file name or text file can hold
 
 
 def safe_load(text: str) -> Any:
@@ -66,6 +69,8 @@ def _count(text: str) -> None:
         elif isinstance(event, yaml.ScalarEvent):
             nodes += 1
             sizes[event.anchor] = 1
+            if UNUSABLE.search(event.value):
+                raise yaml.YAMLError(f"line {event.start_mark.line + 1}: {event.value!r} is no text")
         elif isinstance(event, yaml.CollectionStartEvent):
             starts.append((event.anchor, nodes))
             nodes += 1

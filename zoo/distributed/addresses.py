@@ -13,9 +13,10 @@ def resolve(launch: Launch) -> str:
     """Return the numeric address of rank 0. Raises UserError if its host name is unknown."""
     try:
         return str(socket.getaddrinfo(launch.address, None, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter: an empty or overlong label
+        reason = getattr(error, "strerror", None) or error
         raise UserError(
-            f"{launch.launcher} gives {launch.address!r} as the host of rank 0: {error.strerror}; give the launcher "
+            f"{launch.launcher} gives {launch.address!r} as the host of rank 0: {reason}; give the launcher "
             "a name that every host can resolve, or a numeric address"
         ) from None
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from data.errors import UserError
+from data.numerals import natural
 from zoo.trainer.world import Launch
 
 
@@ -119,9 +120,10 @@ def _integer(variable: str, environ: Mapping[str, str]) -> int:
             f"the environment describes several processes, but {variable} is not set; start them with a launcher "
             "such as torchrun or mpirun, or unset the variables that one has left behind"
         )
-    if not text.isdigit():
+    number = natural(text)
+    if number is None:
         raise UserError(f"{variable}={text}: expected a number")
-    return int(text)
+    return number
 
 
 def _root_address(launcher: Launcher, size: int, environ: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import data
 from data.errors import UserError
+from data.numerals import natural
 from zoo import optim, tasks
 from zoo.config import loader
 from zoo.config.schema import Config
@@ -369,9 +370,10 @@ def _precision(amp: bool, exact: bool) -> loader.Entries:
 
 def _global_batch(requested: str, entries: loader.Entries, resume: str | None) -> int:
     if requested != "keep":
-        if not requested.isdigit() or not int(requested):
+        samples = natural(requested)
+        if not samples:
             raise UserError(f"--global-batch: expected a number of samples or `keep`, got {requested}")
-        return int(requested)
+        return samples
     path = latest(resume) if resume else None
     if path:
         return load_record(path)["global_batch"]

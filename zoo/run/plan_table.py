@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import data
 from data.errors import UserError
+from data.numerals import natural
 from zoo.config.schema import Config, Duration, Optim, Train
 from zoo.optim.schedules import load_schedule
 from zoo.run import schedule
@@ -40,13 +41,13 @@ def render(recipe: str, cfg: Config, dataset: str, worlds: str) -> str:
 
 
 def _processes(world: str) -> int:
-    numbers = world.split("x")
-    if len(numbers) > 2 or not all(number.isdigit() and int(number) for number in numbers):
+    numbers = [natural(number) or 0 for number in world.split("x")]
+    if len(numbers) > 2 or not all(numbers):
         raise UserError(
             f"--plan: expected a number of processes such as 8, hosts x processes, 4x8, or several of them, 1,8,4x8; "
             f"got {world}"
         )
-    return math.prod(map(int, numbers))
+    return math.prod(numbers)
 
 
 def _samples(cfg: Config, dataset: str) -> tuple[int | None, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data.errors import UserError
+from data.numerals import natural
 from zoo.trainer.world import Launch
 
 CANN = "/usr/local/Ascend/ascend-toolkit/latest"  # where ASCEND_HOME_PATH does not name another folder
@@ -44,7 +45,7 @@ def select_device(
     kind, _, index = setting.partition(":")
     if setting == "cpu":
         return Device("cpu")
-    if kind not in accelerators or (index and not index.isdigit()):
+    if kind not in accelerators or (index and natural(index) is None):
         forms = ["auto", "cpu", *(form for kind in accelerators for form in (kind, f"{kind}:N"))]
         raise UserError(f"device: expected {', '.join(forms[:-1])} or {forms[-1]}, got {setting!r}")
     if launch.size > 1 and count(kind) > 1:

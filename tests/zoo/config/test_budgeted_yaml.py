@@ -55,3 +55,10 @@ def test_scalars_without_a_value(tmp_path, scalar, reason):
     assert "r.yaml:2: train.batch: " in message and reason in message
     message = message_of(loader.overrides, [f"train.batch={scalar}"])
     assert message.startswith("-o train.batch=") and reason in message and "quote it" in message
+
+
+@pytest.mark.parametrize("scalar", ['"a\\0b"', '"a\\ud800b"', '["a", {b: "\\udfff"}]'])
+def test_characters_that_no_file_can_have(tmp_path, scalar):
+    message = message_of(loader.read, write(tmp_path, f"seed: 1\nout: {scalar}\n"))
+    assert "r.yaml: not valid YAML: line 2: " in message and "is no text" in message
+    assert "is no text" in message_of(loader.overrides, [f"out={scalar}"])

@@ -8,6 +8,7 @@ from typing import Any
 import onnxruntime
 
 from data import host
+from data.numerals import natural
 from zoo.trainer.device import Device, select_device
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.profiling import Profiler
@@ -111,10 +112,8 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
 
 def _thread_count() -> int:
     """Return OMP_NUM_THREADS, or the number of cores that this process has for itself."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    if given.isdigit() and int(given):
-        return int(given)
-    return max(1, int(host.core_share([host.cores()], 0, host.cpu_quota())))
+    given = natural(os.environ.get("OMP_NUM_THREADS", ""))
+    return given or max(1, int(host.core_share([host.cores()], 0, host.cpu_quota())))
 
 
 def _device_count(kind: str) -> int:
