@@ -19,7 +19,7 @@ import numpy as np
 
 from data import stages
 from data.errors import BadSample
-from data.formats import keyframes, regular
+from data.formats import keyframes, mp4, regular
 from data.parsing import parsing
 from data.transforms.geometry import Size
 
@@ -96,9 +96,11 @@ def sample_indices(sample_frames: FrameSampler, count: int, min_frames: int) -> 
 
 
 def open_container(path: str, options: dict[str, str] | None = None) -> "InputContainer":
-    """Open a media file with PyAV and options of FFmpeg; metadata that is not UTF-8 is ignored."""
+    """Open a media file with PyAV and options of FFmpeg; metadata that is not UTF-8 is ignored. Raises BadSample."""
     import av
 
+    with open(path, "rb") as file:
+        mp4.check_frame_counts(file, os.fstat(file.fileno()).st_size)
     options = {"format_whitelist": FORMATS, "protocol_whitelist": "file", **(options or {})}
     if int(av.__version__.split(".")[0]) >= 19:  # decodes metadata when they are read
         return av.open(path, options=options)

@@ -218,6 +218,7 @@ def test_different_world_sizes():
     "address, message",
     [
         ("no-such-host.invalid", "gives 'no-such-host.invalid' as the host of rank 0"),
+        ("a..b", "gives 'a..b' as the host of rank 0: "),
         ("203.0.113.7", "is not an address of"),
     ],
 )
