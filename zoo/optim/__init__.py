@@ -21,7 +21,7 @@ NAMES = ("sgd", "sgd_nesterov", "adamw", "lars", "lamb")
 def load_settings(name: str, schedule: str = "step") -> type[Optim]:
     """Return the settings class of section `optim`: with the keys of an optimizer and those of a schedule.
 
-    Its attribute OTHER_KEYS has the keys of the other schedules, and which schedule has them.
+    Its attribute OTHER_KEYS has the keys of other optimizers and schedules, and the setting that selects one of them.
 
     Raises:
         UserError: there is no such optimizer or schedule.
@@ -33,7 +33,7 @@ def load_settings(name: str, schedule: str = "step") -> type[Optim]:
 
 @cache
 def _settings(name: str, schedule: str) -> type[Optim]:
-    settings = importlib.import_module(f"zoo.optim.{name}").Settings
+    settings = _optimizer(name)
     module, keys = load_schedule(schedule), _keys(schedule)
 
     def check(optim: Any) -> None:
@@ -49,7 +49,7 @@ def _settings(name: str, schedule: str) -> type[Optim]:
         "Settings",
         [("schedule", str, field(default=schedule)), *options],
         bases=(settings,),
-        namespace={"__post_init__": check, "__doc__": settings.__doc__, "OTHER_KEYS": _keys_of_other(schedule)},
+        namespace={"__post_init__": check, "__doc__": settings.__doc__, "OTHER_KEYS": _other_keys(name, schedule)},
         frozen=True,
     )
 
@@ -59,7 +59,17 @@ def _keys(schedule: str) -> Any:
     return getattr(load_schedule(schedule), "Keys", None)
 
 
-def _keys_of_other(schedule: str) -> dict[str, str]:
-    """Return the keys of the other schedules, and a setting that selects a schedule with each."""
-    others = [name for name in list_schedules() if name != schedule and _keys(name)]
-    return {key.name: f"optim.schedule={name}" for name in others for key in fields(_keys(name))}
+def _other_keys(name: str, schedule: str) -> dict[str, str]:
+    """Return the keys of other optimizers and schedules, and a setting that selects one that has each."""
+    schedules = [other for other in list_schedules() if other != schedule and _keys(other)]
+    found = {key.name: f"optim.schedule={other}" for other in schedules for key in fields(_keys(other))}
+    mine = {key.name for key in fields(_optimizer(name))}
+    for other in reversed(NAMES):  # the first that has it is named
+        found |= {key.name: f"optim.name={other}" for key in fields(_optimizer(other)) if key.name not in mine}
+    return found
+
+
+def _optimizer(name: str) -> type[Optim]:
+    """Return the settings class of an optimizer."""
+    settings: type[Optim] = importlib.import_module(f"zoo.optim.{name}").Settings
+    return settings

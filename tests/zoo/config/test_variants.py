@@ -4,6 +4,7 @@ import pytest
 
 from tests.zoo.config.recipe_files import build, message_of, write
 from zoo.config import loader
+from zoo.optim import load_settings
 from zoo.run.cli import FIND
 
 SEGMENT = """\
@@ -90,3 +91,11 @@ def test_the_schedule_decides_keys_of_the_optimizer_s_section(tmp_path):
 )
 def test_what_is_wrong_with_a_schedule(tmp_path, change, message):
     assert message in message_of(build, tmp_path, ONE_CYCLE, change)
+
+
+@pytest.mark.parametrize(
+    "name, key, owner", [("adamw", "momentum", "sgd"), ("sgd", "beta1", "adamw"), ("lamb", "nesterov", None)]
+)
+def test_keys_of_other_optimizers(name, key, owner):
+    other = load_settings(name).OTHER_KEYS.get(key)
+    assert other == (f"optim.name={owner}" if owner else None)
