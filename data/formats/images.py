@@ -43,6 +43,7 @@ NOT_DECODED = "cannot be decoded as an image"
 # Scans of a JPEG file. Each costs time for all pixels, and may be a few bytes; encoders make about ten.
 MAX_SCANS, CHECKED_WORK = 100, 2 * 10**10  # the latter: pixels x bytes, below which any number takes a second
 BYTES_PER_SCAN = 1 << 14  # allows more of them in a baseline file: a video behind the image has their marker by chance
+PLAIN_FORMATS, MAX_COMMENTS = (b"P1", b"P2", b"P3"), 1000  # PBM, PGM and PPM as text, which Pillow reads word by word
 TILE_SIZE = (322, 323)  # tags of TIFF: width and height
 
 # Pillow warns about damaged EXIF blocks, of which ImageNet has many, and about large images, which are refused below.
@@ -136,6 +137,8 @@ def _check_scans(width: int, height: int, content: bytes) -> None:
 
 def _open(content: bytes) -> Image.Image:
     """Read the header of an image. Raises BadSample, and errors of Pillow."""
+    if content.startswith(PLAIN_FORMATS) and content.count(b"#") > MAX_COMMENTS:
+        raise BadSample(f"it has more than {MAX_COMMENTS} comments")
     try:
         image = Image.open(io.BytesIO(content), formats=FORMATS)
     except UnidentifiedImageError:

@@ -320,6 +320,7 @@ def images() -> Iterator[tuple[str, Attack]]:
         "a GIF of 9000 x 9000": _sized(gif, 6, "<HH", 9000, 9000),
         "a BMP of 2 billion columns": _sized(_image("BMP"), 18, "<i", (1 << 31) - 1),
         "a PPM of 9000 x 9000": b"P6 9000 9000 255\n" + bytes(100),
+        "a PPM with 1.5 million comments": b"P3 3300 3300 255\n" + b"#a\n" * 1_500_000,
         "a PPM with 10000 digits": b"P6 " + b"1" * 10_000 + b" 1 255\n",
         "a TIFF of 9000 x 9000": _tiff(9000, 9000),
         "a TIFF of 4 billion columns": _tiff((1 << 32) - 1, 2),
