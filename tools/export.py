@@ -124,11 +124,11 @@ def export(arguments: argparse.Namespace) -> None:
     if arguments.samples:
         rows = samples.of_files(read, arguments.samples)
     make = StreamReference if arguments.stream else Reference
-    reference = make(read, trainer, samples.batches(read, rows), False)
+    reference = make(read, trainer, samples.batches(read, rows), arguments.with_preprocessing, raw_output=True)
     model = reference.build()
     compared = prove(reference, model)
     if arguments.with_preprocessing:  # second: probabilities near 0 and 1, and classes, hide differences of logits
-        reference = reference._replace(with_preprocessing=True)
+        reference = reference._replace(raw_output=False)
         model = reference.build()
         compared += prove(reference, model)
     if arguments.precision == "fp16":

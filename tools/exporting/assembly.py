@@ -47,13 +47,16 @@ def output_kind(source: Source, with_preprocessing: bool) -> str:
     return KINDS[source.spec.TASK][with_preprocessing]
 
 
-def build(source: Source, shape: Sequence[int], with_preprocessing: bool, folded: bool = False) -> Any:
+def build(
+    source: Source, shape: Sequence[int], with_preprocessing: bool, kind: str | None = None, folded: bool = False
+) -> Any:
     """Build the graph of a checkpoint.
 
     Args:
         source: the checkpoint.
         shape: of a sample, channels last; a segmentation model takes other heights and widths, too.
-        with_preprocessing: take uint8 pixels, channels last, and end in what a program does with the model's output.
+        with_preprocessing: take uint8 pixels, channels last.
+        kind: of the output; None for what a program makes of it with preprocessing, and for the model's own without.
         folded: fold normalizations into convolutions.
 
     Returns:
@@ -64,7 +67,7 @@ def build(source: Source, shape: Sequence[int], with_preprocessing: bool, folded
 
     graph = (FoldedGraph if folded else Graph)(source.tensors)
     y = add_model(graph, source.arch, add_input(graph, source, shape, with_preprocessing))
-    kind = output_kind(source, with_preprocessing)
+    kind = kind or output_kind(source, with_preprocessing)
     y = finish(graph.scope(POSTPROCESSING), y, kind)
     classes = (graph.size(y, 1),) if kind != "class_map" else ()
     graph.output(OUTPUT, y, ("batch", *classes, *(ANY_SIZE if source.spec.TASK == "segment" else ())))

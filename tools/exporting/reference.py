@@ -24,17 +24,19 @@ class Reference(NamedTuple):
         trainer: its model in the framework, of native.build.
         batches: uint8 (N, ..., 3).
         with_preprocessing: whether graphs take pixels as they are, and end in what a program does with the output.
+        raw_output: whether they end in the output of the model in any case.
     """
 
     source: Source
     trainer: Trainer
     batches: Sequence[np.ndarray]
     with_preprocessing: bool
+    raw_output: bool = False
 
     @property
     def kind(self) -> str:
         """Output of the graphs; see zoo.weights.onnx_metadata.Output."""
-        return assembly.output_kind(self.source, self.with_preprocessing)
+        return assembly.output_kind(self.source, self.with_preprocessing and not self.raw_output)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,7 +50,7 @@ class Reference(NamedTuple):
 
     def build(self) -> Any:
         """Return the graph to compare, an onnx.ModelProto in fp32."""
-        return assembly.build(self.source, self.shape, self.with_preprocessing)
+        return assembly.build(self.source, self.shape, self.with_preprocessing, self.kind)
 
     def compare(self, model: Any, limit: float = math.inf) -> list[Row]:
         """Compare a graph on all batches, and on clips whose frames are reversed, too.

@@ -303,16 +303,20 @@ def test_a_fault_that_probabilities_hide_is_refused(checkpoint, tmp_path, capsys
     assert "logits" in output and "probabilities" not in output and "the output of bn1 differs first" in errors
 
 
-def test_a_wrong_normalization_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("mean", [0.5, 0.0])
+@pytest.mark.parametrize("model, end", [("resnet50", "probabilities"), ("deeplabv3plus", "class map")])
+def test_a_wrong_normalization_is_refused(checkpoint, tmp_path, capsys, monkeypatch, model, end, mean):
+    """By the logits, because the classes of a model that has learned little hardly depend on it."""
     from tools.exporting import assembly
 
     real = assembly.normalize
     monkeypatch.setattr(
-        assembly, "normalize", lambda graph, pixels, field: real(graph, pixels, replace(field, mean=(0.5,) * 3))
+        assembly, "normalize", lambda graph, pixels, field: real(graph, pixels, replace(field, mean=(mean,) * 3))
     )
-    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "--with-preprocessing") == 2
-    error = capsys.readouterr().err
+    assert run(checkpoint(model), "--out", tmp_path / "a.onnx", "--with-preprocessing") == 2
+    output, error = capsys.readouterr()
     assert "nothing is written. all layers of the model agree; look at what --with-preprocessing adds" in error
+    assert "logits" in output and end not in output
 
 
 def test_clips_that_stand_still_prove_nothing(checkpoint, tmp_path, capsys):
@@ -431,7 +435,7 @@ def test_folded_normalizations_compute_the_same(checkpoint):
         pixels = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
         outputs, norms = [], []
         for folded in (False, True):
-            graph = assembly.build(read_, shape, False, folded)
+            graph = assembly.build(read_, shape, False, folded=folded)
             outputs.append(proof.runner(read_, proof.start(graph.SerializeToString()), False)(pixels))
             norms.append(sum(node.op_type == "BatchNormalization" for node in graph.graph.node))
         assert proof.relative(*outputs) <= 1e-5 and norms[1] < norms[0]
@@ -466,6 +470,17 @@ def test_the_frames_of_a_stream(causal, tmp_path, capsys, words):
         outputs.append(output)
     np.testing.assert_allclose(np.mean(outputs, 0), expected, rtol=1e-4, atol=1e-5)
     assert np.abs(outputs[0] - outputs[3]).max() > 0.01
+
+
+def test_a_stream_with_a_wrong_normalization_is_refused(causal, tmp_path, capsys, monkeypatch):
+    from tools.exporting import assembly
+
+    real = assembly.normalize
+    monkeypatch.setattr(
+        assembly, "normalize", lambda graph, pixels, field: real(graph, pixels, replace(field, mean=(0.0,) * 3))
+    )
+    assert run(causal, "--out", tmp_path / "a.onnx", "--stream", "--with-preprocessing") == 2
+    assert "logits" in (output := capsys.readouterr().out) and "probabilities" not in output
 
 
 def test_a_stream_with_a_wrong_state_is_refused(causal, tmp_path, capsys, monkeypatch):
