@@ -222,7 +222,7 @@ def test_there_is_no_framework_onnx(capsys):
 
 
 def streaming(metadata):
-    return replace(metadata, states=(State("input", "output", (1, 3)),))
+    return replace(metadata, states=(State("input", "next_input", (1, 3)),))
 
 
 def with_two_classes(metadata):
@@ -250,6 +250,7 @@ def with_two_classes(metadata):
             lambda m: replace(m, record={**m.record, "recipe": "out: /tmp\n"}),
             "model.name: the recipe must give this key",
         ),
+        (lambda m: replace(m, states=(State("a", "next_a", (1, 3)),)), "do not agree: inputs input, a against input"),
         (with_two_classes, "its output has the shape (1, 8) instead of (1, 2)"),
     ],
 )

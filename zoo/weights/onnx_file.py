@@ -93,7 +93,10 @@ def _check(content: memoryview) -> dict[str, str]:
                 has_graph = has_graph or inner == "graph"
             elif kind == "model" and number == PROPERTY:
                 fields = dict(_strings(_bytes(value)))
-                properties[fields.get(1, "")] = fields.get(2, "")
+                name = fields.get(1, "")
+                if name in properties:
+                    raise ValueError(f"it has the property {name[:40]!r} twice")
+                properties[name] = fields.get(2, "")
     if not has_graph:
         raise ValueError("it holds no graph")
     return properties

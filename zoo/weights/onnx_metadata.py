@@ -84,7 +84,7 @@ class State:
     """A tensor that a streaming graph takes with each frame and returns for the next one; it starts with zeros.
 
     Attributes:
-        input, output: its names in the graph.
+        input, output: its names in the graph; the latter is next_ and the former.
         shape: float32, of one stream: the first size is that of the batch, 1.
     """
 
@@ -95,6 +95,7 @@ class State:
     def __post_init__(self) -> None:
         _check_name(self.input)
         _check_name(self.output)
+        require(self.output == f"next_{self.input}", "the output of a state must be next_ and its input")
         require(0 < len(self.shape) <= 8, "a state must have 1 to 8 dimensions")
         require(all(_is_count(size) and size > 0 for size in self.shape), "a state's sizes must be whole and above 0")
         require(math.prod(self.shape) <= MAX_STATE, f"a state must have at most {MAX_STATE} numbers")
@@ -161,6 +162,8 @@ class OnnxMetadata:
         require(_is_names(self.record.get("classes")), "record must hold the classes")
         require(_is_count(self.record.get("step")), "record must hold the step")
         require(_is_names(self.classes), "classes must be a list of names")
+        outputs = self.arch.get("num_classes", len(self.classes))
+        require(len(self.classes) in (0, outputs), f"classes must have a name for each of {outputs} outputs")
         require(all(map(_is_color, self.palette)), "palette must be a list of red, green and blue")
         require(len(self.palette) in (0, len(self.classes)), "palette must have a color for each class")
         require(_is_count(self.opset), "opset must be a number")

@@ -94,6 +94,13 @@ def test_a_branch_without_external_tensors_is_read(tmp_path):
     assert onnx_file.read(write(tmp_path, model(branch(WEIGHT)))).metadata == METADATA
 
 
+def test_a_property_is_there_once(tmp_path):
+    made = model()
+    made.metadata_props.add(key="classes", value="[]")
+    with pytest.raises(UserError, match="it has the property 'classes' twice"):
+        onnx_file.read(write(tmp_path, made))
+
+
 def test_files_without_metadata(tmp_path):
     made = model()
     del made.metadata_props[:]

@@ -15,6 +15,7 @@ from zoo.predict.classify import softmax
 from zoo.predict.model import TrainedModel
 
 Shapes = Sequence[tuple[int, ...]]
+MAX_SIDE = 4096  # pixels of a frame, because recipes may come from strangers; those of data sets have 224
 
 
 def state_shapes(model: str, cfg: Config) -> Shapes:
@@ -25,13 +26,15 @@ def state_shapes(model: str, cfg: Config) -> Shapes:
         cfg: the recipe that it was trained with.
 
     Raises:
-        UserError: the model does not classify frame by frame.
+        UserError: the model does not classify frame by frame, or its frames are too large.
     """
     spec: Any = load_spec(model)
     if not hasattr(spec, "state_shapes"):
         raise UserError(f"--stream: a {model} has no stream; give a checkpoint of tsm or tsm_mobilenet_v2")
     settings: Any = cfg.data
     side = settings.eval_size or settings.size
+    if side > MAX_SIDE:
+        raise UserError(f"--stream: frames of {side} x {side} pixels, the limit is {MAX_SIDE}; give -o data.size=N")
     try:
         return spec.state_shapes(cfg.model, side, side)
     except ValueError as error:

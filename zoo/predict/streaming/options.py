@@ -1,7 +1,6 @@
 """The options of a stream on the command line of tools/predict.py."""
 
 import argparse
-import math
 import os
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from zoo.weights import files
 SMOOTH = 12  # frames whose logits upstream's demo adds up (mit-han-lab, online_demo/main.py)
 TIMEOUT = 10.0  # seconds
 VIDEO_EXTENSION = ".mp4"
+MAX_FRAMES, MAX_SECONDS = 1_000_000, 1_000_000  # beyond all use, and within what Python's containers count
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Options:
     def check(self) -> None:
         """Raise UserError for an impossible value."""
         for name, count in (("--every", self.every), ("--smooth", self.smooth)):
-            if count is not None and count < 1:
-                raise UserError(f"{name}: must be at least 1")
+            if count is not None and not 1 <= count <= MAX_FRAMES:
+                raise UserError(f"{name}: must be at least 1, and at most {MAX_FRAMES}")
         for name, seconds in (("--clip-seconds", self.clip_seconds), ("--timeout", self.timeout)):
-            if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
-                raise UserError(f"{name}: must be a number of seconds above 0")
+            if seconds is not None and not 0 < seconds <= MAX_SECONDS:
+                raise UserError(f"{name}: must be a number of seconds above 0, and at most {MAX_SECONDS}")
         if self.every is not None and self.clip_seconds is not None:
             raise UserError("--every and --clip-seconds both say which frames the model sees; give one of them")
         if self.annotate is not None:

@@ -67,7 +67,8 @@ class OnnxModel:
     ) -> tuple[np.ndarray, Sequence[np.ndarray]]:
         """See Inference in zoo/trainer/protocol.py."""
         names = [each.input for each in self.session.metadata.states]
-        if not names or len(names) != len(state):
+        shapes = [each.shape[1:] for each in self.session.metadata.states]
+        if not names or shapes != [each.shape[1:] for each in state]:
             raise UserError(
                 f"{self.session.path} is no graph of single frames of this model: export the checkpoint of a causal "
                 "model with --stream"

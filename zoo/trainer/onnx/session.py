@@ -37,7 +37,7 @@ class Session:
         """Load a graph.
 
         Raises:
-            UserError: ONNX Runtime cannot load it here, or its inputs and outputs are not those of the metadata.
+            UserError: ONNX Runtime cannot load it here, or inputs, outputs or states are not those of the metadata.
         """
         self.path, self.metadata = file.path, file.metadata
         options = onnxruntime.SessionOptions()
@@ -60,6 +60,7 @@ class Session:
             )
         self.size = self._check_input()
         self._check_names("output", [self.metadata.output.name, *(state.output for state in self.metadata.states)])
+        self._check_states()
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Return the graph's outputs: that of the model, then the states.
@@ -88,6 +89,14 @@ class Session:
                 f"{expected.dtype} {expected.layout}", f"{found.type} with {len(found.shape or ())} dimensions"
             )
         return tuple(size if isinstance(size, int) else None for size in found.shape)
+
+    def _check_states(self) -> None:
+        nodes = {node.name: node for node in (*self.runtime.get_inputs(), *self.runtime.get_outputs())}
+        for state in self.metadata.states:
+            for name in (state.input, state.output):
+                size, kind = list(nodes[name].shape or ())[1:], nodes[name].type
+                if size != list(state.shape[1:]) or kind != "tensor(float)":
+                    self._refuse(f"{name} float32 of {list(state.shape[1:])} per stream", f"{kind} of {size}")
 
     def _check_names(self, kind: str, expected: list[str]) -> None:
         nodes = self.runtime.get_inputs() if kind == "input" else self.runtime.get_outputs()

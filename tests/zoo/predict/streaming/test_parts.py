@@ -148,6 +148,8 @@ def test_frames_of_another_size_are_scaled_and_small_ones_enlarged():
     [
         ({"every": 0}, "--every: must be at least 1"),
         ({"smooth": 0}, "--smooth: must be at least 1"),
+        ({"smooth": 10**20}, "--smooth: must be at least 1, and at most 1000000"),
+        ({"clip_seconds": 1e308}, "--clip-seconds: must be a number of seconds above 0, and at most 1000000"),
         ({"timeout": 0.0}, "--timeout: must be a number of seconds above 0"),
         ({"clip_seconds": float("nan")}, "--clip-seconds: must be a number"),
         ({"every": 2, "clip_seconds": 3.0}, "give one of them"),
