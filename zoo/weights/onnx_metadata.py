@@ -26,6 +26,7 @@ PRECISIONS = ("fp32", "fp16", "int8")
 FRAMEWORKS = ("torch", "paddle", "mindspore")
 TEXTS = ("model", "task", "protocol", "framework", "precision")  # properties that are no JSON
 MAX_TEXT = 1000  # characters of a name or a protocol
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # characters that a terminal obeys; names of classes are printed
 MAX_STATE = 2**26  # numbers in all states together
 
 
@@ -274,7 +275,11 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_names(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(name, str) and len(name) <= MAX_TEXT for name in value)
+    return isinstance(value, list | tuple) and all(map(_is_name, value))
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_TEXT and not CONTROL.search(value)
 
 
 def _is_color(value: tuple[Any, ...]) -> bool:

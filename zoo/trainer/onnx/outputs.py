@@ -78,7 +78,8 @@ class ClassMap:
         if len(images) > 1 or self.settings.flip or not whole or (size or image.shape[1:3]) != image.shape[1:3]:
             raise UserError(
                 f"{self.path} gives class maps, which can be neither averaged over scales, mirror images and windows "
-                "nor resized: export the checkpoint without --with-preprocessing"
+                "nor resized: set data.base_size to the size of the images, data.eval_scales to [1.0] and task.flip to "
+                "false, or export the checkpoint without --with-preprocessing"
             )
         labels = forward(image)
         _check_shape(self.path, labels, image.shape[:3])
