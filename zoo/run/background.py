@@ -65,7 +65,12 @@ class BackgroundMap(Iterator[Result], Generic[Item, Result]):
         return result
 
     def close(self, timeout: float = JOIN_TIMEOUT) -> None:
-        """Stop the thread after the item in progress, and close the iterator. Returns after the timeout at most."""
+        """Stop the thread after the item in progress, and close the iterator. Returns after the timeout at most.
+
+        Later calls do not wait again.
+        """
+        if self._stop.is_set():
+            return
         self._stop.set()
         self._room.release()
         self._thread.join(timeout)

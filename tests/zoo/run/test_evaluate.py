@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ from data.errors import UnreadableData
 from data.stream import UnreadableSample
 from zoo.distributed.polling import Polling
 from zoo.run import evaluate as evaluation
+from zoo.run.background import JOIN_TIMEOUT
 from zoo.run.evaluate import evaluate
 from zoo.run.signals import EvaluationStopped, StopSignal
 
@@ -146,10 +148,11 @@ def test_a_signal_does_not_wait_for_a_batch_that_does_not_come(monkeypatch):
             come.wait(60)
             return super().__next__()
 
-    metric = Metric()
+    metric, began = Metric(), time.monotonic()
     try:
         with pytest.raises(EvaluationStopped):
             run(Slow(), "error", [], metric, stop=stop)
+        assert time.monotonic() - began < JOIN_TIMEOUT / 2  # it is not closed again, with the usual timeout
         assert metric.seen == [] and not come.is_set()
     finally:
         come.set()
