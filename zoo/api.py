@@ -3,6 +3,7 @@
 import fnmatch
 import os
 import sys
+from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any, cast
 
@@ -102,7 +103,12 @@ def numpy_weights(
 
 
 def load(
-    weights: str | os.PathLike[str], framework: str | None = None, *, raw: bool = False, device: str = "auto"
+    weights: str | os.PathLike[str],
+    framework: str | None = None,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    raw: bool = False,
+    device: str = "auto",
 ) -> Loaded:
     """Load a trained model with its class names and recipe.
 
@@ -110,15 +116,16 @@ def load(
         weights: folder of a checkpoint, such as runs/tsm_demo/checkpoints/best, of a run in any framework; or an .onnx
             file of tools/export.py, which ONNX Runtime computes.
         framework: torch, paddle or mindspore, default torch; none for an .onnx file. A process can use one of them.
+        overrides: values that change the recipe in the checkpoint, by dotted key: what a message calls -o KEY=VALUE.
         raw: take the weights of the last update, also where the checkpoint has their moving average (train.ema), which
             is the model otherwise.
         device: that `predict` uses, as for train.py.
 
     Raises:
-        UserError: there is no checkpoint, or what computes it is not installed.
+        UserError: there is no checkpoint, what computes it is not installed, or a value of `overrides` is wrong.
     """
-    path = arguments.check_weights(weights, framework)
-    record, cfg, resolved = trained.read_checkpoint(path, framework, device, ())
+    path, changes = arguments.check_weights(weights, framework), arguments.override_pairs(overrides)
+    record, cfg, resolved = trained.read_checkpoint(path, framework, device, changes)
     name, data = resolved["model.name"].value, resolved["data.name"].value
     spec = load_spec(name)
     predictor = find_predictor(spec.TASK, data)

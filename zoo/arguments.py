@@ -1,5 +1,6 @@
 """Checks of the arguments of the Python API."""
 
+import json
 import os
 import typing
 from collections.abc import Mapping
@@ -35,6 +36,13 @@ def check_weights(weights: Any, framework: Any) -> str:
     if not isinstance(weights, str | os.PathLike):
         raise UserError(f"weights: expected the path of a folder or an .onnx file, got {weights!r}")
     return str(os.fspath(weights))
+
+
+def override_pairs(overrides: Any) -> list[str]:
+    """Return values by dotted key as the words of train.py's -o; JSON is YAML. Raises UserError for anything else."""
+    if not isinstance(overrides, Mapping | None):
+        raise UserError(f'overrides: expected values by key, such as {{"optim.lr": 0.01}}, got {overrides!r}')
+    return [f"{key}={json.dumps(value, default=str)}" for key, value in (overrides or {}).items()]
 
 
 def convert_options(named: NamedModel, options: Mapping[str, Any]) -> dict[str, Any]:

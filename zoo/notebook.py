@@ -1,12 +1,12 @@
 """Runs in a program or notebook: what train.py does, in this process."""
 
-import json
 import os
 import signal
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from data.errors import UserError
+from zoo.arguments import override_pairs
 from zoo.run import cli, training
 from zoo.run.checkpoint import FOLDER
 
@@ -68,7 +68,7 @@ class Run:
         self._flags: dict[str, Any] = {"max_steps": max_steps, "accept_changed_data": accept_changed_data}
         self._arguments: dict[str, Any] = {
             "config": _path(recipe),
-            "overrides": _pairs(overrides or {}),
+            "overrides": override_pairs(overrides),
             "framework": framework,
             "device": device,
             "amp": amp,
@@ -106,10 +106,3 @@ class Run:
 
 def _path(path: str | os.PathLike[str] | None) -> str | None:
     return None if path is None else os.fspath(path)
-
-
-def _pairs(overrides: Mapping[str, Any]) -> list[str]:
-    """Return overrides as the words of train.py's -o; JSON is YAML."""
-    if not isinstance(overrides, Mapping):
-        raise UserError(f'overrides: expected values by key, such as {{"optim.lr": 0.01}}, got {overrides!r}')
-    return [f"{key}={json.dumps(value, default=str)}" for key, value in overrides.items()]

@@ -85,6 +85,9 @@ def test_impossible_numbers_of_classes(value):
 
 
 def test_other_impossible_arguments():
+    for given in ([("a", 1)], "data.size=3", 3):
+        with pytest.raises(UserError, match="overrides: expected values by key"):
+            zoo.load("weights", overrides=given)
     for seed in ("a", -1, 1.5):
         with pytest.raises(UserError, match="seed: expected a whole number from 0 on"):
             zoo.numpy_weights("resnet18", seed=seed)
