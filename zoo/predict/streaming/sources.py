@@ -25,7 +25,9 @@ PROTOCOLS = {
     "https": "http,https,tcp,tls,httpproxy",
 }
 STREAM_FORMATS = f"{video.FORMATS},rtsp,mpjpeg"
-LOW_LATENCY = {"rtsp_transport": "tcp", "fflags": "nobuffer", "flags": "low_delay"}  # FFmpeg's own queues stay short
+# The decoder holds back no frame. FFmpeg's "nobuffer" would lose the frames that it reads to open a stream, with the
+# first key frame among them, and a queue of such frames is passed over at once: only the newest frame is kept.
+LOW_LATENCY = {"rtsp_transport": "tcp", "flags": "low_delay"}
 MAX_RATE = 1000  # frames per second; cameras and streams report impossible rates where they know none
 
 
