@@ -16,7 +16,7 @@ from zoo.models import require_graph
 from zoo.run import cli, recorded_recipe
 from zoo.run.checkpoint import has_averages
 from zoo.run.restore import averages_note
-from zoo.weights import files
+from zoo.weights import files, onnx_file
 from zoo.weights.onnx_metadata import PRECISIONS, OnnxMetadata
 
 EPILOG = """\
@@ -111,6 +111,8 @@ def export(arguments: argparse.Namespace) -> None:
     if not arguments.out.endswith(".onnx"):
         raise UserError(f"--out {arguments.out}: the name must end in .onnx")
     require_new(arguments.out, "--out")
+    if onnx_file.is_onnx(arguments.weights):
+        raise UserError(f"{arguments.weights} is an exported model; give the checkpoint that it was exported from")
     read = source.read(arguments.weights, arguments.framework, arguments.device, arguments.override, arguments.raw)
     require_graph(read.model)
     if arguments.stream:

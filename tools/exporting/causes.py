@@ -38,7 +38,9 @@ def find(source: Source, trainer: Trainer, pixels: np.ndarray, with_preprocessin
     for name, call in layers.items():
         node = producers[name]
         if _differs(values.get(node.input[0]), call.inputs[0]):
-            return f"the input of {name} differs first; look at {_between(node.input[0], producers, layers)}"
+            is_shift = _is_shift(source, values[node.input[0]], call.inputs[0])
+            hint = HINTS["Pad"] if is_shift else _between(node.input[0], producers, layers)
+            return f"the input of {name} differs first; look at {hint}"
         if _differs(values[name], call.outputs[0]):
             hint = HINTS.get(node.op_type, f"the operator {node.op_type}")
             return f"the output of {name} differs first; look at {hint}"
@@ -64,6 +66,14 @@ def _values(source: Source, model: Any, layers: dict[str, Any], pixels: np.ndarr
 def _differs(found: np.ndarray | None, expected: np.ndarray) -> bool:
     """Return whether values differ; a framework may have further axes of size 1. None: the graph's input."""
     return found is not None and proof.relative(found.reshape(-1), expected.reshape(-1)) > proof.LIMIT
+
+
+def _is_shift(source: Source, found: np.ndarray, expected: np.ndarray) -> bool:
+    """Return whether values (N, C, ...) differ in the channels alone that a temporal shift moves."""
+    if not hasattr(source.arch, "shift_div"):
+        return False
+    moved = 2 * (found.shape[1] // source.arch.shift_div)
+    return not _differs(found[:, moved:], expected.reshape(found.shape)[:, moved:])
 
 
 def _between(value: str, producers: dict[str, Any], layers: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from data.errors import UserError
 from tools.exporting.source import Source
 from zoo.run.job import build_trainer
 from zoo.tasks import classify
@@ -31,5 +32,15 @@ def build(source: Source) -> Trainer:
 
 
 def forward(trainer: Trainer, source: Source, pixels: np.ndarray) -> np.ndarray:
-    """Return the model's output for pixels, uint8 (N, ..., 3): logits, of every pixel if it has them, or embeddings."""
-    return trainer.predict(trainer.to_device({source.fields[0].name: pixels})).astype(np.float32)
+    """Return the model's output for pixels, uint8 (N, ..., 3): logits, of every pixel if it has them, or embeddings.
+
+    Raises:
+        UserError: the framework fails, such as for want of memory.
+    """
+    try:
+        return trainer.predict(trainer.to_device({source.fields[0].name: pixels})).astype(np.float32)
+    except (RuntimeError, ValueError) as error:
+        shape = " x ".join(map(str, pixels.shape))
+        raise UserError(
+            f"{source.cfg.framework} cannot compute the model for a batch of {shape}: {error}. Nothing is written"
+        ) from error

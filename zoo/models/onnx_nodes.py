@@ -1,12 +1,15 @@
 """Nodes, weights and the checked model of an ONNX graph in construction; onnx_graph.py adds the layers."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from data.errors import UserError
 
 OPSET, IR_VERSION = 18, 8  # of early 2023: every runtime of today reads them
 
@@ -102,6 +105,9 @@ class Nodes:
             inputs: values.
             name: of the layer within this scope; the operator and a number if there is none.
             attributes: of the operator.
+
+        Raises:
+            UserError: ONNX does not allow this.
         """
         parts = self.parts
         if not name:
@@ -110,14 +116,15 @@ class Nodes:
         name = self.prefix + name
         node = helper.make_node(operator, list(inputs), [name], name=name, **attributes)
         parts.nodes.append(node)
-        types = onnx.shape_inference.infer_node_outputs(
-            onnx.defs.get_schema(operator, OPSET),
-            node,
-            {value: parts.types[value] for value in inputs if value},
-            {value: parts.initializers[value] for value in inputs if value in parts.initializers},
-            opset_imports=[helper.make_opsetid("", OPSET)],
-            ir_version=IR_VERSION,
-        )
+        with _reporting(f"{operator} {name}"):
+            types = onnx.shape_inference.infer_node_outputs(
+                onnx.defs.get_schema(operator, OPSET),
+                node,
+                {value: parts.types[value] for value in inputs if value},
+                {value: parts.initializers[value] for value in inputs if value in parts.initializers},
+                opset_imports=[helper.make_opsetid("", OPSET)],
+                ir_version=IR_VERSION,
+            )
         parts.types[name] = types[name]
         return name
 
@@ -129,7 +136,7 @@ class Nodes:
             properties: metadata.
 
         Raises:
-            onnx.checker.ValidationError, onnx.shape_inference.InferenceError: the graph is wrong.
+            UserError: the graph is wrong.
         """
         parts = self.parts
         outputs = {value.name for value in parts.outputs}
@@ -149,6 +156,18 @@ class Nodes:
             opset_imports=[helper.make_opsetid("", OPSET)],
         )
         helper.set_model_props(model, dict(properties))
-        model = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
-        onnx.checker.check_model(model, full_check=True)
+        with _reporting(f"the graph of {name}"):
+            model = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+            onnx.checker.check_model(model, full_check=True)
         return model
+
+
+@contextmanager
+def _reporting(what: str) -> Iterator[None]:
+    """Report what ONNX refuses as an error of the function that describes the graph."""
+    try:
+        yield
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise UserError(
+            f"{what}: no valid ONNX ({str(error).strip()}); look at zoo/models/<model>/onnx.py. Nothing is written"
+        ) from error

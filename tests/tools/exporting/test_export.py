@@ -160,6 +160,11 @@ def test_wrong_arguments(checkpoint, tmp_path, capsys, monkeypatch, words, messa
     assert message in capsys.readouterr().err and os.listdir(tmp_path) == []
 
 
+def test_an_exported_model_is_not_exported_again(tmp_path, capsys):
+    assert run("model.onnx", "--out", tmp_path / "a.onnx") == 2
+    assert "model.onnx is an exported model; give the checkpoint that it was exported from" in capsys.readouterr().err
+
+
 def test_data_that_are_not_here(checkpoint, tmp_path, capsys):
     (tmp_path / "others").mkdir()
     assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "-o", f"data.root={tmp_path}/others") == 2
@@ -269,7 +274,7 @@ SHIFT_HINT = "look at the temporal shift: model.shift_place, model.shift_div and
     [
         ("tsm", plant_shift(div=4), f"the input of layer1.0.conv1 differs first; {SHIFT_HINT}"),
         ("tsm", plant_shift(direction="past"), f"the input of layer1.0.conv1 differs first; {SHIFT_HINT}"),
-        ("tsm", plant_no_shift, "the input of layer1.0.conv1 differs first"),
+        ("tsm", plant_no_shift, f"the input of layer1.0.conv1 differs first; {SHIFT_HINT}"),
         ("resnet50", plant_epsilon, "the output of bn1 differs first; look at the batch normalization: its epsilon"),
         ("resnet50", plant_batch_statistics, "the input of bn1 differs first"),
         ("resnet50", plant_padding, "the output of layer2.0.conv1 differs first; look at the convolution: stride, pad"),
@@ -284,6 +289,31 @@ def test_a_planted_fault_is_refused(checkpoint, tmp_path, capsys, monkeypatch, m
     output, errors = capsys.readouterr()
     assert "difference" in output and os.listdir(tmp_path) == []
     assert "the graph differs from torch by" in errors and "nothing is written" in errors and hint in errors
+
+
+def test_a_graph_that_is_no_valid_onnx_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
+    real = Graph.node
+
+    def node(graph, operator, *inputs, **attributes):
+        training = {"training_mode": 1} if operator == "BatchNormalization" else {}  # needs outputs for the statistics
+        return real(graph, operator, *inputs, **attributes, **training)
+
+    monkeypatch.setattr(Graph, "node", node)
+    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: BatchNormalization bn1: no valid ONNX (") and os.listdir(tmp_path) == []
+    assert error.endswith("look at zoo/models/<model>/onnx.py. Nothing is written\n")
+
+
+def test_a_model_that_the_framework_cannot_compute_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.nn.BatchNorm2d, "train", lambda module, mode=True: setattr(module, "training", True))
+    words = ["-o", "data.eval_size=32"]  # one value per channel in the last layers
+    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", *words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: torch cannot compute the model for a batch of 1 x 32 x 32 x 3: Expected more than")
+    assert "Nothing is written" in error and os.listdir(tmp_path) == []
 
 
 def test_a_fault_that_probabilities_hide_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
