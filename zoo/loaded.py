@@ -68,6 +68,8 @@ class Loaded:
         """Return a path as text or an array. Raises UserError for anything else."""
         if isinstance(source, str | os.PathLike):
             path = os.fsdecode(source)
+            if not path:
+                raise UserError("predict: expected a path, got an empty one")
             template = self._predictor.frame_template(self._load().cfg.data)
             if os.path.isdir(path) and not count_frames(path, template):
                 raise UserError(f"{path} is a folder; give a list of the files in it")

@@ -141,7 +141,7 @@ def test_graphs_that_normalize_and_complete_their_output(pair, tmp_path, capsys)
         "deeplabv3plus": (["task.flip=true"], "gives class maps, which can be neither averaged"),
         "arcface": (["task.flip=true"], "gives embeddings of length 1"),
     }
-    override, message = refusals.get(name, (["data.mean=[0.5,0.5,0.5]"], "normalizes pixels itself"))
+    override, message = refusals.get(name, (["data.mean=[0.5,0.5,0.5]"], "was exported for pixels normalized by mean"))
     words = [word for each in override for word in ("-o", each)]
     assert predict.main([*inputs, "--weights", whole, "--out", str(tmp_path / "c"), *words]) == 2
     assert message in capsys.readouterr().err
@@ -193,7 +193,10 @@ USES = [
     (["--eval-only", "--weights", "{path}", "--amp"], "--amp: {path} is computed by ONNX Runtime, in the precision"),
     (["--eval-only", "--weights", "{path}", "-o", "train.ema=0.9"], "-o train.ema: {path} is computed"),
     (["--eval-only", "--weights", "{path}", "--resume", "{run}"], "--resume: evaluates the last checkpoint of {run}"),
-    (["--eval-only", "--weights", "{path}", "-c", "configs/tsm_demo.yaml"], "holds a resnet, this recipe trains a tsm"),
+    (
+        ["--eval-only", "--weights", "{path}", "-c", "configs/tsm_demo.yaml"],
+        "{path} holds the model resnet, this recipe trains tsm: give a recipe of resnet with -c, or none",
+    ),
     (
         ["--eval-only", "--weights", "{path}", "-o", "model.width=16"],
         "is for model.width=8, and these settings give 16",
@@ -302,6 +305,7 @@ def test_inputs_of_a_program_that_are_none(image_model, tmp_path):
         (3, "expected paths, or arrays uint8"),
         (str(root), "is a folder; give a list of the files in it"),
         (str(root / "none.png"), "none.png: no such file"),
+        ("", "expected a path, got an empty one"),
     ):
         with pytest.raises(UserError, match=message):
             model.predict(wrong)

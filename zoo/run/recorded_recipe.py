@@ -73,9 +73,10 @@ def settings(path: str, resolved: Mapping[str, loader.Entry], eval_only: bool) -
     record = recorded.read(path)
     name, fresh_head = resolved["model.name"].value, resolved["fresh_head"].value
     if record.model not in (None, name) and not fresh_head:
+        remedy = "none" if eval_only else "-o fresh_head=true if only the classifiers differ"
         raise UserError(
-            f"{path} holds a {record.model}, this recipe trains a {name}: give a recipe of a {record.model} with -c, "
-            "or, if only the classifiers differ, -o fresh_head=true"
+            f"{path} holds the model {record.model}, this recipe trains {name}: give a recipe of {record.model} with "
+            f"-c, or {remedy}"
         )
     found = {f"model.{key}": value for key, value in record.arch.items() if key != "num_classes"}
     found |= {f"data.{key}": value for key, value in record.data.items()}

@@ -57,7 +57,7 @@ def test_the_class_names_of_the_weights_are_not_those_of_a_fresh_head(checkpoint
 
 
 def test_weights_of_another_model_are_told_in_one_line(checkpoint):
-    message = f"{checkpoint} holds a resnet, this recipe trains a tsm: give a recipe of a resnet"
+    message = f"{checkpoint} holds the model resnet, this recipe trains tsm: give a recipe of resnet"
     with pytest.raises(UserError, match=re.escape(message)) as error:
         cli.request(TSM, weights=checkpoint)
     assert len(str(error.value).splitlines()) == 1

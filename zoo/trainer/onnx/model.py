@@ -103,12 +103,12 @@ class OnnxModel:
         return normalized
 
     def _check_normalization(self, path: str) -> None:
-        """Refuse another normalization than that within the graph."""
+        """Refuse another normalization than that which the graph contains or was compared with."""
         ours, graph = (self.field.mean, self.field.std), (self.input.mean, self.input.std)
-        if not self.input.normalized and ours != graph:
+        if ours != graph:
             raise UserError(
-                f"{path} normalizes pixels itself, by mean {list(graph[0])} and std {list(graph[1])}; leave out "
-                "data.mean, data.std and data.normalisation"
+                f"{path} was exported for pixels normalized by mean {list(graph[0])} and std {list(graph[1])}; leave "
+                "out data.mean, data.std and data.normalisation"
             )
 
     def _check_size(self, shape: tuple[int, ...]) -> None:
