@@ -18,10 +18,8 @@ AWKWARD = "two  words, 'single' \"double\" $HOME `x` \\ ; ü\nsecond line"
 
 
 @pytest.fixture
-def fakes(tmp_path, monkeypatch):
+def fakes(tmp_path, no_variables, monkeypatch):
     monkeypatch.setenv("PATH", cluster.path_with(tmp_path))
-    for name in [name for name in os.environ if name.startswith(("NCCL_", "FLAGS_", "OMP_"))]:
-        monkeypatch.delenv(name)
     monkeypatch.setenv("NCCL_DEBUG", AWKWARD)
     monkeypatch.setenv("FLAGS_x", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")

@@ -50,12 +50,6 @@ def start(container, capture, **variables):
     return words, {**capture, **environ, **variables}
 
 
-@pytest.fixture
-def no_variables(monkeypatch):
-    for name in [name for name in os.environ if name.startswith(("NCCL_", "FLAGS_", "OMP_", "CUDA_"))]:
-        monkeypatch.delenv(name)
-
-
 def test_torchrun_by_a_train_job(capsys, no_variables, monkeypatch):
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     runtime, job = render(

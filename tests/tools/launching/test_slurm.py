@@ -29,12 +29,6 @@ def directives(script):
     return re.findall(r"^#SBATCH --(.*)$", script, re.MULTILINE)
 
 
-@pytest.fixture
-def no_variables(monkeypatch):
-    for name in [name for name in os.environ if name.startswith(("NCCL_", "FLAGS_", "OMP_", "CUDA_"))]:
-        monkeypatch.delenv(name)
-
-
 def test_whole_hosts_by_default(capsys, no_variables):
     script = render(capsys, "2x8")
     assert directives(script) == [
