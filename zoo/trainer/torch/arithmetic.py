@@ -22,7 +22,8 @@ def apply(arithmetic: Arithmetic) -> None:
     """
     if arithmetic.deterministic:
         os.environ.setdefault(CUBLAS_WORKSPACE, WORKSPACE)  # read when cuBLAS is used first
-    torch.use_deterministic_algorithms(arithmetic.deterministic)
+    if arithmetic.deterministic or torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(arithmetic.deterministic)  # imports the compiler, which takes 0.7 s
     # It takes a tenth of the time, and nothing here reads such memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.deterministic = arithmetic.deterministic

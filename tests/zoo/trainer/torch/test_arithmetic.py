@@ -1,8 +1,12 @@
 """PyTorch's settings of TF32 and 16-bit sums, which exist without a GPU too."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
+from tests.helpers.paths import ROOT
 from zoo.trainer.plan import Arithmetic
 from zoo.trainer.torch import arithmetic
 
@@ -50,3 +54,19 @@ def test_older_and_newer_settings_of_tf32_agree(tf32):
     assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
     for newer in (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
         assert (newer.fp32_precision == "tf32") == tf32
+
+
+def test_a_deterministic_process_becomes_one_that_is_not():
+    for deterministic in (True, False):
+        arithmetic.apply(Arithmetic(deterministic=deterministic))
+        assert torch.are_deterministic_algorithms_enabled() is deterministic
+
+
+def test_the_compiler_is_not_imported_where_nothing_needs_it():
+    """It would take a third of the start of a run."""
+    code = (
+        "import sys\nfrom zoo.trainer.plan import Arithmetic\nfrom zoo.trainer.torch import arithmetic\n"
+        "arithmetic.apply(Arithmetic())\nprint([name for name in sys.modules if name.startswith('torch._inductor')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
