@@ -24,6 +24,7 @@ from zoo.trainer.torch import (
     objectives,
     outputs,
     parallel,
+    strided_pointwise,
     sync_batchnorm,
 )
 from zoo.trainer.torch.checkpointing import checkpoint_modules, unmoved
@@ -321,6 +322,8 @@ def _build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World, dt
     for parameter in model.parameters():  # one by one, because Module.to refuses 3-D convolutions
         if plan.mode.channels_last and parameter.dim() == 4:
             parameter.data = parameter.data.to(memory_format=torch.channels_last)
+    if plan.mode.channels_last and plan.mode.compute != "fp64" and world.torch_device.type == "cpu":
+        strided_pointwise.convert_convolutions(model)
     if plan.mode.compute == "bf16" and not world.has_bf16:
         emulated_bf16.convert_convolutions(model)
     if plan.mode.compute == "fp32" and not plan.mode.compile and world.torch_device.type == "cpu":
