@@ -387,7 +387,7 @@ def test_a_real_matrix_with_variants_that_take_turns_killed_half_way_and_continu
 @pytest.mark.slow
 def test_a_real_search_for_the_largest_batch(clips, tmp_path):
     program = start(tmp_path / "m", clips, "--find-batch", "--repeats", "1", "--memory-limit", "1GB",
-                    "-o", "train.batch=256", "-o", "data.size=128")  # fmt: skip
+                    "-o", "train.batch=8", "-o", "data.size=640")  # fmt: skip
     out, errors = program.communicate(timeout=240)
     assert program.returncode == 0, out + errors
     (case,) = read_json(tmp_path / "m/results.json")["cases"]
