@@ -25,6 +25,9 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # before the run handles it, such as while a demo set is made, or Ctrl-C a second time
+        print("interrupted", file=sys.stderr)
+        return 130
 
 
 def cli_main() -> None:

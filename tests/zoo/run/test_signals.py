@@ -5,6 +5,8 @@ import threading
 
 import pytest
 
+import train as program
+from tests.helpers.paths import CONFIGS
 from zoo.run.signals import StopSignal
 
 
@@ -49,3 +51,14 @@ def test_a_hangup_that_nohup_ignores_stays_ignored():
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_ctrl_c_before_a_run_handles_signals_is_one_word(monkeypatch, capsys):
+    """Such as while a demo set is made."""
+
+    def interrupt(request):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program, "execute", interrupt)
+    assert program.main(["-c", str(CONFIGS / "tsm_demo.yaml")]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
