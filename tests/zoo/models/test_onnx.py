@@ -70,7 +70,7 @@ def test_the_sizes_that_do_not_depend_on_the_input_are_known(name):
 def test_a_wrong_graph_is_refused_where_it_is_built():
     graph = Graph({"fc.weight": np.zeros((3, 5), np.float32), "fc.bias": np.zeros(3, np.float32)})
     x = graph.input("x", ("batch", 4))
-    with pytest.raises(onnx.shape_inference.InferenceError):
+    with pytest.raises(UserError, match=r"Gemm fc: no valid ONNX \(.*5 and 4\); look at zoo/models/<model>/onnx.py"):
         graph.linear("fc", x)
     with pytest.raises(ValueError, match="size of axis 0 depends on the input"):
         graph.size(x, 0)

@@ -13,14 +13,13 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, communication, ops
 
-from data import shared_memory
 from data.errors import UserError
 from zoo import cuda_libraries
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.mindspore import arithmetic as arithmetic_settings
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.profiling import Profiler
-from zoo.trainer.world import Launch
+from zoo.trainer.world import Launch, exit_now
 
 ROOT = Path(__file__).resolve().parents[3]
 TARGETS = {"cpu": "CPU", "cuda": "GPU", "npu": "Ascend"}
@@ -133,10 +132,7 @@ class World:
         if self.size > 1:
             if self.scheduler:
                 self.scheduler.kill()  # it would wait half a minute for processes that did not leave the cluster
-            sys.stdout.flush()
-            sys.stderr.flush()
-            shared_memory.release()
-            os._exit(code)
+            exit_now(code)
 
 
 def start(launch: Launch, device: str, port: int = 0) -> World:
