@@ -70,10 +70,10 @@ def _differs(found: np.ndarray | None, expected: np.ndarray) -> bool:
 
 def _is_shift(source: Source, found: np.ndarray, expected: np.ndarray) -> bool:
     """Return whether values (N, C, ...) differ in the channels alone that a temporal shift moves."""
-    if not hasattr(source.arch, "shift_div"):
+    if not hasattr(source.arch, "shift_div") or found.size != expected.size:
         return False
     moved = 2 * (found.shape[1] // source.arch.shift_div)
-    return not _differs(found[:, moved:], expected.reshape(found.shape)[:, moved:])
+    return moved < found.shape[1] and not _differs(found[:, moved:], expected.reshape(found.shape)[:, moved:])
 
 
 def _between(value: str, producers: dict[str, Any], layers: dict[str, Any]) -> str:
