@@ -1,6 +1,9 @@
 """The model of a checkpoint in its framework, with which the graph is compared."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -37,8 +40,26 @@ def forward(trainer: Trainer, source: Source, pixels: np.ndarray) -> np.ndarray:
     Raises:
         UserError: the framework fails, such as for want of memory.
     """
-    try:
+    with _reporting(source, pixels):
         return trainer.predict(trainer.to_device({source.fields[0].name: pixels})).astype(np.float32)
+
+
+def forward_frame(trainer: Trainer, source: Source, frame: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
+    """Return the output of a causal model for the next frame, uint8 (N, H, W, 3), and the new state.
+
+    Raises:
+        UserError: as `forward`.
+    """
+    with _reporting(source, frame):
+        output, state = trainer.predict_frame(trainer.to_device({source.fields[0].name: frame[:, None]}), state)
+        return np.asarray(output, np.float32), state
+
+
+@contextmanager
+def _reporting(source: Source, pixels: np.ndarray) -> Iterator[None]:
+    """Report a failure of the framework as an error with the size of the batch."""
+    try:
+        yield
     except (RuntimeError, ValueError) as error:
         shape = " x ".join(map(str, pixels.shape))
         raise UserError(

@@ -82,18 +82,17 @@ class StreamReference(Reference):
 
         A single clip is repeated until it has MIN_FRAMES frames: the state is passed on as often.
         """
-        name = self.source.fields[0].name
         zeros = [np.zeros((len(pixels), *state.shape[1:]), np.float32) for state in self.states]
         theirs: Any = tuple(self.trainer.to_device({f"{i}": array for i, array in enumerate(zeros)}).values())
         ours, largest, outputs = zeros, 0.0, []
         for t in range(max(pixels.shape[1], MIN_FRAMES) if len(pixels) == 1 else pixels.shape[1]):
             frame = np.ascontiguousarray(pixels[:, t % pixels.shape[1]])
-            expected, theirs = self.trainer.predict_frame(self.trainer.to_device({name: frame[:, None]}), theirs)
+            expected, theirs = native.forward_frame(self.trainer, self.source, frame, theirs)
             x = frame if self.with_preprocessing else np.ascontiguousarray(proof.normalize(self.source, frame))
             feeds = {assembly.INPUT: x, **{state.input: array for state, array in zip(self.states, ours)}}
             found, *ours = session.run(None, feeds)
             outputs.append(found)
-            largest = max(largest, proof.difference(found, np.asarray(expected, np.float32), self.kind))
+            largest = max(largest, proof.difference(found, expected, self.kind))
         return largest, outputs
 
 

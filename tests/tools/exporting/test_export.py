@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -289,6 +290,24 @@ def test_a_planted_fault_is_refused(checkpoint, tmp_path, capsys, monkeypatch, m
     output, errors = capsys.readouterr()
     assert "difference" in output and os.listdir(tmp_path) == []
     assert "the graph differs from torch by" in errors and "nothing is written" in errors and hint in errors
+
+
+@pytest.mark.parametrize(
+    "div, shape, changed, is_shift",
+    [
+        (8, (2, 8, 3, 3), slice(0, 2), True),
+        (8, (2, 8, 3, 3), slice(1, 3), False),
+        (8, (2, 8, 3, 2), slice(0, 2), False),  # of another size: padding, not the shift
+        (2, (2, 8, 3, 3), slice(0, 8), False),  # all channels may be moved, so nothing tells the shift from the rest
+    ],
+)
+def test_a_shift_changes_the_first_channels_alone(div, shape, changed, is_shift):
+    from tools.exporting import causes
+
+    expected = np.ones((2, 8, 3, 3), np.float32)
+    expected[:, changed] = 2
+    read_ = SimpleNamespace(arch=SimpleNamespace(shift_div=div))
+    assert causes._is_shift(read_, np.ones(shape, np.float32), expected) is is_shift
 
 
 def test_a_graph_that_is_no_valid_onnx_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
