@@ -2,16 +2,13 @@
 
 import copy
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from tests.helpers.frameworks import adapter
-from tests.zoo.trainer.tiny_reference import CHANNELS
-from tests.zoo.trainer.trainer_setup import make
+from tests.zoo.trainer.torch.extra_layer import converted
 from zoo.trainer.plan import Mode
 from zoo.trainer.torch import dilated_depthwise
 from zoo.trainer.torch.dilated_depthwise import DilatedDepthwiseConv2d
@@ -96,12 +93,5 @@ def test_other_convolutions_stay(other):
     ids=str,
 )
 def test_models_are_converted_in_fp32_alone(mode, is_converted):
-    backend = adapter("torch")
-
-    class Dilated(backend.Tiny):
-        def __init__(self, arch):
-            super().__init__(arch)
-            self.context = nn.Conv2d(CHANNELS, CHANNELS, 3, 1, 2, 2, CHANNELS, bias=False)
-
-    trainer = make(SimpleNamespace(**{**vars(backend), "Tiny": Dilated}), mode)
-    assert isinstance(trainer.model.context, DilatedDepthwiseConv2d) == is_converted
+    layer = converted(nn.Conv2d(6, 6, 3, 1, 2, 2, 6, bias=False), mode)
+    assert isinstance(layer, DilatedDepthwiseConv2d) == is_converted

@@ -1,13 +1,10 @@
 """Narrow 1x1 convolutions with a stride, beside fp64, in which oneDNN has no part."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
 
-from tests.helpers.frameworks import adapter
-from tests.zoo.trainer.trainer_setup import make
+from tests.zoo.trainer.torch.extra_layer import converted
 from zoo.trainer.plan import Mode
 from zoo.trainer.torch import strided_pointwise
 from zoo.trainer.torch.strided_pointwise import StridedPointwiseConv2d
@@ -67,12 +64,4 @@ def test_other_convolutions_stay(other):
     ids=str,
 )
 def test_models_are_converted_in_channels_last_format(mode, is_converted):
-    backend = adapter("torch")
-
-    class Narrow(backend.Tiny):
-        def __init__(self, arch):
-            super().__init__(arch)
-            self.shortcut = nn.Conv2d(8, 16, 1, 2, bias=False)
-
-    trainer = make(SimpleNamespace(**{**vars(backend), "Tiny": Narrow}), mode)
-    assert isinstance(trainer.model.shortcut, StridedPointwiseConv2d) == is_converted
+    assert isinstance(converted(nn.Conv2d(8, 16, 1, 2, bias=False), mode), StridedPointwiseConv2d) == is_converted
