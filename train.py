@@ -2,7 +2,7 @@
 
 import sys
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.config import loader
 from zoo.run import cli
 from zoo.run.training import execute

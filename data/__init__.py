@@ -12,7 +12,7 @@ import importlib
 from pathlib import Path
 from types import ModuleType
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 FOLDERS = ("datasets", "demo")
 

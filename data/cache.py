@@ -17,9 +17,9 @@ from contextlib import suppress
 from io import FileIO
 from typing import Protocol
 
-from data.cache_folder import CacheFolder
-from data.errors import UserError
-from data.stages import READ, stage
+from zoo.data.cache_folder import CacheFolder
+from zoo.data.errors import UserError
+from zoo.data.stages import READ, stage
 
 LocalPath = Callable[[str], str]  # path of a file -> path to read it from
 

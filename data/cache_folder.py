@@ -16,9 +16,9 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
-from data import cache_ledger
-from data.cache_ledger import Ledger
-from data.errors import UserError
+from zoo.data import cache_ledger
+from zoo.data.cache_ledger import Ledger
+from zoo.data.errors import UserError
 
 NAME = "vision-zoo-cache"
 FILES, TEMPORARY = "files", "tmp"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from io import FileIO
 from typing import NamedTuple
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 NAME = "ledger"
 MAGIC = b"vision-zoo cache"

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.errors import BadSample, UserError
-from data.formats.recordio import FRAME_HEADER, IMAGE_HEADER, MAGIC, RecordFile, unpack_image
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats.recordio import FRAME_HEADER, IMAGE_HEADER, MAGIC, RecordFile, unpack_image
 
 WHOLE_SIZE = 16384  # bytes; smaller files are read whole
 BLOCK = 4096  # bytes

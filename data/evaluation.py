@@ -3,10 +3,10 @@
 import warnings
 from collections.abc import Generator
 
-from data import host, readers
-from data.batch import batch_bytes
-from data.reader_watch import DeadWorker
-from data.stream import Dataset, LoadedBatch, Stream, evaluation_batches, evaluation_reader
+from zoo.data import host, readers
+from zoo.data.batch import batch_bytes
+from zoo.data.reader_watch import DeadWorker
+from zoo.data.stream import Dataset, LoadedBatch, Stream, evaluation_batches, evaluation_reader
 
 ENDLESS = 2**40  # batches
 KEPT_FRACTION = 0.1  # of the free memory that idle workers and the batches that they hold may take

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import order
-from data.batch import SOFT_LABEL, Field, soft_label
-from data.pending import PlannedSample
+from zoo.data import order
+from zoo.data.batch import SOFT_LABEL, Field, soft_label
+from zoo.data.pending import PlannedSample
 
 Box = tuple[int, int, int, int]  # left, top, right, bottom
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from data import seeding
+from zoo.data import seeding
 
 
 @lru_cache(maxsize=4)  # a stream needs two epochs at most, and a benchmark reads a second stream

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from data.errors import BadSample, UserError
+from zoo.data.errors import BadSample, UserError
 
 MAX_LENGTH = 160  # characters of a reason
 PLACE = re.compile(r"^(\[[\d:]+\] \S+?:\d+: )+")  # time stamps and source locations in front of decord's messages

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.transforms.geometry import Geometry
+from zoo.data.transforms.geometry import Geometry
 
 
 class Pending(NamedTuple):

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from data import shared_memory
+from zoo.data import shared_memory
 
 SLOTS, SLOT = 16, 256  # threads of a process, and bytes of each: a length, and the name of its sample
 

@@ -7,8 +7,8 @@ import threading
 import warnings
 from multiprocessing.process import BaseProcess
 
-from data import host, reader_board, shared_memory
-from data.errors import UserError
+from zoo.data import host, reader_board, shared_memory
+from zoo.data.errors import UserError
 
 INTERVAL = 1.0  # seconds between two looks
 PATIENCE = 5  # looks after a death before it is told, if the stream has not ended with it by then

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from data import host, reader_board, shared_memory
-from data.batch import Allocate
-from data.errors import UserError
-from data.reader_watch import ReaderWatch
+from zoo.data import host, reader_board, shared_memory
+from zoo.data.batch import Allocate
+from zoo.data.errors import UserError
+from zoo.data.reader_watch import ReaderWatch
 
 Element = TypeVar("Element")
 Read = Callable[[int, Allocate], Element]  # number of an element, and how to allocate its arrays -> the element

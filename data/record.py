@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data import contents
-from data.contents import Content
+from zoo.data import contents
+from zoo.data.contents import Content
 
 LEVEL = 1  # of zlib: names of one folder after the other shrink well at any level
 MAX_TEXT = 1 << 13  # characters of the name and the label of an item, on average

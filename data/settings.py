@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from data import mixing
+from zoo.data import mixing
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing import shared_memory
 
-from data import host
-from data.errors import UserError
+from zoo.data import host
+from zoo.data.errors import UserError
 
 PREFIX = "vision-zoo-"
 LOCK = ".lock"

@@ -12,13 +12,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from data import loaders, mixing, order, reader_board, readers, worker_count
-from data.batch import Allocate, Batch, DropoutMask, Field
-from data.errors import BadSample, UnreadableData
-from data.loaders import Loader, ReadSample, Sample, choice, packing
-from data.pending import PlannedSample
-from data.settings import LoaderSettings
-from data.stages import COLLATE, Seconds, measure, stage, total
+from zoo.data import loaders, mixing, order, reader_board, readers, worker_count
+from zoo.data.batch import Allocate, Batch, DropoutMask, Field
+from zoo.data.errors import BadSample, UnreadableData
+from zoo.data.loaders import Loader, ReadSample, Sample, choice, packing
+from zoo.data.pending import PlannedSample
+from zoo.data.settings import LoaderSettings
+from zoo.data.stages import COLLATE, Seconds, measure, stage, total
 
 MAX_REPLACEMENTS = 20  # samples tried at one position, the unreadable one included
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from data.errors import UserError
-from data.pending import PlannedSample
-from data.stream import Dataset
+from zoo.data.errors import UserError
+from zoo.data.pending import PlannedSample
+from zoo.data.stream import Dataset
 
 
 class TrainingSubset:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from data import host, loaders, order, readers
-from data.batch import batch_bytes
-from data.errors import BadSample, UserError
-from data.loaders import ReadSample
-from data.pending import PlannedSample
-from data.shared_memory import REMEDY, megabytes
+from zoo.data import host, loaders, order, readers
+from zoo.data.batch import batch_bytes
+from zoo.data.errors import BadSample, UserError
+from zoo.data.loaders import ReadSample
+from zoo.data.pending import PlannedSample
+from zoo.data.shared_memory import REMEDY, megabytes
 
 if TYPE_CHECKING:
-    from data.stream import Dataset
+    from zoo.data.stream import Dataset
 
 MAX_SAMPLES, MAX_SECONDS = 32, 1.0  # read to measure the cost of a sample
 DALI_SAMPLES = 8  # that are read at a time, since DALI decodes the images of a batch together

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from data.demo import motion, portraits, shapes, streets
+from zoo.data.demo import motion, portraits, shapes, streets
 from tests.helpers.processes import NATIVE, SETTINGS, require_framework, run, train_arguments
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core per worker of pytest-xdist; before a framework is imported

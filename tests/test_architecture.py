@@ -21,14 +21,14 @@ MODELS = sorted(path.parent.name for path in (ROOT / "zoo/models").glob("*/spec.
 
 # A package may import packages of the layers below it, never of its own layer or above.
 LAYERS = (
-    {"data.transforms"},
-    {"data.formats"},
+    {"zoo.data.transforms"},
+    {"zoo.data.formats"},
     {"data.augment"},
-    {"data.loaders"},
-    {"data.packs"},
-    {"data.audit"},
-    {"data.datasets"},
-    {"data.demo"},
+    {"zoo.data.loaders"},
+    {"zoo.data.packs"},
+    {"zoo.data.audit"},
+    {"zoo.data.datasets"},
+    {"zoo.data.demo"},
     {"zoo.cuda_libraries"},
     {"zoo.losses"},
     {"zoo.frameworks"},
@@ -44,7 +44,7 @@ RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
 
 
 class Import(NamedTuple):
-    module: str  # torch.nn, zoo.models.resnet.torch, data.errors
+    module: str  # torch.nn, zoo.models.resnet.torch, zoo.data.errors
     deferred: bool  # within a function
     line: int
 
@@ -90,7 +90,7 @@ def is_module(dotted: str) -> bool:
 
 
 def package_of(module: str) -> str:
-    """zoo.run for zoo.run.job, data.formats for data.formats.images, data for data.batch."""
+    """zoo.run for zoo.run.job, zoo.data.formats for zoo.data.formats.images, data for zoo.data.batch."""
     parts = module.split(".")
     if parts[0] in ("zoo", "data") and ".".join(parts[:2]) in RANK:
         return ".".join(parts[:2])
@@ -128,21 +128,21 @@ NEUTRAL = [name for name in [*ZOO, "train.py"] if not framework_of(name)]
 
 def test_the_reader_of_imports():
     text = (
-        "import torch.nn as nn\nfrom zoo.models.resnet import torch, spec\nfrom data.errors import UserError\n"
+        "import torch.nn as nn\nfrom zoo.models.resnet import torch, spec\nfrom zoo.data.errors import UserError\n"
         "def f():\n    import grain\n    return lambda: __import__\nclass A:\n    import rich\n"
     )
     assert imports_of(ast.parse(text)) == [
         Import("torch.nn", False, 1),
         Import("zoo.models.resnet.torch", False, 2),
         Import("zoo.models.resnet.spec", False, 2),
-        Import("data.errors", False, 3),
+        Import("zoo.data.errors", False, 3),
         Import("grain", True, 5),
         Import("rich", False, 8),
     ]
     names = ("zoo/models/tsm/torch.py", "zoo/trainer/paddle/world.py", "zoo/models/tsm/spec.py", "data/x.py")
     assert [framework_of(name) for name in names] == ["torch", "paddle", "", ""]
-    assert [package_of(module) for module in ("zoo.run.job", "data.formats.images", "data.batch", "zoo", "torch.nn")] \
-        == ["zoo.run", "data.formats", "data", "zoo", "torch"]  # fmt: skip
+    assert [package_of(module) for module in ("zoo.run.job", "zoo.data.formats.images", "zoo.data.batch", "zoo", "torch.nn")] \
+        == ["zoo.run", "zoo.data.formats", "data", "zoo", "torch"]  # fmt: skip
     assert "train.py" in NAMES and {"arcface", "deeplabv3plus", "resnet", "tsm", "tsm_mobilenet_v2"} <= set(MODELS)
 
 
@@ -188,7 +188,7 @@ def test_a_model_imports_its_framework_and_specs(model):
         framework = framework_of(name)
         own = [f"zoo.models.{other}.{file}" for other in MODELS for file in ("spec", framework)]
         standard = found.module.split(".")[0] in sys.stdlib_module_names and found.module.split(".")[0] != framework
-        neutral = ["data.batch", "zoo.models.initializers", "zoo.models.flops"] if not framework else [framework]
+        neutral = ["zoo.data.batch", "zoo.models.initializers", "zoo.models.flops"] if not framework else [framework]
         if name.endswith("/onnx.py"):
             neutral = ["zoo.models.onnx_graph", *(f"zoo.models.{other}.onnx" for other in MODELS)]
         return not standard and not below(found.module, "numpy", *neutral, *own)

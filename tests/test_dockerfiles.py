@@ -6,7 +6,7 @@ from fnmatch import fnmatch
 import pytest
 
 from tests.helpers.paths import ROOT
-from tools.launching.job import IMAGE_FOLDER
+from zoo.tools.launching.job import IMAGE_FOLDER
 from zoo.frameworks import FRAMEWORKS
 
 DOCKERFILES = sorted(ROOT.glob("environments/*.Dockerfile"))

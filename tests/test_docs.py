@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-import data
+from zoo import data
 from tests.helpers.paths import ROOT
 from zoo import optim
 from zoo.config import schema

@@ -16,7 +16,7 @@ import yaml
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from data.demo import motion
+from zoo.data.demo import motion
 from tests.helpers.paths import ROOT
 from tests.helpers.training import (
     CHECK_DATA,

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from data.errors import UserError
-from tools.submission import check, rules, runs, summary, system, tree
+from zoo.data.errors import UserError
+from zoo.tools.submission import check, rules, runs, summary, system, tree
 from zoo.logs import mllog
 
 EPILOG = """\

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from data import order
-from data.batch import collate
-from data.errors import UserError
-from tools.new_file import require_new
-from tools.timing import data as data_timing
-from tools.timing import streaming
-from tools.timing.deploy import command as deploy
+from zoo.data import order
+from zoo.data.batch import collate
+from zoo.data.errors import UserError
+from zoo.tools.new_file import require_new
+from zoo.tools.timing import data as data_timing
+from zoo.tools.timing import streaming
+from zoo.tools.timing.deploy import command as deploy
 from zoo.run import cli
 from zoo.run.job import Job, assemble, join
 from zoo.trainer.protocol import DeviceBatch
@@ -128,7 +128,7 @@ def bench_step(job: Job, count: int) -> Report:
     """
     if job.plan.mode.is_fp64:
         raise UserError("train.precision: the bare loops have no fp64; give another precision")
-    module = importlib.import_module(f"tools.bare.{job.framework}")
+    module = importlib.import_module(f"zoo.tools.bare.{job.framework}")
     if job.plan.optimizer.name not in module.OPTIMIZERS:
         raise UserError(
             f"optim.name: the bare loop of {job.framework} does not do {job.plan.optimizer.name}; "

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import psutil
 
-from data.errors import UserError
-from tools.benchmarking import abilities, comparison, dimensions, records, results, rounds, runner
-from tools.benchmarking.arguments import PAIRED_REPEATS, REPEATS, parse
-from tools.benchmarking.cases import BASE, Case
-from tools.benchmarking.comparison import Runs
-from tools.benchmarking.dimensions import Dimensions
-from tools.benchmarking.folder import Folder, write
-from tools.benchmarking.process import Limits, Stopped, StopSignal
-from tools.benchmarking.records import Key, SpeedRun
-from tools.benchmarking.results import Outcome
-from tools.benchmarking.rounds import Done, Matrix, Plan
+from zoo.data.errors import UserError
+from zoo.tools.benchmarking import abilities, comparison, dimensions, records, results, rounds, runner
+from zoo.tools.benchmarking.arguments import PAIRED_REPEATS, REPEATS, parse
+from zoo.tools.benchmarking.cases import BASE, Case
+from zoo.tools.benchmarking.comparison import Runs
+from zoo.tools.benchmarking.dimensions import Dimensions
+from zoo.tools.benchmarking.folder import Folder, write
+from zoo.tools.benchmarking.process import Limits, Stopped, StopSignal
+from zoo.tools.benchmarking.records import Key, SpeedRun
+from zoo.tools.benchmarking.results import Outcome
+from zoo.tools.benchmarking.rounds import Done, Matrix, Plan
 from zoo.distributed.consistency import code_version
 from zoo.frameworks import FRAMEWORKS
 

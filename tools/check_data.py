@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import data
-from data import order
-from data.audit import report
-from data.errors import BadSample, UserError
-from data.stream import Dataset
+from zoo import data
+from zoo.data import order
+from zoo.data.audit import report
+from zoo.data.errors import BadSample, UserError
+from zoo.data.stream import Dataset
 from zoo.run import cli
 
 STDERR = 2  # its file descriptor

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from tools.airank_log.grammar import parse
-from tools.airank_log.rules import deviations
-from tools.airank_log.values import measure
+from zoo.tools.airank_log.grammar import parse
+from zoo.tools.airank_log.rules import deviations
+from zoo.tools.airank_log.values import measure
 
 MAX_DIGITS = 15  # of a number of samples or epochs
 EPILOG = """\

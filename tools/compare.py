@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from data.errors import UserError
-from tools.comparison import curves, page, ranks, record, worker
-from tools.comparison.findings import Verdict, judge
+from zoo.data.errors import UserError
+from zoo.tools.comparison import curves, page, ranks, record, worker
+from zoo.tools.comparison.findings import Verdict, judge
 from zoo.config.schema import Config
 from zoo.frameworks import FRAMEWORKS
 from zoo.run import cli

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.models.arcface.spec import HEAD_WEIGHT
 from zoo.run import cli
 from zoo.weights import conversion, face_checkpoints, files, layouts, limits, names, origins, recorded

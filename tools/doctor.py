@@ -6,9 +6,9 @@ import re
 import sys
 from collections.abc import Sequence
 
-from data.errors import UserError
-from tools.diagnosis import modules, page
-from tools.new_file import require_new
+from zoo.data.errors import UserError
+from zoo.tools.diagnosis import modules, page
+from zoo.tools.new_file import require_new
 
 # Modules that import numpy and others are imported only when `modules.missing` has found nothing missing.
 
@@ -90,7 +90,7 @@ def examine(arguments: argparse.Namespace) -> int:
         findings = [modules.describe_missing(missing)]
         printer.show(findings)
     else:
-        from tools.diagnosis import examination
+        from zoo.tools.diagnosis import examination
         from zoo.frameworks import FRAMEWORKS
 
         frameworks = (arguments.framework,) if arguments.framework else FRAMEWORKS

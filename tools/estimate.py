@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.batch import Field
-from data.errors import UserError
-from tools.estimation import described, devices, simulation
-from tools.estimation.devices import Work
-from tools.estimation.simulation import Passes
+from zoo.data.batch import Field
+from zoo.data.errors import UserError
+from zoo.tools.estimation import described, devices, simulation
+from zoo.tools.estimation.devices import Work
+from zoo.tools.estimation.simulation import Passes
 from zoo.models import Spec, load_spec, resolve_arch
 from zoo.run import cli, schedule
 from zoo.run.prefetch import SPARE
@@ -309,7 +309,7 @@ def measure_program(framework: str, processes: int) -> int:
     if importlib.util.find_spec(framework) is None:
         raise UserError(f"{framework} is not installed here: pip install '.[{framework}]'")
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "tools.launch", f"1x{processes}", "--logs", f"{folder}/logs"]
+        command = [sys.executable, "-m", "zoo.tools.launch", f"1x{processes}", "--logs", f"{folder}/logs"]
         command += ["--out", f"{folder}/run", "-c", TINY_RECIPE, "--framework", framework, "--device", "cpu"]
         command += [word for setting in TINY_RUN for word in ("-o", setting)]
         done = subprocess.run(

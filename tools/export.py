@@ -5,12 +5,12 @@ import math
 import sys
 from typing import Any
 
-from data.errors import UserError
-from tools.exporting import assembly, fp16, int8, native, proof, samples, source, streaming
-from tools.exporting.proof import Row
-from tools.exporting.reference import Reference
-from tools.exporting.streaming import StreamReference
-from tools.new_file import require_new
+from zoo.data.errors import UserError
+from zoo.tools.exporting import assembly, fp16, int8, native, proof, samples, source, streaming
+from zoo.tools.exporting.proof import Row
+from zoo.tools.exporting.reference import Reference
+from zoo.tools.exporting.streaming import StreamReference
+from zoo.tools.new_file import require_new
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import require_graph
 from zoo.run import cli, recorded_recipe

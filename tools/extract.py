@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tools.extraction import mindspore, plsc
-from tools.extraction.names import LogName, parse
-from tools.extraction.results import BASE, Result, Runs, group, result
-from tools.extraction.speeds import Speeds, Window
+from zoo.tools.extraction import mindspore, plsc
+from zoo.tools.extraction.names import LogName, parse
+from zoo.tools.extraction.results import BASE, Result, Runs, group, result
+from zoo.tools.extraction.speeds import Speeds, Window
 
 EPILOG = """\
 FOLDER holds <case>/<model>_b<batch>_<precision>_<run>.log, as DLPerf's scripts write them (case: 1n1g, 4n8g ...).

@@ -6,14 +6,14 @@ import re
 import sys
 from pathlib import Path
 
-from data.errors import UserError
-from tools.benchmarking.cases import CHECKOUT
-from tools.benchmarking.process import Stopped, StopSignal
-from tools.gpu_checks import execution, models, plan, tables
-from tools.gpu_checks.plan import Setting
-from tools.gpu_checks.results import FAILED, Results, read_all
-from tools.gpu_checks.step import Step
-from tools.peers.upstream import require_clones
+from zoo.data.errors import UserError
+from zoo.tools.benchmarking.cases import CHECKOUT
+from zoo.tools.benchmarking.process import Stopped, StopSignal
+from zoo.tools.gpu_checks import execution, models, plan, tables
+from zoo.tools.gpu_checks.plan import Setting
+from zoo.tools.gpu_checks.results import FAILED, Results, read_all
+from zoo.tools.gpu_checks.step import Step
+from zoo.tools.peers.upstream import require_clones
 from zoo.frameworks import FRAMEWORKS
 
 EPILOG = """\

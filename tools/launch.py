@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from data.errors import UserError
-from tools.launching import batch, commands, hosts, options, variables
+from zoo.data.errors import UserError
+from zoo.tools.launching import batch, commands, hosts, options, variables
 from zoo.distributed.addresses import free_port
 from zoo.distributed.secret import VARIABLE
 from zoo.distributed.supervisor import (

@@ -2,7 +2,7 @@
 
 import os
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 
 def require_new(path: str | None, option: str) -> None:

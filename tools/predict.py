@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from data.errors import BadSample, UserError
+from zoo.data.errors import BadSample, UserError
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec
 from zoo.predict import results

@@ -10,15 +10,15 @@ import signal
 import sys
 from typing import Any, NoReturn
 
-from data.errors import UserError
-from data.packs import manifest
-from tools.preparing import face_pack, pool, result, sources, work
-from tools.preparing import job as jobs
-from tools.preparing import plan as plans
-from tools.preparing.job import Job
-from tools.preparing.plan import Plan
-from tools.preparing.progress import Progress
-from tools.preparing.work import Task
+from zoo.data.errors import UserError
+from zoo.data.packs import manifest
+from zoo.tools.preparing import face_pack, pool, result, sources, work
+from zoo.tools.preparing import job as jobs
+from zoo.tools.preparing import plan as plans
+from zoo.tools.preparing.job import Job
+from zoo.tools.preparing.plan import Plan
+from zoo.tools.preparing.progress import Progress
+from zoo.tools.preparing.work import Task
 
 EPILOG = """\
 data sets

@@ -7,9 +7,9 @@ import shutil
 import sys
 import tempfile
 
-from data.errors import UserError
-from tools.bench import sample_batch, trainer_loop
-from tools.new_file import require_new
+from zoo.data.errors import UserError
+from zoo.tools.bench import sample_batch, trainer_loop
+from zoo.tools.new_file import require_new
 from zoo.run import cli, profiling, restore
 from zoo.run.job import Job, assemble, join
 from zoo.trainer.profiling import TRACE

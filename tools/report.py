@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from data.errors import UserError
-from tools.reporting import cases, comparability, figures, formats, journals, logs, matrices, page, plots, tables
-from tools.reporting.cases import Result
-from tools.reporting.facts import describe
-from tools.reporting.page import Section
-from tools.reporting.run import COMPLETE, MIXED, Run
-from tools.reporting.tables import Table
+from zoo.data.errors import UserError
+from zoo.tools.reporting import cases, comparability, figures, formats, journals, logs, matrices, page, plots, tables
+from zoo.tools.reporting.cases import Result
+from zoo.tools.reporting.facts import describe
+from zoo.tools.reporting.page import Section
+from zoo.tools.reporting.run import COMPLETE, MIXED, Run
+from zoo.tools.reporting.tables import Table
 
 EPILOG = """\
 A PATH is a run's folder, a folder above runs (such as a benchmark matrix), or an AI-Rank log of another project, whose

@@ -5,12 +5,12 @@ import math
 import sys
 from collections.abc import Sequence
 
-from data.errors import UserError
-from tools.new_file import require_new
-from tools.scaling import calibration_file, cluster, measuring, model, simulation, tables, uncertainty, validation
-from tools.scaling.calibration import Calibration, Messages
-from tools.scaling.cluster import Cluster
-from tools.scaling.collectives import Link
+from zoo.data.errors import UserError
+from zoo.tools.new_file import require_new
+from zoo.tools.scaling import calibration_file, cluster, measuring, model, simulation, tables, uncertainty, validation
+from zoo.tools.scaling.calibration import Calibration, Messages
+from zoo.tools.scaling.cluster import Cluster
+from zoo.tools.scaling.collectives import Link
 from zoo.run import cli
 
 MOST = 1e18  # of an argument; more cannot be meant

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from data.errors import UserError
-from tools.compare import select_frameworks, with_same_loader
-from tools.comparison import seed_tables
-from tools.comparison.seed_tables import Result, Study
+from zoo.data.errors import UserError
+from zoo.tools.compare import select_frameworks, with_same_loader
+from zoo.tools.comparison import seed_tables
+from zoo.tools.comparison.seed_tables import Result, Study
 from zoo.config import loader
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from data.errors import UserError
+    from zoo.data.errors import UserError
     from zoo.api import (
         Classification,
         Face,

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo import arguments
 from zoo.frameworks import FRAMEWORKS
 from zoo.loaded import Loaded

@@ -6,7 +6,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.config.convert import convert
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import Spec, load_spec

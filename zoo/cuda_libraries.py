@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 # Name of each library that MindSpore's back end is linked with -> folder of its package in nvidia/. Each comes after
 # those that it needs.

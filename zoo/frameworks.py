@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo import cuda_libraries
 
 FRAMEWORKS = ("torch", "paddle", "mindspore")  # names of their Python packages

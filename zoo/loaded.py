@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import BadSample, UserError
+from zoo.data.errors import BadSample, UserError
 from zoo.predict.inputs import count_frames
 from zoo.predict.model import Source, TrainedModel
 from zoo.predict.predictors import Predictor

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.arguments import override_pairs
 from zoo.run import cli, training
 from zoo.run.checkpoint import FOLDER

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data.audit.inventory import Inventory
+from zoo.data.audit.inventory import Inventory
 
 MAX_LISTED = 10  # problems in a message
 SPLITS = ("train", "val")

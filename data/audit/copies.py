@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.audit.inventory import Inventory
+from zoo.data.audit.inventory import Inventory
 
 NAMES = 2_000_000  # files of each split whose names are compared
 SIZES = 20_000  # files of each split whose sizes are asked for, because the other split has the name too

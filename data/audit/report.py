@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.audit import classes, copies, sizes
-from data.audit.inventory import Inventory
-from data.errors import UserError
+from zoo.data.audit import classes, copies, sizes
+from zoo.data.audit.inventory import Inventory
+from zoo.data.errors import UserError
 
 TITLE = "data"
 KEY = "data.allow_missing_classes"

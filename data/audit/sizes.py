@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.audit.copies import spread
-from data.audit.inventory import Inventory
+from zoo.data.audit.copies import spread
+from zoo.data.audit.inventory import Inventory
 
 FILES = 20_000  # of a split whose sizes are asked for, unless `deep`
 TINY = 64  # bytes; no image or video is smaller

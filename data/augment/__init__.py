@@ -26,4 +26,4 @@ def names(kind: str | None = None) -> list[str]:
 
 def load(name: str) -> ModuleType:
     """Import the module of an augmentation."""
-    return importlib.import_module(f"data.augment.{name}")
+    return importlib.import_module(f"zoo.data.augment.{name}")

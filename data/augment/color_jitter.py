@@ -5,9 +5,9 @@ from typing import Annotated
 
 import numpy as np
 
-from data.augment.common import operations
-from data.augment.common.drawn import Drawn, Target
-from data.augment.common.options import Probability, Range
+from zoo.data.augment.common import operations
+from zoo.data.augment.common.drawn import Drawn, Target
+from zoo.data.augment.common.options import Probability, Range
 
 KINDS = ("image", "clip", "scene", "face")
 Change = Annotated[float, Range(0, 10)]

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from data.augment.common import operations
-from data.augment.common.drawn import Drawn, Target
-from data.augment.common.options import Probability
+from zoo.data.augment.common import operations
+from zoo.data.augment.common.drawn import Drawn, Target
+from zoo.data.augment.common.options import Probability
 
 KINDS = ("image", "clip", "scene", "face")
 

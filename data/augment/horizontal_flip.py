@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from data.augment.common.drawn import Drawn, Target
-from data.augment.common.options import Probability
-from data.transforms import pixels
+from zoo.data.augment.common.drawn import Drawn, Target
+from zoo.data.augment.common.options import Probability
+from zoo.data.transforms import pixels
 
 KINDS = ("image", "clip", "scene", "face")
 

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import numpy as np
 
-from data.augment.common.drawn import Target
-from data.augment.common.options import Range
-from data.transforms.clips import multi_scale_box
-from data.transforms.geometry import Geometry, Size
+from zoo.data.augment.common.drawn import Target
+from zoo.data.augment.common.options import Range
+from zoo.data.transforms.clips import multi_scale_box
+from zoo.data.transforms.geometry import Geometry, Size
 
 KINDS = ("clip",)
 

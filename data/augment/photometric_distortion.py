@@ -4,8 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from data.augment.common.drawn import Drawn, Target
-from data.transforms import photometric
+from zoo.data.augment.common.drawn import Drawn, Target
+from zoo.data.transforms import photometric
 
 KINDS = ("image", "clip", "scene", "face")
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import numpy as np
 
-from data.augment.common import policies
-from data.augment.common.drawn import Drawn, Target
-from data.augment.common.operations import Interpolation
-from data.augment.common.options import Range
+from zoo.data.augment.common import policies
+from zoo.data.augment.common.drawn import Drawn, Target
+from zoo.data.augment.common.operations import Interpolation
+from zoo.data.augment.common.options import Range
 
 KINDS = ("image", "clip")
 

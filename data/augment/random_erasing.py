@@ -10,9 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from data.augment.common.drawn import Drawn, Target
-from data.augment.common.options import Fractions, Probability, Ratios
-from data.transforms.geometry import Box
+from zoo.data.augment.common.drawn import Drawn, Target
+from zoo.data.augment.common.options import Fractions, Probability, Ratios
+from zoo.data.transforms.geometry import Box
 
 KINDS = ("image", "clip", "face")
 MAX_TRIES = 10

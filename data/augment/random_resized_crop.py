@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from data.augment.common.drawn import Target
-from data.augment.common.options import Fractions, Ratios
-from data.transforms.crops import random_box
-from data.transforms.geometry import Geometry, Size
+from zoo.data.augment.common.drawn import Target
+from zoo.data.augment.common.options import Fractions, Ratios
+from zoo.data.transforms.crops import random_box
+from zoo.data.transforms.geometry import Geometry, Size
 
 KINDS = ("image", "clip")
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from data.datasets.common import files
-from data.datasets.common.segmentation import SegmentationSettings, SegmentationSplit
-from data.errors import UserError, similar_path
-from data.formats import images, masks, palette
-from data.formats.lists import read_names
-from data.formats.masks import Pair
-from data.packs.prepared import PreparedSplit, open_splits
+from zoo.data.datasets.common import files
+from zoo.data.datasets.common.segmentation import SegmentationSettings, SegmentationSplit
+from zoo.data.errors import UserError, similar_path
+from zoo.data.formats import images, masks, palette
+from zoo.data.formats.lists import read_names
+from zoo.data.formats.masks import Pair
+from zoo.data.packs.prepared import PreparedSplit, open_splits
 
 SPLITS = ("train", "val")
 CUSTOM_LAYOUTS = (("images/{}", "masks/{}"), ("{}/images", "{}/masks"))  # folders of images and masks, by split

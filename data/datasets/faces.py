@@ -6,23 +6,23 @@ from itertools import chain
 
 import numpy as np
 
-from data import cache, record
-from data.audit.inventory import Inventory
-from data.augment.common import pipeline
-from data.augment.common.drawn import Drawn, Target
-from data.batch import LABEL, Field
-from data.datasets.common import face_sources, files, verification
-from data.datasets.common.face_pairs import VerificationPairs, check_all_readable
-from data.datasets.common.face_settings import MEAN, Settings
-from data.datasets.common.verification import PairSet
-from data.errors import BadSample, UserError
-from data.formats import face_files
-from data.formats.face_files import FaceFiles
-from data.formats.face_packs import FacePack
-from data.pending import Pending, PlannedSample
-from data.record import DataRecord, Item
-from data.transforms import pixels
-from data.transforms.geometry import Geometry
+from zoo.data import cache, record
+from zoo.data.audit.inventory import Inventory
+from zoo.data.augment.common import pipeline
+from zoo.data.augment.common.drawn import Drawn, Target
+from zoo.data.batch import LABEL, Field
+from zoo.data.datasets.common import face_sources, files, verification
+from zoo.data.datasets.common.face_pairs import VerificationPairs, check_all_readable
+from zoo.data.datasets.common.face_settings import MEAN, Settings
+from zoo.data.datasets.common.verification import PairSet
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import face_files
+from zoo.data.formats.face_files import FaceFiles
+from zoo.data.formats.face_packs import FacePack
+from zoo.data.pending import Pending, PlannedSample
+from zoo.data.record import DataRecord, Item
+from zoo.data.transforms import pixels
+from zoo.data.transforms.geometry import Geometry
 
 PUBLISHED_SETS = {"lfw.bin", "cfp_fp.bin", "agedb_30.bin"}  # of the recipes; own data may come without them
 COUNTED_LABELS = 20_000  # images of a pack whose identities are read before a run, to count them

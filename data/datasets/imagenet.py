@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data import cache, mixing
-from data.audit.inventory import Inventory
-from data.augment.common import pipeline, steps
-from data.augment.common.drawn import Drawn, Target
-from data.augment.common.steps import Steps
-from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
-from data.contents import Content
-from data.datasets.common import files
-from data.datasets.common.protocol import Protocol, set_name
-from data.errors import UserError, similar_path
-from data.formats import confined, images
-from data.formats.lists import (
+from zoo.data import cache, mixing
+from zoo.data.audit.inventory import Inventory
+from zoo.data.augment.common import pipeline, steps
+from zoo.data.augment.common.drawn import Drawn, Target
+from zoo.data.augment.common.steps import Steps
+from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
+from zoo.data.contents import Content
+from zoo.data.datasets.common import files
+from zoo.data.datasets.common.protocol import Protocol, set_name
+from zoo.data.errors import UserError, similar_path
+from zoo.data.formats import confined, images
+from zoo.data.formats.lists import (
     WNID,
     ClassNames,
     LabeledPath,
@@ -28,14 +28,14 @@ from data.formats.lists import (
     read_folders,
     read_list,
 )
-from data.packs.prepared import PreparedSplit, open_splits
-from data.pending import Pending, PlannedSample
-from data.record import Item
-from data.settings import LoaderSettings
-from data.transforms import pixels
-from data.transforms.clips import center_box
-from data.transforms.crops import random_box
-from data.transforms.geometry import Geometry, Size, short_side_size
+from zoo.data.packs.prepared import PreparedSplit, open_splits
+from zoo.data.pending import Pending, PlannedSample
+from zoo.data.record import Item
+from zoo.data.settings import LoaderSettings
+from zoo.data.transforms import pixels
+from zoo.data.transforms.clips import center_box
+from zoo.data.transforms.crops import random_box
+from zoo.data.transforms.geometry import Geometry, Size, short_side_size
 
 LIST_FILES = ("{}_list.txt", "{}.txt", "{}.list")  # default lists in root, by split: PaddleClas's, Caffe's, ours
 CLASS_FILES = ("classes.txt", "synset_words.txt", "imagenet_class_index.json")

@@ -8,18 +8,18 @@ from typing import Literal
 
 import numpy as np
 
-from data import cache, mixing
-from data.audit.inventory import Inventory
-from data.augment.common import pipeline, steps
-from data.augment.common.drawn import Drawn, Target
-from data.augment.common.steps import Steps
-from data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
-from data.contents import Content, sampled_frames
-from data.datasets.common import files
-from data.datasets.common.protocol import Protocol, set_name
-from data.errors import UserError, similar_path
-from data.formats import confined, frame_folders, video
-from data.formats.lists import (
+from zoo.data import cache, mixing
+from zoo.data.audit.inventory import Inventory
+from zoo.data.augment.common import pipeline, steps
+from zoo.data.augment.common.drawn import Drawn, Target
+from zoo.data.augment.common.steps import Steps
+from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
+from zoo.data.contents import Content, sampled_frames
+from zoo.data.datasets.common import files
+from zoo.data.datasets.common.protocol import Protocol, set_name
+from zoo.data.errors import UserError, similar_path
+from zoo.data.formats import confined, frame_folders, video
+from zoo.data.formats.lists import (
     FRAME_TEMPLATE,
     LabeledPath,
     class_folders,
@@ -28,13 +28,13 @@ from data.formats.lists import (
     read_list,
     read_names,
 )
-from data.packs.prepared import PreparedSplit, open_splits
-from data.pending import Pending, PlannedSample
-from data.record import Item
-from data.settings import LoaderSettings
-from data.transforms import clips, frame_sampling
-from data.transforms.geometry import Geometry, Size, short_side_size
-from data.transforms.pixels import finish, scale
+from zoo.data.packs.prepared import PreparedSplit, open_splits
+from zoo.data.pending import Pending, PlannedSample
+from zoo.data.record import Item
+from zoo.data.settings import LoaderSettings
+from zoo.data.transforms import clips, frame_sampling
+from zoo.data.transforms.geometry import Geometry, Size, short_side_size
+from zoo.data.transforms.pixels import finish, scale
 
 OFFICIAL_SETS = {400: "k400", 600: "k600", 700: "k700", 174: "ssv2"}  # by number of classes
 CLIPS = {"twice": 2, "dense": frame_sampling.DENSE_CLIPS}  # per sample, by eval_sampling; else one

@@ -14,12 +14,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from data import mixing
-from data.batch import LABEL, PAIR, Field
-from data.datasets.common.protocol import Protocol
-from data.formats.palette import IGNORE_INDEX
-from data.record import DataRecord, without_items
-from data.settings import LoaderSettings
+from zoo.data import mixing
+from zoo.data.batch import LABEL, PAIR, Field
+from zoo.data.datasets.common.protocol import Protocol
+from zoo.data.formats.palette import IGNORE_INDEX
+from zoo.data.record import DataRecord, without_items
+from zoo.data.settings import LoaderSettings
 
 SEED = 2026
 STEPS = 32  # byte values per standard deviation

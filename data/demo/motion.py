@@ -13,10 +13,10 @@ from functools import partial
 import cv2
 import numpy as np
 
-from data import order
-from data.datasets import kinetics
-from data.demo.common import cache
-from data.formats import x264
+from zoo.data import order
+from zoo.data.datasets import kinetics
+from zoo.data.demo.common import cache
+from zoo.data.formats import x264
 
 CLASSES = ("left", "right", "up", "down", "grow", "shrink", "clockwise", "counterclockwise")
 WIDTH, HEIGHT, FRAMES, RATE = 96, 72, 24, 12  # pixels, pixels, frames, frames per second

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
-from data import order
-from data.datasets import faces
-from data.demo.common import cache, portrait
-from data.demo.common.portrait_render import render
-from data.formats import images
+from zoo.data import order
+from zoo.data.datasets import faces
+from zoo.data.demo.common import cache, portrait
+from zoo.data.demo.common.portrait_render import render
+from zoo.data.formats import images
 
 UNSEEN = "unseen"  # folder of the persons that are not trained on, and name of the verification set
 QUALITY = 92

@@ -10,10 +10,10 @@ from functools import partial
 
 import numpy as np
 
-from data import order
-from data.datasets import imagenet
-from data.demo.common import cache
-from data.formats import images
+from zoo.data import order
+from zoo.data.datasets import imagenet
+from zoo.data.demo.common import cache
+from zoo.data.formats import images
 
 CLASSES = ("cross", "disc", "dots", "ring", "square", "star", "stripes", "triangle")  # sorted, as folders are
 SIDES = (64, 81)  # width and height in pixels: minimum, maximum + 1

@@ -13,12 +13,12 @@ from typing import Any
 import cv2
 import numpy as np
 
-from data import order
-from data.datasets import cityscapes
-from data.datasets.common.segmentation import SegmentationSplit
-from data.demo.common import cache, street_objects
-from data.demo.common import street_scene as scene
-from data.demo.common.drawing import Canvas, coverage, pick_color
+from zoo.data import order
+from zoo.data.datasets import cityscapes
+from zoo.data.datasets.common.segmentation import SegmentationSplit
+from zoo.data.demo.common import cache, street_objects
+from zoo.data.demo.common import street_scene as scene
+from zoo.data.demo.common.drawing import Canvas, coverage, pick_color
 
 CITIES = {"train": ("altbrueck", "fernhagen", "moorstadt", "seewalde"), "val": ("linderfels", "quellheim")}
 FRAME = 19  # of each sequence, the frame that Cityscapes labels

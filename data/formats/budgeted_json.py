@@ -4,7 +4,7 @@ import json
 import math
 from typing import Any
 
-from data.formats import regular
+from zoo.data.formats import regular
 
 MAX_DEPTH = 64  # of nested lists and objects
 # Estimate of the memory that values take, from the characters that separate them.

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 KEY = "data.allow_outside_root"
 

@@ -3,9 +3,9 @@
 import io
 from typing import Any
 
-from data.errors import UserError
-from data.formats import regular, safe_pickle
-from data.parsing import parsing
+from zoo.data.errors import UserError
+from zoo.data.formats import regular, safe_pickle
+from zoo.data.parsing import parsing
 
 MAX_BYTES = 2 << 30  # of a file; the published ones have less than a tenth of it
 REMEDY = "download it again, or write the pairs into a text file with lines `path path 0|1`"

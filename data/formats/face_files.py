@@ -14,13 +14,13 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from data import cache, stages
-from data.contents import Content, digest_file
-from data.errors import BadSample, UserError, similar_path
-from data.formats import images, jpeg, regular
-from data.formats.lists import check_widths, class_folders, read_folders
-from data.parsing import parsing
-from data.record import Item
+from zoo.data import cache, stages
+from zoo.data.contents import Content, digest_file
+from zoo.data.errors import BadSample, UserError, similar_path
+from zoo.data.formats import images, jpeg, regular
+from zoo.data.formats.lists import check_widths, class_folders, read_folders
+from zoo.data.parsing import parsing
+from zoo.data.record import Item
 
 EncodedFace = str | bytes  # a path, or the content of an image file
 

@@ -6,13 +6,13 @@ from contextlib import suppress
 
 import numpy as np
 
-from data.contents import Content, digest_file
-from data.errors import BadSample, UserError
-from data.formats import regular
-from data.formats.lists import is_number
-from data.formats.recordio import ImageRecord, RecordFile, read_index, spans, unpack_image
-from data.parsing import parsing
-from data.record import Item
+from zoo.data.contents import Content, digest_file
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import regular
+from zoo.data.formats.lists import is_number
+from zoo.data.formats.recordio import ImageRecord, RecordFile, read_index, spans, unpack_image
+from zoo.data.parsing import parsing
+from zoo.data.record import Item
 
 MAX_FLOAT32_LABEL = 1 << 24  # 32-bit floats represent all integers up to here
 MAX_LABEL = 1 << 53  # and 64-bit floats up to here

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from data import cache, stages
-from data.errors import BadSample
-from data.formats import images, jpeg, opencv, regular
-from data.formats.video import FrameSampler, sample_indices
-from data.transforms.geometry import Size
+from zoo.data import cache, stages
+from zoo.data.errors import BadSample
+from zoo.data.formats import images, jpeg, opencv, regular
+from zoo.data.formats.video import FrameSampler, sample_indices
+from zoo.data.transforms.geometry import Size
 
 cv2.setNumThreads(1)  # one sample per thread: the stream runs several
 

@@ -16,13 +16,13 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from data import stages
-from data.errors import BadSample
-from data.formats import jpeg, png, regular
-from data.parsing import parsing
-from data.transforms.geometry import Box, Geometry, Size
-from data.transforms.pixels import finish
-from data.transforms.resize import resize
+from zoo.data import stages
+from zoo.data.errors import BadSample
+from zoo.data.formats import jpeg, png, regular
+from zoo.data.parsing import parsing
+from zoo.data.transforms.geometry import Box, Geometry, Size
+from zoo.data.transforms.pixels import finish
+from zoo.data.transforms.resize import resize
 
 EXTENSIONS = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
 # By content, whatever the extension. Pillow's other formats may start external programs.

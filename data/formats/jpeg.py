@@ -10,7 +10,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from data.formats import opencv
+from zoo.data.formats import opencv
 
 START, END, SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
 # Markers that begin a frame of Huffman-coded 8-bit samples, baseline, extended or progressive.

@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from data.errors import UserError, similar_name
-from data.formats import budgeted_json, regular
-from data.parsing import parsing
+from zoo.data.errors import UserError, similar_name
+from zoo.data.formats import budgeted_json, regular
+from zoo.data.parsing import parsing
 
 VIDEO_EXTENSIONS = (".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v")
 # Format strings of the names of numbered frames; others may name attributes, or ask for names without an end.

@@ -9,9 +9,9 @@ from typing import BinaryIO, NamedTuple
 import cv2
 import numpy as np
 
-from data.errors import BadSample, UserError
-from data.formats import images, regular
-from data.formats.palette import IGNORE_INDEX, LABELS, TRAIN_IDS
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import images, regular
+from zoo.data.formats.palette import IGNORE_INDEX, LABELS, TRAIN_IDS
 
 Pair = tuple[str, str]  # paths of an image and its mask, relative to the root
 

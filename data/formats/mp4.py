@@ -6,7 +6,7 @@ A table of frames that all have one size is a few bytes long, however many there
 import struct
 from typing import Any, BinaryIO
 
-from data.errors import BadSample
+from zoo.data.errors import BadSample
 
 CONTAINERS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf", b"mvex", b"udta", b"edts", b"dinf")
 BOX, LONG_SIZE = struct.Struct(">I4s"), struct.Struct(">Q")

@@ -9,7 +9,7 @@ import struct
 import cv2
 import numpy as np
 
-from data.formats import opencv
+from zoo.data.formats import opencv
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 FIRST_CHUNK, END = b"\0\0\0\x0dIHDR", b"\0\0\0\0IEND\xaeB`\x82"

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data import stages
-from data.errors import BadSample, UserError
-from data.formats import regular
-from data.parsing import parsing
+from zoo.data import stages
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import regular
+from zoo.data.parsing import parsing
 
 MAGIC = 0xCED7230A
 MAGIC_BYTES = struct.pack("<I", MAGIC)

@@ -4,7 +4,7 @@ import os
 import stat
 from typing import BinaryIO, NamedTuple
 
-from data.errors import BadSample
+from zoo.data.errors import BadSample
 
 MAX_BYTES = 1 << 30  # of a file that is read whole; an image of MAX_PIXELS has less, even with 16 bits in four channels
 MAX_PIXELS = 89_478_485  # Pillow's own limit against decompression bombs; the largest of ImageNet has 61 million

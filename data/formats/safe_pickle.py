@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from data.formats.pickle_screen import screen
+from zoo.data.formats.pickle_screen import screen
 
 BYTE_ORDERS = ("<", ">", "|", "=")
 MAX_DIMENSIONS = 32  # of numpy 1

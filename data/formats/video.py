@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from data import stages
-from data.errors import BadSample
-from data.formats import keyframes, mp4, regular
-from data.parsing import parsing
-from data.transforms.geometry import Size
+from zoo.data import stages
+from zoo.data.errors import BadSample
+from zoo.data.formats import keyframes, mp4, regular
+from zoo.data.parsing import parsing
+from zoo.data.transforms.geometry import Size
 
 if TYPE_CHECKING:
     from av.container import InputContainer

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data.loaders import soundness
-from data.loaders.fallback import DecodeSamples, ReadSample, ReadSamples, Report, read_decodable
-from data.pending import PlannedSample
+from zoo.data.loaders import soundness
+from zoo.data.loaders.fallback import DecodeSamples, ReadSample, ReadSamples, Report, read_decodable
+from zoo.data.pending import PlannedSample
 
 if TYPE_CHECKING:
-    from data.stream import Dataset
+    from zoo.data.stream import Dataset
 
 __all__ = ["DALI", "Loader", "ReadSample", "Sample", "is_installed", "read_samples", "require"]
 
@@ -31,7 +31,7 @@ Sample = dict[str, np.ndarray]
 def is_installed(loader: str) -> bool:
     """Return whether a loader is installed."""
     if loader in DALI:
-        from data.loaders import dali
+        from zoo.data.loaders import dali
 
         return dali.is_installed()
     return True
@@ -40,7 +40,7 @@ def is_installed(loader: str) -> bool:
 def require(loader: str) -> None:
     """Check that a loader is installed. Raises UserError."""
     if loader in DALI:
-        from data.loaders import dali
+        from zoo.data.loaders import dali
 
         dali.require()
 
@@ -63,6 +63,6 @@ def read_samples(dataset: "Dataset", loader: Loader, read: ReadSamples[Report]) 
         return read_decodable(dataset, read, soundness.check)
     if callable(loader):
         return read_decodable(dataset, read, loader)
-    from data.loaders import dali
+    from zoo.data.loaders import dali
 
     return read_decodable(dataset, read, dali.decode)

@@ -12,14 +12,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from data import loaders, order
-from data.errors import BadSample
-from data.loaders import Loader, ReadSample
-from data.loaders.fallback import DecodeSamples
-from data.pending import Pending, PlannedSample
+from zoo.data import loaders, order
+from zoo.data.errors import BadSample
+from zoo.data.loaders import Loader, ReadSample
+from zoo.data.loaders.fallback import DecodeSamples
+from zoo.data.pending import Pending, PlannedSample
 
 if TYPE_CHECKING:
-    from data.stream import Dataset
+    from zoo.data.stream import Dataset
 
 SAMPLES = 100  # that each loader reads
 MAX_SECONDS, MIN_SAMPLES = 2.0, 10  # per loader; no more are read after so long, but so many always

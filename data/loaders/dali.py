@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import UserError
-from data.loaders import soundness
-from data.loaders.dali_graph import Failure, Graph, Steps, groups, table
-from data.pending import Pending, PlannedSample
-from data.stages import DECODE, stage
+from zoo.data.errors import UserError
+from zoo.data.loaders import soundness
+from zoo.data.loaders.dali_graph import Failure, Graph, Steps, groups, table
+from zoo.data.pending import Pending, PlannedSample
+from zoo.data.stages import DECODE, stage
 
 
 class _Thread(threading.local):

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.errors import UserError
-from data.transforms.geometry import Geometry
+from zoo.data.errors import UserError
+from zoo.data.transforms.geometry import Geometry
 
 # Columns of a table of geometries, int32: a row for an image. Unused ones are 0.
 KEY = slice(0, 8)  # box, size, antialias, window, canvas: whether there is one; fill

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from data.loaders.dali_graph import Failure
-from data.pending import Pending, PlannedSample
+from zoo.data.loaders.dali_graph import Failure
+from zoo.data.pending import Pending, PlannedSample
 
 if TYPE_CHECKING:
-    from data.stream import Dataset
+    from zoo.data.stream import Dataset
 
 Report = TypeVar("Report")
 ReadSample = Callable[[int, np.random.Generator], PlannedSample]

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.batch import Allocate, Batch, check_shapes, collate
-from data.loaders import dali_graph
-from data.pending import Pending, PlannedSample
+from zoo.data.batch import Allocate, Batch, check_shapes, collate
+from zoo.data.loaders import dali_graph
+from zoo.data.pending import Pending, PlannedSample
 
 SEPARATOR = "/"  # between the name of an array and that of its part; names of fields have none
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import cv2
 import numpy as np
 
-from data.errors import BadSample
-from data.formats import images, x264
-from data.packs import inspection
-from data.parsing import reason
-from data.transforms.resize import resize
+from zoo.data.errors import BadSample
+from zoo.data.formats import images, x264
+from zoo.data.packs import inspection
+from zoo.data.parsing import reason
+from zoo.data.transforms.resize import resize
 
 if TYPE_CHECKING:
     import av

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from data.errors import BadSample
-from data.formats import images, regular
-from data.formats.video import NOT_DECODED, open_container
-from data.parsing import parsing
+from zoo.data.errors import BadSample
+from zoo.data.formats import images, regular
+from zoo.data.formats.video import NOT_DECODED, open_container
+from zoo.data.parsing import parsing
 
 if TYPE_CHECKING:
     import av

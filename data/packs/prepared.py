@@ -6,14 +6,14 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from data import cache
-from data.contents import Content, sampled_frames
-from data.errors import BadSample, UserError
-from data.formats import regular
-from data.formats.lists import LabeledPath
-from data.formats.recordio import RecordFile, unpack_image
-from data.packs import manifest
-from data.parsing import parsing
+from zoo.data import cache
+from zoo.data.contents import Content, sampled_frames
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import regular
+from zoo.data.formats.lists import LabeledPath
+from zoo.data.formats.recordio import RecordFile, unpack_image
+from zoo.data.packs import manifest
+from zoo.data.parsing import parsing
 
 MEDIA = {"video": "clips", "image": "images", "pair": "images with masks", "face": "faces"}  # in messages
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data.transforms.geometry import Box
+from zoo.data.transforms.geometry import Box
 
 SNAP_DISTANCE = 3  # pixels; a side of a multi-scale crop that is closer to the target size takes that size
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from data.transforms.geometry import Box
+from zoo.data.transforms.geometry import Box
 
 MAX_TRIES = 10
 

@@ -3,8 +3,8 @@
 import cv2
 import numpy as np
 
-from data.transforms.geometry import Box, Geometry, Size
-from data.transforms.resize import resize
+from zoo.data.transforms.geometry import Box, Geometry, Size
+from zoo.data.transforms.resize import resize
 
 
 def apply(image: np.ndarray, geometry: Geometry) -> np.ndarray:

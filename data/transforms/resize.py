@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from data.errors import BadSample
+from zoo.data.errors import BadSample
 
 MAX_PIXELS = 1 << 26  # of a result: a shorter side of one pixel, enlarged to 256, may make billions of a longer one
 Edges = tuple[float, float, float, float]  # left, top, right, bottom

@@ -14,7 +14,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from data.formats import video
+from zoo.data.formats import video
 from zoo.frameworks import FRAMEWORKS
 
 FOLDER = Path(__file__).resolve().parent

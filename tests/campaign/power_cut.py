@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.campaign import Trial
 from tests.campaign.training import power, tiny
 from tests.campaign.training.comparison import differences

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from data.errors import BadSample, UserError
+from zoo.data.errors import BadSample, UserError
 from tests.campaign.fuzzing.attacks import PARTS, Attack
 from tests.campaign.fuzzing.readers import READERS
 from tests.campaign.fuzzing.watch import MIB, Memory

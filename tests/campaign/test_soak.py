@@ -7,11 +7,11 @@ import pytest
 from tests.campaign import soak
 
 KEEPS_BATCHES = (
-    "import data.stream as stream; original, kept = stream.Stream.__next__, []; stream.Stream.__next__ = "
+    "import zoo.data.stream as stream; original, kept = stream.Stream.__next__, []; stream.Stream.__next__ = "
     "lambda self: (kept.append(bytearray(100_000)), original(self))[1]"
 )
 KEEPS_DESCRIPTORS = (
-    "import data.stream as stream; original, kept = stream.Stream.close, []; stream.Stream.close = "
+    "import zoo.data.stream as stream; original, kept = stream.Stream.close, []; stream.Stream.close = "
     "lambda self: (kept.append(open('/dev/null')), original(self))[1]"
 )
 

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from data.datasets import synthetic
-from data.datasets.common.segmentation import SegmentationSplit
-from data.datasets.common.verification import PairSet
-from data.datasets.faces import VerificationPairs
-from data.datasets.imagenet import ImageSplit
-from data.datasets.kinetics import ClipSplit
-from data.formats import images, masks
-from data.formats.lists import LabeledPath
-from data.formats.palette import TRAIN_CLASSES
+from zoo.data.datasets import synthetic
+from zoo.data.datasets.common.segmentation import SegmentationSplit
+from zoo.data.datasets.common.verification import PairSet
+from zoo.data.datasets.faces import VerificationPairs
+from zoo.data.datasets.imagenet import ImageSplit
+from zoo.data.datasets.kinetics import ClipSplit
+from zoo.data.formats import images, masks
+from zoo.data.formats.lists import LabeledPath
+from zoo.data.formats.palette import TRAIN_CLASSES
 from tests.helpers.paths import CONFIGS
 from zoo import tasks
 from zoo.config import loader

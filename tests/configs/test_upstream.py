@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.datasets import faces, imagenet
+from zoo.data.datasets import faces, imagenet
 from tests.configs.upstream import RECORDED, check, recipe
 from tests.helpers import frameworks
 from zoo.models.initializers import Initializer

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from data.datasets import kinetics
-from data.formats.lists import LabeledPath
-from data.transforms import clips, frame_sampling
+from zoo.data.datasets import kinetics
+from zoo.data.formats.lists import LabeledPath
+from zoo.data.transforms import clips, frame_sampling
 from tests.configs import tsm_cases
 from tests.configs.tsm_cases import CLIPS, DRAWS, LENGTHS, RECIPES, SEGMENTS, STRIDE
 from tests.helpers.paths import CONFIGS, ROOT

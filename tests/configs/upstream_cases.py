@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from data.batch import LABEL, Field
+from zoo.data.batch import LABEL, Field
 from tests.configs.upstream import check, recipe
 from zoo.tasks import classify, face, segment
 from zoo.trainer.plan import ParamGroup, Plan

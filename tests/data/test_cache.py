@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from data import cache, cache_folder, order
-from data.cache_folder import NAME
-from data.datasets import faces, imagenet
-from data.datasets.synthetic import Settings as SyntheticSettings
-from data.errors import UserError
-from data.settings import LoaderSettings
-from data.stream import open_training
+from zoo.data import cache, cache_folder, order
+from zoo.data.cache_folder import NAME
+from zoo.data.datasets import faces, imagenet
+from zoo.data.datasets.synthetic import Settings as SyntheticSettings
+from zoo.data.errors import UserError
+from zoo.data.settings import LoaderSettings
+from zoo.data.stream import open_training
 from tests.data.loaders.sets import SETS
 from tests.helpers import face_sets
 from tests.helpers.paths import ROOT
@@ -209,7 +209,7 @@ def test_a_full_disk_stops_copying_with_one_warning(settings, monkeypatch):
 
 WRITE_ERROR = """
 import sys, types
-from data import cache, cache_folder
+from zoo.data import cache, cache_folder
 cache_folder.MIN_FREE = 0
 local = cache.open_cache(types.SimpleNamespace(root=sys.argv[1], cache=sys.argv[2], cache_gb=1.0))
 print([local(path) == path for path in sys.argv[3:]])

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from data import cache_folder, cache_ledger
-from data.cache_folder import NAME, CacheFolder
-from data.cache_ledger import LAYOUT, MAGIC
-from data.errors import UserError
+from zoo.data import cache_folder, cache_ledger
+from zoo.data.cache_folder import NAME, CacheFolder
+from zoo.data.cache_ledger import LAYOUT, MAGIC
+from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 from tests.helpers.prepared import contents
 
@@ -173,7 +173,7 @@ def test_a_file_that_another_run_took_for_a_leftover(folder):
 
 READ = """
 import os, random, sys, threading, types
-from data import cache, cache_folder
+from zoo.data import cache, cache_folder
 
 cache_folder.MIN_FREE = 0
 root, folder, budget, times = sys.argv[1:]

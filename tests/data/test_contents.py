@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from data import contents
-from data.contents import Content
+from zoo.data import contents
+from zoo.data.contents import Content
 from tests.helpers import packs
 from tests.helpers.files import touch
 

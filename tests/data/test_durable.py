@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from data import durable
+from zoo.data import durable
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from data import host
+from zoo.data import host
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import importlib
 
 import pytest
 
-import data
-from data.errors import UserError
+from zoo import data
+from zoo.data.errors import UserError
 
 
 def test_all_data_sets_are_found_by_name():
@@ -14,7 +14,7 @@ def test_all_data_sets_are_found_by_name():
     )
     for name in data.names():
         module = data.find(name)
-        assert module.__name__ in (f"data.datasets.{name}", f"data.demo.{name}")
+        assert module.__name__ in (f"zoo.data.datasets.{name}", f"zoo.data.demo.{name}")
         assert all(callable(getattr(module, attribute)) for attribute in ("Settings", "load", "describe"))
 
 
@@ -24,7 +24,7 @@ def test_a_new_module_in_the_folder_is_found(tmp_path, monkeypatch):
     (tmp_path / "datasets" / "common").mkdir()
     monkeypatch.setattr(data, "__file__", str(tmp_path / "__init__.py"))
     monkeypatch.setattr(importlib, "import_module", lambda name: name)
-    assert data.names() == ["mine"] and data.find("mine") == "data.datasets.mine"
+    assert data.names() == ["mine"] and data.find("mine") == "zoo.data.datasets.mine"
 
 
 @pytest.mark.parametrize("name", ["kinetic", "common", "__init__", "../errors", ""])

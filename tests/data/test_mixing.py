@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from data import mixing, order
-from data.batch import DropoutMask, Field
-from data.datasets import faces, imagenet, synthetic
-from data.datasets.common import segmentation
-from data.errors import BadSample
-from data.mixing import Mix
-from data.settings import LoaderSettings
-from data.stream import open_evaluation, open_training
+from zoo.data import mixing, order
+from zoo.data.batch import DropoutMask, Field
+from zoo.data.datasets import faces, imagenet, synthetic
+from zoo.data.datasets.common import segmentation
+from zoo.data.errors import BadSample
+from zoo.data.mixing import Mix
+from zoo.data.settings import LoaderSettings
+from zoo.data.stream import open_evaluation, open_training
 from tests.data.augment.golden import load
 from tests.data.loaders.odd_files import needs_dali
 from tests.data.loaders.sets import image_set

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.numerals import natural
+from zoo.data.numerals import natural
 
 
 @pytest.mark.parametrize("text, number", [("0", 0), ("8", 8), ("007", 7), ("999999999", 999_999_999)])

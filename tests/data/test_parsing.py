@@ -2,8 +2,8 @@
 
 import pytest
 
-from data.errors import BadSample, UserError
-from data.parsing import parsing
+from zoo.data.errors import BadSample, UserError
+from zoo.data.parsing import parsing
 from tests.helpers.paths import GOLDEN
 from zoo.weights import pdparams
 

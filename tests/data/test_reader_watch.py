@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from data import reader_board, reader_watch, shared_memory
+from zoo.data import reader_board, reader_watch, shared_memory
 
 
 @pytest.mark.parametrize(

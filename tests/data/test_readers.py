@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from data import host, reader_board, reader_watch, readers, shared_memory
-from data.errors import UserError
+from zoo.data import host, reader_board, reader_watch, readers, shared_memory
+from zoo.data.errors import UserError
 
 PARENT = os.getpid()
 

@@ -5,9 +5,9 @@ import zlib
 import numpy as np
 import pytest
 
-from data import record
-from data.contents import Content
-from data.record import Item, SplitChange
+from zoo.data import record
+from zoo.data.contents import Content
+from zoo.data.record import Item, SplitChange
 from tests.helpers.files import touch
 
 NAMES = [f"{number}.jpg" for number in range(8)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data import order, seeding
+from zoo.data import order, seeding
 
 WORD = 1 << 32
 SEEDS = (0, 1, 7, WORD - 1, WORD, WORD + 1, 1 << 64, 1 << 90)

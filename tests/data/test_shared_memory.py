@@ -11,14 +11,14 @@ import time
 import numpy as np
 import pytest
 
-from data import host, readers, shared_memory
-from data.errors import UserError
+from zoo.data import host, readers, shared_memory
+from zoo.data.errors import UserError
 from tests.helpers.files import touch
 from tests.helpers.paths import ROOT
 
 OWNER = """
 import os, signal, sys
-from data import host, shared_memory
+from zoo.data import host, shared_memory
 host.SHARED_MEMORY = sys.argv[1]
 token = shared_memory.claim()
 for name in (shared_memory.segment(token), shared_memory.segment(token, "board0x"), f"sem.vision-zoo-{token}-ab_1"):
@@ -124,8 +124,8 @@ def test_no_room_for_an_array(monkeypatch):
 
 TINY = """
 import numpy as np
-from data import readers, shared_memory
-from data.errors import UserError
+from zoo.data import readers, shared_memory
+from zoo.data.errors import UserError
 token, arrays = shared_memory.claim(), []
 try:
     while True:

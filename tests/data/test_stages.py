@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from data import stages
-from data.stages import COLLATE, DECODE, READ, TRANSFORM, measure, stage
+from zoo.data import stages
+from zoo.data.stages import COLLATE, DECODE, READ, TRANSFORM, measure, stage
 
 
 class Clock:

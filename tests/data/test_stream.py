@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from data.batch import DropoutMask, Field
-from data.errors import BadSample, UserError
-from data.stream import (
+from zoo.data.batch import DropoutMask, Field
+from zoo.data.errors import BadSample, UserError
+from zoo.data.stream import (
     MAX_REPLACEMENTS,
     LoaderSettings,
     ReadTimes,
@@ -302,8 +302,8 @@ def test_invalid_settings_name_their_key(keys):
 
 SCRIPT = """
 import sys, time
-from data.settings import LoaderSettings
-from data.stream import open_training
+from zoo.data.settings import LoaderSettings
+from zoo.data.stream import open_training
 from tests.data.test_stream import Numbers
 if __name__ == "__main__":
     stream = open_training(Numbers(23, (), LoaderSettings(workers=2)), 0, 4, 0, 10**6)

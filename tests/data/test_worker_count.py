@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from data import host, worker_count
-from data.errors import BadSample
-from data.loaders import dali
-from data.pending import Pending
-from data.settings import LoaderSettings
-from data.stream import open_training
-from data.transforms.geometry import Geometry
-from data.worker_count import Cost, choose, measure_cost
+from zoo.data import host, worker_count
+from zoo.data.errors import BadSample
+from zoo.data.loaders import dali
+from zoo.data.pending import Pending
+from zoo.data.settings import LoaderSettings
+from zoo.data.stream import open_training
+from zoo.data.transforms.geometry import Geometry
+from zoo.data.worker_count import Cost, choose, measure_cost
 from tests.data.test_stream import Numbers
 
 PLENTY = 2**50  # bytes

@@ -7,7 +7,7 @@ from fractions import Fraction
 import av
 import numpy as np
 
-from data.formats import video
+from zoo.data.formats import video
 
 BITS = 8  # frame numbers 0..255
 ENCODER_OPTIONS = {"libx265": {"x265-params": "log-level=none"}, "libsvtav1": {"preset": "12"}}

@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 
-from data.datasets import faces
+from zoo.data.datasets import faces
 from tests.helpers import packs
 
 IDENTITIES, IMAGES_EACH, SIZE = 6, 5, 12

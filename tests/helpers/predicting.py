@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from data.datasets import cityscapes, faces, imagenet, kinetics, synthetic
-from data.demo import motion, portraits, shapes
-from data.stream import open_evaluation, open_training
+from zoo.data.datasets import cityscapes, faces, imagenet, kinetics, synthetic
+from zoo.data.demo import motion, portraits, shapes
+from zoo.data.stream import open_evaluation, open_training
 from tests.helpers.paths import ROOT
-from tools import predict
+from zoo.tools import predict
 from zoo.config import loader
 from zoo.predict import results
 from zoo.run import cli, restore

@@ -3,8 +3,8 @@
 import os
 
 from tests.helpers import packs
-from tools import prepare
-from tools.preparing import plan, pool, work
+from zoo.tools import prepare
+from zoo.tools.preparing import plan, pool, work
 
 
 class LocalCounters:

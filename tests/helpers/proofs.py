@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.comparison import losses, optimizer
-from tools.comparison.proof import ROUNDING_UNITS
-from tools.comparison.record import Call, Record, empty
+from zoo.tools.comparison import losses, optimizer
+from zoo.tools.comparison.proof import ROUNDING_UNITS
+from zoo.tools.comparison.record import Call, Record, empty
 from zoo.trainer.plan import ParamGroup, Plan
 
 SAMPLES, CHANNELS, CLASSES, SIDE = 8, 4, 5, 6

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from data.demo import motion, portraits, shapes, streets
+from zoo.data.demo import motion, portraits, shapes, streets
 
 COMMON = ("data.workers=0", "train.batch=6", "train.accumulate=1")
 PORTRAITS = dict(size=32, identities=7, shots=4, val_identities=4, val_shots=3, val_pairs=10)

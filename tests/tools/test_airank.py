@@ -8,11 +8,11 @@ import pytest
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import require_framework, run, train_arguments
 from tests.tools.submission.scales import events, write_run, write_scales
-from tools.airank import main
-from tools.airank_log.grammar import parse
-from tools.airank_log.rules import deviations
-from tools.airank_log.values import measure
-from tools.submission.runs import read
+from zoo.tools.airank import main
+from zoo.tools.airank_log.grammar import parse
+from zoo.tools.airank_log.rules import deviations
+from zoo.tools.airank_log.values import measure
+from zoo.tools.submission.runs import read
 from zoo.frameworks import FRAMEWORKS
 
 OPTIONS = ["--submitter", "ACME", "--hardware-type", "datacenter", "--host-storage-type", "SSD"]

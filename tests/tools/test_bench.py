@@ -10,11 +10,11 @@ import sys
 import numpy as np
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 from tests.helpers.training import DEMO, TINY
-from tools import bench
-from tools.bare import torch as bare
+from zoo.tools import bench
+from zoo.tools.bare import torch as bare
 from zoo.run import cli, restore
 from zoo.run.job import assemble, join
 

@@ -14,10 +14,10 @@ import pytest
 from tests.helpers.paths import CONFIGS, ROOT
 from tests.helpers.speed_runs import FakeRuns, read_json, write_speed_run
 from tests.helpers.training import TINY
-from tools import benchmark
-from tools.benchmarking import abilities, busy, records, rounds
-from tools.benchmarking.busy import Load
-from tools.extraction.names import parse
+from zoo.tools import benchmark
+from zoo.tools.benchmarking import abilities, busy, records, rounds
+from zoo.tools.benchmarking.busy import Load
+from zoo.tools.extraction.names import parse
 from zoo.logs import journal
 
 TSM, RESNET = str(CONFIGS / "tsm_demo.yaml"), str(CONFIGS / "resnet50_demo.yaml")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.data.audit import layouts
-from tools import check_data
+from zoo.tools import check_data
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tools.airank_log.grammar import parse
-from tools.airank_log.rules import deviations
-from tools.airank_log.values import measure
-from tools.check_log import main
+from zoo.tools.airank_log.grammar import parse
+from zoo.tools.airank_log.rules import deviations
+from zoo.tools.airank_log.values import measure
+from zoo.tools.check_log import main
 
 LOGS = Path(__file__).resolve().parents[1] / "airank"
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.airank_log.grammar import parse
-from tools.airank_log.rules import deviations
-from tools.airank_log.values import measure
-from tools.check_log import render
+from zoo.tools.airank_log.grammar import parse
+from zoo.tools.airank_log.rules import deviations
+from zoo.tools.airank_log.values import measure
+from zoo.tools.check_log import render
 
 LOGS = [
     path.read_text(encoding="utf-8", errors="replace").splitlines()[:300]

@@ -13,8 +13,8 @@ import pytest
 from tests.helpers import proofs
 from tests.helpers.paths import ROOT
 from tests.helpers.training import DEMO, TINY
-from tools import compare
-from tools.comparison import curves, record, worker
+from zoo.tools import compare
+from zoo.tools.comparison import curves, record, worker
 
 COMPARE = os.path.join(ROOT, "tools/compare.py")
 FACES = {

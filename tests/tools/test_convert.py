@@ -19,7 +19,7 @@ from tests.zoo.weights.state_dicts import (
     recorded_shapes,
     small_resnet,
 )
-from tools import convert
+from zoo.tools import convert
 from zoo.weights import conversion, files, layouts, limits, origins, shift_direction
 from zoo.weights.digests import sha256
 

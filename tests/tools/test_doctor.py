@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from tests.helpers.paths import ROOT
-from tools import doctor
-from tools.diagnosis import examination, framework, modules, update
-from tools.diagnosis.driver import Driver
-from tools.diagnosis.finding import Finding
-from tools.diagnosis.framework import Result, Start
+from zoo.tools import doctor
+from zoo.tools.diagnosis import examination, framework, modules, update
+from zoo.tools.diagnosis.driver import Driver
+from zoo.tools.diagnosis.finding import Finding
+from zoo.tools.diagnosis.framework import Result, Start
 
 CRASH = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"
 
@@ -153,7 +153,7 @@ def test_a_folder_that_is_gone(tmp_path, monkeypatch, capsys):
 
 def run(*words, **variables):
     environment = {**os.environ, **variables}
-    command = [sys.executable, "-m", "tools.doctor", *words]
+    command = [sys.executable, "-m", "zoo.tools.doctor", *words]
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=600, check=False)
 
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
-from tools import estimate as tool
+from zoo.tools import estimate as tool
 from zoo.models.arcface.spec import NUM_PARAMETERS
 
 SYNTHETIC = [

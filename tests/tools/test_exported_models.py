@@ -14,12 +14,12 @@ from PIL import Image
 
 import train as program
 import zoo
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.exported import export, with_input
 from tests.helpers.paths import ROOT
 from tests.helpers.predicting import run_predict, train
 from tests.helpers.processes import SETTINGS
-from tools import predict
+from zoo.tools import predict
 from zoo.predict import results
 from zoo.weights import files
 from zoo.weights.onnx_metadata import State

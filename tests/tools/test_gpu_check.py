@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.helpers.paths import ROOT
-from tools import gpu_check
-from tools.gpu_checks import execution, tables
+from zoo.tools import gpu_check
+from zoo.tools.gpu_checks import execution, tables
 
 
 def run(capsys, *words):

@@ -11,8 +11,8 @@ import pytest
 
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import BIN, environment, losses, train_arguments
-from tools import launch as launch_tool
-from tools.launch import main
+from zoo.tools import launch as launch_tool
+from zoo.tools.launch import main
 from zoo.distributed.variables import PREFIXES
 
 TOOL = [sys.executable, str(ROOT / "tools/launch.py")]

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.demo import motion, shapes
-from data.errors import BadSample
-from data.formats import palette
+from zoo.data.demo import motion, shapes
+from zoo.data.errors import BadSample
+from zoo.data.formats import palette
 from tests.helpers import clips as encoded
 from tests.helpers.paths import ROOT
 from tests.helpers.predicting import evaluation_outputs, run_predict, run_script, train
-from tools import predict
+from zoo.tools import predict
 from zoo.predict import overlay, results
 from zoo.run.checkpoint import load_checkpoint, save_checkpoint
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.datasets import synthetic
-from data.demo import portraits
-from data.errors import UserError
-from data.formats import face_files
+from zoo.data.datasets import synthetic
+from zoo.data.demo import portraits
+from zoo.data.errors import UserError
+from zoo.data.formats import face_files
 from tests.helpers.paths import ROOT
 from tests.helpers.predicting import evaluation_outputs, run_predict, run_script, train
-from tools import predict
+from zoo.tools import predict
 from zoo.predict import faces as face_predictor
 from zoo.predict import results
 from zoo.predict.predictors import find_predictor

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.demo import motion
-from data.errors import UserError
+from zoo.data.demo import motion
+from zoo.data.errors import UserError
 from tests.helpers import clips
 from tests.helpers.predicting import train
-from tools import export, predict
+from zoo.tools import export, predict
 from zoo.predict import overlay
 from zoo.predict.predictors import find_predictor
 from zoo.predict.streaming import loop

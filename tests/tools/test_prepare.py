@@ -15,18 +15,18 @@ import cv2
 import numpy as np
 import pytest
 
-from data.errors import BadSample, UserError
-from data.packs import manifest
-from data.packs.prepared import PreparedSplit
+from zoo.data.errors import BadSample, UserError
+from zoo.data.packs import manifest
+from zoo.data.packs.prepared import PreparedSplit
 from tests.helpers import clips, packs
 from tests.helpers.paths import ROOT
 from tests.helpers.prepared import contents, image_folders, serial_prepare
-from tools import prepare
-from tools.preparing import examine, pool
-from tools.preparing import journal as journals
-from tools.preparing import plan as plans
-from tools.preparing.examine import FileTrouble
-from tools.preparing.work import Stopped
+from zoo.tools import prepare
+from zoo.tools.preparing import examine, pool
+from zoo.tools.preparing import journal as journals
+from zoo.tools.preparing import plan as plans
+from zoo.tools.preparing.examine import FileTrouble
+from zoo.tools.preparing.work import Stopped
 
 
 @pytest.fixture
@@ -325,7 +325,7 @@ def test_another_preparation_in_the_same_folder(tmp_path, serial, capsys):
 
 
 def test_two_processes_in_the_same_folder(tmp_path, serial, capsys):
-    from tools.preparing import job as jobs
+    from zoo.tools.preparing import job as jobs
 
     root, out = image_folders(tmp_path / "set"), tmp_path / "out"
     os.makedirs(out)
@@ -400,8 +400,8 @@ def test_the_result_does_not_depend_on_processes(tmp_path):
 
 SCRIPT = """
 import sys
-from tools import prepare
-from tools.preparing import journal, plan
+from zoo.tools import prepare
+from zoo.tools.preparing import journal, plan
 journal.COMMIT_INTERVAL = -1.0  # the processes import this file, too
 plan.MIN_CHUNK = 1000
 if __name__ == "__main__":
@@ -433,8 +433,8 @@ def test_real_kills(tmp_path):
 
 CRASH = """
 import os, signal, sys
-from tools import prepare
-from tools.preparing import work
+from zoo.tools import prepare
+from zoo.tools.preparing import work
 examine = work.examine
 def crash(job, media, item, number):
     if item.sample.name == "train/dog/1.png" and os.path.exists(os.path.join(job.root, item.sample.path)):

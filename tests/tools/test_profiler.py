@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tools import profiler
-from tools.gpu_checks import models
+from zoo.tools import profiler
+from zoo.tools.gpu_checks import models
 
 
 def options(*words):

@@ -10,8 +10,8 @@ import pytest
 
 from tests.helpers.journals import full_begin, full_load
 from tests.tools.reporting.runs import speed_events, training_events, write
-from tools import report
-from tools.report import main
+from zoo.tools import report
+from zoo.tools.report import main
 
 LOGS = Path(__file__).resolve().parents[1] / "airank"
 HUGE = (

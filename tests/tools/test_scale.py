@@ -7,9 +7,9 @@ import json
 import pytest
 
 from tests.tools.scaling.calibrations import EIGHT, INTER, known, make
-from tools import scale
-from tools.scaling import calibration_file
-from tools.scaling.cluster import Cluster
+from zoo.tools import scale
+from zoo.tools.scaling import calibration_file
+from zoo.tools.scaling.cluster import Cluster
 
 SIMULATE = ["simulate", "--step", "350", "--batch", "128", "--bytes", "102e6", "--updates", "5"]
 LINK = ["--inter-bandwidth", "1", "--inter-latency", "30"]

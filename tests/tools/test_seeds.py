@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.journals import BEGIN, end, evaluations, write_journal
 from tests.helpers.paths import CONFIGS
 from tests.helpers.training import TINY
-from tools import seeds
+from zoo.tools import seeds
 from zoo.config import loader
 from zoo.run import cli
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import zoo
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers import frameworks
 from tests.helpers.exported import export
 from tests.helpers.paths import ROOT

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 from zoo import cuda_libraries, frameworks
 from zoo.cuda_libraries import LIBRARIES

@@ -4,8 +4,8 @@ import re
 from decimal import Decimal
 from itertools import pairwise
 
-from tools.airank_log.grammar import EVENTS, Log
-from tools.airank_log.values import half_of_last_digit, reached, stretch, throughput
+from zoo.tools.airank_log.grammar import EVENTS, Log
+from zoo.tools.airank_log.values import half_of_last_digit, reached, stretch, throughput
 
 POSITION = dict(zip(EVENTS, (0, 1, 2, 2, 3, 4, 5)))  # target_quality_time may come between evaluations
 REPEATABLE = "eval_accuracy"

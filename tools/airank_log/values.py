@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from tools.airank_log.grammar import EVENTS, Event, Log
+from zoo.tools.airank_log.grammar import EVENTS, Event, Log
 
 
 class Stretch(NamedTuple):

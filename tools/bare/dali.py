@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from data.datasets.faces import FaceSplit
-from data.datasets.imagenet import ImageSplit
-from data.formats.face_packs import FacePack
+from zoo.data.datasets.faces import FaceSplit
+from zoo.data.datasets.imagenet import ImageSplit
+from zoo.data.formats.face_packs import FacePack
 
 ReadBatch = Callable[[], Any]
 

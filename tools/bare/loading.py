@@ -13,13 +13,13 @@ from typing import Any
 import cv2
 import numpy as np
 
-from data.datasets.common.segmentation import SegmentationSplit, fit_size
-from data.datasets.faces import FaceSplit
-from data.datasets.imagenet import ImageSplit
-from data.datasets.kinetics import ClipSplit
-from data.formats.face_packs import FacePack
-from data.formats.recordio import FRAME_HEADER, IMAGE_HEADER
-from data.transforms import photometric
+from zoo.data.datasets.common.segmentation import SegmentationSplit, fit_size
+from zoo.data.datasets.faces import FaceSplit
+from zoo.data.datasets.imagenet import ImageSplit
+from zoo.data.datasets.kinetics import ClipSplit
+from zoo.data.formats.face_packs import FacePack
+from zoo.data.formats.recordio import FRAME_HEADER, IMAGE_HEADER
+from zoo.data.transforms import photometric
 
 Read = Callable[[int], Any]
 

@@ -7,7 +7,7 @@ import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, amp, nn, ops
 from mindspore import dtype as mstype
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.run.job import Job
 from zoo.tasks import face, segment
 from zoo.tasks.segment import IGNORE_INDEX

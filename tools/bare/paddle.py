@@ -6,7 +6,7 @@ from typing import Any
 import paddle
 import paddle.nn.functional as F
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.run.job import Job
 from zoo.tasks import face
 from zoo.tasks.segment import IGNORE_INDEX

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from data.errors import UserError
-from tools.benchmarking import process
-from tools.benchmarking.cases import CHECKOUT, Case
-from tools.benchmarking.dimensions import config_of
-from tools.benchmarking.process import Limits, StopSignal
+from zoo.data.errors import UserError
+from zoo.tools.benchmarking import process
+from zoo.tools.benchmarking.cases import CHECKOUT, Case
+from zoo.tools.benchmarking.dimensions import config_of
+from zoo.tools.benchmarking.process import Limits, StopSignal
 from zoo.frameworks import prepare
 from zoo.models import load_model_class
 from zoo.trainer import load_backend

@@ -4,7 +4,7 @@ import argparse
 import re
 import shlex
 
-from tools.benchmarking.cases import World
+from zoo.tools.benchmarking.cases import World
 from zoo.frameworks import FRAMEWORKS
 from zoo.run import cli
 

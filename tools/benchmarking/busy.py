@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from data.errors import UserError
-from tools.benchmarking.process import StopSignal
+from zoo.data.errors import UserError
+from zoo.tools.benchmarking.process import StopSignal
 
 INTERVAL = 1.0  # seconds of a measurement
 CPU_LIMIT = 0.1  # share of all cores from which on the machine counts as busy

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tools.benchmarking.records import Key, SpeedRun, speeds
-from tools.benchmarking.significance import (
+from zoo.tools.benchmarking.records import Key, SpeedRun, speeds
+from zoo.tools.benchmarking.significance import (
     LEAST_RUNS,
     RankTest,
     Verdict,
@@ -17,7 +17,7 @@ from tools.benchmarking.significance import (
     paired_steps,
     signed_rank,
 )
-from tools.benchmarking.statistics import LogRatio, log_ratio
+from zoo.tools.benchmarking.statistics import LogRatio, log_ratio
 
 
 class Row(NamedTuple):

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data.errors import UserError
-from tools.benchmarking.cases import BASE, OTHER, Case, Recipe, Variant, World
+from zoo.data.errors import UserError
+from zoo.tools.benchmarking.cases import BASE, OTHER, Case, Recipe, Variant, World
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.schema import Config

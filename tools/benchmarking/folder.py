@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from data.errors import UserError
-from data.formats import budgeted_json
-from data.parsing import parsing
-from tools.benchmarking.cases import Case
+from zoo.data.errors import UserError
+from zoo.data.formats import budgeted_json
+from zoo.data.parsing import parsing
+from zoo.tools.benchmarking.cases import Case
 
 MATRIX, ATTEMPTS, LOCK = "matrix.json", "benchmark.jsonl", ".lock"
 

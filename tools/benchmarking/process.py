@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import psutil
 
-from data.errors import UserError
-from tools.benchmarking.cases import CHECKOUT, Case
+from zoo.data.errors import UserError
+from zoo.tools.benchmarking.cases import CHECKOUT, Case
 
 BENCHMARK = CHECKOUT / "tools" / "benchmark.py"
 POLL_INTERVAL = 0.1  # seconds

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data.errors import UserError
-from data.parsing import parsing
-from tools.benchmarking.cases import BASE
-from tools.benchmarking.folder import recorded_matrix
+from zoo.data.errors import UserError
+from zoo.data.parsing import parsing
+from zoo.tools.benchmarking.cases import BASE
+from zoo.tools.benchmarking.folder import recorded_matrix
 from zoo.logs import journal
 
 

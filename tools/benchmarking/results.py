@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tools.benchmarking import records
-from tools.benchmarking.cases import Case
-from tools.benchmarking.comparison import columns
-from tools.benchmarking.folder import write
-from tools.benchmarking.records import SpeedRun
-from tools.benchmarking.statistics import CONFIDENCE, Summary, summarize
+from zoo.tools.benchmarking import records
+from zoo.tools.benchmarking.cases import Case
+from zoo.tools.benchmarking.comparison import columns
+from zoo.tools.benchmarking.folder import write
+from zoo.tools.benchmarking.records import SpeedRun
+from zoo.tools.benchmarking.statistics import CONFIDENCE, Summary, summarize
 
 UNITS = {
     "median, mean, least, most, low, high": "samples/s over all processes",

@@ -6,15 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from data.errors import UserError
-from tools.benchmarking import busy, folder, process, records
-from tools.benchmarking.cases import Case, Variant, shuffled
-from tools.benchmarking.dimensions import config_of, for_large_batches
-from tools.benchmarking.largest import largest
-from tools.benchmarking.process import OUT_OF_MEMORY, Limits, StopSignal
-from tools.benchmarking.records import SpeedRun
-from tools.benchmarking.statistics import summarize
-from tools.benchmarking.turns import TurnGiver
+from zoo.data.errors import UserError
+from zoo.tools.benchmarking import busy, folder, process, records
+from zoo.tools.benchmarking.cases import Case, Variant, shuffled
+from zoo.tools.benchmarking.dimensions import config_of, for_large_batches
+from zoo.tools.benchmarking.largest import largest
+from zoo.tools.benchmarking.process import OUT_OF_MEMORY, Limits, StopSignal
+from zoo.tools.benchmarking.records import SpeedRun
+from zoo.tools.benchmarking.statistics import summarize
+from zoo.tools.benchmarking.turns import TurnGiver
 
 TRIAL_WINDOW = ("--drop", "1", "--count", "3")  # updates of a trial: the first one has allocated everything
 TRIAL = "trial"  # in place of the number of a run

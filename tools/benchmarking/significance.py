@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.benchmarking.statistics import CONFIDENCE, LogRatio, quantile
+from zoo.tools.benchmarking.statistics import CONFIDENCE, LogRatio, quantile
 
 ALPHA = 1 - CONFIDENCE
 MAX_EXACT = 20_000  # permutations that are enumerated; beyond it, this many are drawn

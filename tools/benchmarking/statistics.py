@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.comparison.seed_tables import t_probability, t_quantile
+from zoo.tools.comparison.seed_tables import t_probability, t_quantile
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000

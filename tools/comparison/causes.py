@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tools.comparison import formulas, losses
+from zoo.tools.comparison import formulas, losses
 
 FIT = 1e-6  # largest relative deviation of numbers that fit a hypothesis
 STATISTIC_FIT = 1e-4  # the same for running statistics, which may come from fp32

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.comparison.events import Event, Records, events
-from tools.comparison.record import CLIPPED, Record
+from zoo.tools.comparison.events import Event, Records, events
+from zoo.tools.comparison.record import CLIPPED, Record
 
 SAFETY = 1000.0
 FP64_SHARE = 2.0**-29  # of the rounding of fp32

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tools.comparison.record import Call, Record
+from zoo.tools.comparison.record import Call, Record
 
 Records = Mapping[str, Record]  # by title
 AFTER = "after the updates"  # end of the titles of passes that follow the updates

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.comparison import causes, optimizer
-from tools.comparison.differences import Difference, differences, excess_rounding
-from tools.comparison.events import Event, Records
-from tools.comparison.record import CLIPPED, Record
+from zoo.tools.comparison import causes, optimizer
+from zoo.tools.comparison.differences import Difference, differences, excess_rounding
+from zoo.tools.comparison.events import Event, Records
+from zoo.tools.comparison.record import CLIPPED, Record
 
 
 class Finding(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tools.comparison import formulas
+from zoo.tools.comparison import formulas
 from zoo.trainer.plan import Plan
 from zoo.trainer.state import slot_key
 

@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from tools.comparison.curves import Rows
-from tools.comparison.differences import Difference
-from tools.comparison.events import AFTER, Event
-from tools.comparison.findings import Verdict
+from zoo.tools.comparison.curves import Rows
+from zoo.tools.comparison.differences import Difference
+from zoo.tools.comparison.events import AFTER, Event
+from zoo.tools.comparison.findings import Verdict
 from zoo.weights import files
 
 COLORS = ("#b7e1cd", "#d9efd0", "#fdf0b5", "#fbd3a6", "#f4a59a")  # from far below the limit to beyond it

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from data.batch import Batch
-from data.stream import open_training
-from tools.comparison import averages, losses, optimizer
-from tools.comparison.record import CLIPPED, Call, Record, empty, summarize
+from zoo.data.batch import Batch
+from zoo.data.stream import open_training
+from zoo.tools.comparison import averages, losses, optimizer
+from zoo.tools.comparison.record import CLIPPED, Call, Record, empty, summarize
 from zoo.config.schema import Config
 from zoo.losses import load_implementation
 from zoo.run.job import Job, build_trainer

@@ -7,10 +7,10 @@ import zlib
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 
-from data.errors import UserError
-from data.stream import LoadedBatch, open_training
-from tools.comparison import proof
-from tools.comparison.curves import Row
+from zoo.data.errors import UserError
+from zoo.data.stream import LoadedBatch, open_training
+from zoo.tools.comparison import proof
+from zoo.tools.comparison.curves import Row
 from zoo.config.schema import Config
 from zoo.run import cli, restore
 from zoo.run.job import Job, assemble, join

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tools.diagnosis.worker import DONE, ERROR, MARK, STAGE
+from zoo.tools.diagnosis.worker import DONE, ERROR, MARK, STAGE
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MAX_QUOTE = 80  # characters of what a process printed last
@@ -39,7 +39,7 @@ def ask(seconds: float, probe: str, *arguments: str, environment: dict[str, str]
     """
     path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
-        [sys.executable, "-m", "tools.diagnosis.worker", probe, *arguments],
+        [sys.executable, "-m", "zoo.tools.diagnosis.worker", probe, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -5,8 +5,8 @@ import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.diagnosis import child
-from tools.diagnosis.worker import Tell
+from zoo.tools.diagnosis import child
+from zoo.tools.diagnosis.worker import Tell
 from zoo.cuda_libraries import LIBRARIES as CUDA_11
 
 # Major version of CUDA -> names of the files that its builds ask for, a library after those that it needs itself.

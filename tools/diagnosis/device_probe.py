@@ -2,8 +2,8 @@
 
 from importlib import metadata
 
-from data.errors import UserError
-from tools.diagnosis.worker import Tell, first_line
+from zoo.data.errors import UserError
+from zoo.tools.diagnosis.worker import Tell, first_line
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.world import Launch

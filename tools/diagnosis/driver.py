@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tools.diagnosis import child
-from tools.diagnosis.finding import ABSENT, OK, WARNING, Finding, gigabytes
+from zoo.tools.diagnosis import child
+from zoo.tools.diagnosis.finding import ABSENT, OK, WARNING, Finding, gigabytes
 
 SYS, DEV = Path("/sys"), Path("/dev")
 NVIDIA = "0x10de"  # vendor on the PCI bus

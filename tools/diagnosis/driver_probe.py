@@ -3,7 +3,7 @@
 import ctypes
 from typing import Any
 
-from tools.diagnosis.worker import Tell
+from zoo.tools.diagnosis.worker import Tell
 
 LIBRARY = "libcuda.so.1"
 COMPUTE_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR

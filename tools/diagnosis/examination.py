@@ -4,11 +4,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tools.diagnosis import driver, framework, host, launchers, modules, network, update
-from tools.diagnosis.driver import Driver
-from tools.diagnosis.finding import WARNING, Finding, has_failure
-from tools.diagnosis.framework import Start
-from tools.diagnosis.update import Reference
+from zoo.tools.diagnosis import driver, framework, host, launchers, modules, network, update
+from zoo.tools.diagnosis.driver import Driver
+from zoo.tools.diagnosis.finding import WARNING, Finding, has_failure
+from zoo.tools.diagnosis.framework import Start
+from zoo.tools.diagnosis.update import Reference
 from zoo.distributed import machine
 
 TIMEOUT = 120.0  # seconds of the driver, and of each decoder; a driver may take half a minute to start many GPUs

@@ -5,10 +5,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tools.diagnosis import child, cuda_libraries, driver
-from tools.diagnosis.child import Answer
-from tools.diagnosis.driver import Driver
-from tools.diagnosis.finding import ABSENT, FAILURE, OK, WARNING, Finding
+from zoo.tools.diagnosis import child, cuda_libraries, driver
+from zoo.tools.diagnosis.child import Answer
+from zoo.tools.diagnosis.driver import Driver
+from zoo.tools.diagnosis.finding import ABSENT, FAILURE, OK, WARNING, Finding
 
 IMPORT = "importing "  # the stage in which no device has been chosen yet
 NO_FILE = re.compile(r"(lib[\w+-]+\.so[\w.]*): cannot open shared object file")

@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from data import host as resources
-from data.shared_memory import REMEDY
-from tools.diagnosis.finding import FAILURE, OK, WARNING, Finding, gigabytes
+from zoo.data import host as resources
+from zoo.data.shared_memory import REMEDY
+from zoo.tools.diagnosis.finding import FAILURE, OK, WARNING, Finding, gigabytes
 
 SECTION = "machine"
 MIN_SHARED_MEMORY = 1e9  # bytes; Docker's default are 64 MB

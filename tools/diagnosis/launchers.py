@@ -7,7 +7,7 @@ import sys
 from importlib import util
 from pathlib import Path
 
-from tools.diagnosis.finding import ABSENT, OK, WARNING, Finding
+from zoo.tools.diagnosis.finding import ABSENT, OK, WARNING, Finding
 
 SECTION = "launchers"
 MAX_WORDS = 200  # characters of a message of a program

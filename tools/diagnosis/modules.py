@@ -4,8 +4,8 @@ import importlib
 from importlib import metadata, util
 from typing import NamedTuple
 
-from tools.diagnosis.finding import ABSENT, FAILURE, OK, WARNING, Finding
-from tools.diagnosis.worker import Tell
+from zoo.tools.diagnosis.finding import ABSENT, FAILURE, OK, WARNING, Finding
+from zoo.tools.diagnosis.worker import Tell
 
 SECTION = "data"
 REQUIRED = {  # module -> distribution that provides it
@@ -57,7 +57,7 @@ def describe_missing(packages: list[str]) -> Finding:
 def examine(seconds: float) -> list[Finding]:
     """Return a line about the packages that decode files, and one for each that is broken."""
     # Imported here: what is at the top of this module works without the package that it would report as missing.
-    from tools.diagnosis import child
+    from zoo.tools.diagnosis import child
 
     working, absent, findings = [], [], []
     for decoder in DECODERS:

@@ -2,7 +2,7 @@
 
 import socket
 
-from tools.diagnosis.finding import OK, WARNING, Finding
+from zoo.tools.diagnosis.finding import OK, WARNING, Finding
 
 SECTION = "machine"
 LOCAL = "127.0.0.1"

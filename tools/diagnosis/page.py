@@ -5,8 +5,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from data.errors import UserError
-from tools.diagnosis.finding import Finding
+from zoo.data.errors import UserError
+from zoo.tools.diagnosis.finding import Finding
 
 WIDTH = 100  # columns
 TOPIC, STATE = 17, 5  # columns

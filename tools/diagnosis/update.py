@@ -4,10 +4,10 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.diagnosis import agreement, child
-from tools.diagnosis.agreement import TOLERANCES, Tolerance, Update
-from tools.diagnosis.child import Answer
-from tools.diagnosis.finding import FAILURE, OK, Finding
+from zoo.tools.diagnosis import agreement, child
+from zoo.tools.diagnosis.agreement import TOLERANCES, Tolerance, Update
+from zoo.tools.diagnosis.child import Answer
+from zoo.tools.diagnosis.finding import FAILURE, OK, Finding
 
 MODELS = ("tsm", "resnet", "deeplabv3plus", "arcface")  # those of update_probe.CASES, which imports the whole zoo
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.bench import sample_batch
-from tools.diagnosis.worker import Tell
+from zoo.tools.bench import sample_batch
+from zoo.tools.diagnosis.worker import Tell
 from zoo.run import cli, restore
 from zoo.run.job import assemble, join
 

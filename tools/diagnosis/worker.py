@@ -1,4 +1,4 @@
-"""The child process of a probe: python -m tools.diagnosis.worker PROBE ARGUMENT ...
+"""The child process of a probe: python -m zoo.tools.diagnosis.worker PROBE ARGUMENT ...
 
 What a probe finds out is printed at once, so that it is known even if the process crashes afterwards.
 """
@@ -15,11 +15,11 @@ MARK = "diagnosis: "  # of a line with facts, among what libraries print
 STAGE, ERROR, DONE = "stage", "error", "done"  # names of facts: what is done next, why it failed, whether it ended
 MAX_ERROR = 400  # characters
 PROBES = {  # name -> module with probe(tell, *arguments)
-    "driver": "tools.diagnosis.driver_probe",
-    "device": "tools.diagnosis.device_probe",
-    "update": "tools.diagnosis.update_probe",
-    "libraries": "tools.diagnosis.cuda_libraries",
-    "module": "tools.diagnosis.modules",
+    "driver": "zoo.tools.diagnosis.driver_probe",
+    "device": "zoo.tools.diagnosis.device_probe",
+    "update": "zoo.tools.diagnosis.update_probe",
+    "libraries": "zoo.tools.diagnosis.cuda_libraries",
+    "module": "zoo.tools.diagnosis.modules",
 }
 
 
@@ -30,7 +30,7 @@ def tell(**facts: Any) -> None:
 
 def first_line(error: BaseException) -> str:
     """Return the message of an error in one line; its type too where the message alone says little."""
-    from data.errors import UserError
+    from zoo.data.errors import UserError
 
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else "no message"

@@ -4,10 +4,10 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import data
-from data.batch import Field
-from data.datasets import synthetic
-from data.errors import UserError
+from zoo import data
+from zoo.data.batch import Field
+from zoo.data.datasets import synthetic
+from zoo.data.errors import UserError
 from zoo.config.schema import Config
 
 KINDS = {  # name of a data set -> data.kind of synthetic data of the same shape

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from data.errors import UserError
-from tools.reporting import accelerators
+from zoo.data.errors import UserError
+from zoo.tools.reporting import accelerators
 
 BACKWARD, RECOMPUTED = 3, 4  # operations of an update as multiples of a forward pass
 FULL = 0.9  # share of the memory above which a run probably fails: the driver and the libraries take some

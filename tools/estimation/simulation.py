@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from data.batch import DropoutMask, Field
+from zoo.data.batch import DropoutMask, Field
 from zoo.models import load_model_class
 from zoo.tasks import Task, face
 
@@ -46,7 +46,7 @@ def peak(passes: Passes) -> int | None:
         from torch._subclasses.fake_tensor import FakeTensorMode
     except ModuleNotFoundError:
         return None
-    from tools.estimation.live import Live
+    from zoo.tools.estimation.live import Live
     from zoo.trainer.torch import objectives
     from zoo.trainer.torch.checkpointing import checkpoint_modules
 

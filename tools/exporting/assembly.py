@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from data.batch import Field
-from data.errors import UserError
-from data.formats import palette
-from tools.exporting.source import Source
+from zoo.data.batch import Field
+from zoo.data.errors import UserError
+from zoo.data.formats import palette
+from zoo.tools.exporting.source import Source
 from zoo.config.convert import plain
 from zoo.models import load_graph_builder
 from zoo.trainer import preprocessing
@@ -63,7 +63,7 @@ def build(
         The onnx.ModelProto, checked.
     """
     add_model = load_graph_builder(source.model)
-    from tools.exporting.folding import FoldedGraph, Graph  # import onnx, whose absence load_graph_builder reports
+    from zoo.tools.exporting.folding import FoldedGraph, Graph  # import onnx, whose absence load_graph_builder reports
 
     graph = (FoldedGraph if folded else Graph)(source.tensors)
     y = add_model(graph, source.arch, add_input(graph, source, shape, with_preprocessing))

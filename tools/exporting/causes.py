@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from tools.exporting import assembly, proof
-from tools.exporting.source import Source
+from zoo.tools.exporting import assembly, proof
+from zoo.tools.exporting.source import Source
 from zoo.trainer import load_backend
 from zoo.trainer.protocol import Trainer
 

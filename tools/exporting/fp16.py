@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from data.errors import UserError
-from tools.exporting import proof
-from tools.exporting.assembly import outside
-from tools.exporting.proof import Row
+from zoo.data.errors import UserError
+from zoo.tools.exporting import proof
+from zoo.tools.exporting.assembly import outside
+from zoo.tools.exporting.proof import Row
 
 LIMIT = 1e-2  # of the relative difference; narrow models have 2e-3
 

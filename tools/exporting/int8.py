@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tools.exporting import assembly, metric, proof, samples
-from tools.exporting.reference import Reference
-from tools.exporting.samples import Splits
+from zoo.tools.exporting import assembly, metric, proof, samples
+from zoo.tools.exporting.reference import Reference
+from zoo.tools.exporting.samples import Splits
 
 
 def quantize(reference: Reference, splits: Splits) -> Any:

@@ -4,11 +4,11 @@ import os
 import tempfile
 from typing import Any
 
-from data.errors import UserError
-from data.stream import UnreadableSample, open_evaluation
-from tools.exporting import assembly
-from tools.exporting.samples import Splits
-from tools.exporting.source import Source
+from zoo.data.errors import UserError
+from zoo.data.stream import UnreadableSample, open_evaluation
+from zoo.tools.exporting import assembly
+from zoo.tools.exporting.samples import Splits
+from zoo.tools.exporting.source import Source
 from zoo import tasks
 from zoo.distributed import rendezvous
 from zoo.run import exported

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import UserError
-from tools.exporting.source import Source
+from zoo.data.errors import UserError
+from zoo.tools.exporting.source import Source
 from zoo.run.job import build_trainer
 from zoo.tasks import classify
 from zoo.trainer import load_backend

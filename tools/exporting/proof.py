@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.errors import UserError
-from tools.exporting import assembly
-from tools.exporting.source import Source
+from zoo.data.errors import UserError
+from zoo.tools.exporting import assembly
+from zoo.tools.exporting.source import Source
 from zoo.trainer import preprocessing
 
 Forward = Callable[[np.ndarray], np.ndarray]

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.errors import UserError
-from tools.exporting import assembly, causes, native, proof
-from tools.exporting.proof import Forward, Row
-from tools.exporting.source import Source
+from zoo.data.errors import UserError
+from zoo.tools.exporting import assembly, causes, native, proof
+from zoo.tools.exporting.proof import Forward, Row
+from zoo.tools.exporting.source import Source
 from zoo.trainer.protocol import Trainer
 from zoo.weights.onnx_metadata import State
 

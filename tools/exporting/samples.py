@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import data
-from data import order
-from data.datasets import imagenet, kinetics
-from data.datasets.common import segmentation
-from data.errors import BadSample, UserError
-from data.formats.lists import LabeledPath
-from tools.exporting.source import Source
+from zoo import data
+from zoo.data import order
+from zoo.data.datasets import imagenet, kinetics
+from zoo.data.datasets.common import segmentation
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats.lists import LabeledPath
+from zoo.tools.exporting.source import Source
 from zoo import tasks
 from zoo.predict import faces
 from zoo.predict.inputs import count_frames, find_inputs

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.batch import Field
+from zoo.data.batch import Field
 from zoo.config import loader
 from zoo.config.schema import Config
 from zoo.models import Spec, load_spec

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import UserError
-from tools.exporting import assembly, native, proof
-from tools.exporting.proof import Row
-from tools.exporting.reference import Reference
-from tools.exporting.source import Source
+from zoo.data.errors import UserError
+from zoo.tools.exporting import assembly, native, proof
+from zoo.tools.exporting.proof import Row
+from zoo.tools.exporting.reference import Reference
+from zoo.tools.exporting.source import Source
 from zoo.models import load_frame_builder
 from zoo.weights.onnx_metadata import State
 

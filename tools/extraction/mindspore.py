@@ -12,8 +12,8 @@ times of all ranks between two values of epoch x step, and divides by a fixed nu
 import re
 from collections.abc import Sequence
 
-from tools.extraction.names import LogName
-from tools.extraction.speeds import Speeds, Window
+from zoo.tools.extraction.names import LogName
+from zoo.tools.extraction.speeds import Speeds, Window
 
 STEP = re.compile(r"epoch:\s(?P<epoch>\d{1,9}) step:\s(?P<steps>\d{1,9})")
 TIME = re.compile(r"epoch time:\s(?P<milliseconds>\d{1,12}\.\d{3})")

@@ -16,8 +16,8 @@ from datetime import datetime
 
 import numpy as np
 
-from tools.extraction.names import LogName
-from tools.extraction.speeds import Speeds, Window
+from zoo.tools.extraction.names import LogName
+from zoo.tools.extraction.speeds import Speeds, Window
 
 LINE = re.compile(r"Pass:0 batch:(?P<batch>\d{1,9}) .{0,500}? qps:(?P<speed>\d{1,12}\.\d{1,9})")
 STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) ")

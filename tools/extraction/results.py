@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tools.extraction.names import LogName
+from zoo.tools.extraction.names import LogName
 
 BASE = "1n1g"
 Runs = Mapping[str, Mapping[str, Mapping[int, float]]]  # model -> case -> run -> samples per second

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tools.extraction.names import LogName
+from zoo.tools.extraction.names import LogName
 
 
 class Window(NamedTuple):

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from data.errors import UserError
-from tools.benchmarking.cases import CHECKOUT
-from tools.benchmarking.folder import write
-from tools.comparison import curves
+from zoo.data.errors import UserError
+from zoo.tools.benchmarking.cases import CHECKOUT
+from zoo.tools.benchmarking.folder import write
+from zoo.tools.comparison import curves
 
 COMPARE = CHECKOUT / "tools" / "compare.py"
 AGREE, DIFFER = 0, 1  # exit codes of tools/compare.py
@@ -19,7 +19,7 @@ AGREE, DIFFER = 0, 1  # exit codes of tools/compare.py
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; what it does not know are options of tools/compare.py. Return 1 if the results differ."""
-    parser = argparse.ArgumentParser(prog="tools.gpu_checks.compare_devices", description=__doc__)
+    parser = argparse.ArgumentParser(prog="zoo.tools.gpu_checks.compare_devices", description=__doc__)
     add = parser.add_argument
     add("--device", metavar="NAME", required=True, help="compared with the CPU")
     add("--frameworks", metavar="A,B", required=True, help="frameworks to compare")

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tools.peers import upstream
+from zoo.tools.peers import upstream
 
 NAME = "NVIDIA's settings"
 LOSS_SCALE = 128.0

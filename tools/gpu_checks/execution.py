@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.benchmarking import process
-from tools.benchmarking.cases import CHECKOUT
-from tools.benchmarking.process import Limits, StopSignal
-from tools.gpu_checks.results import DONE, FAILED, LOGS, RUNS, SKIPPED, Result, Results
-from tools.gpu_checks.step import Step
+from zoo.tools.benchmarking import process
+from zoo.tools.benchmarking.cases import CHECKOUT
+from zoo.tools.benchmarking.process import Limits, StopSignal
+from zoo.tools.gpu_checks.results import DONE, FAILED, LOGS, RUNS, SKIPPED, Result, Results
+from zoo.tools.gpu_checks.step import Step
 from zoo.distributed.consistency import code_version
 
 TAIL_LINES = 15  # of the output of a step that failed

@@ -9,7 +9,7 @@ KINDS = ("images", "faces", "scenes", "clips")
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(prog="tools.gpu_checks.files", description=__doc__)
+    parser = argparse.ArgumentParser(prog="zoo.tools.gpu_checks.files", description=__doc__)
     parser.add_argument("folder", help="receives the files; what is there already stays")
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"any of {', '.join(KINDS)}; default: all")
     arguments = parser.parse_args(argv)
@@ -27,7 +27,7 @@ def make(folder: str, kind: str) -> None:
         folder: receives a folder of the kind's name.
         kind: one of KINDS.
     """
-    from tools.peers import sets  # needs OpenCV
+    from zoo.tools.peers import sets  # needs OpenCV
 
     made = sets.complete(os.path.join(folder, kind), getattr(sets, kind))
     if kind == "clips":

@@ -4,7 +4,7 @@ import importlib.util
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tools.benchmarking.cases import CHECKOUT
+from zoo.tools.benchmarking.cases import CHECKOUT
 
 
 class Model(NamedTuple):
@@ -117,9 +117,9 @@ class Peer(NamedTuple):
     mixes: bool = False
 
 
-UPDATES = "tools.peers.updates"
+UPDATES = "zoo.tools.peers.updates"
 PEERS = {  # by name of the model
-    "resnet": Peer("tools.gpu_checks.deep_learning_examples", None, ("torchvision",)),
+    "resnet": Peer("zoo.tools.gpu_checks.deep_learning_examples", None, ("torchvision",)),
     "tsm": Peer(f"{UPDATES}.temporal_shift", "temporal-shift-module", ("torchvision",)),
     "deeplabv3plus": Peer(
         f"{UPDATES}.mmsegmentation", None, ("mmseg", "mmengine", "mmcv", "torchvision"), ("train.sync_bn=false",)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from data.errors import UserError
-from tools.bench import sample_batch
-from tools.benchmarking.folder import write
+from zoo.data.errors import UserError
+from zoo.tools.bench import sample_batch
+from zoo.tools.benchmarking.folder import write
 from zoo.run import cli, restore
 from zoo.run.job import assemble, join
 
@@ -26,7 +26,7 @@ Tensors = dict[str, np.ndarray]
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code: 1 if a difference is beyond its limit."""
-    parser = argparse.ArgumentParser(prog="tools.gpu_checks.parity", description=__doc__)
+    parser = argparse.ArgumentParser(prog="zoo.tools.gpu_checks.parity", description=__doc__)
     cli.add_recipe_arguments(parser)
     parser.add_argument("--json", metavar="FILE", help="receives the differences")
     parser.add_argument("--side", metavar="FILE", help=argparse.SUPPRESS)  # receives the tensors of one device
@@ -87,7 +87,7 @@ def compare_devices(words: list[str], device: str) -> dict[str, Any]:
         sides = []
         for name, on in (("cpu", "cpu"), ("device", device)):
             path = str(Path(folder) / f"{name}.safetensors")
-            command = [sys.executable, "-m", "tools.gpu_checks.parity", *words, "--device", on, "--side", path]
+            command = [sys.executable, "-m", "zoo.tools.gpu_checks.parity", *words, "--device", on, "--side", path]
             if subprocess.run(command, check=False).returncode:
                 raise UserError(f"the update on {on} failed; the lines above tell why")
             sides.append(load_file(path))

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data.errors import UserError
-from tools.bench import sample_batch, trainer_loop
-from tools.benchmarking.folder import write
-from tools.peers.updates import turns
+from zoo.data.errors import UserError
+from zoo.tools.bench import sample_batch, trainer_loop
+from zoo.tools.benchmarking.folder import write
+from zoo.tools.peers.updates import turns
 from zoo.run import cli, restore
 from zoo.run.job import assemble, join
 
@@ -23,10 +23,10 @@ DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(prog="tools.gpu_checks.peers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="zoo.tools.gpu_checks.peers", description=__doc__)
     cli.add_recipe_arguments(parser)
     add = parser.add_argument
-    add("--peer", metavar="MODULE", required=True, help="module with NAME and update(), such as tools.peers.updates.X")
+    add("--peer", metavar="MODULE", required=True, help="module with NAME and update(), such as zoo.tools.peers.updates.X")
     add("--upstream", metavar="DIR", required=True, help="folder of the copies of other projects")
     add("--no-autocast", action="store_true", help="the other project's code casts to 16 bits itself")
     add("--json", metavar="FILE", required=True, help="receives what was measured")

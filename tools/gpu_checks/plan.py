@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.benchmarking.cases import CHECKOUT
-from tools.gpu_checks import models, read
-from tools.gpu_checks.models import MODELS, Model
-from tools.gpu_checks.step import Step
+from zoo.tools.benchmarking.cases import CHECKOUT
+from zoo.tools.gpu_checks import models, read
+from zoo.tools.gpu_checks.models import MODELS, Model
+from zoo.tools.gpu_checks.step import Step
 
 DOCTOR, PARITY, SPEED, DEMOS, RESUME, DETERMINISTIC, COMPARE, PROFILE, PEERS, TOGETHER, FILES = (
     "doctor",
@@ -111,7 +111,7 @@ def _parity(setting: Setting, model: Model, framework: str, size: str) -> Step:
     else:
         options = [*models.full(model, framework, False), "-o", f"train.batch={models.PARITY_BATCH[model.name]}"]
     options += ["-o", f"train.precision={precision}", "-o", models.WITHOUT_WORKERS]
-    words = ("-m", "tools.gpu_checks.parity", *options, "--device", setting.device, "--json", _values(setting, name))
+    words = ("-m", "zoo.tools.gpu_checks.parity", *options, "--device", setting.device, "--json", _values(setting, name))
     facts = {"model": model.name, "framework": framework, "size": size}
     return Step(name, PARITY, words, 400, read.values, facts=facts, accepts=(0, 1))
 
@@ -152,7 +152,7 @@ def _demo(setting: Setting, model: Model, framework: str, amp: bool) -> Step:
 
 def _resume(setting: Setting, framework: str) -> Step:
     name = f"{RESUME}-{framework}"
-    words = ("-m", "tools.gpu_checks.resume", *_folder(setting, name), *models.tiny(MODELS[0], framework))
+    words = ("-m", "zoo.tools.gpu_checks.resume", *_folder(setting, name), *models.tiny(MODELS[0], framework))
     return Step(name, RESUME, (*words, "--device", setting.device), 300, read.values, facts={"framework": framework},
                 accepts=(0, 1))  # fmt: skip
 
@@ -160,7 +160,7 @@ def _resume(setting: Setting, framework: str) -> Step:
 def _deterministic(setting: Setting, model: Model, framework: str) -> Step:
     """Compare two runs: in 16 bits, whose kernels are usually chosen by their time; in a dry run in fp32."""
     name = f"{DETERMINISTIC}-{model.name}-{framework}"
-    words = ["-m", "tools.gpu_checks.deterministic", *_folder(setting, name), *models.tiny(model, framework)]
+    words = ["-m", "zoo.tools.gpu_checks.deterministic", *_folder(setting, name), *models.tiny(model, framework)]
     words += ["-o", f"train.precision={'fp32' if setting.dry else 'amp'}", "--device", setting.device]
     facts = {"model": model.name, "framework": framework, "arithmetic": "fp32" if setting.dry else "AMP"}
     return Step(name, DETERMINISTIC, tuple(words), 300, read.values, facts=facts, accepts=(0, 1))
@@ -172,7 +172,7 @@ def _compare(setting: Setting) -> Iterator[Step]:
         options = models.tiny(model, setting.frameworks[0])
         at = options.index("--framework")
         del options[at : at + 2]
-        words = ["-m", "tools.gpu_checks.compare_devices", *_folder(setting, name), "--device", setting.device]
+        words = ["-m", "zoo.tools.gpu_checks.compare_devices", *_folder(setting, name), "--device", setting.device]
         words += ["--frameworks", ",".join(setting.frameworks), *options, *(["--steps", "4"] if setting.dry else [])]
         yield Step(name, COMPARE, tuple(words), 600, read.values, facts={"model": model.name}, accepts=(0, 1))
 
@@ -198,7 +198,7 @@ def _peer(setting: Setting, model: Model, word: str) -> Step:
         smaller = ["train.batch=2", *(["data.crop=[64,128]"] if model.kind == "scene" else ["data.size=64"])]
         smaller += ["data.size=112", "data.num_classes=100"] if model.kind == "face" else []
         options += [word for key in smaller for word in ("-o", key)] + ["--warm-up", "1", "--passes", "2"]
-    words = ["-m", "tools.gpu_checks.peers", *options, "-o", models.WITHOUT_WORKERS, "--peer", peer.module]
+    words = ["-m", "zoo.tools.gpu_checks.peers", *options, "-o", models.WITHOUT_WORKERS, "--peer", peer.module]
     words += [word for key in keys for word in ("-o", key)]
     words += ["--upstream", str(setting.upstream), "--device", setting.device, "--json", _values(setting, name)]
     words += ["--no-autocast"] * peer.mixes
@@ -214,7 +214,7 @@ def _files(setting: Setting, framework: str) -> Iterator[Step]:
     folder = str(setting.out / "files")
     lacks = models.missing(("cv2", "PIL", "av"))
     kinds = ("images",) if setting.dry else ()
-    make = ("-m", "tools.gpu_checks.files", folder, *kinds)
+    make = ("-m", "zoo.tools.gpu_checks.files", folder, *kinds)
     if framework == setting.frameworks[0]:
         yield Step(FILES, FILES, make, 500, lambda _: {}, lacks)
     for model in MODELS[:1] if setting.dry else MODELS:
@@ -233,7 +233,7 @@ def _files(setting: Setting, framework: str) -> Iterator[Step]:
 def _together(setting: Setting, framework: str) -> Step:
     name, model = f"{TOGETHER}-{framework}", MODELS[0]
     options = models.tiny(model, framework) if setting.dry else models.full(model, framework, True)
-    words = ["-m", "tools.gpu_checks.together", *_folder(setting, name), *options, "--device", setting.device]
+    words = ["-m", "zoo.tools.gpu_checks.together", *_folder(setting, name), *options, "--device", setting.device]
     words += ["-o", "train.precision=amp", *(SHORT_WINDOW if setting.dry else WINDOW)]
     facts = {"model": model.name, "framework": framework}
     return Step(name, TOGETHER, tuple(words), 300, read.values, facts=facts)

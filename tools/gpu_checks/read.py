@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tools.reporting import cases, journals
+from zoo.tools.reporting import cases, journals
 from zoo.logs import journal
 
 RUN, VALUES = "run", "values.json"  # folder of a run of train.py, and file of a program, in the step's folder

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data.errors import UserError
-from tools.benchmarking.folder import write
-from tools.gpu_checks.step import Step
+from zoo.data.errors import UserError
+from zoo.tools.benchmarking.folder import write
+from zoo.tools.gpu_checks.step import Step
 
 CHECK, RESULTS, RUNS, LOGS, LOCK = "check.json", "results", "runs", "logs", ".lock"
 DONE, FAILED, SKIPPED = "done", "failed", "skipped"

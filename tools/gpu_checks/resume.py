@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from data.errors import UserError
-from tools.benchmarking.cases import CHECKOUT
-from tools.benchmarking.folder import write
+from zoo.data.errors import UserError
+from zoo.tools.benchmarking.cases import CHECKOUT
+from zoo.tools.benchmarking.folder import write
 from zoo.logs import journal
 
 STEPS, SAVE_EVERY = 12, 3
@@ -28,7 +28,7 @@ LIMIT = 1e-3  # of a loss: a GPU adds in an order of its own, and rounding grows
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; what it does not know are options of train.py. Return 1 if the two runs differ."""
-    parser = argparse.ArgumentParser(prog="tools.gpu_checks.resume", description=__doc__)
+    parser = argparse.ArgumentParser(prog="zoo.tools.gpu_checks.resume", description=__doc__)
     parser.add_argument("--folder", metavar="DIR", required=True, help="receives both runs; must not exist")
     parser.add_argument("--json", metavar="FILE", required=True, help="receives what was found")
     arguments, options = parser.parse_known_args(argv)

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data.errors import UserError
-from tools.benchmarking.folder import write
-from tools.gpu_checks import plan
-from tools.gpu_checks.results import DONE, FAILED, SKIPPED, Result
-from tools.reporting.columns import Column
-from tools.reporting.formats import markdown
-from tools.reporting.tables import Table
+from zoo.data.errors import UserError
+from zoo.tools.benchmarking.folder import write
+from zoo.tools.gpu_checks import plan
+from zoo.tools.gpu_checks.results import DONE, FAILED, SKIPPED, Result
+from zoo.tools.reporting.columns import Column
+from zoo.tools.reporting.formats import markdown
+from zoo.tools.reporting.tables import Table
 
 BEGIN, END = "<!-- results of tools/gpu_check.py: begin -->", "<!-- results of tools/gpu_check.py: end -->"
 OPERATORS = 10

@@ -7,15 +7,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from data.errors import UserError
-from tools.benchmarking.cases import CHECKOUT
-from tools.benchmarking.folder import write
+from zoo.data.errors import UserError
+from zoo.tools.benchmarking.cases import CHECKOUT
+from zoo.tools.benchmarking.folder import write
 from zoo.logs import journal
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; what it does not know are options of train.py. Return the exit code."""
-    parser = argparse.ArgumentParser(prog="tools.gpu_checks.together", description=__doc__)
+    parser = argparse.ArgumentParser(prog="zoo.tools.gpu_checks.together", description=__doc__)
     parser.add_argument("--folder", metavar="DIR", required=True, help="receives the runs; must not exist")
     parser.add_argument("--json", metavar="FILE", required=True, help="receives what was measured")
     arguments, options = parser.parse_known_args(argv)

@@ -3,9 +3,9 @@
 import argparse
 import os
 
-from data.errors import UserError
-from tools.launching import commands, hosts, job, kubernetes, options, slurm, variables
-from tools.launching.job import Job
+from zoo.data.errors import UserError
+from zoo.tools.launching import commands, hosts, job, kubernetes, options, slurm, variables
+from zoo.tools.launching.job import Job
 from zoo.run.cli import Request
 
 

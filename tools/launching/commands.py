@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 
 class Layout(NamedTuple):

@@ -5,8 +5,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from data.errors import UserError
-from data.numerals import natural
+from zoo.data.errors import UserError
+from zoo.data.numerals import natural
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:]*:[0-9A-Fa-f:.%a-z]*")  # a name or an IPv6 address
 SLOTS = re.compile(r"slots=([1-9][0-9]{0,8})")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 IMAGE_FOLDER = "/opt/vision-zoo"  # of this project in container images: the WORKDIR of environments/*.Dockerfile
 NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")

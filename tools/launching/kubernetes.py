@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from data.errors import UserError
-from tools.launching import commands
-from tools.launching.job import IMAGE_FOLDER, NAME, Job, Volume
+from zoo.data.errors import UserError
+from zoo.tools.launching import commands
+from zoo.tools.launching.job import IMAGE_FOLDER, NAME, Job, Volume
 
 GRACE_PERIOD = 120  # seconds between SIGTERM, at which a run saves and ends, and the end of its pods
 SHM_SIZE = "16Gi"

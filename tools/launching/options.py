@@ -4,9 +4,9 @@ import argparse
 import re
 import shlex
 
-from data.errors import UserError
-from data.numerals import natural
-from tools.launching import kubernetes
+from zoo.data.errors import UserError
+from zoo.data.numerals import natural
+from zoo.tools.launching import kubernetes
 
 SHELL = "ssh -o BatchMode=yes {host}"
 

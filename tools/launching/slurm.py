@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from data.errors import UserError
-from tools.launching.job import IMAGE_FOLDER, Job, Volume
+from zoo.data.errors import UserError
+from zoo.tools.launching.job import IMAGE_FOLDER, Job, Volume
 
 TRAIN = Path(__file__).resolve().parents[2] / "train.py"
 NOTICE = 120  # seconds between SIGTERM, at which a run saves and ends, and the time limit

@@ -4,7 +4,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.distributed.variables import HIDDEN, NAME, NAMED, OF_LAUNCHERS, carried, is_secret, withheld
 
 

@@ -7,9 +7,9 @@ import os
 
 import numpy as np
 
-from data.errors import UserError
-from tools.peers import upstream
-from tools.peers.contender import MapStyle
+from zoo.data.errors import UserError
+from zoo.tools.peers import upstream
+from zoo.tools.peers.contender import MapStyle
 
 NAME = "insightface"
 

@@ -5,10 +5,10 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
-from data import loaders, order
-from data.batch import collate
-from data.stream import open_training, training_samples
-from tools.bare import loading as bare_loops
+from zoo.data import loaders, order
+from zoo.data.batch import collate
+from zoo.data.stream import open_training, training_samples
+from zoo.tools.bare import loading as bare_loops
 
 WORKERS = 2  # processes that read, each with one thread
 OURS, BARE, DALI = "this loader", "bare loop", "DALI"

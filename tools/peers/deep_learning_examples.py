@@ -3,8 +3,8 @@
 import os
 from typing import Any
 
-from tools.peers import upstream
-from tools.peers.contender import MapStyle
+from zoo.tools.peers import upstream
+from zoo.tools.peers.contender import MapStyle
 
 NAME = "NVIDIA"
 
@@ -13,7 +13,7 @@ def open_images(clones: str, settings: Any) -> MapStyle:
     """Open the training images with data set and collate function of get_pytorch_train_loader.
 
     Args:
-        settings: root and size of data.datasets.imagenet.
+        settings: root and size of zoo.data.datasets.imagenet.
     """
     upstream.installed("torchvision")  # which looks for triton, the name of a folder of that project
     folder = os.path.join(clones, "DeepLearningExamples/PyTorch/Classification/ConvNets")

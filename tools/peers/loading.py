@@ -8,11 +8,11 @@ import sys
 import tempfile
 from typing import Any
 
-from data.errors import UserError
-from tools.new_file import require_new
-from tools.peers import passes, report, tasks
-from tools.peers.machine import describe_machine
-from tools.peers.upstream import require_clones
+from zoo.data.errors import UserError
+from zoo.tools.new_file import require_new
+from zoo.tools.peers import passes, report, tasks
+from zoo.tools.peers.machine import describe_machine
+from zoo.tools.peers.upstream import require_clones
 
 EPILOG = """\
 Each task runs in a process of its own, and its loaders in turn: first with two worker processes, then in one thread,

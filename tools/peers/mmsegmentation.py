@@ -7,8 +7,8 @@ import sys
 import types
 from typing import Any
 
-from tools.peers import upstream
-from tools.peers.contender import MapStyle
+from zoo.tools.peers import upstream
+from zoo.tools.peers.contender import MapStyle
 
 NAME = "mmsegmentation"
 FOLDERS = {"img_path": "leftImg8bit/train", "seg_map_path": "gtFine/train"}
@@ -18,7 +18,7 @@ def open_scenes(settings: Any) -> MapStyle:
     """Open the training pairs.
 
     Args:
-        settings: root, crop, base_size, scale, max_share and photometric of data.datasets.cityscapes.
+        settings: root, crop, base_size, scale, max_share and photometric of zoo.data.datasets.cityscapes.
     """
     try:
         upstream.installed("mmcv._ext")

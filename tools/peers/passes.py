@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from tools.peers.contender import Contender
+from zoo.tools.peers.contender import Contender
 
 BUFFERED = 16  # batches that a stream may hold when its turn begins, not timed; this project's holds 14
 IDLE_SHARE, IDLE_INTERVAL, MAX_SETTLING = 0.1, 0.1, 30.0  # of a core; seconds; seconds

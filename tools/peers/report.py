@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from tools.peers.contender import OURS, WORKERS, Contender
-from tools.peers.passes import Seconds
+from zoo.tools.peers.contender import OURS, WORKERS, Contender
+from zoo.tools.peers.passes import Seconds
 
 Row = dict[str, Any]
 HEADER = (

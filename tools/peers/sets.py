@@ -13,8 +13,8 @@ from functools import partial
 import cv2
 import numpy as np
 
-from data import order
-from data.demo.common.cache import map_threads
+from zoo.data import order
+from zoo.data.demo.common.cache import map_threads
 
 SEED = 16
 IMAGES, CLASSES, IMAGE_SIZE, IMAGE_QUALITY = 384, 8, (500, 375), 90
@@ -100,7 +100,7 @@ def faces(folder: str) -> None:
 
 def prepare(out: str, kind: str, source: str, *options: str) -> None:
     """Run tools/prepare.py."""
-    command = [sys.executable, "-m", "tools.prepare", kind, source, *options, "--out", out]
+    command = [sys.executable, "-m", "zoo.tools.prepare", kind, source, *options, "--out", out]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 

@@ -6,13 +6,13 @@ import os
 import sys
 from typing import Any
 
-from data.errors import UserError
-from tools.new_file import require_new
-from tools.peers.machine import describe_machine
-from tools.peers.updates import contenders, turns
-from tools.peers.updates.layers import of_task
-from tools.peers.updates.tasks import TASKS
-from tools.peers.upstream import require_clones
+from zoo.data.errors import UserError
+from zoo.tools.new_file import require_new
+from zoo.tools.peers.machine import describe_machine
+from zoo.tools.peers.updates import contenders, turns
+from zoo.tools.peers.updates.layers import of_task
+from zoo.tools.peers.updates.tasks import TASKS
+from zoo.tools.peers.upstream import require_clones
 
 EPILOG = """\
 Contenders have a process each and compute in turn, update by update, on the same synthetic batch: this trainer as

@@ -4,9 +4,9 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from data.datasets import cityscapes, faces, imagenet, kinetics
-from data.errors import UserError
-from tools.peers import (
+from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
+from zoo.data.errors import UserError
+from zoo.tools.peers import (
     arcface_torch,
     contender,
     deep_learning_examples,
@@ -15,7 +15,7 @@ from tools.peers import (
     temporal_shift,
     torchvision_references,
 )
-from tools.peers.contender import Contender, MapStyle
+from zoo.tools.peers.contender import Contender, MapStyle
 
 
 class Task(NamedTuple):

@@ -7,9 +7,9 @@ project, it normalizes in the loader.
 import os
 from typing import Any
 
-from data.batch import IMAGENET_MEAN, IMAGENET_STD
-from tools.peers import upstream
-from tools.peers.contender import MapStyle
+from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD
+from zoo.tools.peers import upstream
+from zoo.tools.peers.contender import MapStyle
 
 NAME = "mit-han-lab"
 SCALES = [1, 0.875, 0.75, 0.66]
@@ -19,7 +19,7 @@ def open_frames(clones: str, settings: Any) -> MapStyle:
     """Open the training list of frame folders.
 
     Args:
-        settings: root, size and segments of data.datasets.kinetics.
+        settings: root, size and segments of zoo.data.datasets.kinetics.
     """
     folder = os.path.join(clones, "temporal-shift-module")
     transforms = upstream.load(folder, "ops.transforms")

@@ -6,8 +6,8 @@ Unlike this project, it normalizes in the loader.
 import os
 from typing import Any
 
-from tools.peers import upstream
-from tools.peers.contender import MapStyle
+from zoo.tools.peers import upstream
+from zoo.tools.peers.contender import MapStyle
 
 NAME = "torchvision"
 
@@ -16,7 +16,7 @@ def open_images(clones: str, settings: Any) -> MapStyle:
     """Open the training images with the transforms of train.py's default options.
 
     Args:
-        settings: root and size of data.datasets.imagenet.
+        settings: root and size of zoo.data.datasets.imagenet.
     """
     presets = upstream.load(os.path.join(clones, "vision/references/classification"), "presets")
     folders = upstream.installed("torchvision.datasets").ImageFolder

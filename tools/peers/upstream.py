@@ -7,7 +7,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 
 def require_clones(folder: str) -> None:

@@ -5,12 +5,12 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from data.errors import BadSample
-from data.formats import images, masks
-from data.formats.recordio import RecordFile, unpack_image
-from data.packs import encoding, inspection, records
-from tools.preparing.job import Job
-from tools.preparing.listing import Item
+from zoo.data.errors import BadSample
+from zoo.data.formats import images, masks
+from zoo.data.formats.recordio import RecordFile, unpack_image
+from zoo.data.packs import encoding, inspection, records
+from zoo.tools.preparing.job import Job
+from zoo.tools.preparing.listing import Item
 
 BLOCK = 1 << 20
 

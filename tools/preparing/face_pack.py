@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import BinaryIO
 
-from data import durable
-from data.packs import records
-from tools.preparing import job as jobs
-from tools.preparing import work
-from tools.preparing.journal import read_entries
-from tools.preparing.plan import Plan
+from zoo.data import durable
+from zoo.data.packs import records
+from zoo.tools.preparing import job as jobs
+from zoo.tools.preparing import work
+from zoo.tools.preparing.journal import read_entries
+from zoo.tools.preparing.plan import Plan
 
 NAME, INDEX, PROPERTY = "train.rec", "train.idx", "property"
 PART = "train.rec.part"

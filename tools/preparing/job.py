@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-from data import durable
-from data.errors import UserError
-from data.packs import manifest
+from zoo.data import durable
+from zoo.data.errors import UserError
+from zoo.data.packs import manifest
 
 MARK, WORK, LOCK = "prepare.json", "work", "lock"
 FORMAT = "vision-zoo prepared data set"

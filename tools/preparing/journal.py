@@ -11,7 +11,7 @@ import time
 from io import FileIO
 from typing import Any
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 COMMIT_INTERVAL = 1.0  # seconds of work that may be lost
 COMMIT_BYTES = 32 << 20  # of records kept in memory

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 STAT_THREADS = 16  # a network file system answers many requests at a time
 STAT_BATCH = 1024

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TextIO
 
-from tools.preparing import job as jobs
-from tools.preparing import listing
-from tools.preparing.listing import Item, Missing, Sample
+from zoo.tools.preparing import job as jobs
+from zoo.tools.preparing import listing
+from zoo.tools.preparing.listing import Item, Missing, Sample
 
 PLAN = "plan.json"
 MIN_CHUNK, MAX_CHUNK = 16 << 20, 1 << 30  # bytes of source files

@@ -10,10 +10,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from data.errors import UserError
-from tools.preparing import plan as plans
-from tools.preparing import work
-from tools.preparing.work import Stopped, Task
+from zoo.data.errors import UserError
+from zoo.tools.preparing import plan as plans
+from zoo.tools.preparing import work
+from zoo.tools.preparing.work import Stopped, Task
 
 POLL_INTERVAL = 0.2  # seconds
 

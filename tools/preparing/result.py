@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import UserError
-from data.packs import manifest
-from data.packs.manifest import Info, Manifest
-from tools.preparing import job as jobs
-from tools.preparing import official, verification, work
-from tools.preparing import plan as plans
-from tools.preparing.job import Job
-from tools.preparing.journal import Entry, read_entries
-from tools.preparing.listing import Item, Missing
-from tools.preparing.plan import Chunk, Plan
+from zoo.data.errors import UserError
+from zoo.data.packs import manifest
+from zoo.data.packs.manifest import Info, Manifest
+from zoo.tools.preparing import job as jobs
+from zoo.tools.preparing import official, verification, work
+from zoo.tools.preparing import plan as plans
+from zoo.tools.preparing.job import Job
+from zoo.tools.preparing.journal import Entry, read_entries
+from zoo.tools.preparing.listing import Item, Missing
+from zoo.tools.preparing.plan import Chunk, Plan
 
 REPORT, UNREADABLE, CLASSES, NOTES = "report.json", "unreadable.csv", "classes.txt", "source_notes"
 NOTE_PREFIXES = ("license", "licence", "copying", "readme", "terms")  # files in the root that are kept, as lower case

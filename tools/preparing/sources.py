@@ -5,15 +5,15 @@ import os
 import re
 from typing import Any
 
-from data.datasets import imagenet, kinetics
-from data.datasets.common import files
-from data.errors import UserError
-from data.formats import budgeted_json, confined, face_files, face_packs, palette
-from data.formats.face_packs import FacePack
-from data.formats.lists import VIDEO_EXTENSIONS, is_number, normalize_name, read_lines
-from data.packs import manifest
-from data.parsing import parsing
-from tools.preparing.listing import Listing, Sample
+from zoo.data.datasets import imagenet, kinetics
+from zoo.data.datasets.common import files
+from zoo.data.errors import UserError
+from zoo.data.formats import budgeted_json, confined, face_files, face_packs, palette
+from zoo.data.formats.face_packs import FacePack
+from zoo.data.formats.lists import VIDEO_EXTENSIONS, is_number, normalize_name, read_lines
+from zoo.data.packs import manifest
+from zoo.data.parsing import parsing
+from zoo.tools.preparing.listing import Listing, Sample
 
 KINDS = ("k400", "ssv2", "imagenet", "cityscapes", "faces", "folder")
 SPLITS = ("train", "val")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from data import host
-from data.errors import BadSample, UserError
-from data.formats.face_bin import read_bin
-from data.packs import inspection
-from tools.preparing import official
-from tools.preparing.listing import Missing
+from zoo.data import host
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats.face_bin import read_bin
+from zoo.data.packs import inspection
+from zoo.tools.preparing import official
+from zoo.tools.preparing.listing import Missing
 
 SPLIT = "verification"  # in the list of unreadable files
 

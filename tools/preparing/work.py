@@ -3,14 +3,14 @@
 import os
 from typing import NamedTuple, Protocol
 
-from data import durable
-from data.errors import BadSample
-from data.packs import records
-from tools.preparing import job as jobs
-from tools.preparing import plan as plans
-from tools.preparing.examine import FileTrouble, examine
-from tools.preparing.journal import Journal, count_entries, read_entries
-from tools.preparing.listing import Item
+from zoo.data import durable
+from zoo.data.errors import BadSample
+from zoo.data.packs import records
+from zoo.tools.preparing import job as jobs
+from zoo.tools.preparing import plan as plans
+from zoo.tools.preparing.examine import FileTrouble, examine
+from zoo.tools.preparing.journal import Journal, count_entries, read_entries
+from zoo.tools.preparing.listing import Item
 
 
 class Counters(Protocol):

@@ -5,11 +5,11 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tools.benchmarking.statistics import Summary, log_ratio, summarize
-from tools.reporting import accelerators, journals
-from tools.reporting.accelerators import Peak
-from tools.reporting.labels import natural
-from tools.reporting.run import COMPLETE, Case, Run, StepTimes
+from zoo.tools.benchmarking.statistics import Summary, log_ratio, summarize
+from zoo.tools.reporting import accelerators, journals
+from zoo.tools.reporting.accelerators import Peak
+from zoo.tools.reporting.labels import natural
+from zoo.tools.reporting.run import COMPLETE, Case, Run, StepTimes
 from zoo.frameworks import FRAMEWORKS
 
 BACKWARD = 3  # operations of an update / those of the forward pass: the backward pass has two products for each of its

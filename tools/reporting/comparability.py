@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from data.errors import UserError
-from tools.reporting.labels import shorten
-from tools.reporting.run import Case, Run
-from tools.reporting.settings import differing
+from zoo.data.errors import UserError
+from zoo.tools.reporting.labels import shorten
+from zoo.tools.reporting.run import Case, Run
+from zoo.tools.reporting.settings import differing
 
 MAX_LISTED = 3  # runs that a message names per value
 MAX_SETTINGS = 8  # that a message names

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.reporting import figures
-from tools.reporting.figures import Plot
-from tools.reporting.labels import labels
-from tools.reporting.run import Case, Point
+from zoo.tools.reporting import figures
+from zoo.tools.reporting.figures import Plot
+from zoo.tools.reporting.labels import labels
+from zoo.tools.reporting.run import Case, Point
 
 MAX_POINTS = 400  # of a curve; the means of neighbours where there are more
 TIME_UNITS = ((3 * 86400, 86400, "days"), (3 * 3600, 3600, "hours"), (180, 60, "minutes"), (0, 1, "seconds"))

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tools.reporting.labels import natural
-from tools.reporting.run import Run
+from zoo.tools.reporting.labels import natural
+from zoo.tools.reporting.run import Run
 
 VERSIONS = ("cuda", "cudnn", "nccl", "cann")
 MAX_VALUES = 6  # of one kind that are listed

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from data.errors import UserError
-from tools.reporting.run import Case
+from zoo.data.errors import UserError
+from zoo.tools.reporting.run import Case
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

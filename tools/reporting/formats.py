@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from tools.reporting.tables import Row, Table
+from zoo.tools.reporting.tables import Row, Table
 
 EMPTY = "-"  # a cell without a value, as in the tables of AI-Rank
 SHORT = 28  # characters of a text that is not broken in a table

@@ -5,10 +5,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tools.reporting import matrices, measures, settings
-from tools.reporting.fields import field, items, number, positive, text, whole
-from tools.reporting.labels import natural
-from tools.reporting.run import COMPLETE, FAILED, INCOMPLETE, MIXED, Case, Run
+from zoo.tools.reporting import matrices, measures, settings
+from zoo.tools.reporting.fields import field, items, number, positive, text, whole
+from zoo.tools.reporting.labels import natural
+from zoo.tools.reporting.run import COMPLETE, FAILED, INCOMPLETE, MIXED, Case, Run
 from zoo.logs import journal
 from zoo.logs.journal import Event
 

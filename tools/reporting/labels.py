@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from tools.reporting.run import Case
+from zoo.tools.reporting.run import Case
 
 MAX_LENGTH = 52  # characters of a label
 MAX_WORD = 22  # characters of a name in it

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 
-from tools.airank_log.grammar import Log, parse
-from tools.airank_log.values import measure
-from tools.reporting.fields import finite
-from tools.reporting.run import COMPLETE, INCOMPLETE, Case, Point, Run, Values
+from zoo.tools.airank_log.grammar import Log, parse
+from zoo.tools.airank_log.values import measure
+from zoo.tools.reporting.fields import finite
+from zoo.tools.reporting.run import COMPLETE, INCOMPLETE, Case, Point, Run, Values
 
 LOG = "AI-Rank log"  # how the throughput was counted: by the definition of AI-Rank, or declared in the log
 WORDS: Mapping[str, Mapping[str, str]] = {  # field of a case -> pattern in the path -> value

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from data.errors import UserError
-from data.formats import budgeted_json
-from data.parsing import parsing
-from tools.reporting.fields import items, text, whole
-from tools.reporting.run import FAILED, SKIPPED, Case, Run, Values
+from zoo.data.errors import UserError
+from zoo.data.formats import budgeted_json
+from zoo.data.parsing import parsing
+from zoo.tools.reporting.fields import items, text, whole
+from zoo.tools.reporting.run import FAILED, SKIPPED, Case, Run, Values
 
 MATRIX, RESULTS = "matrix.json", "results.json"
 DEPTH = 5  # of a run below its variant: framework, model, bz<batch>, <N>n<G>g, run

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tools.reporting.fields import finite_all, items, number, positive
-from tools.reporting.run import Point, StepTimes, Values
+from zoo.tools.reporting.fields import finite_all, items, number, positive
+from zoo.tools.reporting.run import Point, StepTimes, Values
 from zoo.logs.journal import Event
 
 SPEED, INTERVALS = "timed updates", "training time"  # how the throughput was counted, without evaluations

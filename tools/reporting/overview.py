@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from tools.reporting.cases import Result
-from tools.reporting.columns import Column, Row, significant
-from tools.reporting.run import Case
+from zoo.tools.reporting.cases import Result
+from zoo.tools.reporting.columns import Column, Row, significant
+from zoo.tools.reporting.run import Case
 
 MAX_COLUMNS = 12  # of a model, which is left out where it would have more
 

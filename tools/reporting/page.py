@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from tools.reporting import formats
-from tools.reporting.figures import Plot
-from tools.reporting.tables import Table
+from zoo.tools.reporting import formats
+from zoo.tools.reporting.figures import Plot
+from zoo.tools.reporting.tables import Table
 
 STYLE = """
 :root { color-scheme: light dark; --text: #222; --back: #fff; --line: #ccc; --head: #f0f0f0; --warn: #fdf0d5 }

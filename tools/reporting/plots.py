@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tools.reporting import curves, figures
-from tools.reporting.cases import Result, order
-from tools.reporting.curves import Curve
-from tools.reporting.figures import COLORS, INK, ROW, Plot
-from tools.reporting.labels import labels, shorten
-from tools.reporting.measures import SPEED
-from tools.reporting.run import Case, Run
+from zoo.tools.reporting import curves, figures
+from zoo.tools.reporting.cases import Result, order
+from zoo.tools.reporting.curves import Curve
+from zoo.tools.reporting.figures import COLORS, INK, ROW, Plot
+from zoo.tools.reporting.labels import labels, shorten
+from zoo.tools.reporting.measures import SPEED
+from zoo.tools.reporting.run import Case, Run
 
 if TYPE_CHECKING:
-    from tools.reporting.figures import Axes, Figure
+    from zoo.tools.reporting.figures import Axes, Figure
 
 MAX_DOTS = 100  # steps of a case that are drawn one by one
 MAX_WHISKER = 1.5  # end of the axis of throughput / highest run; intervals of few runs may be far wider

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tools.reporting.fields import MAX_TEXT, field, finite, items, text
+from zoo.tools.reporting.fields import MAX_TEXT, field, finite, items, text
 from zoo.distributed.variables import OF_ONE_HOST
 from zoo.logs.journal import Event
 

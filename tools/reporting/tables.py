@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tools.extraction.results import result as dlperf_result
-from tools.reporting import overview
-from tools.reporting.cases import Ratio, Result, order, single_card, speed_up, time_speed_up
-from tools.reporting.columns import RATIOS, RUNS, THROUGHPUT, TRAINING, USAGE, Column, Row
-from tools.reporting.run import COMPLETE, Case, Run
+from zoo.tools.extraction.results import result as dlperf_result
+from zoo.tools.reporting import overview
+from zoo.tools.reporting.cases import Ratio, Result, order, single_card, speed_up, time_speed_up
+from zoo.tools.reporting.columns import RATIOS, RUNS, THROUGHPUT, TRAINING, USAGE, Column, Row
+from zoo.tools.reporting.run import COMPLETE, Case, Run
 
 
 class Table(NamedTuple):

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.scaling.cluster import Cluster
-from tools.scaling.collectives import Sample
+from zoo.tools.scaling.cluster import Cluster
+from zoo.tools.scaling.collectives import Sample
 
 
 class Messages(NamedTuple):

@@ -4,12 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from data.errors import UserError
-from data.formats import budgeted_json
-from data.parsing import parsing
-from tools.scaling.calibration import Calibration, Messages, Run
-from tools.scaling.cluster import Cluster
-from tools.scaling.collectives import Sample
+from zoo.data.errors import UserError
+from zoo.data.formats import budgeted_json
+from zoo.data.parsing import parsing
+from zoo.tools.scaling.calibration import Calibration, Messages, Run
+from zoo.tools.scaling.cluster import Cluster
+from zoo.tools.scaling.collectives import Sample
 
 FORMAT = 1
 LARGEST = 1e30  # number that is used, so that products and sums stay finite

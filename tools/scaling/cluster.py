@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 MAX_PROCESSES = 65536
 

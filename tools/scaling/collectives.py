@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.scaling.cluster import Cluster
+from zoo.tools.scaling.cluster import Cluster
 
 
 class Link(NamedTuple):

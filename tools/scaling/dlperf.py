@@ -5,7 +5,7 @@ V100-SXM2-16GB on hosts of 8, but for ResNet50 in MindSpore, which is one of the
 second.
 """
 
-from tools.scaling.published import DLPERF, Table
+from zoo.tools.scaling.published import DLPERF, Table
 
 RESNET50, BERT_BASE, IRESNET100 = 102.2, 440.0, 260.6  # MB of gradients in fp32; a split classifier left out
 

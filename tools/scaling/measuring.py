@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from data.errors import UserError
-from tools.scaling import processes
-from tools.scaling.calibration import Calibration, Run
-from tools.scaling.cluster import Cluster
-from tools.scaling.collectives import Sample
-from tools.scaling.processes import Command
-from tools.scaling.sent import messages
+from zoo.data.errors import UserError
+from zoo.tools.scaling import processes
+from zoo.tools.scaling.calibration import Calibration, Run
+from zoo.tools.scaling.cluster import Cluster
+from zoo.tools.scaling.collectives import Sample
+from zoo.tools.scaling.processes import Command
+from zoo.tools.scaling.sent import messages
 from zoo.distributed.addresses import free_port
 from zoo.logs.journal import Event, history
 from zoo.run import cli, schedule
@@ -126,7 +126,7 @@ def _run(plan: Plan, size: int, folder: Path) -> list[float]:
 
 def _command(plan: Plan, size: int, folder: Path, variables: dict[str, str]) -> Command:
     """Return the command of a speed run of one or several processes of this host."""
-    world = ["-m", "tools.launch", f"1x{size}", "--logs", f"{folder}-logs", "--out", str(folder)]
+    world = ["-m", "zoo.tools.launch", f"1x{size}", "--logs", f"{folder}-logs", "--out", str(folder)]
     timing = ["--speed", "--drop", str(plan.drop), "--count", str(plan.timed)]
     return Command([sys.executable, *world, *plan.arguments, *timing], variables, Path(f"{folder}.log"))
 
@@ -142,7 +142,7 @@ def _device(index: int) -> dict[str, str]:
 
 def _workers(plan: Plan, count: int, out: Path) -> dict[str, Any]:
     """Run tools/scaling/worker.py in several processes."""
-    words = [sys.executable, "-m", "tools.scaling.worker", str(out), *plan.arguments]
+    words = [sys.executable, "-m", "zoo.tools.scaling.worker", str(out), *plan.arguments]
     shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port("127.0.0.1"))}
     ranks = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     processes.run([Command(words, variables, Path(f"{out}-{rank}.log")) for rank, variables in enumerate(ranks)])

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.errors import UserError
-from tools.scaling import collectives
-from tools.scaling.calibration import Calibration, Messages, Run
-from tools.scaling.cluster import Cluster
-from tools.scaling.collectives import Link
-from tools.scaling.order import expected_maximum
+from zoo.data.errors import UserError
+from zoo.tools.scaling import collectives
+from zoo.tools.scaling.calibration import Calibration, Messages, Run
+from zoo.tools.scaling.cluster import Cluster
+from zoo.tools.scaling.collectives import Link
+from zoo.tools.scaling.order import expected_maximum
 
 BACKWARD = 2 / 3  # share of the backward pass in the computing of an update: twice the operations of the forward pass
 SMALL = 4096  # bytes of the statistics of a synchronized batch norm

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 3600.0  # seconds

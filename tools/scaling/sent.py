@@ -1,8 +1,8 @@
 """What an update of a recipe sends, counted from its parameters."""
 
-import data
-from tools import estimate
-from tools.scaling.calibration import Messages
+from zoo import data
+from zoo.tools import estimate
+from zoo.tools.scaling.calibration import Messages
 from zoo.models import load_spec, resolve_arch
 from zoo.run import cli, schedule
 

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.scaling import collectives, model
-from tools.scaling.calibration import Calibration, Messages
-from tools.scaling.cluster import Cluster
-from tools.scaling.collectives import Link
+from zoo.tools.scaling import collectives, model
+from zoo.tools.scaling.calibration import Calibration, Messages
+from zoo.tools.scaling.cluster import Cluster
+from zoo.tools.scaling.collectives import Link
 
 READ_AHEAD = 2  # updates that a host may have read before they are used
 WARM_UP = READ_AHEAD + 1  # updates that are simulated and not counted

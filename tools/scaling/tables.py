@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tools.scaling.model import Prediction
-from tools.scaling.uncertainty import Interval
-from tools.scaling.validation import ANCHOR, Errors, Row, errors
+from zoo.tools.scaling.model import Prediction
+from zoo.tools.scaling.uncertainty import Interval
+from zoo.tools.scaling.validation import ANCHOR, Errors, Row, errors
 
 FORMATS = ("markdown", "json", "csv")
 Cells = dict[str, Any]

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.scaling import collectives, model
-from tools.scaling.calibration import Calibration, Run
-from tools.scaling.cluster import Cluster, doublings
-from tools.scaling.collectives import Link
+from zoo.tools.scaling import collectives, model
+from zoo.tools.scaling.calibration import Calibration, Run
+from zoo.tools.scaling.cluster import Cluster, doublings
+from zoo.tools.scaling.collectives import Link
 
 DRAWS = 200
 INTERVAL = (5, 95)  # percentiles

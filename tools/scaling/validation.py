@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tools.scaling import collectives, dlperf, published
-from tools.scaling.calibration import Messages
-from tools.scaling.model import growth
-from tools.scaling.published import Table
+from zoo.tools.scaling import collectives, dlperf, published
+from zoo.tools.scaling.calibration import Messages
+from zoo.tools.scaling.model import growth
+from zoo.tools.scaling.published import Table
 
 HOST = 8  # cards per host in all tables
 LARGEST = 32  # cards

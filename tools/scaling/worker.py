@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from data.errors import UserError
-from data.readers import batches_per_worker
-from data.stream import open_training
+from zoo.data.errors import UserError
+from zoo.data.readers import batches_per_worker
+from zoo.data.stream import open_training
 from zoo.run import cli, loading
 from zoo.run.job import Job, assemble, join
 
@@ -83,7 +83,7 @@ def sweep(job: Job) -> list[dict[str, float]]:
     size = job.group.size
     if size == 1:
         return []
-    module = importlib.import_module(f"tools.scaling.allreduce.{job.framework}")
+    module = importlib.import_module(f"zoo.tools.scaling.allreduce.{job.framework}")
     reducers = {length: module.all_reducer(length // NUMBER, size, job.world.device) for length in SIZES}
     times: dict[int, list[float]] = {length: [] for length in SIZES}
     for number in range(PASSES + 1):  # sizes in turn: a slow moment hurts all alike

@@ -5,13 +5,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
-from data.errors import UserError
-from tools.airank_log.grammar import Log
-from tools.airank_log.rules import deviations, speed_bounds
-from tools.airank_log.values import reached
-from tools.submission import plausible, rules, sections, system
-from tools.submission.submitted import Model, ModelLog, folders, read_model, read_text, system_folders
-from tools.submission.tree import DEMO_FILE, DEMO_TITLE
+from zoo.data.errors import UserError
+from zoo.tools.airank_log.grammar import Log
+from zoo.tools.airank_log.rules import deviations, speed_bounds
+from zoo.tools.airank_log.values import reached
+from zoo.tools.submission import plausible, rules, sections, system
+from zoo.tools.submission.submitted import Model, ModelLog, folders, read_model, read_text, system_folders
+from zoo.tools.submission.tree import DEMO_FILE, DEMO_TITLE
 
 MAX_WARMUPS = 100  # ends of a warm-up that are tried where a submission does not name its own
 

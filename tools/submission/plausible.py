@@ -7,8 +7,8 @@ from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
-from tools.submission import rules
-from tools.submission.submitted import Model, ModelLog
+from zoo.tools.submission import rules
+from zoo.tools.submission.submitted import Model, ModelLog
 
 OTHER_SYSTEM = {"linux": r"windows", "windows": r"linux|ubuntu|centos|debian"}
 MAX_PREPARATION = 7 * 86400  # seconds from load_data to test_begin

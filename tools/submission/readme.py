@@ -4,10 +4,10 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tools.submission import public, rules
-from tools.submission.rules import Listed
-from tools.submission.runs import PATH_KEYS, Run, checksum
-from tools.submission.system import FRAMEWORKS
+from zoo.tools.submission import public, rules
+from zoo.tools.submission.rules import Listed
+from zoo.tools.submission.runs import PATH_KEYS, Run, checksum
+from zoo.tools.submission.system import FRAMEWORKS
 
 REPOSITORY_NOTE = "The program is vision-zoo; its folder `configs/` has the recipe"
 SOURCES = {  # data.name -> where it is from, and its layout

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.logs.journal import Event
 
 MAX_NUMBER = 1e15  # a larger one cannot be meant

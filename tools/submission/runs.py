@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from data.errors import UserError
-from data.parsing import parsing
-from tools.airank_log.grammar import parse
-from tools.airank_log.rules import deviations
-from tools.submission import record, resumes, rules
-from tools.submission.rules import Listed
+from zoo.data.errors import UserError
+from zoo.data.parsing import parsing
+from zoo.tools.airank_log.grammar import parse
+from zoo.tools.airank_log.rules import deviations
+from zoo.tools.submission import record, resumes, rules
+from zoo.tools.submission.rules import Listed
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.logs import airank, journal

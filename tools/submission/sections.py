@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tools.submission.rules import SECTIONS
+from zoo.tools.submission.rules import SECTIONS
 
 HEADING = re.compile(r"(#{1,6})\s+(\S.*)")
 TITLE = re.compile(

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from data.errors import UserError
-from tools.airank_log.grammar import Log, parse
-from tools.submission import rules
-from tools.submission.rules import Listed
+from zoo.data.errors import UserError
+from zoo.tools.airank_log.grammar import Log, parse
+from zoo.tools.submission import rules
+from zoo.tools.submission.rules import Listed
 
 MAX_TEXT, MAX_LOG = 4 << 20, 256 << 20  # bytes that are read of a file
 LOG_NAME = re.compile(r"gpux(\d{1,5})(?!\d).*\.log", re.IGNORECASE)

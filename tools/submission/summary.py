@@ -7,11 +7,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data.errors import UserError
-from tools.airank_log.grammar import Log, parse
-from tools.airank_log.values import measure
-from tools.submission import runs, submitted
-from tools.submission.tree import DEMO_FILE
+from zoo.data.errors import UserError
+from zoo.tools.airank_log.grammar import Log, parse
+from zoo.tools.airank_log.values import measure
+from zoo.tools.submission import runs, submitted
+from zoo.tools.submission.tree import DEMO_FILE
 from zoo.logs import journal
 
 TAIL = re.compile(r"^gpux\d+[_-]*", re.IGNORECASE)

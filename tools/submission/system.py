@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tools.submission.rules import FIELDS
+from zoo.tools.submission.rules import FIELDS
 from zoo.logs.journal import Event
 
 CAPACITY = re.compile(r"(\d+\s*[x*×]\s*)?\d+(\.\d+)?\s*[KMGTP](i?B)?", re.IGNORECASE)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from data.errors import UserError
-from tools.submission import public, readme, rules, runs, system
-from tools.submission.runs import Run
+from zoo.data.errors import UserError
+from zoo.tools.submission import public, readme, rules, runs, system
+from zoo.tools.submission.runs import Run
 
 DEMO_FILE, DEMO_TITLE = "DEMO.md", "# A demo, not a submission"
 SYSTEM = "linux"

@@ -1,6 +1,6 @@
 """Cost of the control group for rank 0, which has all other ranks at the other end of its connections.
 
-python -m tools.timing.control_group [--ranks 8,64,256,1024] [--step MS]
+python -m zoo.tools.timing.control_group [--ranks 8,64,256,1024] [--step MS]
 
 The other ranks are threads of a second process. They run the code of a run without its steps, so they are always ahead
 of rank 0: what it waits for is its own work. Its steps are sleeps. The table has the time of an exchange and of a log
@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.distributed import file_limit
 from zoo.distributed.polling import SECONDS_PER_RANK, Polling
 from zoo.distributed.rendezvous import connect
@@ -57,7 +57,7 @@ class Cost(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m tools.timing.control_group",
+        prog="python -m zoo.tools.timing.control_group",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -8,15 +8,15 @@ from typing import Any
 
 import psutil
 
-from data import loaders, order
-from data.batch import batch_bytes, collate
-from data.loaders import choice
-from data.readers import batches_per_worker
-from data.stages import COLLATE, STAGES, Seconds, measure, stage
-from data.stream import open_training, training_samples
-from data.worker_count import Cost
-from tools.bare import loading as bare_loops
-from tools.timing.device import describe_device, measure_device
+from zoo.data import loaders, order
+from zoo.data.batch import batch_bytes, collate
+from zoo.data.loaders import choice
+from zoo.data.readers import batches_per_worker
+from zoo.data.stages import COLLATE, STAGES, Seconds, measure, stage
+from zoo.data.stream import open_training, training_samples
+from zoo.data.worker_count import Cost
+from zoo.tools.bare import loading as bare_loops
+from zoo.tools.timing.device import describe_device, measure_device
 from zoo.run import loading
 from zoo.run.job import Job
 from zoo.run.loading import Loading

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from data.loaders.dali_device import AT_A_TIME
-from data.readers import batches_per_worker
-from data.stream import open_training
-from tools.bare import dali as bare_loops
+from zoo.data.loaders.dali_device import AT_A_TIME
+from zoo.data.readers import batches_per_worker
+from zoo.data.stream import open_training
+from zoo.tools.bare import dali as bare_loops
 from zoo.run.decoding import Decoders
 from zoo.run.job import Job
 from zoo.run.loading import Loading, dali_threads

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from data import host
-from data.errors import UserError
-from tools.exporting import assembly, native, proof
-from tools.exporting.source import Source
-from tools.exporting.streaming import StreamReference
-from tools.new_file import require_new
-from tools.peers import upstream
-from tools.timing.deploy import models
-from tools.timing.deploy.turns import Calls, measure
+from zoo.data import host
+from zoo.data.errors import UserError
+from zoo.tools.exporting import assembly, native, proof
+from zoo.tools.exporting.source import Source
+from zoo.tools.exporting.streaming import StreamReference
+from zoo.tools.new_file import require_new
+from zoo.tools.peers import upstream
+from zoo.tools.timing.deploy import models
+from zoo.tools.timing.deploy.turns import Calls, measure
 from zoo.distributed import machine
 from zoo.predict.streaming.classifier import Shapes, state_shapes
 from zoo.run import cli, exported

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from data.parsing import reason
+from zoo.data.parsing import reason
 
 MAX_DEPTH = 20  # of nested lists and mappings; recipes have five
 MAX_TEXT = 1 << 18  # characters, which PyYAML reads one by one

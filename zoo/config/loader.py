@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from data.errors import UserError
-from data.formats import regular
-from data.parsing import parsing
+from zoo.data.errors import UserError
+from zoo.data.formats import regular
+from zoo.data.parsing import parsing
 from zoo.config import budgeted_yaml
 from zoo.config.convert import convert, plain
 from zoo.config.renamed import RENAMED_KEYS, translate

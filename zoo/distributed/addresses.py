@@ -3,7 +3,7 @@
 import socket
 import zlib
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.trainer.world import Launch
 
 FIRST_PORT, PORT_RANGE, PORT_TRIES = 20000, 12000, 8  # below the ephemeral ports of common systems

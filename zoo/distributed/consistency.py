@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.config import loader
 from zoo.distributed.control_group import Group
 from zoo.trainer.protocol import Trainer

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from safetensors.numpy import load, save
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.distributed.heartbeat import Heartbeat
 from zoo.distributed.wire import ConnectionLost, pack, read, send, unpack
 from zoo.trainer.world import Launch

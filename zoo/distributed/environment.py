@@ -5,7 +5,7 @@ import socket
 
 import psutil
 
-from data import host
+from zoo.data import host
 from zoo.distributed.control_group import Group
 
 

@@ -2,7 +2,7 @@
 
 import resource
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 RESERVE = 512  # files beside the connections: libraries, devices, data workers, connections that wait
 

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from data.errors import UserError
-from data.numerals import natural
+from zoo.data.errors import UserError
+from zoo.data.numerals import natural
 from zoo.trainer.world import Launch
 
 

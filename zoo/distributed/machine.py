@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from data import host
+from zoo.data import host
 from zoo.distributed.control_group import Group
 from zoo.distributed.variables import recorded
 from zoo.trainer.world import World

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.distributed import file_limit
 from zoo.distributed.addresses import address_family, candidate_ports, resolve
 from zoo.distributed.control_group import Group

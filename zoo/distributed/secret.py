@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 VARIABLE = "ZOO_SECRET"  # set by tools/launch.py, anew for each start
 FILE = ".zoo-secret"  # in the home folder, for starts without tools/launch.py

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from data.stages import COLLATE, DECODE, READ, TRANSFORM, Seconds, total
+from zoo.data.stages import COLLATE, DECODE, READ, TRANSFORM, Seconds, total
 
 LIMIT = 0.1  # share of an interval above which the cause is named
 MIN_SECONDS = 1.0  # shorter intervals are joined, because they say little

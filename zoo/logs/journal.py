@@ -33,10 +33,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TextIO
 
-from data import durable
-from data.errors import UserError
-from data.formats import budgeted_json, regular
-from data.parsing import parsing
+from zoo.data import durable
+from zoo.data.errors import UserError
+from zoo.data.formats import budgeted_json, regular
+from zoo.data.parsing import parsing
 from zoo.logs import event_fields
 from zoo.logs.run_clock import ANCHORS, RunClock, is_time
 

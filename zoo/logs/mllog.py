@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.logs.journal import Event
 
 TOKEN = ":::MLLOG "

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.logs.journal import Event
 from zoo.logs.viewers import SHOWN_EVENTS, Histogram, numbers
 

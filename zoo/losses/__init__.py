@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
 
-from data.errors import UserError, known_names
+from zoo.data.errors import UserError, known_names
 
 FOLDER = Path(__file__).parent
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from data.batch import DropoutMask, Field
-from data.errors import UserError
+from zoo.data.batch import DropoutMask, Field
+from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS, import_for
 from zoo.models.initializers import Initializer
 
@@ -67,7 +67,7 @@ class Spec(Protocol):
 
         Args:
             arch: the architecture, resolved.
-            shape: of the model's input in a sample, as data.batch.Field has it: channels last.
+            shape: of the model's input in a sample, as zoo.data.batch.Field has it: channels last.
         """
 
     def checkpointed_modules(self, arch: Any) -> tuple[str, ...]:

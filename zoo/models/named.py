@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from data.batch import Field
-from data.errors import UserError
+from zoo.data.batch import Field
+from zoo.data.errors import UserError
 from zoo.models import Spec, load_spec, resolve_arch
 from zoo.models.arcface import spec as arcface
 from zoo.models.resnet import spec as resnet

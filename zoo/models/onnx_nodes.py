@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 OPSET, IR_VERSION = 18, 8  # of early 2023: every runtime of today reads them
 

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data import order
-from data.datasets import imagenet, kinetics
-from data.errors import BadSample
-from data.formats.lists import LabeledPath
+from zoo.data import order
+from zoo.data.datasets import imagenet, kinetics
+from zoo.data.errors import BadSample
+from zoo.data.formats.lists import LabeledPath
 from zoo.predict.inputs import count_frames
 from zoo.predict.model import Source, TrainedModel
 from zoo.predict.results import DEFAULT_TOP, Prediction

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.errors import BadSample
-from data.formats import face_files
+from zoo.data.errors import BadSample
+from zoo.data.formats import face_files
 from zoo.predict.model import Source, TrainedModel
 from zoo.predict.results import DEFAULT_TOP, Failure, Prediction, Row
 from zoo.trainer.protocol import Inference

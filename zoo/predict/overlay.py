@@ -6,10 +6,10 @@ from fractions import Fraction
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from data.errors import BadSample
-from data.formats.video import NOT_DECODED, open_container
-from data.packs.inspection import video_stream
-from data.parsing import parsing
+from zoo.data.errors import BadSample
+from zoo.data.formats.video import NOT_DECODED, open_container
+from zoo.data.packs.inspection import video_stream
+from zoo.data.parsing import parsing
 
 Frame = tuple[np.ndarray, Fraction]  # (H, W, 3) uint8 RGB; frames per second
 

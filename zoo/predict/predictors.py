@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.batch import Field
-from data.datasets import faces, imagenet, kinetics, synthetic
-from data.errors import UserError
-from data.formats import images
-from data.formats.face_files import FaceFiles
-from data.formats.lists import VIDEO_EXTENSIONS
+from zoo.data.batch import Field
+from zoo.data.datasets import faces, imagenet, kinetics, synthetic
+from zoo.data.errors import UserError
+from zoo.data.formats import images
+from zoo.data.formats.face_files import FaceFiles
+from zoo.data.formats.lists import VIDEO_EXTENSIONS
 from zoo.predict import faces as face_predictor
 from zoo.predict.classify import classify_clip, classify_image, clip_result, image_result
 from zoo.predict.model import Source, TrainedModel

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.datasets.common import segmentation
-from data.formats import palette
-from data.formats.lists import VIDEO_EXTENSIONS
+from zoo.data.datasets.common import segmentation
+from zoo.data.formats import palette
+from zoo.data.formats.lists import VIDEO_EXTENSIONS
 from zoo.predict import overlay
 from zoo.predict.model import Source, TrainedModel
 from zoo.predict.results import Prediction, Row

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from data.errors import UserError
-from data.formats import budgeted_json
-from data.parsing import parsing
+from zoo.data.errors import UserError
+from zoo.data.formats import budgeted_json
+from zoo.data.parsing import parsing
 from zoo.logs.journal import Event, Journal, NullJournal
 from zoo.run import checkpoint
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from data import durable
-from data.errors import UserError
-from data.formats import budgeted_json
-from data.parsing import parsing
+from zoo.data import durable
+from zoo.data.errors import UserError
+from zoo.data.formats import budgeted_json
+from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.trainer.state import EMA_PREFIX
 from zoo.weights import digests, files, pointers

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from data.batch import Field
+from zoo.data.batch import Field
 from zoo.config.schema import Config
 from zoo.distributed import machine
 from zoo.distributed.control_group import Group

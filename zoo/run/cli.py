@@ -5,9 +5,9 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import data
-from data.errors import UserError
-from data.numerals import natural
+from zoo import data
+from zoo.data.errors import UserError
+from zoo.data.numerals import natural
 from zoo import optim, tasks
 from zoo.config import loader
 from zoo.config.schema import Config

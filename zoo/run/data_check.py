@@ -3,7 +3,7 @@
 import os
 from typing import Any, NamedTuple
 
-from data.audit import report
+from zoo.data.audit import report
 from zoo.distributed.control_group import Group
 
 TIMEOUT = 600.0  # seconds; what is looked at is bounded (data/audit), but a file system may be slow

@@ -12,11 +12,11 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from data import durable, record
-from data.errors import UserError
-from data.formats import budgeted_json
-from data.parsing import parsing
-from data.record import DataRecord, SplitChange, SplitRecord
+from zoo.data import durable, record
+from zoo.data.errors import UserError
+from zoo.data.formats import budgeted_json
+from zoo.data.parsing import parsing
+from zoo.data.record import DataRecord, SplitChange, SplitRecord
 from zoo.distributed.control_group import Group
 from zoo.logs import journal
 from zoo.logs.journal import Event

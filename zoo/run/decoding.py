@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from data.batch import Batch
-from data.errors import UserError
-from data.loaders.dali_device import AT_A_TIME, DeviceDecoder, DeviceImages
-from data.loaders.dali_graph import Failure
-from data.stream import (
+from zoo.data.batch import Batch
+from zoo.data.errors import UserError
+from zoo.data.loaders.dali_device import AT_A_TIME, DeviceDecoder, DeviceImages
+from zoo.data.loaders.dali_graph import Failure
+from zoo.data.stream import (
     BatchStream,
     Dataset,
     LoadedBatch,

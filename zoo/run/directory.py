@@ -4,9 +4,9 @@ import os
 import stat
 from collections.abc import Iterator
 
-from data import durable
-from data.audit import report
-from data.errors import UserError
+from zoo.data import durable
+from zoo.data.audit import report
+from zoo.data.errors import UserError
 from zoo.config import loader
 from zoo.logs import airank, journal
 from zoo.logs.listeners import metrics_csv

@@ -5,10 +5,10 @@ from contextlib import closing
 from itertools import count
 from typing import Any
 
-from data.batch import Batch
-from data.errors import UnreadableData
-from data.loaders.dali_device import DeviceImages
-from data.stream import BatchStream, Dataset, UnreadableSample
+from zoo.data.batch import Batch
+from zoo.data.errors import UnreadableData
+from zoo.data.loaders.dali_device import DeviceImages
+from zoo.data.stream import BatchStream, Dataset, UnreadableSample
 from zoo.distributed.control_group import Group
 from zoo.distributed.polling import Polling
 from zoo.run.background import BackgroundMap

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
-from data.evaluation import EvaluationReader
-from data.stream import Dataset, LoadedBatch, UnreadableSample
-from data.training_subset import TrainingSubset
+from zoo.data.evaluation import EvaluationReader
+from zoo.data.stream import Dataset, LoadedBatch, UnreadableSample
+from zoo.data.training_subset import TrainingSubset
 from zoo.config.schema import Config
 from zoo.run.decoding import Decoders
 from zoo.run.evaluate import evaluate

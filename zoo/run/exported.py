@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from data.batch import Field
-from data.errors import UserError
+from zoo.data.batch import Field
+from zoo.data.errors import UserError
 from zoo import tasks
 from zoo.config.convert import plain
 from zoo.config.loader import Entry

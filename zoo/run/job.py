@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import data
-from data.batch import PAIR, DropoutMask, Field
-from data.errors import UserError
-from data.record import DataRecord
+from zoo import data
+from zoo.data.batch import PAIR, DropoutMask, Field
+from zoo.data.errors import UserError
+from zoo.data.record import DataRecord
 from zoo import tasks
 from zoo.config.schema import Config, Optim
 from zoo.distributed import addresses, consistency, environment, launchers, rendezvous

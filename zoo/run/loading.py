@@ -3,15 +3,15 @@
 import socket
 from typing import NamedTuple
 
-from data import host, loaders, mixing, worker_count
-from data.batch import batch_bytes
-from data.errors import UserError
-from data.loaders import choice, dali_graph
-from data.loaders.choice import Measurement
-from data.loaders.dali_device import DeviceDecoder
-from data.readers import batches_per_worker
-from data.shared_memory import megabytes
-from data.stream import Stream
+from zoo.data import host, loaders, mixing, worker_count
+from zoo.data.batch import batch_bytes
+from zoo.data.errors import UserError
+from zoo.data.loaders import choice, dali_graph
+from zoo.data.loaders.choice import Measurement
+from zoo.data.loaders.dali_device import DeviceDecoder
+from zoo.data.readers import batches_per_worker
+from zoo.data.shared_memory import megabytes
+from zoo.data.stream import Stream
 from zoo.logs import journal
 from zoo.logs.data_wait import Interval
 from zoo.run.job import Job

@@ -7,7 +7,7 @@ import socket
 from contextlib import ExitStack
 from typing import TextIO
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 FILE = ".lock"  # holds the host and the process that locked it last
 UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # file systems without locks

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.config.param_groups import GroupRule
 from zoo.config.schema import Optim
 from zoo.models import Spec

@@ -4,9 +4,9 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 
-import data
-from data.errors import UserError
-from data.numerals import natural
+from zoo import data
+from zoo.data.errors import UserError
+from zoo.data.numerals import natural
 from zoo.config.schema import Config, Duration, Optim, Train
 from zoo.optim.schedules import load_schedule
 from zoo.run import schedule

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from data.errors import UnreadableData, UserError
-from data.stream import BatchStream, Dataset, UnreadableSample, find_bad
+from zoo.data.errors import UnreadableData, UserError
+from zoo.data.stream import BatchStream, Dataset, UnreadableSample, find_bad
 from zoo.logs.journal import Event
 from zoo.run.background import BackgroundMap
 from zoo.run.decoding import Decode, Decoded, ReadyStream

@@ -4,8 +4,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from data.errors import UserError
-from data.parsing import parsing
+from zoo.data.errors import UserError
+from zoo.data.parsing import parsing
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.run.checkpoint import FOLDER, RECORD, has_averages, load_record

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.config.convert import plain
 from zoo.config.schema import Config
 from zoo.models import Spec, initializers, load_spec

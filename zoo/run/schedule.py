@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.config.schema import Duration, Optim, Train
 from zoo.optim.schedules import Position, load_schedule
 

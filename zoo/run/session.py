@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from data import cache
-from data.errors import UnreadableData, UserError
-from data.stream import UnreadableSample, open_training
+from zoo.data import cache
+from zoo.data.errors import UnreadableData, UserError
+from zoo.data.stream import UnreadableSample, open_training
 from zoo.config import loader
 from zoo.config.schema import Duration
 from zoo.distributed import consistency

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.logs import step_times
 from zoo.logs.journal import Journal
 from zoo.run.turns import BLOCK, Turns

@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from data.errors import UnreadableData, UserError
-from data.stream import UnreadableSample
+from zoo.data.errors import UnreadableData, UserError
+from zoo.data.stream import UnreadableSample
 from zoo.distributed.control_group import Group
 from zoo.distributed.polling import Polling
 from zoo.run.prefetch import BadSampleTracker, Prefetcher

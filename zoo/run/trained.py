@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from data.batch import Field
-from data.errors import UserError
+from zoo.data.batch import Field
+from zoo.data.errors import UserError
 from zoo.config import loader
 from zoo.config.schema import Config
 from zoo.models import Spec, load_spec, resolve_arch

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data import host
-from data.batch import Batch, DropoutMask, Field
+from zoo.data import host
+from zoo.data.batch import Batch, DropoutMask, Field
 from zoo.trainer.protocol import Trainer
 
 ROUNDS = 5  # updates of each trainer

@@ -7,7 +7,7 @@ for seconds so acts on all of them alike.
 
 import socket
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.distributed.control_group import Group
 
 ASK, GIVE = b"?", b"!"

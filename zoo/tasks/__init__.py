@@ -7,8 +7,8 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from data.batch import Batch
-from data.errors import UserError
+from zoo.data.batch import Batch
+from zoo.data.errors import UserError
 
 FOLDER = Path(__file__).parent
 
@@ -73,7 +73,7 @@ class Task(Protocol):
         """Return the last part of a protocol id: what the model sees of a sample, and how its outputs are evaluated.
 
         Args:
-            views: the data set's part (data.datasets.common.protocol.Protocol).
+            views: the data set's part (zoo.data.datasets.common.protocol.Protocol).
             settings: of the task.
         """
 

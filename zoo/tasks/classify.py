@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data.batch import Batch
+from zoo.data.batch import Batch
 from zoo.losses import loss_of, with_loss
 
-if TYPE_CHECKING:  # data.stream imports Grain
-    from data.stream import Dataset
+if TYPE_CHECKING:  # zoo.data.stream imports Grain
+    from zoo.data.stream import Dataset
 
 PRIMARY = "top1"
 MAX_CLASSES = 1000  # of which each has an accuracy of its own in the result, and a row of the confusion matrix
@@ -25,7 +25,7 @@ class Keys:
 class Classification:
     """Loss of logits (N, K), summed over samples.
 
-    The target of a sample is its `soft_label` (data.batch.soft_label) where the batch has that field, else its `label`.
+    The target of a sample is its `soft_label` (zoo.data.batch.soft_label) where the batch has that field, else its `label`.
 
     Attributes:
         loss: specification, a Loss of zoo/losses/classify.

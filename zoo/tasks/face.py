@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from data.batch import Batch
-from data.errors import UserError
+from zoo.data.batch import Batch
+from zoo.data.errors import UserError
 from zoo.losses import loss_of, with_loss
 
 PRIMARY = "accuracy"

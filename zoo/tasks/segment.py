@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data.batch import Batch
-from data.errors import UserError
+from zoo.data.batch import Batch
+from zoo.data.errors import UserError
 from zoo.losses import loss_of, with_loss
 
-if TYPE_CHECKING:  # data.stream imports Grain
-    from data.stream import Dataset
+if TYPE_CHECKING:  # zoo.data.stream imports Grain
+    from zoo.data.stream import Dataset
 
 PRIMARY = "miou"
 IGNORE_INDEX = 255  # label of pixels that have no loss and are not evaluated

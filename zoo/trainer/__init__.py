@@ -6,7 +6,7 @@ A fourth folder, onnx/, implements the half that predicts, for exported models.
 import importlib
 from types import ModuleType
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS, import_for
 
 RUNTIME = "onnxruntime"  # which exported models need, and nothing else

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from data.batch import Field
+from zoo.data.batch import Field
 from zoo.optim import sgd
 from zoo.optim.ema import Ema
 from zoo.tasks import classify

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from data.batch import Field
+from zoo.data.batch import Field
 
 
 def scale_and_offset(field: Field, dtype: type[np.floating] = np.float32) -> tuple[np.ndarray, np.ndarray] | None:

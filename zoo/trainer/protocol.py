@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from data.batch import Batch
-from data.loaders.dali_device import DeviceImages
+from zoo.data.batch import Batch
+from zoo.data.loaders.dali_device import DeviceImages
 
 Tensor = Any  # of the framework, on the device
 DeviceBatch = dict[str, Tensor]  # by field name

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from data import order
+from zoo.data import order
 from zoo.trainer.protocol import DeviceBatch
 
 

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
-from data import shared_memory
+from zoo.data import shared_memory
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.profiling import Profiler
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from data.formats import palette
+from zoo.data.formats import palette
 from zoo.predict.overlay import blend
 from zoo.visualization.common import canvas, confusion
 from zoo.visualization.common.evaluation import Evaluation

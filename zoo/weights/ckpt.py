@@ -13,8 +13,8 @@ import zlib
 
 import numpy as np
 
-from data.errors import UserError
-from data.parsing import parsing
+from zoo.data.errors import UserError
+from zoo.data.parsing import parsing
 from zoo.weights.protobuf import parse_message, parse_packed
 
 DTYPES = {

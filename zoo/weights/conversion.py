@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.config import loader
 from zoo.config.convert import convert as convert_value
 from zoo.models import load_spec

@@ -3,9 +3,9 @@
 import hashlib
 import os
 
-from data.errors import UserError
-from data.formats import budgeted_json
-from data.parsing import parsing
+from zoo.data.errors import UserError
+from zoo.data.formats import budgeted_json
+from zoo.data.parsing import parsing
 
 RECORD, KEY = "checkpoint.json", "sha256"  # KEY -> digests by the name of the file
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.errors import UserError
-from data.formats import budgeted_json
-from data.parsing import parsing
+from zoo.data.errors import UserError
+from zoo.data.formats import budgeted_json
+from zoo.data.parsing import parsing
 from zoo.models.arcface.spec import HEAD_WEIGHT
 from zoo.weights import files, paddle_variable, pth
 

@@ -12,9 +12,9 @@ import numpy as np
 from safetensors import deserialize, safe_open
 from safetensors.numpy import save
 
-from data.errors import UserError
-from data.formats import budgeted_json
-from data.parsing import parsing
+from zoo.data.errors import UserError
+from zoo.data.formats import budgeted_json
+from zoo.data.parsing import parsing
 from zoo.weights import ckpt, digests, onnx_file, pdparams, pth
 
 PADDLE, MINDSPORE = ".pdparams", ".ckpt"

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.weights import digests, files, layouts
 
 FILES: dict[str, dict[int | None, str]] = {  # variant -> depth of a ResNet -> file

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.models.arcface import spec as arcface
 from zoo.models.deeplabv3plus import spec as deeplab
 from zoo.models.resnet.spec import BLOCKS

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.weights.names import COUNTER, block_count, canonical_name, is_training_state
 
 PADDLE = ("paddle_vision", "paddleclas", "paddlevideo", "plsc", "plsc2")  # linear weights are (inputs, outputs)

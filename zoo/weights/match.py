@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 MAX_LISTED = 10  # keys in each list of the report
 

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable
 from re import Match
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.weights import faces, mobilenet, segmentation
 from zoo.weights.segmentation import Rule
 

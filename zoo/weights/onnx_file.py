@@ -8,8 +8,8 @@ operators of a library, no functions of its own.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from data.errors import BadSample, UserError
-from data.formats import regular
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import regular
 from zoo.weights.onnx_metadata import OnnxMetadata
 from zoo.weights.protobuf import Value, parse_message
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from data.errors import UserError
-from data.formats import budgeted_json
+from zoo.data.errors import UserError
+from zoo.data.formats import budgeted_json
 
 FORMAT, FORMAT_VERSION = "vision-zoo", "1"
 LAYOUTS = {"float32": ("NCHW", "NTCHW"), "uint8": ("NHWC", "NTHWC")}  # by dtype of the input

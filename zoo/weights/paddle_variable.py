@@ -9,7 +9,7 @@ import struct
 
 import numpy as np
 
-from data.parsing import parsing
+from zoo.data.parsing import parsing
 from zoo.weights import ckpt
 from zoo.weights.protobuf import parse_message
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import UserError
-from data.formats import safe_pickle
-from data.parsing import parsing
+from zoo.data.errors import UserError
+from zoo.data.formats import safe_pickle
+from zoo.data.parsing import parsing
 
 WRAPPER_KEYS = ("state_dict", "model")  # entries of a training checkpoint that hold the tensors
 DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")

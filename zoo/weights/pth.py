@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import UserError
-from data.formats.pickle_screen import EXPANSION, FREE_BYTES, screen
-from data.parsing import parsing
+from zoo.data.errors import UserError
+from zoo.data.formats.pickle_screen import EXPANSION, FREE_BYTES, screen
+from zoo.data.parsing import parsing
 
 LEGACY_PICKLES = 5  # at the beginning of a file of PyTorch before 1.6
 EXTENSIONS = (".pth", ".pt", ".pth.tar", ".bin")

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from data import augment
-from data.augment.common.drawn import Drawn, Target
-from data.augment.common.steps import Steps
-from data.transforms.geometry import Geometry, Size
+from zoo.data import augment
+from zoo.data.augment.common.drawn import Drawn, Target
+from zoo.data.augment.common.steps import Steps
+from zoo.data.transforms.geometry import Geometry, Size
 
 DrawStep = Callable[[Target, np.random.Generator], Drawn | None]
 

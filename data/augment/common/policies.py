@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from data.augment.common import operations
-from data.augment.common.drawn import Pixels, Target
+from zoo.data.augment.common import operations
+from zoo.data.augment.common.drawn import Pixels, Target
 
 BINS = 31  # magnitudes 0 ... 30
 Padding = Literal["black", "mean"]

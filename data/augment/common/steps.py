@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from data import augment
-from data.augment.common.options import convert, nearest
+from zoo.data import augment
+from zoo.data.augment.common.options import convert, nearest
 
 
 class Step(NamedTuple):

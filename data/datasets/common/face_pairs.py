@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data.audit.inventory import Inventory
-from data.batch import LABEL, PAIR, Field
-from data.datasets.common import verification
-from data.datasets.common.face_settings import MEAN, Settings
-from data.datasets.common.protocol import Protocol, root_name
-from data.datasets.common.verification import PairSet
-from data.errors import BadSample, UserError
-from data.formats import face_files
-from data.pending import Pending, PlannedSample
-from data.transforms.geometry import Geometry
+from zoo.data.audit.inventory import Inventory
+from zoo.data.batch import LABEL, PAIR, Field
+from zoo.data.datasets.common import verification
+from zoo.data.datasets.common.face_settings import MEAN, Settings
+from zoo.data.datasets.common.protocol import Protocol, root_name
+from zoo.data.datasets.common.verification import PairSet
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import face_files
+from zoo.data.pending import Pending, PlannedSample
+from zoo.data.transforms.geometry import Geometry
 
 STANDARD_SIZE = 112  # pixels, of the images of all published verification sets
 

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from data import mixing
-from data.augment.common import steps
-from data.augment.common.steps import Steps
-from data.datasets.common import verification
-from data.settings import LoaderSettings
+from zoo.data import mixing
+from zoo.data.augment.common import steps
+from zoo.data.augment.common.steps import Steps
+from zoo.data.datasets.common import verification
+from zoo.data.settings import LoaderSettings
 
 MEAN = (0.5, 0.5, 0.5)
 STD = {"insightface": MEAN, "plsc": (128 / 255,) * 3}  # (x - 127.5) / 127.5 and (x - 127.5) / 128

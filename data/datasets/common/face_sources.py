@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data import cache
-from data.datasets.common.face_settings import Settings
-from data.errors import BadSample, UserError
-from data.formats import confined, face_files, face_packs
-from data.formats.face_files import FaceFiles
-from data.formats.face_packs import FacePack
+from zoo.data import cache
+from zoo.data.datasets.common.face_settings import Settings
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import confined, face_files, face_packs
+from zoo.data.formats.face_files import FaceFiles
+from zoo.data.formats.face_packs import FacePack
 
 DEFAULT_FILES = {"rec": "train.rec", "list": "label.txt"}  # by data.format
 PROBED_IMAGES = 20  # images that are opened before a run; one readable image is enough

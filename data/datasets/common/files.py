@@ -4,11 +4,11 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from data import contents, record
-from data.contents import Content
-from data.errors import UserError, similar_path
-from data.packs.prepared import PreparedSplit
-from data.record import DataRecord, Item
+from zoo.data import contents, record
+from zoo.data.contents import Content
+from zoo.data.errors import UserError, similar_path
+from zoo.data.packs.prepared import PreparedSplit
+from zoo.data.record import DataRecord, Item
 
 
 class FileSplit(Protocol):

@@ -16,26 +16,26 @@ from typing import BinaryIO, NamedTuple
 import cv2
 import numpy as np
 
-from data import cache, mixing
-from data.audit.inventory import Inventory
-from data.augment import photometric_distortion
-from data.augment.common import pipeline, steps
-from data.augment.common.drawn import Drawn, Target
-from data.augment.common.pipeline import Pipeline
-from data.augment.common.steps import Steps
-from data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
-from data.contents import Content
-from data.datasets.common.files import file_functions, file_size
-from data.datasets.common.protocol import Protocol, set_name
-from data.errors import BadSample, UserError
-from data.formats import images, masks, palette
-from data.formats.palette import IGNORE_INDEX
-from data.packs.prepared import PreparedSplit
-from data.pending import Pending, PlannedSample
-from data.record import Item
-from data.settings import LoaderSettings
-from data.transforms import pixels
-from data.transforms.geometry import Geometry
+from zoo.data import cache, mixing
+from zoo.data.audit.inventory import Inventory
+from zoo.data.augment import photometric_distortion
+from zoo.data.augment.common import pipeline, steps
+from zoo.data.augment.common.drawn import Drawn, Target
+from zoo.data.augment.common.pipeline import Pipeline
+from zoo.data.augment.common.steps import Steps
+from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
+from zoo.data.contents import Content
+from zoo.data.datasets.common.files import file_functions, file_size
+from zoo.data.datasets.common.protocol import Protocol, set_name
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import images, masks, palette
+from zoo.data.formats.palette import IGNORE_INDEX
+from zoo.data.packs.prepared import PreparedSplit
+from zoo.data.pending import Pending, PlannedSample
+from zoo.data.record import Item
+from zoo.data.settings import LoaderSettings
+from zoo.data.transforms import pixels
+from zoo.data.transforms.geometry import Geometry
 
 REDRAWS = 10  # of a crop that one class dominates; the last one is kept
 

@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.cache import LocalPath, source_path
-from data.contents import digest_bytes
-from data.datasets.common import files
-from data.errors import UserError, similar_path
-from data.formats import confined, images
-from data.formats.face_bin import read_bin
-from data.formats.face_files import FaceFiles
-from data.formats.face_packs import FacePack
-from data.formats.lists import is_number, read_lines
-from data.record import Item
+from zoo.data.cache import LocalPath, source_path
+from zoo.data.contents import digest_bytes
+from zoo.data.datasets.common import files
+from zoo.data.errors import UserError, similar_path
+from zoo.data.formats import confined, images
+from zoo.data.formats.face_bin import read_bin
+from zoo.data.formats.face_files import FaceFiles
+from zoo.data.formats.face_packs import FacePack
+from zoo.data.formats.lists import is_number, read_lines
+from zoo.data.record import Item
 
 FOLDS = 10  # of the usual protocol; a set needs at least one pair per fold
 SEED = 2026  # of drawn pairs

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

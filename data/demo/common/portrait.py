@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.demo.common.drawing import pick_color
+from zoo.data.demo.common.drawing import pick_color
 
 HAIR = [(32, 26, 24), (62, 42, 30), (105, 70, 42), (165, 125, 75), (205, 175, 120), (130, 60, 35), (150, 150, 150)]
 IRIS = [(60, 40, 25), (95, 65, 35), (70, 95, 60), (70, 110, 150), (110, 120, 125)]

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.demo.common.drawing import Number, coverage, smooth_noise
-from data.demo.common.portrait import Person, View
+from zoo.data.demo.common.drawing import Number, coverage, smooth_noise
+from zoo.data.demo.common.portrait import Person, View
 
 LEFT_RIGHT = np.array([[-1.0], [1.0]])  # signs of a pair of features, which are painted together
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from data.demo.common.drawing import Canvas, Point, pick_color
-from data.demo.common.street_scene import (
+from zoo.data.demo.common.drawing import Canvas, Point, pick_color
+from zoo.data.demo.common.street_scene import (
     CAR,
     DYNAMIC,
     LEAVES,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.demo.common.drawing import (
+from zoo.data.demo.common.drawing import (
     Canvas,
     Number,
     Point,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from data.packs import manifest
+from zoo.data.packs import manifest
 from tests.campaign.fuzzing import records, seeds
 from tests.campaign.fuzzing.seeds import Files
 from tests.helpers import clips, packs

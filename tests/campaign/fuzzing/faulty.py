@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.campaign.fuzzing.readers import Reader
 
 FILE, VALID, OUTSIDE = "a.txt", b"a valid file", "/tmp/vision-zoo-fuzz"

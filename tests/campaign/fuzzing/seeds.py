@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from data.packs import manifest, records
+from zoo.data.packs import manifest, records
 from tests.helpers import clips, journals, packs
 from tests.helpers.paths import GOLDEN
 from tests.zoo.weights import face_models
@@ -329,7 +329,7 @@ def events() -> list[Files]:
 
 def calibrations() -> list[Files]:
     from tests.tools.scaling.calibrations import EIGHT, make
-    from tools.scaling import calibration_file
+    from zoo.tools.scaling import calibration_file
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.json"

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from data.errors import BadSample, UserError
+from zoo.data.errors import BadSample, UserError
 from tests.campaign.fuzzing import mutations
 from tests.campaign.fuzzing.pickles import CANARY
 from tests.campaign.fuzzing.readers import STRUCTURE, Reader

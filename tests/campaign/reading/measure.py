@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from data.demo import motion, shapes
-from data.evaluation import EvaluationReader
-from data.stream import Stream, open_training
+from zoo.data.demo import motion, shapes
+from zoo.data.evaluation import EvaluationReader
+from zoo.data.stream import Stream, open_training
 from tests.campaign.reading import traces
 
 CLIPS, IMAGES, CYCLES = "clips", "images", "starts and stops"

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from data.demo import portraits, shapes
+from zoo.data.demo import portraits, shapes
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import MPIRUN, launcher
 

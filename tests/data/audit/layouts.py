@@ -2,7 +2,7 @@
 
 import os
 
-from data.datasets import cityscapes, faces, imagenet, kinetics
+from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
 from tests.data.datasets.test_cityscapes import write_custom
 from tests.helpers import packs
 from tests.helpers.face_sets import PACK, SIZE, add_bin

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from data.audit import report
-from data.audit.classes import MAX_LISTED, nearest
-from data.errors import UserError
+from zoo.data.audit import report
+from zoo.data.audit.classes import MAX_LISTED, nearest
+from zoo.data.errors import UserError
 from tests.data.audit import layouts
 from tests.helpers.face_sets import write_set
 

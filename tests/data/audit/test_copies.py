@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.audit import copies, report
+from zoo.data.audit import copies, report
 from tests.data.audit import layouts
 from tests.helpers.face_sets import PACK, write_set
 from tests.helpers.files import touch

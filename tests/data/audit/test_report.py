@@ -2,9 +2,9 @@
 
 import pytest
 
-from data.audit import report
-from data.datasets import synthetic
-from data.demo import shapes
+from zoo.data.audit import report
+from zoo.data.datasets import synthetic
+from zoo.data.demo import shapes
 from tests.data.audit import layouts
 from tests.data.datasets.test_cityscapes import STEMS, write_city
 from tests.helpers.prepared import image_folders, serial_prepare

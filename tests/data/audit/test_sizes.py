@@ -2,7 +2,7 @@
 
 import os
 
-from data.audit import report, sizes
+from zoo.data.audit import report, sizes
 from tests.data.audit import layouts
 from tests.helpers.files import touch
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.augment.common.drawn import Target
+from zoo.data.augment.common.drawn import Target
 from tests.data.augment.golden import load
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from data.augment import color_jitter, gaussian_blur, grayscale, photometric_distortion
-from data.transforms import photometric
+from zoo.data.augment import color_jitter, gaussian_blur, grayscale, photometric_distortion
+from zoo.data.transforms import photometric
 from tests.data.augment.scripted import Scripted
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from data.augment import random_cutout, random_erasing
+from zoo.data.augment import random_cutout, random_erasing
 from tests.data.augment.scripted import Scripted
 
 SCALE, RATIO = (0.02, 1 / 3), (0.3, 10 / 3)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from data.augment import horizontal_flip, multi_scale_crop, random_resized_crop, random_rotate, vertical_flip
-from data.transforms.clips import multi_scale_box
-from data.transforms.crops import random_box
+from zoo.data.augment import horizontal_flip, multi_scale_crop, random_resized_crop, random_rotate, vertical_flip
+from zoo.data.transforms.clips import multi_scale_box
+from zoo.data.transforms.crops import random_box
 from tests.data.augment.scripted import Scripted
 
 

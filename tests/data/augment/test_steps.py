@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pytest
 
-from data import augment
-from data.augment.common import steps
-from data.augment.common.drawn import Target
-from data.augment.common.steps import Steps
-from data.transforms.geometry import Geometry
+from zoo.data import augment
+from zoo.data.augment.common import steps
+from zoo.data.augment.common.drawn import Target
+from zoo.data.augment.common.steps import Steps
+from zoo.data.transforms.geometry import Geometry
 from tests.helpers.paths import ROOT
 
 

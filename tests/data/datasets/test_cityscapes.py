@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.datasets import cityscapes
-from data.errors import UserError
-from data.formats import palette
-from data.stream import open_evaluation, open_training
+from zoo.data.datasets import cityscapes
+from zoo.data.errors import UserError
+from zoo.data.formats import palette
+from zoo.data.stream import open_evaluation, open_training
 
 SIZE = (12, 16)
 ROAD, SKY, EGO = 7, 23, 1  # ids

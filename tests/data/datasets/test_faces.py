@@ -6,9 +6,9 @@ import pickle
 import numpy as np
 import pytest
 
-from data.datasets import faces
-from data.errors import BadSample, UserError
-from data.stream import open_evaluation, open_training
+from zoo.data.datasets import faces
+from zoo.data.errors import BadSample, UserError
+from zoo.data.stream import open_evaluation, open_training
 from tests.helpers import packs
 from tests.helpers.face_sets import (
     IDENTITIES,

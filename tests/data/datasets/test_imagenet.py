@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.datasets import imagenet
-from data.errors import BadSample, UserError
-from data.formats import images
-from data.formats.lists import read_classes
-from data.stream import open_evaluation, open_training
+from zoo.data.datasets import imagenet
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import images
+from zoo.data.formats.lists import read_classes
+from zoo.data.stream import open_evaluation, open_training
 
 TENCH, FISH, SHARK = "n01440764", "n01443537", "n01484850"
 

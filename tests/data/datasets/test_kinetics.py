@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.datasets import kinetics
-from data.errors import UserError
-from data.formats.lists import LabeledPath, normalize_name
+from zoo.data.datasets import kinetics
+from zoo.data.errors import UserError
+from zoo.data.formats.lists import LabeledPath, normalize_name
 from tests.helpers.files import touch, write_list
 
 K400 = (

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.datasets import imagenet, kinetics
-from data.datasets.common import segmentation
-from data.formats.lists import LabeledPath
+from zoo.data.datasets import imagenet, kinetics
+from zoo.data.datasets.common import segmentation
+from zoo.data.formats.lists import LabeledPath
 from tests.helpers.face_sets import load as load_faces
 from tests.helpers.face_sets import write_set
 

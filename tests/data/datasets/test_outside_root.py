@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from data.datasets import faces, imagenet, kinetics
-from data.errors import UserError
+from zoo.data.datasets import faces, imagenet, kinetics
+from zoo.data.errors import UserError
 
 
 def load(module, root, **settings):

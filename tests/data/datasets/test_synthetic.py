@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from data.datasets import synthetic
-from data.stream import open_evaluation, open_training
+from zoo.data.datasets import synthetic
+from zoo.data.stream import open_evaluation, open_training
 from tests.helpers.paths import ROOT
 
 KINDS = ("image", "clip", "scene", "face")
@@ -24,8 +24,8 @@ for module in ("cv2", "PIL", "decord", "av", "nvidia.dali"):
     sys.modules[module] = None  # importing it raises ImportError
 """
 READ = """
-import data
-from data.stream import open_evaluation, open_training
+from zoo import data
+from zoo.data.stream import open_evaluation, open_training
 module = data.find("synthetic")
 for kind, keys in {"image": {"size": 8}, "scene": {"crop": (8, 8), "base_size": (8, 8)}, "face": {"size": 8}}.items():
     train, val = module.load(module.Settings(kind=kind, workers=0, val_samples=10, **keys))

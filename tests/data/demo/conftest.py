@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-import data
+from zoo import data
 
 SETTINGS = {
     "motion": {"train_clips": 32, "val_clips": 16, "size": 32},

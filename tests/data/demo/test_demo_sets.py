@@ -4,9 +4,9 @@ import hashlib
 
 import pytest
 
-import data
-from data.errors import UserError
-from data.stream import open_evaluation, open_training
+from zoo import data
+from zoo.data.errors import UserError
+from zoo.data.stream import open_evaluation, open_training
 
 NAMES = ["motion", "shapes", "streets", "portraits"]
 # OpenCV, Pillow and their PNG and JPEG libraries are pinned. H.264 encoders differ between processors.

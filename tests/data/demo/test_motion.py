@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from data.demo import motion
+from zoo.data.demo import motion
 from tests.helpers.clips import video_frames
 
 MIRRORED = {"left": "right", "right": "left", "clockwise": "counterclockwise", "counterclockwise": "clockwise"}

@@ -5,11 +5,11 @@ import os
 
 import numpy as np
 
-from data import order
-from data.datasets import faces
-from data.demo import portraits
-from data.demo.common import portrait
-from data.demo.common.portrait_render import render
+from zoo.data import order
+from zoo.data.datasets import faces
+from zoo.data.demo import portraits
+from zoo.data.demo.common import portrait
+from zoo.data.demo.common.portrait_render import render
 from zoo.tasks.face import Metric
 
 PIXELS = "e42e4ec394cc25cd4767bb06165558b5"

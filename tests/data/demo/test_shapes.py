@@ -5,8 +5,8 @@ import os
 
 import numpy as np
 
-from data import order
-from data.demo import shapes
+from zoo.data import order
+from zoo.data.demo import shapes
 
 PIXELS = "708ac0f29a66080b3b7bb8392d3cd6d4"
 

@@ -8,9 +8,9 @@ import cv2
 import numpy as np
 import pytest
 
-from data import order
-from data.demo import streets
-from data.formats import palette
+from zoo.data import order
+from zoo.data.demo import streets
+from zoo.data.formats import palette
 
 PIXELS = "bbc178629738aaadd82a7be84ae55d60"
 IDS = {label.name: label.id for label in palette.LABELS}

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from data.errors import BadSample
-from data.formats import budgeted_json
+from zoo.data.errors import BadSample
+from zoo.data.formats import budgeted_json
 
 
 @pytest.mark.parametrize("value", [{"a": [1, 2.5, None, True, "ü"]}, [], 3, "text", {"": {"": {}}}])

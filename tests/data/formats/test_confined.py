@@ -2,8 +2,8 @@
 
 import pytest
 
-from data.errors import UserError
-from data.formats import confined
+from zoo.data.errors import UserError
+from zoo.data.formats import confined
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../b.jpg", "a/../../b.jpg", "..", "a/.."])

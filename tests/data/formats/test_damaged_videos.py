@@ -9,8 +9,8 @@ import av
 import numpy as np
 import pytest
 
-from data.errors import BadSample
-from data.formats import regular, video
+from zoo.data.errors import BadSample
+from zoo.data.formats import regular, video
 from tests.helpers.clips import encode, encode_audio, has_encoder, numbered, read_numbers, video_frames
 
 COUNT = 40

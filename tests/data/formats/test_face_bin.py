@@ -7,8 +7,8 @@ import struct
 import numpy as np
 import pytest
 
-from data.errors import UserError
-from data.formats import face_bin
+from zoo.data.errors import UserError
+from zoo.data.formats import face_bin
 from tests.helpers import packs
 
 TRACE = "executed"
@@ -125,7 +125,7 @@ def naming(module, name, *rest):
         (naming("numpy", "ndarray", b"(K\x07tR"), "only _reconstruct"),
         (naming("_codecs", "encode", b"(X\x01\x00\x00\x00aX\x05\x00\x00\x00utf-8tR"), "'utf-8'"),
         (naming("os", "system"), "os.system"),
-        (naming("data.formats.face_bin", "read_bin"), "data.formats.face_bin.read_bin"),
+        (naming("zoo.data.formats.face_bin", "read_bin"), "zoo.data.formats.face_bin.read_bin"),
         (b"\x80\x04r\xff\xff\xff\xff.", "memo of"),
         (b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.", "bytes8"),
         (b"\x80\x02p99999999999\n.", "memo of"),

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from data.errors import BadSample, UserError
-from data.formats import face_packs
-from data.stream import open_training
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import face_packs
+from zoo.data.stream import open_training
 from tests.helpers import packs
 from tests.helpers.face_sets import IDENTITIES, IMAGES_EACH, PACK, add_bin, load, value, values_and_labels, write_set
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.errors import BadSample
-from data.formats import frame_folders, regular
+from zoo.data.errors import BadSample
+from zoo.data.formats import frame_folders, regular
 from tests.helpers.clips import numbered, read_numbers
 
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from data.errors import BadSample
-from data.formats import images, regular
-from data.transforms.clips import center_box
-from data.transforms.geometry import Geometry, short_side_size
+from zoo.data.errors import BadSample
+from zoo.data.formats import images, regular
+from zoo.data.transforms.clips import center_box
+from zoo.data.transforms.geometry import Geometry, short_side_size
 
 BILINEAR = Image.Resampling.BILINEAR
 pytestmark = pytest.mark.filterwarnings(r"ignore:::PIL\.")  # pytest resets the filter of data/formats/images.py

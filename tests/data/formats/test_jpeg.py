@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.formats import jpeg
+from zoo.data.formats import jpeg
 
 
 def encode(width, height, mode="RGB", **options):

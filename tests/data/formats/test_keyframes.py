@@ -4,7 +4,7 @@ import av
 import numpy as np
 import pytest
 
-from data.formats import keyframes
+from zoo.data.formats import keyframes
 from tests.helpers.clips import encode, has_encoder, with_edit_list
 
 COUNT, WIDTH, HEIGHT = 40, 96, 64

@@ -2,8 +2,8 @@
 
 import pytest
 
-from data.errors import UserError
-from data.formats.lists import (
+from zoo.data.errors import UserError
+from zoo.data.formats.lists import (
     LabeledPath,
     class_names_from_folders,
     normalize_name,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.errors import BadSample, UserError
-from data.formats import masks, palette
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import masks, palette
 
 pytestmark = pytest.mark.filterwarnings(r"ignore:::PIL\.")  # pytest resets the filter of data/formats/images.py
 RAMP = np.arange(6 * 8, dtype=np.uint8).reshape(6, 8)

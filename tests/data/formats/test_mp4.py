@@ -6,9 +6,9 @@ import struct
 import numpy as np
 import pytest
 
-from data.errors import BadSample
-from data.formats.mp4 import check_frame_counts
-from data.formats.video import read_frames
+from zoo.data.errors import BadSample
+from zoo.data.formats.mp4 import check_frame_counts
+from zoo.data.formats.video import read_frames
 from tests.helpers import clips
 
 
@@ -85,6 +85,6 @@ def test_real_files_pass(tmp_path):
 
 
 def test_too_many_boxes(monkeypatch):
-    monkeypatch.setattr("data.formats.mp4.MAX_BOXES", 100)
+    monkeypatch.setattr("zoo.data.formats.mp4.MAX_BOXES", 100)
     with pytest.raises(BadSample, match="more than 100 boxes"):
         check_frame_counts(io.BytesIO(box(b"free") * 101), 808)

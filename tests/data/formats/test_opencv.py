@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.formats import opencv
+from zoo.data.formats import opencv
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (24, 40, 3), np.uint8)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data.formats import palette
+from zoo.data.formats import palette
 
 # id, train id and color of every label as printed by cityscapesScripts 2.3.0 (cityscapesscripts/helpers/labels.py);
 # labels with train id 255 or -1 are not evaluated.

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from data.formats.pickle_screen import screen
+from zoo.data.formats.pickle_screen import screen
 
 ENCODE = b"\x80\x02c_codecs\nencode\nq\x000"
 

@@ -9,8 +9,8 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from data.errors import BadSample, UserError
-from data.formats.recordio import RecordFile, read_index, spans, unpack_image
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats.recordio import RecordFile, read_index, spans, unpack_image
 from tests.helpers import packs
 from tests.helpers.packs import MAGIC
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from data.errors import BadSample
-from data.formats import regular
+from zoo.data.errors import BadSample
+from zoo.data.formats import regular
 
 
 def test_a_regular_file_or_a_link_to_it_is_read(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from data.formats import safe_pickle
+from zoo.data.formats import safe_pickle
 
 DTYPES = ("f2", "f4", "f8", "i8", "u1", "b1")
 TRACE = "executed"

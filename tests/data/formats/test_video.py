@@ -8,8 +8,8 @@ import av
 import numpy as np
 import pytest
 
-from data.errors import BadSample
-from data.formats import video
+from zoo.data.errors import BadSample
+from zoo.data.formats import video
 from tests.helpers.clips import (
     encode,
     encode_rotated,
@@ -67,7 +67,7 @@ def encoded(request, tmp_path_factory):
 
 
 def test_decoders_are_not_imported_with_the_module():
-    code = "import sys; from data.formats import video; print({'av', 'decord'} & set(sys.modules))"
+    code = "import sys; from zoo.data.formats import video; print({'av', 'decord'} & set(sys.modules))"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert process.stdout.strip() == "set()"
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.errors import BadSample
-from data.loaders import dali
-from data.loaders.dali_graph import Failure
-from data.pending import Pending
+from zoo.data.errors import BadSample
+from zoo.data.loaders import dali
+from zoo.data.loaders.dali_graph import Failure
+from zoo.data.pending import Pending
 from tests.data.loaders.sets import ORIENTATION, smooth
 
 needs_dali = pytest.mark.skipif(

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from data.datasets import cityscapes, faces, imagenet, kinetics
+from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
 from tests.helpers.clips import encode
 
 DECODED = ("distorted_scenes", "videos", "views")  # sets whose plans leave nothing to the loader

@@ -6,17 +6,17 @@ import warnings
 
 import pytest
 
-from data import order
-from data.errors import BadSample
-from data.evaluation import EvaluationReader
-from data.loaders import choice, dali
-from data.loaders.choice import Choice, Measurement, choose, measure
-from data.loaders.dali_device import DeviceDecoder
-from data.loaders.dali_graph import Failure
-from data.pending import Pending
-from data.settings import LoaderSettings
-from data.stream import open_evaluation, open_training
-from data.transforms.geometry import Geometry
+from zoo.data import order
+from zoo.data.errors import BadSample
+from zoo.data.evaluation import EvaluationReader
+from zoo.data.loaders import choice, dali
+from zoo.data.loaders.choice import Choice, Measurement, choose, measure
+from zoo.data.loaders.dali_device import DeviceDecoder
+from zoo.data.loaders.dali_graph import Failure
+from zoo.data.pending import Pending
+from zoo.data.settings import LoaderSettings
+from zoo.data.stream import open_evaluation, open_training
+from zoo.data.transforms.geometry import Geometry
 from tests.data.loaders import sets
 from tests.data.test_stream import Numbers
 

@@ -8,11 +8,11 @@ import re
 import numpy as np
 import pytest
 
-from data import order
-from data.errors import UserError
-from data.loaders import dali
-from data.loaders.dali_graph import Failure
-from data.stream import open_evaluation, open_training
+from zoo.data import order
+from zoo.data.errors import UserError
+from zoo.data.loaders import dali
+from zoo.data.loaders.dali_graph import Failure
+from zoo.data.stream import open_evaluation, open_training
 from tests.data.loaders import sets
 
 needs_dali = pytest.mark.skipif(

@@ -5,14 +5,14 @@ import threading
 import numpy as np
 import pytest
 
-from data.errors import UserError
-from data.loaders import dali_graph, packing
-from data.loaders.dali_device import AT_A_TIME, DeviceDecoder
-from data.loaders.dali_graph import Failure, Graph, Steps
-from data.pending import Pending
-from data.stream import open_evaluation, open_training
-from data.transforms import pixels
-from data.transforms.geometry import Geometry
+from zoo.data.errors import UserError
+from zoo.data.loaders import dali_graph, packing
+from zoo.data.loaders.dali_device import AT_A_TIME, DeviceDecoder
+from zoo.data.loaders.dali_graph import Failure, Graph, Steps
+from zoo.data.pending import Pending
+from zoo.data.stream import open_evaluation, open_training
+from zoo.data.transforms import pixels
+from zoo.data.transforms.geometry import Geometry
 from tests.data.loaders import sets
 from tests.data.loaders.test_dali import needs_dali
 
@@ -201,7 +201,7 @@ def test_a_graph_is_built_once_for_batches_of_one_size(tmp_path, monkeypatch):
             built.append(arguments)
             super().__init__(*arguments)
 
-    monkeypatch.setattr("data.loaders.dali_device.Graph", Counted)
+    monkeypatch.setattr("zoo.data.loaders.dali_device.Graph", Counted)
     train, _ = sets.image_set(tmp_path)
     decode_all(open_training(train, 3, 4, 0, 6, loader="encoded"), DeviceDecoder(ON_CPU, 3))
     assert [(room, threads, device) for _, room, threads, device in built] == [(4, 3, ON_CPU)]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from data import order
-from data.datasets import cityscapes, faces, imagenet, kinetics
+from zoo.data import order
+from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
 from tests.data.loaders import odd_files
 from tests.data.loaders.odd_files import DECODED, FORMS, SIZES, encode, needs_dali, put
 from tests.data.loaders.sets import settings

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data import order
-from data.datasets import imagenet
-from data.stream import open_training
+from zoo.data import order
+from zoo.data.datasets import imagenet
+from zoo.data.stream import open_training
 from tests.data.loaders import odd_files, sets
 from tests.data.loaders.odd_files import DAMAGES, END, JPEG, encode, needs_dali, put
 

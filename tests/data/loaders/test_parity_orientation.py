@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 import pytest
 
-from data import order
-from data.datasets import cityscapes, faces, imagenet
+from zoo.data import order
+from zoo.data.datasets import cityscapes, faces, imagenet
 from tests.data.loaders import odd_files
 from tests.data.loaders.odd_files import encode, needs_dali, put
 from tests.data.loaders.sets import settings

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from data.datasets import cityscapes, imagenet, kinetics
-from data.stream import open_evaluation, open_training
+from zoo.data.datasets import cityscapes, imagenet, kinetics
+from zoo.data.stream import open_evaluation, open_training
 from tests.data.loaders.odd_files import FORMS, encode, needs_dali, put
 from tests.data.loaders.sets import settings
 from tests.helpers import packs

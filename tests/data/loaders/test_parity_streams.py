@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from data.stream import open_evaluation, open_training
+from zoo.data.stream import open_evaluation, open_training
 from tests.data.loaders import sets
 from tests.data.loaders.odd_files import DAMAGES, encode, needs_dali
 

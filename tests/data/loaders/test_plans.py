@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from data import order
-from data.datasets import synthetic
-from data.formats import images
-from data.pending import Pending
-from data.transforms import pixels
+from zoo.data import order
+from zoo.data.datasets import synthetic
+from zoo.data.formats import images
+from zoo.data.pending import Pending
+from zoo.data.transforms import pixels
 from tests.data.loaders import sets
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.loaders.dali_graph import Failure
-from data.loaders.soundness import check, find_problem
-from data.pending import Pending
-from data.transforms.geometry import Geometry
+from zoo.data.loaders.dali_graph import Failure
+from zoo.data.loaders.soundness import check, find_problem
+from zoo.data.pending import Pending
+from zoo.data.transforms.geometry import Geometry
 from tests.data.loaders.sets import smooth
 
 EOI = b"\xff\xd9"

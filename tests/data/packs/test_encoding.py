@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.errors import BadSample
-from data.packs import encoding
-from data.packs.inspection import video_properties
+from zoo.data.errors import BadSample
+from zoo.data.packs import encoding
+from zoo.data.packs.inspection import video_properties
 from tests.helpers import clips
 
 FRAMES = 21

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.errors import BadSample
-from data.packs.inspection import ImageProperties, image_properties, upright_frames, video_properties
+from zoo.data.errors import BadSample
+from zoo.data.packs.inspection import ImageProperties, image_properties, upright_frames, video_properties
 from tests.helpers import clips
 
 FRAMES = 24

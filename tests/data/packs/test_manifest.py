@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from data.errors import UserError
-from data.packs import manifest
-from data.packs.manifest import Info, Manifest
+from zoo.data.errors import UserError
+from zoo.data.packs import manifest
+from zoo.data.packs.manifest import Info, Manifest
 
 
 def example(count=3):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from data.errors import BadSample
-from data.formats.recordio import RecordFile, unpack_image
-from data.packs import records
+from zoo.data.errors import BadSample
+from zoo.data.formats.recordio import RecordFile, unpack_image
+from zoo.data.packs import records
 from tests.data.formats.test_recordio import PAYLOADS, UPSTREAM
 from tests.helpers import packs
 from tests.helpers.packs import MAGIC

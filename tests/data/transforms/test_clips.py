@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.transforms import clips
-from data.transforms.geometry import Geometry
-from data.transforms.pixels import apply
+from zoo.data.transforms import clips
+from zoo.data.transforms.geometry import Geometry
+from zoo.data.transforms.pixels import apply
 
 SCALES = (1.0, 0.875, 0.75, 0.66)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.transforms import frame_sampling
+from zoo.data.transforms import frame_sampling
 
 LENGTHS = st.integers(1, 400)
 COUNTS = st.integers(1, 32)

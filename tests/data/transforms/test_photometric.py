@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from data.transforms import photometric
-from data.transforms.photometric import DistortionParams
+from zoo.data.transforms import photometric
+from zoo.data.transforms.photometric import DistortionParams
 from tests.helpers.paths import GOLDEN
 
 IDENTITY = DistortionParams(None, None, False, None, None)

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from data.transforms.geometry import Geometry, short_side_size
-from data.transforms.pixels import apply, finish, flip, pad, scale
+from zoo.data.transforms.geometry import Geometry, short_side_size
+from zoo.data.transforms.pixels import apply, finish, flip, pad, scale
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
 

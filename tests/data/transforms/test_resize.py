@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from data.errors import BadSample
-from data.transforms.resize import resize
+from zoo.data.errors import BadSample
+from zoo.data.transforms.resize import resize
 
 
 @pytest.mark.parametrize("antialias", [True, False])

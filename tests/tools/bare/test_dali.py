@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from data.datasets import synthetic
+from zoo.data.datasets import synthetic
 from tests.data.loaders import sets
 from tests.data.loaders.test_dali import needs_dali
 from tests.helpers import face_sets, packs
-from tools.bare import dali
+from zoo.tools.bare import dali
 
 ON_CPU = None  # instead of the number of a CUDA device
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from data.datasets import synthetic
-from data.formats import images
+from zoo.data.datasets import synthetic
+from zoo.data.formats import images
 from tests.data.loaders import sets
 from tests.helpers import face_sets, packs
-from tools.bare import loading
+from zoo.tools.bare import loading
 
 
 @pytest.mark.parametrize("name", ["images", "plain_images", "frames", "antialiased_frames", "videos", "faces"])

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from data.errors import UserError
-from tools.benchmarking import busy
-from tools.benchmarking.busy import Load
-from tools.benchmarking.process import Stopped
+from zoo.data.errors import UserError
+from zoo.tools.benchmarking import busy
+from zoo.tools.benchmarking.busy import Load
+from zoo.tools.benchmarking.process import Stopped
 
 IDLE, BUSY = Load(0.01), Load(0.6, ("make (process 7) 90 % of a core",))
 STOP = SimpleNamespace(raise_if_any=lambda: None)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.paths import CONFIGS, ROOT
-from tools.benchmarking.cases import Case, Recipe, Variant, World, shuffled
-from tools.benchmarking.dimensions import Dimensions, cases_of, describe, read_recipes, read_variants
-from tools.extraction.names import parse
+from zoo.tools.benchmarking.cases import Case, Recipe, Variant, World, shuffled
+from zoo.tools.benchmarking.dimensions import Dimensions, cases_of, describe, read_recipes, read_variants
+from zoo.tools.extraction.names import parse
 
 TSM, RESNET = str(CONFIGS / "tsm_demo.yaml"), str(CONFIGS / "resnet50_demo.yaml")
 RECIPE = Recipe("tsm_demo", TSM, "tsm", "tsm")

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.journals import write_journal
 from tests.helpers.speed_runs import noisy_steps, speed_events, write_speed_run
-from tools.benchmarking import comparison
-from tools.benchmarking.records import read, read_folder
+from zoo.tools.benchmarking import comparison
+from zoo.tools.benchmarking.records import read, read_folder
 
 NOISE = 0.004  # of the state of the machine, from run to run
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from data.errors import UserError
-from tools.benchmarking.cases import Case, Recipe, Variant, World
-from tools.benchmarking.folder import Folder, differences
+from zoo.data.errors import UserError
+from zoo.tools.benchmarking.cases import Case, Recipe, Variant, World
+from zoo.tools.benchmarking.folder import Folder, differences
 
 CASE = Case(Variant(""), Recipe("tsm_demo", "tsm_demo.yaml", "tsm", "tsm"), "torch", "fp32", 8, World(1, 1))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.benchmarking.largest import LIMIT, largest
+from zoo.tools.benchmarking.largest import LIMIT, largest
 
 
 @pytest.mark.parametrize("true", [1, 2, 3, 7, 8, 15, 16, 17, 100, 1000, 1023, 5000])

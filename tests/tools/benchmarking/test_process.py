@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from tests.helpers.paths import ROOT
-from tools.benchmarking import process
-from tools.benchmarking.cases import CHECKOUT, Case, Recipe, Variant, World
-from tools.benchmarking.process import OUT_OF_MEMORY, Limits, Stopped, StopSignal
+from zoo.tools.benchmarking import process
+from zoo.tools.benchmarking.cases import CHECKOUT, Case, Recipe, Variant, World
+from zoo.tools.benchmarking.process import OUT_OF_MEMORY, Limits, Stopped, StopSignal
 
 LIMITS = Limits(60.0)
 # Starts a process that ignores SIGTERM and leaves its session, then sleeps; both have the mark in their command lines.
@@ -27,7 +27,7 @@ time.sleep(300)
 PROGRAM = """
 import sys
 from pathlib import Path
-from tools.benchmarking import process
+from zoo.tools.benchmarking import process
 stop = process.StopSignal()
 try:
     process.run(sys.argv[2:], Path(sys.argv[1]), process.CHECKOUT, process.Limits(300.0), stop)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.helpers.speed_runs import noisy_steps
-from tools.benchmarking.significance import holm, judge, mann_whitney, paired_steps, signed_rank
-from tools.benchmarking.statistics import LogRatio, log_ratio
+from zoo.tools.benchmarking.significance import holm, judge, mann_whitney, paired_steps, signed_rank
+from zoo.tools.benchmarking.statistics import LogRatio, log_ratio
 
 MARGIN = 0.03
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tools.benchmarking.statistics import LogRatio, bootstrap_error, log_ratio, pair_median, row_median, summarize
+from zoo.tools.benchmarking.statistics import LogRatio, bootstrap_error, log_ratio, pair_median, row_median, summarize
 
 
 def test_a_summary():

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from data.errors import UserError
-from tools.benchmarking.turns import TurnGiver
+from zoo.data.errors import UserError
+from zoo.tools.benchmarking.turns import TurnGiver
 from zoo.run.turns import Turns
 
 

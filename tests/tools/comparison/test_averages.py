@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tools.comparison import averages, findings
-from tools.comparison.record import empty
+from zoo.tools.comparison import averages, findings
+from zoo.tools.comparison.record import empty
 from zoo.optim.ema import Ema
 
 SPEC, APPLIED = Ema(0.9), 3  # a rate of 9 / 13

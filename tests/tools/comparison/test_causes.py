@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tools.comparison import causes, losses
+from zoo.tools.comparison import causes, losses
 
 SETTINGS = {
     "dropout": 0.2,

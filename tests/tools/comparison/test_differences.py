@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import proofs
-from tools.comparison import differences, record
-from tools.comparison.events import events
+from zoo.tools.comparison import differences, record
+from zoo.tools.comparison.events import events
 
 UNIT = 2.0**-29  # rounding of fp64 in units of that of fp32
 BN = "training/3/out0"  # key of the output of stage.bn in PyTorch and Paddle

@@ -5,7 +5,7 @@ from itertools import groupby
 import pytest
 
 from tests.helpers import proofs
-from tools.comparison import events
+from zoo.tools.comparison import events
 
 MODULES = [  # in the order in which tensors are computed
     ("", "input"),

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import proofs
-from tools.comparison.findings import judge
-from tools.comparison.record import CLIPPED
+from zoo.tools.comparison.findings import judge
+from zoo.tools.comparison.record import CLIPPED
 
 ALL = ("torch", "paddle", "mindspore")
 PAIR = ("torch", "paddle")

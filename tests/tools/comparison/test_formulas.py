@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.zoo.trainer.optimizer_reference import Reference
-from tools.comparison import causes, formulas, optimizer
+from zoo.tools.comparison import causes, formulas, optimizer
 from zoo import optim
 from zoo.trainer.plan import ParamGroup, Plan
 

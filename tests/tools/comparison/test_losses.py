@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tools.comparison import losses
+from zoo.tools.comparison import losses
 
 CLASSES = 5
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tools.comparison import optimizer
-from tools.comparison.causes import of_update
-from tools.comparison.proof import ROUNDING_UNITS
+from zoo.tools.comparison import optimizer
+from zoo.tools.comparison.causes import of_update
+from zoo.tools.comparison.proof import ROUNDING_UNITS
 from zoo.optim.sgd import Settings
 from zoo.trainer.plan import ParamGroup, Plan
 

@@ -6,11 +6,11 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers import proofs
-from tools.comparison import page
-from tools.comparison.curves import Row
-from tools.comparison.findings import Verdict, judge
+from zoo.tools.comparison import page
+from zoo.tools.comparison.curves import Row
+from zoo.tools.comparison.findings import Verdict, judge
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 MODULES = ["(the model)", "stage", "stage.conv", "stage.bn", "fc"]

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tools.comparison import ranks
+from zoo.tools.comparison import ranks
 
 SHOW = "import os; print(*(os.environ.get(name) for name in ('RANK', 'WORLD_SIZE', 'MASTER_ADDR')), flush=True)"
 FAIL = "import os, sys, time; os.environ['RANK'] == '1' and sys.exit('no memory'); time.sleep(600)"

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers import proofs
-from tools.comparison import record
-from tools.comparison.record import MAX_ELEMENTS
+from zoo.tools.comparison import record
+from zoo.tools.comparison.record import MAX_ELEMENTS
 from zoo.weights import files
 
 

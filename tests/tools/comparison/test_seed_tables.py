@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.helpers.journals import BEGIN, end, evaluations, write_journal
-from tools.comparison import seed_tables
-from tools.comparison.seed_tables import Result, Study
+from zoo.tools.comparison import seed_tables
+from zoo.tools.comparison.seed_tables import Result, Study
 
 
 def test_a_run_is_read_from_its_journal(tmp_path):

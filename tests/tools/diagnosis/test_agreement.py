@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tools.diagnosis.agreement import TOLERANCES, Update, defect, difference, load
+from zoo.tools.diagnosis.agreement import TOLERANCES, Update, defect, difference, load
 
 NUMBERS = {"loss": 2.0, "grad_norm": 1.0, "skipped": 0.0}
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.diagnosis import child
-from tools.diagnosis.child import Answer, ask, read_facts
+from zoo.tools.diagnosis import child
+from zoo.tools.diagnosis.child import Answer, ask, read_facts
 
 SECONDS = 60.0
 CRASH = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"

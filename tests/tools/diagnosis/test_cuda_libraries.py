@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from tools.diagnosis import cuda_libraries
-from tools.diagnosis.cuda_libraries import required
+from zoo.tools.diagnosis import cuda_libraries
+from zoo.tools.diagnosis.cuda_libraries import required
 
 SECONDS = 60.0
 

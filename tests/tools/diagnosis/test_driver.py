@@ -2,8 +2,8 @@
 
 import pytest
 
-from tools.diagnosis import driver
-from tools.diagnosis.driver import Driver, mismatch
+from zoo.tools.diagnosis import driver
+from zoo.tools.diagnosis.driver import Driver, mismatch
 
 SECONDS = 60.0
 

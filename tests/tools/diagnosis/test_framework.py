@@ -2,9 +2,9 @@
 
 import pytest
 
-from tools.diagnosis import framework
-from tools.diagnosis.child import Answer
-from tools.diagnosis.driver import Driver
+from zoo.tools.diagnosis import framework
+from zoo.tools.diagnosis.child import Answer
+from zoo.tools.diagnosis.driver import Driver
 
 SECONDS = 60.0
 GPU = {"name": "Fake GPU", "memory": 8e10, "capability": [8, 0]}

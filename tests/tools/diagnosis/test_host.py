@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.diagnosis import host
-from tools.diagnosis.finding import gigabytes
+from zoo.tools.diagnosis import host
+from zoo.tools.diagnosis.finding import gigabytes
 
 Usage = namedtuple("Usage", "total used free")
 

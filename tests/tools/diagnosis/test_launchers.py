@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.diagnosis import launchers
+from zoo.tools.diagnosis import launchers
 
 
 @pytest.fixture

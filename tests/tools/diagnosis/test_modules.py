@@ -4,8 +4,8 @@ from importlib import util
 
 import pytest
 
-from tools.diagnosis import modules
-from tools.diagnosis.modules import Decoder
+from zoo.tools.diagnosis import modules
+from zoo.tools.diagnosis.modules import Decoder
 
 SECONDS = 60.0
 

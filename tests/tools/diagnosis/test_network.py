@@ -2,7 +2,7 @@
 
 import socket
 
-from tools.diagnosis import network
+from zoo.tools.diagnosis import network
 
 
 def test_a_name_without_an_address(monkeypatch):

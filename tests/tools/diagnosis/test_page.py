@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from data.errors import UserError
-from tools.diagnosis import page
-from tools.diagnosis.finding import Finding
+from zoo.data.errors import UserError
+from zoo.tools.diagnosis import page
+from zoo.tools.diagnosis.finding import Finding
 
 SHORT = Finding("machine", "memory", "ok", "8.0 GB of 16 GB free")
 LONG = Finding("machine", "shared memory", "warn", " ".join(["one"] * 30), "a-remedy-without-spaces " * 5)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from tests.helpers.paths import ROOT
-from tools.diagnosis import update
-from tools.diagnosis.child import Answer
-from tools.diagnosis.update import MODELS, Reference
-from tools.diagnosis.update_probe import CASES
+from zoo.tools.diagnosis import update
+from zoo.tools.diagnosis.child import Answer
+from zoo.tools.diagnosis.update import MODELS, Reference
+from zoo.tools.diagnosis.update_probe import CASES
 from zoo.models import load_spec
 from zoo.tasks import list_tasks
 

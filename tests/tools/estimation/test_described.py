@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-import data
-from data.errors import UserError
+from zoo import data
+from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
-from tools.estimation import described
+from zoo.tools.estimation import described
 from zoo.run import cli
 
 RECIPES = sorted((ROOT / "configs").rglob("*.yaml"))

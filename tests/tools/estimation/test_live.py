@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tools.estimation.live import Live  # noqa: E402  (needs PyTorch)
+from zoo.tools.estimation.live import Live  # noqa: E402  (needs PyTorch)
 
 
 def test_the_peak_counts_what_lives_at_once():

@@ -2,15 +2,15 @@
 
 import pytest
 
-from data.batch import LABEL, Field
-from tools.estimation import simulation
-from tools.estimation.simulation import Passes
+from zoo.data.batch import LABEL, Field
+from zoo.tools.estimation import simulation
+from zoo.tools.estimation.simulation import Passes
 from zoo.models import load_spec
 from zoo.tasks import load_task
 
 torch = pytest.importorskip("torch")
 
-from tools.estimation.live import Live  # noqa: E402  (needs PyTorch)
+from zoo.tools.estimation.live import Live  # noqa: E402  (needs PyTorch)
 
 SPEC = load_spec("resnet")
 ARCH = SPEC.Arch(depth=18, width=8, num_classes=5)
@@ -53,7 +53,7 @@ def test_more_samples_take_more():
 
 @pytest.mark.parametrize("model, kind", [("tsm", "clip"), ("deeplabv3plus", "scene"), ("arcface", "face")])
 def test_every_model_can_be_simulated(model, kind):
-    from data.datasets import synthetic
+    from zoo.data.datasets import synthetic
 
     spec = load_spec(model)
     sizes = {"clip": {"size": 32, "segments": 2}, "scene": {"crop": (32, 64)}, "face": {"size": 32}}[kind]

@@ -2,8 +2,8 @@
 
 import os
 
-import data
-from data.demo import motion, portraits, shapes, streets
+from zoo import data
+from zoo.data.demo import motion, portraits, shapes, streets
 from tests.helpers.paths import ROOT
 from tests.zoo.models.drawing import drawn
 from zoo.config import loader

@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 
 from tests.tools.exporting import checkpoints
-from tools import export
-from tools.exporting import native, source
+from zoo.tools import export
+from zoo.tools.exporting import native, source
 from zoo.weights.onnx_metadata import OnnxMetadata
 
 WITH_PREPROCESSING = ("tsm_mobilenet_v2", "deeplabv3plus", "arcface")  # the others without

@@ -12,12 +12,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from data.formats import palette
+from zoo.data.formats import palette
 from tests.helpers import frameworks
 from tests.helpers.paths import ROOT
 from tests.tools.exporting import checkpoints
-from tools import export
-from tools.exporting import source
+from zoo.tools import export
+from zoo.tools.exporting import source
 from zoo.config import loader
 from zoo.notebook import Run
 from zoo.weights.onnx_metadata import OnnxMetadata
@@ -57,7 +57,7 @@ def read(path):
     return session, OnnxMetadata.from_properties(properties, str(path))
 
 
-@pytest.mark.parametrize("framework, module, case", frameworks.parameters("tools.exporting.export_cases"))
+@pytest.mark.parametrize("framework, module, case", frameworks.parameters("zoo.tools.exporting.export_cases"))
 def test_export(framework, module, case):
     frameworks.check(framework, module, case)
 
@@ -175,7 +175,7 @@ def test_data_that_are_not_here(checkpoint, tmp_path, capsys):
 
 ORDER = """
 import sys
-from tools import export
+from zoo.tools import export
 names = ("onnx", "google.protobuf")
 export.native.build = lambda read: sys.exit(f"imported: {[name for name in names if name in sys.modules]}")
 export.main(sys.argv[1:])
@@ -302,7 +302,7 @@ def test_a_planted_fault_is_refused(checkpoint, tmp_path, capsys, monkeypatch, m
     ],
 )
 def test_a_shift_changes_the_first_channels_alone(div, shape, changed, is_shift):
-    from tools.exporting import causes
+    from zoo.tools.exporting import causes
 
     expected = np.ones((2, 8, 3, 3), np.float32)
     expected[:, changed] = 2
@@ -356,7 +356,7 @@ def test_a_fault_that_probabilities_hide_is_refused(checkpoint, tmp_path, capsys
 @pytest.mark.parametrize("model, end", [("resnet50", "probabilities"), ("deeplabv3plus", "class map")])
 def test_a_wrong_normalization_is_refused(checkpoint, tmp_path, capsys, monkeypatch, model, end, mean):
     """By the logits, because the classes of a model that has learned little hardly depend on it."""
-    from tools.exporting import assembly
+    from zoo.tools.exporting import assembly
 
     real = assembly.normalize
     monkeypatch.setattr(
@@ -433,7 +433,7 @@ def test_fp16_that_overflows_is_refused(roots, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize("model", ["tsm", "resnet50", "deeplabv3plus", "arcface"])
 def test_int8_prints_the_metric_before_and_after(checkpoint, tmp_path, capsys, monkeypatch, model):
     """Drawn weights have the metric of chance, which may change: here by anything."""
-    from tools.exporting import metric
+    from zoo.tools.exporting import metric
 
     monkeypatch.setattr(metric, "MAX_LOSS", 1.0)
     assert run(checkpoint(model), "--out", tmp_path / "a.onnx", "--precision", "int8") == 0
@@ -458,7 +458,7 @@ def test_int8_prints_the_metric_before_and_after(checkpoint, tmp_path, capsys, m
 
 
 def test_int8_that_loses_too_much_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
-    from tools.exporting import metric
+    from zoo.tools.exporting import metric
 
     measured = iter([0.9, 0.88])
     monkeypatch.setattr(metric, "measure", lambda *_: next(measured))
@@ -476,7 +476,7 @@ def test_int8_needs_the_data(checkpoint, roots, tmp_path, capsys):
 
 
 def test_folded_normalizations_compute_the_same(checkpoint):
-    from tools.exporting import assembly, proof, source
+    from zoo.tools.exporting import assembly, proof, source
 
     for model in ("resnet50", "tsm_mobilenet_v2", "arcface"):
         read_ = source.read(checkpoint(model), "torch", "cpu", (), False)
@@ -522,7 +522,7 @@ def test_the_frames_of_a_stream(causal, tmp_path, capsys, words):
 
 
 def test_a_stream_with_a_wrong_normalization_is_refused(causal, tmp_path, capsys, monkeypatch):
-    from tools.exporting import assembly
+    from zoo.tools.exporting import assembly
 
     real = assembly.normalize
     monkeypatch.setattr(

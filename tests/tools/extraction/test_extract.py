@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from tools.extract import main
+from zoo.tools.extract import main
 
 PUBLISHED = {
     "rn50": {  # case: speeds by run, (average, median, speed-up)

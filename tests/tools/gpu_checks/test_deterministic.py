@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tools.gpu_checks import deterministic, models, plan
-from tools.gpu_checks.resume import WEIGHTS
+from zoo.tools.gpu_checks import deterministic, models, plan
+from zoo.tools.gpu_checks.resume import WEIGHTS
 from zoo.run import cli
 
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from tools.benchmarking.process import StopSignal
-from tools.gpu_checks import execution
-from tools.gpu_checks.results import Results, read_all
-from tools.gpu_checks.step import Step
+from zoo.tools.benchmarking.process import StopSignal
+from zoo.tools.gpu_checks import execution
+from zoo.tools.gpu_checks.results import Results, read_all
+from zoo.tools.gpu_checks.step import Step
 
 
 def values(folder):

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from data.errors import UserError
-from tools.gpu_checks import models, parity
+from zoo.data.errors import UserError
+from zoo.tools.gpu_checks import models, parity
 
 TENSORS = {
     "loss": np.float32(2.0),

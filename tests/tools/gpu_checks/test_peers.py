@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from tools.gpu_checks import models, peers
+from zoo.tools.gpu_checks import models, peers
 
 
 def run(tmp_path, update, *words):
@@ -40,7 +40,7 @@ def test_both_are_timed_on_the_same_batch(tmp_path, amp):
 @pytest.mark.slow
 def test_what_is_missing_is_one_message(tmp_path, capsys):
     pytest.importorskip("torch")
-    from tools.peers import upstream
+    from zoo.tools.peers import upstream
 
     code, values = run(tmp_path, lambda clones, job, batch: upstream.load(f"{clones}/none", "models"))
     assert (code, values) == (2, None) and "no such folder" in capsys.readouterr().err

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.paths import ROOT
-from tools.gpu_checks import models, plan
-from tools.gpu_checks.plan import Setting
+from zoo.tools.gpu_checks import models, plan
+from zoo.tools.gpu_checks.plan import Setting
 from zoo.frameworks import FRAMEWORKS
 from zoo.run import cli
 

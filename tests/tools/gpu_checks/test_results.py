@@ -2,9 +2,9 @@
 
 import pytest
 
-from data.errors import UserError
-from tools.gpu_checks.results import Results, read_all
-from tools.gpu_checks.step import Step
+from zoo.data.errors import UserError
+from zoo.tools.gpu_checks.results import Results, read_all
+from zoo.tools.gpu_checks.step import Step
 
 STEP = Step("a", "group", (), 1.0, lambda folder: {})
 

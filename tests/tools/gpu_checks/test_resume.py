@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from data.errors import UserError
-from tools.gpu_checks import models, resume
+from zoo.data.errors import UserError
+from zoo.tools.gpu_checks import models, resume
 
 SAVES = """
 import json, os, sys, time

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from data.errors import UserError
-from tools.gpu_checks import plan, tables
-from tools.gpu_checks.plan import Setting
+from zoo.data.errors import UserError
+from zoo.tools.gpu_checks import plan, tables
+from zoo.tools.gpu_checks.plan import Setting
 
 STEPS = plan.steps(Setting(Path("/nowhere"), "cuda", ("torch",), False))
 PARITY = dict.fromkeys(("loss", "prediction", "weights", "statistics", "gradient", "change"), 1e-6)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.speed_runs import write_speed_run
-from tools.gpu_checks import together
+from zoo.tools.gpu_checks import together
 
 SPEEDS = {"alone": 100.0, "first": 60.0, "second": 70.0}
 

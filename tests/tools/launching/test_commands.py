@@ -11,8 +11,8 @@ import pytest
 
 from tests.helpers.processes import MPIRUN
 from tests.tools.launching import cluster
-from tools import launch
-from tools.launching import commands
+from zoo.tools import launch
+from zoo.tools.launching import commands
 
 AWKWARD = "two  words, 'single' \"double\" $HOME `x` \\ ; ü\nsecond line"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.files import write_list
-from tools.launching.hosts import read
+from zoo.tools.launching.hosts import read
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from data.errors import UserError
-from tools.launching import job
-from tools.launching.job import Volume
+from zoo.data.errors import UserError
+from zoo.tools.launching import job
+from zoo.tools.launching.job import Volume
 
 
 def test_names():

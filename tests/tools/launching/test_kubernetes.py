@@ -15,8 +15,8 @@ from tests.helpers.paths import ROOT
 from tests.helpers.processes import BIN, MPIRUN, environment, losses, train_arguments
 from tests.tools.launching import cluster
 from tests.tools.launching.schema import errors
-from tools.launch import main
-from tools.launching.job import IMAGE_FOLDER
+from zoo.tools.launch import main
+from zoo.tools.launching.job import IMAGE_FOLDER
 
 SCHEMAS = Path(__file__).parent / "schemas"
 COMMON = ["--print", "k8s", "--image", "registry/zoo:1", "--volume", "runs:/runs", "--out", "/runs/tsm"]

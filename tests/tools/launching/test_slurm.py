@@ -13,7 +13,7 @@ from tests.helpers.paths import ROOT
 from tests.helpers.processes import environment, losses, train_arguments
 from tests.helpers.training import events
 from tests.tools.launching import cluster
-from tools.launch import main
+from zoo.tools.launch import main
 
 AWKWARD = "two  words, 'single' \"double\" $HOME `x` \\ ; ü\nsecond line"
 

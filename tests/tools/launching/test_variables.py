@@ -2,8 +2,8 @@
 
 import pytest
 
-from data.errors import UserError
-from tools.launching.variables import check_printable, collect, describe
+from zoo.data.errors import UserError
+from zoo.tools.launching.variables import check_printable, collect, describe
 
 CALLER = {"NCCL_DEBUG": "INFO", "HOME": "/root", "CUDA_VISIBLE_DEVICES": "1", "HF_TOKEN": "abc"}
 

@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from data import loaders, order
-from data.errors import UserError
+from zoo.data import loaders, order
+from zoo.data.errors import UserError
 from tests.data.loaders import sets
-from tools.peers import contender
-from tools.peers.contender import MapStyle
+from zoo.tools.peers import contender
+from zoo.tools.peers.contender import MapStyle
 
 
 class Squares:

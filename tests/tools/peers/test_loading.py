@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.tools.peers.test_contender import Squares
-from tools.peers import contender, loading, tasks
-from tools.peers.contender import MapStyle
-from tools.peers.tasks import Field, Task
+from zoo.tools.peers import contender, loading, tasks
+from zoo.tools.peers.contender import MapStyle
+from zoo.tools.peers.tasks import Field, Task
 
 pytest.importorskip("torch")
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tools.peers import passes
-from tools.peers.contender import Contender
-from tools.peers.passes import Seconds
+from zoo.tools.peers import passes
+from zoo.tools.peers.contender import Contender
+from zoo.tools.peers.passes import Seconds
 
 
 @pytest.fixture

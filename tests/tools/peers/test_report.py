@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tools.peers import report
-from tools.peers.contender import BARE, DALI, OURS, Contender
-from tools.peers.passes import Seconds
+from zoo.tools.peers import report
+from zoo.tools.peers.contender import BARE, DALI, OURS, Contender
+from zoo.tools.peers.passes import Seconds
 
 
 def rows():

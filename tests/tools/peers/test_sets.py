@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 import pytest
 
-from data.datasets import cityscapes, faces, imagenet, kinetics
-from tools.peers import sets
+from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
+from zoo.tools.peers import sets
 
 
 @pytest.fixture

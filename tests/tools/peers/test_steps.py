@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tools.peers import steps
-from tools.peers.updates import contenders, tasks, temporal_shift
+from zoo.tools.peers import steps
+from zoo.tools.peers.updates import contenders, tasks, temporal_shift
 from zoo.trainer import malloc, mkl
 
 pytest.importorskip("torch")

@@ -6,9 +6,9 @@ import types
 import numpy as np
 import pytest
 
-from data.datasets import cityscapes, imagenet, kinetics
-from data.errors import UserError
-from tools.peers import (
+from zoo.data.datasets import cityscapes, imagenet, kinetics
+from zoo.data.errors import UserError
+from zoo.tools.peers import (
     arcface_torch,
     deep_learning_examples,
     mmsegmentation,

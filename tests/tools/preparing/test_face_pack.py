@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from data.datasets import faces
-from data.formats.face_packs import FacePack, read_property
+from zoo.data.datasets import faces
+from zoo.data.formats.face_packs import FacePack, read_property
 from tests.helpers import packs
 from tests.helpers.prepared import contents
 

@@ -7,9 +7,9 @@ import shutil
 import numpy as np
 import pytest
 
-from data import order
-from data.datasets import kinetics
-from data.packs.prepared import PreparedSplit
+from zoo.data import order
+from zoo.data.datasets import kinetics
+from zoo.data.packs.prepared import PreparedSplit
 from tests.data.loaders.sets import smooth, write
 from tests.helpers.prepared import contents, serial_prepare
 from tests.tools.test_prepare import unreadable
@@ -104,7 +104,7 @@ def test_every_frame_is_checked(tmp_path, serial):
 
 
 def test_a_frame_that_vanishes_meanwhile_stops_the_work(tmp_path, serial, capsys, monkeypatch):
-    from tools.preparing import plan
+    from zoo.tools.preparing import plan
 
     root, make = write_set(tmp_path / "set"), plan.make
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from data.errors import UserError
-from tools.preparing.journal import Journal, count_entries, read_entries
+from zoo.data.errors import UserError
+from zoo.tools.preparing.journal import Journal, count_entries, read_entries
 
 
 def fill(path, pack, entries):

@@ -7,8 +7,8 @@ import pytest
 
 from tests.helpers import packs
 from tests.helpers.prepared import contents, image_folders
-from tools.preparing import journal
-from tools.preparing.journal import Journal
+from zoo.tools.preparing import journal
+from zoo.tools.preparing.journal import Journal
 
 
 class Killed(BaseException):

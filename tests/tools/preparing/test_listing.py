@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.files import touch
-from tools.preparing import listing
-from tools.preparing.listing import Item, Missing, Sample
+from zoo.tools.preparing import listing
+from zoo.tools.preparing.listing import Item, Missing, Sample
 
 
 def stat_all(root, *paths):

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.datasets import faces, imagenet, kinetics
-from data.errors import UserError
+from zoo.data.datasets import faces, imagenet, kinetics
+from zoo.data.errors import UserError
 from tests.helpers import packs
 from tests.helpers.files import touch
 from tests.helpers.prepared import image_folders
-from tools.preparing import sources
-from tools.preparing.listing import Sample
+from zoo.tools.preparing import sources
+from zoo.tools.preparing.listing import Sample
 
 
 def find(kind, root, **lists):

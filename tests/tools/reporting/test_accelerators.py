@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.reporting.accelerators import memory, peak
+from zoo.tools.reporting.accelerators import memory, peak
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.tools.reporting.runs import speed_events, training_events, write
-from tools.reporting import cases, journals, tables
-from tools.reporting.cases import group, ratios, speed_up, time_speed_up
+from zoo.tools.reporting import cases, journals, tables
+from zoo.tools.reporting.cases import group, ratios, speed_up, time_speed_up
 
 # The runs of the ResNet50 report (MindSpore, fp32, batch 128): case -> samples/s, then median and speed-up as printed.
 REPORT = {

@@ -2,11 +2,11 @@
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.journals import host
 from tests.tools.reporting.runs import speed_events, training_events, write
-from tools.reporting import journals
-from tools.reporting.comparability import check
+from zoo.tools.reporting import journals
+from zoo.tools.reporting.comparability import check
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.reporting import fields
+from zoo.tools.reporting import fields
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import io
 
 import pytest
 
-from tools.reporting import formats
-from tools.reporting.columns import Column, digits, gibibytes, percent, significant, whole_percent
-from tools.reporting.tables import Table
+from zoo.tools.reporting import formats
+from zoo.tools.reporting.columns import Column, digits, gibibytes, percent, significant, whole_percent
+from zoo.tools.reporting.tables import Table
 
 TABLE = Table(
     "speeds",

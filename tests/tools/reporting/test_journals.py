@@ -6,8 +6,8 @@ import pytest
 
 from tests.helpers.journals import full_begin, full_load, host
 from tests.tools.reporting.runs import speed_events, train_event, training_events, write
-from tools.reporting import journals, matrices
-from tools.reporting.run import COMPLETE, FAILED, INCOMPLETE, SKIPPED
+from zoo.tools.reporting import journals, matrices
+from zoo.tools.reporting.run import COMPLETE, FAILED, INCOMPLETE, SKIPPED
 
 
 def read(tmp_path, events):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.reporting import logs
-from tools.reporting.run import COMPLETE, INCOMPLETE
+from zoo.tools.reporting import logs
+from zoo.tools.reporting.run import COMPLETE, INCOMPLETE
 
 LOGS = Path(__file__).resolve().parents[2] / "airank"
 

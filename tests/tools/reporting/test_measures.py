@@ -4,8 +4,8 @@ import pytest
 
 from tests.helpers.journals import full_begin, full_load
 from tests.tools.reporting.runs import eval_event, speed_events, train_event, training_events
-from tools.reporting import measures
-from tools.reporting.measures import INTERVALS, SPEED, avg_ips, measure
+from zoo.tools.reporting import measures
+from zoo.tools.reporting.measures import INTERVALS, SPEED, avg_ips, measure
 
 
 def begin(**values):

@@ -10,10 +10,10 @@ pytest.importorskip("matplotlib")
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from tests.tools.reporting.runs import speed_events, training_events, write
-from tools.reporting import cases, journals, labels, page, plots, tables
-from tools.reporting.curves import MAX_POINTS, _thinned
-from tools.reporting.page import Section
-from tools.reporting.run import Case, Point
+from zoo.tools.reporting import cases, journals, labels, page, plots, tables
+from zoo.tools.reporting.curves import MAX_POINTS, _thinned
+from zoo.tools.reporting.page import Section
+from zoo.tools.reporting.run import Case, Point
 
 LONG = "a_recipe_with_an_extremely_long_name_that_nobody_would_type_" * 3
 FRAMEWORKS = ("torch", "paddle", "mindspore")

@@ -4,8 +4,8 @@ import pytest
 
 from tests.helpers.journals import full_begin, host
 from tests.tools.reporting.runs import speed_events, training_events, write
-from tools.reporting import journals, settings
-from tools.reporting.run import COMPLETE, INCOMPLETE, MIXED
+from zoo.tools.reporting import journals, settings
+from zoo.tools.reporting.run import COMPLETE, INCOMPLETE, MIXED
 
 OLD = ("device", "ranks", "accumulate", "batch", "global_batch", "loader", "framework_version", "git", "hosts")
 NEW = (*OLD, "framework", "compute", "level", "channels_last", "compile", "precision", "loss_scale", "optimizer",

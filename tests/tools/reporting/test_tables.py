@@ -1,8 +1,8 @@
 """The overview and the table of ratios: every case has a cell, and no two columns have the same title."""
 
 from tests.tools.reporting.runs import speed_events, training_events, write
-from tools.reporting import formats, journals, tables
-from tools.reporting.cases import group, ratios
+from zoo.tools.reporting import formats, journals, tables
+from zoo.tools.reporting.cases import group, ratios
 
 
 def build(tmp_path, *several):

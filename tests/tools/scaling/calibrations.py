@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from tools.scaling import collectives, model
-from tools.scaling.calibration import Calibration, Messages, Run
-from tools.scaling.cluster import Cluster
-from tools.scaling.collectives import Link, Sample
+from zoo.tools.scaling import collectives, model
+from zoo.tools.scaling.calibration import Calibration, Messages, Run
+from zoo.tools.scaling.cluster import Cluster
+from zoo.tools.scaling.collectives import Link, Sample
 
 INTRA, INTER = Link(1e-5, 1e-10), Link(3e-5, 1e-9)
 MESSAGES = Messages(gradients=100_000_000, buckets=4)

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.tools.scaling.calibrations import EIGHT, make
-from tools.new_file import require_new
-from tools.scaling import calibration_file
+from zoo.tools.new_file import require_new
+from zoo.tools.scaling import calibration_file
 
 
 @pytest.fixture

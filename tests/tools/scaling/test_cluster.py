@@ -2,8 +2,8 @@
 
 import pytest
 
-from data.errors import UserError
-from tools.scaling.cluster import Cluster, doublings, parse, parse_all
+from zoo.data.errors import UserError
+from zoo.tools.scaling.cluster import Cluster, doublings, parse, parse_all
 
 
 def test_hosts_and_cards_are_read():

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tools.scaling import collectives
-from tools.scaling.cluster import Cluster
-from tools.scaling.collectives import Link, Sample
+from zoo.tools.scaling import collectives
+from zoo.tools.scaling.cluster import Cluster
+from zoo.tools.scaling.collectives import Link, Sample
 
 LINK = Link(1e-5, 1e-9)
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.processes import require_framework
-from tools import scale
-from tools.scaling import calibration_file, measuring, model, sent
-from tools.scaling.calibration import Messages
-from tools.scaling.cluster import Cluster
+from zoo.tools import scale
+from zoo.tools.scaling import calibration_file, measuring, model, sent
+from zoo.tools.scaling.calibration import Messages
+from zoo.tools.scaling.cluster import Cluster
 from zoo.run import cli
 
 SHAPES = ["model.width=8", "data.size=24", "data.train_images=24", "data.val_images=8", "data.workers=0"]

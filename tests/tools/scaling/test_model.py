@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.tools.scaling.calibrations import EIGHT, INTER, ONE, known, make, seconds
-from tools.scaling import model
-from tools.scaling.calibration import Messages
-from tools.scaling.cluster import Cluster
+from zoo.tools.scaling import model
+from zoo.tools.scaling.calibration import Messages
+from zoo.tools.scaling.cluster import Cluster
 
 
 def test_one_process_takes_its_mean_time():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tools.scaling.order import expected_maximum
+from zoo.tools.scaling.order import expected_maximum
 
 
 def test_one_draw_is_the_mean():

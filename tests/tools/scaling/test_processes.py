@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from data.errors import UserError
-from tools.scaling import processes
-from tools.scaling.processes import Command
+from zoo.data.errors import UserError
+from zoo.tools.scaling import processes
+from zoo.tools.scaling.processes import Command
 
 SLEEP = "import time; time.sleep(60)"
 

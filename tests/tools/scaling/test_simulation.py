@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from tools.scaling import simulation
-from tools.scaling.calibration import Messages
-from tools.scaling.cluster import Cluster
-from tools.scaling.collectives import Link
-from tools.scaling.simulation import Setup
+from zoo.tools.scaling import simulation
+from zoo.tools.scaling.calibration import Messages
+from zoo.tools.scaling.cluster import Cluster
+from zoo.tools.scaling.collectives import Link
+from zoo.tools.scaling.simulation import Setup
 
 INTRA, INTER = Link(5e-6, 1e-11), Link(2e-5, 1e-10)
 

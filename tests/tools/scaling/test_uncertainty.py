@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.tools.scaling.calibrations import EIGHT, INTER, ONE, known, make
-from tools.scaling import model, uncertainty
-from tools.scaling.cluster import Cluster
+from zoo.tools.scaling import model, uncertainty
+from zoo.tools.scaling.cluster import Cluster
 
 CLUSTERS = [ONE, EIGHT, Cluster(2, 8), Cluster(4, 8), Cluster(128, 8)]
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tools.scaling import dlperf, published, uncertainty, validation
-from tools.scaling.published import Table
+from zoo.tools.scaling import dlperf, published, uncertainty, validation
+from zoo.tools.scaling.published import Table
 
 REPORT = validation.validate()
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from tests.tools.submission.scales import GIVEN, write_scales
-from tools.submission import runs, tree
+from zoo.tools.submission import runs, tree
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
-from tools.submission.check import check
-from tools.submission.summary import rows
+from zoo.tools.submission.check import check
+from zoo.tools.submission.summary import rows
 
 MODEL = "ACME/linux/tsm"
 LOG = f"{MODEL}/log/GPUx8.log"

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.journals import full_begin, full_load, host
 from tests.tools.submission.scales import ACCURACIES, TRAIN, VAL, events, shifted, write_run, write_scales
-from tools.submission import rules, runs
+from zoo.tools.submission import rules, runs
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LOAD = json.dumps(full_load()) + "\n"

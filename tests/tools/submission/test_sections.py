@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tools.submission.sections import headings, problems
+from zoo.tools.submission.sections import headings, problems
 
 OTHERS = """\
 # TSM

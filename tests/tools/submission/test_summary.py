@@ -4,10 +4,10 @@ from decimal import Decimal
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 from tests.tools.submission.scales import events, write_run, write_scales
-from tools.submission.summary import Row, report, rows, speedup, table
+from zoo.tools.submission.summary import Row, report, rows, speedup, table
 
 TABLE = """\
 | model | cards | Time2train(sec) | throughput(samples/sec) | accuracy(%) | speed-up |

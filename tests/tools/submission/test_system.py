@@ -6,8 +6,8 @@ import pytest
 
 from tests.helpers.journals import full_begin, host
 from tests.helpers.paths import ROOT
-from tools.submission.rules import FIELDS
-from tools.submission.system import describe, extra_fields, problems, render, unknown
+from zoo.tools.submission.rules import FIELDS
+from zoo.tools.submission.system import describe, extra_fields, problems, render, unknown
 
 PUBLISHED = ROOT / "tests/airank/system_information"
 GIVEN = {"submitter": "ACME", "hardware_type": "datacenter", "host_storage_type": "SSD"}

@@ -3,10 +3,10 @@
 import pytest
 import yaml
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.journals import full_begin, host
 from tests.tools.submission.scales import GIVEN, events, recipe_text, write_run, write_scales
-from tools.submission import readme, runs, tree
+from zoo.tools.submission import readme, runs, tree
 from zoo.config import loader
 from zoo.run.cli import FIND
 

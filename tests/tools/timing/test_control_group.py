@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.timing import control_group
+from zoo.tools.timing import control_group
 
 
 def test_a_small_world(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from data import order
-from data.loaders import dali
-from data.pending import Pending
-from data.settings import LoaderSettings
-from data.stages import STAGES
-from data.transforms.geometry import Geometry
-from data.worker_count import Cost
+from zoo.data import order
+from zoo.data.loaders import dali
+from zoo.data.pending import Pending
+from zoo.data.settings import LoaderSettings
+from zoo.data.stages import STAGES
+from zoo.data.transforms.geometry import Geometry
+from zoo.data.worker_count import Cost
 from tests.data.test_stream import Numbers
-from tools.timing import data
+from zoo.tools.timing import data
 from zoo.run.loading import Loading
 
 STREAM = {
@@ -27,7 +27,7 @@ STREAM = {
     "threads": 2,
 }
 REPORT = {
-    "dataset": "data.datasets.imagenet",
+    "dataset": "zoo.data.datasets.imagenet",
     "samples": 30,
     "loader": "reference",
     "notes": [],

@@ -7,7 +7,7 @@ import pytest
 
 from tests.data.loaders import sets
 from tests.data.loaders.test_dali import needs_dali
-from tools.timing import device
+from zoo.tools.timing import device
 from zoo.run.loading import Loading
 
 

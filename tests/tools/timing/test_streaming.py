@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tools import bench
+from zoo.tools import bench
 
 pytest.importorskip("onnxruntime")
 SMALL = ("-n", "2", "-o", "data.size=32")

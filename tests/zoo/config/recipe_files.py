@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.config import loader
 from zoo.run.cli import FIND
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 import yaml
 
-from data.demo import portraits
-from data.errors import UserError
+from zoo.data.demo import portraits
+from zoo.data.errors import UserError
 from tests.helpers.paths import GOLDEN, ROOT
 from tests.helpers.training import TRAIN, events, run
 from zoo.config import loader

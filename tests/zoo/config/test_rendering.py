@@ -2,8 +2,8 @@
 
 import pytest
 
-from data.demo import motion
-from data.errors import UserError
+from zoo.data.demo import motion
+from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 from tests.zoo.config.recipe_files import SMALL, build, message_of, values, write
 from zoo.config import loader

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from data.datasets import kinetics
-from data.demo import motion
+from zoo.data.datasets import kinetics
+from zoo.data.demo import motion
 from tests.zoo.config.recipe_files import SMALL, build, message_of
 from zoo.config.schema import Duration, Optim, Train
 from zoo.models.resnet import spec as resnet

@@ -22,7 +22,7 @@ from zoo.trainer.world import Launch
 PROGRAM = """
 import json, sys, time
 import numpy as np
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.distributed import heartbeat
 from zoo.distributed.rendezvous import connect
 from zoo.trainer.world import Launch

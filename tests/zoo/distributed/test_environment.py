@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from data import host
+from zoo.data import host
 from zoo.distributed import environment
 from zoo.trainer.world import Launch
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.campaign import network
 from zoo.distributed import handshake
 from zoo.distributed.addresses import candidate_ports

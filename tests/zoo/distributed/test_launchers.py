@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.distributed.launchers import detect
 from zoo.trainer.world import Launch
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from data.demo import shapes
+from zoo.data.demo import shapes
 from tests.helpers.paths import ROOT
 from tests.helpers.training import (
     TRAIN,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.stages import COLLATE, DECODE, READ, TRANSFORM
+from zoo.data.stages import COLLATE, DECODE, READ, TRANSFORM
 from zoo.logs.data_wait import LIMIT, CauseLog, Interval, find_cause, worst
 
 # 100 samples in 10 s; the loop waited for half of it. One reading thread was busy all the time, mostly decoding.

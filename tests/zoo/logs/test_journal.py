@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.logs.journal import FILE, Journal, append, check, history
 
 

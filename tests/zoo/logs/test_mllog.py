@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.journals import full_begin, full_load, host
 from tests.helpers.paths import ROOT
 from zoo.logs.mllog import Submission, lines, platform

@@ -6,7 +6,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.logs import wandb
 from zoo.logs.viewers import Histogram
 from zoo.run import cli

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 from zoo.frameworks import FRAMEWORKS
 from zoo.losses import list_losses, load_implementation, load_loss, with_loss

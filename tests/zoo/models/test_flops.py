@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from data.batch import Field
+from zoo.data.batch import Field
 from tests.helpers.paths import CONFIGS
 from zoo.config import loader
 from zoo.models import flops, load_model_class, load_spec, resolve_arch

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers import frameworks
 from tests.zoo.models.tsm.golden import drawn
 from zoo.models import FOLDER, list_models, load_graph_builder, load_spec

@@ -7,8 +7,8 @@ import re
 import pytest
 import torch
 
-from data.batch import Field
-from data.errors import UserError
+from zoo.data.batch import Field
+from zoo.data.errors import UserError
 from zoo import models
 from zoo.models.initializers import Initializer, normal, uniform
 from zoo.models.resnet import spec as resnet

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.datasets import imagenet
-from data.errors import BadSample
+from zoo.data.datasets import imagenet
+from zoo.data.errors import BadSample
 from zoo.predict.classify import classify_image, softmax
 from zoo.predict.model import TrainedModel
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.errors import BadSample
+from zoo.data.errors import BadSample
 from zoo.predict import faces
 from zoo.predict.model import TrainedModel
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.errors import BadSample
-from data.formats import palette
+from zoo.data.errors import BadSample
+from zoo.data.formats import palette
 from tests.helpers import clips as encoded
 from zoo.predict import overlay
 

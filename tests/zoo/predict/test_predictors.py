@@ -2,9 +2,9 @@
 
 import pytest
 
-import data
-from data.datasets import synthetic
-from data.errors import UserError
+from zoo import data
+from zoo.data.datasets import synthetic
+from zoo.data.errors import UserError
 from zoo.predict import faces
 from zoo.predict.predictors import PREDICTORS, find_predictor
 

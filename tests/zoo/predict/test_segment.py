@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.datasets import cityscapes
+from zoo.data.datasets import cityscapes
 from tests.helpers import clips as encoded
 from zoo.predict import overlay
 from zoo.predict.model import TrainedModel

@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 import zoo
-from data.demo import shapes
-from data.errors import UserError
+from zoo.data.demo import shapes
+from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.run import cli, data_record

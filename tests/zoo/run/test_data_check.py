@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.data.audit import layouts
 from tests.helpers import training
 from tests.helpers.paths import CONFIGS

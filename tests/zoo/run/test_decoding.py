@@ -6,11 +6,11 @@ import threading
 import numpy as np
 import pytest
 
-from data import order
-from data.errors import UserError
-from data.loaders.dali_device import AT_A_TIME, DeviceDecoder
-from data.loaders.dali_graph import Failure
-from data.stream import evaluation_reader, open_evaluation, open_training, training_reader
+from zoo.data import order
+from zoo.data.errors import UserError
+from zoo.data.loaders.dali_device import AT_A_TIME, DeviceDecoder
+from zoo.data.loaders.dali_graph import Failure
+from zoo.data.stream import evaluation_reader, open_evaluation, open_training, training_reader
 from tests.data.loaders import sets
 from tests.data.loaders.test_dali import needs_dali
 from zoo.run.decoding import DeviceStream, ReadyStream

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.config.loader import Entry
 from zoo.run import directory
 from zoo.run.lock import FILE, FolderLock

@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import zoo
-from data.demo import shapes
-from data.errors import UserError
+from zoo.data.demo import shapes
+from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.logs.journal import Journal, history

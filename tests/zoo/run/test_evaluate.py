@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from data.batch import LABEL, Field
-from data.errors import UnreadableData
-from data.stream import UnreadableSample
+from zoo.data.batch import LABEL, Field
+from zoo.data.errors import UnreadableData
+from zoo.data.stream import UnreadableSample
 from zoo.distributed.polling import Polling
 from zoo.run import evaluate as evaluation
 from zoo.run.background import JOIN_TIMEOUT

@@ -2,8 +2,8 @@
 
 import pytest
 
-from data.batch import LABEL, Field
-from data.errors import UserError
+from zoo.data.batch import LABEL, Field
+from zoo.data.errors import UserError
 from tests.helpers.paths import CONFIGS
 from zoo.models import resolve_arch
 from zoo.models.tsm import spec as tsm

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from data import host, worker_count
-from data.batch import Field
-from data.errors import UserError
-from data.loaders import choice, dali, dali_graph
-from data.loaders.choice import Measurement
-from data.settings import LoaderSettings
-from data.stages import DECODE, TRANSFORM, total
-from data.stream import ReadTimes
-from data.worker_count import Cost
+from zoo.data import host, worker_count
+from zoo.data.batch import Field
+from zoo.data.errors import UserError
+from zoo.data.loaders import choice, dali, dali_graph
+from zoo.data.loaders.choice import Measurement
+from zoo.data.settings import LoaderSettings
+from zoo.data.stages import DECODE, TRANSFORM, total
+from zoo.data.stream import ReadTimes
+from zoo.data.worker_count import Cost
 from tests.helpers import processes
 from tests.helpers.journals import BEGIN, evaluations, write_journal
 from tests.helpers.paths import ROOT

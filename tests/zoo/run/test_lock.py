@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 from zoo.run.directory import is_run
 from zoo.run.lock import FILE, FolderLock

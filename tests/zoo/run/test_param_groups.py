@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.paths import CONFIGS
 from zoo.config.param_groups import GroupRule
 from zoo.config.schema import Optim

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.paths import CONFIGS, ROOT
 from zoo.run import cli
 

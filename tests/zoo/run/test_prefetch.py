@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from data.errors import BadSample, UserError
-from data.stream import UnreadableSample
+from zoo.data.errors import BadSample, UserError
+from zoo.data.stream import UnreadableSample
 from zoo.run.prefetch import SPARE, BadSampleTracker, Prefetcher
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.config import loader

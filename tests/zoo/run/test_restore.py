@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from data.datasets import kinetics, synthetic
-from data.errors import UserError
+from zoo.data.datasets import kinetics, synthetic
+from zoo.data.errors import UserError
 from tests.zoo import api_cases
 from tests.zoo.weights.state_dicts import small_resnet
 from zoo.models.arcface import spec as arcface

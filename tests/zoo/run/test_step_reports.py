@@ -3,8 +3,8 @@
 import signal
 from types import SimpleNamespace
 
-from data.errors import UnreadableData, UserError
-from data.stream import UnreadableSample
+from zoo.data.errors import UnreadableData, UserError
+from zoo.data.stream import UnreadableSample
 from zoo.run.signals import StopSignal
 from zoo.run.step_reports import StepReports, Stop
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data.batch import LABEL, DropoutMask, Field
+from zoo.data.batch import LABEL, DropoutMask, Field
 from zoo.run import trial
 
 PIXELS = Field("image", (4, 6, 3), "uint8", (0.5,) * 3, (0.5,) * 3)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.losses.face import combined
 from zoo.tasks import face
 from zoo.tasks.face import (

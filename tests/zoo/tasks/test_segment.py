@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from data.errors import UserError
-from data.formats.palette import LABELS, TRAIN_CLASSES
+from zoo.data.errors import UserError
+from zoo.data.formats.palette import LABELS, TRAIN_CLASSES
 from zoo.tasks.segment import ClassMap, Metric, Settings, windows
 
 

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo import tasks
 from zoo.models import list_models, load_spec
 

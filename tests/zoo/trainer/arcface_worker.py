@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 
-from data.batch import LABEL, Field
+from zoo.data.batch import LABEL, Field
 from tests.helpers import frameworks
 from tests.zoo.models.arcface.golden import SIDE, drawn, input_images
 from zoo.models import load_model_class

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data.loaders.dali_device import DeviceImages
+from zoo.data.loaders.dali_device import DeviceImages
 from tests.zoo.trainer.trainer_setup import make_tsm, random_clips
 
 

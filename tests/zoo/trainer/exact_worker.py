@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from data.batch import LABEL, Field
+from zoo.data.batch import LABEL, Field
 from tests.helpers import frameworks
 from tests.zoo.models.tsm.golden import drawn
 from tests.zoo.trainer.tiny_reference import MEAN, STD

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from data.batch import LABEL, SOFT_LABEL, Field, soft_label
+from zoo.data.batch import LABEL, SOFT_LABEL, Field, soft_label
 from tests.zoo.trainer import loss_reference, segment_worker
 from zoo.losses import loss_of
 from zoo.tasks import classify, segment

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.batch import LABEL, SOFT_LABEL, Field, soft_label
+from zoo.data.batch import LABEL, SOFT_LABEL, Field, soft_label
 from zoo.tasks import classify, segment
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode, ParamGroup, Plan

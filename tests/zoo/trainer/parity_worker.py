@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from data.batch import LABEL, Field
+from zoo.data.batch import LABEL, Field
 from tests.helpers import frameworks
 from tests.zoo.models.tsm import golden
 from zoo.models import initializers, load_model_class, load_spec

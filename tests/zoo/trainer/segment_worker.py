@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 
-from data.batch import Field
+from zoo.data.batch import Field
 from tests.helpers import frameworks
 from tests.zoo.models.tsm.golden import drawn
 from tests.zoo.trainer.tiny_reference import MEAN, STD

@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 
-from data.batch import LABEL, Field
+from zoo.data.batch import LABEL, Field
 from tests.zoo.trainer import loss_ranks
 from tests.zoo.trainer.optimizer_reference import Reference
 from zoo import optim

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.zoo.trainer import moving_average
 from tests.zoo.trainer import tiny_reference as tiny
 from tests.zoo.trainer.tiny_reference import random_batch

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.trainer.device import Device, cann_version, dotted_cudnn, select_device
 from zoo.trainer.world import Launch
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from data.batch import LABEL, Field
+from zoo.data.batch import LABEL, Field
 from tests.helpers.frameworks import adapter
 from tests.helpers.paths import ROOT
 from tests.zoo.models.tsm.golden import relative

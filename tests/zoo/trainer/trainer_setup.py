@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data.batch import LABEL, Field
+from zoo.data.batch import LABEL, Field
 from tests.zoo.trainer import tiny_reference as tiny
 from tests.zoo.trainer.tiny_reference import MEAN, STD, Reference, random_batch
 from zoo.models import initializers, load_model_class

@@ -8,7 +8,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from data.batch import Field
+from zoo.data.batch import Field
 from tests.zoo.trainer import tiny_reference as tiny
 from tests.zoo.trainer.tiny_reference import MEAN, STD, random_batch
 from tests.zoo.trainer.trainer_setup import (

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from data import order
-from data.batch import LABEL, Field
-from data.errors import BadSample
-from data.stream import evaluation_batches, evaluation_reader
+from zoo.data import order
+from zoo.data.batch import LABEL, Field
+from zoo.data.errors import BadSample
+from zoo.data.stream import evaluation_batches, evaluation_reader
 from zoo.visualization.common.evaluation import Evaluation, Recorder
 
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from data.batch import LABEL, Field
-from data.errors import BadSample
-from data.formats import palette
+from zoo.data.batch import LABEL, Field
+from zoo.data.errors import BadSample
+from zoo.data.formats import palette
 from zoo import visualization
 from zoo.predict.overlay import blend
 from zoo.tasks import list_tasks

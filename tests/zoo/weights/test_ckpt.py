@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.paths import GOLDEN
 from zoo.weights import files, layouts
 

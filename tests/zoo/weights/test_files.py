@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.weights import files
 
 

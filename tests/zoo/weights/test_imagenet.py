@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.zoo.weights import state_dicts
 from tests.zoo.weights.state_dicts import as_mmseg, as_vd, recorded_shapes, small_backbone, small_deeplab, small_resnet
 from zoo.models.deeplabv3plus import spec

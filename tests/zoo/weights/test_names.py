@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.zoo.weights.state_dicts import numbered, recorded_shapes
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import torch as tsm

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.zoo.weights.test_onnx_metadata import METADATA
 from zoo.weights import onnx_file
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.weights.onnx_metadata import Input, OnnxMetadata, Output, State, Weights
 
 METADATA = OnnxMetadata(

@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.zoo.models.arcface.golden import drawn
 from tests.zoo.weights.face_models import variable
 from zoo.weights import paddle_variable

@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers.paths import GOLDEN
 from zoo.weights import files
 

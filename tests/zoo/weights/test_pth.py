@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.weights import pth
 
 STATE_DICT = {"fc.weight": torch.ones(2, 3)}

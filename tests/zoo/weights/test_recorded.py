@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.zoo.weights.state_dicts import as_mindspore, small_resnet
-from tools import convert
+from zoo.tools import convert
 from zoo.config import loader
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.models.tsm.spec import Arch, shapes
 from zoo.models.tsm.torch import Model
 from zoo.run import restore

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from data.errors import UserError
-from tools.bench import sample_batch, trainer_loop
-from tools.peers.updates.layers import Layer
-from tools.peers.updates.tasks import Task
-from tools.peers.updates.turns import OURS, Seconds, TimedUpdate, Update, timed
+from zoo.data.errors import UserError
+from zoo.tools.bench import sample_batch, trainer_loop
+from zoo.tools.peers.updates.layers import Layer
+from zoo.tools.peers.updates.tasks import Task
+from zoo.tools.peers.updates.turns import OURS, Seconds, TimedUpdate, Update, timed
 from zoo.run import cli
 from zoo.run.job import Job, assemble, join
 from zoo.trainer import load_backend
@@ -51,14 +51,14 @@ def of_trainer(task: Task, clones: str, layers: Sequence[Layer]) -> Contenders:
 def of_peer(task: Task, clones: str, layers: Sequence[Layer]) -> Contenders:
     """Return an update of the other project."""
     os.environ.update(NO_SETTINGS)
-    job, peer = _job(task), importlib.import_module(f"tools.peers.updates.{task.peer}")
+    job, peer = _job(task), importlib.import_module(f"zoo.tools.peers.updates.{task.peer}")
     return Contenders({peer.NAME: peer.update(os.path.abspath(clones), job, sample_batch(job))})
 
 
 def of_convolutions(task: Task, clones: str, layers: Sequence[Layer]) -> Contenders:
     """Return the convolutions alone, with the settings of this trainer's process."""
     load_backend(task.framework).start(Launch(), "cpu", 0)
-    return Contenders(importlib.import_module(f"tools.peers.updates.convolutions_{task.framework}").loops(layers))
+    return Contenders(importlib.import_module(f"zoo.tools.peers.updates.convolutions_{task.framework}").loops(layers))
 
 
 KINDS = (of_trainer, of_peer, of_convolutions)

@@ -6,7 +6,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, nn, ops
 
-from tools.peers.updates.layers import Layer
+from zoo.tools.peers.updates.layers import Layer
 
 
 def loops(layers: Sequence[Layer]) -> Mapping[str, Callable[[], None]]:

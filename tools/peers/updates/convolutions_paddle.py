@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import paddle
 import paddle.nn.functional as F
 
-from tools.peers.updates.layers import Layer
+from zoo.tools.peers.updates.layers import Layer
 
 
 def loops(layers: Sequence[Layer]) -> Mapping[str, Callable[[], None]]:

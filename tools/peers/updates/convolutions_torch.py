@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from tools.peers.updates.layers import Layer
+from zoo.tools.peers.updates.layers import Layer
 
 FORMATS = {"convolutions": torch.contiguous_format, "convolutions, channels last": torch.channels_last}
 

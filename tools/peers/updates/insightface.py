@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from tools.peers import upstream
+from zoo.tools.peers import upstream
 
 NAME = "insightface"
 

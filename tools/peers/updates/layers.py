@@ -3,8 +3,8 @@
 import math
 from typing import Any, NamedTuple
 
-import data
-from tools.peers.updates.tasks import Task
+from zoo import data
+from zoo.tools.peers.updates.tasks import Task
 from zoo.models import load_model_class, load_spec, resolve_arch
 from zoo.run import cli
 

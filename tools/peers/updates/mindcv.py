@@ -9,7 +9,7 @@ from typing import Any
 
 import mindspore
 
-from tools.peers import upstream
+from zoo.tools.peers import upstream
 
 NAME = "mindcv"
 

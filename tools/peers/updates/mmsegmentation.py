@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tools.peers import upstream
+from zoo.tools.peers import upstream
 
 NAME = "mmsegmentation"
 CONFIG = ".mim/configs/_base_/models/deeplabv3plus_r50-d8.py"

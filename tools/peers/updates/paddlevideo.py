@@ -9,7 +9,7 @@ from typing import Any
 
 import paddle
 
-from tools.peers import upstream
+from zoo.tools.peers import upstream
 
 NAME = "PaddleVideo"
 PACKAGES = ("backbones", "heads", "losses", "framework", "framework.recognizers")

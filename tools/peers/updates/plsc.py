@@ -12,7 +12,7 @@ from typing import Any
 import paddle
 import paddle.nn.functional as F
 
-from tools.peers import upstream
+from zoo.tools.peers import upstream
 
 NAME = "PLSC"
 

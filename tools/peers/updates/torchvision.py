@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from tools.peers import upstream
+from zoo.tools.peers import upstream
 
 NAME = "torchvision"
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from data import host
-from data.errors import UserError
-from tools.new_file import require_new
-from tools.timing.deploy import contenders, models, report
-from tools.timing.deploy.report import Measured, Row
-from tools.timing.deploy.turns import measure
+from zoo.data import host
+from zoo.data.errors import UserError
+from zoo.tools.new_file import require_new
+from zoo.tools.timing.deploy import contenders, models, report
+from zoo.tools.timing.deploy.report import Measured, Row
+from zoo.tools.timing.deploy.turns import measure
 from zoo.distributed import machine
 from zoo.run import cli
 from zoo.trainer import load_backend, load_onnx_backend

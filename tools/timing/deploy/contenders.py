@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tools.exporting import native
-from tools.exporting.source import Source
+from zoo.tools.exporting import native
+from zoo.tools.exporting.source import Source
 from zoo.run import exported
 from zoo.trainer import load_onnx_backend
 from zoo.trainer.world import Launch

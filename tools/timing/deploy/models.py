@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.exporting import assembly, int8, source
-from tools.exporting.source import Source
+from zoo.tools.exporting import assembly, int8, source
+from zoo.tools.exporting.source import Source
 from zoo.config import loader
 from zoo.models import initializers, load_spec
 from zoo.predict.predictors import find_predictor

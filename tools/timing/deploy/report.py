@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tools.timing.deploy.turns import Calls
+from zoo.tools.timing.deploy.turns import Calls
 
 HEADER = (
     "| model, input | computed by | file, MB | latency p50, ms | p99, ms | of PyTorch's p50 | CPU time, ms "

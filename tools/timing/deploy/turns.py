@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tools.timing.deploy.contenders import Forward
+from zoo.tools.timing.deploy.contenders import Forward
 
 BLOCK = 5  # calls of a turn that count, fewer where they take more than
 TURN = 2.0  # seconds

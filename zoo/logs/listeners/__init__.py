@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from data.errors import UserError, known_names
+from zoo.data.errors import UserError, known_names
 from zoo.config.schema import Config
 from zoo.logs.journal import Listener
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from data.batch import DropoutMask, Field
+from zoo.data.batch import DropoutMask, Field
 from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, normal, uniform
 from zoo.models.resnet import spec as resnet

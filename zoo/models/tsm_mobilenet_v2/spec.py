@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from data.batch import DropoutMask, Field
+from zoo.data.batch import DropoutMask, Field
 from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, kaiming_normal, normal
 from zoo.models.tsm.spec import check_causal

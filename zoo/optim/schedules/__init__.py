@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from data.errors import UserError, known_names
+from zoo.data.errors import UserError, known_names
 from zoo.config.schema import Optim
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from data.transforms.geometry import Size
-from data.transforms.resize import resize
+from zoo.data.transforms.geometry import Size
+from zoo.data.transforms.resize import resize
 from zoo.predict import overlay
 from zoo.predict.streaming.report import Shown
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from data.datasets import kinetics
-from data.errors import UserError
-from data.transforms import pixels
+from zoo.data.datasets import kinetics
+from zoo.data.errors import UserError
+from zoo.data.transforms import pixels
 from zoo.config.schema import Config
 from zoo.models import load_spec
 from zoo.predict.classify import softmax

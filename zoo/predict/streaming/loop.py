@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from data.errors import BadSample, UserError
+from zoo.data.errors import BadSample, UserError
 from zoo.predict import overlay
 from zoo.predict.model import TrainedModel
 from zoo.predict.results import DEFAULT_TOP

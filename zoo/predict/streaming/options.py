@@ -4,7 +4,7 @@ import argparse
 import os
 from dataclasses import dataclass
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.weights import files
 
 SMOOTH = 12  # frames whose logits upstream's demo adds up (mit-han-lab, online_demo/main.py)

@@ -3,8 +3,8 @@
 from fractions import Fraction
 from typing import Any
 
-from data.demo import motion
-from data.transforms import frame_sampling
+from zoo.data.demo import motion
+from zoo.data.transforms import frame_sampling
 
 CLIP_SECONDS = {"kinetics": 10.0, "motion": motion.FRAMES / motion.RATE}  # of the training clips, by data set
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from data.errors import UserError
-from data.formats import keyframes, video
-from data.parsing import parsing
+from zoo.data.errors import UserError
+from zoo.data.formats import keyframes, video
+from zoo.data.parsing import parsing
 
 CAMERA = re.compile(r"(?:/dev/video)?(\d+)")
 URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)

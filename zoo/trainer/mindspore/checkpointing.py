@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mindspore import nn
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.trainer.plan import Plan
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.trainer.mindspore.parallel import SumOverRanks
 from zoo.trainer.mindspore.prelu import RepeatablePReLU
 from zoo.trainer.resampling import average_matrix, bilinear_matrix

@@ -8,7 +8,7 @@ from typing import Any
 
 from mindspore import Tensor, nn
 
-from data.batch import LABEL, SOFT_LABEL
+from zoo.data.batch import LABEL, SOFT_LABEL
 from zoo.losses import load_implementation
 from zoo.tasks import classify, face, segment
 from zoo.trainer.mindspore.losses.types import types

@@ -4,7 +4,7 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
-from data.batch import Field
+from zoo.data.batch import Field
 from zoo.trainer import preprocessing
 
 

@@ -9,8 +9,8 @@ from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from mindspore import dtype as mstype
 from mindspore.common.initializer import initializer
 
-from data.batch import Batch
-from data.loaders.dali_device import DeviceImages
+from zoo.data.batch import Batch
+from zoo.data.loaders.dali_device import DeviceImages
 from zoo.trainer import loss_scale, rounding, state
 from zoo.trainer.mindspore import objectives, outputs, parallel
 from zoo.trainer.mindspore.checkpointing import checkpoint, checkpointed_cells

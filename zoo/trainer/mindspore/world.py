@@ -13,7 +13,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, communication, ops
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo import cuda_libraries
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.mindspore import arithmetic as arithmetic_settings

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from data.batch import Batch
-from data.errors import UserError
-from data.loaders.dali_device import DeviceImages
+from zoo.data.batch import Batch
+from zoo.data.errors import UserError
+from zoo.data.loaders.dali_device import DeviceImages
 from zoo.trainer import preprocessing
 from zoo.trainer.onnx import outputs
 from zoo.trainer.onnx.session import GraphFile, Session

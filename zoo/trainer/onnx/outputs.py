@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.tasks import classify, face, segment
 from zoo.trainer.onnx.session import GraphFile
 from zoo.trainer.protocol import Output

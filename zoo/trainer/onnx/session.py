@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 import onnxruntime
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.trainer.onnx.world import World
 
 FATAL = 4  # log level: whatever goes wrong is raised, too

@@ -7,8 +7,8 @@ from typing import Any
 
 import onnxruntime
 
-from data import host
-from data.numerals import natural
+from zoo.data import host
+from zoo.data.numerals import natural
 from zoo.trainer.device import Device, select_device
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.profiling import Profiler

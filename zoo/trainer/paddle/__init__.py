@@ -4,7 +4,7 @@ import contextlib
 import io
 import os
 
-from data import host
+from zoo.data import host
 from zoo.trainer import mkl
 
 # Unset, Paddle would set it to 1 when it is imported, and large convolutions would take twice as long.

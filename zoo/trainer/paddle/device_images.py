@@ -4,7 +4,7 @@ from typing import Any
 
 import paddle
 
-from data.loaders.dali_device import DeviceImages
+from zoo.data.loaders.dali_device import DeviceImages
 
 
 def assemble(images: DeviceImages, place: Any) -> paddle.Tensor:

@@ -5,7 +5,7 @@ from typing import Any
 
 import paddle
 
-from data.batch import LABEL, SOFT_LABEL
+from zoo.data.batch import LABEL, SOFT_LABEL
 from zoo.losses import load_implementation
 from zoo.tasks import classify, face, segment
 from zoo.trainer.paddle.margin import Margin

@@ -10,9 +10,9 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from data.batch import Batch
-from data.errors import UserError
-from data.loaders.dali_device import DeviceImages
+from zoo.data.batch import Batch
+from zoo.data.errors import UserError
+from zoo.data.loaders.dali_device import DeviceImages
 from zoo.trainer import loss_scale, preprocessing, state
 from zoo.trainer.paddle import (
     batchnorm,

@@ -6,7 +6,7 @@ from typing import Any
 
 import paddle
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.trainer import malloc
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.paddle import arithmetic as arithmetic_settings

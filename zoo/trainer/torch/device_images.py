@@ -2,7 +2,7 @@
 
 import torch
 
-from data.loaders.dali_device import DeviceImages
+from zoo.data.loaders.dali_device import DeviceImages
 from zoo.trainer.torch.host import upload
 
 

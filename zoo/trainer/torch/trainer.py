@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from data.batch import Batch
-from data.loaders.dali_device import DeviceImages
+from zoo.data.batch import Batch
+from zoo.data.loaders.dali_device import DeviceImages
 from zoo.trainer import loss_scale, preprocessing, state
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput

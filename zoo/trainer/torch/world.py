@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.trainer import malloc
 from zoo.trainer.device import dotted_cudnn, select_device
 from zoo.trainer.plan import Arithmetic, Mode

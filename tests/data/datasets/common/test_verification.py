@@ -5,9 +5,9 @@ import pickle
 import numpy as np
 import pytest
 
-from data.datasets.common import verification
-from data.errors import UserError
-from data.formats.face_files import FaceFiles
+from zoo.data.datasets.common import verification
+from zoo.data.errors import UserError
+from zoo.data.formats.face_files import FaceFiles
 from tests.helpers import packs
 
 IMAGES = [packs.encoded_image(value) for value in range(20)]

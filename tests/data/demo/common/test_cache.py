@@ -8,15 +8,15 @@ import time
 
 import pytest
 
-from data.demo.common import cache
-from data.errors import UserError
+from zoo.data.demo.common import cache
+from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 
 RECIPE = {"version": 1, "count": 3}
 # Writes 3 files, slowly.
 SCRIPT = """
 import sys, time
-from data.demo.common import cache
+from zoo.data.demo.common import cache
 
 def fill(folder):
     for number in range(3):

@@ -4,8 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tools.peers.updates import convolutions_torch  # noqa: E402
-from tools.peers.updates.layers import Layer  # noqa: E402
+from zoo.tools.peers.updates import convolutions_torch  # noqa: E402
+from zoo.tools.peers.updates.layers import Layer  # noqa: E402
 
 LAYERS = (
     Layer((2, 3, 9, 9), 8, (3, 3), (2, 2), (1, 1), needs_input_gradient=False),

@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[4]
 LOOP = """\
 import os
-from tools.peers.updates.convolutions_mindspore import loops
-from tools.peers.updates.layers import Layer
+from zoo.tools.peers.updates.convolutions_mindspore import loops
+from zoo.tools.peers.updates.layers import Layer
 (loop,) = loops([
     Layer((2, 3, 9, 9), 8, (3, 3), (2, 2), (1, 1), needs_input_gradient=False),
     Layer((2, 8, 5, 5), 8, (3, 3), (1, 1), (2, 2), (2, 2), groups=8),

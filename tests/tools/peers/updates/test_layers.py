@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-import data
-from tools.peers.updates import layers, tasks
+from zoo import data
+from zoo.tools.peers.updates import layers, tasks
 from zoo.models import load_spec, resolve_arch
 from zoo.run import cli
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.peers.updates.tasks import TASKS
+from zoo.tools.peers.updates.tasks import TASKS
 from zoo.run import choices, cli, schedule
 
 

@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 
-from tools.peers.updates import turns
+from zoo.tools.peers.updates import turns
 
 
 def test_every_contender_has_its_turn_in_every_pass():

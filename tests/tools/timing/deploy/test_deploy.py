@@ -6,10 +6,10 @@ import re
 import numpy as np
 import pytest
 
-from tools import bench
-from tools.timing.deploy import models, report
-from tools.timing.deploy.report import Measured, Row
-from tools.timing.deploy.turns import BLOCK, Calls, measure
+from zoo.tools import bench
+from zoo.tools.timing.deploy import models, report
+from zoo.tools.timing.deploy.report import Measured, Row
+from zoo.tools.timing.deploy.turns import BLOCK, Calls, measure
 
 PIXELS = np.zeros((2, 4, 4, 3), np.uint8)
 SMALL = {

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from data.batch import Field
-from data.errors import UserError
+from zoo.data.batch import Field
+from zoo.data.errors import UserError
 from zoo.models import resolve_arch
 from zoo.models.arcface import spec
 from zoo.models.arcface.torch import Model

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.predict.streaming import capture
 from zoo.predict.streaming.capture import LatestFrame, in_real_time, one_by_one
 from zoo.predict.streaming.sources import Frame, Source

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from data.datasets import kinetics
-from data.demo import motion
-from data.errors import BadSample, UserError
-from data.formats.lists import LabeledPath
+from zoo.data.datasets import kinetics
+from zoo.data.demo import motion
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats.lists import LabeledPath
 from tests.helpers import clips
 from zoo.predict import overlay
 from zoo.predict.model import TrainedModel

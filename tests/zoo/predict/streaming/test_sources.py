@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.helpers import clips
 from zoo.predict import overlay
 from zoo.predict.streaming import sources

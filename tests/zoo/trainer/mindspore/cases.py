@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.zoo.trainer import checkpointing_cases, head_cases, margin_cases, optimizer_cases, trainer_setup
 from tests.zoo.trainer.mindspore.ranks import two_equal_ranks
 from tests.zoo.trainer.mindspore.tiny import Double, PrecisionProbe, Tower

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.tasks import classify, face, segment
 from zoo.trainer.onnx import outputs
 from zoo.trainer.torch import outputs as torch_outputs

@@ -3,7 +3,7 @@
 import onnxruntime
 import pytest
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from zoo.trainer.onnx import world
 from zoo.trainer.world import Launch
 

@@ -13,7 +13,7 @@ import pytest
 from paddle import nn
 from paddle.base import core
 
-from data.errors import UserError
+from zoo.data.errors import UserError
 from tests.zoo.trainer import margin_cases
 from tests.zoo.trainer.margin_reference import loss_and_gradients
 from tests.zoo.trainer.tiny_reference import random_batch

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from data.batch import LABEL, Field
+from zoo.data.batch import LABEL, Field
 from tests.helpers.frameworks import adapter
 from tests.helpers.processes import ROOT, environment, launcher
 from tests.zoo.trainer.tiny_reference import MEAN, STD
