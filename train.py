@@ -2,38 +2,7 @@
 
 import sys
 
-from zoo.data.errors import UserError
-from zoo.config import loader
-from zoo.run import cli
-from zoo.run.training import execute
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run the command line and return the exit code; zoo/run/training.py has the loop."""
-    arguments = cli.parse(argv)
-    try:
-        request = cli.read(arguments)
-        if arguments.print_config:
-            print(loader.render(request.resolved), end="")
-        elif arguments.plan:
-            print(cli.plan(request, arguments.plan), end="")
-        else:
-            run = execute(request)
-            run.job.world.exit_process(run.exit_code)  # where a framework does not end safely by itself
-            return run.exit_code
-        return 0
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:  # before the run handles it, such as while a demo set is made, or Ctrl-C a second time
-        print("interrupted", file=sys.stderr)
-        return 130
-
-
-def cli_main() -> None:
-    """Run the console command zoo-train."""
-    sys.exit(main())
-
+from zoo.cli import main
 
 if __name__ == "__main__":
-    cli_main()
+    sys.exit(main(["train", *sys.argv[1:]]))

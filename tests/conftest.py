@@ -5,8 +5,8 @@ from functools import cache
 
 import pytest
 
-from zoo.data.demo import motion, portraits, shapes, streets
 from tests.helpers.processes import NATIVE, SETTINGS, require_framework, run, train_arguments
+from zoo.data.demo import motion, portraits, shapes, streets
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core per worker of pytest-xdist; before a framework is imported
 

@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from zoo import data
 from tests.helpers.paths import ROOT
-from zoo import optim
+from zoo import data, optim
 from zoo.config import schema
 from zoo.losses import list_losses
 from zoo.models import list_models, load_spec

@@ -16,7 +16,6 @@ import yaml
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from zoo.data.demo import motion
 from tests.helpers.paths import ROOT
 from tests.helpers.training import (
     CHECK_DATA,
@@ -33,6 +32,7 @@ from tests.helpers.training import (
     same,
     weights,
 )
+from zoo.data.demo import motion
 
 
 @pytest.fixture(scope="module")

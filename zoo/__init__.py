@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zoo.data.errors import UserError
     from zoo.api import (
         Classification,
         Face,
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
         load,
         numpy_weights,
     )
+    from zoo.data.errors import UserError
     from zoo.frameworks import FRAMEWORKS
 
 __all__ = [

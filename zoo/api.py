@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from zoo.data.errors import UserError
 from zoo import arguments
+from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS
 from zoo.loaded import Loaded
 from zoo.models import Spec, initializers, load_model_class, load_spec, named

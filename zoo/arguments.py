@@ -6,8 +6,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.data.errors import UserError
 from zoo.config.convert import convert
+from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import Spec, load_spec
 from zoo.models.named import NAMED_MODELS, NamedModel

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from zoo.data.errors import UserError
 from zoo import cuda_libraries
+from zoo.data.errors import UserError
 
 FRAMEWORKS = ("torch", "paddle", "mindspore")  # names of their Python packages
 

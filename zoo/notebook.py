@@ -5,8 +5,8 @@ import signal
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from zoo.data.errors import UserError
 from zoo.arguments import override_pairs
+from zoo.data.errors import UserError
 from zoo.run import cli, training
 from zoo.run.checkpoint import FOLDER
 

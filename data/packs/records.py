@@ -6,7 +6,17 @@ data/formats/recordio.py describes the format and reads it.
 import struct
 
 from zoo.data.errors import BadSample
-from zoo.data.formats.recordio import ALIGNMENT, FIRST, FRAME_HEADER, IMAGE_HEADER, LAST, MAGIC, MAGIC_BYTES, MIDDLE, WHOLE
+from zoo.data.formats.recordio import (
+    ALIGNMENT,
+    FIRST,
+    FRAME_HEADER,
+    IMAGE_HEADER,
+    LAST,
+    MAGIC,
+    MAGIC_BYTES,
+    MIDDLE,
+    WHOLE,
+)
 
 MAX_RECORD = (1 << 29) - 1  # bytes; the length has 29 bits
 

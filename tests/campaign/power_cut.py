@@ -10,13 +10,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from zoo.data.errors import UserError
 from tests.campaign import Trial
 from tests.campaign.training import power, tiny
 from tests.campaign.training.comparison import differences
 from tests.campaign.training.cut_at import COUNT, REQUIRED, Plan
 from tests.campaign.training.tiny import Setup
 from tests.helpers.paths import ROOT
+from zoo.data.errors import UserError
 from zoo.logs import journal
 from zoo.run import checkpoint
 

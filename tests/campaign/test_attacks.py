@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from zoo.data.errors import BadSample, UserError
 from tests.campaign.fuzzing.attacks import PARTS, Attack
 from tests.campaign.fuzzing.readers import READERS
 from tests.campaign.fuzzing.watch import MIB, Memory
 from tests.campaign.fuzzing.worker import EXPANSION, FREE_MEMORY
+from zoo.data.errors import BadSample, UserError
 
 LIMIT = 5.0  # seconds of CPU time
 NEED_OTHERS = ("Paddle variables", "checkpoints", "prepared packs")  # whose other files are valid

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from tests.helpers.paths import CONFIGS
+from zoo import tasks
+from zoo.config import loader
 from zoo.data.datasets import synthetic
 from zoo.data.datasets.common.segmentation import SegmentationSplit
 from zoo.data.datasets.common.verification import PairSet
@@ -12,9 +15,6 @@ from zoo.data.datasets.kinetics import ClipSplit
 from zoo.data.formats import images, masks
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.formats.palette import TRAIN_CLASSES
-from tests.helpers.paths import CONFIGS
-from zoo import tasks
-from zoo.config import loader
 from zoo.models import load_spec
 from zoo.run.cli import FIND
 

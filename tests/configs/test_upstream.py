@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from zoo.data.datasets import faces, imagenet
 from tests.configs.upstream import RECORDED, check, recipe
 from tests.helpers import frameworks
+from zoo.data.datasets import faces, imagenet
 from zoo.models.initializers import Initializer
 from zoo.run import schedule
 

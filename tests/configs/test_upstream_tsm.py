@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data.datasets import kinetics
-from zoo.data.formats.lists import LabeledPath
-from zoo.data.transforms import clips, frame_sampling
 from tests.configs import tsm_cases
 from tests.configs.tsm_cases import CLIPS, DRAWS, LENGTHS, RECIPES, SEGMENTS, STRIDE
 from tests.helpers.paths import CONFIGS, ROOT
 from zoo.config import loader
+from zoo.data.datasets import kinetics
+from zoo.data.formats.lists import LabeledPath
+from zoo.data.transforms import clips, frame_sampling
 from zoo.models.tsm import spec
 from zoo.run import schedule
 from zoo.run.cli import FIND

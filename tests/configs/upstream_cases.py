@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from zoo.data.batch import LABEL, Field
 from tests.configs.upstream import check, recipe
+from zoo.data.batch import LABEL, Field
 from zoo.tasks import classify, face, segment
 from zoo.trainer.plan import ParamGroup, Plan
 

@@ -14,6 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from tests.data.loaders.sets import SETS
+from tests.helpers import face_sets
+from tests.helpers.paths import ROOT
+from tests.helpers.prepared import contents, image_folders, serial_prepare
 from zoo.data import cache, cache_folder, order
 from zoo.data.cache_folder import NAME
 from zoo.data.datasets import faces, imagenet
@@ -21,10 +25,6 @@ from zoo.data.datasets.synthetic import Settings as SyntheticSettings
 from zoo.data.errors import UserError
 from zoo.data.settings import LoaderSettings
 from zoo.data.stream import open_training
-from tests.data.loaders.sets import SETS
-from tests.helpers import face_sets
-from tests.helpers.paths import ROOT
-from tests.helpers.prepared import contents, image_folders, serial_prepare
 
 TICK = 0.02  # seconds; change times have the resolution of the kernel's clock, up to 10 ms
 

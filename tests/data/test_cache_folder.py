@@ -9,12 +9,12 @@ import time
 
 import pytest
 
+from tests.helpers.paths import ROOT
+from tests.helpers.prepared import contents
 from zoo.data import cache_folder, cache_ledger
 from zoo.data.cache_folder import NAME, CacheFolder
 from zoo.data.cache_ledger import LAYOUT, MAGIC
 from zoo.data.errors import UserError
-from tests.helpers.paths import ROOT
-from tests.helpers.prepared import contents
 
 BUDGET = 10**6
 

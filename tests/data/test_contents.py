@@ -7,10 +7,10 @@ import time
 import numpy as np
 import pytest
 
-from zoo.data import contents
-from zoo.data.contents import Content
 from tests.helpers import packs
 from tests.helpers.files import touch
+from zoo.data import contents
+from zoo.data.contents import Content
 
 MIB = 1 << 20
 

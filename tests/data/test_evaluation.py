@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from tests.data.test_stream import Numbers
 from zoo.data import evaluation, host, readers
 from zoo.data.batch import Field, batch_bytes
 from zoo.data.errors import UserError
 from zoo.data.evaluation import EvaluationReader
 from zoo.data.settings import LoaderSettings
 from zoo.data.stream import open_evaluation
-from tests.data.test_stream import Numbers
 
 
 @dataclass(frozen=True)

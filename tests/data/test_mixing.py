@@ -5,6 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.data.augment.golden import load
+from tests.data.loaders.odd_files import needs_dali
+from tests.data.loaders.sets import image_set
 from zoo.data import mixing, order
 from zoo.data.batch import DropoutMask, Field
 from zoo.data.datasets import faces, imagenet, synthetic
@@ -13,9 +16,6 @@ from zoo.data.errors import BadSample
 from zoo.data.mixing import Mix
 from zoo.data.settings import LoaderSettings
 from zoo.data.stream import open_evaluation, open_training
-from tests.data.augment.golden import load
-from tests.data.loaders.odd_files import needs_dali
-from tests.data.loaders.sets import image_set
 
 SIZE, CLASSES = 23, 5
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.helpers.paths import GOLDEN
 from zoo.data.errors import BadSample, UserError
 from zoo.data.parsing import parsing
-from tests.helpers.paths import GOLDEN
 from zoo.weights import pdparams
 
 

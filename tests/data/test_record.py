@@ -5,10 +5,10 @@ import zlib
 import numpy as np
 import pytest
 
+from tests.helpers.files import touch
 from zoo.data import record
 from zoo.data.contents import Content
 from zoo.data.record import Item, SplitChange
-from tests.helpers.files import touch
 
 NAMES = [f"{number}.jpg" for number in range(8)]
 

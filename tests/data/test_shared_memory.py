@@ -11,10 +11,10 @@ import time
 import numpy as np
 import pytest
 
-from zoo.data import host, readers, shared_memory
-from zoo.data.errors import UserError
 from tests.helpers.files import touch
 from tests.helpers.paths import ROOT
+from zoo.data import host, readers, shared_memory
+from zoo.data.errors import UserError
 
 OWNER = """
 import os, signal, sys

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from tests.data.test_stream import Numbers
 from zoo.data import host, worker_count
 from zoo.data.errors import BadSample
 from zoo.data.loaders import dali
@@ -12,7 +13,6 @@ from zoo.data.settings import LoaderSettings
 from zoo.data.stream import open_training
 from zoo.data.transforms.geometry import Geometry
 from zoo.data.worker_count import Cost, choose, measure_cost
-from tests.data.test_stream import Numbers
 
 PLENTY = 2**50  # bytes
 DECODING, WAITING, RANDOM = Cost(0.01, 0.01), Cost(0.01, 0.0025), Cost(5e-5, 5e-5)

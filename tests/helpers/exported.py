@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from zoo.tools.exporting import assembly, source
+from zoo.export import assembly, source
 
 
 def export(checkpoint, path, whole=False, change=lambda metadata: metadata):

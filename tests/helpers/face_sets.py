@@ -4,8 +4,8 @@ import pickle
 
 import numpy as np
 
-from zoo.data.datasets import faces
 from tests.helpers import packs
+from zoo.data.datasets import faces
 
 IDENTITIES, IMAGES_EACH, SIZE = 6, 5, 12
 

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.helpers.paths import ROOT
+from zoo.commands import predict
+from zoo.config import loader
 from zoo.data.datasets import cityscapes, faces, imagenet, kinetics, synthetic
 from zoo.data.demo import motion, portraits, shapes
 from zoo.data.stream import open_evaluation, open_training
-from tests.helpers.paths import ROOT
-from zoo.tools import predict
-from zoo.config import loader
 from zoo.predict import results
 from zoo.run import cli, restore
 from zoo.run.checkpoint import save_checkpoint, save_evaluation

@@ -3,8 +3,8 @@
 import os
 
 from tests.helpers import packs
-from zoo.tools import prepare
-from zoo.tools.preparing import plan, pool, work
+from zoo.commands import prepare
+from zoo.data.preparing import plan, pool, work
 
 
 class LocalCounters:

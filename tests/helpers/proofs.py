@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.tools.comparison import losses, optimizer
-from zoo.tools.comparison.proof import ROUNDING_UNITS
-from zoo.tools.comparison.record import Call, Record, empty
+from zoo.compare import losses, optimizer
+from zoo.compare.proof import ROUNDING_UNITS
+from zoo.compare.record import Call, Record, empty
 from zoo.trainer.plan import ParamGroup, Plan
 
 SAMPLES, CHANNELS, CLASSES, SIDE = 8, 4, 5, 6
@@ -276,7 +276,7 @@ def call(framework: str, key: str, name: str) -> Call:
 
 
 def add_update(result: Record, network: Network, images: np.ndarray, labels: np.ndarray, title: str) -> None:
-    """Run an update and record it as tools/comparison/proof.py does."""
+    """Run an update and record it as zoo/compare/proof.py does."""
     before, values = network.state_dict(), network.forward(images, True)
     loss, gradients = network.loss_and_gradients(values, labels)
     norm = network.step(gradients)

@@ -55,7 +55,7 @@ def noisy_steps(rng, milliseconds, count=100):
 
 
 class FakeRuns:
-    """Stands in for zoo.tools.benchmarking.process.run: writes the journal that train.py would write.
+    """Stands in for zoo.bench.matrix.process.run: writes the journal that train.py would write.
 
     Attributes:
         started: (recipe, framework, precision, batch, folder's name) of the runs so far.

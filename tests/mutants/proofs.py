@@ -12,8 +12,8 @@ from tests.mutants.fault import SHARED, Fault
 from tests.mutants.jobs import FRAMEWORKS, Job, Result, Store, run_jobs
 from tests.mutants.recipes import make_sets, overrides
 from tests.mutants.recording import PRECISIONS
-from zoo.tools.comparison import record
-from zoo.tools.comparison.findings import Finding, judge
+from zoo.compare import record
+from zoo.compare.findings import Finding, judge
 
 COMPARED = tuple(name for name in FRAMEWORKS if name != SHARED)
 SLOW = "mindspore"  # its fp64 takes ten times as long on a CPU

@@ -12,7 +12,7 @@ def record_proof(framework: str, recipe: str, overrides: Sequence[str], prefix: 
 
     Everything of the repository is imported here, because a fault is planted before this process begins.
     """
-    from zoo.tools.comparison import proof
+    from zoo.compare import proof
     from zoo.run import cli, restore
     from zoo.run.job import assemble, join
 

@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 import zoo
-from zoo.data.errors import UserError
 from tests.helpers import frameworks
 from tests.helpers.exported import export
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
+from zoo.data.errors import UserError
 from zoo.models import load_spec, named
 from zoo.run import training
 from zoo.weights import files, imagenet

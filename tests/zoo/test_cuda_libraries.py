@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 from zoo import cuda_libraries, frameworks
 from zoo.cuda_libraries import LIBRARIES
+from zoo.data.errors import UserError
 
 
 @pytest.fixture

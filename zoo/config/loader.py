@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from zoo.data.errors import UserError
-from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 from zoo.config import budgeted_yaml
 from zoo.config.convert import convert, plain
 from zoo.config.renamed import RENAMED_KEYS, translate
 from zoo.config.schema import DEFAULT_NAMES, Config, Duration
 from zoo.config.suggestions import suggestion
+from zoo.data.errors import UserError
+from zoo.data.formats import regular
+from zoo.data.parsing import parsing
 
 DEFAULT = "default"
 VARIANTS = ("task.loss", "optim.schedule")  # on which the keys of their sections depend
 PACKAGE = Path(__file__).resolve().parents[1]
-SHIPPED_RECIPES = (PACKAGE.parent / "configs", PACKAGE / "configs")  # in a checkout; when installed by pip
+SHIPPED_RECIPES = PACKAGE / "configs"
 
 
 class Entry(NamedTuple):
@@ -103,15 +103,15 @@ def merge(entries: Entries, changes: Entries) -> Entries:
 def find_recipe(path: str) -> str:
     """Return the path of a recipe: `path` if it exists, else that of the shipped recipe of this name, if there is one.
 
-    `tsm_demo.yaml` and `configs/tsm_demo.yaml` both name the shipped recipe tsm_demo.
+    `tsm_demo`, `tsm_demo.yaml` and `configs/tsm_demo.yaml` name the same shipped recipe.
     """
     if os.path.exists(path) or os.path.isabs(path):
         return path
     name = Path(path)
     if name.parts[:1] == ("configs",):
         name = name.relative_to("configs")
-    shipped = (folder / name for folder in SHIPPED_RECIPES)
-    return next((str(candidate) for candidate in shipped if candidate.is_file()), path)
+    shipped = SHIPPED_RECIPES / name
+    return next((str(one) for one in (shipped, shipped.with_suffix(".yaml")) if one.is_file()), path)
 
 
 def overrides(pairs: Sequence[str]) -> Entries:

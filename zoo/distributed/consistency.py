@@ -3,15 +3,14 @@
 import hashlib
 import json
 import socket
-from pathlib import Path
 from typing import Any
 
-from zoo.data.errors import UserError
+from zoo import program
 from zoo.config import loader
+from zoo.data.errors import UserError
 from zoo.distributed.control_group import Group
 from zoo.trainer.protocol import Trainer
 
-ROOT = Path(__file__).resolve().parents[2]
 RANK_SPECIFIC_KEYS = ("device", "out")  # of a recipe; all others must be the same on all ranks
 
 
@@ -54,8 +53,10 @@ def assert_same_recipe(group: Group, resolved: loader.Entries) -> None:
 def code_version() -> str:
     """Return a digest of the sources, which differs between two versions of this project."""
     digest = hashlib.md5()
-    for path in sorted([ROOT / "train.py", *(ROOT / "zoo").rglob("*.py"), *(ROOT / "data").rglob("*.py")]):
-        digest.update(json.dumps([path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")]).encode())
+    for path in sorted(program.source_files()):
+        digest.update(
+            json.dumps([path.relative_to(program.PACKAGE).as_posix(), path.read_text(encoding="utf-8")]).encode()
+        )
     return digest.hexdigest()
 
 

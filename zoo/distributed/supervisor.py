@@ -21,9 +21,9 @@ from typing import NoReturn
 
 import psutil
 
+from zoo import program
 from zoo.distributed import launchers
 
-TRAIN = Path(__file__).resolve().parents[2] / "train.py"  # beside the package zoo, in a checkout and when installed
 RANK_PROCESS = Path(__file__).resolve().parent / "rank_process.py"
 START_TIMEOUT = 60.0  # seconds until every process must have opened its log file
 GRACE_PERIOD = 5.0  # seconds between asking processes to end and killing them
@@ -173,7 +173,7 @@ def exec_rank(logs: Path, arguments: list[str]) -> NoReturn:
     os.environ["PYTHONUNBUFFERED"] = "1"
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # a launcher that dies takes its ranks with it
     # -P: installed by pip, train.py lies in site-packages, which must not come before the standard library.
-    command = [*_numa_binding(launch.local_rank), sys.executable, "-P", str(TRAIN), *arguments]
+    command = [*_numa_binding(launch.local_rank), *program.command("train", *arguments)]
     record = [sys.executable, "-IS", str(RANK_PROCESS), str(log.with_suffix(".exit"))]
     os.execv(sys.executable, record + command)
 
@@ -204,7 +204,7 @@ def _descendants() -> list[psutil.Process]:
 def _is_training(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         command = process.cmdline()
-        return str(TRAIN) in command and str(RANK_PROCESS) not in command  # which passes signals on to it
+        return program.MAIN in command and str(RANK_PROCESS) not in command  # which passes signals on to it
     return False
 
 

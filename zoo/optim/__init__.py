@@ -10,9 +10,9 @@ from dataclasses import field, fields, make_dataclass
 from functools import cache
 from typing import Any, get_type_hints
 
-from zoo.data.errors import UserError
 from zoo.config.schema import Optim
 from zoo.config.suggestions import suggestion
+from zoo.data.errors import UserError
 from zoo.optim.schedules import list_schedules, load_schedule
 
 NAMES = ("sgd", "sgd_nesterov", "adamw", "lars", "lamb")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from zoo.data.batch import Field
 from zoo.config.schema import Config
+from zoo.data.batch import Field
 from zoo.distributed import machine
 from zoo.distributed.control_group import Group
 from zoo.run import choice_cache

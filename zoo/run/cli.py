@@ -5,12 +5,11 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from zoo import data
-from zoo.data.errors import UserError
-from zoo.data.numerals import natural
-from zoo import optim, tasks
+from zoo import data, optim, tasks
 from zoo.config import loader
 from zoo.config.schema import Config
+from zoo.data.errors import UserError
+from zoo.data.numerals import natural
 from zoo.frameworks import FRAMEWORKS
 from zoo.logs import listeners, wandb
 from zoo.models import load_spec

@@ -4,10 +4,10 @@ import os
 import stat
 from collections.abc import Iterator
 
+from zoo.config import loader
 from zoo.data import durable
 from zoo.data.audit import report
 from zoo.data.errors import UserError
-from zoo.config import loader
 from zoo.logs import airank, journal
 from zoo.logs.listeners import metrics_csv
 from zoo.run import data_record, lock

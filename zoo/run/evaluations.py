@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from zoo.config.schema import Config
 from zoo.data.evaluation import EvaluationReader
 from zoo.data.stream import Dataset, LoadedBatch, UnreadableSample
 from zoo.data.training_subset import TrainingSubset
-from zoo.config.schema import Config
 from zoo.run.decoding import Decoders
 from zoo.run.evaluate import evaluate
 from zoo.run.job import Job

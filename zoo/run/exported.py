@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from zoo.data.batch import Field
-from zoo.data.errors import UserError
 from zoo import tasks
 from zoo.config.convert import plain
 from zoo.config.loader import Entry
 from zoo.config.schema import Config
+from zoo.data.batch import Field
+from zoo.data.errors import UserError
 from zoo.models import load_spec
 from zoo.trainer import load_onnx_backend
 from zoo.trainer.plan import Mode, ParamGroup, Plan

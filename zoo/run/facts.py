@@ -9,6 +9,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from zoo import program
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.schema import Config, Optim
@@ -19,7 +20,6 @@ from zoo.run.cli import Request
 from zoo.run.job import Job
 from zoo.run.loading import Loading
 
-ROOT = Path(__file__).resolve().parents[2]
 GIT_TIMEOUT = 10.0  # seconds
 CODE = ("train.py", "zoo", "data", "tools", "configs")  # what a run consists of
 CODE_FILES = (".py", ".yaml")
@@ -109,7 +109,7 @@ def recipe_digest(resolved: loader.Entries) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def git_state(root: Path = ROOT) -> dict[str, Any] | None:
+def git_state(root: Path = program.ROOT) -> dict[str, Any] | None:
     """Return commit and dirtiness of the code; None if it is no checkout of its own, or git is not installed.
 
     Returns:

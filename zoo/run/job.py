@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo import data
+from zoo import data, tasks
+from zoo.config.schema import Config, Optim
 from zoo.data.batch import PAIR, DropoutMask, Field
 from zoo.data.errors import UserError
 from zoo.data.record import DataRecord
-from zoo import tasks
-from zoo.config.schema import Config, Optim
 from zoo.distributed import addresses, consistency, environment, launchers, rendezvous
 from zoo.distributed.control_group import Group
 from zoo.logs import journal, run_clock

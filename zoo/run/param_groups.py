@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from zoo.data.errors import UserError
 from zoo.config.param_groups import GroupRule
 from zoo.config.schema import Optim
+from zoo.data.errors import UserError
 from zoo.models import Spec
 from zoo.trainer.plan import ParamGroup
 

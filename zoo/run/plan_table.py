@@ -5,9 +5,9 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 
 from zoo import data
+from zoo.config.schema import Config, Duration, Optim, Train
 from zoo.data.errors import UserError
 from zoo.data.numerals import natural
-from zoo.config.schema import Config, Duration, Optim, Train
 from zoo.optim.schedules import load_schedule
 from zoo.run import schedule
 from zoo.run.schedule import BatchPlan, Clock

@@ -4,10 +4,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.data.errors import UserError
-from zoo.data.parsing import parsing
 from zoo.config import loader
 from zoo.config.convert import plain
+from zoo.data.errors import UserError
+from zoo.data.parsing import parsing
 from zoo.run.checkpoint import FOLDER, RECORD, has_averages, load_record
 from zoo.weights import onnx_file, pointers, recorded
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from zoo.data.errors import UserError
 from zoo.config.convert import plain
 from zoo.config.schema import Config
+from zoo.data.errors import UserError
 from zoo.models import Spec, initializers, load_spec
 from zoo.run import exported
 from zoo.run.checkpoint import has_averages, latest, load_checkpoint, model_file

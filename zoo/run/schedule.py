@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from zoo.data.errors import UserError
 from zoo.config.schema import Duration, Optim, Train
+from zoo.data.errors import UserError
 from zoo.optim.schedules import Position, load_schedule
 
 

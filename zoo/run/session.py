@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from zoo.config import loader
+from zoo.config.schema import Duration
 from zoo.data import cache
 from zoo.data.errors import UnreadableData, UserError
 from zoo.data.stream import UnreadableSample, open_training
-from zoo.config import loader
-from zoo.config.schema import Duration
 from zoo.distributed import consistency
 from zoo.logs import journal
 from zoo.logs.journal import Journal, NullJournal

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from zoo.data.batch import Field
-from zoo.data.errors import UserError
 from zoo.config import loader
 from zoo.config.schema import Config
+from zoo.data.batch import Field
+from zoo.data.errors import UserError
 from zoo.models import Spec, load_spec, resolve_arch
 from zoo.predict.model import TrainedModel
 from zoo.run import cli, exported, recorded_recipe

@@ -1,6 +1,6 @@
 """Turns of several speed runs that are timed in the same minutes: each computes while the others wait.
 
-The program that gives the turns (tools/benchmarking/turns.py) listens at a Unix socket. A run asks for a turn, waits
+The program that gives the turns (tools/bench/matrix/turns.py) listens at a Unix socket. A run asks for a turn, waits
 for it, times a block of updates, and ends its turn by asking for the next one. What makes a machine faster or slower
 for seconds so acts on all of them alike.
 """

@@ -25,7 +25,7 @@ class Keys:
 class Classification:
     """Loss of logits (N, K), summed over samples.
 
-    The target of a sample is its `soft_label` (zoo.data.batch.soft_label) where the batch has that field, else its `label`.
+    The target of a sample is its `soft_label` (data/batch.py) where the batch has that field, else its `label`.
 
     Attributes:
         loss: specification, a Loss of zoo/losses/classify.

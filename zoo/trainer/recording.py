@@ -11,7 +11,13 @@ import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TRAINERS = os.path.dirname(os.path.abspath(__file__))
-NOT_MODELS = (TRAINERS + os.sep, *(os.path.join(ROOT, name) for name in ("tools/", "tests/", "train.py")))
+NOT_MODELS = (
+    TRAINERS + os.sep,
+    *(
+        os.path.join(ROOT, name)
+        for name in ("zoo/bench/", "zoo/commands/", "zoo/compare/", "tools/", "tests/", "train.py")
+    ),
+)
 
 
 Keep = Callable[[np.ndarray], Any]

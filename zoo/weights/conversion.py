@@ -8,9 +8,9 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from zoo.data.errors import UserError
 from zoo.config import loader
 from zoo.config.convert import convert as convert_value
+from zoo.data.errors import UserError
 from zoo.models import load_spec
 from zoo.weights import digests, faces, infer, layouts, mobilenet, segmentation, shift_direction
 

@@ -4,10 +4,10 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from zoo.config import loader
 from zoo.data.errors import UserError
 from zoo.data.formats import budgeted_json
 from zoo.data.parsing import parsing
-from zoo.config import loader
 from zoo.weights import files, onnx_file, pointers
 from zoo.weights.digests import RECORD
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from zoo.data.packs import manifest
 from tests.campaign.fuzzing import records, seeds
 from tests.campaign.fuzzing.seeds import Files
 from tests.helpers import clips, packs
+from zoo.data.packs import manifest
 
 MIB = 1 << 20
 

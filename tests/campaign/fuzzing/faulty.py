@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from zoo.data.errors import UserError
 from tests.campaign.fuzzing.readers import Reader
+from zoo.data.errors import UserError
 
 FILE, VALID, OUTSIDE = "a.txt", b"a valid file", "/tmp/vision-zoo-fuzz"
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tests.campaign.fuzzing import documents, mutations, pickles, records, seeds
+from tests.campaign.fuzzing.mutations import Mutation
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import face_bin, face_files, face_packs, frame_folders, images, lists, masks, video
 from zoo.data.packs import inspection
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.transforms.geometry import Geometry
-from tests.campaign.fuzzing import documents, mutations, pickles, records, seeds
-from tests.campaign.fuzzing.mutations import Mutation
 from zoo.logs import journal
 from zoo.weights import face_checkpoints, files, recorded
 
@@ -74,7 +74,7 @@ def read_safetensors(folder: Path) -> None:
 
 def convert(folder: Path) -> None:
     """Convert a model, in which everything that depends on names and shapes takes part."""
-    from zoo.tools import convert
+    from zoo.commands import convert
 
     target = folder / "out.safetensors"
     try:
@@ -188,7 +188,7 @@ def read_lists(folder: Path) -> None:
 
 def read_annotations(folder: Path) -> None:
     """List a data set by its official annotations."""
-    from zoo.tools.preparing import sources
+    from zoo.data.preparing import sources
 
     sources.find("k400" if (folder / "train.csv").exists() else "ssv2", str(folder), {})
 
@@ -201,8 +201,8 @@ def read_recipe(folder: Path) -> None:
 
 
 def read_events(folder: Path) -> None:
-    from zoo.tools.benchmarking import records as speed_records
-    from zoo.tools.reporting import journals as reported
+    from zoo.bench.matrix import records as speed_records
+    from zoo.bench.report import journals as reported
 
     _try_all(
         (
@@ -222,16 +222,16 @@ def _replay(folder: Path) -> None:
 
 
 def read_calibration(folder: Path) -> None:
-    from zoo.tools.scaling import calibration_file, model
+    from zoo.bench.scale import calibration_file, model
 
     model.build(calibration_file.read(str(folder / "a.json")), None)
 
 
 def read_log(folder: Path) -> None:
     """Check a log, and extract the speeds of one of DLPerf."""
-    from zoo.tools.airank_log.grammar import parse
-    from zoo.tools.airank_log.rules import deviations
-    from zoo.tools.airank_log.values import measure
+    from zoo.bench.airank_log.grammar import parse
+    from zoo.bench.airank_log.rules import deviations
+    from zoo.bench.airank_log.values import measure
 
     with open(folder / "a.log", encoding="utf-8", errors="replace") as file:
         log = parse(file)

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from zoo.data.packs import manifest, records
 from tests.helpers import clips, journals, packs
 from tests.helpers.paths import GOLDEN
 from tests.zoo.weights import face_models
+from zoo.data.packs import manifest, records
 from zoo.models import load_spec
 from zoo.weights import files
 
@@ -328,8 +328,8 @@ def events() -> list[Files]:
 
 
 def calibrations() -> list[Files]:
-    from tests.tools.scaling.calibrations import EIGHT, make
-    from zoo.tools.scaling import calibration_file
+    from tests.bench.scale.calibrations import EIGHT, make
+    from zoo.bench.scale import calibration_file
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.json"

@@ -24,12 +24,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from zoo.data.errors import BadSample, UserError
 from tests.campaign.fuzzing import mutations
 from tests.campaign.fuzzing.pickles import CANARY
 from tests.campaign.fuzzing.readers import STRUCTURE, Reader
 from tests.campaign.fuzzing.seeds import Files
 from tests.campaign.fuzzing.watch import MIB, Actions, Memory
+from zoo.data.errors import BadSample, UserError
 
 FREE_MEMORY, EXPANSION = 256 * MIB, 20  # limit of an input: the greater of the first, and so many times its size
 ADDRESS_SPACE = 6 << 30  # bytes that the process may map, beyond those at the start

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.campaign.reading import traces
 from zoo.data.demo import motion, shapes
 from zoo.data.evaluation import EvaluationReader
 from zoo.data.stream import Stream, open_training
-from tests.campaign.reading import traces
 
 CLIPS, IMAGES, CYCLES = "clips", "images", "starts and stops"
 BATCH = 16

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from zoo.data.demo import portraits, shapes
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import MPIRUN, launcher
+from zoo.data.demo import portraits, shapes
 
 STEPS, EVAL_EVERY = 12, 2
 NAMES = {"torch": "PyTorch", "paddle": "PaddlePaddle", "mindspore": "MindSpore"}

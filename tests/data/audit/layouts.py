@@ -2,11 +2,11 @@
 
 import os
 
-from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
 from tests.data.datasets.test_cityscapes import write_custom
 from tests.helpers import packs
 from tests.helpers.face_sets import PACK, SIZE, add_bin
 from tests.helpers.files import touch, write_list
+from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
 
 MODULES = {"image": imagenet, "clip": kinetics, "scene": cityscapes, "face": faces}
 EXTENSIONS = {"image": "jpg", "clip": "mp4"}

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from tests.data.audit import layouts
+from tests.helpers.face_sets import write_set
 from zoo.data.audit import report
 from zoo.data.audit.classes import MAX_LISTED, nearest
 from zoo.data.errors import UserError
-from tests.data.audit import layouts
-from tests.helpers.face_sets import write_set
 
 
 def problems(kind, root, deep=False, **keys):

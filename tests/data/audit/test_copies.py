@@ -2,10 +2,10 @@
 
 import pytest
 
-from zoo.data.audit import copies, report
 from tests.data.audit import layouts
 from tests.helpers.face_sets import PACK, write_set
 from tests.helpers.files import touch
+from zoo.data.audit import copies, report
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 import pytest
 
-from zoo.data.audit import report
-from zoo.data.datasets import synthetic
-from zoo.data.demo import shapes
 from tests.data.audit import layouts
 from tests.data.datasets.test_cityscapes import STEMS, write_city
 from tests.helpers.prepared import image_folders, serial_prepare
+from zoo.data.audit import report
+from zoo.data.datasets import synthetic
+from zoo.data.demo import shapes
 
 
 def test_a_line_and_a_table(tmp_path):

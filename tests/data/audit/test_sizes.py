@@ -2,9 +2,9 @@
 
 import os
 
-from zoo.data.audit import report, sizes
 from tests.data.audit import layouts
 from tests.helpers.files import touch
+from zoo.data.audit import report, sizes
 
 
 def check(root, deep=False):

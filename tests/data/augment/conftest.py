@@ -2,8 +2,8 @@
 
 import pytest
 
-from zoo.data.augment.common.drawn import Target
 from tests.data.augment.golden import load
+from zoo.data.augment.common.drawn import Target
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from tests.data.augment.scripted import Scripted
 from zoo.data.augment import color_jitter, gaussian_blur, grayscale, photometric_distortion
 from zoo.data.transforms import photometric
-from tests.data.augment.scripted import Scripted
 
 
 def test_jitter_of_recorded_draws_gives_upstream_s_pixels(golden, target):

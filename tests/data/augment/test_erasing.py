@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from zoo.data.augment import random_cutout, random_erasing
 from tests.data.augment.scripted import Scripted
+from zoo.data.augment import random_cutout, random_erasing
 
 SCALE, RATIO = (0.02, 1 / 3), (0.3, 10 / 3)
 

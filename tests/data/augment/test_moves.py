@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from tests.data.augment.scripted import Scripted
 from zoo.data.augment import horizontal_flip, multi_scale_crop, random_resized_crop, random_rotate, vertical_flip
 from zoo.data.transforms.clips import multi_scale_box
 from zoo.data.transforms.crops import random_box
-from tests.data.augment.scripted import Scripted
 
 
 def test_rotated_images_and_masks_are_mmsegmentation_s(golden, target):

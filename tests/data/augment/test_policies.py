@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from tests.data.augment.scripted import Scripted
 from zoo.data.augment import rand_augment, trivial_augment
 from zoo.data.augment.common import policies
-from tests.data.augment.scripted import Scripted
 
 RAND_LIMITS = policies.Limits(0.3, 150 / 331 * 20, 150 / 331 * 16, 30, 0.9, 4)  # of images of 20 x 16
 LIMITS = {"rand": RAND_LIMITS, "trivial": trivial_augment.LIMITS}

@@ -6,12 +6,12 @@ import re
 import numpy as np
 import pytest
 
+from tests.helpers.paths import ROOT
 from zoo.data import augment
 from zoo.data.augment.common import steps
 from zoo.data.augment.common.drawn import Target
 from zoo.data.augment.common.steps import Steps
 from zoo.data.transforms.geometry import Geometry
-from tests.helpers.paths import ROOT
 
 
 def test_a_list_comes_back_as_it_was():

@@ -7,11 +7,11 @@ import cv2
 import numpy as np
 import pytest
 
-from zoo.data import contents, record
-from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
 from tests.data.loaders import sets
 from tests.helpers import clips, face_sets, packs
 from tests.helpers.prepared import image_folders, serial_prepare
+from zoo.data import contents, record
+from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
 
 FRAMES = 5
 

@@ -6,9 +6,6 @@ import pickle
 import numpy as np
 import pytest
 
-from zoo.data.datasets import faces
-from zoo.data.errors import BadSample, UserError
-from zoo.data.stream import open_evaluation, open_training
 from tests.helpers import packs
 from tests.helpers.face_sets import (
     IDENTITIES,
@@ -21,6 +18,9 @@ from tests.helpers.face_sets import (
     values_and_labels,
     write_set,
 )
+from zoo.data.datasets import faces
+from zoo.data.errors import BadSample, UserError
+from zoo.data.stream import open_evaluation, open_training
 
 RNG = np.random.default_rng(0)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.helpers.files import touch, write_list
 from zoo.data.datasets import kinetics
 from zoo.data.errors import UserError
 from zoo.data.formats.lists import LabeledPath, normalize_name
-from tests.helpers.files import touch, write_list
 
 K400 = (
     "scrambling eggs",

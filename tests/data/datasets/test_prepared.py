@@ -8,14 +8,14 @@ import cv2
 import numpy as np
 import pytest
 
+from tests.data.loaders import sets
+from tests.helpers import clips
+from tests.helpers.prepared import serial_prepare
 from zoo.data import order
 from zoo.data.datasets import cityscapes, imagenet, kinetics
 from zoo.data.errors import UserError
 from zoo.data.formats import images
 from zoo.data.stream import open_training
-from tests.data.loaders import sets
-from tests.helpers import clips
-from tests.helpers.prepared import serial_prepare
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
+from tests.helpers.paths import ROOT
 from zoo.data.datasets import synthetic
 from zoo.data.stream import open_evaluation, open_training
-from tests.helpers.paths import ROOT
 
 KINDS = ("image", "clip", "scene", "face")
 SMALL = {

@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 import pytest
 
-from zoo.data.demo import motion
 from tests.helpers.clips import video_frames
+from zoo.data.demo import motion
 
 MIRRORED = {"left": "right", "right": "left", "clockwise": "counterclockwise", "counterclockwise": "clockwise"}
 OPPOSITE = {"left": "right", "up": "down", "grow": "shrink", "clockwise": "counterclockwise"}

@@ -9,9 +9,9 @@ import av
 import numpy as np
 import pytest
 
+from tests.helpers.clips import encode, encode_audio, has_encoder, numbered, read_numbers, video_frames
 from zoo.data.errors import BadSample
 from zoo.data.formats import regular, video
-from tests.helpers.clips import encode, encode_audio, has_encoder, numbered, read_numbers, video_frames
 
 COUNT = 40
 

@@ -7,9 +7,9 @@ import struct
 import numpy as np
 import pytest
 
+from tests.helpers import packs
 from zoo.data.errors import UserError
 from zoo.data.formats import face_bin
-from tests.helpers import packs
 
 TRACE = "executed"
 IMAGES = [packs.encoded_image(value) for value in range(20)]

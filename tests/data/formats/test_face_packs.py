@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from tests.helpers import packs
+from tests.helpers.face_sets import IDENTITIES, IMAGES_EACH, PACK, add_bin, load, value, values_and_labels, write_set
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import face_packs
 from zoo.data.stream import open_training
-from tests.helpers import packs
-from tests.helpers.face_sets import IDENTITIES, IMAGES_EACH, PACK, add_bin, load, value, values_and_labels, write_set
 
 RNG = np.random.default_rng(0)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.helpers.clips import numbered, read_numbers
 from zoo.data.errors import BadSample
 from zoo.data.formats import frame_folders, regular
-from tests.helpers.clips import numbered, read_numbers
 
 
 def sampling(numbers):

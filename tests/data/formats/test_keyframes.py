@@ -4,8 +4,8 @@ import av
 import numpy as np
 import pytest
 
-from zoo.data.formats import keyframes
 from tests.helpers.clips import encode, has_encoder, with_edit_list
+from zoo.data.formats import keyframes
 
 COUNT, WIDTH, HEIGHT = 40, 96, 64
 VIDEOS = {  # name: codec, extension, options

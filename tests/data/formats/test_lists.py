@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.helpers.files import touch, write_list
 from zoo.data.errors import UserError
 from zoo.data.formats.lists import (
     LabeledPath,
@@ -11,7 +12,6 @@ from zoo.data.formats.lists import (
     read_list,
     read_names,
 )
-from tests.helpers.files import touch, write_list
 
 
 def test_two_columns_are_videos_and_three_are_frame_folders(tmp_path):

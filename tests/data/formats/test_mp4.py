@@ -6,10 +6,10 @@ import struct
 import numpy as np
 import pytest
 
+from tests.helpers import clips
 from zoo.data.errors import BadSample
 from zoo.data.formats.mp4 import check_frame_counts
 from zoo.data.formats.video import read_frames
-from tests.helpers import clips
 
 
 def box(name, *contents):

@@ -9,10 +9,10 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from zoo.data.errors import BadSample, UserError
-from zoo.data.formats.recordio import RecordFile, read_index, spans, unpack_image
 from tests.helpers import packs
 from tests.helpers.packs import MAGIC
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats.recordio import RecordFile, read_index, spans, unpack_image
 
 PAYLOADS = [
     b"",

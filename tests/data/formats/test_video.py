@@ -8,8 +8,6 @@ import av
 import numpy as np
 import pytest
 
-from zoo.data.errors import BadSample
-from zoo.data.formats import video
 from tests.helpers.clips import (
     encode,
     encode_rotated,
@@ -19,6 +17,8 @@ from tests.helpers.clips import (
     video_frames,
     with_edit_list,
 )
+from zoo.data.errors import BadSample
+from zoo.data.formats import video
 
 COUNT = 40
 FORMATS = [  # codec, extension, frames per second, width, height, further options

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.data.loaders.sets import ORIENTATION, smooth
 from zoo.data.errors import BadSample
 from zoo.data.loaders import dali
 from zoo.data.loaders.dali_graph import Failure
 from zoo.data.pending import Pending
-from tests.data.loaders.sets import ORIENTATION, smooth
 
 needs_dali = pytest.mark.skipif(
     not (importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.dali")),

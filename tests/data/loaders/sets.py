@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
 from tests.helpers.clips import encode
+from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
 
 DECODED = ("distorted_scenes", "videos", "views")  # sets whose plans leave nothing to the loader
 ORIENTATION = 0x0112

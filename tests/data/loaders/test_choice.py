@@ -6,6 +6,8 @@ import warnings
 
 import pytest
 
+from tests.data.loaders import sets
+from tests.data.test_stream import Numbers
 from zoo.data import order
 from zoo.data.errors import BadSample
 from zoo.data.evaluation import EvaluationReader
@@ -17,8 +19,6 @@ from zoo.data.pending import Pending
 from zoo.data.settings import LoaderSettings
 from zoo.data.stream import open_evaluation, open_training
 from zoo.data.transforms.geometry import Geometry
-from tests.data.loaders import sets
-from tests.data.test_stream import Numbers
 
 needs_dali = pytest.mark.skipif(not dali.is_installed(), reason="NVIDIA DALI is not installed (extra `dali`)")
 

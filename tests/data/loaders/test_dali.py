@@ -8,12 +8,12 @@ import re
 import numpy as np
 import pytest
 
+from tests.data.loaders import sets
 from zoo.data import order
 from zoo.data.errors import UserError
 from zoo.data.loaders import dali
 from zoo.data.loaders.dali_graph import Failure
 from zoo.data.stream import open_evaluation, open_training
-from tests.data.loaders import sets
 
 needs_dali = pytest.mark.skipif(
     not (importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.dali")),

@@ -5,6 +5,8 @@ import threading
 import numpy as np
 import pytest
 
+from tests.data.loaders import sets
+from tests.data.loaders.test_dali import needs_dali
 from zoo.data.errors import UserError
 from zoo.data.loaders import dali_graph, packing
 from zoo.data.loaders.dali_device import AT_A_TIME, DeviceDecoder
@@ -13,8 +15,6 @@ from zoo.data.pending import Pending
 from zoo.data.stream import open_evaluation, open_training
 from zoo.data.transforms import pixels
 from zoo.data.transforms.geometry import Geometry
-from tests.data.loaders import sets
-from tests.data.loaders.test_dali import needs_dali
 
 ON_CPU = None  # instead of the number of a CUDA device
 

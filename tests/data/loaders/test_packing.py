@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from tests.data.loaders import sets
 from zoo.data import readers, shared_memory
 from zoo.data.errors import UserError
 from zoo.data.loaders import dali_graph, packing
 from zoo.data.pending import Pending
 from zoo.data.stream import open_training
 from zoo.data.transforms.geometry import Geometry
-from tests.data.loaders import sets
 
 PLAIN, CROP = Geometry(flip=True), Geometry((1, 2, 30, 40), (8, 6), True, (1, 0, 5, 6), canvas=(7, 6), fill=(1, 2, 3))
 

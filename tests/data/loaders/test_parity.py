@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from zoo.data import order
-from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
 from tests.data.loaders import odd_files
 from tests.data.loaders.odd_files import DECODED, FORMS, SIZES, encode, needs_dali, put
 from tests.data.loaders.sets import settings
 from tests.helpers import packs
+from zoo.data import order
+from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
 
 pytestmark = needs_dali
 MAX_MEAN_DIFFERENCE = 0.2  # of 255, over a set

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.data.loaders import odd_files, sets
+from tests.data.loaders.odd_files import DAMAGES, END, JPEG, encode, needs_dali, put
 from zoo.data import order
 from zoo.data.datasets import imagenet
 from zoo.data.stream import open_training
-from tests.data.loaders import odd_files, sets
-from tests.data.loaders.odd_files import DAMAGES, END, JPEG, encode, needs_dali, put
 
 pytestmark = [
     needs_dali,

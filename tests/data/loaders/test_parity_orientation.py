@@ -6,11 +6,11 @@ import cv2
 import numpy as np
 import pytest
 
-from zoo.data import order
-from zoo.data.datasets import cityscapes, faces, imagenet
 from tests.data.loaders import odd_files
 from tests.data.loaders.odd_files import encode, needs_dali, put
 from tests.data.loaders.sets import settings
+from zoo.data import order
+from zoo.data.datasets import cityscapes, faces, imagenet
 
 pytestmark = [needs_dali, pytest.mark.filterwarnings("ignore:Corrupt EXIF")]
 BYTE, SHORT = 1, 3  # types of EXIF values; an orientation is a SHORT

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from zoo.data.datasets import cityscapes, imagenet, kinetics
-from zoo.data.stream import open_evaluation, open_training
 from tests.data.loaders.odd_files import FORMS, encode, needs_dali, put
 from tests.data.loaders.sets import settings
 from tests.helpers import packs
 from tests.helpers.prepared import serial_prepare
+from zoo.data.datasets import cityscapes, imagenet, kinetics
+from zoo.data.stream import open_evaluation, open_training
 
 pytestmark = needs_dali
 SIZE = (97, 64)

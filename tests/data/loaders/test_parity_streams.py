@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from zoo.data.stream import open_evaluation, open_training
 from tests.data.loaders import sets
 from tests.data.loaders.odd_files import DAMAGES, encode, needs_dali
+from zoo.data.stream import open_evaluation, open_training
 
 LOADERS = ("reference", pytest.param("dali", marks=needs_dali))
 BATCH, BATCHES = 12, 2  # of a single process

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from tests.data.loaders import sets
 from zoo.data import order
 from zoo.data.datasets import synthetic
 from zoo.data.formats import images
 from zoo.data.pending import Pending
 from zoo.data.transforms import pixels
-from tests.data.loaders import sets
 
 
 def decode(value, tmp_path):

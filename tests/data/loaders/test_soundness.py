@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.data.loaders.sets import smooth
 from zoo.data.loaders.dali_graph import Failure
 from zoo.data.loaders.soundness import check, find_problem
 from zoo.data.pending import Pending
 from zoo.data.transforms.geometry import Geometry
-from tests.data.loaders.sets import smooth
 
 EOI = b"\xff\xd9"
 FORMS = {

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.helpers import clips
 from zoo.data.errors import BadSample
 from zoo.data.packs import encoding
 from zoo.data.packs.inspection import video_properties
-from tests.helpers import clips
 
 FRAMES = 21
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.helpers import clips
 from zoo.data.errors import BadSample
 from zoo.data.packs.inspection import ImageProperties, image_properties, upright_frames, video_properties
-from tests.helpers import clips
 
 FRAMES = 24
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from tests.helpers import clips
+from tests.helpers.prepared import image_folders, serial_prepare
 from zoo.data.errors import UserError
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.packs.prepared import PreparedSplit, open_splits
-from tests.helpers import clips
-from tests.helpers.prepared import image_folders, serial_prepare
 
 
 class Settings(NamedTuple):

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from zoo.data.errors import BadSample
-from zoo.data.formats.recordio import RecordFile, unpack_image
-from zoo.data.packs import records
 from tests.data.formats.test_recordio import PAYLOADS, UPSTREAM
 from tests.helpers import packs
 from tests.helpers.packs import MAGIC
+from zoo.data.errors import BadSample
+from zoo.data.formats.recordio import RecordFile, unpack_image
+from zoo.data.packs import records
 
 
 def test_records_are_those_of_upstream():

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from tests.helpers.paths import GOLDEN
 from zoo.data.transforms import photometric
 from zoo.data.transforms.photometric import DistortionParams
-from tests.helpers.paths import GOLDEN
 
 IDENTITY = DistortionParams(None, None, False, None, None)
 

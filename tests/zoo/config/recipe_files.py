@@ -2,8 +2,8 @@
 
 import pytest
 
-from zoo.data.errors import UserError
 from zoo.config import loader
+from zoo.data.errors import UserError
 from zoo.run.cli import FIND
 
 SMALL = """\

@@ -7,12 +7,12 @@ import sys
 import pytest
 import yaml
 
-from zoo.data.demo import portraits
-from zoo.data.errors import UserError
 from tests.helpers.paths import GOLDEN, ROOT
 from tests.helpers.training import TRAIN, events, run
 from zoo.config import loader
 from zoo.config.renamed import RENAMED_KEYS
+from zoo.data.demo import portraits
+from zoo.data.errors import UserError
 from zoo.run import cli
 
 OLD_RUN = GOLDEN / "old_run"

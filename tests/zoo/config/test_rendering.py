@@ -2,12 +2,12 @@
 
 import pytest
 
-from zoo.data.demo import motion
-from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 from tests.zoo.config.recipe_files import SMALL, build, message_of, values, write
 from zoo.config import loader
 from zoo.config.schema import Config
+from zoo.data.demo import motion
+from zoo.data.errors import UserError
 from zoo.run import cli
 from zoo.run.cli import FIND
 

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from zoo.data.datasets import kinetics
-from zoo.data.demo import motion
 from tests.zoo.config.recipe_files import SMALL, build, message_of
 from zoo.config.schema import Duration, Optim, Train
+from zoo.data.datasets import kinetics
+from zoo.data.demo import motion
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm
 from zoo.optim import sgd

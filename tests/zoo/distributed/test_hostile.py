@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from zoo.data.errors import UserError
 from tests.campaign import network
+from zoo.data.errors import UserError
 from zoo.distributed import handshake
 from zoo.distributed.addresses import candidate_ports
 from zoo.distributed.rendezvous import connect

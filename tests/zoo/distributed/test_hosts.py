@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
+from tests.commands.test_launch import TOOL, launch
 from tests.helpers.processes import MPIRUN, environment, losses, require_framework, train_arguments
 from tests.helpers.training import events
-from tests.tools.test_launch import TOOL, launch
 
 IP = shutil.which("ip", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
 HOSTS = ("10.213.7.1", "10.213.7.2")  # addresses, which are the names of the namespaces too

@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from zoo.data.demo import shapes
 from tests.helpers.paths import ROOT
 from tests.helpers.training import (
     TRAIN,
@@ -20,6 +19,7 @@ from tests.helpers.training import (
     same,
     weights,
 )
+from zoo.data.demo import shapes
 from zoo.frameworks import FRAMEWORKS
 
 STEPS = 6

@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from zoo.tools.airank_log.grammar import parse
-from zoo.tools.airank_log.rules import deviations
+from zoo.bench.airank_log.grammar import parse
+from zoo.bench.airank_log.rules import deviations
 from zoo.logs.airank import Writer, lines
 from zoo.logs.journal import Journal
 from zoo.logs.run_clock import Reading

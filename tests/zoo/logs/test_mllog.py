@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from zoo.data.errors import UserError
 from tests.helpers.journals import full_begin, full_load, host
 from tests.helpers.paths import ROOT
+from zoo.data.errors import UserError
 from zoo.logs.mllog import Submission, lines, platform
 
 SUBMISSION = Submission("our lab")
-RULES = ROOT / "tools/submission/mlperf_rules"
+RULES = ROOT / "tools/bench/submission/mlperf_rules"
 MODELS = {"tsm": 0.711, "resnet": 0.759, "deeplabv3plus": 0.785, "arcface": 0.95}
 
 

@@ -5,8 +5,8 @@ from dataclasses import fields
 
 import pytest
 
-from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
+from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS
 from zoo.losses import list_losses, load_implementation, load_loss, with_loss
 from zoo.losses.face import combined

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from zoo.data.batch import Field
 from tests.helpers.paths import CONFIGS
 from zoo.config import loader
+from zoo.data.batch import Field
 from zoo.models import flops, load_model_class, load_spec, resolve_arch
 from zoo.models.arcface import spec as arcface
 from zoo.models.deeplabv3plus import spec as deeplabv3plus

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from zoo.data.errors import UserError
 from tests.helpers import frameworks
 from tests.zoo.models.tsm.golden import drawn
+from zoo.data.errors import UserError
 from zoo.models import FOLDER, list_models, load_graph_builder, load_spec
 
 pytest.importorskip("onnxruntime")

@@ -7,9 +7,9 @@ import re
 import pytest
 import torch
 
+from zoo import models
 from zoo.data.batch import Field
 from zoo.data.errors import UserError
-from zoo import models
 from zoo.models.initializers import Initializer, normal, uniform
 from zoo.models.resnet import spec as resnet
 from zoo.models.resnet.torch import Model as ResNet

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.helpers import clips as encoded
 from zoo.data.errors import BadSample
 from zoo.data.formats import palette
-from tests.helpers import clips as encoded
 from zoo.predict import overlay
 
 COLORS = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255]], np.uint8)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from zoo.data.datasets import cityscapes
 from tests.helpers import clips as encoded
+from zoo.data.datasets import cityscapes
 from zoo.predict import overlay
 from zoo.predict.model import TrainedModel
 from zoo.predict.segment import segment

@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 import zoo
-from zoo.data.demo import shapes
-from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
+from zoo.data.demo import shapes
+from zoo.data.errors import UserError
 from zoo.run import cli, data_record
 
 RECIPE = ROOT / "configs/resnet50_demo.yaml"

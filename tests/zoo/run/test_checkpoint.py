@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
+from zoo.data.errors import UserError
 from zoo.run import recorded_recipe
 from zoo.run.checkpoint import (
     AVERAGE,

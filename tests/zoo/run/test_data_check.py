@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from zoo.data.errors import UserError
 from tests.data.audit import layouts
 from tests.helpers import training
 from tests.helpers.paths import CONFIGS
+from zoo.data.errors import UserError
 from zoo.run import cli, data_check
 from zoo.run.job import assemble, join
 

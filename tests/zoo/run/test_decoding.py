@@ -6,13 +6,13 @@ import threading
 import numpy as np
 import pytest
 
+from tests.data.loaders import sets
+from tests.data.loaders.test_dali import needs_dali
 from zoo.data import order
 from zoo.data.errors import UserError
 from zoo.data.loaders.dali_device import AT_A_TIME, DeviceDecoder
 from zoo.data.loaders.dali_graph import Failure
 from zoo.data.stream import evaluation_reader, open_evaluation, open_training, training_reader
-from tests.data.loaders import sets
-from tests.data.loaders.test_dali import needs_dali
 from zoo.run.decoding import DeviceStream, ReadyStream
 from zoo.run.evaluate import _inputs, _rows
 from zoo.run.prefetch import Prefetcher

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from zoo.data.errors import UserError
 from zoo.config.loader import Entry
+from zoo.data.errors import UserError
 from zoo.run import directory
 from zoo.run.lock import FILE, FolderLock
 

@@ -10,10 +10,10 @@ import pytest
 from safetensors.numpy import load_file
 
 import zoo
-from zoo.data.demo import shapes
-from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
+from zoo.data.demo import shapes
+from zoo.data.errors import UserError
 from zoo.logs.journal import Journal, history
 from zoo.run import checkpoint, prefetch, session
 from zoo.trainer.torch.trainer import Trainer

@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.helpers.paths import CONFIGS
 from zoo.data.batch import LABEL, Field
 from zoo.data.errors import UserError
-from tests.helpers.paths import CONFIGS
 from zoo.models import resolve_arch
 from zoo.models.tsm import spec as tsm
 from zoo.run import cli

@@ -7,6 +7,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from tests.helpers import processes
+from tests.helpers.journals import BEGIN, evaluations, write_journal
+from tests.helpers.paths import ROOT
+from tests.helpers.training import command, events
 from zoo.data import host, worker_count
 from zoo.data.batch import Field
 from zoo.data.errors import UserError
@@ -16,10 +20,6 @@ from zoo.data.settings import LoaderSettings
 from zoo.data.stages import DECODE, TRANSFORM, total
 from zoo.data.stream import ReadTimes
 from zoo.data.worker_count import Cost
-from tests.helpers import processes
-from tests.helpers.journals import BEGIN, evaluations, write_journal
-from tests.helpers.paths import ROOT
-from tests.helpers.training import command, events
 from zoo.run import loading
 
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
+from zoo.data.errors import UserError
 from zoo.run.directory import is_run
 from zoo.run.lock import FILE, FolderLock
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from zoo.data.errors import UserError
 from tests.helpers.paths import CONFIGS
 from zoo.config.param_groups import GroupRule
 from zoo.config.schema import Optim
+from zoo.data.errors import UserError
 from zoo.models.tsm import spec as tsm
 from zoo.run import cli, param_groups
 from zoo.run.job import assemble, join

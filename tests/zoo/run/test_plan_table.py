@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from zoo.data.errors import UserError
 from tests.helpers.paths import CONFIGS, ROOT
+from zoo.data.errors import UserError
 from zoo.run import cli
 
 SYNTHETIC = ("data.name=synthetic", "data.kind=clip", "data.train_samples=1000")

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from zoo.data.errors import UserError
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.config import loader
+from zoo.data.errors import UserError
 from zoo.run import cli, recorded_recipe
 
 RESNET, TSM = "configs/resnet50_imagenet.yaml", "configs/tsm_k400.yaml"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from zoo.data.datasets import kinetics, synthetic
-from zoo.data.errors import UserError
 from tests.zoo import api_cases
 from tests.zoo.weights.state_dicts import small_resnet
+from zoo.data.datasets import kinetics, synthetic
+from zoo.data.errors import UserError
 from zoo.models.arcface import spec as arcface
 from zoo.models.resnet import spec as resnet_spec
 from zoo.models.tsm import spec

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.data.errors import UserError
 from zoo.config.schema import Duration, Optim, Train
+from zoo.data.errors import UserError
 from zoo.optim import load_settings
 from zoo.run.schedule import Clock, clock, lr_schedule
 

@@ -4,8 +4,8 @@ import inspect
 
 import pytest
 
-from zoo.data.errors import UserError
 from zoo import tasks
+from zoo.data.errors import UserError
 from zoo.models import list_models, load_spec
 
 

@@ -8,9 +8,9 @@ import sys
 
 import numpy as np
 
-from zoo.data.batch import LABEL, Field
 from tests.helpers import frameworks
 from tests.zoo.models.arcface.golden import SIDE, drawn, input_images
+from zoo.data.batch import LABEL, Field
 from zoo.models import load_model_class
 from zoo.models.arcface import spec
 from zoo.tasks import classify

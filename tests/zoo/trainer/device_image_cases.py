@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from zoo.data.loaders.dali_device import DeviceImages
 from tests.zoo.trainer.trainer_setup import make_tsm, random_clips
+from zoo.data.loaders.dali_device import DeviceImages
 
 
 class DaliTensor:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from zoo.data.errors import UserError
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import assert_equal, copied_state, make, make_tsm, random_clips, update
+from zoo.data.errors import UserError
 from zoo.models.tsm import spec as tsm_spec
 from zoo.trainer.plan import Mode
 

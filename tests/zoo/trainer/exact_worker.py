@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from zoo.data.batch import LABEL, Field
 from tests.helpers import frameworks
 from tests.zoo.models.tsm.golden import drawn
 from tests.zoo.trainer.tiny_reference import MEAN, STD
+from zoo.data.batch import LABEL, Field
 from zoo.models import load_model_class, load_spec, resolve_arch
 from zoo.optim import sgd
 from zoo.tasks import load_task

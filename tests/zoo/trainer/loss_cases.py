@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from zoo.data.batch import LABEL, SOFT_LABEL, Field, soft_label
 from tests.zoo.trainer import loss_reference, segment_worker
+from zoo.data.batch import LABEL, SOFT_LABEL, Field, soft_label
 from zoo.losses import loss_of
 from zoo.tasks import classify, segment
 from zoo.trainer.plan import ParamGroup, Plan

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from zoo.data.batch import LABEL, Field
 from tests.zoo.trainer.margin_reference import loss_and_gradients, moved, target_logit
+from zoo.data.batch import LABEL, Field
 from zoo.losses.face.combined import threshold_cosine
 from zoo.tasks import face
 from zoo.trainer import sharding

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from zoo.data.batch import LABEL, Field
 from tests.helpers import frameworks
 from tests.zoo.models.tsm import golden
+from zoo.data.batch import LABEL, Field
 from zoo.models import initializers, load_model_class, load_spec
 from zoo.tasks import classify
 from zoo.trainer.plan import Mode, ParamGroup, Plan

@@ -8,10 +8,10 @@ import sys
 
 import numpy as np
 
-from zoo.data.batch import Field
 from tests.helpers import frameworks
 from tests.zoo.models.tsm.golden import drawn
 from tests.zoo.trainer.tiny_reference import MEAN, STD
+from zoo.data.batch import Field
 from zoo.models import load_model_class, load_spec
 from zoo.tasks import segment
 from zoo.trainer.plan import Mode, ParamGroup, Plan

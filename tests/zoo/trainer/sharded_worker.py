@@ -14,10 +14,10 @@ from unittest import mock
 
 import numpy as np
 
-from zoo.data.batch import LABEL, Field
 from tests.zoo.trainer import loss_ranks
 from tests.zoo.trainer.optimizer_reference import Reference
 from zoo import optim
+from zoo.data.batch import LABEL, Field
 from zoo.distributed import addresses, environment, launchers, rendezvous
 from zoo.models import initializers
 from zoo.tasks import face

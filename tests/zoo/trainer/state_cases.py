@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from zoo.data.errors import UserError
 from tests.zoo.trainer import moving_average
 from tests.zoo.trainer import tiny_reference as tiny
 from tests.zoo.trainer.tiny_reference import random_batch
@@ -17,6 +16,7 @@ from tests.zoo.trainer.trainer_setup import (
     random_clips,
     update,
 )
+from zoo.data.errors import UserError
 from zoo.models.tsm import spec as tsm_spec
 from zoo.trainer.state import shapes as state_shapes
 from zoo.trainer.world import Launch

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from zoo.data.batch import LABEL, Field
 from tests.helpers.frameworks import adapter
 from tests.helpers.paths import ROOT
 from tests.zoo.models.tsm.golden import relative
 from tests.zoo.trainer import parity_worker as worker
+from zoo.data.batch import LABEL, Field
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_model_class
 from zoo.models.resnet import spec as resnet

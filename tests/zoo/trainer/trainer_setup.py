@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from zoo.data.batch import LABEL, Field
 from tests.zoo.trainer import tiny_reference as tiny
 from tests.zoo.trainer.tiny_reference import MEAN, STD, Reference, random_batch
+from zoo.data.batch import LABEL, Field
 from zoo.models import initializers, load_model_class
 from zoo.models.tsm import spec as tsm_spec
 from zoo.tasks import classify

@@ -8,7 +8,6 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from zoo.data.batch import Field
 from tests.zoo.trainer import tiny_reference as tiny
 from tests.zoo.trainer.tiny_reference import MEAN, STD, random_batch
 from tests.zoo.trainer.trainer_setup import (
@@ -27,6 +26,7 @@ from tests.zoo.trainer.trainer_setup import (
     random_clips,
     update,
 )
+from zoo.data.batch import Field
 from zoo.models.resnet import spec as resnet_spec
 from zoo.tasks import face
 from zoo.trainer import rounding

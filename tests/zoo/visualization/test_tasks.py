@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from zoo import visualization
 from zoo.data.batch import LABEL, Field
 from zoo.data.errors import BadSample
 from zoo.data.formats import palette
-from zoo import visualization
 from zoo.predict.overlay import blend
 from zoo.tasks import list_tasks
 from zoo.visualization import classify, face, segment

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tests.zoo.models.arcface.golden import drawn
-from zoo.tools import convert
+from zoo.commands import convert
 from zoo.models.arcface import spec
 from zoo.weights import faces, files
 

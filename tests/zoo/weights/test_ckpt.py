@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data.errors import UserError
 from tests.helpers.paths import GOLDEN
+from zoo.data.errors import UserError
 from zoo.weights import files, layouts
 
 

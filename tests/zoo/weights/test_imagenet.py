@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data.errors import UserError
 from tests.zoo.weights import state_dicts
 from tests.zoo.weights.state_dicts import as_mmseg, as_vd, recorded_shapes, small_backbone, small_deeplab, small_resnet
+from zoo.data.errors import UserError
 from zoo.models.deeplabv3plus import spec
 from zoo.weights import files, imagenet, layouts
 from zoo.weights.match import match_state_dict

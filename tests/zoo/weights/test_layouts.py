@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from zoo.data.errors import UserError
 from tests.zoo.weights.state_dicts import as_mindspore, as_paddle, numbered, recorded_shapes, small_resnet
+from zoo.data.errors import UserError
 from zoo.weights import layouts, names
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from zoo.data.errors import UserError
 from tests.zoo.weights.state_dicts import numbered, recorded_shapes
+from zoo.data.errors import UserError
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import torch as tsm
 from zoo.models.tsm.spec import Arch

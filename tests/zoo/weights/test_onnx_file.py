@@ -5,8 +5,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from zoo.data.errors import UserError
 from tests.zoo.weights.test_onnx_metadata import METADATA
+from zoo.data.errors import UserError
 from zoo.weights import onnx_file
 
 FLOATS = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in ("x", "y")}

@@ -5,9 +5,9 @@ import struct
 import numpy as np
 import pytest
 
-from zoo.data.errors import UserError
 from tests.zoo.models.arcface.golden import drawn
 from tests.zoo.weights.face_models import variable
+from zoo.data.errors import UserError
 from zoo.weights import paddle_variable
 
 # Written by the save operator of paddlepaddle 3.3.1: a whole file, and another without its 64 * 3 * 3 * 3 elements.

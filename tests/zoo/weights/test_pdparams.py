@@ -8,8 +8,8 @@ import zlib
 import numpy as np
 import pytest
 
-from zoo.data.errors import UserError
 from tests.helpers.paths import GOLDEN
+from zoo.data.errors import UserError
 from zoo.weights import files
 
 SHAPES = {

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from zoo.data.errors import UserError
 from tests.zoo.weights.state_dicts import as_mindspore, small_resnet
-from zoo.tools import convert
+from zoo.commands import convert
 from zoo.config import loader
+from zoo.data.errors import UserError
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm
 from zoo.run import cli, restore

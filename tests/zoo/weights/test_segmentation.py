@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data.errors import UserError
 from tests.zoo.models.deeplabv3plus.golden import CASES, CLASSES, TOLERANCE, input_images, recorded, relative, thinned
 from tests.zoo.weights.state_dicts import (
     SMALL_DEEPLAB,
@@ -21,7 +20,8 @@ from tests.zoo.weights.state_dicts import (
     small_deeplab,
 )
 from tests.zoo.weights.test_imagenet import CANONICAL, published
-from zoo.tools import convert
+from zoo.commands import convert
+from zoo.data.errors import UserError
 from zoo.models.deeplabv3plus import spec
 from zoo.models.deeplabv3plus.torch import Model
 from zoo.run import restore

@@ -8,8 +8,8 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from zoo.data.errors import UserError, known_names
 from zoo.config.schema import Config
+from zoo.data.errors import UserError, known_names
 from zoo.logs.journal import Listener
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from zoo.data.errors import UserError, known_names
 from zoo.config.schema import Optim
+from zoo.data.errors import UserError, known_names
 
 
 class Position(NamedTuple):

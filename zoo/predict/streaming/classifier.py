@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from zoo.config.schema import Config
 from zoo.data.datasets import kinetics
 from zoo.data.errors import UserError
 from zoo.data.transforms import pixels
-from zoo.config.schema import Config
 from zoo.models import load_spec
 from zoo.predict.classify import softmax
 from zoo.predict.model import TrainedModel

@@ -6,22 +6,20 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import mindspore
 import numpy as np
 from mindspore import Tensor, communication, ops
 
+from zoo import cuda_libraries, program
 from zoo.data.errors import UserError
-from zoo import cuda_libraries
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.mindspore import arithmetic as arithmetic_settings
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.profiling import Profiler
 from zoo.trainer.world import Launch, exit_now
 
-ROOT = Path(__file__).resolve().parents[3]
 TARGETS = {"cpu": "CPU", "cuda": "GPU", "npu": "Ascend"}
 SCHEDULER_TIMEOUT = 60.0  # seconds until it must listen
 
@@ -164,7 +162,7 @@ def _join(launch: Launch, port: int) -> subprocess.Popen | None:
     if launch.rank == 0:
         scheduler = subprocess.Popen(
             [sys.executable, "-m", "zoo.trainer.mindspore.scheduler", str(os.getpid())],
-            cwd=ROOT,
+            cwd=program.ROOT,
             env={**os.environ, "MS_ROLE": "MS_SCHED"},
         )
     os.environ.update(MS_ROLE="MS_WORKER", MS_NODE_ID=str(launch.rank), MS_WORKER_IP=launch.local_address)

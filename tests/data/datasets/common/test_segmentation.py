@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.helpers.paths import GOLDEN
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
 from zoo.data.datasets.common import segmentation
 from zoo.data.datasets.common.segmentation import SegmentationSettings, SegmentationSplit
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import masks
 from zoo.data.stream import open_evaluation, open_training
-from tests.helpers.paths import GOLDEN
 
 PLAIN = dict(flip=False, photometric=False, scale=(1.0, 1.0))
 CLASSES = ("a", "b", "c", "d")

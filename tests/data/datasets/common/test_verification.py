@@ -5,10 +5,10 @@ import pickle
 import numpy as np
 import pytest
 
+from tests.helpers import packs
 from zoo.data.datasets.common import verification
 from zoo.data.errors import UserError
 from zoo.data.formats.face_files import FaceFiles
-from tests.helpers import packs
 
 IMAGES = [packs.encoded_image(value) for value in range(20)]
 SAME = [number % 3 == 0 for number in range(10)]

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
+from tests.helpers.paths import ROOT
 from zoo.data.demo.common import cache
 from zoo.data.errors import UserError
-from tests.helpers.paths import ROOT
 
 RECIPE = {"version": 1, "count": 3}
 # Writes 3 files, slowly.

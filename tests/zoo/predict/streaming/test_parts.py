@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.helpers import clips
 from zoo.data.datasets import kinetics
 from zoo.data.demo import motion
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats.lists import LabeledPath
-from tests.helpers import clips
 from zoo.predict import overlay
 from zoo.predict.model import TrainedModel
 from zoo.predict.streaming import options, report

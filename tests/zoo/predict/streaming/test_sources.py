@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 import pytest
 
-from zoo.data.errors import UserError
 from tests.helpers import clips
+from zoo.data.errors import UserError
 from zoo.predict import overlay
 from zoo.predict.streaming import sources
 from zoo.predict.streaming.sources import open_source, without_password

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
-from zoo.data.errors import UserError
 from tests.zoo.trainer import checkpointing_cases, head_cases, margin_cases, optimizer_cases, trainer_setup
 from tests.zoo.trainer.mindspore.ranks import two_equal_ranks
 from tests.zoo.trainer.mindspore.tiny import Double, PrecisionProbe, Tower
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import IMAGE, LABEL, frozen_norm, make, make_tsm, random_clips, update
+from zoo.data.errors import UserError
 from zoo.tasks import classify
 from zoo.trainer.mindspore import arithmetic, prelu, world
 from zoo.trainer.mindspore import trainer as trainer_module

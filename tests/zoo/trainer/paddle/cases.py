@@ -13,11 +13,11 @@ import pytest
 from paddle import nn
 from paddle.base import core
 
-from zoo.data.errors import UserError
 from tests.zoo.trainer import margin_cases
 from tests.zoo.trainer.margin_reference import loss_and_gradients
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import copied_state, make, make_tsm, random_clips
+from zoo.data.errors import UserError
 from zoo.models.tsm import paddle as tsm
 from zoo.trainer.paddle import arithmetic, copies, fp32, profiling, sync_batchnorm
 from zoo.trainer.paddle.optimizer import total_norm

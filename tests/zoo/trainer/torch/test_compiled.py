@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data.batch import LABEL, Field
 from tests.helpers.frameworks import adapter
 from tests.helpers.processes import ROOT, environment, launcher
 from tests.zoo.trainer.tiny_reference import MEAN, STD
 from tests.zoo.trainer.trainer_setup import update
+from zoo.data.batch import LABEL, Field
 from zoo.models import initializers, load_model_class, load_spec
 from zoo.tasks import classify, face, segment
 from zoo.trainer.plan import Mode, ParamGroup, Plan

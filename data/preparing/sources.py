@@ -1,0 +1,221 @@
+"""The samples of the supported data sets, found as their loaders find them and in the same order."""
+
+import csv
+import os
+import re
+from typing import Any
+
+from zoo.data.datasets import imagenet, kinetics
+from zoo.data.datasets.common import files
+from zoo.data.errors import UserError
+from zoo.data.formats import budgeted_json, confined, face_files, face_packs, palette
+from zoo.data.formats.face_packs import FacePack
+from zoo.data.formats.lists import VIDEO_EXTENSIONS, is_number, normalize_name, read_lines
+from zoo.data.packs import manifest
+from zoo.data.parsing import parsing
+from zoo.data.preparing.listing import Listing, Sample
+
+KINDS = ("k400", "ssv2", "imagenet", "cityscapes", "faces", "folder")
+SPLITS = ("train", "val")
+# Settings of the loaders, which options set; the last three are for clips.
+LIST_SETTINGS = ("train_list", "val_list", "names", "suffix", "frame_template", "first_frame")
+CLIP_SETTINGS = LIST_SETTINGS[3:]
+SSV2_FILES = {  # names of the official annotations, old and new
+    "train": ("something-something-v2-train.json", "train.json"),
+    "val": ("something-something-v2-validation.json", "validation.json"),
+    "classes": ("something-something-v2-labels.json", "labels.json"),
+}
+SSV2_VIDEOS = ("20bn-something-something-v2", "videos", "")  # folders of <id>.webm
+ID = re.compile(r"\w{1,100}")  # of a clip in SSv2's annotations
+MAX_LISTED = 3  # in a message
+
+
+def find(kind: str, root: str, lists: dict[str, Any]) -> Listing:
+    """List the samples of a data set.
+
+    Args:
+        lists: Settings of LIST_SETTINGS for the loader of the data set.
+
+    Raises:
+        UserError: There is no such data set in the folder; the message says what belongs there.
+    """
+    if not os.path.isdir(root):
+        raise UserError(f"{root}: no such folder; pass the folder of the data set")
+    if manifest.is_prepared(root):
+        raise UserError(f"{root}: is a prepared data set already; pass the folder that it was made of")
+    finders = {
+        "k400": _k400,
+        "ssv2": _ssv2,
+        "imagenet": _images,
+        "cityscapes": _cityscapes,
+        "faces": _faces,
+        "folder": _folder,
+    }
+    try:
+        return finders[kind](root, lists)
+    except OSError as error:
+        raise UserError(f"{error.filename or root}: cannot be listed ({error.strerror}); repair or remove it") from None
+
+
+def _refuse(lists: dict[str, Any], why: str) -> None:
+    for name in lists:
+        raise UserError(f"--{name.replace('_', '-')}: {why}; leave it out")
+
+
+def _k400(root: str, lists: dict[str, Any]) -> Listing:
+    for folder in ("annotations", ""):  # as CVDF's download scripts leave them
+        paths = {split: os.path.join(root, folder, f"{split}.csv") for split in SPLITS}
+        if not lists and all(map(os.path.isfile, paths.values())):
+            return _k400_annotations(root, paths)
+    return _clips(root, lists)
+
+
+def _k400_annotations(root: str, paths: dict[str, str]) -> Listing:
+    """Read the official annotations, whose clips are <split>/<id>_<start>_<end>.mp4, with or without class folders."""
+    rows = {split: _csv_rows(path) for split, path in paths.items()}
+    classes = tuple(sorted({row["label"] for split in rows.values() for row in split}))
+    label_of = {name: label for label, name in enumerate(classes)}
+    samples = []
+    for split, split_rows in rows.items():
+        flat = any(entry.name.endswith(VIDEO_EXTENSIONS) for entry in os.scandir(os.path.join(root, split)))
+        for row in split_rows:
+            name = f"{row['youtube_id']}_{int(row['time_start']):06d}_{int(row['time_end']):06d}.mp4"
+            folder = split if flat else os.path.join(split, _class_folder(root, split, row["label"]))
+            samples.append(Sample(split, os.path.join(folder, name), label_of[row["label"]]))
+        confined.check(paths[split], (sample.path for sample in samples), False)
+    return Listing("video", samples, classes)
+
+
+def _class_folder(root: str, split: str, name: str) -> str:
+    """Return the folder of a class, which some copies write without blanks, quotes and brackets."""
+    candidates = (name, name.replace(" ", "_"), normalize_name(name))
+    return next((folder for folder in candidates if os.path.isdir(os.path.join(root, split, folder))), name)
+
+
+def _csv_rows(path: str) -> list[dict[str, str]]:
+    columns = ("label", "youtube_id", "time_start", "time_end")
+    with parsing(f"{path}: cannot be read as CSV", "download it again"):
+        reader = csv.DictReader(read_lines(path, "these annotations").values())
+        if not set(columns) <= set(reader.fieldnames or ()):
+            raise UserError(f"{path}: its first line should name the columns {', '.join(columns)}; download it again")
+        rows = list(reader)
+    for number, row in enumerate(rows, 2):
+        is_complete = all(isinstance(row[column], str) and row[column] for column in columns)
+        if not is_complete or not is_number(row["time_start"]) or not is_number(row["time_end"]):
+            raise UserError(f"{path}:{number}: expected `label,youtube_id,time_start,time_end`; download it again")
+    if not rows:
+        raise UserError(f"{path}: there is no clip in this list; download it again")
+    return rows
+
+
+def _ssv2(root: str, lists: dict[str, Any]) -> Listing:
+    paths = {}
+    for key, names in SSV2_FILES.items():
+        candidates = [os.path.join(folder, name) for folder in ("", "labels") for name in names]
+        paths[key] = files.first_existing(root, candidates)
+    if lists or not all(paths.values()):
+        return _clips(root, lists)
+    labels = _read_json(str(paths["classes"]), dict)
+    label_of = {name: int(label) for name, label in labels.items() if is_number(str(label))}
+    if sorted(label_of.values()) != list(range(len(labels))):
+        raise UserError(f"{paths['classes']}: expected class names with labels from 0 on; download it again")
+    folder = next((name for name in SSV2_VIDEOS if os.path.isdir(os.path.join(root, name))), "")
+    samples = []
+    for split in SPLITS:
+        for number, entry in enumerate(_read_json(str(paths[split]), list)):
+            template = str(entry.get("template", "")).replace("[", "").replace("]", "")
+            if template not in label_of or not ID.fullmatch(str(entry.get("id", ""))):
+                raise UserError(f"{paths[split]}: entry {number} has no id or no known template; download it again")
+            samples.append(Sample(split, os.path.join(folder, f"{entry['id']}.webm"), label_of[template]))
+    return Listing("video", samples, tuple(sorted(label_of, key=lambda name: label_of[name])))
+
+
+def _read_json(path: str, kind: type) -> Any:
+    with parsing(f"{path}: cannot be read as JSON", "download it again"):
+        content = budgeted_json.load(path)
+    is_wrong = isinstance(content, list) and not all(isinstance(entry, dict) for entry in content)
+    if not isinstance(content, kind) or not content or is_wrong:
+        raise UserError(f"{path}: not an annotation file of Something-Something V2; download it again")
+    return content
+
+
+def _clips(root: str, lists: dict[str, Any]) -> Listing:
+    """List videos or folders of frames."""
+    try:
+        settings = kinetics.Settings(root=root, **lists)
+    except ValueError as error:
+        raise UserError(f"--{str(error).replace('_', '-', 1)}") from None
+    splits = dict(zip(SPLITS, kinetics.load(settings)))
+    folders = {name: split.clips[0].frames is not None for name, split in splits.items()}
+    if len(set(folders.values())) > 1:
+        raise UserError(f"{root}: one list names videos and the other folders of frames; prepare one kind at a time")
+    samples = [Sample(name, clip.path, clip.label) for name, split in splits.items() for clip in split.clips]
+    if folders["train"]:
+        template, first = settings.frame_template, settings.first_frame
+        counts = [clip.frames or 0 for split in splits.values() for clip in split.clips]
+        samples = [
+            sample._replace(frames=count, template=template, first_frame=first)
+            for sample, count in zip(samples, counts)
+        ]
+    return Listing("frames" if folders["train"] else "video", samples, splits["train"].classes)
+
+
+def _images(root: str, lists: dict[str, Any]) -> Listing:
+    _refuse({name: lists[name] for name in CLIP_SETTINGS if name in lists}, "is for lists of clips")
+    splits = imagenet.load(imagenet.Settings(root=root, **lists))
+    samples = [
+        Sample(name, split.name(index), int(split.labels[index]))
+        for name, split in zip(SPLITS, splits)
+        for index in range(len(split))
+    ]
+    return Listing("image", samples, tuple(splits[0].classes))
+
+
+def _cityscapes(root: str, lists: dict[str, Any]) -> Listing:
+    _refuse(lists, "Cityscapes has no lists")
+    samples, image_end = [], "_leftImg8bit.png"
+    for split in SPLITS:
+        folder = os.path.join(root, "leftImg8bit", split)
+        if not os.path.isdir(folder):
+            raise UserError(f"{folder}: no such folder; unpack leftImg8bit_trainvaltest.zip")
+        names = []
+        for city in sorted(os.listdir(folder)):
+            if os.path.isdir(os.path.join(folder, city)):
+                found = sorted(name for name in os.listdir(os.path.join(folder, city)) if name.endswith(image_end))
+                names += [os.path.join(split, city, name.removesuffix(image_end)) for name in found]
+        if not names:
+            raise UserError(f"{folder}: there is no image *{image_end} below it; unpack leftImg8bit_trainvaltest.zip")
+        samples += [
+            Sample(split, f"leftImg8bit/{name}{image_end}", -1, f"gtFine/{name}_gtFine_labelIds.png") for name in names
+        ]
+    return Listing("pair", samples, palette.TRAIN_CLASSES)
+
+
+def _faces(root: str, lists: dict[str, Any]) -> Listing:
+    _refuse(lists, "a set of faces has one list, label.txt")
+    pack_path, list_path = os.path.join(root, "train.rec"), os.path.join(root, "label.txt")
+    if os.path.isfile(pack_path):
+        pack = FacePack(pack_path)
+        count = face_packs.read_property(pack_path) or pack.identities or 0
+        samples = [
+            Sample("train", "train.rec", -1, key=int(key), offset=int(offset))
+            for key, offset in zip(pack.keys, pack.offsets)
+        ]
+        return Listing("face", samples, tuple(map(str, range(count))))
+    if os.path.isfile(list_path):
+        source = face_files.read_list(root, list_path)
+        names = tuple(map(str, range(int(source.labels.max()) + 1)))
+    else:
+        source, names = face_files.read_identities(root, "train" if os.path.isdir(os.path.join(root, "train")) else "")
+    samples = [Sample("train", source.name(index), source.label(index)) for index in range(len(source))]
+    return Listing("face", samples, names)
+
+
+def _folder(root: str, lists: dict[str, Any]) -> Listing:
+    """List clips or images, whichever the training split holds."""
+    for _, _, names in os.walk(os.path.join(root, "train")):
+        if any(name.lower().endswith(VIDEO_EXTENSIONS) for name in names):
+            return _clips(root, lists)
+    if os.path.isfile(os.path.join(root, "train.list")):
+        return _clips(root, lists)
+    return _images(root, lists)

@@ -1,0 +1,62 @@
+"""The folder of a matrix: what it refuses, and what survives a kill."""
+
+import pytest
+
+from zoo.bench.matrix.cases import Case, Recipe, Variant, World
+from zoo.bench.matrix.folder import Folder, differences
+from zoo.data.errors import UserError
+
+CASE = Case(Variant(""), Recipe("tsm_demo", "tsm_demo.yaml", "tsm", "tsm"), "torch", "fp32", 8, World(1, 1))
+
+
+def test_a_matrix_is_continued_only_as_it_was(tmp_path):
+    description = {"recipes": {"tsm_demo": {"optim.lr": 0.1}}, "batches": [8], "device": None}
+    Folder(tmp_path / "m", description).close()
+    Folder(tmp_path / "m", description).close()
+    with pytest.raises(UserError) as error:
+        Folder(tmp_path / "m", {**description, "recipes": {"tsm_demo": {"optim.lr": 0.2}}, "count": 5})
+    assert "recipes: tsm_demo: optim.lr: 0.1 -> 0.2" in str(error.value) and "count: absent -> 5" in str(error.value)
+
+
+def test_a_folder_with_other_things_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="something else"):
+        Folder(tmp_path, {})
+    (tmp_path / "matrix.json").write_text("{")
+    with pytest.raises(UserError, match="cannot be read"):
+        Folder(tmp_path, {})
+    (tmp_path / "matrix.json").write_text("[]")
+    with pytest.raises(UserError, match="no description"):
+        Folder(tmp_path, {})
+    with pytest.raises(UserError, match="cannot be written to"):
+        Folder(tmp_path / "notes.txt" / "m", {})
+
+
+def test_only_one_program_uses_a_folder(tmp_path):
+    first = Folder(tmp_path / "m", {"a": 1})
+    with pytest.raises(UserError, match="another benchmark is running"):
+        Folder(tmp_path / "m", {"a": 1})
+    first.close()
+    Folder(tmp_path / "m", {"a": 1}).close()
+
+
+def test_the_journal_survives_a_truncated_line(tmp_path):
+    target = Folder(tmp_path / "m", {})
+    target.add("failure", CASE, reason="out of memory")
+    with open(tmp_path / "m/benchmark.jsonl", "a") as file:
+        file.write('{"kind": "run", "ca')
+    target.close()
+    target = Folder(tmp_path / "m", {})
+    assert [entry["reason"] for entry in target.of("failure", CASE)] == ["out of memory"]
+    target.add("run", CASE, run=1, busy=False)
+    target.close()
+    again = Folder(tmp_path / "m", {})
+    assert [entry["kind"] for entry in again.attempts] == ["failure", "run"]
+    again.forget("failure")
+    assert again.of("failure", CASE) == []
+    again.close()
+
+
+def test_differences():
+    assert differences({"a": {"b": 1, "c": [1]}, "d": {}}, {"a": {"b": 1, "c": [2]}, "d": {}}) == ["a: c: [1] -> [2]"]
+    assert differences({"a": {}}, {"a": {"b": None}}) == ["a: {} -> absent", "a: b: absent -> None"]

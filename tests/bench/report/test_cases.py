@@ -1,0 +1,133 @@
+"""Statistics, speed-ups, MFU and ratios; DLPerf's published tables from their own runs."""
+
+import pytest
+
+from tests.bench.report.runs import speed_events, training_events, write
+from zoo.bench.report import cases, journals, tables
+from zoo.bench.report.cases import group, ratios, speed_up, time_speed_up
+
+# The runs of the ResNet50 report (MindSpore, fp32, batch 128): case -> samples/s, then median and speed-up as printed.
+REPORT = {
+    (1, 1): ((369.81, 371.31, 369.02, 371.01, 369.0), 369.81, 1.0),
+    (1, 2): ((710.96, 710.68, 709.28, 710.7, 709.78), 710.68, 1.92),
+    (1, 4): ((1418.66, 1419.13, 1419.97, 1418.08, 1417.93), 1418.66, 3.84),
+    (1, 8): ((2788.99, 2762.27, 2778.1, 2768.28, 2773.82), 2773.82, 7.5),
+    (2, 16): ((5483.22, 5480.69, 5484.01, 5499.46, 5474.62), 5483.22, 14.83),
+    (4, 32): ((10724.0, 10716.94, 10731.78, 10758.88, 10757.37), 10731.78, 29.02),
+}
+AVERAGES = {"1n1g": 370.03, "1n2g": 710.28, "1n4g": 1418.75, "1n8g": 2774.29, "2n8g": 5484.4, "4n8g": 10737.79}
+
+
+@pytest.fixture
+def report_runs(tmp_path):
+    return [
+        journals.read(write(tmp_path / f"{nodes}-{cards}-{i}", speed_events(rate, cards, nodes, framework="mindspore")))
+        for (nodes, cards), (rates, _, _) in REPORT.items()
+        for i, rate in enumerate(rates)
+    ]
+
+
+def test_the_table_of_a_dlperf_report_follows_from_its_runs(report_runs):
+    results = group(report_runs)
+    assert [(r.case.nodes, r.case.cards) for r in results] == list(REPORT)
+    for result, (rates, median, printed) in zip(results, REPORT.values()):
+        assert result.speed.median == median and result.speeds == list(rates)
+        assert round(speed_up(result, results), 2) == printed
+
+
+def test_dlperf_json_is_that_of_the_report(report_runs):
+    found = tables.dlperf(report_runs)["mindspore fp32 batch 128"]["resnet"]
+    assert {case: values["average_speed"] for case, values in found.items()} == AVERAGES
+    assert found["4n8g"]["median_speed"] == 10731.78 and found["4n8g"]["speedup"] == 29.02
+    assert found["4n8g"]["batch_size_per_device"] == 128
+
+
+def read(tmp_path, name, events):
+    return journals.read(write(tmp_path / name, events))
+
+
+def test_mfu_by_hand(tmp_path):
+    """1000 samples/s on 4 cards, 8.2e9 operations forward: 3 x 8.2e9 x 250 = 6.15e12 of 125e12 in fp16."""
+    run = read(tmp_path, "a", speed_events(1000.0, cards=4, precision="amp", flops_per_sample=8.2e9))
+    (result,) = group([run])
+    assert result.flops_per_card == pytest.approx(6.15e12) and result.mfu == pytest.approx(6.15 / 125)
+    (given,) = group([run], peak_tflops=12.3)
+    assert given.mfu == pytest.approx(0.5) and given.peak.source == "--peak-tflops"
+
+
+def test_a_processor_has_no_mfu_unless_its_peak_is_given(tmp_path):
+    events = speed_events(1000.0, device="cpu (2 threads)", flops_per_sample=1e9)
+    for host in events[1]["hosts"]:
+        host.update(accelerators=[], cpu="Tesla V100-SXM2-16GB")  # a name that must not matter
+    run = read(tmp_path, "a", events)
+    assert group([run])[0].mfu is None and group([run])[0].flops_per_card == pytest.approx(3e12)
+    assert group([run], peak_tflops=6.0)[0].mfu == pytest.approx(0.5)
+
+
+def test_speed_up_is_relative_to_the_same_batch_per_card_or_the_same_global_batch(tmp_path):
+    runs = [
+        read(tmp_path, "a", speed_events(100.0, batch=32)),
+        read(tmp_path, "b", speed_events(150.0, batch=128)),
+        read(tmp_path, "c", speed_events(360.0, cards=4, batch=32)),  # the same batch per card comes first
+        read(tmp_path, "d", speed_events(120.0, cards=2, batch=16)),
+        read(tmp_path, "e", speed_events(130.0, cards=2, batch=17)),
+        read(tmp_path, "f", speed_events(999.0, cards=2, batch=32, framework="paddle")),
+    ]
+    results = group(runs)
+    found = {(r.case.framework, r.case.cards, r.case.batch): speed_up(r, results) for r in results}
+    assert found[("torch", 4, 32)] == pytest.approx(3.6)
+    assert found[("torch", 2, 16)] == pytest.approx(1.2)
+    assert found[("torch", 2, 17)] is None and found[("paddle", 2, 32)] is None
+
+
+def test_speed_up_by_time2train(tmp_path):
+    """40 s on one card and 16 s on two, evaluations of 0.5 and 0.72 and a target of 0.711."""
+    results = group([
+        read(tmp_path, "a", training_events(seconds=20.0)),
+        read(tmp_path, "b", training_events(seconds=8.0, cards=2)),
+        read(tmp_path, "c", training_events((0.1, 0.2), cards=4)),
+    ])  # fmt: skip
+    assert [time_speed_up(result, results) for result in results] == [1.0, pytest.approx(2.5), None]
+
+
+def test_time2train_needs_all_runs_to_reach_the_target(tmp_path):
+    runs = [
+        read(tmp_path, str(i), training_events(accuracies)) for i, accuracies in enumerate(((0.5, 0.72), (0.5, 0.6)))
+    ]
+    (result,) = group(runs)
+    assert result.time_to_target is None and len(result.runs) == 2
+
+
+def test_runs_that_are_not_complete_do_not_count(tmp_path):
+    runs = [read(tmp_path, "a", speed_events(100.0)), read(tmp_path, "b", speed_events(900.0)[:-1])]
+    assert group(runs)[0].speeds == [100.0]
+
+
+def test_frameworks_are_compared_where_all_else_is_equal(tmp_path):
+    runs = [
+        read(tmp_path, "a", speed_events(100.0, precision="amp")),
+        read(tmp_path, "b", speed_events(102.0, precision="amp")),
+        read(tmp_path, "c", speed_events(80.8, precision="amp", framework="paddle", recipe="other")),
+        read(tmp_path, "d", speed_events(50.0, batch=64, framework="paddle", precision="amp")),
+        read(tmp_path, "e", speed_events(60.0, framework="mindspore", precision="fp32")),
+    ]
+    (ratio,) = ratios(group(runs))
+    assert (ratio.case.framework, ratio.base.framework) == ("paddle", "torch")
+    assert ratio.value == pytest.approx(0.8) and ratio.low is None
+
+
+def test_a_ratio_of_several_runs_has_an_interval(tmp_path):
+    rates = {"torch": (100.0, 101.0, 102.0), "paddle": (50.0, 50.5, 51.0)}
+    runs = [
+        read(tmp_path, f"{name}{rate}", speed_events(rate, framework=name)) for name in rates for rate in rates[name]
+    ]
+    (ratio,) = ratios(group(runs))
+    assert ratio.value == pytest.approx(0.5) and 0.4 < ratio.low < 0.5 < ratio.high < 0.6
+
+
+def test_cases_are_sorted_by_numbers_and_frameworks_in_their_usual_order(tmp_path):
+    runs = [read(tmp_path, f"{name}{cards}", speed_events(1.0, cards=cards, framework=name))
+            for name in ("mindspore", "torch") for cards in (16, 2)]  # fmt: skip
+    assert [(r.case.framework, r.case.cards) for r in group(runs)] == [
+        ("torch", 2), ("torch", 16), ("mindspore", 2), ("mindspore", 16)]  # fmt: skip
+    assert cases.order(runs[0].case) > cases.order(runs[1].case)

@@ -1,0 +1,132 @@
+"""Calibrations of tiny recipes: what an update sends, and the measurement itself."""
+
+import json
+
+import pytest
+
+from tests.helpers.processes import require_framework
+from zoo.bench.commands import scale
+from zoo.bench.scale import calibration_file, measuring, model, sent
+from zoo.bench.scale.calibration import Messages
+from zoo.bench.scale.cluster import Cluster
+from zoo.data.errors import UserError
+from zoo.run import cli
+
+SHAPES = ["model.width=8", "data.size=24", "data.train_images=24", "data.val_images=8", "data.workers=0"]
+WIDE = [*SHAPES[1:], "model.width=64"]
+FACES = ["model.variant=insightface", "model.depth=18", "model.width=8", "model.embedding=16", "data.size=16"]
+FACES += ["data.num_classes=10", "train.batch=6"]
+
+
+def request(recipe, settings, **changes):
+    return cli.request(f"configs/{recipe}.yaml", settings, device="cpu", **changes)
+
+
+def shapes(tmp_path, *more):
+    return [*SHAPES, f"data.root={tmp_path / 'shapes'}", *more]
+
+
+def test_gradients_are_counted_in_buckets(tmp_path):
+    found = sent.messages(request("resnet50_demo", [f"data.root={tmp_path / 'shapes'}", *WIDE]))
+    assert found.gradients / 4 == pytest.approx(11.18e6, rel=0.01)  # a ResNet-18 of few classes
+    assert found == Messages(found.gradients, buckets=2)
+
+
+@pytest.mark.parametrize(
+    "framework, settings, buckets, share",
+    [
+        ("torch", [], 2, 1),
+        ("mindspore", [], 1, 1),
+        ("torch", ["train.fp16_allreduce=true"], 2, 2),
+        ("paddle", ["train.fp16_allreduce=true"], 1, 2),
+    ],
+)
+def test_each_framework_has_its_buckets(tmp_path, framework, settings, buckets, share):
+    base = [f"data.root={tmp_path / 'shapes'}", *WIDE]
+    whole = sent.messages(request("resnet50_demo", base)).gradients
+    found = sent.messages(request("resnet50_demo", [*base, *settings], framework=framework))
+    assert (found.buckets, found.gradients) == (buckets, whole // share)
+
+
+def test_synchronized_batch_norms_send_twice(tmp_path):
+    found = sent.messages(request("resnet50_demo", shapes(tmp_path, "train.sync_bn=true")))
+    assert found.synchronized == 2 * 20  # of a ResNet-18
+    assert sent.messages(request("resnet50_demo", shapes(tmp_path))).synchronized == 0
+
+
+def test_a_split_classifier_gathers_embeddings():
+    found = sent.messages(request("arcface_synthetic", FACES))
+    assert found.gathered == 6 * 16 * 4
+
+
+def test_a_fixed_global_batch_is_refused(tmp_path, capsys):
+    words = ["-c", "configs/resnet50_demo.yaml", "--out", str(tmp_path / "x.json"), "--device", "cpu"]
+    words += [word for pair in shapes(tmp_path, "train.global_batch=8") for word in ("-o", pair)]
+    assert scale.main(["calibrate", *words]) == 2
+    assert "-o train.global_batch=" in capsys.readouterr().err and not (tmp_path / "x.json").exists()
+
+
+def test_a_process_that_fails_is_shown(tmp_path, capsys):
+    words = ["-c", "configs/resnet50_demo.yaml", "--out", str(tmp_path / "x.json"), "--device", "cuda"]
+    words += [word for pair in shapes(tmp_path) for word in ("-o", pair)]
+    assert scale.main(["calibrate", *words, "--processes", "1", "--drop", "1", "--count", "2"]) == 2
+    message = capsys.readouterr().err
+    assert "a process of the calibration failed" in message and "device: there is no cuda:0 here" in message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["torch", "paddle", "mindspore"])
+def test_a_tiny_recipe_is_measured(tmp_path, capsys, framework):
+    require_framework(framework)
+    out = tmp_path / "calibration.json"
+    words = ["-c", "configs/resnet50_demo.yaml", "--framework", framework, "--device", "cpu", "--out", str(out)]
+    words += [word for pair in shapes(tmp_path, "train.batch=4", "train.epochs=9") for word in ("-o", pair)]
+    timing = ["--rounds", "1", "--drop", "1", "--count", "3", "--worlds", "1,2"]
+    assert scale.main(["calibrate", *words, *timing]) == 0, capsys.readouterr().err
+    found = calibration_file.read(str(out))
+    assert (found.framework, found.batch, found.is_cpu) == (framework, 4, True)
+    assert {n: [len(seconds) for seconds in rounds] for n, rounds in found.steps.items()} == {1: [3], 2: [6]}
+    assert {n: len(rates) for n, rates in found.input.items()} == {1: 3, 2: 3}
+    assert {sample.processes for sample in found.sweep} == {2} and len(found.sweep) == 8
+    assert found.sweep[-1].seconds > found.sweep[0].seconds
+    assert [(run.cluster, len(run.seconds)) for run in found.runs] == [(Cluster(1, 2), 3)]
+    two = model.predict(model.build(found), Cluster(1, 2))
+    assert two.samples == 8 and two.seconds > 0
+    capsys.readouterr()
+    assert scale.main(["predict", "--calibration", str(out), "--worlds", "1,2"]) == 0
+    assert f"resnet50_demo, {framework} on cpu" in capsys.readouterr().out
+
+
+def test_no_recipe_is_a_message(tmp_path, capsys):
+    assert scale.main(["calibrate", "-c", "configs/none.yaml", "--out", str(tmp_path / "x.json")]) == 2
+    assert "none.yaml" in capsys.readouterr().err
+
+
+def test_a_run_without_its_event_is_named(tmp_path):
+    with pytest.raises(UserError, match="train.py --speed"):
+        measuring._read_speed(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "visible, expected", [(None, ["0", "1", "2"]), ("4,7", ["4", "7", ""]), ("", ["0", "1", "2"])], ids=str
+)
+def test_each_copy_has_a_device_of_its_own(monkeypatch, visible, expected):
+    for name in measuring.VISIBLE_DEVICES:
+        monkeypatch.delenv(name, raising=False)
+        if visible is not None:
+            monkeypatch.setenv(name, visible)
+    assert [set(measuring._device(i).values()) for i in range(3)] == [{word} for word in expected]
+
+
+def test_copies_on_different_devices_are_refused(tmp_path, monkeypatch):
+    def run(commands):
+        for number, command in enumerate(commands):
+            folder = command.log.with_suffix("")
+            folder.mkdir()
+            device = ("cuda:0 (V100)", "cpu (2 threads)")[number]
+            (folder / "events.jsonl").write_text(json.dumps({"event": "begin", "device": device}) + "\n")
+
+    monkeypatch.setattr(measuring.processes, "run", run)
+    plan = measuring.Plan([], None, [1], [2], 1, 1, 2)
+    with pytest.raises(UserError, match="--processes 2: they ran on cpu and cuda; this host has fewer devices"):
+        measuring._copies(plan, 2, tmp_path / "copies")

@@ -1,0 +1,167 @@
+"""The tree of a submission: its files, their texts, and how it is written."""
+
+import pytest
+import yaml
+
+from tests.bench.submission.scales import GIVEN, events, recipe_text, write_run, write_scales
+from tests.helpers.journals import full_begin, host
+from zoo.bench.submission import readme, runs, tree
+from zoo.config import loader
+from zoo.data.errors import UserError
+from zoo.run.cli import FIND
+
+MODEL = "ACME/linux/tsm"
+
+
+def planned(scales, given=GIVEN, folder=None):
+    return tree.plan({cards: runs.read(path) for cards, path in scales.items()}, given, folder)
+
+
+def test_the_files(tmp_path):
+    plan = planned(write_scales(tmp_path))
+    assert plan.missing == [] and sorted(plan.files) == [
+        "ACME/linux/system_information.json",
+        f"{MODEL}/code/README.md",
+        f"{MODEL}/code/recipe.yaml",
+        f"{MODEL}/data/README.md",
+        f"{MODEL}/log/GPUx1.log",
+        f"{MODEL}/log/GPUx32.log",
+        f"{MODEL}/log/GPUx8.log",
+    ]
+    assert plan.files[f"{MODEL}/log/GPUx8.log"].splitlines() == [
+        "AI-Rank-log 1700000095.000000 load_data, checksum:37724b19b6e5d41f9f147936d60b3c29",
+        "AI-Rank-log 1700000100.000000 test_begin",
+        "AI-Rank-log 1700001100.000000 eval_accuracy:0.60000000, total_epoch_cnt:1",
+        "AI-Rank-log 1700002100.000000 eval_accuracy:0.71230000, total_epoch_cnt:2",
+        "AI-Rank-log 1700002100.000000 target_quality_time:2000.000000sec",
+        "AI-Rank-log 1700003100.000000 eval_accuracy:0.70900000, total_epoch_cnt:3",
+        "AI-Rank-log 1700003100.250000 test_finish",
+        "AI-Rank-log 1700003100.250000 total_use_time:3000.250000sec",
+        "AI-Rank-log 1700003100.250000 avg_ips:234.599images/sec",  # 3 x 234,619 / 3000.25
+    ]
+
+
+def test_the_readme_says_what_was_done(tmp_path):
+    text = planned(write_scales(tmp_path)).files[f"{MODEL}/code/README.md"]
+    for words in (
+        "# TSM with PyTorch\n",
+        "all 234619 samples of the training split",
+        "seed 1",
+        "resnet50-0676ba61.pth",
+        "mit-han-lab/temporal-shift-module, commit 1f6a834b02120441d99fa706b7a13ccc5293c6fa",
+        "| data.antialias | True |",
+        "| clip_norm | 20.0 |",
+        "Softmax cross-entropy.",
+        "protocol `k400/8x1x1@224`",
+        "git checkout 0123456789abcdef0123456789abcdef01234567",
+        "| NCCL_DEBUG | WARN |",
+        "| nccl | 2.7.8 |",
+        "1 card:\n\n```\npython train.py -c configs/tsm_k400.yaml --amp\n```",
+        "8 cards:\n\n```\npython tools/launch.py 1x8 -c configs/tsm_k400.yaml --amp\n```",
+        "32 cards:\n\n```\npython tools/launch.py 4x8 --hosts n1,n2,n3,n4 -c configs/tsm_k400.yaml --amp\n```",
+        "| GPUx32.log | 32 x 1 x 16 = 512 | 0.08 | fp16 |",
+        "avg_ips leaves out warm-up epochs: 0",
+    ):
+        assert words in text, words
+    assert "/data/k400" not in text and str(tmp_path) not in text and "demo" not in text
+
+
+def test_the_data_note(tmp_path):
+    text = planned(write_scales(tmp_path)).files[f"{MODEL}/data/README.md"]
+    for words in ("training samples: 234619\n", "validation samples: 19761\n", "checksum: 37724b19b6e5d41f9f147936"):
+        assert words in text
+
+
+def test_the_recipe_is_that_of_the_run_without_paths(tmp_path):
+    text = planned(write_scales(tmp_path)).files[f"{MODEL}/code/recipe.yaml"]
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    _, resolved = loader.build(loader.read(str(path)), FIND)
+    (tmp_path / "again.yaml").write_text(recipe_text("configs/tsm_k400.yaml", [], "x"))
+    _, original = loader.build(loader.read(str(tmp_path / "again.yaml"), recorded=True), FIND)
+    assert {line.split(":")[0] for line in loader.differences(resolved, original)} == {"out", "data.root"}
+    assert "/data/k400" not in text and yaml.safe_load(text)["optim"]["lr"] == 0.02
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["train.py", "-c", "a.yaml", "--out", "runs/x", "--amp"], "-c a.yaml --amp"),
+        (["/usr/bin/zoo-train", "-c", "a.yaml", "--resume", "--amp"], "-c a.yaml --amp"),
+        (
+            ["train.py", "-c", "/home/me/zoo/configs/a/b.yaml", "-o", "data.root=/x"],
+            "-c configs/a/b.yaml -o data.root=FOLDER",
+        ),
+        (["train.py", "--resume=runs/x", "-c", "a b.yaml"], "-c 'a b.yaml'"),
+        (["train.py", "-c/home/me/zoo/configs/b.yaml", "-odata.root=/home/x"], "-cconfigs/b.yaml -odata.root=FOLDER"),
+        (["train.py", "-c", "/home/me/x.yaml", "--weights", "/home/me/a b.pth"], "-c code/recipe.yaml --weights PATH"),
+        (["train.py", "--config=/home/me/x.yaml", "--weights=~/a.pth"], "--config=code/recipe.yaml --weights=PATH"),
+        (
+            ["train.py", "-o", "model.pretrained=/home/me/w.pth", "data.train_list=/home/me/a.list", "data.cache=tmp"],
+            "-o model.pretrained=PATH data.train_list=PATH data.cache=FOLDER",
+        ),
+        (
+            ["train.py", "-o", "model.pretrained=https://a.org/b.pth", "optim.lr=0.1", "train.eval_every=1 epoch"],
+            "-o model.pretrained=https://a.org/b.pth optim.lr=0.1 'train.eval_every=1 epoch'",
+        ),
+    ],
+)
+def test_the_command_of_a_run(words, expected):
+    run = runs.Run("x", [], full_begin(command=words), {})
+    assert readme.command(run) == f"python train.py {expected}"
+
+
+def test_no_text_has_a_path_of_the_machine(tmp_path):
+    found = events(1, changes={"weights": "/home/me/w.pth", "command": ["/home/me/train.py", "-c", "/home/me/x.yaml"]})
+    path = write_run(tmp_path / "run", found, overrides=["data.train_list=/home/me/train.list"])
+    plan = planned({1: path})
+    assert "Weights: PATH." in plan.files[f"{MODEL}/code/README.md"]
+    assert "| data.train_list | PATH |" in plan.files[f"{MODEL}/code/README.md"]
+    assert "train_list: PATH" in plan.files[f"{MODEL}/code/recipe.yaml"]
+    assert [name for name, text in plan.files.items() if "/home" in text] == []
+
+
+def test_a_demo_says_what_it_lacks(tmp_path):
+    found = events(1, changes={"data": "motion", "protocol": "motion/8x1x1@32", "hosts": [CPU]})
+    plan = planned({1: write_run(tmp_path / "run", found)}, {"submitter": "ACME"})
+    assert plan.missing[:2] == [
+        "system_information.json: no host_storage_type; give --host-storage-type",
+        "system_information.json: no hardware_type; give --hardware-type",
+    ]
+    assert any("the rules demand Kinetics-400" in line for line in plan.missing)
+    text = plan.files[f"{MODEL}/code/README.md"]
+    assert text.startswith("# TSM with PyTorch\n\n**This is a demo, not a submission.** It lacks:\n\n- system_info")
+    assert "generated by the program on first use" in text
+    assert all(f"- {line}\n" in plan.files["DEMO.md"] for line in plan.missing)
+
+
+CPU = {**host("n1", [0]), "accelerators": []}
+
+
+def test_a_model_that_is_not_listed(tmp_path):
+    plan = planned({1: write_run(tmp_path / "run", events(1, changes={"model": "arcface", "task": "face"}))})
+    assert plan.missing[0].startswith("AI-Rank lists no model arcface; it lists TSM, ResNet50, DeepLabV3+, ")
+    assert "ACME/linux/arcface/log/GPUx1.log" in plan.files
+
+
+def test_names_of_folders(tmp_path):
+    scales = write_scales(tmp_path, cards=(1,))
+    assert planned(scales, folder="TSM_torch").missing == []
+    assert "ACME/linux/TSM_torch/code/README.md" in planned(scales, folder="TSM_torch").files
+    assert planned(scales, folder="best").missing == ["the folder best is not named after the model; begin it with tsm"]
+    for name in ("a/b", "..", "", " "):
+        with pytest.raises(UserError, match="--model: .* cannot be the name of a folder"):
+            planned(scales, folder=name or " ")
+        with pytest.raises(UserError, match="--submitter: .* cannot be the name of a folder"):
+            planned(scales, {**GIVEN, "submitter": name})
+
+
+def test_a_tree_is_written_whole_or_not_at_all(tmp_path):
+    folder = tmp_path / "new/tree"
+    tree.write(str(folder), {"a/b.txt": "1", "c": "2"})
+    assert (folder / "a/b.txt").read_text() == "1" and (folder / "c").read_text() == "2"
+    with pytest.raises(UserError, match="exists; name another folder, nothing is overwritten"):
+        tree.write(str(folder), {"c": "3"})
+    with pytest.raises(UserError, match="cannot be written"):
+        tree.write(str(tmp_path / "other"), {"a": "1", "a/b": "2"})
+    assert (folder / "c").read_text() == "2" and sorted(path.name for path in tmp_path.iterdir()) == ["new"]

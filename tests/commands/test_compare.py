@@ -1,0 +1,490 @@
+"""tools/compare.py as a program: runs of frameworks, comparisons with earlier results, errors."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import proofs
+from tests.helpers.paths import ROOT
+from tests.helpers.training import DEMO, TINY
+from zoo.commands import compare
+from zoo.compare import curves, record, worker
+
+COMPARE = os.path.join(ROOT, "tools/compare.py")
+FACES = {
+    "model.variant": "insightface",
+    "model.depth": 18,
+    "model.width": 8,
+    "model.embedding": 8,
+    "data.size": 16,
+    "data.num_classes": 40,
+    "data.val_samples": 10,
+    "data.workers": 0,
+    "train.batch": 4,
+    "train.global_batch": 4,
+    "task.sample_rate": 0.5,
+}
+
+
+def command(clips, *words, **changes):
+    settings = {**TINY, "data.root": clips, "device": "cpu", **changes}
+    pairs = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
+    return [sys.executable, COMPARE, "-c", DEMO, *pairs, *map(str, words)]
+
+
+def run(words, cwd):
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=200, cwd=cwd, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+
+
+@pytest.fixture(scope="module")
+def alone(clips, tmp_path_factory):
+    """A comparison of a single framework: the folder it ran in, and its output."""
+    folder = tmp_path_factory.mktemp("alone")
+    done = run(command(clips, "--frameworks", "torch", "--steps", 3), folder)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return folder, done.stdout
+
+
+@pytest.mark.slow
+def test_one_framework_alone(alone):
+    folder, out = alone
+    assert "only one framework: its optimizer is checked, there is nothing else to compare it with" in out
+    assert "agree" not in out
+    made = folder / "runs/compare-tsm_demo"
+    assert sorted(os.listdir(made)) == [
+        "curves.png",
+        "report.html",
+        "torch-fp64.safetensors",
+        "torch-rounded.safetensors",
+        "torch.jsonl",
+        "torch.log",
+    ]
+    assert (made / "curves.png").read_bytes().startswith(b"\x89PNG\r\n")
+    assert "tsm_demo.yaml: torch" in (made / "report.html").read_text()
+    head, *rows = [json.loads(line) for line in (made / "torch.jsonl").read_text().splitlines()]
+    assert (head["framework"], head["compute"], head["global_batch"]) == ("torch", "fp32", 4)
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    for row in rows:
+        assert f"{row['step']:4}{row['loss']:11.6f}{0:12.1e}" in out
+
+
+@pytest.mark.slow
+def test_the_proof_updates_at_the_peak_learning_rate(alone):
+    """The recipe warms up from 0; every tensor that is trained changes nevertheless, and follows the formula."""
+    made = alone[0] / "runs/compare-tsm_demo"
+    _, rows = curves.load(str(made / "torch.jsonl"))
+    for suffix, precision in (("fp64", "fp64"), ("rounded", "fp32")):
+        proof = record.load(str(made / f"torch-{suffix}.safetensors"))
+        assert (proof.framework, proof.precision) == ("torch", precision)
+        assert proof.settings["lr"] == max(step["lr"] for step in proof.steps) > 5 * max(row.lr for row in rows)
+        assert [step["deviations"] for step in proof.steps] == [{}] * len(proof.steps)
+        assert [step["title"] for step in proof.steps[:4]] == [f"update {number}" for number in (1, 2, 3, 4)]
+        changes = {key: proof.get(key) for key in proof.shapes if key.startswith("update 1/change/")}
+        assert len(changes) > 50 and all(abs(change).max() > 0 for change in changes.values())
+        places = {file for calls in proof.passes.values() for call in calls for file in call.files}
+        replaced = {"zoo/trainer/torch/strided_pointwise.py"} if precision == "fp32" else set()  # narrow shortcuts
+        assert places == {"zoo/models/tsm/torch.py", "zoo/models/resnet/torch.py", *replaced}
+        assert all(os.path.exists(os.path.join(ROOT, file)) for files in proof.files.values() for file in files)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("paddle") is None, reason="paddle is not installed")
+def test_two_frameworks_agree(clips, alone):
+    """The results are in a folder of their own: none is used twice. tests/mutants compares all three frameworks."""
+    folder, _ = alone
+    done = run(command(clips, "--frameworks", "torch,paddle", "--steps", 3), folder)
+    assert done.returncode == 0, done.stderr + done.stdout
+    made = folder / "runs/compare-tsm_demo-2"
+    ends = (".jsonl", "-fp64.safetensors", "-rounded.safetensors", ".log")
+    names = [f"{name}{end}" for name in ("torch", "paddle") for end in ends]
+    assert {"curves.png", "report.html", *names} == set(os.listdir(made))
+    (agree,) = (line for line in done.stdout.splitlines() if line.startswith("they agree: "))
+    assert int(agree.split()[2]) > 300 and agree.endswith(" tensors within rounding, losses within 0.001")
+    assert "over the first 3 steps" in done.stdout and "paddle: fp32 on cpu" in done.stdout
+    rows = [line.split() for line in done.stdout.splitlines() if line[:4].strip().isdigit()]
+    assert len(rows) == 3 and all(len(row) == 7 and float(row[3]) < 1e-3 for row in rows)
+    page = (made / "report.html").read_text()
+    assert "tsm_demo.yaml: torch, paddle" in page and "They agree" in page and 'class="first"' not in page
+
+
+@pytest.mark.slow
+def test_a_framework_that_fails_shows_the_end_of_its_output(clips, tmp_path):
+    done = run(command(clips, "--frameworks", "torch", "--steps", 1, "--device", "cuda:99", device="cuda:99"), tmp_path)
+    assert done.returncode == 2 and "torch exited with code 2" in done.stderr and "there is no cuda:99" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_another_seed_is_not_compared(clips, alone):
+    words = ["--frameworks", "torch", "--steps", 1, "--against", "runs/compare-tsm_demo", "--out", "other"]
+    done = run(command(clips, *words, seed=2), alone[0])
+    assert done.returncode == 2 and "different batches" in done.stderr and "same seed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Results of a comparison of three steps in three frameworks: their folder, the header and the steps."""
+    folder = tmp_path / "recorded"
+    folder.mkdir()
+    header = {"framework": "torch", "device": "cpu", "compute": "fp32", "global_batch": 4}
+    rows = [
+        {"step": step, "lr": 0.1, "loss": 2.0 / step, "grad_norm": 1.0, "skipped": 0, "seconds": 0.1, "batch": step}
+        for step in (1, 2, 3)
+    ]
+    for framework, variant in proofs.RIGHT.items():
+        write_lines(folder / f"{framework}.jsonl", [{**header, "framework": framework}, *rows])
+        write_proofs(folder, framework, variant)
+    return folder, header, rows
+
+
+def write_lines(path, values):
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+
+
+def write_proofs(folder, framework, variant):
+    for precision, suffix in (("fp64", "fp64"), ("fp32", "rounded")):
+        path = folder / f"{framework}-{suffix}.safetensors"
+        path.unlink(missing_ok=True)
+        proofs.record(framework, variant, precision).save(str(path))
+
+
+@pytest.fixture
+def no_training(recorded, monkeypatch):
+    """Frameworks are not run: their results are copies of the recorded ones."""
+    monkeypatch.setattr(
+        compare, "run_worker", lambda framework, _, folder: copy_results(recorded[0], framework, folder)
+    )
+    monkeypatch.setattr(compare, "select_frameworks", lambda names: (names or "torch,paddle,mindspore").split(","))
+
+
+def copy_results(source, framework, folder, steps=None):
+    """Copy a framework's results, perhaps with fewer steps."""
+    for name in os.listdir(source):
+        if name.startswith(framework):
+            shutil.copy(source / name, folder)
+    if steps is not None:
+        path = os.path.join(folder, f"{framework}.jsonl")
+        with open(path) as file:
+            lines = file.readlines()
+        with open(path, "w") as file:
+            file.writelines(lines[: 1 + steps])
+    return ""
+
+
+def compare_with(tmp_path, *words, frameworks="torch"):
+    """Compare with recorded results: the exit code."""
+    words = ["-c", DEMO, "--frameworks", frameworks, "--steps", "3", "--out", tmp_path / "new", *words]
+    return compare.main(list(map(str, words)))
+
+
+@pytest.mark.parametrize("frameworks", ["torch,paddle,mindspore", "mindspore,torch"])
+def test_recorded_frameworks_agree(frameworks, no_training, tmp_path, capsys):
+    assert compare_with(tmp_path, frameworks=frameworks) == 0
+    out, names = capsys.readouterr().out, frameworks.split(",")
+    heads = [line.split() for line in out.splitlines() if line.startswith("step ")]
+    assert heads == [["step", *names, "difference", *names, "difference"]]
+    assert "they agree: 79 tensors within rounding, losses within 0.001" in out
+    assert f"tsm_demo.yaml: {', '.join(names)}" in (tmp_path / "new/report.html").read_text()
+
+
+def test_a_framework_that_differs_is_reported(recorded, no_training, tmp_path, capsys):
+    write_proofs(recorded[0], "paddle", proofs.Variant(is_biased=True))
+    assert compare_with(tmp_path, frameworks="torch,paddle,mindspore") == 1
+    out = capsys.readouterr().out
+    assert "they do not agree: paddle: update 1: statistic of stage.bn.running_var differs by" in out
+    assert "likely cause: the variance of a batch is the biased one" in out and "they agree" not in out
+    assert "look in: paddle/blocks.py, paddle/statistics.py" in out
+    page = (tmp_path / "new/report.html").read_text()
+    assert "paddle: update 1: statistic of stage.bn.running_var" in page and 'class="first"' in page
+
+
+def test_a_framework_without_fp64_is_compared_in_fp32(recorded, no_training, tmp_path, capsys):
+    (recorded[0] / "mindspore-fp64.safetensors").unlink()
+    assert compare_with(tmp_path, frameworks="torch,paddle,mindspore") == 0
+    assert "they agree: 79 tensors" in capsys.readouterr().out
+
+
+def test_the_proof_alone(recorded, no_training, tmp_path, monkeypatch, capsys):
+    """--steps 0: no curve, no speed, no plot."""
+    for framework in proofs.RIGHT:
+        copy_results(recorded[0], framework, recorded[0].parent, steps=0)
+    monkeypatch.setattr(compare, "run_worker", lambda name, _, out: copy_results(recorded[0].parent, name, out))
+    assert compare_with(tmp_path, "--steps", 0, frameworks="torch,paddle,mindspore") == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "they agree: 79 tensors within rounding"
+    assert "per step" not in out and "gradient norm" not in out
+    assert "report.html" in os.listdir(tmp_path / "new") and "curves.png" not in os.listdir(tmp_path / "new")
+
+
+@pytest.mark.parametrize("failing", ["torch", "paddle", "mindspore"])
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_the_others_are_compared_when_one_fails(
+    failing, is_wrong, recorded, no_training, tmp_path, monkeypatch, capsys
+):
+    others = [name for name in proofs.RIGHT if name != failing]
+    if is_wrong:
+        write_proofs(recorded[0], others[1], proofs.Variant(flow=0.5))
+
+    def run_worker(framework, arguments, folder):
+        if framework == failing:
+            return f"{framework} exited with code 1; the end of x.log:\nno memory"
+        return copy_results(recorded[0], framework, folder)
+
+    monkeypatch.setattr(compare, "run_worker", run_worker)
+    assert compare_with(tmp_path, frameworks="torch,paddle,mindspore") == 2
+    out, err = capsys.readouterr()
+    assert err == f"error: {failing} exited with code 1; the end of x.log:\nno memory\n"
+    assert ("they do not agree: " + " or ".join(others) in out) == is_wrong
+    assert ("they agree: 79 tensors" in out) == (not is_wrong)
+    assert f"tsm_demo.yaml: {', '.join(others)}<" in (tmp_path / "new/report.html").read_text()
+
+
+def test_all_frameworks_read_by_the_same_loader(recorded, no_training, tmp_path, monkeypatch, capsys):
+    loaders = []
+
+    def run_worker(framework, arguments, folder):
+        loaders.append(compare.request(arguments, framework).config.data.loader)
+        return copy_results(recorded[0], framework, folder)
+
+    monkeypatch.setattr(compare, "run_worker", run_worker)
+    note = "data.loader: auto takes reference here, so that all frameworks get equal pixels"
+    for setting, used in (("auto", "reference"), ("dali", "dali")):
+        words = ["-o", f"data.loader={setting}", "--out", tmp_path / setting]
+        assert compare_with(tmp_path, *words, frameworks="torch,paddle") == 0
+        assert loaders[-2:] == [used, used] and (note in capsys.readouterr().out) == (setting == "auto")
+
+
+def test_all_fail(no_training, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(compare, "run_worker", lambda framework, *_: f"{framework} exited with code 1")
+    assert compare_with(tmp_path, frameworks="torch,paddle") == 2
+    out, err = capsys.readouterr()
+    assert err == "error: paddle exited with code 1\ntorch exited with code 1\n" and "agree" not in out
+
+
+def test_a_failure_is_shown_though_the_others_cannot_be_compared(recorded, no_training, tmp_path, monkeypatch, capsys):
+    """Two errors are two messages."""
+    header, rows = recorded[1:]
+    write_lines(recorded[0] / "paddle.jsonl", [header, *({**row, "batch": 9} for row in rows)])
+
+    def run_worker(framework, arguments, folder):
+        return "mindspore has no memory" if framework == "mindspore" else copy_results(recorded[0], framework, folder)
+
+    monkeypatch.setattr(compare, "run_worker", run_worker)
+    assert compare_with(tmp_path, frameworks="torch,paddle,mindspore") == 2
+    err = capsys.readouterr().err
+    assert "mindspore has no memory" in err and "given different batches" in err
+
+
+@pytest.mark.parametrize(
+    "change, code, message",
+    [
+        (lambda row: row, 0, "they agree: 79 tensors within rounding, losses within 0.001"),
+        (lambda row: {**row, "loss": row["loss"] * 1.01} if row["step"] == 2 else row, 1, "from step 2 on"),
+        (lambda row: {**row, "loss": float("nan")} if row["step"] == 3 else row, 1, "from step 3 on"),
+        (
+            lambda row: {**row, "batch": 9} if row["step"] == 1 else row,
+            2,
+            "step 1: the frameworks were given different",
+        ),
+        (lambda row: {"step": 1}, 2, "cannot be read as results of an earlier comparison"),
+    ],
+)
+def test_against_an_earlier_comparison(recorded, no_training, change, code, message, tmp_path, capsys):
+    folder, header, rows = recorded
+    (tmp_path / "old").mkdir()
+    copy_results(folder, "torch", tmp_path / "old")
+    write_lines(tmp_path / "old/torch.jsonl", [header, *map(change, rows)])
+    assert compare_with(tmp_path, "--against", tmp_path / "old") == code
+    out, err = capsys.readouterr()
+    assert message in (err if code == 2 else out)
+    assert ("torch (old)" in out) == (code != 2 or "different" in message)
+
+
+def test_against_two_earlier_comparisons(recorded, no_training, tmp_path, capsys):
+    """The majority tells which result differs."""
+    for name in ("old", "older"):
+        (tmp_path / name).mkdir()
+        copy_results(recorded[0], "paddle", tmp_path / name)
+    write_proofs(tmp_path / "older", "paddle", proofs.Variant(has_relu=False))
+    words = ["--against", tmp_path / "old", "--against", tmp_path / "older"]
+    assert compare_with(tmp_path, *words, frameworks="torch,mindspore") == 1
+    out = capsys.readouterr().out
+    assert "they do not agree: paddle (older): training: output of stage differs" in out
+
+
+def test_against_results_without_a_proof(recorded, no_training, tmp_path, capsys):
+    (tmp_path / "old").mkdir()
+    shutil.copy(recorded[0] / "torch.jsonl", tmp_path / "old")
+    assert compare_with(tmp_path, "--against", tmp_path / "old") == 2
+    assert "torch-rounded.safetensors: no such file" in capsys.readouterr().err
+
+
+def test_against_fewer_steps(recorded, no_training, tmp_path, capsys):
+    (tmp_path / "old").mkdir()
+    copy_results(recorded[0], "torch", tmp_path / "old", steps=2)
+    assert compare_with(tmp_path, "--against", tmp_path / "old") == 0
+    assert "over the first 2 steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words, code, message",
+    [
+        (["--tolerance", "0.02"], 0, "losses within 0.02"),
+        (["--tolerance", "0.005"], 1, "the losses differ by more than 0.005 from step 2 on"),
+        (["--within", "1"], 0, "0.0e+00 over the first 1 steps, 9.9e-03 over all 3"),
+        (["--within", "2"], 1, "9.9e-03 over the first 2 steps"),
+    ],
+)
+def test_tolerance(words, code, message, recorded, no_training, tmp_path, capsys):
+    folder, header, rows = recorded
+    rows = [{**row, "loss": row["loss"] * (1.01 if row["step"] == 2 else 1)} for row in rows]
+    write_lines(folder / "paddle.jsonl", [header, *rows])
+    assert compare_with(tmp_path, *words, frameworks="torch,paddle") == code
+    assert message in capsys.readouterr().out
+
+
+@pytest.fixture
+def diverging(recorded, no_training, monkeypatch):
+    """Results whose proofs agree and whose losses part: the frameworks that were run again, by what they return."""
+    folder, header, rows = recorded
+    write_lines(folder / "paddle.jsonl", [header, *({**row, "loss": 1.01 * row["loss"]} for row in rows)])
+    again = []
+
+    def run_worker(framework, arguments, out):
+        if not arguments.no_proof:
+            return copy_results(folder, framework, out)
+        again.append((framework, arguments.steps, arguments.amp, tuple(arguments.override)))
+        scale = {"mindspore": 1 + 1e-7, "paddle": 1.0, "torch": 1.0}[framework]
+        if "seed=3" in arguments.override:
+            scale = {"mindspore": 1.0, "paddle": 1 + 2e-6, "torch": 1.0}[framework]
+        if "seed=4" in arguments.override and framework == "paddle":
+            return "paddle exited with code 1"
+        repeated = [{**row, "loss": scale * row["loss"]} for row in rows[: arguments.steps]]
+        write_lines(Path(out) / f"{framework}.jsonl", [header, *repeated])
+        return ""
+
+    monkeypatch.setattr(compare, "run_worker", run_worker)
+    return again
+
+
+@pytest.mark.parametrize("words, steps", [(["--amp"], 3), (["--within", "2"], 2)])
+def test_losses_that_part_by_rounding_alone_agree(words, steps, diverging, tmp_path, capsys):
+    """Their steps are run again with --exact, in which these frameworks agree."""
+    assert compare_with(tmp_path, *words, frameworks="torch,paddle,mindspore") == 0
+    out = capsys.readouterr().out
+    assert "the losses differ by more than 0.001 from step 1 on, although all updates are equal" in out
+    assert "it is rounding" in out and "within rounding, losses within 1e-06 with --exact" in out
+    assert "they do not agree" not in out and "They agree" in (tmp_path / "new/report.html").read_text()
+    assert [(name, count, amp) for name, count, amp, _ in diverging] == [
+        (name, steps, False) for name in ("torch", "paddle", "mindspore")
+    ]
+    assert all(override == compare.EXACT_SETTINGS for _, _, _, override in diverging)
+
+
+@pytest.mark.parametrize(
+    "seed, message",
+    [
+        (3, "they do not agree: with --exact, the losses differ by more than 1e-06 from step 1 on"),
+        (
+            4,
+            "the losses differ by more than 0.001 from step 1 on; the comparison with --exact failed",
+        ),
+    ],
+)
+def test_losses_that_part_with_exact_too(seed, message, diverging, tmp_path, capsys):
+    assert compare_with(tmp_path, "-o", f"seed={seed}", frameworks="torch,paddle,mindspore") == 1
+    out = capsys.readouterr().out
+    assert message in out and "it is rounding" not in out
+
+
+def test_earlier_results_and_exact_runs_are_not_repeated(recorded, diverging, tmp_path, capsys):
+    for words in (["--against", recorded[0]], ["--exact", "--out", tmp_path / "exact"]):
+        assert compare_with(tmp_path, *words, frameworks="torch,paddle") == 1
+        assert "they do not agree: the losses differ by more than 0.001 from step 1 on" in capsys.readouterr().out
+    assert not diverging
+
+
+def test_the_plot_is_left_out_without_matplotlib(no_training, tmp_path, monkeypatch, capsys):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name))
+    assert compare_with(tmp_path) == 0
+    out = capsys.readouterr().out
+    assert "matplotlib is missing, pip install '.[plot]'" in out and "only one framework" in out
+    expected = ["report.html", "torch-fp64.safetensors", "torch-rounded.safetensors", "torch.jsonl"]
+    assert sorted(os.listdir(tmp_path / "new")) == expected
+
+
+def test_partial_fc_draws_other_classes_in_every_step(tmp_path, monkeypatch):
+    """The worker counts the steps for the trainer, as train.py does, and so does the proof."""
+    steps = {}
+    assemble, build_trainer = worker.assemble, worker.proof.build_trainer
+
+    def observe(trainer, name):
+        original = trainer.step
+
+        def step(micro_batches, lr, number):
+            steps.setdefault(name, []).append(number)
+            return original(micro_batches, lr, number)
+
+        monkeypatch.setattr(trainer, "step", step)
+        return trainer
+
+    def assemble_observed(request, group):
+        job = assemble(request, group)
+        observe(job.trainer, "curve")
+        return job
+
+    def build_observed(cfg, model, arch, fields, world, mode, *rest):
+        objective, trainer = build_trainer(cfg, model, arch, fields, world, mode, *rest)
+        return objective, observe(trainer, mode.compute)
+
+    monkeypatch.setattr(worker, "assemble", assemble_observed)
+    monkeypatch.setattr(worker.proof, "build_trainer", build_observed)
+    words = [word for key, value in FACES.items() for word in ("-o", f"{key}={value}")]
+    config = ["-c", "configs/arcface_synthetic.yaml", "--device", "cpu"]
+    assert compare.main([*config, *words, "--steps", "3", "--out", str(tmp_path), "--worker", "torch"]) == 0
+    assert steps["curve"] == [0, 1, 2] and steps["fp64"][:5] == steps["fp32"][:5] == [0, 1, 2, 3, 3]
+    _, rows = curves.load(str(tmp_path / "torch.jsonl"))
+    assert [row.step for row in rows] == [1, 2, 3]
+    proof = record.load(str(tmp_path / "torch-fp64.safetensors"))
+    (sharded,) = proof.settings["sharded"]
+    classes, width = proof.shapes[f"update 1/change/{sharded}"]
+    assert (classes, width) == (40, 8) and proof.shapes[f"update 1/gradient/{sharded}"] == (20, 8)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--frameworks", "torch,jax"], "there is no 'jax'; there are: torch, paddle, mindspore"),
+        (["--frameworks", "torch", "--steps", "-1"], "--steps: must not be negative"),
+        (["--frameworks", "torch", "--within", "0"], "--within"),
+        (["--frameworks", "torch", "--out", "{here}"], "exists already and is not overwritten"),
+        (["--frameworks", "torch", "--against", "{here}/nowhere"], "nowhere"),
+        (["--frameworks", "torch", "-o", "model.shift_place=nome"], "did you mean none?"),
+    ],
+)
+def test_errors_are_one_message(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compare, "run_worker", lambda *arguments: pytest.fail("a framework was run"))
+    assert compare.main(["-c", DEMO, *(word.format(here=tmp_path) for word in words)]) == 2
+    _, err = capsys.readouterr()
+    assert message in err and err.startswith("error: ") and not os.path.exists("runs")
+
+
+def test_difference():
+    difference = curves.relative_difference
+    assert difference([2.0, 2.0, 2.0]) == 0 == difference([0.0, 0.0])
+    assert difference([1.0, 2.0]) == difference([2.0, 1.0]) == 0.5
+    assert difference([-1.0, 1.0]) == 2.0 and difference([-4.0, -3.0]) == 0.25
+    assert difference([1.0]) == 0
+    for value in (float("nan"), float("inf"), -float("inf")):
+        assert difference([1.0, value]) == difference([value, value]) == float("inf")

@@ -1,0 +1,372 @@
+"""The command zoo-convert: what matches is converted, everything else is refused and leaves no file."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from tests.helpers.paths import ROOT
+from tests.zoo.weights.state_dicts import (
+    as_mindspore,
+    as_paddle,
+    as_paddlevideo,
+    drawn_state_dict,
+    recorded_shapes,
+    small_resnet,
+)
+from zoo.commands import convert
+from zoo.weights import conversion, files, layouts, limits, origins, shift_direction
+from zoo.weights.digests import sha256
+
+
+def state_dict():
+    """Return a state dict in torchvision's names, of a ResNet-18 with 2 channels in the stem."""
+    tensors = layouts.to_torchvision(small_resnet())
+    return {name: torch.from_numpy(np.array(array)) for name, array in tensors.items()}
+
+
+def run(source, target, *flags):
+    return convert.main([str(source), str(target), *flags])
+
+
+def converted(folder, tensors, *flags):
+    """Return tensors and metadata of a conversion that must succeed."""
+    files.write(str(folder / "in.safetensors"), tensors)
+    assert run(folder / "in.safetensors", folder / "out.safetensors", *flags) == 0
+    return files.read(str(folder / "out.safetensors"))
+
+
+def refused(capsys, source, target, *flags):
+    """Return the message of a conversion that must fail and leave no file."""
+    before = sorted(os.listdir(target.parent))
+    assert run(source, target, *flags) == 2
+    assert sorted(os.listdir(target.parent)) == before
+    output = capsys.readouterr()
+    assert output.err.startswith("error: ")
+    return output.out + output.err
+
+
+def assert_equal(tensors, expected):
+    assert tensors.keys() == expected.keys()
+    assert all(np.array_equal(tensors[name], expected[name]) for name in expected)
+
+
+def test_a_checkpoint_of_mit(tmp_path, capsys):
+    state, wrapped = state_dict(), {}
+    for name, tensor in state.items():
+        name = re.sub(r"^(layer.*)\.conv1\.", r"\1.conv1.net.", name)
+        wrapped["module." + (f"new_{name}" if name.startswith("fc.") else f"base_model.{name}")] = tensor
+    torch.save({"epoch": 50, "arch": "resnet18", "state_dict": wrapped, "optimizer": {}}, tmp_path / "mit.pth.tar")
+    assert run(tmp_path / "mit.pth.tar", tmp_path / "out.safetensors", "-o", "num_classes=3") == 0
+    tensors, metadata = files.read(str(tmp_path / "out.safetensors"))
+    assert metadata["origin"] == "mit" and metadata["sha256"] == sha256(str(tmp_path / "mit.pth.tar"))
+    assert "names of mit; tsm with depth 18, num_classes 3, width 2" in capsys.readouterr().out
+    assert_equal(tensors, small_resnet())
+
+
+@pytest.mark.parametrize("origin, antialias", [("mit", True), ("mmaction2", False), ("paddlevideo", True)])
+def test_the_resize_filter_of_the_origin_is_recorded_and_kept(tmp_path, capsys, origin, antialias):
+    source = small_resnet(depth=50, width=16)
+    tensors = as_paddlevideo(source) if origin == "paddlevideo" else source
+    _, metadata = converted(tmp_path, tensors, "--model", "tsm", "--origin", origin)
+    assert json.loads(metadata["data"]) == {"antialias": antialias}
+    library, value = ("Pillow", "true") if antialias else ("OpenCV", "false")
+    assert f"{origin} trains on frames resized by {library}: the recipe should have data.antialias={value}" in (
+        capsys.readouterr().out
+    )
+    assert run(tmp_path / "out.safetensors", tmp_path / "copy.safetensors", "--model", "tsm") == 0
+    assert files.read(str(tmp_path / "copy.safetensors"))[1]["data"] == metadata["data"]
+
+
+@pytest.mark.parametrize("target", ["back.pth", "back.safetensors"])
+def test_there_and_back_to_torchvision(tmp_path, target):
+    state = state_dict()
+    torch.save(state, tmp_path / "torchvision.pth")
+    assert run(tmp_path / "torchvision.pth", tmp_path / "canonical.safetensors") == 0
+    assert run(tmp_path / "canonical.safetensors", tmp_path / target, "--to", "torchvision") == 0
+    assert_equal(files.read(str(tmp_path / target))[0], {name: tensor.numpy() for name, tensor in state.items()})
+
+
+def test_there_and_back_to_paddle(tmp_path, capsys):
+    tensors = small_resnet()
+    written, _ = converted(tmp_path, tensors, "--to", "paddle")
+    shapes = {name: array.shape for name, array in as_paddle(tensors).items()}
+    assert {name: array.shape for name, array in written.items()} == shapes
+    capsys.readouterr()
+    assert run(tmp_path / "out.safetensors", tmp_path / "back.safetensors") == 0
+    output = capsys.readouterr().out
+    assert "names of paddle_vision; resnet with depth 18, num_classes 3, width 2" in output and "note" not in output
+    restored, metadata = files.read(str(tmp_path / "back.safetensors"))
+    assert metadata["origin"] == "paddle_vision" and metadata["model"] == "resnet"
+    assert_equal(restored, tensors)
+
+
+@pytest.mark.parametrize("flags, classes", [((), 1000), (("-o", "num_classes=1001"), 1001)])
+def test_the_spare_class_of_mindspore(tmp_path, capsys, flags, classes):
+    source = small_resnet(classes=1001)
+    tensors, metadata = converted(tmp_path, as_mindspore(source), *flags)
+    assert ("note: the last of 1001 classes" in capsys.readouterr().out) == (classes == 1000)
+    assert metadata["model"] == "resnet"
+    assert np.array_equal(tensors["fc.weight"], source["fc.weight"][:classes])
+    assert np.array_equal(tensors["fc.bias"], source["fc.bias"][:classes])
+
+
+def test_mindcv_s_padding_is_stored(tmp_path, capsys):
+    _, metadata = converted(tmp_path, as_mindspore(small_resnet(), "classifier", "down_sample"))
+    assert json.loads(metadata["arch"])["padding"] == "same_pool"
+    resized, note = json.loads(metadata["notes"])
+    assert resized.endswith("resized by OpenCV: the recipe should have data.antialias=false and data.reduce=false")
+    assert json.loads(metadata["data"]) == {"antialias": False, "reduce": False}
+    assert "model.padding=same_pool gives the same function" in note
+    assert f"note: {note}\n" in capsys.readouterr().out
+
+
+def test_mindspore_s_padding_and_epsilon_are_stored(tmp_path):
+    """And kept by a conversion of the converted file, which moves the epsilon into the variances if asked to."""
+    source = small_resnet(depth=50)
+    tensors, metadata = converted(tmp_path, as_mindspore(source))
+    arch = json.loads(metadata["arch"])
+    assert (arch["padding"], arch["bn_eps"]) == ("same", 1e-4)
+    assert "model.padding=same and model.bn_eps=0.0001 gives" in json.loads(metadata["notes"])[-1]
+    assert_equal(tensors, source)
+    assert run(tmp_path / "out.safetensors", tmp_path / "moved.safetensors", "-o", "bn_eps=1e-5") == 0
+    moved, again = files.read(str(tmp_path / "moved.safetensors"))
+    arch = json.loads(again["arch"])
+    assert (again["model"], arch["padding"], arch["bn_eps"]) == ("resnet", "same", 1e-5)
+    variances = {name for name in source if name.endswith("running_var")}
+    for name in source:
+        expected = source[name] + np.float32(1e-4 - 1e-5) if name in variances else source[name]
+        assert np.array_equal(moved[name], expected)
+
+
+@pytest.mark.parametrize("flags, subject", [(("--to", "torchvision"), "torchvision"), (("--model", "tsm"), "a tsm")])
+def test_models_without_the_padding(tmp_path, capsys, flags, subject):
+    """Their conversion says so, and moves the epsilon into the variances."""
+    source = small_resnet(depth=50, width=8)
+    tensors, metadata = converted(tmp_path, as_mindspore(source), *flags)
+    assert re.search(f"note: NOT EQUAL: mindspore's ResNet pads .*, {subject} does not\n", capsys.readouterr().out)
+    assert "bn_eps" not in json.loads(metadata["arch"])
+    assert np.allclose(tensors["bn1.running_var"] + 1e-5, source["bn1.running_var"] + 1e-4, rtol=1e-6)
+
+
+def test_a_model_of_same_padding_for_torchvision(tmp_path, capsys):
+    converted(tmp_path, as_mindspore(small_resnet(), "classifier", "down_sample"))
+    assert run(tmp_path / "out.safetensors", tmp_path / "torchvision.pth", "--to", "torchvision") == 0
+    assert "NOT EQUAL: the model has model.padding=same_pool, torchvision has not" in capsys.readouterr().out
+
+
+def test_basic_blocks_of_mindspore_have_two_epsilons(tmp_path, capsys):
+    _, metadata = converted(tmp_path, as_mindspore(small_resnet()))
+    assert "epsilon 1e-4 and its other normalizations 1e-5" in capsys.readouterr().out
+    assert "padding" not in json.loads(metadata["arch"])
+
+
+@pytest.mark.parametrize(
+    "file, shift_place, temporal_pool",
+    [
+        ("mit_blockres", "blockres", False),
+        ("mit_block", "block", False),
+        ("mit_nonlocal_tpool", "blockres", True),
+        ("mmaction2_block", "block", False),
+        ("mmaction2_nonlocal", "blockres", False),
+        ("mmaction2_tpool", "blockres", True),
+    ],
+)
+def test_the_wrappers_of_a_tsm_tell_its_options(file, shift_place, temporal_pool):
+    names = recorded_shapes(f"names_{file}")
+    options = origins.architecture("tsm", file.partition("_")[0], names, 50, {})
+    assert options == {"shift_place": shift_place, "temporal_pool": temporal_pool}
+    bare = [name.replace(".net", "") for name in names]
+    assert origins.architecture("tsm", "mit", bare, 50, {})["shift_place"] == "none"  # TSN
+    assert origins.architecture("tsm", "mit", list(small_resnet()), 50, {}) == {}
+
+
+VIDEO = {"non_local": True, "shift_place": "blockres"}
+
+
+@pytest.mark.parametrize(
+    "origin, options, parts",
+    [
+        ("mit", {"temporal_pool": True}, ["NOT EQUAL: with non-local blocks and temporal pooling", "partial_bn"]),
+        ("mit", {"temporal_pool": False}, ["upstream leaves them out of its optimizer"]),
+        ("mit", {"non_local": False}, []),
+        ("mit", {"non_local": False, "shift_place": "none"}, ["model.shift_place=none is stored"]),
+        ("mmaction2", {"temporal_pool": True}, ["NOT EQUAL: with non-local", "dot-product"]),
+        ("paddlevideo", {}, []),
+    ],
+)
+def test_limits_of_video_models(origin, options, parts):
+    found = limits.notes("tsm", origin, {**VIDEO, **options}, {}, False, "canonical")
+    assert len(found) == len(parts)
+    assert all(part in note for part, note in zip(parts, found))
+
+
+@pytest.mark.slow
+def test_a_whole_model_with_non_local_blocks_and_temporal_pool(tmp_path, capsys):
+    """A checkpoint of mit-han-lab's own names; its converted file keeps the limits when it is converted again."""
+    _, metadata = converted(tmp_path, drawn_state_dict("names_mit_nonlocal_tpool"))
+    first, second = json.loads(metadata["notes"])[-2:]
+    assert first.startswith("NOT EQUAL: with non-local blocks") and second.startswith("with model.partial_bn=true")
+    assert f"note: {first}\nnote: {second}\n" in capsys.readouterr().out
+    assert json.loads(metadata["arch"])["temporal_pool"]
+    assert run(tmp_path / "out.safetensors", tmp_path / "copy.safetensors") == 0
+    copied = files.read(str(tmp_path / "copy.safetensors"))[1]
+    assert copied["arch"] == metadata["arch"] and first in json.loads(copied["notes"])
+
+
+@pytest.mark.parametrize(
+    "model, origin, options, data",
+    [
+        ("deeplabv3plus", "paddleseg", {}, {"mean": [0.5] * 3, "std": [0.5] * 3}),
+        ("deeplabv3plus", "mmseg", {}, {}),
+        ("arcface", "plsc", {"variant": "plsc"}, {"normalisation": "plsc"}),
+        ("arcface", "plsc", {"variant": "insightface"}, {"normalisation": "insightface"}),
+        ("arcface", "insightface", {"variant": "insightface"}, {"normalisation": "insightface"}),
+        ("resnet", "torchvision", {}, {"antialias": True}),
+        ("resnet", "paddleclas", {}, {"antialias": False, "reduce": False}),
+        ("resnet", "mit", {}, {}),
+    ],
+)
+def test_the_preprocessing_of_the_origin(model, origin, options, data):
+    assert origins.data_settings(model, origin, options) == data
+
+
+@pytest.mark.parametrize(
+    "flags, shift_div, direction",
+    [((), 8, "future"), (("--shift-div", "16"), 16, "future"), (("--keep-direction",), 8, "past")],
+)
+def test_a_tsm_of_paddlevideo(tmp_path, capsys, flags, shift_div, direction):
+    source = small_resnet(depth=50, width=16)
+    tensors, metadata = converted(tmp_path, as_paddlevideo(source), *flags)
+    assert_equal(tensors, source if direction == "past" else shift_direction.reverse_shift(source, shift_div))
+    arch = json.loads(metadata["arch"])
+    assert (metadata["model"], arch["shift_direction"], arch["shift_div"]) == ("tsm", direction, shift_div)
+    output = capsys.readouterr().out
+    assert ("model.shift_div=16" in output) == (shift_div == 16) and "note: PaddleVideo's shift" in output
+
+
+def test_imagenet_weights_of_paddlevideo_keep_their_order(tmp_path, capsys):
+    source = small_resnet(depth=50)
+    tensors, metadata = converted(tmp_path, as_paddlevideo(source, prefixes=("", "")))
+    assert metadata["model"] == "resnet"
+    assert_equal(tensors, source)
+    assert "note" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "origin, flags, reason",
+    [
+        ("paddlevideo", ("--shift-div", "0"), "--shift-div 0"),
+        ("paddlevideo", ("--shift-div", "10"), "differ in size"),
+        ("paddle_vision", ("--shift-div", "8"), "a resnet of paddle_vision"),
+        ("paddle_vision", ("--keep-direction",), "a resnet of paddle_vision"),
+    ],
+)
+def test_flags_of_the_shift_that_do_not_apply(tmp_path, capsys, origin, flags, reason):
+    tensors = small_resnet(depth=50, width=16)
+    tensors = as_paddlevideo(tensors) if origin == "paddlevideo" else as_paddle(tensors)
+    files.write(str(tmp_path / "in.safetensors"), tensors)
+    assert reason in refused(capsys, tmp_path / "in.safetensors", tmp_path / "out.safetensors", *flags)
+
+
+def test_deep_models_of_paddlevideo_come_with_a_warning():
+    tensors = small_resnet(depth=101, width=8)
+    _, notes = conversion.reverse_shift(tensors, 101, shift_div=None, keep_direction=False)
+    assert "every second one" in notes[-1]
+
+
+def test_a_missing_tensor_is_refused(tmp_path, capsys):
+    state = state_dict()
+    del state["layer2.1.bn1.running_var"]
+    torch.save(state, tmp_path / "a.pth")
+    text = refused(capsys, tmp_path / "a.pth", tmp_path / "out.safetensors")
+    assert "missing keys (1):\n    layer2.1.bn1.running_var" in text
+
+
+def test_an_unexpected_tensor_is_refused(tmp_path, capsys):
+    torch.save({**state_dict(), "aux.weight": torch.zeros(2)}, tmp_path / "a.pth")
+    assert "unexpected keys (1):\n    aux.weight" in refused(capsys, tmp_path / "a.pth", tmp_path / "out.safetensors")
+
+
+def test_a_wrong_shape_is_refused(tmp_path, capsys):
+    torch.save({**state_dict(), "layer1.0.conv1.weight": torch.zeros(2, 2, 1, 1)}, tmp_path / "a.pth")
+    text = refused(capsys, tmp_path / "a.pth", tmp_path / "out.safetensors")
+    assert "layer1.0.conv1.weight: (2, 2, 1, 1), the model expects (2, 2, 3, 3)" in text
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ({"fc.bias": torch.zeros(3, dtype=torch.int64)}, "fc.bias is int64"),
+        ({"fc.bias": torch.zeros(3, dtype=torch.float64)}, "fc.bias is float64"),
+    ],
+)
+def test_other_types_are_refused(tmp_path, capsys, change, reason):
+    torch.save({**state_dict(), **change}, tmp_path / "a.pth")
+    assert reason in refused(capsys, tmp_path / "a.pth", tmp_path / "out.safetensors")
+
+
+@pytest.mark.parametrize(
+    "flags, reason",
+    [
+        (["-o", "num_classes=5"], "shape mismatches"),
+        (["-o", "depth=51"], "depth=51"),
+        (["-o", "dropout=0"], "-o dropout=0"),
+        (["-o", "non_local=true"], "needs a depth of 34 or more"),
+    ],
+)
+def test_stated_options_must_match(tmp_path, capsys, flags, reason):
+    torch.save(state_dict(), tmp_path / "a.pth")
+    assert reason in refused(capsys, tmp_path / "a.pth", tmp_path / "out.safetensors", "--model", "tsm", *flags)
+
+
+def test_a_model_without_a_layer_is_refused(tmp_path, capsys):
+    torch.save({name: tensor for name, tensor in state_dict().items() if "layer4.1" not in name}, tmp_path / "a.pth")
+    assert "(2, 2, 2, 1) blocks" in refused(capsys, tmp_path / "a.pth", tmp_path / "out.safetensors")
+
+
+def test_an_existing_file_stays(tmp_path, capsys):
+    torch.save(state_dict(), tmp_path / "a.pth")
+    (tmp_path / "out.safetensors").write_text("mine")
+    assert "exists already" in refused(capsys, tmp_path / "a.pth", tmp_path / "out.safetensors")
+    assert (tmp_path / "out.safetensors").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "target, flags", [("out.pth", ()), ("out.pth", ("--to", "paddle")), ("out.bin", ("--to", "torchvision"))]
+)
+def test_other_extensions_are_refused(tmp_path, capsys, target, flags):
+    torch.save(state_dict(), tmp_path / "a.pth")
+    assert "the name must end in .safetensors" in refused(capsys, tmp_path / "a.pth", tmp_path / target, *flags)
+
+
+class Malicious:
+    """Pickled as a call that creates a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+@pytest.mark.slow
+def test_a_malicious_pickle_is_not_executed(tmp_path):
+    """Run as a program from another folder: exit code 2, one line, no file."""
+    trace = tmp_path / "executed"
+    torch.save({**state_dict(), "fc.bias": Malicious(str(trace))}, tmp_path / "a.pth")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "convert.py"), "a.pth", "out.safetensors"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and os.listdir(tmp_path) == ["a.pth"]
+    assert done.stderr.startswith("error: a.pth is refused") and "Traceback" not in done.stderr
+    torch.load(tmp_path / "a.pth", weights_only=False)  # the trap works
+    assert trace.exists()

@@ -1,0 +1,357 @@
+"""tools/predict.py predicts what an evaluation computes, and draws it."""
+
+import importlib.util
+import json
+import os
+import shutil
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.helpers import clips as encoded
+from tests.helpers.paths import ROOT
+from tests.helpers.predicting import evaluation_outputs, run_predict, run_script, train
+from zoo.commands import predict
+from zoo.data.demo import motion, shapes
+from zoo.data.errors import BadSample
+from zoo.data.formats import palette
+from zoo.predict import overlay, results
+from zoo.run.checkpoint import load_checkpoint, save_checkpoint
+
+CLASSES = ("grass", "water", "köln")
+COLORS = np.array([[60, 150, 50], [40, 60, 190], [200, 120, 40]])
+IMAGES = {"model.width": 4, "data.size": 16, "data.train_images": 16, "data.val_images": 8}
+CLIPS = {"model.width": 4, "data.size": 16, "data.segments": 2, "data.train_clips": 16, "data.val_clips": 8}
+SCENES = {
+    "model.depth": 18,
+    "model.width": 8,
+    "model.head_width": 8,
+    "model.low_width": 4,
+    "model.aux_width": 4,
+    "model.rates": [1, 2, 3],
+    "model.pretrained": "null",
+    "data.crop": [32, 32],
+    "data.base_size": [40, 64],
+    "train.sync_bn": "false",
+    "train.steps": 60,
+    "train.eval_every": "60 steps",
+    "train.save_every": "60 steps",
+    "optim.lr": 0.5,
+    "data.photometric": "false",
+    "train.eval_batch": 1,
+}  # images of several sizes
+
+
+pytestmark = pytest.mark.usefixtures("no_datasets")
+
+
+@pytest.fixture(scope="module")
+def image_model(tmp_path_factory):
+    """Checkpoint of a ResNet, folder of its data."""
+    folder = tmp_path_factory.mktemp("images")
+    shapes.make(str(folder / "set"), 16, 8)
+    return train(folder, "resnet50_demo.yaml", {**IMAGES, "data.root": folder / "set"}, 3), folder / "set"
+
+
+@pytest.fixture(scope="module")
+def clip_model(tmp_path_factory):
+    """Checkpoint of a TSM, folder of its data."""
+    folder = tmp_path_factory.mktemp("clips")
+    motion.make(str(folder / "set"), 16, 8)
+    return train(folder, "tsm_demo.yaml", {**CLIPS, "data.root": folder / "set"}, 3), folder / "set"
+
+
+def scene(number):
+    """Return an image of blocks in the colors of their classes, of a size of its own, and its mask."""
+    rng = np.random.default_rng(number)
+    labels = rng.integers(0, len(CLASSES), (3, 4)).repeat(14 + number, 0).repeat(15, 1).astype(np.uint8)
+    image = np.clip(COLORS[labels] + rng.normal(0, 12, (*labels.shape, 3)), 0, 255).astype(np.uint8)
+    labels[:4] = 255
+    return image, labels
+
+
+@pytest.fixture(scope="module")
+def scene_model(tmp_path_factory):
+    """Checkpoint of a DeepLabV3+, folder of its data."""
+    folder = tmp_path_factory.mktemp("scenes")
+    for split, numbers in (("train", range(6)), ("val", range(6, 9))):
+        for number in numbers:
+            for kind, array in zip(("images", "masks"), scene(number)):
+                (folder / "set" / kind / split).mkdir(parents=True, exist_ok=True)
+                Image.fromarray(array).save(folder / "set" / kind / split / f"{number}.png")
+    (folder / "set/classes.txt").write_text("\n".join(CLASSES), encoding="utf-8")
+    settings = {**SCENES, "data.root": folder / "set"}
+    return train(folder, "deeplabv3plus_cityscapes.yaml", settings, 30), folder / "set"
+
+
+def probabilities(scores):
+    """Compute probabilities (K,) from the logits (views, K)."""
+    powers = np.exp(scores.astype(np.float64).mean(0))
+    return powers / powers.sum()
+
+
+def test_images_as_in_an_evaluation(image_model, tmp_path, capsys):
+    weights, root = image_model
+    code, record, lines, errors = run_predict(capsys, tmp_path / "out", root / "val", "--weights", weights, "--top", 2)
+    assert (code, errors, record["classes"], record["step"]) == (0, "", list(shapes.CLASSES), 3)
+    expected = evaluation_outputs(weights)
+    assert len(expected) == 8 and [row["file"] for row in record["files"]] == sorted(expected)
+    for row, line in zip(record["files"], lines):
+        reference = probabilities(expected[row["file"]])
+        np.testing.assert_allclose(row["probabilities"], reference, rtol=1e-5)
+        best = sorted(range(8), key=lambda label: -reference[label])[:2]
+        assert row["top"] == [shapes.CLASSES[label] for label in best]
+        assert line == f"{row['file']}: " + ", ".join(f"{shapes.CLASSES[k]} {reference[k]:.3f}" for k in best)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [(), ("data.eval_crops=3", "data.eval_size=18", "data.eval_sampling=twice")],
+    ids=["one view", "six views"],
+)
+def test_clips_as_in_an_evaluation(clip_model, changes, tmp_path, capsys):
+    weights, root = clip_model
+    words = [word for change in changes for word in ("-o", change)]
+    code, record, lines, _ = run_predict(capsys, tmp_path / "out", root / "val", "--weights", weights, *words)
+    assert code == 0 and len(lines) == 8 and all(line.count(", ") == results.DEFAULT_TOP - 1 for line in lines)
+    expected = evaluation_outputs(weights, *changes)
+    assert {len(scores) for scores in expected.values()} == {6 if changes else 1}
+    for row in record["files"]:
+        np.testing.assert_allclose(row["probabilities"], probabilities(expected[row["file"]]), rtol=1e-5)
+
+
+def test_folders_of_frames_are_clips(clip_model, tmp_path, capsys):
+    """Beside videos, in any folder; the frames are the same as those of a lossless video but for rounding."""
+    frames = encoded.numbered(9, 32, 32)
+    for index, frame in enumerate(frames, 1):
+        (tmp_path / "in/b").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(frame).save(tmp_path / f"in/b/f_{index:03d}.png")
+    encoded.encode(tmp_path / "in/a.mp4", frames, qp="0", pix_fmt="yuv444p")
+    code, record, _, _ = run_predict(
+        capsys, tmp_path / "out", tmp_path / "in", "--weights", clip_model[0], "-o", "data.frame_template=f_{:03d}.png"
+    )
+    assert code == 0 and [Path(row["file"]).name for row in record["files"]] == ["a.mp4", "b"]
+    video, folder = (row["probabilities"] for row in record["files"])
+    np.testing.assert_allclose(video, folder, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [(), ("data.eval_scales=[1.0, 0.5]", "task.flip=true"), ("data.base_size=null",)],
+    ids=["as trained", "scales and mirrored", "own size"],
+)
+def test_class_maps_as_in_an_evaluation(scene_model, changes, tmp_path, capsys):
+    weights, root = scene_model
+    words = [word for change in changes for word in ("-o", change)]
+    code, record, lines, _ = run_predict(capsys, tmp_path / "out", root / "images/val", "--weights", weights, *words)
+    expected = evaluation_outputs(weights, *changes)
+    assert code == 0 and [row["file"] for row in record["files"]] == sorted(expected)
+    for row, line in zip(record["files"], lines):
+        labels = np.asarray(Image.open(row["written"]["labels"]))
+        assert labels.shape == Image.open(row["file"]).size[::-1] and np.array_equal(labels, expected[row["file"]][0])
+        shares = np.bincount(labels.ravel(), minlength=3) / labels.size
+        np.testing.assert_allclose(row["shares"], shares)
+        assert line.startswith(f"{row['file']}: {CLASSES[shares.argmax()]} {100 * shares.max():.1f} %")
+        assert line.count(" %") == (shares > 0).sum()
+    assert any(min(row["shares"][:2]) > 0 for row in record["files"])  # else this would test little
+
+
+def test_the_files_written_for_an_image(scene_model, tmp_path, capsys):
+    weights, root = scene_model
+    path = root / "images/val/7.png"
+    _, record, _, _ = run_predict(capsys, tmp_path / "out", path, "--weights", weights)
+    assert sorted(os.listdir(tmp_path / "out")) == ["7_classes.png", "7_labels.png", "7_overlay.png", results.FILE_NAME]
+    drawn = {way: Image.open(name) for way, name in record["files"][0]["written"].items()}
+    colors, labels = palette.class_colors(CLASSES), np.asarray(drawn["labels"])
+    assert drawn["labels"].mode == "P" and drawn["classes"].mode == "RGB"
+    assert np.array_equal(drawn["labels"].convert("RGB"), colors[labels])
+    assert np.array_equal(drawn["classes"], colors[labels])
+    overlay = np.asarray(drawn["overlay"])
+    height, width = (8 * side for side in labels.shape)  # 60 pixels wide: enlarged
+    inside = overlay[:height:8, :width:8]
+    assert np.array_equal(inside, (np.asarray(Image.open(path), np.int64) + colors[labels]) // 2)
+    strip = np.concatenate([overlay[height:].reshape(-1, 3), overlay[:height, width:].reshape(-1, 3)])
+    for label, color in enumerate(colors):
+        assert (strip == color).all(1).any() == (label in labels)
+
+
+def test_videos_of_scenes(scene_model, tmp_path, capsys):
+    """Every frame, at its own rate; odd sides, which the encoder refuses; lossless, so that the frames are known."""
+    frames = np.stack([scene(1)[0][:41, shift : shift + 51] for shift in range(5)])
+    encoded.encode(tmp_path / "a.mkv", frames, rate=12, codec="libx264", pix_fmt="yuv444p", qp="0")
+    code, record, lines, _ = run_predict(
+        capsys, tmp_path / "out", tmp_path / "a.mkv", "--weights", scene_model[0], "--top", 1
+    )
+    row = record["files"][0]
+    assert code == 0 and row["frames"] == 5 and lines[0].count("%") == 1
+    assert sorted(os.listdir(tmp_path / "out")) == ["a_overlay.mp4", results.FILE_NAME]
+    with av.open(row["written"]["overlay"]) as container:
+        stream = container.streams.video[0]
+        assert stream.average_rate == 12 and stream.codec_context.name == "h264"
+        shown = [frame.to_ndarray(format="rgb24") for frame in container.decode(stream)]
+    assert len(shown) == 5 and all(side % 2 == 0 for side in shown[0].shape[:2])
+    for number, (pixels, _) in enumerate(overlay.read_video(str(tmp_path / "a.mkv"))):
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    _, images, _, _ = run_predict(
+        capsys, tmp_path / "out2", *(tmp_path / f"{number}.png" for number in range(5)), "--weights", scene_model[0]
+    )
+    np.testing.assert_allclose(row["shares"], np.mean([each["shares"] for each in images["files"]], 0))
+    still = np.asarray(Image.open(images["files"][3]["written"]["overlay"]), float)[:410, :510]
+    assert np.abs(still - shown[3][:410, :510]).mean() < 8  # the encoder is lossy
+
+
+@pytest.mark.slow
+def test_as_a_script(image_model, tmp_path, monkeypatch, capsys):
+    """Without the data it was trained on; unreadable files are named and skipped, and nothing is overwritten."""
+    weights, root = image_model
+    here = tmp_path / "elsewhere"
+    shutil.copytree(Path(weights).resolve().parents[1], here / "runs/tiny", symlinks=True)
+    for number, source in enumerate(sorted((root / "val").rglob("*.JPEG"))[:2]):
+        shutil.copy(source, here / f"{number}.jpg")
+    recipe = here / "runs/tiny/checkpoints/last/checkpoint.json"
+    recipe.write_text(recipe.read_text().replace(str(root), "/nowhere"))
+    (here / "broken.jpg").write_bytes((here / "0.jpg").read_bytes()[:300])
+    (here / "empty").mkdir()
+    words = [
+        ROOT / "tools/predict.py",
+        "0.jpg",
+        "broken.jpg",
+        "lost.jpg",
+        "empty",
+        "1.jpg",
+        "--weights",
+        "runs/tiny/checkpoints/best",
+    ]
+    done = run_script(*words, "--device", "cpu", cwd=here)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert [line.split(": ")[0] for line in done.stdout.splitlines()] == [
+        "0.jpg",
+        "1.jpg",
+        "results are in predictions/tiny",
+    ]
+    for name, why in (("broken.jpg", "cannot be decoded"), ("lost.jpg", "no such file"), ("empty", "nothing in this")):
+        assert f"error: {name}: {why}" in done.stderr
+    record = json.loads((here / "predictions/tiny" / results.FILE_NAME).read_text())
+    assert {row["file"]: "error" in row for row in record["files"]} == {
+        "0.jpg": False,
+        "1.jpg": False,
+        "broken.jpg": True,
+        "lost.jpg": True,
+        "empty": True,
+    }
+    monkeypatch.chdir(here)
+    assert predict.main(["0.jpg", "--weights", "runs/tiny/checkpoints/best", "--device", "cpu"]) == 0
+    assert "results are in predictions/tiny-2" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["paddle", "mindspore"])
+def test_the_same_in_another_framework(image_model, framework, tmp_path, capsys):
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    weights, root = image_model
+    _, here, _, _ = run_predict(capsys, tmp_path / "torch", root / "val", "--weights", weights)
+    done = run_script(
+        ROOT / "tools/predict.py",
+        root / "val",
+        "--weights",
+        weights,
+        "--framework",
+        framework,
+        "--device",
+        "cpu",
+        "--out",
+        tmp_path / "other",
+    )
+    assert done.returncode == 0, done.stderr
+    there = json.loads((tmp_path / "other" / results.FILE_NAME).read_text())
+    assert there["framework"] == framework and here["framework"] == "torch"
+    for one, other in zip(here["files"], there["files"]):
+        assert one["file"] == other["file"]
+        np.testing.assert_allclose(one["probabilities"], other["probabilities"], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (
+            ["--weights", "{run}"],
+            "has no checkpoint.json, which holds the recipe and the class names; give the folder of a "
+            "checkpoint, such as {run}/checkpoints/best",
+        ),
+        (["--weights", "{weights}/model.safetensors"], "such as {weights}"),
+        (["--weights", "nowhere"], "such as runs/tsm_demo/checkpoints/best"),
+        (["--weights", "{weights}", "--top", "0"], "--top: must be at least 1"),
+        (["--weights", "{weights}", "--out", "{run}"], "exists already and is not overwritten"),
+        (["--weights", "{weights}", "--out", "{run}/config.yaml"], "exists already and is not overwritten"),
+        (["--weights", "{weights}", "--out", "{run}/config.yaml/below"], "below: Not a directory"),
+        (["--weights", "{weights}", "-o", "data.sise=3"], "did you mean data.size?"),
+        (["--weights", "{weights}", "-o", "model.width=8"], "does not match this model"),
+        (["--weights", "{weights}", "--device", "cuda:99"], "there is no cuda:99 here"),
+    ],
+)
+def test_errors_are_one_message(image_model, words, message, tmp_path, monkeypatch, capsys):
+    weights, root = image_model
+    names = {"weights": weights, "run": weights[: weights.index("/checkpoints")]}
+    monkeypatch.chdir(tmp_path)
+    assert predict.main([str(root / "val"), *(word.format(**names) for word in words)]) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("error: ") and message.format(**names) in err and out == "" and os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda record: record.pop("recipe"), "lacks a valid recipe or list of classes"),
+        (lambda record: record.update(recipe="a: [1"), "lacks a valid recipe or list of classes"),
+        (lambda record: record.update(classes=None), "lacks a valid recipe or list of classes"),
+        (
+            lambda record: record.update(recipe=record["recipe"].replace(" width:", " wodth:")),
+            "did you mean model.width?",
+        ),
+        (lambda record: record.update(files=3), "not a readable checkpoint"),
+    ],
+)
+def test_a_damaged_checkpoint(image_model, change, message, tmp_path, capsys):
+    shutil.copytree(os.path.realpath(image_model[0]), tmp_path / "damaged")
+    record = json.loads((tmp_path / "damaged/checkpoint.json").read_text())
+    change(record)
+    (tmp_path / "damaged/checkpoint.json").write_text(json.dumps(record))
+    assert predict.main([str(image_model[1]), "--weights", str(tmp_path / "damaged")]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_weights_that_are_not_finite(image_model, tmp_path, capsys):
+    tensors, record = load_checkpoint(image_model[0])
+    tensors["fc.bias"][2] = np.nan
+    weights = save_checkpoint(str(tmp_path / "run"), 9, tensors, record, 1)
+    code, record, lines, errors = run_predict(
+        capsys, tmp_path / "out", image_model[1] / "val/disc", "--weights", weights
+    )
+    assert code == 2 and lines == [] and "logits are not finite" in errors
+    assert ["error" in row for row in record["files"]] == [True]
+
+
+def test_nothing_to_read_loads_no_model(image_model, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(predict.trained, "load", lambda *_: pytest.fail("the model is built"))
+    assert predict.main(["lost.png", "--weights", image_model[0], "--out", str(tmp_path / "out")]) == 2
+    assert "lost.png: no such file" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_a_video_that_ends_early_leaves_no_file(scene_model, tmp_path, monkeypatch, capsys):
+    """After so many frames that the encoder has started to write."""
+    encoded.encode(tmp_path / "a.mp4", np.stack([scene(1)[0][:40, :52]]))
+    (frame,) = overlay.read_video(str(tmp_path / "a.mp4"))
+
+    def broken(path):
+        yield from [frame] * 80
+        assert any(name.endswith(".part") for name in os.listdir(tmp_path / "out"))
+        raise BadSample("cannot be decoded as video (broken)")
+
+    monkeypatch.setattr(overlay, "read_video", broken)
+    code, record, _, errors = run_predict(capsys, tmp_path / "out", tmp_path / "a.mp4", "--weights", scene_model[0])
+    assert code == 2 and "a.mp4: cannot be decoded" in errors and "error" in record["files"][0]
+    assert os.listdir(tmp_path / "out") == [results.FILE_NAME]

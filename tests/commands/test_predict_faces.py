@@ -1,0 +1,262 @@
+"""tools/predict.py with faces: the embeddings of an evaluation, the similarity of two, a search; little memory."""
+
+import importlib.util
+import json
+import os
+import re
+import tracemalloc
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.helpers.paths import ROOT
+from tests.helpers.predicting import evaluation_outputs, run_predict, run_script, train
+from zoo.commands import predict
+from zoo.data.datasets import synthetic
+from zoo.data.demo import portraits
+from zoo.data.errors import UserError
+from zoo.data.formats import face_files
+from zoo.predict import faces as face_predictor
+from zoo.predict import results
+from zoo.predict.predictors import find_predictor
+from zoo.run import trained
+from zoo.run.checkpoint import load_checkpoint, save_checkpoint
+from zoo.tasks import face
+
+SIZE, WIDTH = 16, 8  # pixels, and numbers of an embedding
+MODEL = {"model.depth": 18, "model.width": 8, "model.embedding": WIDTH, "data.size": SIZE}
+SET = {"data.identities": 6, "data.shots": 3, "data.val_identities": 5, "data.val_shots": 4, "data.val_pairs": 30}
+
+
+pytestmark = pytest.mark.usefixtures("no_datasets")
+
+
+@pytest.fixture(scope="module")
+def portrait_model(tmp_path_factory):
+    """Checkpoint, folder of images of identities that it was not trained on."""
+    folder = tmp_path_factory.mktemp("portraits")
+    weights = train(folder, "arcface_demo.yaml", {**MODEL, **SET, "data.root": folder / "set"}, 3)
+    return weights, folder / "set" / portraits.UNSEEN
+
+
+@pytest.fixture(scope="module")
+def random_face_model(tmp_path_factory):
+    """Checkpoint of PLSC's model with dropout, trained by Partial FC; its identities are numbers."""
+    settings = {"data.num_classes": 40, "data.train_samples": 60, "data.val_samples": 10, "task.sample_rate": 0.5}
+    return train(tmp_path_factory.mktemp("random"), "arcface_synthetic.yaml", {**MODEL, **settings}, 3)
+
+
+def unit(views):
+    """Compute the embedding that an evaluation compares from those of the views (P, d) of an image."""
+    total = np.asarray(views, np.float64).sum(0)
+    return total / np.sqrt((total**2).sum())
+
+
+def shown(name, root):
+    """List the two files of a pair by its name."""
+    return [root.parent / path for path in re.findall(rf"{root.name}/\d+/\d+\.jpg", name)]
+
+
+def by_file(record):
+    return {row["file"]: np.array(row["embedding"]) for row in record["files"]}
+
+
+@pytest.mark.parametrize("flip", ["true", "false"])
+def test_embeddings_as_in_an_evaluation(portrait_model, flip, tmp_path, capsys):
+    weights, root = portrait_model
+    change = f"task.flip={flip}"
+    code, record, lines, errors = run_predict(capsys, tmp_path / "out", root, "--weights", weights, "-o", change)
+    assert (code, errors, record["task"], record["classes"]) == (0, "", "face", []) and "cosine" not in record
+    found, views = by_file(record), {}
+    for name, pair in evaluation_outputs(weights, change).items():
+        views.update(zip((str(path) for path in shown(name, root)), pair))
+    assert len(views) > 15 and views.keys() <= found.keys() and len(found) == 5 * 4
+    for path, each in views.items():
+        assert each.shape == (1 + (flip == "true"), WIDTH)
+        np.testing.assert_allclose(found[path], unit(each), atol=1e-5)
+    for row, line in zip(record["files"], lines):
+        assert abs(np.linalg.norm(row["embedding"]) - 1) < 1e-12
+        if row["file"] in views:
+            length = np.sqrt((views[row["file"]] ** 2).sum(1)).mean()
+            assert abs(row["length"] - length) < 1e-4 * length
+        assert line == f"{row['file']}: embedding of {WIDTH} numbers, length {row['length']:.4g}"
+    with np.load(tmp_path / "out" / face_predictor.EMBEDDINGS_FILE) as written:
+        assert written["files"].tolist() == list(found) and written["embeddings"].dtype == np.float32
+        np.testing.assert_allclose(written["embeddings"], list(found.values()), atol=1e-7)
+
+
+class Ten:
+    """A split of ten pairs, as the metric needs it."""
+
+    sets = (("ten", 0, 10),)
+
+    def __len__(self):
+        return 10
+
+
+def test_two_files_are_compared_by_the_distance_of_an_evaluation(portrait_model, tmp_path, capsys):
+    weights, root = portrait_model
+    name, pair = next((name, pair) for name, pair in evaluation_outputs(weights).items() if " pair 1 " in name)
+    paths = shown(name, root)
+    metric = face.Metric(Ten())
+    metric.update(pair, {"valid": np.ones(1), "label": np.ones(1, np.int64), "pair": np.array([3])})
+    code, record, lines, _ = run_predict(capsys, tmp_path / "out", *paths, "--weights", weights)
+    distance = metric.state["distance"][3]
+    assert code == 0 and 0.001 < distance < 4
+    np.testing.assert_allclose([record["squared_distance"], record["cosine"]], [distance, 1 - distance / 2], atol=1e-5)
+    assert lines[2:] == [
+        f"similarity of the two: cosine {record['cosine']:.4f}, squared distance {record['squared_distance']:.4f}"
+    ]
+
+
+def test_a_single_readable_file_is_not_compared(portrait_model, tmp_path, capsys):
+    weights, root = portrait_model
+    (tmp_path / "broken.jpg").write_bytes((root / "0000/000.jpg").read_bytes()[:200])
+    code, record, lines, errors = run_predict(
+        capsys, tmp_path / "out", root / "0000/000.jpg", tmp_path / "broken.jpg", "--weights", weights
+    )
+    assert code == 2 and len(lines) == 1 and "cosine" not in record and "broken.jpg: cannot be decoded" in errors
+    assert ["error" in row for row in record["files"]] == [False, True]
+
+
+@pytest.mark.parametrize("batch", [64, 4])
+def test_a_search_lists_the_most_similar_images(portrait_model, batch, tmp_path, monkeypatch, capsys):
+    weights, root = portrait_model
+    monkeypatch.setattr(face_predictor, "BATCH_SIZE", batch)
+    _, known, _, _ = run_predict(capsys, tmp_path / "known", root, "--weights", weights)
+    known = by_file(known)
+    asked = [str(root / "0001/002.jpg"), str(root / "0003/001.jpg"), str(root / "0004/000.jpg")]
+    for words, top in (([], results.DEFAULT_TOP), (["--top", 2], 2), (["--top", 99], len(known))):
+        code, record, lines, errors = run_predict(
+            capsys, tmp_path / f"out{top}", *asked, "--weights", weights, "--search", root, *words
+        )
+        assert (code, errors) == (0, "") and lines[3] == f"searching {len(known)} images ..."
+        for path, row, line in zip(asked, record["files"], lines[4:]):
+            cosines = {other: float(known[path] @ known[other]) for other in known}
+            best = sorted(cosines.values(), reverse=True)[:top]
+            hits = row["most_similar"]
+            assert len(hits) == top and hits[0]["file"] == path  # which lies there itself
+            np.testing.assert_allclose([hit["cosine"] for hit in hits], best, atol=1e-5)
+            np.testing.assert_allclose([cosines[hit["file"]] for hit in hits], best, atol=1e-5)
+            assert line == f"{path} is most similar to: " + ", ".join(
+                f"{hit['file']} {hit['cosine']:.4f}" for hit in hits
+            )
+
+
+def test_a_search_skips_unreadable_images(portrait_model, tmp_path, capsys):
+    weights, root = portrait_model
+    album = tmp_path / "album"
+    (album / "below").mkdir(parents=True)
+    for name in ("a.jpg", "b.jpg", "below/c.jpg"):
+        (album / name).write_bytes((root / "0002/001.jpg").read_bytes())
+    Image.new("RGB", (20, SIZE)).save(album / "large.png")
+    (album / "notes.txt").write_text("no image")
+    words = (root / "0000/000.jpg", "--weights", weights, "--search", album)
+    code, record, _, errors = run_predict(capsys, tmp_path / "out", *words)
+    assert code == 2 and "large.png: 20 x 16 pixels, not 16 x 16" in errors and "-o data.resize=true" in errors
+    assert sorted(hit["file"] for hit in record["files"][0]["most_similar"]) == [
+        str(album / name) for name in ("a.jpg", "b.jpg", "below/c.jpg")
+    ]
+    assert [row["file"] for row in record["files"] if "error" in row] == [str(album / "large.png")]
+    for name in ("a.jpg", "b.jpg", "below/c.jpg"):
+        (album / name).unlink()
+    code, record, lines, _ = run_predict(capsys, tmp_path / "none", *words)
+    assert code == 2 and record["files"][0]["most_similar"] == [] and "no image could be read" in lines[-1]
+
+
+def test_images_of_another_size(portrait_model, tmp_path, capsys):
+    """Refused, or resized as in training: the same as an image that was resized before. PNG like JPEG."""
+    weights, _ = portrait_model
+    image = np.random.default_rng(0).integers(0, 256, (30, 24, 3), np.uint8)
+    Image.fromarray(image).save(tmp_path / "large.png")
+    Image.fromarray(face_files.decode(str(tmp_path / "large.png"), SIZE, True)).save(tmp_path / "right.png")
+    paths = [tmp_path / "large.png", tmp_path / "right.png"]
+    code, record, _, errors = run_predict(capsys, tmp_path / "refused", *paths, "--weights", weights)
+    assert code == 2 and "large.png: 24 x 30 pixels, not 16 x 16" in errors and "-o data.resize=true" in errors
+    assert ["error" in row for row in record["files"]] == [True, False]
+    code, record, _, _ = run_predict(capsys, tmp_path / "out", *paths, "--weights", weights, "-o", "data.resize=true")
+    assert code == 0 and record["squared_distance"] < 1e-10
+
+
+def test_a_model_whose_identities_are_numbers(random_face_model, tmp_path, capsys):
+    """Trained on random faces, which have no files: images of any size are resized."""
+    for number, size in enumerate((SIZE, 40)):
+        pixels = np.random.default_rng(number).integers(0, 256, (size, size, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    paths = [tmp_path / f"{number}.png" for number in range(2)]
+    code, record, lines, _ = run_predict(capsys, tmp_path / "out", *paths, "--weights", random_face_model)
+    assert code == 0 and record["classes"] == [] and len(lines) == 3 and -1 <= record["cosine"] < 0.999999
+
+
+def test_millions_of_classes_take_no_memory(random_face_model, tmp_path, capsys):
+    tensors, record = load_checkpoint(random_face_model)
+    head = np.zeros((300_000, WIDTH), np.float32)
+    weights = save_checkpoint(str(tmp_path / "run"), 9, {**tensors, face.HEAD_WEIGHT: head}, record, 1)
+    Image.new("RGB", (SIZE, SIZE), (90, 10, 30)).save(tmp_path / "a.png")
+    found = []
+    for name in (random_face_model, random_face_model, weights):  # the first one may import a framework
+        tracemalloc.start()
+        code, _, _, _ = run_predict(capsys, tmp_path / f"out{len(found)}", tmp_path / "a.png", "--weights", name)
+        found.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert code == 0
+    assert found[2] - found[1] < head.nbytes / 8
+    fields = synthetic.SyntheticSplit(synthetic.Settings(kind="face", size=SIZE), True).fields
+    record, cfg, _ = trained.read_checkpoint(weights, "torch", "cpu", [])
+    model = trained.load(weights, record, cfg, "arcface", fields)
+    assert {param.name: param.shape for param in model.trainer.params}[face.HEAD_WEIGHT] == (1, WIDTH)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["paddle", "mindspore"])
+def test_the_same_in_another_framework(portrait_model, framework, tmp_path, capsys):
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    weights, root = portrait_model
+    words = [root / "0000/000.jpg", root / "0001/000.jpg", "--weights", weights, "--search", root / "0002"]
+    _, here, _, _ = run_predict(capsys, tmp_path / "torch", *words)
+    done = run_script(
+        ROOT / "tools/predict.py", *words, "--framework", framework, "--device", "cpu", "--out", tmp_path / "other"
+    )
+    assert done.returncode == 0, done.stderr
+    there = json.loads((tmp_path / "other" / results.FILE_NAME).read_text())
+    assert there["framework"] == framework and abs(there["cosine"] - here["cosine"]) < 1e-5
+    for one, other in zip(here["files"], there["files"]):
+        np.testing.assert_allclose(one["embedding"], other["embedding"], atol=1e-5)
+        np.testing.assert_allclose(*([hit["cosine"] for hit in row["most_similar"]] for row in (one, other)), atol=1e-5)
+
+
+def test_weights_that_are_not_finite(portrait_model, tmp_path, capsys):
+    tensors, record = load_checkpoint(portrait_model[0])
+    tensors["fc.bias"][2] = np.nan
+    weights = save_checkpoint(str(tmp_path / "run"), 9, tensors, record, 1)
+    code, record, lines, errors = run_predict(
+        capsys, tmp_path / "out", portrait_model[1] / "0000", "--weights", weights
+    )
+    assert code == 2 and lines == [] and face_predictor.NO_DIRECTION in errors
+    assert all("error" in row for row in record["files"]) and os.listdir(tmp_path / "out") == [results.FILE_NAME]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--search", "nowhere"], "--search: nowhere is no folder with images (files ending in .jpeg, .jpg, .png"),
+        (["--search", "."], "--search: . is no folder with images"),
+        (["--top", "3"], "--top: for faces, the number of images that --search lists; give a folder with --search"),
+        (["-o", "data.size=32"], "does not match this model"),
+        (["-o", "model.embedding=12"], "does not match this model"),
+    ],
+)
+def test_errors_are_one_message(portrait_model, words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert predict.main([str(portrait_model[1]), "--weights", portrait_model[0], "--device", "cpu", *words]) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("error: ") and message in err and out == "" and os.listdir(tmp_path) == []
+
+
+def test_a_search_is_for_faces(tmp_path):
+    classifier = find_predictor("classify", "imagenet")
+    assert predict.find_album(classifier, "classify", None, 3) == []
+    with pytest.raises(UserError, match="--search: is for models of faces, and the task of this one is classify"):
+        predict.find_album(classifier, "classify", str(tmp_path), None)

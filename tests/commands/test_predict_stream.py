@@ -1,0 +1,232 @@
+"""tools/predict.py --stream: a causal model frame by frame."""
+
+import json
+import re
+import signal
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers import clips
+from tests.helpers.predicting import train
+from zoo.commands import export, predict
+from zoo.data.demo import motion
+from zoo.data.errors import UserError
+from zoo.predict import overlay
+from zoo.predict.predictors import find_predictor
+from zoo.predict.streaming import loop
+from zoo.predict.streaming.classifier import FrameClassifier, preprocess
+from zoo.predict.streaming.sources import Source
+from zoo.run import trained
+
+SETTINGS = {
+    "model.width": 8,
+    "model.shift_direction": "causal",
+    "data.size": 16,
+    "data.segments": 2,
+    "data.train_clips": 16,
+    "data.val_clips": 8,
+}
+FRAMES = 10
+
+pytestmark = pytest.mark.usefixtures("no_datasets")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Checkpoint of a causal TSM."""
+    folder = tmp_path_factory.mktemp("model")
+    motion.make(str(folder / "set"), 16, 8)
+    return train(folder, "tsm_demo.yaml", {**SETTINGS, "data.root": folder / "set"}, 1)
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory):
+    return clips.encode(tmp_path_factory.mktemp("videos") / "a.mp4", clips.numbered(FRAMES), rate=Fraction(12))
+
+
+def run(capsys, out, *words):
+    """Return the exit code, the rows, the summary, standard output and the errors."""
+    code = predict.main([*map(str, words), "--out", str(out), "--device", "cpu"])
+    lines, errors = capsys.readouterr()
+    rows, summary = [], None
+    if out.exists():
+        rows = [json.loads(line) for line in (out / loop.ROWS_FILE).read_text(encoding="utf-8").splitlines()]
+        summary = json.loads((out / loop.SUMMARY_FILE).read_text(encoding="utf-8"))
+    return code, rows, summary, lines, errors
+
+
+def clip_probabilities(weights, frames):
+    """Return the probabilities by name that the model gives a clip of these frames."""
+    record, cfg, resolved = trained.read_checkpoint(weights, "torch", "cpu", ())
+    fields = find_predictor("classify", resolved["data.name"].value).fields(cfg.data)
+    model = trained.load(weights, record, cfg, "tsm", fields)
+    pixels = np.stack([preprocess(frame, cfg.data) for frame in frames])
+    logits = model.trainer.predict(model.trainer.to_device({"video": pixels[None]}))[0].astype(np.float64)
+    powers = np.exp(logits - logits.max())
+    return dict(zip(model.class_names, powers / powers.sum()))
+
+
+def test_a_video_frame_by_frame(model, video, tmp_path, capsys):
+    """Its last label is that of a clip of all frames that the model has seen."""
+    annotated = tmp_path / "annotated.mp4"
+    code, rows, summary, lines, errors = run(
+        capsys,
+        tmp_path / "out",
+        "--weights",
+        model,
+        "--stream",
+        video,
+        "--every",
+        2,
+        "--smooth",
+        FRAMES,
+        "--top",
+        8,
+        "--annotate",
+        annotated,
+    )
+    assert (code, errors) == (0, "")
+    assert [row["frame"] for row in rows] == [0, 2, 4, 6, 8]
+    assert [row["time"] for row in rows] == pytest.approx([frame / 12 for frame in range(0, FRAMES, 2)], abs=1e-6)
+    frames = [pixels for pixels, _ in overlay.read_video(video)]
+    for count, row in enumerate(rows, 1):
+        expected = clip_probabilities(model, frames[: 2 * count : 2])
+        assert row["probabilities"] == sorted(row["probabilities"], reverse=True)
+        np.testing.assert_allclose(row["probabilities"], [expected[name] for name in row["top"]], rtol=1e-5)
+    assert {row["dropped"] for row in rows} == {0} and summary["dropped"] == 0 and summary["predictions"] == 5
+    assert (summary["every"], summary["source"], summary["live"], summary["step"]) == (2, video, False, 1)
+    assert "12 frames per second; the model sees one of 2 frames, 6 per second" in lines
+    assert "5 predictions in" in lines and f"results are in {tmp_path / 'out'}" in lines
+    written = list(overlay.read_video(str(annotated)))
+    assert len(written) == FRAMES and written[0][1] == 12
+
+
+def test_an_exported_stream(model, video, tmp_path, capsys):
+    """ONNX Runtime predicts the same; a graph of clips has no frames, and one of frames no clips."""
+    pytest.importorskip("onnxruntime")
+    clips_graph, frame_graph = tmp_path / "clip.onnx", tmp_path / "frame.onnx"
+    for out, words in ((clips_graph, ()), (frame_graph, ("--stream",))):
+        samples = [str(clip) for clip in sorted((Path(model).parents[2] / "set/val").rglob("*.mp4"))]
+        assert export.main([str(model), "--out", str(out), "--samples", *samples, *words]) == 0
+    words = ("--stream", video, "--every", 1)
+    _, expected, _, _, _ = run(capsys, tmp_path / "native", "--weights", model, *words)
+    code, rows, summary, _, _ = run(capsys, tmp_path / "exported", "--weights", frame_graph, *words)
+    assert code == 0 and summary["framework"] == "onnx" and len(rows) == FRAMES
+    for row, native in zip(rows, expected, strict=True):
+        assert row["top"] == native["top"]
+        np.testing.assert_allclose(row["probabilities"], native["probabilities"], rtol=1e-5)
+    code, _, _, _, errors = run(capsys, tmp_path / "clips", "--weights", clips_graph, *words)
+    assert code == 2 and "clip.onnx is no graph of single frames" in errors and not (tmp_path / "clips").exists()
+    assert predict.main([video, "--weights", str(frame_graph), "--out", str(tmp_path / "file")]) == 2
+    assert "frame.onnx is a streaming graph" in capsys.readouterr().err
+
+
+def test_an_exported_stream_that_is_not_what_it_says(model, video, tmp_path, capsys):
+    onnx = pytest.importorskip("onnx")
+    samples = [str(clip) for clip in sorted((Path(model).parents[2] / "set/val").rglob("*.mp4"))]
+    path = tmp_path / "frame.onnx"
+    assert export.main([str(model), "--out", str(path), "--samples", *samples, "--stream"]) == 0
+    graph = onnx.load(path)
+    properties = {each.key: each for each in graph.metadata_props}
+    states, record = json.loads(properties["states"].value), json.loads(properties["record"].value)
+
+    def message(**changes):
+        for name, value in {"states": states, "record": record, **changes}.items():
+            properties[name].value = json.dumps(value)
+        onnx.save(graph, path)
+        assert predict.main(["--stream", video, "--weights", str(path), "--out", str(tmp_path / "out")]) == 2
+        return capsys.readouterr().err
+
+    (first, next_first, shape), second, *others = states
+    assert "its metadata are damaged" in message(
+        states=[[first, second[1], shape], [second[0], next_first, second[2]], *others]
+    )
+    larger = [first, next_first, [*shape[:-1], shape[-1] + 1]]
+    assert f"do not agree: {first} float32 of {larger[2][1:]} per stream" in message(states=[larger, second, *others])
+    recipe = re.sub(r"(?m)^( +size): \d+", r"\1: 64", record["recipe"])
+    assert "frame.onnx is no graph of single frames of this model" in message(record={**record, "recipe": recipe})
+    recipe = recipe.replace("size: 64", "size: 1000000000")
+    assert "frames of 1000000000 x 1000000000 pixels, the limit is 4096" in message(record={**record, "recipe": recipe})
+
+
+def test_every_third_frame_of_the_demo_by_default(model, video, tmp_path, capsys):
+    """Clips of 24 frames, in 8 parts, here in 2."""
+    code, rows, summary, _, _ = run(capsys, tmp_path / "out", "--weights", model, "--stream", video)
+    assert code == 0 and summary["every"] == 12 and [row["frame"] for row in rows] == [0]
+    words = ("--weights", model, "--stream", video, "--clip-seconds", 0.5)
+    assert run(capsys, tmp_path / "half", *words)[2]["every"] == 3
+
+
+def test_ctrl_c_ends_a_stream(model, video, tmp_path, capsys, monkeypatch):
+    classify, count = FrameClassifier.__call__, []
+
+    def interrupted(self, image):
+        count.append(1)
+        if len(count) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return classify(self, image)
+
+    monkeypatch.setattr(FrameClassifier, "__call__", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    annotated = tmp_path / "annotated.mp4"
+    code, rows, summary, lines, errors = run(
+        capsys, tmp_path / "out", "--weights", model, "--stream", video, "--every", 1, "--annotate", annotated
+    )
+    assert (code, errors, len(rows), summary["predictions"]) == (0, "", 3, 3)
+    assert signal.getsignal(signal.SIGINT) is before and "3 predictions in" in lines
+    assert len(list(overlay.read_video(str(annotated)))) == 3
+
+
+def test_a_camera_that_is_unplugged(model, video, tmp_path, capsys, monkeypatch):
+    """What it gave is kept."""
+    file, closed = loop.open_source(video, 1.0), []
+
+    def frames():
+        for _ in range(4):
+            yield next(file.frames)
+        raise UserError("/dev/video0: the camera gives no more frames; is it still connected?")
+
+    opened = Source("/dev/video0", False, None, frames(), lambda: closed.append(1))  # not live, so that no frame drops
+    monkeypatch.setattr(loop, "open_source", lambda source, timeout: opened)
+    annotated = tmp_path / "annotated.mp4"
+    code, rows, summary, lines, errors = run(
+        capsys, tmp_path / "out", "--weights", model, "--stream", "0", "--every", 1, "--annotate", annotated
+    )
+    assert code == 2 and errors.endswith("is it still connected?\n") and closed == [1]
+    assert len(rows) == summary["predictions"] == 4 and "(assumed: the source does not tell)" in lines
+    assert len(list(overlay.read_video(str(annotated)))) == 4
+
+
+def test_a_file_as_from_a_camera(model, video, tmp_path, capsys):
+    """Every frame is predicted or dropped; how many are dropped depends on the machine."""
+    code, rows, summary, _, _ = run(
+        capsys, tmp_path / "out", "--weights", model, "--stream", video, "--every", 1, "--realtime"
+    )
+    assert code == 0 and summary["live"] is True
+    assert summary["predictions"] + summary["dropped"] == FRAMES and rows[-1]["frame"] == FRAMES - 1
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (
+            ["--stream", "VIDEO", "-o", "model.shift_direction=future"],
+            "--stream: model.shift_direction: .* future; .*causal",
+        ),
+        (["--stream", "9"], "there is no camera /dev/video9"),
+        (["--stream", "VIDEO", "VIDEO"], "give files or folders to predict, or a stream alone"),
+        ([], "give files or folders to predict, or a stream alone"),
+        (["--stream", "VIDEO", "--every", "0"], "--every: must be at least 1"),
+        (["VIDEO", "--realtime"], "--realtime: is for a stream"),
+        (["--stream", "VIDEO", "--search", "album"], "--search: is for models of faces"),
+        (["--stream", "VIDEO", "--annotate", "VIDEO"], "exists"),
+    ],
+)
+def test_what_cannot_be_streamed(words, message, model, video, tmp_path, capsys):
+    words = [video if word == "VIDEO" else word for word in words]
+    code, _, _, _, errors = run(capsys, tmp_path / "out", "--weights", model, *words)
+    assert code == 2 and not (tmp_path / "out").exists()
+    assert re.search(message, errors) and "Traceback" not in errors

@@ -1,0 +1,475 @@
+"""tools/prepare.py on small data sets: everything broken is found, everything else is in the manifest and the packs."""
+
+import csv
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from tests.helpers import clips, packs
+from tests.helpers.paths import ROOT
+from tests.helpers.prepared import contents, image_folders, serial_prepare
+from zoo.commands import prepare
+from zoo.data.errors import BadSample, UserError
+from zoo.data.packs import manifest
+from zoo.data.packs.prepared import PreparedSplit
+from zoo.data.preparing import examine, pool
+from zoo.data.preparing import journal as journals
+from zoo.data.preparing import plan as plans
+from zoo.data.preparing.examine import FileTrouble
+from zoo.data.preparing.work import Stopped
+
+
+@pytest.fixture
+def serial(monkeypatch):
+    return serial_prepare(monkeypatch)
+
+
+def unreadable(out):
+    """Return {path: reason} of unreadable.csv."""
+    with open(out / "unreadable.csv", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return {row["path"]: row["reason"] for row in csv.DictReader(file)}
+
+
+def clip_folders(root, count=3):
+    for split in ("train", "val"):
+        for label, name in enumerate(("jump", "run")):
+            os.makedirs(root / split / name)
+            for number in range(count):
+                frames = clips.numbered(6 + 2 * number + label)
+                clips.encode(root / split / name / f"{number}.mp4", frames, gop=4, rate=10 + number)
+    return root
+
+
+def break_clips(folder):
+    """Add files to a folder of clips that are broken in eleven ways: {name: part of the reason}."""
+    good = (folder / "0.mp4").read_bytes()
+    front = clips.encode(folder / "front.mp4", clips.numbered(20), gop=5, container_options={"movflags": "faststart"})
+    (folder / "empty.mp4").write_bytes(b"")
+    (folder / "cut.mp4").write_bytes(good[: len(good) // 2])
+    (folder / "cut_front.mp4").write_bytes(Path(front).read_bytes()[:-300])
+    os.remove(front)
+    (folder / "page.mp4").write_bytes(b"<html><body>404 Not Found</body></html>" * 30)
+    (folder / "noise.mp4").write_bytes(np.random.default_rng(0).bytes(5000))
+    (folder / "image.mp4").write_bytes(packs.encoded_image(3, 32, "JPEG"))
+    clips.encode_audio(folder / "sound.mp4")
+    damaged, start = bytearray(good), good.index(b"mdat") + 40
+    damaged[start : good.index(b"moov") - 4] = np.random.default_rng(1).bytes(good.index(b"moov") - 4 - start)
+    (folder / "damaged.mp4").write_bytes(damaged)
+    (folder / "link.mp4").symlink_to("nowhere.mp4")
+    (folder / "circle.mp4").symlink_to("circle.mp4")
+    os.mkfifo(folder / "pipe.mp4")
+    return {
+        "empty": "the file is empty",
+        "cut": "cannot be decoded as video",
+        "cut_front": "truncated",
+        "page": "cannot be decoded as video",
+        "noise": "cannot be decoded as video",
+        "image": "it is an image",
+        "sound": "there is no video",
+        "damaged": "",
+        "link": "a link to a file that does not exist",
+        "circle": "a link that leads to itself",
+        "pipe": "not a regular file",
+    }
+
+
+def test_clips_that_are_broken_in_many_ways(tmp_path, serial, capsys):
+    root = clip_folders(tmp_path / "set")
+    reasons = break_clips(root / "train" / "run")
+    assert serial("folder", root, "--out", tmp_path / "out") == 1
+    found = unreadable(tmp_path / "out")
+    assert set(found) == {f"train/run/{name}.mp4" for name in reasons}
+    for name, part in reasons.items():
+        assert part in found[f"train/run/{name}.mp4"]
+    output = capsys.readouterr().out
+    assert "train: 6 readable samples\nval: 6 readable samples" in output and "left out: 11 unreadable" in output
+    train = PreparedSplit(str(tmp_path / "out"), "train")
+    names = [f"train/{name}/{number}.mp4" for name in ("jump", "run") for number in range(3)]
+    assert [train.name(index) for index in range(6)] == names
+    assert train.labels.tolist() == [0] * 3 + [1] * 3 and train.frames.tolist() == [6, 8, 10, 7, 9, 11]
+    assert train.info.classes == ("jump", "run") and train.info.codecs == ("h264",)
+    columns = manifest.read(str(tmp_path / "out")).columns
+    assert columns["rate"][:3].tolist() == [[10, 1], [11, 1], [12, 1]] and columns["size"][0].tolist() == [96, 64]
+    assert columns["bytes"][0] == os.path.getsize(root / "train/jump/0.mp4")
+    assert train.content(0) == (root / "train/jump/0.mp4").read_bytes()
+    with train.open(0) as path:
+        assert path == str(root / "train/jump/0.mp4")
+    assert pickle.loads(pickle.dumps(train)).name(2) == names[2]
+
+
+def test_clips_in_packs(tmp_path, serial):
+    root = clip_folders(tmp_path / "set", 2)
+    for form in ("--pack", "--reencode", "--frames"):
+        assert serial("folder", root, form, "--out", tmp_path / form) == 0
+    packed = PreparedSplit(str(tmp_path / "--pack"), "val")
+    assert [packed.content(i) for i in range(4)] == [
+        (root / f"val/{c}/{n}.mp4").read_bytes() for c in ("jump", "run") for n in range(2)
+    ]
+    encoded, frames = (PreparedSplit(str(tmp_path / form), "train") for form in ("--reencode", "--frames"))
+    with encoded.open(3) as path:
+        shown = clips.video_frames(path, lambda count: np.array([count - 1, 0, 4]))
+    assert clips.read_numbers(shown) == [8, 0, 4] and encoded.frames[3] == 9
+    with packed.open(0) as path:
+        assert Path(path).read_bytes() == packed.content(0)
+    assert not os.path.exists(path)
+    parts = frames.frame_contents(3, [8, 0])
+    images = [cv2.imdecode(np.frombuffer(part, np.uint8), cv2.IMREAD_COLOR) for part in parts]
+    assert clips.read_numbers(images) == [8, 0]
+    with pytest.raises(BadSample, match="there is no frame 9 in a clip of 9 frames"):
+        frames.frame_contents(3, [9])
+    report = json.loads((tmp_path / "--reencode" / "report.json").read_text())
+    assert report["psnr"]["files"] == 8 and report["psnr"]["mean"] > 30
+    assert np.all(manifest.read(str(tmp_path / "--reencode")).columns["psnr"] >= report["psnr"]["min"] - 1e-3)
+
+
+def test_packs_are_read_by_their_index(tmp_path, serial):
+    """An .idx file lists key and byte offset of every record, as MXNet's and DALI's readers need it."""
+    root = image_folders(tmp_path / "set")
+    assert serial("imagenet", root, "--resize", "16", "--out", tmp_path / "out") == 0
+    shards = sorted((tmp_path / "out").glob("train-*.rec"))
+    assert len(shards) > 1
+    keys = []
+    for shard in shards:
+        offsets = [tuple(map(int, line.split())) for line in shard.with_suffix(".idx").read_text().splitlines()]
+        assert [key for key, _ in offsets] == list(range(len(offsets)))
+        for (_, start), end in zip(offsets, [offset for _, offset in offsets[1:]] + [shard.stat().st_size]):
+            record = shard.read_bytes()[start:end]
+            assert record[:4] == packs.MAGIC and record[32:35] == b"\xff\xd8\xff"
+            keys.append(int.from_bytes(record[16:24], "little"))
+    assert keys == list(range(10))
+
+
+def test_images_with_masks(tmp_path, serial):
+    root = tmp_path / "set"
+    for split in ("train", "val"):
+        for folder in (f"leftImg8bit/{split}/ulm", f"gtFine/{split}/ulm"):
+            os.makedirs(root / folder)
+        for number in range(3):
+            stem = f"{split}/ulm/ulm_{number}"
+            (root / f"leftImg8bit/{stem}_leftImg8bit.png").write_bytes(packs.encoded_image(number))
+            mask = packs.encode(np.full((12, 12), number, np.uint8))
+            (root / f"gtFine/{stem}_gtFine_labelIds.png").write_bytes(mask)
+    (root / "gtFine/train/ulm/ulm_0_gtFine_labelIds.png").write_bytes(packs.encoded_image(0, 13))
+    os.remove(root / "gtFine/train/ulm/ulm_1_gtFine_labelIds.png")
+    for number, mask in ((0, np.zeros((13, 13))), (1, np.full((12, 12), 99))):
+        path = root / f"gtFine/val/ulm/ulm_{number}_gtFine_labelIds.png"
+        path.write_bytes(packs.encode(mask.astype(np.uint8)))
+    assert serial("cityscapes", root, "--pack", "--out", tmp_path / "out") == 1
+    reasons = unreadable(tmp_path / "out")
+    assert "holds colors" in reasons["leftImg8bit/train/ulm/ulm_0_leftImg8bit.png"]
+    assert "the image has 12 x 12 pixels, its mask 13 x 13" in reasons["leftImg8bit/val/ulm/ulm_0_leftImg8bit.png"]
+    assert "holds the value 99" in reasons["leftImg8bit/val/ulm/ulm_1_leftImg8bit.png"]
+    assert reasons["gtFine/train/ulm/ulm_1_gtFine_labelIds.png"] == "no such file"
+    train = PreparedSplit(str(tmp_path / "out"), "train")
+    assert len(train) == 1 and train.content(0) == packs.encoded_image(2)
+    assert train.mask(0) == packs.encode(np.full((12, 12), 2, np.uint8))
+    assert os.path.samefile(train.mask_path(0), root / "gtFine/train/ulm/ulm_2_gtFine_labelIds.png")
+
+
+def test_a_moved_data_set_and_packs_that_are_gone(tmp_path, serial):
+    root = image_folders(tmp_path / "set")
+    assert serial("imagenet", root, "--out", tmp_path / "out") == 0
+    split = PreparedSplit(str(tmp_path / "out"), "train")
+    os.rename(root, tmp_path / "moved")
+    with pytest.raises(BadSample, match="cannot be read"):
+        split.content(0)
+    with pytest.raises(UserError, match="there is no split test, only train, val"):
+        PreparedSplit(str(tmp_path / "out"), "test")
+    assert serial("imagenet", tmp_path / "moved", "--pack", "--out", tmp_path / "packed") == 0
+    next((tmp_path / "packed").glob("val-*.rec")).unlink()
+    assert len(PreparedSplit(str(tmp_path / "packed"), "train")) == 10
+    with pytest.raises(UserError, match="cannot open this pack"):
+        PreparedSplit(str(tmp_path / "packed"), "val")
+
+
+def test_names_that_are_not_utf8(tmp_path, serial):
+    root = image_folders(tmp_path / "set")
+    name = os.fsdecode(b"caf\xe9.png")
+    (root / "train/cat" / name).write_bytes(packs.encoded_image(99))
+    (root / "train/cat" / f"bad{name}").write_bytes(b"x")
+    assert serial("folder", root, "--out", tmp_path / "out") == 1
+    train = PreparedSplit(str(tmp_path / "out"), "train")
+    index = [train.name(index) for index in range(len(train))].index(f"train/cat/{name}")
+    assert train.content(index) == packs.encoded_image(99)
+    assert list(unreadable(tmp_path / "out")) == [f"train/cat/bad{name}"]
+
+
+def test_folders_whose_names_are_not_utf8(tmp_path, serial, capsys):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    root = image_folders(folder / "set", counts=(1, 1))
+    assert serial("folder", root) == 0
+    assert "caf\\udce9/set-prepared" in capsys.readouterr().out
+    train = PreparedSplit(f"{root}-prepared", "train")
+    assert train.info.root == str(root) and train.content(0) == (root / "train/cat/0.png").read_bytes()
+
+
+def test_missing_files_and_equal_contents(tmp_path, serial, capsys):
+    root = image_folders(tmp_path / "set")
+    (root / "train/dog/copy.png").write_bytes((root / "train/cat/0.png").read_bytes())
+    for split in ("train", "val"):
+        paths = sorted((root / split).rglob("*.png"))
+        lines = [f"{path.relative_to(root)} {int(path.parent.name == 'dog')}\n" for path in paths]
+        (root / f"{split}_list.txt").write_text("".join([*lines, f"{split}/cat/gone.png 0\n", lines[0]]))
+    (root / "LICENSE").write_text("for tests only")
+    assert serial("imagenet", root, "--out", tmp_path / "out") == 1
+    output = capsys.readouterr().out
+    assert "2 samples are listed more than once" in output and "0 unreadable and 2 missing" in output
+    assert "1 files have the contents of another one, 1 with another label" in output
+    assert "published copies: official 1,281,167" in output
+    assert unreadable(tmp_path / "out") == {f"{split}/cat/gone.png": "no such file" for split in ("train", "val")}
+    assert (tmp_path / "out/source_notes/LICENSE").read_text() == "for tests only"
+    assert (tmp_path / "out/classes.txt").read_text() == "cat\ndog\n"
+
+
+def test_a_file_that_changes_meanwhile_stops_its_chunk(tmp_path, serial, monkeypatch, capsys):
+    root, out = image_folders(tmp_path / "set"), tmp_path / "out"
+    assert serial("folder", root, "--pack", "--out", tmp_path / "wanted") == 0
+    victim, make = root / "train/cat/1.png", plans.make
+    content, status = victim.read_bytes(), os.stat(victim)
+
+    def change_after_listing(*arguments):
+        plan = make(*arguments)
+        victim.write_bytes(content[:50])
+        os.remove(root / "val/dog/0.png")
+        return plan
+
+    saved = (root / "val/dog/0.png").read_bytes(), os.stat(root / "val/dog/0.png")
+    monkeypatch.setattr(plans, "make", change_after_listing)
+    assert serial("folder", root, "--pack", "--out", out) == 2
+    error = capsys.readouterr().err
+    assert "2 files are not as they were listed" in error and "--skip-unreadable" in error
+    assert f"train/cat/1.png: changed since it was listed (from {len(content)} to 50 bytes)" in error
+    assert "val/dog/0.png: vanished since it was listed" in error
+    assert not (out / manifest.NAME).exists()
+    for path, (data, times) in ((victim, (content, status)), (root / "val/dog/0.png", saved)):
+        path.write_bytes(data)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert serial("folder", root, "--pack", "--out", out) == 0
+    assert contents(out) == contents(tmp_path / "wanted")
+
+
+def test_files_that_cannot_be_opened_are_left_out_on_request(tmp_path, serial, monkeypatch, capsys):
+    root, read = image_folders(tmp_path / "set"), examine._read
+
+    def refuse(path):
+        if path.endswith("train/dog/0.png"):
+            raise PermissionError(13, "Permission denied", path)
+        return read(path)
+
+    monkeypatch.setattr(examine, "_read", refuse)
+    assert serial("folder", root, "--out", tmp_path / "out") == 2
+    assert "train/dog/0.png: cannot be read (Permission denied)" in capsys.readouterr().err
+    assert serial("folder", root, "--out", tmp_path / "out", "--skip-unreadable") == 1
+    assert unreadable(tmp_path / "out") == {"train/dog/0.png": "cannot be read (Permission denied)"}
+
+
+def test_a_full_disk_and_a_read_only_folder(tmp_path, serial, monkeypatch, capsys):
+    root = image_folders(tmp_path / "set")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journals.Journal, "_write", staticmethod(full))
+        assert serial("folder", root, "--pack", "--out", tmp_path / "out") == 2
+    assert "cannot be written (No space left on device); make room, and run the same" in capsys.readouterr().err
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        assert serial("folder", root, "--pack", "--out", tmp_path / "out") == 2
+    assert "error: No space left on device; mend that and run the same command again" in capsys.readouterr().err
+    assert serial("folder", root, "--pack", "--out", tmp_path / "out") == 0
+
+    def read_only(path, **_):
+        raise OSError(30, "Read-only file system", path)
+
+    monkeypatch.setattr(os, "makedirs", read_only)
+    assert serial("folder", root, "--out", tmp_path / "new") == 2
+    assert "new: cannot be written (Read-only file system); choose another --out" in capsys.readouterr().err
+
+
+def test_nothing_of_the_user_is_written_over(tmp_path, serial, capsys):
+    root, other = image_folders(tmp_path / "set"), tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.txt").write_text("years of work")
+    before = contents(tmp_path)
+    for out, message in ((other, "this folder holds other files"), (root / "out", "lies inside the data set")):
+        assert serial("folder", root, "--out", out) == 2
+        assert message in capsys.readouterr().err
+    assert serial("folder", root, "--out", root) == 2
+    (other / "thesis.txt").rename(other / "prepare.json")
+    assert serial("folder", root, "--out", other) == 2
+    (other / "prepare.json").rename(other / "thesis.txt")
+    assert contents(tmp_path) == before
+
+
+def test_another_preparation_in_the_same_folder(tmp_path, serial, capsys):
+    root, out = image_folders(tmp_path / "set"), tmp_path / "out"
+    assert serial("imagenet", root, "--resize", "16", "--out", out) == 0
+    done = contents(out)
+    assert serial("imagenet", root, "--resize", "16", "--out", out) == 0  # complete: prints the report again
+    assert "done: " in capsys.readouterr().out and contents(out) == done and not (out / "work").exists()
+    assert serial("imagenet", root, "--resize", "18", "--out", out) == 2
+    assert "another preparation was begun there (short_side: 16 there, 18 now)" in capsys.readouterr().err
+    assert contents(out) == done
+
+
+def test_two_processes_in_the_same_folder(tmp_path, serial, capsys):
+    from zoo.data.preparing import job as jobs
+
+    root, out = image_folders(tmp_path / "set"), tmp_path / "out"
+    os.makedirs(out)
+    job = jobs.Job("folder", str(root), "files", 256, prepare.CRF, prepare.GOP, prepare.QUALITY, False)
+    jobs.claim(str(out), job)
+    with jobs.lock(str(out)):
+        assert serial("folder", root, "--out", out) == 2
+    assert "another process is preparing this folder" in capsys.readouterr().err
+    assert serial("folder", root, "--out", out) == 0
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--crf", "20"], "--crf: is for --reencode only"),
+        (["--pack", "--short-side", "128"], "--short-side: is for --reencode and --frames only"),
+        (["--reencode", "--quality", "80"], "--quality: is for --frames and --resize only"),
+        (["--reencode", "--gop", "0"], "--gop 0: must be 1 to 1000"),
+        (["--resize", "8"], "--resize 8: must be 16 to 4096"),
+        (["--workers", "0"], "--workers 0: must be at least 1"),
+        (["--frames"], "holds images, for which there is --pack and --resize"),
+        (["--full"], "--full: is for clips"),
+    ],
+)
+def test_options_that_do_not_apply(tmp_path, serial, capsys, options, message):
+    root = image_folders(tmp_path / "set")
+    assert serial("imagenet", root, "--out", tmp_path / "out", *options) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_that_does_not_exist(tmp_path, serial, capsys):
+    assert serial("k400", tmp_path / "none") == 2
+    assert "none: no such folder" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_prepared_data_set_is_not_prepared_again(tmp_path, serial, capsys):
+    root = image_folders(tmp_path / "set", counts=(1, 1))
+    assert serial("folder", root, "--out", tmp_path / "out") == 0
+    assert serial("folder", tmp_path / "out", "--out", tmp_path / "again") == 2
+    assert "is a prepared data set already" in capsys.readouterr().err
+
+
+def test_a_list_without_any_file(tmp_path, serial, capsys):
+    root = image_folders(tmp_path / "set", counts=(1, 1))
+    (root / "train.csv").write_text("label,youtube_id,time_start,time_end\na,x,1,2\n")
+    (root / "val.csv").write_text("label,youtube_id,time_start,time_end\na,y,1,2\n")
+    assert serial("k400", root, "--out", tmp_path / "out") == 2
+    assert "none of the 2 listed files exists" in capsys.readouterr().err
+
+
+def test_an_interrupt(tmp_path, serial, monkeypatch, capsys):
+    root = image_folders(tmp_path / "set")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "run", interrupt)
+        assert serial("folder", root, "--out", tmp_path / "out") == 130
+    assert capsys.readouterr().err == "stopped; the same command goes on from here\n"
+    assert serial("folder", root, "--out", tmp_path / "out") == 0
+
+
+def test_the_result_does_not_depend_on_processes(tmp_path):
+    root = image_folders(tmp_path / "set", counts=(6, 3))
+    for workers in (1, 2):
+        arguments = ["imagenet", root, "--pack", "--out", tmp_path / str(workers), "--workers", workers]
+        assert prepare.main([str(argument) for argument in arguments]) == 0
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+
+
+SCRIPT = """
+import sys
+from zoo.commands import prepare
+from zoo.data.preparing import journal, plan
+journal.COMMIT_INTERVAL = -1.0  # the processes import this file, too
+plan.MIN_CHUNK = 1000
+if __name__ == "__main__":
+    sys.exit(prepare.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_real_kills(tmp_path):
+    """SIGKILL for the main process or for one of its workers, whenever some more samples are done."""
+    root = clip_folders(tmp_path / "set", 12)
+    break_clips(root / "train" / "jump")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    options = ["--reencode", "--workers", "2", "--out"]
+    command = [sys.executable, str(tmp_path / "script.py"), "folder", str(root), *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run([*command, str(tmp_path / "wanted")], env=environment, check=False).returncode == 1
+    out, choice, goal = tmp_path / "out", random.Random(0), 0
+    for kill in range(5):
+        goal += choice.randint(1, 6)
+        process = subprocess.Popen([*command, str(out)], env=environment)
+        while process.poll() is None and lines(out) < goal:
+            time.sleep(0.005)
+        os.kill(choice.choice([process.pid, *children(process.pid)]) if kill % 2 else process.pid, signal.SIGKILL)
+        assert process.wait() in (-signal.SIGKILL, 2)  # 2: a worker was killed
+    assert subprocess.run([*command, str(out)], env=environment, check=False).returncode == 1
+    assert contents(out) == contents(tmp_path / "wanted")
+
+
+CRASH = """
+import os, signal, sys
+from zoo.commands import prepare
+from zoo.data.preparing import work
+examine = work.examine
+def crash(job, media, item, number):
+    if item.sample.name == "train/dog/1.png" and os.path.exists(os.path.join(job.root, item.sample.path)):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return examine(job, media, item, number)
+work.examine = crash  # the processes import this file, too
+if __name__ == "__main__":
+    sys.exit(prepare.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_file_that_crashes_a_process_is_named(tmp_path):
+    root = image_folders(tmp_path / "set")
+    (tmp_path / "script.py").write_text(CRASH)
+    command = [sys.executable, str(tmp_path / "script.py"), "folder", str(root), "--out", str(tmp_path / "out")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run([*command, "--workers", "1"], env=environment, check=False, capture_output=True, text=True)
+    assert result.returncode == 2 and result.stderr.endswith("with --skip-unreadable:\n  train/dog/1.png\n")
+    os.remove(root / "train/dog/1.png")
+    result = subprocess.run([*command, "--workers", "1"], env=environment, check=False, capture_output=True, text=True)
+    assert result.returncode == 2 and "vanished since it was listed" in result.stderr
+    assert subprocess.run([*command, "--skip-unreadable"], env=environment, check=False).returncode == 1
+    assert len(PreparedSplit(str(tmp_path / "out"), "train")) == 9
+
+
+def lines(out):
+    return sum(path.read_bytes().count(b"\n") for path in (out / "work").glob("*.journal.jsonl"))
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        return list(map(int, file.read().split()))
+
+
+def test_results_travel_between_processes():
+    assert pickle.loads(pickle.dumps(Stopped("a", "b"))) == Stopped("a", "b")
+    assert str(pickle.loads(pickle.dumps(FileTrouble("a")))) == "a"

@@ -1,0 +1,126 @@
+"""The command zoo-seeds: which runs it starts, what it repeats, and what it refuses."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from tests.helpers.journals import BEGIN, end, evaluations, write_journal
+from tests.helpers.paths import CONFIGS
+from tests.helpers.training import TINY
+from zoo.commands import seeds
+from zoo.config import loader
+from zoo.run import cli
+
+RECIPE = str(CONFIGS / "tsm_demo.yaml")
+
+
+class FakeTraining:
+    """Stands in for the processes of train.py: writes the recipe and the journal of a run.
+
+    Attributes:
+        started: (framework, seed) of the runs so far.
+        failing: runs that end with an error, before their last evaluation.
+    """
+
+    def __init__(self, folder):
+        self.folder, self.started, self.failing, self.commands = folder, [], set(), []
+
+    def __call__(self, command, stdout, **_):
+        assert command[0] == sys.executable and command[1].endswith("train.py")
+        request = cli.read(cli.parse(list(command[2:])))
+        key = request.config.framework, request.config.seed
+        self.started.append(key)
+        self.commands.append(command)
+        is_failing = key in self.failing
+        print("out of memory" if is_failing else "done", file=stdout)
+        metric = 0.9 + 0.01 * request.config.seed + 0.001 * len(key[0])
+        events = [BEGIN, *evaluations(0.5, metric), end(20)]
+        folder = self.folder / f"{key[0]}-{key[1]}"
+        write_journal(folder, events[:2] if is_failing else events)
+        (folder / "config.yaml").write_text(loader.render(request.resolved))
+        return SimpleNamespace(returncode=2 if is_failing else 0)
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """A function that runs the program in a folder of its own, and the fake training."""
+    training = FakeTraining(tmp_path / "study")
+    monkeypatch.setattr(subprocess, "run", training)
+    monkeypatch.setattr(seeds, "select_frameworks", lambda names: (names or "torch,paddle").split(","))
+
+    def run(*words):
+        return seeds.main(["-c", RECIPE, "--out", str(tmp_path / "study"), *words])
+
+    return run, training
+
+
+def test_every_seed_in_every_framework(study, capsys, tmp_path):
+    run, training = study
+    assert run("--seeds", "3", "-o", "seed=1") == 2  # chosen by the program
+    assert run("--seeds", "3", "-o", "train.epochs=2", "--device", "cpu") == 0
+    assert training.started == [(name, seed) for seed in (1, 2, 3) for name in ("torch", "paddle")]
+    assert all(command[-4:] == ["-o", "train.epochs=2", "--device", "cpu"] for command in training.commands)
+    out = capsys.readouterr().out
+    assert "torch, seed 2: top1 0.9250, the best 0.9250" in out
+    table = (tmp_path / "study/seeds.md").read_text()
+    assert table in out and "| torch | 0.9250 | 0.0100 | 0.9150 | 0.9350 | 0.9250 | 0.0100 |" in table
+    assert "| torch - paddle | -0.0010 |" in table
+
+
+def test_all_frameworks_read_by_the_same_loader(study, capsys):
+    run, training = study
+    assert run("--seeds", "2", "-o", "data.loader=auto") == 0
+    assert all(
+        command[-4:] == ["-o", "data.loader=auto", "-o", "data.loader=reference"] for command in training.commands
+    )
+    assert len(training.commands) == 4
+    assert "data.loader: auto takes reference here, so that all frameworks get equal pixels" in capsys.readouterr().out
+
+
+def test_complete_runs_are_not_repeated(study, capsys):
+    run, training = study
+    assert run("--seeds", "2") == 0
+    first = capsys.readouterr().out
+    assert run("--seeds", "2") == 0
+    assert capsys.readouterr().out == first and len(training.started) == 4
+    assert run("--seeds", "3", "--frameworks", "torch") == 0  # one more seed
+    assert training.started[4:] == [("torch", 3)]
+
+
+def test_a_failed_run_is_named_and_continued(study, capsys):
+    run, training = study
+    training.failing.add(("paddle", 1))
+    assert run("--seeds", "2") == 2
+    error = capsys.readouterr().err
+    assert "paddle, seed 1: train.py exited with code 2" in error and "out of memory" in error
+    training.failing.clear()
+    assert run("--seeds", "2") == 0
+    assert training.started == [("torch", 1), ("paddle", 1), ("paddle", 1), ("torch", 2), ("paddle", 2)]
+
+
+def test_runs_of_other_settings_are_not_mixed_in(study, capsys):
+    run, training = study
+    assert run("--seeds", "2") == 0
+    assert run("--seeds", "2", "-o", "optim.lr=0.5") == 2
+    error = capsys.readouterr().err
+    assert "torch-1 has a run of other settings" in error and "optim.lr: 0.02 -> 0.5" in error
+    assert len(training.started) == 4
+
+
+def test_one_seed_has_no_spread(study, capsys):
+    assert study[0]("--seeds", "1") == 2
+    assert "--seeds" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_two_seeds_of_a_small_run(clips, tmp_path):
+    pairs = {**TINY, "data.root": clips, "device": "cpu", "train.epochs": 1, "optim.warmup": "0 epochs"}
+    words = [word for key, value in pairs.items() for word in ("-o", f"{key}={value}")]
+    line = [sys.executable, seeds.__file__, "-c", RECIPE, *words, "--seeds", "2", "--frameworks", "torch"]
+    done = subprocess.run([*line, "--out", str(tmp_path / "study")], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "tsm_demo: top1 over the seeds 1, 2" in done.stdout and (tmp_path / "study/seeds.md").exists()
+    again = subprocess.run([*line, "--out", str(tmp_path / "study")], capture_output=True, text=True, timeout=120)
+    assert again.stdout == done.stdout

@@ -1,0 +1,277 @@
+"""zoo/compare/differences.py: limits from the rounding that is measured, and who differs from the majority."""
+
+import numpy as np
+import pytest
+
+from tests.helpers import proofs
+from zoo.compare import differences, record
+from zoo.compare.events import events
+
+UNIT = 2.0**-29  # rounding of fp64 in units of that of fp32
+BN = "training/3/out0"  # key of the output of stage.bn in PyTorch and Paddle
+
+
+@pytest.fixture
+def right():
+    return proofs.make(proofs.RIGHT)
+
+
+def beyond(found):
+    return [(d.event.stage, d.event.part, d.event.name) for d in found if d.is_beyond]
+
+
+def one(found, stage, part, name):
+    (difference,) = (d for d in found if (d.event.stage, d.event.part, d.event.name) == (stage, part, name))
+    return difference
+
+
+def of_bn(found):
+    return one(found, "training", "output", "stage.bn")
+
+
+@pytest.mark.parametrize("titles", [("torch", "paddle"), ("mindspore", "torch"), ("torch", "paddle", "mindspore")])
+def test_equal_computations_are_far_within_their_limits(right, titles):
+    """They add in other orders; a limit 1000 times the noise would still be 10 times what they differ by."""
+    fp64, fp32 = ({title: records[title] for title in titles} for records in right)
+    found = differences.differences(fp64, fp32)
+    assert beyond(found) == [] and len(found) == len(events(fp64)) > 70
+    assert all(difference.largest < 0.02 * difference.limit for difference in found)
+    assert any(difference.largest > 0 for difference in found)
+
+
+def test_identical_records_do_not_differ(right):
+    fp64 = {"a": right[0]["torch"], "b": right[0]["torch"]}
+    found = differences.differences(fp64, {"a": right[1]["torch"]})
+    assert all((d.largest, d.is_beyond, d.apart, d.relative) == (0.0, False, (), 0.0) for d in found)
+
+
+def test_the_limit_is_the_rounding_between_fp32_and_fp64(right):
+    fp64, fp32 = right
+    rounding = max(np.abs(fp64[title].get(BN) - fp32[title].get(BN)).max() for title in ("torch", "paddle"))
+    difference = of_bn(differences.differences(*({t: r[t] for t in ("torch", "paddle")} for r in right)))
+    scale = max(np.abs(fp64["torch"].get(f"training/{n}/out0")).max() for n in range(5))  # of all outputs of the pass
+    assert difference.limit == pytest.approx(1000 * UNIT * rounding + 64 * 2.0**-52 * scale)
+    assert 1e-14 < difference.limit < 1e-11
+    assert difference.magnitude == np.abs(fp64["torch"].get(BN)).max()
+
+
+@pytest.mark.parametrize("share, is_beyond", [(0.5, False), (2.0, True)])
+def test_a_difference_next_to_the_limit(right, share, is_beyond):
+    fp64, fp32 = right
+    limit = of_bn(differences.differences(fp64, fp32)).limit
+    moved = proofs.edit(fp64, "paddle", BN, lambda values: values + share * limit)
+    difference = of_bn(differences.differences(moved, fp32))
+    assert difference.is_beyond == is_beyond
+    assert difference.apart == (("paddle",) if is_beyond else ())
+    assert difference.largest == pytest.approx(share * limit, rel=0.1)
+    assert difference.relative == difference.largest / difference.magnitude
+
+
+@pytest.mark.parametrize(
+    "key, part, name",
+    [
+        ("training after the updates/3/out0", "output", "stage.bn"),
+        ("update 2/gradient/fc.weight", "gradient", "fc.weight"),
+    ],
+)
+def test_rounding_that_has_grown_to_the_size_of_the_values_is_no_measure(right, key, part, name):
+    """After an update, differences of up to a thousandth pass then; larger ones do not."""
+    fp64, fp32 = right
+    stage = key.partition("/")[0]
+    magnitude = max(np.abs(record.get(key)).max() for record in fp64.values())
+    moved = proofs.edit(fp64, "paddle", key, lambda values: values + 0.9e-3 * magnitude)
+    far = proofs.edit(fp64, "paddle", key, lambda values: values + 1.2e-3 * magnitude)
+    rounded = proofs.edit(fp32, "torch", key, lambda values: values + 0.1 * magnitude)
+    less = proofs.edit(fp32, "torch", key, lambda values: values + 0.02 * magnitude)
+    assert not one(differences.differences(moved, rounded), stage, part, name).is_beyond
+    assert one(differences.differences(far, rounded), stage, part, name).apart == ("paddle",)
+    assert one(differences.differences(moved, less), stage, part, name).apart == ("paddle",)
+
+
+@pytest.mark.parametrize(
+    "key, part, name", [(BN, "output", "stage.bn"), ("update 1/gradient/fc.weight", "gradient", "fc.weight")]
+)
+def test_large_rounding_before_the_first_update_hides_nothing(right, key, part, name):
+    fp64, fp32 = right
+    magnitude = max(np.abs(record.get(key)).max() for record in fp64.values())
+    moved = proofs.edit(fp64, "paddle", key, lambda values: values + 1e-5 * magnitude)
+    rounded = proofs.edit(fp32, "torch", key, lambda values: values + 0.5 * magnitude)
+    found = differences.differences(moved, rounded)
+    assert one(found, key.partition("/")[0], part, name).apart == ("paddle",)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_number_that_is_not_finite_is_an_infinite_difference(right, value):
+    def change(values):
+        values = values.copy()
+        values.flat[0] = value
+        return values
+
+    fp64, fp32 = right
+    difference = of_bn(differences.differences(proofs.edit(fp64, "paddle", BN, change), fp32))
+    assert (difference.largest, difference.apart, difference.is_beyond) == (np.inf, ("paddle",), True)
+    assert np.isfinite(difference.limit)
+    two = proofs.edit(proofs.edit(fp64, "paddle", BN, change), "torch", BN, change)
+    difference = of_bn(differences.differences(two, fp32))
+    assert difference.is_beyond and difference.apart == ("torch", "paddle")
+    everywhere = proofs.edit(two, "mindspore", BN, change)
+    difference = of_bn(differences.differences(everywhere, fp32))
+    assert difference.is_beyond and difference.apart == ("torch", "paddle", "mindspore")
+
+
+def test_rounding_that_overflowed_in_fp32_hides_nothing(right):
+    """The limit of a tensor that is infinite in fp32 is as if its rounding were as large as itself."""
+    fp64, fp32 = right
+    overflowed = proofs.edit(fp32, "torch", BN, lambda values: np.full_like(values, np.inf))
+    moved = proofs.edit(fp64, "paddle", BN, lambda values: values * (1 + 1e-5))
+    assert of_bn(differences.differences(moved, overflowed)).apart == ("paddle",)
+
+
+@pytest.mark.parametrize("rounding, apart", [(1e-5, ()), (1e-12, ("torch", "paddle", "mindspore"))])
+def test_a_change_that_is_rounding_alone(right, rounding, apart):
+    """AdamW makes a large change in fp32 of a gradient that is 0 but for rounding, and a tiny one in fp64."""
+    key = "update 1/change/stage.bn.bias"
+
+    def replace(records, size):
+        for number, title in enumerate(records):
+            records = proofs.edit(records, title, key, lambda values, n=number: np.full_like(values, (n - 1) * size))
+        return records
+
+    fp64, fp32 = right
+    found = differences.differences(replace(fp64, 1e-12), replace(fp32, rounding))
+    assert one(found, "update 1", "change", "stage.bn.bias").apart == apart
+
+
+def test_another_shape_is_an_infinite_difference():
+    found = differences.differences(*proofs.planted(keeps_pixels=True))
+    difference = one(found, "training", "input", "fc")
+    assert (difference.largest, difference.apart) == (np.inf, ("paddle",))
+    assert {part for _, part, _ in beyond(found)} == {"input"}
+
+
+def test_a_shape_whose_excerpt_is_the_same_is_another_shape(right):
+    """Of 600 samples the same excerpt is kept as of 500."""
+    rows = np.random.default_rng(0).standard_normal((600, 100))
+    fp64 = {}
+    for title, count in (("torch", 600), ("paddle", 500), ("mindspore", 600)):
+        fp64[title] = proofs.record(title, proofs.Variant(), "fp64")
+        fp64[title].excerpts.pop("prediction", None)
+        fp64[title].aliases.pop("prediction", None)
+        fp64[title].add("prediction", rows[:count])
+    difference = one(differences.differences(fp64, {}), "prediction", "prediction", "prediction")
+    assert (difference.largest, difference.apart) == (np.inf, ("paddle",))
+
+
+def test_a_change_outside_of_the_excerpt_is_found():
+    images = np.random.default_rng(0).standard_normal((4, 3, 100, 100))
+    other = images.copy()
+    other[3, 1, 99, 99] += 1e-3
+    fp64, fp32 = {}, {}
+    for title, values in (("torch", images), ("paddle", other), ("mindspore", images)):
+        for records, dtype in ((fp64, np.float64), (fp32, np.float32)):
+            records[title] = record.empty(title, "fp64" if dtype == np.float64 else "fp32", proofs.settings())
+            records[title].add("prediction", values.astype(dtype))
+            records[title].passes.update({"training": []})
+    (difference,) = differences.differences(fp64, fp32)
+    assert difference.apart == ("paddle",) and difference.is_beyond
+
+
+@pytest.mark.parametrize(
+    "values, apart",
+    [
+        ((0, 0), ()),
+        ((0, 1), ("a", "b")),
+        ((0, 0, 0), ()),
+        ((0, 0, 1), ("c",)),
+        ((0, 1, 0), ("b",)),
+        ((1, 0, 0), ("a",)),
+        ((0, 1, 2), ("a", "b", "c")),
+        ((0, 0, 1, 1), ("a", "b", "c", "d")),
+        ((0, 0, 0, 1), ("d",)),
+        ((0, 0, 1, 2), ("a", "b", "c", "d")),
+        ((0, 0, 0, 1, 2), ("d", "e")),
+    ],
+)
+def test_who_differs_from_the_majority(right, values, apart):
+    torch, rounded = right[0]["torch"], right[1]["torch"]
+    fp64 = dict.fromkeys("abcde"[: len(values)], torch)
+    for title, value in zip("abcde", values):
+        fp64 = proofs.edit(fp64, title, BN, lambda array, value=value: array + value)
+    assert of_bn(differences.differences(fp64, {"a": rounded})).apart == apart
+
+
+def test_if_only_the_outer_two_differ_nobody_is_known_to_be_wrong(right):
+    limit = of_bn(differences.differences(*right)).limit
+    fp64 = dict.fromkeys("abc", right[0]["torch"])
+    for title, share in zip("abc", (0.0, 0.7, 1.4)):
+        fp64 = proofs.edit(fp64, title, BN, lambda array, share=share: array + share * limit)
+    difference = of_bn(differences.differences(fp64, {"a": right[1]["torch"]}))
+    assert difference.is_beyond and difference.apart == ("a", "b", "c")
+
+
+def test_a_framework_without_fp64_is_compared_in_fp32(right):
+    """Rounding is no difference then, and a difference of 1e-4 is none of rounding."""
+    fp64, fp32 = right
+    proofs_of = {"torch": fp64["torch"], "paddle": fp64["paddle"], "mindspore": fp32["mindspore"]}
+    assert beyond(differences.differences(proofs_of, fp32)) == []
+    key = "training/3/out0"
+    moved = proofs.edit(proofs_of, "mindspore", key, lambda values: values * (1 + 1e-4))
+    difference = of_bn(differences.differences(moved, {**fp32, "mindspore": moved["mindspore"]}))
+    assert difference.apart == ("mindspore",) and 1e-7 < difference.limit < 1e-4
+    everywhere_fp32 = differences.differences(fp32, fp32)  # they show no rounding: what remains is that of the type
+    assert beyond(everywhere_fp32) == []
+
+
+def test_the_change_of_a_large_weight_is_rounded_as_the_weight_is(right):
+    """A frozen weight of 1000 that is read back with the last bit rounded has not changed."""
+    key = "update 1/change/stage.bn.weight"
+    for magnitude, is_beyond in ((1.0, True), (1e6, False)):
+        settings = {**proofs.settings(), "magnitudes": {"stage.bn.weight": magnitude}}
+        fp64, fp32 = ({t: r._replace(settings=settings) for t, r in records.items()} for records in right)
+        moved = proofs.edit(fp64, "paddle", key, lambda values: values + 1e-10)
+        found = one(differences.differences(moved, fp32), "update 1", "change", "stage.bn.weight")
+        assert found.is_beyond == is_beyond
+
+
+def test_a_tensor_of_zeros_has_the_scale_of_its_stage(right):
+    """A gradient that is 0 but for rounding, such as that of a bias in front of a normalization."""
+    fp64, _ = right
+    key = "update 1/gradient/stage.bn.bias"
+    for size, is_beyond in ((1e-17, False), (1e-10, True)):
+        zeros = fp64
+        for title in zeros:
+            zeros = proofs.edit(zeros, title, key, np.zeros_like)
+        moved = proofs.edit(zeros, "paddle", key, lambda values, size=size: values + size)
+        found = differences.differences(moved, zeros)
+        assert one(found, "update 1", "gradient", "stage.bn.bias").is_beyond == is_beyond
+
+
+def test_rounding_in_excess_is_found():
+    fp64, fp32 = proofs.planted(is_coarse=True)
+    assert beyond(differences.differences(fp64, fp32)) == []
+    found = [d for d in differences.excess_rounding(fp64, fp32) if d.is_beyond]
+    assert (found[0].event.name, found[0].event.part, found[0].apart) == ("stage.conv", "output", ("paddle",))
+    assert 1e-5 < found[0].relative < 1e-2
+
+
+def test_no_rounding_in_excess(right):
+    found = differences.excess_rounding(*right)
+    assert not any(d.is_beyond or d.apart for d in found) and len(found) == 2 * 10 + 1 + 2
+    stages = {(d.event.stage, d.event.part) for d in found}
+    assert ("update 1", "gradient") not in stages and ("update 2", "loss") not in stages
+
+
+def test_rounding_of_one_framework_cannot_be_in_excess(right):
+    """A framework without fp64 shows no rounding, and one alone has nothing to be compared with."""
+    fp64, fp32 = proofs.planted(is_coarse=True, count=2)
+    assert differences.excess_rounding({"torch": fp32["torch"], "paddle": fp64["paddle"]}, fp32) == []
+    assert differences.excess_rounding({"paddle": fp64["paddle"]}, fp32) == []
+
+
+def test_distance(right):
+    fp64, _ = right
+    event = next(event for event in events(fp64) if event.name == "stage.bn" and event.part == "output")
+    moved = proofs.edit(fp64, "paddle", BN, lambda values: values + 0.5)
+    assert differences.distance(moved, event, "torch", "paddle") == pytest.approx(0.5)
+    assert differences.distance(moved, event, "paddle", "torch") == pytest.approx(0.5)
+    assert differences.distance(moved, event, "torch", "torch") == 0

@@ -1,0 +1,296 @@
+"""zoo/compare/findings.py: a wrong computation in one of two or three frameworks, in every stage of the proof."""
+
+import numpy as np
+import pytest
+
+from tests.helpers import proofs
+from zoo.compare.findings import judge
+from zoo.compare.record import CLIPPED
+
+ALL = ("torch", "paddle", "mindspore")
+PAIR = ("torch", "paddle")
+NONE = "no cause is given"
+
+
+def verdict_of(changes, count=3):
+    return judge(*proofs.planted(count, **changes))
+
+
+@pytest.mark.parametrize("titles", [ALL, PAIR, ("mindspore", "torch"), ("torch",)])
+def test_equal_computations_have_no_findings(titles):
+    fp64, fp32 = proofs.make({title: proofs.RIGHT[title] for title in titles})
+    assert judge(fp64, fp32).findings == []
+    assert judge(fp32, fp32).findings == []  # no framework has fp64
+    assert bool(judge(fp64, fp32).differences) == (len(titles) > 1)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_module_of_one_framework_is_no_finding(count):
+    assert verdict_of({"has_extra": True}, count).findings == []
+
+
+FORWARD = [  # what is changed, the tensor, the cause, the places
+    ({"input_scale": 255}, "training: input of the model", "pixels of 0 to 255", "{0}/preprocess.py"),
+    ({"eps": 1e-3}, "training: output of stage.bn", "epsilon or variance of a normalization", "{0}/blocks.py"),
+    ({"eps": 1.1e-5}, "training: output of stage.bn", "epsilon or variance of a normalization", "{0}/blocks.py"),
+    ({"has_relu": False}, "training: output of stage", "a ReLU is missing", "{0}/blocks.py, {0}/model.py"),
+    (
+        {"keeps_pixels": True},
+        "training: input of fc has another shape",
+        "(8, 4, 1, 1)",
+        "{0}/model.py:21, {0}/model.py",
+    ),
+    ({"eps": -1e3}, "training: output of stage.bn", "it is not finite", "{0}/blocks.py"),
+]
+UPDATE = [
+    ({"smoothing": 0.0}, "update 1: loss", "label smoothing is 0 instead of 0.1", "{0}/objective.py, {0}/trainer.py"),
+    ({"flow": 0.5}, "update 1: gradient of stage.bn.weight", "it is 0.5 times", "{0}/blocks.py, {0}/model.py:21"),
+    ({"rate": 0.01}, "update 1: statistic of stage.bn.running_mean", "is 0.99 (", "{0}/blocks.py, {0}/statistics.py"),
+    (
+        {"is_biased": True},
+        "statistic of stage.bn.running_var",
+        "is the biased one: of 288",
+        "{0}/blocks.py, {0}/statistics.py",
+    ),
+    ({"is_stale": True}, "training after the updates: output of fc", NONE, "{0}/model.py"),
+]
+
+
+@pytest.mark.parametrize("changes, what, cause, places", FORWARD + UPDATE)
+def test_the_majority_tells_which_of_three_is_wrong(changes, what, cause, places):
+    first = verdict_of(changes).findings[0]
+    assert first.titles == ("paddle",)
+    assert what in first.what
+    assert cause in (first.cause or NONE)
+    assert first.places == tuple(places.format("paddle").split(", "))
+
+
+@pytest.mark.parametrize("changes, what, cause, places", FORWARD + UPDATE)
+def test_of_two_either_may_be_wrong(changes, what, cause, places):
+    first = verdict_of(changes, 2).findings[0]
+    titles = ("paddle",) if cause == "it is not finite" else PAIR
+    assert first.titles == titles
+    assert what in first.what
+    assert first.places == tuple(place for title in titles for place in places.format(title).split(", "))
+
+
+@pytest.mark.parametrize("changes, what, cause, places", FORWARD + UPDATE)
+def test_of_two_the_cause_is_given_for_both_cases(changes, what, cause, places):
+    """One of them is what happened, whichever framework is right."""
+    assert cause in (verdict_of(changes, 2).findings[0].cause or NONE)
+
+
+@pytest.mark.parametrize("framework", ALL)
+def test_any_of_three_may_be_the_wrong_one(framework):
+    variants = {**proofs.RIGHT, framework: proofs.RIGHT[framework]._replace(flow=0.5)}
+    assert judge(*proofs.make(variants)).findings[0].titles == (framework,)
+
+
+def test_if_all_three_differ_none_is_known_to_be_right():
+    variants = {
+        title: variant._replace(eps=eps) for (title, variant), eps in zip(proofs.RIGHT.items(), (1e-5, 1e-4, 1e-3))
+    }
+    (first,) = judge(*proofs.make(variants)).findings
+    assert first.titles == ALL and "training: output of stage.bn" in first.what
+    assert first.places == tuple(f"{title}/blocks.py" for title in ALL)
+
+
+OPTIMIZER = [
+    ({"momentum": 0.8}, "update 2: 5 of 5 tensors", "the momentum is 0.8 instead of 0.9"),
+    (
+        {"decay_scale": 0.5},
+        "update 1: 2 of 5",
+        "the weight decay is 0.005 instead of 0.01 (stage.conv.weight, fc.weight)",
+    ),
+    ({"decay_scale": 0.0}, "update 1: 2 of 5", "the weight decay is 0 instead of 0.01 (stage.conv.weight, fc.weight)"),
+    ({"clip_norm": 1e9}, "update 1: 5 of 5", "clipping or scaling"),
+]
+
+
+@pytest.mark.parametrize("changes, what, cause", OPTIMIZER)
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_formula_of_the_optimizer_tells_who_is_wrong(changes, what, cause, count):
+    """Also of two; the change of the weights, which follows from it, is no finding of its own."""
+    (finding,) = verdict_of(changes, count).findings
+    assert finding.titles == ("paddle",) and finding.places == ("paddle/update.py",)
+    assert what in finding.what and "not updated by the optimizer's formula" in finding.what
+    assert cause in finding.cause
+
+
+@pytest.mark.parametrize("changes, what, cause", OPTIMIZER)
+def test_the_optimizer_of_one_framework_alone_is_checked(changes, what, cause):
+    (finding,) = judge(*proofs.make({"paddle": proofs.Variant(**changes)})).findings
+    assert finding.titles == ("paddle",) and what in finding.what
+
+
+def test_an_optimizer_of_sharded_parameters_only():
+    fp64, fp32 = proofs.planted(decay_scale=0.5)
+    for records in (fp64, fp32):
+        for record in records.values():
+            record.settings["sharded"] = ["fc.weight", "stage.conv.weight"]
+    (finding,) = judge(fp64, fp32).findings
+    assert finding.places == ("paddle/shards.py", "paddle/update.py")
+
+
+def test_two_optimizers_are_wrong():
+    variants = {**proofs.RIGHT, "torch": proofs.Variant(momentum=0.8), "paddle": proofs.Variant(decay_scale=0.0)}
+    findings = judge(*proofs.make(variants)).findings
+    assert [finding.titles for finding in findings] == [("torch",), ("paddle",)]
+
+
+def test_a_gradient_and_the_optimizer_are_both_reported():
+    findings = verdict_of({"flow": 0.5, "momentum": 0.8}).findings
+    assert [finding.what.partition(":")[0] for finding in findings] == ["update 1", "update 2"]
+    assert "gradient" in findings[0].what and "formula" in findings[1].what
+
+
+@pytest.mark.parametrize(
+    "key, what, places",
+    [
+        ("update 1/grad_norm", "update 1: grad_norm", "paddle/update.py"),
+        ("update 1/change/fc.bias", "update 1: change of fc.bias", "paddle/update.py"),
+        ("update 2/optimizer/momentum/fc.bias", "update 2: optimizer of momentum/fc.bias", "paddle/update.py"),
+        ("prediction", "prediction", "paddle/output.py, paddle/trainer.py"),
+        ("evaluation/2/out0", "evaluation: output of stage.conv", "paddle/blocks.py"),
+        ("evaluation/4/in0", "evaluation: input of fc", "paddle/model.py:21, paddle/model.py"),
+        ("update 2/loss", "update 2: loss", "paddle/objective.py, paddle/trainer.py"),
+    ],
+)
+def test_a_tensor_that_nothing_before_it_explains(key, what, places):
+    """With the factor by which it differs; without a cause for what the optimizer made."""
+    fp64, fp32 = proofs.make(proofs.RIGHT)
+    (finding,) = judge(proofs.edit(fp64, "paddle", key, lambda values: 1.5 * values), fp32).findings
+    assert finding.titles == ("paddle",) and finding.what.startswith(f"{what} differs by 3.3e-01 ")
+    assert finding.places == tuple(places.split(", ")) and finding.cause == "it is 1.5 times the others'"
+    assert "where rounding explains" in finding.what and "it is the first of 1 tensors that differ" in finding.what
+
+
+def test_a_sharded_tensor_is_in_the_file_of_shards():
+    fp64, fp32 = proofs.make(proofs.RIGHT)
+    for name in ("change/fc.weight", "optimizer/momentum/fc.weight"):
+        for record in (*fp64.values(), *fp32.values()):
+            record.settings["sharded"] = ["fc.weight"]
+        (finding,) = judge(proofs.edit(fp64, "paddle", f"update 1/{name}", lambda values: 2 * values), fp32).findings
+        assert finding.places == ("paddle/shards.py", "paddle/update.py")
+
+
+def test_the_first_gradient_that_differs_is_that_of_the_loss():
+    """If all differ, the loss is scaled; if the last layer's differs and others do not, it may also be the layer."""
+    fp64, fp32 = proofs.make(proofs.RIGHT)
+    everything = fp64
+    for name in proofs.GROUPS:
+        everything = proofs.edit(everything, "paddle", f"update 1/gradient/{name}", lambda values: values / 8)
+    finding = judge(everything, fp32).findings[0]
+    assert finding.places == ("paddle/objective.py", "paddle/trainer.py") and "update 1: gradient of fc" in finding.what
+    assert finding.cause == "it is 0.125 times the others': the mean over samples is taken twice"
+    last = proofs.edit(fp64, "paddle", "update 1/gradient/fc.weight", lambda values: values / 8)
+    assert judge(last, fp32).findings[0].places == ("paddle/objective.py", "paddle/model.py")
+
+
+def test_a_gradient_that_differs_from_the_second_update_on_depends_on_something_kept():
+    """The trainer keeps it; a clipped update starts from the initial weights, so there it is the module as usual."""
+    fp64, fp32 = proofs.make(proofs.RIGHT)
+    places = judge(proofs.edit(fp64, "paddle", "update 2/gradient/fc.weight", lambda g: 2 * g), fp32).findings[0].places
+    assert places == ("paddle/trainer.py", "paddle/update.py", "paddle/model.py")
+    for record in (*fp64.values(), *fp32.values()):
+        rename(record, "update 2", CLIPPED)
+    finding = judge(proofs.edit(fp64, "paddle", f"{CLIPPED}/gradient/fc.weight", lambda g: 2 * g), fp32).findings[0]
+    assert finding.places == ("paddle/objective.py", "paddle/model.py")
+
+
+def rename(record, stage, title):
+    """Give an update another title."""
+    for tensors in (record.excerpts, record.shapes, record.aliases):
+        for key in [key for key in tensors if key.startswith(stage)]:
+            tensors[title + key.removeprefix(stage)] = tensors.pop(key)
+    for key, same in record.aliases.items():
+        record.aliases[key] = same.replace(stage, title)
+    for step in record.steps:
+        step["title"] = step["title"].replace(stage, title)
+
+
+def test_a_frozen_normalization_is_the_trainers():
+    """So is one that uses the statistics of the batch although it is frozen."""
+    fp64, fp32 = proofs.planted(eps=1e-3)
+    for record in (*fp64.values(), *fp32.values()):
+        groups = record.settings["param_groups"]
+        record.settings["param_groups"] = {**groups, "stage.bn.weight": [0.0, 0.0], "stage.bn.running_var": [1.0, 1.0]}
+    assert judge(fp64, fp32).findings[0].places == ("paddle/blocks.py", "paddle/trainer.py")
+
+
+def test_the_loss_of_several_micro_batches_is_summed_by_the_update():
+    fp64, fp32 = proofs.planted(smoothing=0.0)
+    for record in (*fp64.values(), *fp32.values()):
+        record.settings["accumulate"] = 2
+    places = judge(fp64, fp32).findings[0].places
+    assert places == ("paddle/objective.py", "paddle/trainer.py", "paddle/update.py")
+
+
+def test_the_input_of_a_module_is_looked_for_where_it_is_called():
+    fp64, fp32 = proofs.make(proofs.RIGHT)
+    moved = proofs.edit(fp64, "paddle", "training/4/in0", lambda values: values[:, ::-1])
+    (finding,) = judge(moved, fp32).findings
+    assert finding.places == ("paddle/model.py:21", "paddle/model.py") and "training: input of fc" in finding.what
+
+
+def test_a_parameter_that_one_framework_does_not_train():
+    (finding,) = verdict_of({"frozen": ("stage.bn.weight",)}).findings
+    assert finding.titles == ("paddle",) and finding.places == ("paddle/trainer.py",)
+    assert finding.what == "stage.bn.weight is not trained, as it is elsewhere"
+
+
+def test_a_parameter_that_only_one_framework_trains():
+    frozen = {title: variant._replace(frozen=("fc.bias",)) for title, variant in proofs.RIGHT.items()}
+    (finding,) = judge(*proofs.make({**frozen, "paddle": proofs.RIGHT["paddle"]})).findings
+    assert finding.titles == ("paddle",) and finding.places == ("paddle/trainer.py",)
+    assert finding.what.startswith("fc.bias is trained, as it is not elsewhere")
+
+
+def test_rounding_in_excess_is_a_finding_if_nothing_else_differs():
+    (finding,) = verdict_of({"is_coarse": True}).findings
+    assert finding.titles == ("paddle",) and finding.places == ("paddle/blocks.py",)
+    assert finding.what.startswith("training: output of stage.conv in fp32 differs from fp64 by ")
+    (finding,) = verdict_of({"is_coarse": True, "flow": 0.5}).findings
+    assert "gradient" in finding.what
+
+
+def test_rounding_in_excess_of_two():
+    (finding,) = verdict_of({"is_coarse": True}, 2).findings
+    assert finding.titles == ("paddle",)
+
+
+def test_an_optimizer_that_is_wrong_in_the_precision_of_the_run_alone():
+    fp64, _ = proofs.make(proofs.RIGHT)
+    (finding,) = judge(fp64, proofs.planted(momentum=0.8)[1]).findings
+    assert finding.titles == ("paddle",) and "the momentum is 0.8 instead of 0.9" in finding.cause
+
+
+def test_what_follows_is_counted():
+    everything = verdict_of({"input_scale": 1.01})
+    assert (
+        f"it is the first of {sum(d.is_beyond for d in everything.differences)} tensors" in everything.findings[0].what
+    )
+    assert len(everything.findings) == 1
+
+
+def test_a_finding_as_text():
+    text = str(verdict_of({"is_biased": True}).findings[0])
+    first, cause, places = text.splitlines()
+    assert first.startswith("paddle: update 1: statistic of stage.bn.running_var differs by ")
+    assert cause.startswith("    likely cause: the variance of a batch is the biased one")
+    assert places == "    look in: paddle/blocks.py, paddle/statistics.py"
+    text = str(verdict_of({"is_stale": True}, 2).findings[0])
+    assert text.startswith("torch or paddle: ") and "likely cause" not in text
+
+
+def test_updates_that_are_not_finite_are_one_finding():
+    """The optimizer is not to blame for gradients that are not finite."""
+    (finding,) = verdict_of({"eps": -1e3}).findings
+    assert "output of stage.bn" in finding.what
+
+
+def test_infinite_outputs_of_both_are_a_finding():
+    fp64, fp32 = proofs.make({title: proofs.Variant(eps=-1e3) for title in PAIR})
+    first = judge(fp64, fp32).findings[0]
+    assert first.titles == PAIR and "training: output of stage.bn" in first.what
+    assert np.isnan(fp64["torch"].get("training/3/out0")).any()

@@ -1,0 +1,568 @@
+"""tools/export.py: what it writes is what the framework computes, and what differs is refused."""
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.helpers import frameworks
+from tests.helpers.paths import ROOT
+from tests.zoo.export import checkpoints
+from zoo.commands import export
+from zoo.config import loader
+from zoo.data.formats import palette
+from zoo.export import source
+from zoo.notebook import Run
+from zoo.weights.onnx_metadata import OnnxMetadata
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+from zoo.models.onnx_graph import Graph  # noqa: E402 -- needs onnx
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory):
+    return checkpoints.make_data(str(tmp_path_factory.mktemp("data")))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(roots, tmp_path_factory):
+    """model -> the folder of its checkpoint, made when first asked for."""
+    made = {}
+
+    def find(model):
+        if model not in made:
+            made[model] = checkpoints.make(tmp_path_factory.mktemp(model) / "run", model, roots)
+        return made[model]
+
+    return find
+
+
+def run(*words):
+    return export.main([*map(str, words), "--device", "cpu"])
+
+
+def read(path):
+    """Return session and metadata of a file."""
+    properties = {each.key: each.value for each in onnx.load(path).metadata_props}
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return session, OnnxMetadata.from_properties(properties, str(path))
+
+
+@pytest.mark.parametrize("framework, module, case", frameworks.parameters("zoo.export.export_cases"))
+def test_export(framework, module, case):
+    frameworks.check(framework, module, case)
+
+
+def test_the_file_of_a_tsm_describes_itself(checkpoint, roots, tmp_path, capsys):
+    weights, out = checkpoint("tsm"), tmp_path / "tsm.onnx"
+    assert run(weights, "--out", out) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(
+        "torch and the fp32 graph in ONNX Runtime, logits, largest |graph - framework| / largest |framework|"
+    )
+    assert [line.split()[0] for line in lines[2:6]] == ["1", "5", "1", "5"]
+    assert [line.endswith("frames reversed") for line in lines[2:6]] == [False, False, True, True]
+    assert (
+        lines[6].startswith(f"{out}: ")
+        and ", fp32, opset 18" in lines[6]
+        and lines[6].endswith("input NTCHW float32, output logits")
+    )
+    session, metadata = read(out)
+    assert (metadata.model, metadata.task, metadata.protocol) == ("tsm", "classify", "motion/4x1x1@32")
+    assert (metadata.classes[0], len(metadata.classes), metadata.palette, metadata.states) == ("left", 8, (), ())
+    assert (metadata.arch["segments"], metadata.arch["num_classes"], metadata.arch["width"]) == (4, 8, 8)
+    assert metadata.record["step"] == checkpoints.STEP and metadata.weights.name == weights
+    assert metadata.preprocessing["short_side"] == 36 and metadata.preprocessing["eval_crops"] == 1
+    entries = loader.parse_recorded(metadata.record["recipe"], "record")
+    assert entries["model.name"].value == "tsm" and entries["data.root"].value == roots["tsm"]
+    (value,) = session.get_inputs()
+    assert (value.name, value.type, value.shape) == ("input", "tensor(float)", ["batch", 4, 3, 32, 32])
+    (value,) = session.get_outputs()
+    assert (value.name, value.type, value.shape) == ("output", "tensor(float)", ["batch", 8])
+    assert metadata.input.normalized and metadata.input.layout == "NTCHW"
+    assert metadata.max_difference <= 1e-5
+
+
+def test_an_image_classifier_with_preprocessing_gives_probabilities(checkpoint, tmp_path):
+    """Of uint8 pixels, channels last: those of the other file for pixels normalized by its metadata."""
+    outputs = {}
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), np.uint8)
+    for name, words in (("plain", []), ("whole", ["--with-preprocessing"])):
+        assert run(checkpoint("resnet50"), "--out", tmp_path / f"{name}.onnx", *words) == 0
+        session, metadata = read(tmp_path / f"{name}.onnx")
+        x = pixels
+        if metadata.input.normalized:
+            x = ((pixels / 255 - metadata.input.mean) / metadata.input.std).transpose(0, 3, 1, 2).astype(np.float32)
+        outputs[name] = session.run(None, {metadata.input.name: x})[0]
+    assert (metadata.input.dtype, metadata.input.layout, metadata.output.kind) == ("uint8", "NHWC", "probabilities")
+    powers = np.exp(outputs["plain"].astype(np.float64))
+    np.testing.assert_allclose(outputs["whole"], powers / powers.sum(1, keepdims=True), rtol=1e-4)
+
+
+def test_a_segmentation_model_takes_any_size(checkpoint, tmp_path):
+    assert run(checkpoint("deeplabv3plus"), "--out", tmp_path / "plain.onnx") == 0
+    assert run(checkpoint("deeplabv3plus"), "--out", tmp_path / "whole.onnx", "--with-preprocessing") == 0
+    (plain, metadata), (whole, end) = read(tmp_path / "plain.onnx"), read(tmp_path / "whole.onnx")
+    assert np.array_equal(metadata.palette, palette.class_colors(metadata.classes))
+    assert end.output.kind == "class_map" and whole.get_outputs()[0].type == "tensor(uint8)"
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 37, 50, 3), np.uint8)
+    x = ((pixels / 255 - metadata.input.mean) / metadata.input.std).transpose(0, 3, 1, 2).astype(np.float32)
+    logits = plain.run(None, {"input": x})[0]
+    assert logits.shape == (2, len(metadata.classes), 37, 50)
+    differs = whole.run(None, {"input": pixels})[0] != logits.argmax(1)
+    assert differs.mean() < 1e-3  # ties within rounding
+
+
+def test_faces_of_length_one(checkpoint, tmp_path):
+    assert run(checkpoint("arcface"), "--out", tmp_path / "faces.onnx", "--with-preprocessing") == 0
+    session, metadata = read(tmp_path / "faces.onnx")
+    assert (metadata.classes, metadata.record["classes"], metadata.output.kind) == ((), [], "unit_embedding")
+    embeddings = session.run(None, {"input": np.full((2, 32, 32, 3), 100, np.uint8)})[0]
+    np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, rtol=1e-5)
+
+
+def test_samples_of_files_replace_the_data(checkpoint, roots, tmp_path, capsys):
+    clips = os.path.join(roots["tsm"], "val")
+    words = ["-o", "data.root=nowhere", "--samples", clips]
+    assert run(checkpoint("tsm"), "--out", tmp_path / "a.onnx", *words) == 0
+    assert read(tmp_path / "a.onnx")[1].protocol == ""
+    scenes = os.path.join(roots["deeplabv3plus"], "leftImg8bit", "val")
+    assert run(checkpoint("deeplabv3plus"), "--out", tmp_path / "b.onnx", "--samples", scenes) == 0
+    faces = os.path.join(roots["arcface"], portraits_folder(roots))
+    assert run(checkpoint("arcface"), "--out", tmp_path / "c.onnx", "--samples", faces) == 0
+    capsys.readouterr()
+
+
+def portraits_folder(roots):
+    return next(name for name in sorted(os.listdir(roots["arcface"])) if os.path.isdir(f"{roots['arcface']}/{name}"))
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--samples", "nothing.png"], "--samples nothing.png: no such file"),
+        (["--out", "a.pt"], "must end in .onnx"),
+        (["--out", "nowhere/a.onnx"], "no such folder"),
+        (["-o", "model.depth=20"], "model.depth"),
+    ],
+)
+def test_wrong_arguments(checkpoint, tmp_path, capsys, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert run(checkpoint("resnet50"), "--out", "a.onnx", *words) == 2
+    assert message in capsys.readouterr().err and os.listdir(tmp_path) == []
+
+
+def test_an_exported_model_is_not_exported_again(tmp_path, capsys):
+    assert run("model.onnx", "--out", tmp_path / "a.onnx") == 2
+    assert "model.onnx is an exported model; give the checkpoint that it was exported from" in capsys.readouterr().err
+
+
+def test_data_that_are_not_here(checkpoint, tmp_path, capsys):
+    (tmp_path / "others").mkdir()
+    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "-o", f"data.root={tmp_path}/others") == 2
+    error = capsys.readouterr().err
+    assert "is not a demo set" in error and "or give other ones with --samples FILE" in error
+
+
+ORDER = """
+import sys
+from zoo.commands import export
+names = ("onnx", "google.protobuf")
+export.native.build = lambda read: sys.exit(f"imported: {[name for name in names if name in sys.modules]}")
+export.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("--stream", "-o", "model.shift_direction=causal")])
+def test_the_framework_is_imported_before_onnx(checkpoint, tmp_path, words):
+    """MindSpore, which needs another implementation of protocol buffers than onnx takes, fails after it."""
+    command = [sys.executable, "-c", ORDER, checkpoint("tsm"), "--out", str(tmp_path / "a.onnx"), *words]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    assert result.stderr == "imported: []\n"
+
+
+def test_a_file_is_never_overwritten(checkpoint, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "a.onnx"
+    out.write_text("mine")
+    assert run(checkpoint("resnet50"), "--out", out) == 2
+    assert "this file exists" in capsys.readouterr().err
+    out.unlink()
+    real = export.prove
+
+    def slow(*arguments):
+        result = real(*arguments)
+        out.write_text("somebody else's, meanwhile")
+        return result
+
+    monkeypatch.setattr(export, "prove", slow)
+    assert run(checkpoint("resnet50"), "--out", out) == 2
+    assert out.read_text() == "somebody else's, meanwhile" and os.listdir(tmp_path) == ["a.onnx"]
+
+
+def plant_shift(**changes):
+    """Return a fault: other arguments of every temporal shift."""
+
+    def plant(monkeypatch):
+        module = importlib.import_module("zoo.models.tsm.onnx")
+        real = module.temporal_shift
+
+        def shift(graph, x, segments, div=8, direction="future"):
+            return real(graph, x, segments, **{"div": div, "direction": direction, **changes})
+
+        monkeypatch.setattr(module, "temporal_shift", shift)
+
+    return plant
+
+
+def plant_no_shift(monkeypatch):
+    monkeypatch.setattr("zoo.models.tsm.onnx.temporal_shift", lambda graph, x, *arguments: x)
+
+
+def plant_epsilon(monkeypatch):
+    real = Graph.batch_norm
+    monkeypatch.setattr(Graph, "batch_norm", lambda graph, name, x, eps=1e-5: real(graph, name, x, 1e-3))
+
+
+def plant_batch_statistics(monkeypatch):
+    """Batch normalization as in training."""
+
+    def batch_norm(graph, name, x, eps=1e-5):
+        layer, axes = graph.scope(name), (0, *range(2, len(graph.shape(x))))
+        shape = (-1, *[1] * (len(axes) - 1))
+        centered = graph.node("Sub", x, graph.mean(x, *axes, keepdim=True))
+        variance = graph.mean(graph.node("Mul", centered, centered), *axes, keepdim=True)
+        deviation = graph.node("Sqrt", graph.add(variance, graph.constant(np.float32(eps))))
+        scaled = graph.node("Mul", graph.node("Div", centered, deviation), layer.weight("weight", shape))
+        return graph.node("Add", scaled, layer.weight("bias", shape), name=name)
+
+    monkeypatch.setattr(Graph, "batch_norm", batch_norm)
+
+
+def plant_corners(monkeypatch):
+    real = Graph.resize_like
+    monkeypatch.setattr(Graph, "resize_like", lambda graph, x, other, aligned: real(graph, x, other, not aligned))
+
+
+def plant_padding(monkeypatch):
+    real = Graph.conv
+    monkeypatch.setattr(
+        Graph,
+        "conv",
+        lambda graph, name, x, stride=1, padding=0, dilation=1, groups=1: real(
+            graph, name, x, stride, (0, 0, 1, 1) if (stride, padding) == (2, 1) else padding, dilation, groups
+        ),
+    )
+
+
+def plant_slopes(monkeypatch):
+    monkeypatch.setattr(Graph, "prelu", lambda graph, name, x: graph.relu(x))
+
+
+SHIFT_HINT = "look at the temporal shift: model.shift_place, model.shift_div and model.shift_direction"
+
+
+@pytest.mark.parametrize(
+    "model, plant, hint",
+    [
+        ("tsm", plant_shift(div=4), f"the input of layer1.0.conv1 differs first; {SHIFT_HINT}"),
+        ("tsm", plant_shift(direction="past"), f"the input of layer1.0.conv1 differs first; {SHIFT_HINT}"),
+        ("tsm", plant_no_shift, f"the input of layer1.0.conv1 differs first; {SHIFT_HINT}"),
+        ("resnet50", plant_epsilon, "the output of bn1 differs first; look at the batch normalization: its epsilon"),
+        ("resnet50", plant_batch_statistics, "the input of bn1 differs first"),
+        ("resnet50", plant_padding, "the output of layer2.0.conv1 differs first; look at the convolution: stride, pad"),
+        ("deeplabv3plus", plant_corners, "look at the resize: model.align_corners"),
+        ("arcface", plant_slopes, "the input of layer1.0.bn1 differs first"),
+    ],
+    ids=["fold", "direction", "no shift", "epsilon", "training mode", "padding", "corners", "slopes"],
+)
+def test_a_planted_fault_is_refused(checkpoint, tmp_path, capsys, monkeypatch, model, plant, hint):
+    plant(monkeypatch)
+    assert run(checkpoint(model), "--out", tmp_path / "a.onnx") == 2
+    output, errors = capsys.readouterr()
+    assert "difference" in output and os.listdir(tmp_path) == []
+    assert "the graph differs from torch by" in errors and "nothing is written" in errors and hint in errors
+
+
+@pytest.mark.parametrize(
+    "div, shape, changed, is_shift",
+    [
+        (8, (2, 8, 3, 3), slice(0, 2), True),
+        (8, (2, 8, 3, 3), slice(1, 3), False),
+        (8, (2, 8, 3, 2), slice(0, 2), False),  # of another size: padding, not the shift
+        (2, (2, 8, 3, 3), slice(0, 8), False),  # all channels may be moved, so nothing tells the shift from the rest
+    ],
+)
+def test_a_shift_changes_the_first_channels_alone(div, shape, changed, is_shift):
+    from zoo.export import causes
+
+    expected = np.ones((2, 8, 3, 3), np.float32)
+    expected[:, changed] = 2
+    read_ = SimpleNamespace(arch=SimpleNamespace(shift_div=div))
+    assert causes._is_shift(read_, np.ones(shape, np.float32), expected) is is_shift
+
+
+def test_a_graph_that_is_no_valid_onnx_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
+    real = Graph.node
+
+    def node(graph, operator, *inputs, **attributes):
+        training = {"training_mode": 1} if operator == "BatchNormalization" else {}  # needs outputs for the statistics
+        return real(graph, operator, *inputs, **attributes, **training)
+
+    monkeypatch.setattr(Graph, "node", node)
+    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: BatchNormalization bn1: no valid ONNX (") and os.listdir(tmp_path) == []
+    assert error.endswith("look at zoo/models/<model>/onnx.py. Nothing is written\n")
+
+
+def test_a_model_that_the_framework_cannot_compute_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.nn.BatchNorm2d, "train", lambda module, mode=True: setattr(module, "training", True))
+    words = ["-o", "data.eval_size=32"]  # one value per channel in the last layers
+    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", *words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: torch cannot compute the model for a batch of 1 x 32 x 32 x 3: Expected more than")
+    assert "Nothing is written" in error and os.listdir(tmp_path) == []
+
+
+def test_a_fault_that_probabilities_hide_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
+    """With logits in the thousands, as a diverged model has them, one probability is 1 with the fault and without."""
+    real = source.read
+
+    def read_certain(*arguments):
+        read = real(*arguments)
+        return read._replace(tensors={**read.tensors, "fc.weight": read.tensors["fc.weight"] * np.float32(1e5)})
+
+    monkeypatch.setattr(source, "read", read_certain)
+    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "--with-preprocessing") == 0
+    plant_epsilon(monkeypatch)
+    capsys.readouterr()
+    assert run(checkpoint("resnet50"), "--out", tmp_path / "b.onnx", "--with-preprocessing") == 2
+    output, errors = capsys.readouterr()
+    assert "logits" in output and "probabilities" not in output and "the output of bn1 differs first" in errors
+
+
+@pytest.mark.parametrize("mean", [0.5, 0.0])
+@pytest.mark.parametrize("model, end", [("resnet50", "probabilities"), ("deeplabv3plus", "class map")])
+def test_a_wrong_normalization_is_refused(checkpoint, tmp_path, capsys, monkeypatch, model, end, mean):
+    """By the logits, because the classes of a model that has learned little hardly depend on it."""
+    from zoo.export import assembly
+
+    real = assembly.normalize
+    monkeypatch.setattr(
+        assembly, "normalize", lambda graph, pixels, field: real(graph, pixels, replace(field, mean=(mean,) * 3))
+    )
+    assert run(checkpoint(model), "--out", tmp_path / "a.onnx", "--with-preprocessing") == 2
+    output, error = capsys.readouterr()
+    assert "nothing is written. all layers of the model agree; look at what --with-preprocessing adds" in error
+    assert "logits" in output and end not in output
+
+
+def test_clips_that_stand_still_prove_nothing(checkpoint, tmp_path, capsys):
+    import av
+
+    with av.open(str(tmp_path / "still.mp4"), "w") as container:
+        stream = container.add_stream("libx264", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 64, "yuv420p"
+        for _ in range(12):
+            frame = av.VideoFrame.from_ndarray(np.full((64, 64, 3), 90, np.uint8), format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    assert run(checkpoint("tsm"), "--out", tmp_path / "a.onnx", "--samples", tmp_path / "still.mp4") == 2
+    assert "cannot prove that the graph looks at the order of frames" in capsys.readouterr().err
+
+
+def test_weights_that_diverged(roots, tmp_path, capsys, monkeypatch):
+    from tests.zoo.models.drawing import drawn
+
+    monkeypatch.setattr(
+        checkpoints, "drawn", lambda name, shape: drawn(name, shape) * (np.nan if name == "fc.bias" else 1)
+    )
+    weights = checkpoints.make(tmp_path / "run", "resnet50", roots)
+    assert run(weights, "--out", tmp_path / "a.onnx") == 2
+    assert "the framework's own output is not finite" in capsys.readouterr().err
+
+
+def test_overrides_become_the_recipe(checkpoint, tmp_path):
+    """A file that was exported for another size is evaluated at that size."""
+    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "-o", "data.eval_size=40") == 0
+    session, metadata = read(tmp_path / "a.onnx")
+    assert session.get_inputs()[0].shape == ["batch", 3, 40, 40]
+    entries = loader.parse_recorded(metadata.record["recipe"], "record")
+    assert (entries["data.eval_size"].value, entries["framework"].value) == (40, "torch")
+    assert json.loads(metadata.to_properties()["preprocessing"])["eval_crop"] == 40
+
+
+@pytest.mark.parametrize("model", ["tsm", "deeplabv3plus"])
+def test_fp16_has_half_the_size_and_a_stated_difference(checkpoint, tmp_path, capsys, model):
+    sizes = {}
+    for precision in ("fp32", "fp16"):
+        out = tmp_path / f"{precision}.onnx"
+        assert run(checkpoint(model), "--out", out, "--precision", precision, "--with-preprocessing") == 0
+        sizes[precision] = out.stat().st_size
+    session, metadata = read(tmp_path / "fp16.onnx")
+    assert metadata.precision == "fp16" and 0 <= metadata.max_difference <= 1e-2
+    assert session.get_outputs()[0].type == ("tensor(float)" if model == "tsm" else "tensor(uint8)")
+    types = {each.data_type for each in onnx.load(tmp_path / "fp16.onnx").graph.initializer if "weight" in each.name}
+    assert types == {onnx.TensorProto.FLOAT16} and sizes["fp16"] < 0.75 * sizes["fp32"]
+    assert "torch and the fp16 graph in ONNX Runtime" in capsys.readouterr().out
+    onnx.checker.check_model(str(tmp_path / "fp16.onnx"), full_check=True)
+
+
+def test_fp16_that_overflows_is_refused(roots, tmp_path, capsys, monkeypatch):
+    from tests.zoo.models.drawing import drawn
+
+    monkeypatch.setattr(
+        checkpoints, "drawn", lambda name, shape: drawn(name, shape) * (1e5 if name == "bn1.weight" else 1)
+    )
+    weights = checkpoints.make(tmp_path / "run", "resnet50", roots)
+    assert run(weights, "--out", tmp_path / "a.onnx", "--precision", "fp16") == 2
+    assert "the graph in fp16 differs by" in capsys.readouterr().err and not (tmp_path / "a.onnx").exists()
+
+
+@pytest.mark.parametrize("model", ["tsm", "resnet50", "deeplabv3plus", "arcface"])
+def test_int8_prints_the_metric_before_and_after(checkpoint, tmp_path, capsys, monkeypatch, model):
+    """Drawn weights have the metric of chance, which may change: here by anything."""
+    from zoo.export import metric
+
+    monkeypatch.setattr(metric, "MAX_LOSS", 1.0)
+    assert run(checkpoint(model), "--out", tmp_path / "a.onnx", "--precision", "int8") == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "validation split" in line)
+    match = re.fullmatch(r"(\w+) over \d+ samples of the validation split: (\S+) in fp32, (\S+) in int8", line)
+    assert match[1] == {"deeplabv3plus": "miou", "arcface": "accuracy"}.get(model, "top1")
+    graph = onnx.load(tmp_path / "a.onnx")
+    onnx.checker.check_model(graph, full_check=True)
+    assert [(each.domain, each.version) for each in graph.opset_import] == [("", 18)]
+    assert {node.domain for node in graph.graph.node} == {""}
+    producers = {node.output[0]: node for node in graph.graph.node}
+    convolutions = [node for node in graph.graph.node if node.op_type == "Conv"]
+    weights = [producers[node.input[1]] for node in convolutions]
+    assert {node.op_type for node in weights} == {"DequantizeLinear"}  # int8, by channel and symmetric
+    stored = {each.name: onnx.numpy_helper.to_array(each) for each in graph.graph.initializer}
+    for node in weights:
+        quantized, scale, zero = (stored[name] for name in node.input)
+        assert quantized.dtype == np.int8 and scale.shape == quantized.shape[:1] and not zero.any()
+    monkeypatch.chdir(tmp_path)  # a run writes below the current folder
+    metrics = Run(None, weights=str(tmp_path / "a.onnx"), device="cpu").evaluate()
+    assert f"{metrics[match[1]]:.4f}" == match[3]
+
+
+def test_int8_that_loses_too_much_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
+    from zoo.export import metric
+
+    measured = iter([0.9, 0.88])
+    monkeypatch.setattr(metric, "measure", lambda *_: next(measured))
+    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "--precision", "int8") == 2
+    error = capsys.readouterr().err
+    assert "0.9000 in fp32, 0.8800 in int8; int8 loses 0.0200, more than 0.01, so nothing is written" in error
+    assert os.listdir(tmp_path) == []
+
+
+def test_int8_needs_the_data(checkpoint, roots, tmp_path, capsys):
+    (tmp_path / "others").mkdir()
+    words = ["--samples", os.path.join(roots["resnet50"], "val"), "-o", f"data.root={tmp_path}/others"]
+    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "--precision", "int8", *words) == 2
+    assert "is not a demo set" in capsys.readouterr().err
+
+
+def test_folded_normalizations_compute_the_same(checkpoint):
+    from zoo.export import assembly, proof, source
+
+    for model in ("resnet50", "tsm_mobilenet_v2", "arcface"):
+        read_ = source.read(checkpoint(model), "torch", "cpu", (), False)
+        shape = (4, 32, 32, 3) if "tsm" in model else (32, 32, 3)
+        pixels = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
+        outputs, norms = [], []
+        for folded in (False, True):
+            graph = assembly.build(read_, shape, False, folded=folded)
+            outputs.append(proof.runner(read_, proof.start(graph.SerializeToString()), False)(pixels))
+            norms.append(sum(node.op_type == "BatchNormalization" for node in graph.graph.node))
+        assert proof.relative(*outputs) <= 1e-5 and norms[1] < norms[0]
+        assert norms[1] == (0 if model != "arcface" else 8 + 2)  # in front of convolutions, and of and behind fc
+
+
+@pytest.fixture(scope="module")
+def causal(roots, tmp_path_factory):
+    """The folder of the checkpoint of a causal TSM."""
+    return checkpoints.make(tmp_path_factory.mktemp("causal") / "run", "tsm", roots, model__shift_direction="causal")
+
+
+@pytest.mark.parametrize("words", [(), ("--with-preprocessing",), ("--precision", "fp16")])
+def test_the_frames_of_a_stream(causal, tmp_path, capsys, words):
+    """Frame by frame, a stream gives what the graph of whole clips gives for clips that end with the frame."""
+    assert run(causal, "--out", tmp_path / "stream.onnx", "--stream", *words) == 0
+    assert "frame by frame" in capsys.readouterr().out
+    session, metadata = read(tmp_path / "stream.onnx")
+    assert [value.name for value in session.get_inputs()] == ["input", *(state.input for state in metadata.states)]
+    assert [value.name for value in session.get_outputs()] == ["output", *(state.output for state in metadata.states)]
+    for state, value in zip(metadata.states, session.get_inputs()[1:]):
+        assert (value.shape, value.type) == (["batch", *state.shape[1:]], "tensor(float)") and state.shape[0] == 1
+    if words:
+        return
+    assert run(causal, "--out", tmp_path / "clip.onnx") == 0
+    clip = np.random.default_rng(0).standard_normal((1, 4, 3, 32, 32), np.float32)
+    expected = read(tmp_path / "clip.onnx")[0].run(None, {"input": clip})[0]
+    states, outputs = [np.zeros(state.shape, np.float32) for state in metadata.states], []
+    for t in range(4):
+        feeds = {state.input: array for state, array in zip(metadata.states, states)}
+        output, *states = session.run(None, {"input": clip[:, t], **feeds})
+        outputs.append(output)
+    np.testing.assert_allclose(np.mean(outputs, 0), expected, rtol=1e-4, atol=1e-5)
+    assert np.abs(outputs[0] - outputs[3]).max() > 0.01
+
+
+def test_a_stream_with_a_wrong_normalization_is_refused(causal, tmp_path, capsys, monkeypatch):
+    from zoo.export import assembly
+
+    real = assembly.normalize
+    monkeypatch.setattr(
+        assembly, "normalize", lambda graph, pixels, field: real(graph, pixels, replace(field, mean=(0.0,) * 3))
+    )
+    assert run(causal, "--out", tmp_path / "a.onnx", "--stream", "--with-preprocessing") == 2
+    assert "logits" in (output := capsys.readouterr().out) and "probabilities" not in output
+
+
+def test_a_stream_with_a_wrong_state_is_refused(causal, tmp_path, capsys, monkeypatch):
+    module = importlib.import_module("zoo.models.tsm.onnx")
+    real = module.shift_frame
+
+    def shift_frame(graph, x, previous, div):
+        shifted, _ = real(graph, x, previous, div)
+        return shifted, graph.slice(shifted, {1: (0, graph.size(x, 1) // div)})  # of the shifted frame
+
+    monkeypatch.setattr(module, "shift_frame", shift_frame)
+    assert run(causal, "--out", tmp_path / "a.onnx", "--stream") == 2
+    assert "nothing is written. look at build_frame of zoo/models/tsm/onnx.py" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "model, words, message",
+    [
+        ("resnet50", (), "--stream: a resnet has no stream"),
+        ("tsm", (), "--stream: model.shift_direction: frame by frame, a model must be causal"),
+        ("tsm", ("--precision", "int8"), "--stream: int8 would need the ranges of the states"),
+    ],
+)
+def test_streams_that_cannot_be(checkpoint, tmp_path, capsys, model, words, message):
+    assert run(checkpoint(model), "--out", tmp_path / "a.onnx", "--stream", *words) == 2
+    assert message in capsys.readouterr().err and os.listdir(tmp_path) == []
+
+
+def test_the_program_of_the_documentation_runs(checkpoint, tmp_path, capsys, monkeypatch):
+    assert run(checkpoint("resnet50"), "--out", tmp_path / "resnet50.onnx") == 0
+    text = (ROOT / "docs/deploying.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "") and len(result.stdout.split(",")) == 2

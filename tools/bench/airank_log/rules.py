@@ -1,0 +1,125 @@
+"""Deviations of an AI-Rank log from the rules (github.com/AI-Rank/AI-Rank, README of the software track)."""
+
+import re
+from decimal import Decimal
+from itertools import pairwise
+
+from zoo.bench.airank_log.grammar import EVENTS, Log
+from zoo.bench.airank_log.values import half_of_last_digit, reached, stretch, throughput
+
+POSITION = dict(zip(EVENTS, (0, 1, 2, 2, 3, 4, 5)))  # target_quality_time may come between evaluations
+REPEATABLE = "eval_accuracy"
+DECLARED = ("target_quality_time", "total_use_time", "avg_ips")
+PLACEHOLDER = re.compile(r"[xX?*._<>-]*|missing|none|null|todo|tbd|checksum|md5", re.I)
+TIME_TOLERANCE = Decimal("0.001")  # seconds
+MAX_SPEEDUP = 100  # an epoch that is so much faster than the median one is implausible
+
+
+def deviations(log: Log, target: Decimal | None, samples: int | None = None, warmup: int = 0) -> list[str]:
+    """List the deviations of a log from the rules; empty if there are none.
+
+    Args:
+        log: the log.
+        target: accuracy as a fraction, or percent if above 1; None not to check it.
+        samples: training samples per epoch; None not to check avg_ips.
+        warmup: epochs that avg_ips leaves out.
+    """
+    if log.kind == "inference":
+        return ["a log of inference, not of training"]
+    if log.kind != "training":
+        return [f"no event of the rules; {sum(map(len, log.form.values()))} lines carry the tag"]
+    form = [f"{deviation}: {len(lines)} times, first in line {lines[0]}" for deviation, lines in log.form.items()]
+    return form + _order(log) + _numbers(log) + _evaluations(log) + _times(log, target) + _speed(log, samples, warmup)
+
+
+def _order(log: Log) -> list[str]:
+    names = [event.name for event in log.events]
+    lines = [f"no {name}" for name in EVENTS if name not in names and name != "target_quality_time"]
+    lines += [f"{name} {names.count(name)} times" for name in EVENTS if name != REPEATABLE and names.count(name) > 1]
+    for before, after in pairwise(log.events):
+        if POSITION[after.name] < POSITION[before.name]:
+            lines.append(f"line {after.line}: {after.name} comes after {before.name}")
+        if after.time < before.time and POSITION[after.name] <= POSITION["test_finish"]:
+            lines.append(f"line {after.line}: its time stamp is before that of line {before.line}")
+    data = log.first("load_data")
+    checksum = (data.text or "missing") if data else ""
+    return lines + ([f"the checksum is {checksum}"] if data and PLACEHOLDER.fullmatch(checksum) else [])
+
+
+def _numbers(log: Log) -> list[str]:
+    """List the numbers that cannot be used, because they are too large or too small."""
+    unusable = [(event, event.name) for event in log.events if event.name in DECLARED and event.value is None]
+    unusable += [(event, event.text) for event in log.evals if event.text and event.counter is None]
+    return [f"line {event.line}: {name} is not a number that can be meant" for event, name in unusable]
+
+
+def _evaluations(log: Log) -> list[str]:
+    lines = [f"line {event.line}: the accuracy is not a number" for event in log.evals if event.value is None]
+    lines += ["accuracies are in percent"] if log.percent else []
+    other_counters = {event.text or "nothing" for event in log.evals if event.text != "total_epoch_cnt"}
+    if other_counters or not log.evals:
+        return lines + [f"evaluations count {name}, not epochs" for name in sorted(other_counters)]
+    epochs = [count for event in log.evals if (count := log.epochs(event)) is not None]
+    lines += ["the epoch counter starts at 0"] if log.evals[0].counter == 0 else []
+    if any(after <= before for before, after in pairwise(epochs)):
+        lines.append("the epoch counter does not rise with every evaluation")
+    elif all(count % 1 == 0 for count in epochs[:-1]):  # a run may end within an epoch
+        lines += [
+            f"the epoch counter does not go 1, 2, 3 ...: {log.evals[i].counter} at evaluation {i + 1}"
+            for i, count in enumerate(epochs)
+            if count % 1 == 0 and count != i + 1
+        ][:1]
+    starts = [log.first("test_begin") or log.evals[0], *log.evals]
+    intervals = zip(starts, log.evals, [Decimal(0), *epochs], epochs)
+    seconds = sorted((end.time - start.time) / (b - a) for start, end, a, b in intervals if b > a)
+    if seconds and seconds[0] * MAX_SPEEDUP < seconds[len(seconds) // 2]:
+        lines.append(f"an epoch in {seconds[0]:.3f} s, far below the others: time stamps made by hand?")
+    return lines
+
+
+def _times(log: Log, target: Decimal | None) -> list[str]:
+    lines, declared, reach = [], log.first("target_quality_time"), reached(log, target)
+    index = log.events.index(declared) if declared else 0
+    before = log.events[index - 1] if index and log.events[index - 1].name == "eval_accuracy" else None
+    if declared and not before:
+        lines.append("target_quality_time is not right behind an evaluation")
+    if reach and before != reach:
+        lines.append(f"line {reach.line} reaches the target {target}, but target_quality_time is not right behind it")
+    if target is not None and declared and not reach:
+        lines.append(f"target_quality_time is declared, but no evaluation reaches the target {target}")
+    begin, total, finish = (log.first(name) for name in ("test_begin", "total_use_time", "test_finish"))
+    for event, end in ((declared, reach or before), (total, finish)):
+        if event and event.value is not None and begin and end:
+            seconds = end.time - begin.time
+            if abs(event.value - seconds) > max(TIME_TOLERANCE, half_of_last_digit(event.value)):
+                lines.append(f"{event.name} is {event.value} s, by the time stamps {seconds} s")
+    return lines
+
+
+def speed_bounds(log: Log, fewest: int, most: int, warmup: int) -> tuple[Decimal, Decimal] | None:
+    """Return the smallest and the largest avg_ips that time stamps and counters allow, None where they do not tell.
+
+    Args:
+        log: the log.
+        fewest: training samples per epoch, at least.
+        most: training samples per epoch, at most.
+        warmup: epochs that avg_ips leaves out.
+    """
+    declared, counted = log.first("avg_ips"), stretch(log, warmup)
+    if declared is None or declared.value is None or counted is None:
+        return None
+    relative = counted.rounding / counted.epochs + 2 * TIME_TOLERANCE / counted.seconds
+    low, high = (counted.epochs * samples / counted.seconds for samples in (fewest, most))
+    slack = half_of_last_digit(declared.value)
+    return low * (1 - relative) - slack, high * (1 + relative) + slack
+
+
+def _speed(log: Log, samples: int | None, warmup: int) -> list[str]:
+    declared = log.first("avg_ips")
+    if not samples or declared is None or declared.value is None:
+        return []
+    bounds, speed = speed_bounds(log, samples, samples, warmup), throughput(log, samples, warmup)
+    if bounds is None:
+        return ["avg_ips cannot be checked: no evaluation ends the warm-up, or nothing comes behind it"]
+    is_off = not bounds[0] <= declared.value <= bounds[1]
+    return [f"avg_ips is {declared.value}, by definition {speed:.3f}"] if is_off else []

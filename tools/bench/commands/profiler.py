@@ -1,0 +1,90 @@
+"""Profile updates of a recipe in any framework: the operators that take longest, and a trace for a browser."""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+
+from zoo.bench.commands.bench import sample_batch, trainer_loop
+from zoo.commands.new_file import require_new
+from zoo.data.errors import UserError
+from zoo.run import cli, profiling, restore
+from zoo.run.job import Job, assemble, join
+from zoo.trainer.profiling import TRACE
+
+EPILOG = """\
+The updates are those of training on one batch that stays on the device: forward and backward pass, clipping, optimizer.
+Reading data is not part of them (tools/bench.py data measures it). The first updates, which compile and choose kernels,
+are left out. Operators are sorted by their own time, on a GPU that of its kernels; MindSpore's by type.
+A run of train.py profiles its own updates with -o train.profile=20.
+
+A trace opens in https://ui.perfetto.dev or chrome://tracing.
+
+examples
+  python tools/profiler.py -c configs/tsm_demo.yaml
+  python tools/profiler.py -c configs/reports/tsm_torch_airank.yaml --amp --trace trace.json \\
+      -o data.name=synthetic -o data.kind=clip -o model.pretrained=null"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    cli.add_recipe_arguments(parser)
+    add = parser.add_argument
+    add("-n", "--count", type=int, default=10, metavar="N", help="updates to profile; default 10")
+    add("--rows", type=int, default=profiling.ROWS, metavar="N", help="operators to list; default 10")
+    add("--trace", metavar="FILE", help="write a trace of all operators to a new file")
+    add("--json", metavar="FILE", help="write the operators to a new file, too")
+    arguments = parser.parse_args(argv)
+    try:
+        for option in ("count", "rows"):
+            if getattr(arguments, option) < 1:
+                raise UserError(f"--{option}: must be at least 1")
+        for option in ("trace", "json"):
+            require_new(getattr(arguments, option), f"--{option}")
+        request = cli.request_of(arguments)
+        job = assemble(request, join(request, {}))
+        restore.restore(request.config, job, None, print)
+        report = profile(job, arguments.count, arguments.trace)
+        report["operators"] = report["operators"][: arguments.rows]
+        print("\n".join(profiling.describe(report, arguments.rows)))
+        if arguments.json:
+            with open(arguments.json, "x", encoding="utf-8") as file:
+                json.dump(report, file, indent=1)
+        job.group.close()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def profile(job: Job, count: int, trace: str | None = None) -> profiling.Report:
+    """Profile updates on one batch.
+
+    Args:
+        job: the assembled recipe.
+        count: updates to profile.
+        trace: path of a file that receives the trace; None for no trace.
+
+    Returns:
+        Device, precision, samples per update, and all operators with their own milliseconds per update, largest first.
+    """
+    update = trainer_loop(job, sample_batch(job))
+    for _ in range(profiling.WARM_UP):
+        update()
+    profiler = job.world.profiler()
+    with tempfile.TemporaryDirectory() as folder:
+        profiler.start(folder)
+        for _ in range(count):
+            update()
+        operators = profiler.stop()
+        if trace:
+            shutil.copy(os.path.join(folder, TRACE), trace)
+    return profiling.report(job, operators, count)

@@ -1,0 +1,55 @@
+"""The loop of PLSC's task/recognition/face: IResNet50 with PartialFC, MarginLoss, and the engine's training step.
+
+PLSC was written for Paddle 2.4, whose module `paddle.fluid` is `paddle.base` today. Paddle has margin_cross_entropy for
+GPUs alone; on a CPU its definition in Paddle's operators takes its place.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+import paddle.nn.functional as F
+
+from zoo.bench.peers import upstream
+
+NAME = "PLSC"
+
+
+def update(clones: str, job: Any, batch: Any) -> Callable[[], None]:
+    root, margin = os.path.join(clones, "PLSC"), job.trainer.objective.settings
+    sys.modules["paddle.fluid"] = paddle.fluid = paddle.base  # type: ignore[attr-defined]
+    sys.modules["paddle.fluid.framework"] = paddle.base.framework
+    upstream.declare_packages(root, ["plsc", "plsc.models", "plsc.loss"])
+    model = upstream.load(root, "plsc.models.iresnet").IResNet50(
+        class_num=job.arch.num_classes, pfc_config={"model_parallel": False, "sample_ratio": 1.0}
+    )
+    criterion = upstream.load(root, "plsc.loss.marginloss").MarginLoss(
+        margin.loss.m1, margin.loss.m2, margin.loss.m3, margin.scale
+    )
+    if not paddle.device.is_compiled_with_cuda():
+        F.margin_cross_entropy = margin_cross_entropy  # type: ignore[assignment]
+    optimizer = paddle.optimizer.Momentum(1e-3, 0.9, model.parameters(), weight_decay=5e-4)
+    images, labels = job.trainer.preprocess(batch["image"]), batch["label"]
+    model.train()
+
+    def step() -> None:
+        output = model({"data": images, "targets": labels})
+        loss = criterion(output["logits"], output["targets"])["MarginLoss"]
+        loss.backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        loss.item()
+
+    return step
+
+
+def margin_cross_entropy(
+    logits: paddle.Tensor, label: paddle.Tensor, margin1: float, margin2: float, margin3: float, scale: float, **_: Any
+) -> paddle.Tensor:
+    """Return the losses of paddle.nn.functional.margin_cross_entropy, as its documentation defines them."""
+    is_target = F.one_hot(label, logits.shape[1]) > 0
+    targets = paddle.take_along_axis(logits, label.unsqueeze(1), 1).clip(-0.999, 0.999)
+    targets = paddle.cos(margin1 * paddle.acos(targets) + margin2) - margin3
+    return F.cross_entropy(scale * paddle.where(is_target, targets, logits), label, reduction="none")

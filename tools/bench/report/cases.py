@@ -1,0 +1,191 @@
+"""Results of a case: statistics of its repeats, speed-ups, and what the device could do at most."""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from zoo.bench.matrix.statistics import Summary, log_ratio, summarize
+from zoo.bench.report import accelerators, journals
+from zoo.bench.report.accelerators import Peak
+from zoo.bench.report.labels import natural
+from zoo.bench.report.run import COMPLETE, Case, Run, StepTimes
+from zoo.frameworks import FRAMEWORKS
+
+BACKWARD = 3  # operations of an update / those of the forward pass: the backward pass has two products for each of its
+
+
+class Result(NamedTuple):
+    """The complete runs of a case.
+
+    Attributes:
+        case: what they have in common.
+        runs: in the order they were given.
+        speed: statistics of their throughput; None if none has one.
+        peak: of one device; None if not known.
+    """
+
+    case: Case
+    runs: Sequence[Run]
+    speed: Summary | None
+    peak: Peak | None
+
+    @property
+    def speeds(self) -> list[float]:
+        """Samples per second of the runs."""
+        return [run.values.samples_per_s for run in self.runs if run.values.samples_per_s]
+
+    def median(self, value_of: Callable[[Run], float | None]) -> float | None:
+        """Return the median of a value over the runs that have it."""
+        values = [value for run in self.runs if (value := value_of(run)) is not None]
+        return statistics.median(values) if values else None
+
+    @property
+    def flops_per_card(self) -> float | None:
+        """Operations per second of a card in training: 3 times those of the forward pass."""
+        flops = self.median(lambda run: run.flops_per_sample)
+        if not (flops and self.speed and self.case.cards):
+            return None
+        return BACKWARD * flops * self.speed.median / self.case.cards
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilization (arXiv:2204.02311): the operations of the model / the peak of the device."""
+        return self.flops_per_card / self.peak.flops if self.flops_per_card and self.peak else None
+
+    @property
+    def steps(self) -> StepTimes:
+        """Times of an update: the medians of the runs' quantiles, and the updates of all speed runs."""
+        return StepTimes(
+            self.median(lambda run: run.values.steps.p50),
+            self.median(lambda run: run.values.steps.p90),
+            self.median(lambda run: run.values.steps.p99),
+            tuple(value for run in self.runs for value in run.values.steps.every),
+        )
+
+    @property
+    def time_to_target(self) -> float | None:
+        """Median of the runs' Time2train; None unless all of them reached the target."""
+        if not all(run.values.time_to_target for run in self.runs):
+            return None
+        return self.median(lambda run: run.values.time_to_target)
+
+
+class Ratio(NamedTuple):
+    """Throughput of a framework relative to another one's, in otherwise equal cases.
+
+    Attributes:
+        case: of the framework.
+        base: that of the other framework.
+        value: ratio of the medians.
+        low, high: its 95 % confidence interval; None with fewer than two runs of either.
+    """
+
+    case: Case
+    base: Case
+    value: float
+    low: float | None
+    high: float | None
+
+
+def group(runs: Sequence[Run], peak_tflops: float | None = None) -> list[Result]:
+    """Return the results of all cases that have a complete run, sorted.
+
+    Args:
+        runs: all runs.
+        peak_tflops: peak of a device in TFLOP/s that counts instead of the table's.
+    """
+    members: dict[Case, list[Run]] = {}
+    for run in runs:
+        if run.state == COMPLETE:
+            members.setdefault(run.case, []).append(run)
+    return [_result(case, members[case], peak_tflops) for case in sorted(members, key=order)]
+
+
+def order(case: Case) -> tuple[list[tuple[int, str]], ...]:
+    """Return a key that sorts cases by model, recipe, device, framework, precision, batch and cards."""
+    is_16_bit = case.precision != "fp32"
+    fields = (
+        case.model,
+        case.recipe,
+        case.device,
+        _rank(case.framework),
+        case.framework,
+        is_16_bit,
+        case.precision,
+        case.variant,
+    )
+    numbers = (case.batch or 0, case.accumulate or 0, case.nodes or 0, case.cards or 0)
+    return tuple(natural(str(value)) for value in (*fields, *numbers, case.counting))
+
+
+def _rank(framework: str | None) -> int:
+    return FRAMEWORKS.index(framework) if framework in FRAMEWORKS else len(FRAMEWORKS)
+
+
+def _result(case: Case, runs: Sequence[Run], peak_tflops: float | None) -> Result:
+    speeds = [run.values.samples_per_s for run in runs if run.values.samples_per_s]
+    device = case.device if any(map(journals.has_accelerator, runs)) else None
+    compute = next((run.compute for run in runs if run.compute), None)
+    peak = accelerators.peak(device, compute, all(run.tf32 for run in runs), peak_tflops)
+    return Result(case, runs, summarize(speeds) if speeds else None, peak)
+
+
+def single_card(result: Result, results: Sequence[Result]) -> Result | None:
+    """Return the result on one card that a speed-up is relative to, None without one.
+
+    It has the same batch per card, or else the same global batch.
+    """
+    case = result.case
+    if case.cards is None:
+        return None
+    same = [other for other in results if other.case.cards == 1 and _kind(other.case) == _kind(case)]
+    per_card = [o for o in same if (o.case.batch, o.case.accumulate) == (case.batch, case.accumulate)]
+    overall = [o for o in same if o.case.global_batch is not None and o.case.global_batch == case.global_batch]
+    return next(iter(per_card + overall), None)
+
+
+def _kind(case: Case) -> tuple[str | None, ...]:
+    return case.model, case.recipe, case.variant, case.framework, case.precision, case.device, case.counting
+
+
+def speed_up(result: Result, results: Sequence[Result]) -> float | None:
+    """Return the throughput relative to that of one card, medians of both."""
+    base = single_card(result, results)
+    return result.speed.median / base.speed.median if base and base.speed and result.speed else None
+
+
+def time_speed_up(result: Result, results: Sequence[Result]) -> float | None:
+    """Return the speed-up by the definition of AI-Rank: Time2train on one card / Time2train."""
+    base = single_card(result, results)
+    times = (base.time_to_target if base else None), result.time_to_target
+    return times[0] / times[1] if times[0] and times[1] else None
+
+
+def ratios(results: Sequence[Result]) -> list[Ratio]:
+    """Compare every framework with the first one that has the same model, precision, batch, cards and device."""
+    groups: dict[Case, list[Result]] = {}
+    for result in results:
+        case = result.case
+        if result.speed and case.framework:
+            precision = (case.precision or "").partition(" ")[0]  # 16 bits are fp16 in one, bf16 in another
+            groups.setdefault(case._replace(framework=None, recipe=None, precision=precision), []).append(result)
+    found = []
+    for members in groups.values():
+        first = min((_rank(result.case.framework), result.case.framework) for result in members)[1]
+        bases = [result for result in members if result.case.framework == first]
+        for other in members:
+            if other.case.framework != first:
+                same = [base for base in bases if base.case.recipe == other.case.recipe]
+                found.append(_ratio((same or bases)[0], other))
+    return sorted(found, key=lambda ratio: order(ratio.case))
+
+
+def _ratio(base: Result, other: Result) -> Ratio:
+    a, b = base.speeds, other.speeds
+    value = statistics.median(b) / statistics.median(a)
+    estimate = log_ratio(a, b, paired=False) if min(len(a), len(b)) > 1 else None
+    low = high = None
+    if estimate:
+        low, high = (value * math.exp(sign * estimate.half_width) for sign in (-1, 1))
+    return Ratio(other.case, base.case, value, low, high)

@@ -1,0 +1,100 @@
+"""What a calibration measured on a host."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from zoo.bench.scale.cluster import Cluster
+from zoo.bench.scale.collectives import Sample
+
+
+class Messages(NamedTuple):
+    """What an update sends.
+
+    Attributes:
+        gradients: bytes that are all-reduced.
+        buckets: parts of them that are all-reduced one after the other during the backward pass; 1: all at its end.
+        synchronized: small all-reduces that both passes wait for: two per synchronized batch norm.
+        gathered: bytes of each process that all others receive, twice: embeddings of a split classifier, and their
+            gradients.
+    """
+
+    gradients: int
+    buckets: int = 1
+    synchronized: int = 0
+    gathered: int = 0
+
+
+class Run(NamedTuple):
+    """Updates of a run of several processes that were timed. seconds: of each update."""
+
+    cluster: Cluster
+    seconds: list[float]
+
+
+class Calibration(NamedTuple):
+    """What was measured.
+
+    Attributes:
+        recipe: name of the recipe.
+        framework: name of the framework.
+        device: description of the device.
+        batch: samples per process and update.
+        steps: processes that ran at once, each for itself -> seconds of their updates, round by round.
+        input: processes -> samples per second that a host reads for all of them, of several passes.
+        sweep: all-reduces within a host.
+        messages: of an update.
+        runs: whole runs of several processes, perhaps on several hosts.
+    """
+
+    recipe: str
+    framework: str
+    device: str
+    batch: int
+    steps: dict[int, list[list[float]]]
+    input: dict[int, list[float]]
+    sweep: list[Sample]
+    messages: Messages
+    runs: list[Run]
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.device.startswith("cpu")
+
+    def seconds_of(self, processes: int) -> np.ndarray:
+        """Return seconds of updates where so many processes run on a host, each for itself.
+
+        Between and beyond the measured numbers of processes the means are continued linearly.
+        """
+        measured = sorted(self.steps)
+        nearest = max((n for n in measured if n <= processes), default=measured[0])
+        base = _pool(self.steps[nearest])
+        if processes in self.steps or len(measured) == 1:
+            return base
+        above = next((i for i, n in enumerate(measured) if n > processes), len(measured) - 1)
+        right = max(above, 1)
+        left = right - 1
+        x0, x1 = measured[left], measured[right]
+        y0, y1 = float(_pool(self.steps[x0]).mean()), float(_pool(self.steps[x1]).mean())
+        slope = max((y1 - y0) / (x1 - x0), 0.0)
+        return base * (y0 + slope * (processes - x0)) / base.mean()
+
+    def input_rate(self, processes: int) -> float:
+        """Return the samples per second that a host reads for its processes; beyond the measured numbers, no more."""
+        if not self.input:
+            return float("inf")
+        measured = sorted(self.input)
+        rates = [float(np.mean(self.input[n])) for n in measured]
+        if processes < measured[0]:
+            return rates[0] * processes / measured[0]
+        return float(np.interp(processes, measured, rates))
+
+
+def _pool(rounds: Sequence[Sequence[float]]) -> np.ndarray:
+    """Return the seconds of all rounds, each round scaled to the mean of all.
+
+    A slow moment of a machine slows all of its processes alike: they do not wait for each other because of it.
+    """
+    mean = np.mean(np.concatenate([np.asarray(seconds) for seconds in rounds]))
+    return np.concatenate([np.asarray(seconds) * (mean / np.mean(seconds)) for seconds in rounds])

@@ -1,0 +1,139 @@
+"""Simulation of a cluster that is not there: updates, buckets, messages and readers, event by event."""
+
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from zoo.bench.scale import collectives, model
+from zoo.bench.scale.calibration import Calibration, Messages
+from zoo.bench.scale.cluster import Cluster
+from zoo.bench.scale.collectives import Link
+
+READ_AHEAD = 2  # updates that a host may have read before they are used
+WARM_UP = READ_AHEAD + 1  # updates that are simulated and not counted
+QUANTILES = 2000  # of the computing time, for the closed form
+
+
+class Setup(NamedTuple):
+    """A cluster and what it trains.
+
+    Attributes:
+        cluster: hosts and cards.
+        step: mean seconds in which a process computes an update.
+        noise: standard deviation of these seconds over their mean, each update and process for itself.
+        batch: samples per process and update.
+        messages: of an update.
+        intra: link between the cards of a host.
+        inter: link between hosts.
+        input_rate: samples per second that a host reads; infinite: all samples are there.
+        jitter: standard deviation of the logarithm of the time of each message.
+    """
+
+    cluster: Cluster
+    step: float
+    noise: float
+    batch: int
+    messages: Messages
+    intra: Link
+    inter: Link
+    input_rate: float = float("inf")
+    jitter: float = 0.0
+
+
+def simulate(setup: Setup, updates: int, seed: int = 0) -> np.ndarray:
+    """Simulate updates one after the other.
+
+    In each, every process draws its computing time, a log-normal one. It may begin when its host has read its samples
+    and the update before is done. Its buckets become ready evenly over the backward pass. A bucket is all-reduced when
+    it is ready everywhere and the one before it is done. The update ends with the last bucket.
+
+    Args:
+        setup: what to simulate.
+        updates: number of updates to return.
+        seed: of all draws.
+
+    Returns:
+        Seconds of each update, (updates,).
+    """
+    generator = np.random.default_rng(seed)
+    cluster, messages = setup.cluster, setup.messages
+    sigma = np.sqrt(np.log1p(setup.noise**2))
+    reading = cluster.cards * setup.batch / setup.input_rate
+    ends = [0.0]
+    read_at = 0.0  # when a host has read the samples of the newest update
+    for number in range(WARM_UP + updates):
+        room = ends[number - READ_AHEAD] if number >= READ_AHEAD else 0.0  # a host reads no further ahead
+        read_at = max(read_at, room) + reading
+        start = max(ends[-1], read_at)
+        computing = setup.step * np.exp(sigma * generator.standard_normal(cluster.size) - sigma**2 / 2)
+        blocking = _blocking(setup, generator)
+        ready = start + blocking + np.max(_bucket_times(computing, messages.buckets), axis=0)
+        done = 0.0
+        for moment in ready:
+            done = max(done, moment) + _all_reduce(setup, messages.gradients / messages.buckets, generator)
+        ends.append(float(done))
+    return np.diff(ends)[WARM_UP:]
+
+
+def closed_form(setup: Setup) -> model.Prediction:
+    """Return what the formulas of tools/bench/scale/model.py say of a cluster, whose messages take equal times."""
+    sigma = np.sqrt(np.log1p(setup.noise**2))
+    normal = NormalDist()
+    quantiles = [normal.inv_cdf((i + 0.5) / QUANTILES) for i in range(QUANTILES)]
+    computing = setup.step * np.exp(sigma * np.array(quantiles) - sigma**2 / 2)
+    cards = setup.cluster.cards
+    calibration = Calibration(
+        "simulated",
+        "",
+        "",
+        setup.batch,
+        {cards: [list(computing)]},
+        {cards: [setup.input_rate]} if np.isfinite(setup.input_rate) else {},
+        [],
+        setup.messages,
+        [],
+    )
+    overlap = model.ideal_overlap(calibration)
+    return model.predict(model.Model(calibration, setup.intra, setup.inter, overlap, None), setup.cluster)
+
+
+def _bucket_times(computing: np.ndarray, buckets: int) -> np.ndarray:
+    """Return when each bucket of each process is ready, (processes, buckets), counted from the start of computing."""
+    forward = (1 - model.BACKWARD) * computing[:, None]
+    backward = model.BACKWARD * computing[:, None]
+    return forward + backward * (np.arange(buckets) + 1) / buckets
+
+
+def _all_reduce(setup: Setup, size: float, generator: np.random.Generator | None) -> float:
+    """Return the seconds of an all-reduce, message by message: a round ends with its slowest message."""
+    cards, hosts = setup.cluster.cards, setup.cluster.hosts
+    seconds = 0.0
+    for _ in range(2 * (cards - 1)):
+        seconds += _round(setup.intra, size / cards, setup.cluster.size, setup.jitter, generator)
+    rounds = collectives.host_rounds(hosts) // 2
+    sent = collectives.share_sent(hosts) / 2  # of the bytes, on the way to the sums and again on the way back
+    shares = np.array([2.0 ** -(i + 1) for i in range(rounds)])
+    for share in shares * (sent / shares.sum()) if rounds else ():
+        for _ in ("halving", "doubling"):
+            seconds += _round(setup.inter, size * share, hosts, setup.jitter, generator)
+    return seconds
+
+
+def _round(link: Link, size: float, messages: int, jitter: float, generator: np.random.Generator | None) -> float:
+    """Return the seconds of the slowest of messages that are sent at once."""
+    seconds = link.latency + size * link.seconds_per_byte
+    if generator is None or not jitter:
+        return seconds
+    return seconds * float(np.exp(jitter * generator.standard_normal(messages)).max())
+
+
+def _blocking(setup: Setup, generator: np.random.Generator | None) -> float:
+    """Return the seconds of messages that nothing hides."""
+    if setup.cluster.size == 1:
+        return 0.0
+    messages = setup.messages
+    seconds = sum(_all_reduce(setup, model.SMALL, generator) for _ in range(messages.synchronized))
+    if messages.gathered:
+        seconds += 2 * collectives.all_gather(setup.intra, setup.inter, setup.cluster, messages.gathered)
+    return seconds

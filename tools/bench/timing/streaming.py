@@ -1,0 +1,167 @@
+"""The work of `tools/bench.py stream`: frames of a stream in PyTorch, ONNX Runtime and mit-han-lab's online demo."""
+
+import argparse
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from zoo.bench.peers import upstream
+from zoo.bench.timing.deploy import models
+from zoo.bench.timing.deploy.turns import Calls, measure
+from zoo.commands.new_file import require_new
+from zoo.data import host
+from zoo.data.errors import UserError
+from zoo.distributed import machine
+from zoo.export import assembly, native, proof
+from zoo.export.source import Source
+from zoo.export.streaming import StreamReference
+from zoo.predict.streaming.classifier import Shapes, state_shapes
+from zoo.run import cli, exported
+from zoo.trainer import load_backend, load_onnx_backend
+from zoo.trainer.protocol import Inference
+from zoo.trainer.world import Launch
+from zoo.weights import names
+
+RECIPE, CLASSES = "tsm_online_k400", 400
+COUNT, SECONDS = 300, 120.0
+OURS, ONNX, UPSTREAM = "PyTorch", "ONNX Runtime", "mit-han-lab's online_demo in PyTorch"
+TOLERANCE = 1e-4  # of the logits of all contenders for the same frames, relative to the largest
+COMPARED_FRAMES = 8
+HEADER = "| computed by | latency p50, ms | p99, ms | of the first | CPU time, ms | frames/s |"
+Step = Callable[[np.ndarray], np.ndarray]  # a frame uint8 (1, H, W, 3) -> its logits (1, K); keeps the state
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add = parser.add_argument
+    add("-n", "--count", type=int, default=COUNT, metavar="N", help="frames of each; default %(default)s")
+    add("--seconds", type=float, default=SECONDS, metavar="S", help="limit of them all; default %(default)g")
+    add("--threads", type=int, metavar="N", help="default OMP_NUM_THREADS, or the cores of this process")
+    add("--upstream", metavar="DIR", help="folder with a clone of mit-han-lab/temporal-shift-module, to time it, too")
+    add("--json", metavar="FILE", help="write what was measured to a new file, too")
+    cli.add_override_argument(parser, f"change one key of {RECIPE}, such as -o model.name=tsm; repeatable")
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Time the frames and print the table; return what was measured.
+
+    Raises:
+        UserError: an option is wrong, something is missing, or the contenders do not compute the same.
+    """
+    for key in ("count", "threads"):
+        if getattr(arguments, key) is not None and getattr(arguments, key) < 1:
+            raise UserError(f"--{key}: must be at least 1")
+    require_new(arguments.json, "--json")
+    if arguments.upstream:
+        upstream.require_clones(arguments.upstream)
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads or os.environ.get("OMP_NUM_THREADS") or len(host.cores()))
+    load_backend("torch")
+    load_onnx_backend()
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = models.build(RECIPE, arguments.override, folder, CLASSES).checkpoint
+        settings: Any = checkpoint.cfg.data
+        shape = (COMPARED_FRAMES, 1, settings.size, settings.size, 3)
+        frames = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+        steps = contenders(checkpoint, frames, folder, arguments.upstream)
+        require_equal(steps, frames)
+        calls = measure(steps, frames[0], arguments.count, arguments.seconds)
+    description = (
+        f"{checkpoint.model}, {settings.size} x {settings.size}, {os.environ['OMP_NUM_THREADS']} threads, "
+        f"{machine.cpu_name()}; the load of the machine was {os.getloadavg()[0]:.1f} at the end"
+    )
+    print("\n".join([*table(calls), "", description]))
+    return {"machine": description, "calls": {name: vars(each) for name, each in calls.items()}}
+
+
+def contenders(checkpoint: Source, frames: np.ndarray, folder: str, clones: str | None) -> dict[str, Step]:
+    """Return what computes the next frame of a stream, by name; the first is what others are compared with."""
+    shapes = state_shapes(checkpoint.model, checkpoint.cfg)
+    trainer = native.build(checkpoint)
+    steps = {OURS: stream(trainer, shapes), ONNX: stream(_exported(checkpoint, trainer, frames, folder), shapes)}
+    if clones:
+        steps[UPSTREAM] = online_demo(checkpoint, shapes, os.path.join(clones, "temporal-shift-module", "online_demo"))
+    return steps
+
+
+def stream(model: Inference, shapes: Shapes) -> Step:
+    """Return a stream of a model of this zoo."""
+    zeros = {f"state_{i}": np.zeros((1, *shape), np.float32) for i, shape in enumerate(shapes)}
+    state: Sequence[Any] = tuple(model.to_device(zeros).values())
+
+    def step(frame: np.ndarray) -> np.ndarray:
+        nonlocal state
+        logits, state = model.predict_frame(model.to_device({"video": frame[:, None]}), state)
+        return logits
+
+    return step
+
+
+def online_demo(checkpoint: Source, shapes: Shapes, folder: str) -> Step:
+    """Return a stream of upstream's model with the same weights; its normalization is that of its ops/transforms.py.
+
+    Raises:
+        UserError: it is not there, or is another model than that of the checkpoint.
+    """
+    if checkpoint.model != "tsm_mobilenet_v2":
+        raise UserError(f"--upstream: its online demo is a MobileNetV2, and not {checkpoint.model}; leave one out")
+    model = upstream.load(folder, "mobilenet_v2_tsm").MobileNetV2(len(checkpoint.class_names)).eval()
+    import torch
+
+    tensors = model.state_dict()
+    ours = {name: checkpoint.tensors.get(names.canonical_name(name, "mit")) for name in tensors}
+    if any(array is not None and array.shape != tensors[name].shape for name, array in ours.items()):
+        raise UserError("--upstream: its online demo has another width; leave model.width out")
+    found = {name: torch.from_numpy(array) for name, array in ours.items() if array is not None}
+    model.load_state_dict({**tensors, **found})
+    field = checkpoint.fields[0]
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (field.mean, field.std))
+    state = [torch.zeros(1, *shape) for shape in shapes]
+
+    @torch.no_grad()
+    def step(frame: np.ndarray) -> np.ndarray:
+        nonlocal state
+        pixels = torch.from_numpy(frame).permute(0, 3, 1, 2).contiguous().float().div(255).sub_(mean).div_(std)
+        logits, *state = model(pixels, *state)
+        return logits.numpy()
+
+    return step
+
+
+def require_equal(steps: Mapping[str, Step], frames: np.ndarray) -> None:
+    """Raise UserError unless all contenders give the same logits for the first frames of a stream."""
+    expected = None
+    for name, step in steps.items():
+        logits = np.concatenate([step(frame) for frame in frames])
+        expected = logits if expected is None else expected
+        difference = proof.relative(logits, expected)
+        if not difference <= TOLERANCE:
+            raise UserError(f"{name} differs from {next(iter(steps))} by {difference:.1e}, more than {TOLERANCE:.0e}")
+        if difference:
+            print(f"{name}: largest difference of {len(frames)} frames from {next(iter(steps))} {difference:.1e}")
+
+
+def table(calls: Mapping[str, Calls]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    base = next(iter(calls.values())).percentile(50)
+    lines = [HEADER, "|" + "---|" * (HEADER.count("|") - 1)]
+    for name, each in calls.items():
+        p50, p99 = each.percentile(50), each.percentile(99)
+        cells = (f"{1e3 * p50:.1f}", f"{1e3 * p99:.1f}", f"{p50 / base:.2f}", f"{1e3 * each.cpu_per_sample:.1f}")
+        lines.append(f"| {' | '.join((name, *cells, f'{1 / p50:.1f}'))} |")
+    return lines
+
+
+def _exported(checkpoint: Source, trainer: Any, frames: np.ndarray, folder: str) -> Inference:
+    """Return the exported graph of a frame in ONNX Runtime."""
+    reference = StreamReference(checkpoint, trainer, [frames.swapaxes(0, 1)], False)
+    model = reference.build()
+    facts = dict(precision="fp32", opset=model.opset_import[0].version, max_difference=0.0, states=reference.states)
+    assembly.attach(model, assembly.describe(checkpoint, reference.shape, False, protocol="", **facts))
+    path = os.path.join(folder, "stream.onnx")
+    with open(path, "xb") as file:
+        file.write(model.SerializeToString())
+    world = load_onnx_backend().start(Launch(), "cpu")
+    return exported.build(path, checkpoint.cfg, checkpoint.model, checkpoint.arch, checkpoint.fields, world)[1]

@@ -1,0 +1,11 @@
+"""The program `zoo data`, for a checkout that is not installed."""
+
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from zoo.cli import main  # noqa: E402
+
+if __name__ == "__main__":
+    sys.exit(main(["data", *sys.argv[1:]]))

@@ -1,0 +1,301 @@
+"""Prove that a recipe is the same computation in every installed framework, and compare loss curves and speed."""
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+
+from zoo import program
+from zoo.compare import curves, page, ranks, record, worker
+from zoo.compare.findings import Verdict, judge
+from zoo.config.schema import Config
+from zoo.data.errors import UserError
+from zoo.frameworks import FRAMEWORKS
+from zoo.run import cli
+
+EPILOG = """\
+Each framework runs in a process of its own, on the same batches, from the same weights.
+
+The proof: forward passes in training and in evaluation mode, module by module, and four updates at the largest learning
+rate of the schedule, with their gradients, running statistics and optimizer state. It is computed in fp64, where two
+equal computations differ by 1e-10 at most and not by 1e-3, and again in fp32. The limit of every tensor comes from the
+rounding that the frameworks show there. The first tensor beyond its limit is named, with the module, the source files
+and, if a hypothesis fits the numbers, the likely cause. report.html shows all modules.
+
+The curves: --steps updates of the recipe as it stands. The losses of the first --within must agree by --tolerance.
+Beyond some dozens of steps, any two computations in fp32 diverge; with --exact they do not. So if losses differ though
+the proof found nothing, these steps are run again with --exact, which tells rounding from a fault.
+
+examples
+  python tools/compare.py -c configs/tsm_demo.yaml
+  python tools/compare.py -c configs/my_model.yaml --frameworks torch,mindspore --steps 0
+  python tools/compare.py -c configs/tsm_demo.yaml --exact --steps 200 --within 200 --tolerance 1e-6
+  python tools/compare.py -c configs/tsm_demo.yaml --frameworks torch --against runs/compare-old
+
+Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
+EXACT_SETTINGS = ("train.precision=exact", "train.amp_level=null", "train.fp16_allreduce=false")
+EXACT_TOLERANCE = 1e-6  # largest relative difference of a loss
+MAX_FOLDERS = 10_000  # runs/compare-<recipe>, runs/compare-<recipe>-2 ...
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    arguments = parse(argv)
+    try:
+        if arguments.worker:
+            environment = os.environ if arguments.processes > 1 else {}
+            stem = os.path.join(arguments.out, arguments.worker)
+            worker.run(request(arguments, arguments.worker), environment, arguments.steps, stem, not arguments.no_proof)
+            return 0
+        return compare(arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    cli.add_recipe_arguments(parser, ("amp", "exact", "device"))
+    add = parser.add_argument
+    add("--frameworks", metavar="A,B", help=f"of {', '.join(FRAMEWORKS)}; default: those installed")
+    add(
+        "--against",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="also compare with the results of an earlier comparison in DIR (on another machine, say); repeatable",
+    )
+    add("--steps", type=int, default=20, metavar="N", help="updates to run; default 20; 0: the proof alone")
+    add("--within", type=int, default=20, metavar="N", help="updates whose losses must agree; default 20")
+    add(
+        "--tolerance", type=float, default=1e-3, metavar="X", help="largest relative difference of a loss; default 1e-3"
+    )
+    add("--processes", type=int, default=1, metavar="N", help="processes per framework, on this machine; default 1")
+    add("--out", metavar="DIR", help="folder for the numbers and the plot; default runs/compare-<recipe>, never reused")
+    add("--worker", metavar="FRAMEWORK", help=argparse.SUPPRESS)  # this process trains one framework for another one
+    add("--no-proof", action="store_true", help=argparse.SUPPRESS)  # the steps alone
+    return parser.parse_args(argv)
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """Run the frameworks one after another, then print and draw the comparison.
+
+    A framework that fails does not keep the others from being compared.
+
+    Returns:
+        0 if all agree, 1 if not.
+
+    Raises:
+        UserError: the arguments are wrong, or a framework failed.
+    """
+    if arguments.steps < 0 or arguments.within < 1 or arguments.processes < 1:
+        raise UserError("--steps: must not be negative; --within, --processes: must be at least 1")
+    frameworks = select_frameworks(arguments.frameworks)
+    config = request(arguments).config  # errors in the recipe show before anything is started
+    arguments.override = with_same_loader(arguments.override, config)
+    sources = [source for folder in arguments.against for source in earlier_results(folder)]
+    folder, failures = new_folder(arguments.out, arguments.config), []
+    for framework in reversed(frameworks):
+        print(f"{framework}: the proof and {arguments.steps} steps ...", flush=True)
+        failure = run_worker(framework, arguments, folder)
+        if failure:
+            failures.append(failure)
+        else:
+            sources.insert(0, (framework, os.path.join(folder, framework)))
+    code = 0
+    try:
+        code = report(sources, folder, arguments) if sources else 0
+    except UserError as error:
+        failures.append(str(error))
+    if failures:
+        raise UserError("\n".join(failures))
+    return code
+
+
+def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.Namespace) -> int:
+    """Print and draw the comparison of the results.
+
+    Args:
+        sources: title and path without suffix of each framework's results.
+        folder: receives the page and the plot.
+        arguments: the limits.
+
+    Returns:
+        0 if all agree, 1 if not.
+    """
+    headers, rows, losses = {}, {}, ""
+    for name, stem in sources:
+        headers[name], rows[name] = curves.load(stem + ".jsonl")
+    steps = min(map(len, rows.values()))
+    rows = {name: values[:steps] for name, values in rows.items()}
+    if steps:
+        curves.print_steps(rows)
+    verdict = judge_sources(sources)
+    problems = [str(finding) for finding in verdict.findings]
+    if steps:
+        curves.print_speeds(headers, rows)
+        apart = curves.problems(rows, arguments.within, arguments.tolerance)
+        losses = f", losses within {arguments.tolerance:g}"
+        if apart and not problems and can_repeat(sources, folder, arguments):
+            apart = repeat_exactly([name for name, _ in sources], folder, arguments, apart)
+            losses = f", losses within {EXACT_TOLERANCE:g} with --exact"
+        problems += apart
+        if not curves.plot(rows, os.path.join(folder, "curves.png")):
+            print("curves.png is not drawn: matplotlib is missing, pip install '.[plot]'")
+    path = os.path.join(folder, "report.html")
+    page.write(path, os.path.basename(arguments.config), verdict, rows, problems)
+    print(f"the numbers and {path} are in {folder}")
+    for problem in problems:
+        print(f"they do not agree: {problem}" if len(sources) > 1 else problem)
+    if len(sources) < 2:
+        print("only one framework: its optimizer is checked, there is nothing else to compare it with")
+    elif not problems:
+        print(f"they agree: {len(verdict.differences)} tensors within rounding{losses}")
+    return 1 if problems else 0
+
+
+def can_repeat(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.Namespace) -> bool:
+    """Return whether all results come from this comparison, in frameworks that have fp64, and not from exact runs."""
+    is_exact = request(arguments).config.train.precision == "exact"
+    stems = [os.path.join(folder, name) for name, _ in sources]
+    return not is_exact and all(os.path.exists(f"{stem}-fp64.safetensors") for stem in stems)
+
+
+def repeat_exactly(
+    frameworks: Sequence[str], folder: str, arguments: argparse.Namespace, problems: Sequence[str]
+) -> list[str]:
+    """Train the steps whose losses differ again with --exact, where rounding cannot grow.
+
+    Args:
+        frameworks: those to train.
+        folder: of this comparison; the losses are written to its folder `exact`.
+        arguments: of this comparison.
+        problems: what differs.
+
+    Returns:
+        What differs with --exact too; all problems if a framework fails.
+    """
+    steps = min(arguments.steps, arguments.within)
+    print(
+        f"{problems[0]}, although all updates are equal; {steps} steps with --exact tell whether this is rounding ..."
+    )
+    exact = argparse.Namespace(**vars(arguments))
+    exact.steps, exact.no_proof, exact.amp, exact.exact = steps, True, False, False
+    exact.override = [*arguments.override, *EXACT_SETTINGS]
+    exact_folder = os.path.join(folder, "exact")
+    os.makedirs(exact_folder)
+    for framework in frameworks:
+        failure = run_worker(framework, exact, exact_folder)
+        if failure:
+            print(failure)
+            return [f"{problem}; the comparison with --exact failed" for problem in problems]
+    rows = {name: curves.load(os.path.join(exact_folder, f"{name}.jsonl"))[1] for name in frameworks}
+    found = curves.problems(rows, steps, EXACT_TOLERANCE)
+    if not found:
+        print("it is rounding, which this recipe makes grow: with --exact, the losses agree")
+    return [f"with --exact, {problem}" for problem in found]
+
+
+def judge_sources(sources: Sequence[tuple[str, str]]) -> Verdict:
+    """Compare the proofs of the results.
+
+    Args:
+        sources: title and path without suffix of each framework's results.
+    """
+    rounded = {name: record.load(f"{stem}-rounded.safetensors") for name, stem in sources}
+    proofs = {
+        name: record.load(f"{stem}-fp64.safetensors") if os.path.exists(f"{stem}-fp64.safetensors") else rounded[name]
+        for name, stem in sources
+    }
+    return judge(proofs, rounded)
+
+
+def select_frameworks(names: str | None) -> list[str]:
+    """Return the frameworks to run: those of a comma-separated list, or all that are installed.
+
+    Raises:
+        UserError: one is unknown or not installed.
+    """
+    installed = [name for name in FRAMEWORKS if importlib.util.find_spec(name)]
+    selected = names.split(",") if names else installed
+    for name in selected:
+        if name not in FRAMEWORKS:
+            raise UserError(f"--frameworks: there is no {name!r}; there are: {', '.join(FRAMEWORKS)}")
+        if name not in installed:
+            raise UserError(f"{name} is not installed here: pip install '.[{name}]'")
+    if not selected:
+        raise UserError(f"no framework is installed here: pip install '.[{','.join(FRAMEWORKS)}]'")
+    return selected
+
+
+def with_same_loader(overrides: Sequence[str], config: Config) -> list[str]:
+    """Return the changes of a recipe with which the frameworks get equal pixels, where data.loader=auto might not."""
+    if config.data.loader != "auto":
+        return [*overrides]
+    print("data.loader: auto takes reference here, so that all frameworks get equal pixels", flush=True)
+    return [*overrides, "data.loader=reference"]
+
+
+def earlier_results(folder: str) -> list[tuple[str, str]]:
+    """List the results of an earlier comparison: a title and the path without suffix for each framework.
+
+    Raises:
+        UserError: there are none.
+    """
+    title = os.path.basename(os.path.normpath(folder))
+    results = [
+        (f"{name} ({title})", os.path.join(folder, name))
+        for name in FRAMEWORKS
+        if os.path.exists(os.path.join(folder, name + ".jsonl"))
+    ]
+    if not results:
+        raise UserError(f"--against: {folder} holds no results of an earlier comparison (torch.jsonl and the like)")
+    return results
+
+
+def request(arguments: argparse.Namespace, framework: str | None = None) -> cli.Request:
+    """Resolve the recipe, for one framework."""
+    return cli.request(
+        arguments.config,
+        arguments.override,
+        amp=arguments.amp,
+        exact=arguments.exact,
+        framework=framework,
+        device=arguments.device,
+    )
+
+
+def new_folder(out: str | None, config: str) -> str:
+    """Create the folder for the results: --out, or runs/compare-<recipe>, -2, -3 ...
+
+    Raises:
+        UserError: --out exists.
+    """
+    stem = out or os.path.join("runs", f"compare-{os.path.splitext(os.path.basename(config))[0]}")
+    for folder in [stem] + ([] if out else [f"{stem}-{number}" for number in range(2, MAX_FOLDERS)]):
+        if not os.path.exists(folder):
+            os.makedirs(folder)
+            return folder
+    raise UserError(f"--out: {stem} exists already and is not overwritten; choose another folder")
+
+
+def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> str:
+    """Run one framework in processes of its own, whose output goes to <folder>/<framework>.log.
+
+    Returns:
+        A message with the end of its output if a process failed, else "".
+    """
+    command = program.command("compare", "--worker", framework, "--steps", str(arguments.steps))
+    command += ["--out", folder, "-c", arguments.config]
+    command += [word for pair in arguments.override for word in ("-o", pair)]
+    command += ["--amp"] if arguments.amp else []
+    command += ["--exact"] if arguments.exact else []
+    command += ["--no-proof"] if arguments.no_proof else []
+    command += ["--processes", str(arguments.processes)]
+    command += ["--device", arguments.device] if arguments.device else []
+    log = os.path.join(folder, f"{framework}.log")
+    code, end = ranks.run(command, arguments.processes, log)
+    return f"{framework} exited with code {code}; the end of {log}:\n{end}" if code else ""

@@ -1,0 +1,180 @@
+"""Differences between the records of several frameworks, against the rounding that the frameworks themselves show.
+
+A framework in fp32 and the same in fp64 differ by the rounding of fp32, as the computation amplifies it up to a tensor.
+Rounding in fp64 is 2**-29 of that. Two frameworks that compute the same in fp64 differ by about that share; the limit
+is SAFETY times as much, since they add in other orders.
+
+This holds as long as rounding in fp32 is small. After an update or two at a large learning rate, it may have grown to
+the size of the values. Then it cannot grow further, and no longer tells how far rounding in fp64 has grown: there,
+CHAOTIC_SHARE of the values passes.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from zoo.compare.events import Event, Records, events
+from zoo.compare.record import CLIPPED, Record
+
+SAFETY = 1000.0
+FP64_SHARE = 2.0**-29  # of the rounding of fp32
+FLOOR = 2.0**-52 * 64  # of the largest values of a stage: always passes
+SUM_FLOOR = 2.0**-52 * 4096  # the same for a loss or a norm: one number has no reliable rounding of its own
+CHAOTIC = 0.03  # rounding of fp32, relative to the largest value, from which on it has grown too far to be a measure
+CHAOTIC_SHARE = 1e-3  # of the largest value
+FP32_SAFETY = 30.0  # where a framework has no fp64 and all are compared in fp32
+# What rounding changes little: not gradients, since it opens and closes ReLUs, nor what follows an update.
+STEADY = {
+    ("training", "input"),
+    ("training", "output"),
+    ("evaluation", "input"),
+    ("evaluation", "output"),
+    ("update 1", "loss"),
+    ("update 1", "statistic"),
+}
+EXCESS = 100.0  # a framework's rounding in fp32 as a multiple of that of the others, to be reported
+EXCESS_FLOOR = 2.0**-23 * 64  # of the largest value: rounding that is never reported
+
+
+class Difference(NamedTuple):
+    """Comparison of one tensor.
+
+    Attributes:
+        event: the tensor.
+        largest: largest difference between any two records; inf if the shapes differ or a number is not finite.
+        limit: largest difference that rounding explains.
+        magnitude: largest value.
+        apart: titles of the records that differ from the majority; all, if there is no majority.
+    """
+
+    event: Event
+    largest: float
+    limit: float
+    magnitude: float
+    apart: tuple[str, ...]
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether rounding does not explain the difference."""
+        return not self.largest <= self.limit
+
+    @property
+    def relative(self) -> float:
+        """The difference relative to the largest value."""
+        return self.largest / self.magnitude if self.magnitude else self.largest
+
+
+def differences(proofs: Records, rounded: Records) -> list[Difference]:
+    """Compare all tensors, in the order of the computation.
+
+    Args:
+        proofs: records of at least two frameworks by title, in fp64 or, where a framework has none, in fp32.
+        rounded: records in fp32 by the same titles, perhaps not of all; they show the rounding.
+    """
+    found = events(proofs)
+    scales: dict[tuple[str, str], float] = {}
+    for event in found:
+        kind = event.stage, event.part
+        scales[kind] = max(scales.get(kind, 0.0), _magnitude(proofs, event), _weight(proofs, event))
+    return [_difference(event, proofs, rounded, scales[event.stage, event.part]) for event in found]
+
+
+def excess_rounding(proofs: Records, rounded: Records) -> list[Difference]:
+    """Find tensors of the forward passes whose rounding in a framework is far above that of the others.
+
+    It shows what the comparison in fp64 cannot: code that only the run's own precision reaches.
+    """
+    found = []
+    for event in events(proofs):
+        titles = [title for title in event.keys if title in rounded and proofs[title].precision == "fp64"]
+        if len(titles) < 2 or (event.stage, event.part) not in STEADY:
+            continue
+        rounding = {title: _rounding(proofs[title], rounded[title], event.keys[title]) for title in titles}
+        least, magnitude = min(rounding.values()), _magnitude(proofs, event)
+        limit = EXCESS * least + EXCESS_FLOOR * magnitude
+        apart = tuple(title for title in titles if not rounding[title] <= limit)
+        found.append(Difference(event, max(rounding.values()), limit, magnitude, apart))
+    return found
+
+
+def distance(records: Records, event: Event, a: str, b: str) -> float:
+    """Return the largest difference of a tensor's excerpts and channel statistics between two records."""
+    return _distance(records[a], event.keys[a], records[b], event.keys[b])
+
+
+def _rounding(proof: Record, rounded: Record, key: str) -> float:
+    """Return the difference of a tensor between fp64 and fp32; that of the first update if fp32 has not got it."""
+    if key not in rounded.shapes:
+        key = f"update 1/{key.partition('/')[2]}"
+    return _distance(proof, key, rounded, key)
+
+
+def _distance(first: Record, key: str, second: Record, other_key: str) -> float:
+    x, y = first.get(key), second.get(other_key)
+    if x.shape != y.shape:
+        return float("inf")
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        largest = float(np.abs(x - y).max(initial=0.0))
+    channels_x, channels_y = first.channels(key), second.channels(other_key)
+    if channels_x is not None and channels_y is not None:
+        largest = max(largest, float(np.abs(channels_x - channels_y).max()))
+    return largest if np.isfinite(largest) else float("inf")
+
+
+def _difference(event: Event, proofs: Records, rounded: Records, scale: float) -> Difference:
+    titles, magnitude = list(event.keys), _magnitude(proofs, event)
+    noise = max(
+        (_rounding(proofs[title], rounded[title], event.keys[title]) for title in titles if title in rounded),
+        default=0.0,
+    )
+    is_chaotic = _follows_an_update(event) and CHAOTIC * magnitude <= noise < np.inf
+    # An update that overflowed or diverged in fp32 explains no more. The largest value of all tensors counts, because
+    # AdamW makes large changes of gradients that are 0 but for rounding.
+    noise = min(noise, scale)
+    floor = (SUM_FLOOR if event.part in ("loss", "grad_norm") else FLOOR) * max(scale, magnitude)
+    if all(proofs[title].precision == "fp64" for title in titles):
+        limit = noise * SAFETY * FP64_SHARE + floor
+        limit = max(limit, CHAOTIC_SHARE * magnitude) if is_chaotic else limit
+    else:
+        limit = noise * FP32_SAFETY + floor / FP64_SHARE
+    pairs = {(a, b): distance(proofs, event, a, b) for i, a in enumerate(titles) for b in titles[i + 1 :]}
+    agree = {pair: value <= limit and _same_shape(proofs, event, *pair) for pair, value in pairs.items()}
+    largest = max(pairs.values()) if all(_same_shape(proofs, event, *pair) for pair in pairs) else float("inf")
+    apart = _apart(titles, lambda a, b: agree.get((a, b), agree.get((b, a))))
+    not_finite = tuple(title for title in titles if not np.isfinite(proofs[title].get(event.keys[title])).all())
+    if len(apart) == len(titles) and len(not_finite) < len(titles):
+        apart = not_finite or apart
+    if not apart and not all(agree.values()):  # each of the outer two agrees with the one in the middle
+        apart = tuple(titles)
+    return Difference(event, largest, limit, magnitude, apart)
+
+
+def _follows_an_update(event: Event) -> bool:
+    """Return whether a tensor was computed from weights that are no longer the initial ones."""
+    return event.stage not in ("training", "evaluation", "update 1", CLIPPED)
+
+
+def _apart(titles: Sequence[str], agree: Callable[[str, str], bool | None]) -> tuple[str, ...]:
+    """Return the titles that do not belong to the majority."""
+    groups = [[other for other in titles if other == title or agree(title, other)] for title in titles]
+    majority = max(groups, key=len)
+    if 2 * len(majority) <= len(titles):
+        return tuple(titles)
+    return tuple(title for title in titles if title not in majority)
+
+
+def _same_shape(records: Records, event: Event, a: str, b: str) -> bool:
+    return records[a].shapes[event.keys[a]] == records[b].shapes[event.keys[b]]
+
+
+def _weight(records: Records, event: Event) -> float:
+    """Return the largest initial value of a parameter whose change is compared: the change is rounded as it is."""
+    settings = next(iter(records.values())).settings
+    return settings["magnitudes"].get(event.name, 0.0) if event.part in ("change", "ema") else 0.0
+
+
+def _magnitude(records: Records, event: Event) -> float:
+    values = [np.abs(records[title].get(key)).max(initial=0.0) for title, key in event.keys.items()]
+    finite = [float(value) for value in values if np.isfinite(value)]
+    return max(finite, default=0.0)

@@ -1,0 +1,242 @@
+"""The proof in one framework: forward passes and a few updates from the same weights, recorded.
+
+It does not follow the recipe's schedule: every update has the schedule's largest learning rate, so that a warm-up from
+0 hides nothing.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from zoo.compare import averages, losses, optimizer
+from zoo.compare.record import CLIPPED, Call, Record, empty, summarize
+from zoo.config.schema import Config
+from zoo.data.batch import Batch
+from zoo.data.stream import open_training
+from zoo.losses import load_implementation
+from zoo.run.job import Job, build_trainer
+from zoo.trainer import load_backend
+from zoo.trainer.plan import Mode
+from zoo.trainer.protocol import DeviceBatch, Trainer
+from zoo.trainer.recording import ROOT, class_file, relative
+from zoo.trainer.state import ema_key, slot_key, statistic_key, with_averages
+
+UPDATES = 4  # from the second on, momentum counts
+MAX_SCHEDULE_STEPS = 100_000  # that are searched for the largest learning rate
+ROUNDING_UNITS = {"fp64": 2.0**-52, "fp32": 2.0**-23, "fp16": 2.0**-10, "bf16": 2.0**-7}
+Tensors = dict[str, np.ndarray]
+CLIP_SHARE = 0.5  # of the gradient's norm: the limit of the additional update that is clipped for certain
+
+
+def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Sequence[Batch]) -> Record:
+    """Run the proof.
+
+    Args:
+        job: the assembled recipe; its own trainer is not used.
+        cfg: the recipe.
+        compute: precision of the arithmetic: fp64, fp32, fp16 or bf16.
+        weights: initial weights and running statistics, by canonical name.
+        batches: this rank's micro-batches of UPDATES updates.
+    """
+    lr = peak_lr(job)
+    trainer = _trainer(job, cfg, compute)
+    trainer.load_state_dict(with_averages(weights, job.plan))
+    result = empty(job.framework, compute, _settings(job, cfg, weights, batches[0], lr))
+    result.files.update(_files(trainer, load_implementation(job.task.objective(cfg.task).loss, job.framework)))
+    for param in trainer.params:
+        if param.is_statistic:
+            result.add(f"initial/{param.name}", weights[param.name])
+    device_batches = [trainer.to_device(batch) for batch in batches]
+    accumulate = job.plan.accumulate
+    output = _add_passes(result, job, trainer, device_batches[0], "")
+    if job.plan.accumulate == job.group.size == 1 and not result.settings["sharded"]:
+        result.settings["loss_terms"] = losses.terms(output, batches[0]["label"])
+    for number in range(UPDATES):
+        micro_batches = device_batches[number * accumulate : (number + 1) * accumulate]
+        if number == UPDATES - 1:
+            _reload(trainer, micro_batches, lr, number)
+        _add_update(result, job, trainer, micro_batches, lr, number)
+    name = job.plan.fields[0].name  # predicted directly after an update: the model has to leave training mode itself
+    result.add("prediction", trainer.predict({name: device_batches[0][name]}))
+    _add_passes(result, job, trainer, device_batches[0], " after the updates")
+    limit = cfg.optim.clip_norm
+    norms = [step["grad_norm"] for step in result.steps]
+    if limit is not None and compute == "fp64" and min(norms) <= limit:
+        _add_clipped_update(result, job, cfg, weights, device_batches[:accumulate], lr)
+    return result
+
+
+def peak_lr(job: Job) -> float:
+    """Return the largest learning rate of the run's schedule."""
+    stride = max(1, job.clock.steps // MAX_SCHEDULE_STEPS)
+    return max(job.lr(step) for step in range(0, job.clock.steps, stride))
+
+
+def batches(job: Job, seed: int) -> list[Batch]:
+    """Return this rank's micro-batches of the first UPDATES updates."""
+    count = UPDATES * job.plan.accumulate
+    group = job.group
+    stream = open_training(
+        job.train_set, seed, job.batch_plan.batch, 0, count, group.rank, group.size, job.dropout_masks
+    )
+    return [batch for batch, _ in stream]
+
+
+def _trainer(job: Job, cfg: Config, compute: str) -> Trainer:
+    mode = Mode(compute, job.plan.mode.level if compute in ("fp16", "bf16") else None, None, cfg.train.compile)
+    _, trainer = build_trainer(cfg, job.model, job.arch, job.train_set.fields, job.world, mode, job.plan.accumulate)
+    return trainer
+
+
+def _settings(job: Job, cfg: Config, weights: Tensors, batch: Batch, lr: float) -> dict[str, Any]:
+    """Return what the search of causes needs to know."""
+    magnitudes = {name: float(np.abs(value).max(initial=0)) for name, value in weights.items()}
+    groups = {param.name: list(job.plan.param_group(param.name)) for param in job.trainer.params}
+    return {
+        "lr": lr,
+        "momentum": getattr(job.plan.optimizer, "momentum", 0.0),
+        "magnitudes": magnitudes,
+        "clip_norm": job.plan.clip_norm,
+        "param_groups": groups,
+        "dropout": getattr(job.arch, "dropout_rate", getattr(job.arch, "dropout", 0.0)),
+        "task": {key: value for key, value in vars(cfg.task).items() if isinstance(value, int | float)},
+        "samples": len(batch["valid"]),
+        "accumulate": job.plan.accumulate,
+        "sharded": [param.name for param in job.trainer.params if param.rows],
+    }
+
+
+def _files(trainer: Any, loss: Any) -> dict[str, list[str]]:
+    """Return the source files by topic; loss: the module that implements the loss."""
+    own = class_file(trainer)
+    folder = own.rpartition("/")[0]
+    by_topic = {
+        "preprocess": [own, f"{folder}/preprocessing.py"],
+        "objective": [relative(loss.__file__), *_parts(class_file(trainer.objective))],
+        "update": [
+            *(f"{folder}/optimizers/{name}.py" for name in (trainer.plan.optimizer.name, "elementwise")),
+            f"{folder}/update.py",
+            own,
+        ],
+        "average": [f"{folder}/ema.py", own],
+        "trainer": [own],
+        "shards": [f"{folder}/shard.py"],
+        "statistics": [f"{folder}/batchnorm.py", f"{folder}/sync_batchnorm.py"],
+        "output": [class_file(trainer.output)],
+    }
+    return {
+        topic: [path for path in paths if os.path.isfile(os.path.join(ROOT, path))] for topic, paths in by_topic.items()
+    }
+
+
+def _parts(path: str) -> list[str]:
+    """Return a source file, and those beside it that continue its name: margin_logits.py of margin.py."""
+    folder, name = os.path.split(path)
+    start = f"{name.removesuffix('.py')}_"
+    others = sorted(other for other in os.listdir(os.path.join(ROOT, folder)) if other.startswith(start))
+    return [path, *(f"{folder}/{other}" for other in others)]
+
+
+def _add_passes(result: Record, job: Job, trainer: Trainer, batch: DeviceBatch, suffix: str) -> tuple[np.ndarray, ...]:
+    """Record a forward pass in training mode and one in evaluation mode; return the outputs in training mode."""
+    output: tuple[np.ndarray, ...] = ()
+    record_forward = load_backend(job.framework).record_forward
+    for title, training in (("training", True), ("evaluation", False)):
+        calls, seen = [], dict[str, int]()
+        forward = record_forward(trainer, batch, training, summarize)
+        output = forward.outputs if training else output
+        for number, call in enumerate(forward.calls):
+            key = f"{title}{suffix}/{number}"
+            for kind, summaries in (("in", call.inputs), ("out", call.outputs)):
+                for i, summary in enumerate(summaries):
+                    result.add_summary(f"{key}/{kind}{i}", summary)
+            occurrence = seen[call.name] = seen.get(call.name, -1) + 1
+            calls.append(
+                Call(
+                    key,
+                    call.name,
+                    occurrence,
+                    call.kind,
+                    call.files,
+                    call.call_sites,
+                    len(call.inputs),
+                    len(call.outputs),
+                    call.span,
+                )
+            )
+        result.passes[title + suffix] = calls
+    return output
+
+
+def _reload(trainer: Trainer, micro_batches: Sequence[DeviceBatch], lr: float, number: int) -> None:
+    """Load the trainer's own state after one more update; what is not loaded is then that of another update."""
+    state = {key: np.array(value) for key, value in trainer.state_dict().items()}
+    trainer.step(micro_batches, lr, number)
+    trainer.load_state_dict(state)
+
+
+def _add_update(
+    result: Record,
+    job: Job,
+    trainer: Trainer,
+    micro_batches: Sequence[DeviceBatch],
+    lr: float,
+    number: int,
+    title: str = "",
+) -> None:
+    """Run one update and record its gradients, the changes of all tensors and the optimizer's deviations."""
+    before = trainer.state_dict()
+    before = {key: np.array(value, np.float64) for key, value in before.items()}
+    numbers = trainer.read(trainer.step(micro_batches, lr, number))
+    numbers["loss"] = sum(job.group.all_gather(numbers["loss"]))  # of the ranks' shares
+    after, gradients = trainer.state_dict(), trainer.gradients()
+    shards = {param.name for param in trainer.params if param.rows}
+    plan: Any = trainer.plan  # type: ignore[attr-defined]
+    prefix = title or f"update {number + 1}"
+    for name, gradient in gradients.items():
+        result.add(f"{prefix}/gradient/{name}", gradient)
+    for param in trainer.params:
+        kind = "statistic" if param.is_statistic else "change"
+        value = np.asarray(after[param.name], np.float64)
+        result.add(f"{prefix}/{kind}/{param.name}", value if param.is_statistic else value - before[param.name])
+        for slot in plan.optimizer.slots:
+            key = slot_key(slot, param.name)
+            if key in after:
+                result.add(f"{prefix}/{key}", after[key])
+        key = ema_key(param.name)
+        if key in after:
+            result.add(f"{prefix}/{key}", np.asarray(after[key], np.float64) - before[key])
+    for key in (statistic_key(statistic.name) for statistic in trainer.statistics):
+        result.add(f"{prefix}/{key}", after[key])
+    result.add(f"{prefix}/loss", np.array(numbers["loss"]))
+    result.add(f"{prefix}/grad_norm", np.array(numbers["grad_norm"]))
+    # Only the trainer sees the gradients of all ranks' shards.
+    norm = numbers["grad_norm"] if shards and job.group.size > 1 else optimizer.norm(gradients)
+    unit = ROUNDING_UNITS[result.precision]
+    rounding = optimizer.norm_rounding(norm, numbers["grad_norm"], result.precision)
+    applied = number + 1 - round(float(before["scaler/skipped"]))
+    deviations = optimizer.check(plan, shards, lr, before, after, gradients, norm, unit, rounding, applied)
+    result.steps.append(
+        {
+            "title": prefix,
+            "lr": lr,
+            "loss": numbers["loss"],
+            "grad_norm": numbers["grad_norm"],
+            "norm_of_gradients": norm,
+            "deviations": deviations,
+            "averages": averages.check(plan.ema, before, after, unit, applied) if plan.ema else {},
+        }
+    )
+
+
+def _add_clipped_update(
+    result: Record, job: Job, cfg: Config, weights: Tensors, micro_batches: Sequence[DeviceBatch], lr: float
+) -> None:
+    """Run an update with a limit that the gradient exceeds, since the recipe's own has not been exceeded each time."""
+    limit = float(f"{CLIP_SHARE * result.steps[0]['grad_norm']:.3g}")
+    trainer = _trainer(job, replace(cfg, optim=replace(cfg.optim, clip_norm=limit)), result.precision)
+    trainer.load_state_dict(with_averages(weights, job.plan))
+    _add_update(result, job, trainer, micro_batches, lr, 0, CLIPPED)

@@ -1,0 +1,96 @@
+"""Results of one framework: its proofs, and the steps of the recipe as it stands."""
+
+import json
+import os
+import time
+import zlib
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
+
+from zoo.compare import proof
+from zoo.compare.curves import Row
+from zoo.config.schema import Config
+from zoo.data.errors import UserError
+from zoo.data.stream import LoadedBatch, open_training
+from zoo.run import cli, restore
+from zoo.run.job import Job, assemble, join
+from zoo.run.prefetch import BadSampleTracker, Prefetcher
+from zoo.trainer.plan import Mode
+
+
+def run(request: cli.Request, environment: Mapping[str, str], steps: int, stem: str, with_proof: bool = True) -> None:
+    """Write the proof and a row per step, and end the process. All ranks call this, rank 0 writes.
+
+    Args:
+        request: the recipe, for one framework.
+        environment: variables that tell the rank.
+        steps: updates of the recipe as it stands.
+        stem: path of the results without their suffixes.
+        with_proof: whether to run the proof.
+    """
+    job = assemble(request, join(request, environment))
+    restore.restore(request.config, job, None, print)
+    if with_proof:
+        write_proofs(job, request.config, stem)
+    train(job, request.config.seed, steps, stem + ".jsonl")
+    job.world.close()
+    job.group.close()
+    job.world.exit_process(0)
+
+
+def write_proofs(job: Job, config: Config, stem: str) -> None:
+    """Record the proof in fp64, if the framework has it on this device, and in fp32."""
+    weights = job.trainer.state_dict()
+    weights = {param.name: weights[param.name] for param in job.trainer.params}
+    batches = proof.batches(job, config.seed)
+    for compute, suffix in (("fp64", "fp64"), ("fp32", "rounded")):
+        if compute == "fp32" or has_fp64(job):
+            result = proof.record(job, config, compute, weights, batches)
+            if job.group.rank == 0:
+                result.save(f"{stem}-{suffix}.safetensors")
+
+
+def has_fp64(job: Job) -> bool:
+    """Return whether the framework computes in fp64 on this device."""
+    try:
+        job.world.resolve_mode(Mode("fp64"))
+    except UserError as error:
+        print(f"no proof in fp64: {error}")
+        return False
+    return True
+
+
+def train(job: Job, seed: int, steps: int, path: str) -> None:
+    """Train as the recipe says; rank 0 writes a row per step, with the checksum of its own batch."""
+    trainer, accumulate = job.trainer, job.plan.accumulate
+    count = steps * accumulate
+    group = job.group
+    stream = open_training(
+        job.train_set, seed, job.batch_plan.batch, 0, count, group.rank, group.size, job.dropout_masks
+    )
+    checksums: list[int] = []
+    bad_samples = BadSampleTracker(job.train_set, print)
+    with (
+        open(path if group.rank == 0 else os.devnull, "w", encoding="utf-8") as file,
+        closing(Prefetcher(_with_checksums(stream, checksums), trainer, accumulate)) as prefetcher,
+    ):
+        header = {"framework": job.framework, "device": job.world.device, **job.plan.mode._asdict()}
+        file.write(json.dumps({**header, "global_batch": job.clock.global_batch}) + "\n")
+        for step in range(steps):
+            micro_batches, lr = prefetcher.take(), job.lr(step)
+            bad_samples.add(prefetcher.pop_unreadable())
+            start = time.perf_counter()
+            numbers = trainer.read(trainer.step(micro_batches, lr, step))
+            seconds = time.perf_counter() - start
+            batch = zlib.crc32(repr(checksums[step * accumulate : (step + 1) * accumulate]).encode())
+            loss = sum(group.all_gather(numbers["loss"]))
+            row = Row(step + 1, lr, loss, numbers["grad_norm"], numbers["skipped"], seconds, batch)
+            file.write(json.dumps(row._asdict()) + "\n")
+            file.flush()
+
+
+def _with_checksums(stream: Iterator[LoadedBatch], checksums: list[int]) -> Generator[LoadedBatch, None, None]:
+    """Pass batches on, adding the checksum of each to a list."""
+    for batch, unreadable in stream:
+        checksums.append(zlib.crc32(b"".join(batch[name].tobytes() for name in sorted(batch))))
+        yield batch, unreadable

@@ -1,0 +1,159 @@
+"""The graph of a checkpoint, and its metadata."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from zoo.config.convert import plain
+from zoo.data.batch import Field
+from zoo.data.errors import UserError
+from zoo.data.formats import palette
+from zoo.export.source import Source
+from zoo.models import load_graph_builder
+from zoo.trainer import preprocessing
+from zoo.weights import digests
+from zoo.weights.onnx_metadata import Input, OnnxMetadata, Output, Weights
+
+INPUT, OUTPUT = "input", "output"
+ANY_SIZE = ("height", "width")  # names of sizes that the input decides
+PREPROCESSING, POSTPROCESSING = "preprocessing", "postprocessing"  # scopes of what is in fp32 in every precision
+KINDS = {  # task -> output of the model, and with what a program does with it
+    "classify": ("logits", "probabilities"),
+    "segment": ("logits", "class_map"),
+    "face": ("embedding", "unit_embedding"),
+}
+DATA_KEYS = (  # settings of data sets that decide what an evaluation makes of a file
+    "size",
+    "eval_size",
+    "short_side",
+    "eval_crop",
+    "eval_crops",
+    "eval_sampling",
+    "segments",
+    "first_frame",
+    "frame_template",
+    "antialias",
+    "base_size",
+    "eval_scales",
+    "resize",
+)
+SMALLEST_NORM = 1e-12  # an embedding of zeros stays zero
+
+
+def output_kind(source: Source, with_preprocessing: bool) -> str:
+    """Return what the graph gives; see zoo.weights.onnx_metadata.Output."""
+    return KINDS[source.spec.TASK][with_preprocessing]
+
+
+def build(
+    source: Source, shape: Sequence[int], with_preprocessing: bool, kind: str | None = None, folded: bool = False
+) -> Any:
+    """Build the graph of a checkpoint.
+
+    Args:
+        source: the checkpoint.
+        shape: of a sample, channels last; a segmentation model takes other heights and widths, too.
+        with_preprocessing: take uint8 pixels, channels last.
+        kind: of the output; None for what a program makes of it with preprocessing, and for the model's own without.
+        folded: fold normalizations into convolutions.
+
+    Returns:
+        The onnx.ModelProto, checked.
+    """
+    add_model = load_graph_builder(source.model)
+    from zoo.export.folding import FoldedGraph, Graph  # import onnx, whose absence load_graph_builder reports
+
+    graph = (FoldedGraph if folded else Graph)(source.tensors)
+    y = add_model(graph, source.arch, add_input(graph, source, shape, with_preprocessing))
+    kind = kind or output_kind(source, with_preprocessing)
+    y = finish(graph.scope(POSTPROCESSING), y, kind)
+    classes = (graph.size(y, 1),) if kind != "class_map" else ()
+    graph.output(OUTPUT, y, ("batch", *classes, *(ANY_SIZE if source.spec.TASK == "segment" else ())))
+    return graph.model(source.model, {})
+
+
+def add_input(graph: Any, source: Source, shape: Sequence[int], with_preprocessing: bool) -> str:
+    """Add the input, and return the pixels as the model takes them; see `build`."""
+    *frames, height, width, channels = shape
+    sizes = ANY_SIZE if source.spec.TASK == "segment" else (height, width)
+    if not with_preprocessing:
+        return graph.input(INPUT, ("batch", *frames, channels, *sizes))
+    pixels = graph.input(INPUT, ("batch", *frames, *sizes, channels), np.uint8)
+    return normalize(graph.scope(PREPROCESSING), pixels, source.fields[0])
+
+
+def normalize(graph: Any, pixels: str, field: Field) -> str:
+    """Add (pixel / 255 - mean) / std, and put the channels first."""
+    constants = preprocessing.scale_and_offset(field)
+    assert constants is not None, "the model's input are pixels"
+    scale, offset = (array.reshape(3, 1, 1) for array in constants)
+    x = graph.transpose(pixels, *preprocessing.channels_first(len(graph.shape(pixels))))
+    x = graph.node("Mul", graph.cast(x, np.float32), graph.constant(scale))
+    return graph.add(x, graph.constant(offset))
+
+
+def finish(graph: Any, y: str, kind: str) -> str:
+    """Add what a program does with the model's output."""
+    if kind == "probabilities":
+        return graph.softmax(y, 1)
+    if kind == "class_map":
+        return graph.cast(graph.node("ArgMax", y, axis=1, keepdims=0), np.uint8)
+    if kind == "unit_embedding":
+        norm = graph.node("ReduceL2", y, graph.integers(1), keepdims=1)
+        return graph.node("Div", y, graph.node("Max", norm, graph.constant(np.float32(SMALLEST_NORM))))
+    return y
+
+
+def describe(source: Source, shape: Sequence[int], with_preprocessing: bool, **facts: Any) -> OnnxMetadata:
+    """Return the metadata of a graph.
+
+    Args:
+        source, with_preprocessing: as for `build`.
+        shape: of the input without the batch, channels last.
+        facts: the protocol, precision, opset, max_difference and, of a streaming graph, the states.
+
+    Raises:
+        UserError: the checkpoint has a value, such as a name of a class, that the file does not take.
+    """
+    field, settings = source.fields[0], source.cfg.data
+    classes = [] if source.spec.SHARDED_PARAMETERS else list(source.record["classes"])
+    frames = "T" * (len(shape) - 3)
+    colors = palette.class_colors(source.class_names).tolist() if source.spec.TASK == "segment" else []
+    try:
+        return OnnxMetadata(
+            record={"recipe": source.recipe, "classes": classes, "step": source.record["step"]},
+            model=source.model,
+            task=source.spec.TASK,
+            arch={key: plain(value) for key, value in asdict(source.arch).items()},
+            classes=source.class_names,
+            palette=tuple((red, green, blue) for red, green, blue in colors),
+            weights=Weights(source.path, digests.sha256(source.file)),
+            framework=source.cfg.framework,
+            input=Input(
+                name=INPUT,
+                layout=f"N{frames}HWC" if with_preprocessing else f"N{frames}CHW",
+                dtype="uint8" if with_preprocessing else "float32",
+                mean=tuple(map(float, field.mean or ())),
+                std=tuple(map(float, field.std or ())),
+                normalized=not with_preprocessing,
+            ),
+            output=Output(OUTPUT, output_kind(source, with_preprocessing)),
+            preprocessing={key: plain(getattr(settings, key)) for key in DATA_KEYS if hasattr(settings, key)},
+            **facts,
+        )
+    except ValueError as error:
+        raise UserError(f"{source.path} cannot be exported: {error}") from None
+
+
+def attach(model: Any, metadata: OnnxMetadata) -> None:
+    """Add metadata to an onnx.ModelProto."""
+    for name, value in metadata.to_properties().items():
+        model.metadata_props.add(key=name, value=value)
+
+
+def outside(model: Any) -> list[str]:
+    """Return the names of the nodes that stay in fp32."""
+    scopes = (f"{PREPROCESSING}.", f"{POSTPROCESSING}.")
+    return [node.name for node in model.graph.node if node.name.startswith(scopes)]

@@ -1,0 +1,102 @@
+"""Graphs of a single frame of a stream, whose state goes in and out."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from zoo.data.errors import UserError
+from zoo.export import assembly, native, proof
+from zoo.export.proof import Row
+from zoo.export.reference import Reference
+from zoo.export.source import Source
+from zoo.models import load_frame_builder
+from zoo.weights.onnx_metadata import State
+
+MIN_FRAMES = 64  # of a stream in the proof
+
+
+def check(source: Source, precision: str) -> None:
+    """Raise UserError unless the model of a checkpoint is causal, and the precision one that a stream can have."""
+    if not hasattr(source.spec, "state_shapes"):
+        raise UserError(f"--stream: a {source.model} has no stream; give a checkpoint of tsm or tsm_mobilenet_v2")
+    if precision == "int8":
+        raise UserError("--stream: int8 would need the ranges of the states; take --precision fp16 or fp32")
+    try:
+        _state_shapes(source, (source.cfg.data.size,) * 2)
+    except ValueError as error:
+        raise UserError(f"--stream: model.{error}, as configs/tsm_online_k400.yaml does") from None
+
+
+class StreamReference(Reference):
+    """What the graph of a frame is compared with: the frames of clips, one after the other, and whole clips."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a frame, channels last."""
+        return self.batches[0].shape[2:]
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """States of one stream."""
+        shapes = _state_shapes(self.source, self.shape[:2])
+        return tuple(State(f"state_{i}", f"next_state_{i}", (1, *shape)) for i, shape in enumerate(shapes))
+
+    def build(self) -> Any:
+        """Return the graph of a frame."""
+        from zoo.models.onnx_graph import Graph  # imports onnx
+
+        graph = Graph(self.source.tensors)
+        x = assembly.add_input(graph, self.source, self.shape, self.with_preprocessing)
+        given = [graph.input(state.input, ("batch", *state.shape[1:])) for state in self.states]
+        y, kept = load_frame_builder(self.source.model)(graph, self.source.arch, x, given)
+        y = assembly.finish(graph.scope(assembly.POSTPROCESSING), y, self.kind)
+        graph.output(assembly.OUTPUT, y, ("batch", graph.size(y, 1)))
+        for state, value in zip(self.states, kept, strict=True):
+            graph.output(state.output, value, ("batch", *state.shape[1:]))
+        return graph.model(self.source.model, {})
+
+    def compare(self, model: Any, limit: float = math.inf) -> list[Row]:
+        """Compare a graph frame by frame, and the mean of its logits over the frames with those of the whole clip.
+
+        A wrong state shows in the frames after it.
+        """
+        session = proof.start(model.SerializeToString())
+        compared: list[Row] = []
+        for pixels in self.batches:
+            difference, outputs = self._compare_frames(session, pixels)
+            compared.append(Row("frame by frame", pixels.shape, difference))
+            if self.kind == "logits" and difference <= limit:
+                clip = native.forward(self.trainer, self.source, pixels)
+                mean = np.mean(outputs[: pixels.shape[1]], 0)
+                compared.append(Row("mean, and clip", pixels.shape, proof.relative(mean, clip)))
+        return compared
+
+    def cause(self, compared: Sequence[Row]) -> str:
+        """Return where a graph differs."""
+        return f"look at build_frame of zoo/models/{self.source.model}/onnx.py, or export without --stream first"
+
+    def _compare_frames(self, session: Any, pixels: np.ndarray) -> tuple[float, list[np.ndarray]]:
+        """Return the largest difference of all frames of clips (N, T, H, W, 3), and the graph's outputs.
+
+        A single clip is repeated until it has MIN_FRAMES frames: the state is passed on as often.
+        """
+        zeros = [np.zeros((len(pixels), *state.shape[1:]), np.float32) for state in self.states]
+        theirs: Any = tuple(self.trainer.to_device({f"{i}": array for i, array in enumerate(zeros)}).values())
+        ours, largest, outputs = zeros, 0.0, []
+        for t in range(max(pixels.shape[1], MIN_FRAMES) if len(pixels) == 1 else pixels.shape[1]):
+            frame = np.ascontiguousarray(pixels[:, t % pixels.shape[1]])
+            expected, theirs = native.forward_frame(self.trainer, self.source, frame, theirs)
+            x = frame if self.with_preprocessing else np.ascontiguousarray(proof.normalize(self.source, frame))
+            feeds = {assembly.INPUT: x, **{state.input: array for state, array in zip(self.states, ours)}}
+            found, *ours = session.run(None, feeds)
+            outputs.append(found)
+            largest = max(largest, proof.difference(found, expected, self.kind))
+        return largest, outputs
+
+
+def _state_shapes(source: Source, size: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of a stream's state. Raises ValueError if the model is not causal."""
+    spec: Any = source.spec
+    return spec.state_shapes(source.arch, *size)
