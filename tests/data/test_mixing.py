@@ -194,7 +194,7 @@ def test_fields_of_data_sets_have_the_soft_label_in_training_alone():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: LoaderSettings(mixup=-0.1), "mixup: must be a finite number, not below 0"),
+        (lambda: LoaderSettings(mixup=-0.1), "mixup: must be at least 0"),
         (lambda: LoaderSettings(cutmix=float("nan")), "cutmix: must be a finite number"),
         (lambda: LoaderSettings(mix_prob=1.1), "mix_prob: must be a probability"),
         (lambda: LoaderSettings(mix_switch=-1.0), "mix_switch: must be a probability"),

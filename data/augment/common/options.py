@@ -9,45 +9,12 @@ import inspect
 import math
 import typing
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
+from zoo.data.fields import Fractions, Probability, Range, Ratios
+
+__all__ = ["Fractions", "Probability", "Range", "Ratios", "convert", "nearest"]
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
-
-
-class Range(NamedTuple):
-    """Limits of a number, or of all numbers of a tuple.
-
-    Attributes:
-        low, high: the least and the largest value.
-        above: whether `low` itself is too little.
-        ordered: whether a tuple must not decrease.
-        odd: whether the number must be odd.
-    """
-
-    low: float = -math.inf
-    high: float = math.inf
-    above: bool = False
-    ordered: bool = True
-    odd: bool = False
-
-    def __str__(self) -> str:
-        if self.high == math.inf:
-            limits = f"above {self.low:g}" if self.above else f"at least {self.low:g}"
-        elif self.above:
-            limits = f"above {self.low:g} and at most {self.high:g}"
-        else:
-            limits = f"from {self.low:g} to {self.high:g}"
-        return limits + (", odd" if self.odd else "")
-
-    def holds(self, value: float) -> bool:
-        """Return whether a number is within the limits; NaN is not."""
-        enough = self.low < value if self.above else self.low <= value
-        return enough and value <= self.high and math.isfinite(value) and (not self.odd or value % 2 == 1)
-
-
-Probability = Annotated[float, Range(0, 1)]
-Fractions = Annotated[tuple[float, float], Range(0, 1, above=True)]  # of an area, the smaller one first
-Ratios = Annotated[tuple[float, float], Range(0, 100, above=True)]  # aspect ratios, the smaller one first
 
 
 def convert(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
