@@ -20,12 +20,14 @@ class HostGather:
 
     Args:
         device: that of the tensors. All ranks must create the object.
+        world_size: number of ranks.
     """
 
-    def __init__(self, device: torch.device):
+    def __init__(self, device: torch.device, world_size: int):
+        self.world_size = world_size
         is_cuda = device.type == "cuda"
         self.stream = torch.cuda.Stream(device) if is_cuda else None
-        self.group = dist.new_group(backend="gloo") if is_cuda and dist.is_initialized() else None
+        self.group = dist.new_group(backend="gloo") if is_cuda and world_size > 1 else None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Gather along the first axis.
@@ -36,4 +38,4 @@ class HostGather:
         if self.stream is not None:
             with torch.cuda.stream(self.stream):
                 x = x.cpu()
-        return all_gather(x, self.group)
+        return all_gather(x, self.world_size, self.group)

@@ -35,7 +35,7 @@ class Margin:
     equal_counts = True
 
     def __init__(self, settings: face.Margin, arch: Any, plan: Plan, world: World):
-        self.settings, self.product_dtype = settings, mixed_dtype(plan.mode)
+        self.settings, self.product_dtype, self.world = settings, mixed_dtype(plan.mode), world
         self.loss = load_implementation(settings.loss, "torch").Loss(settings.loss)
         self.shard = ParameterShard(
             arch.num_classes, arch.embedding, settings.sample_rate, plan.seed, world, wide_dtype(plan.mode)
@@ -46,7 +46,7 @@ class Margin:
             for name, value in settings.loss.statistics.items()
         }
         # Rows are sampled on the host, in every framework by the same generator.
-        self.gather_on_host = HostGather(world.torch_device) if settings.sample_rate < 1 else None
+        self.gather_on_host = HostGather(world.torch_device, world.size) if settings.sample_rate < 1 else None
 
     def begin(self, micro_batches: Sequence[Batch], step: int) -> list[Batch]:
         """Select the active rows of the class matrix.
@@ -55,24 +55,30 @@ class Margin:
             The micro-batches with `target_rows`: the active row of the class of each sample of all ranks, or -1.
         """
         if self.gather_on_host is not None:
-            labels = [self.gather_on_host(batch["label"]).numpy() for batch in micro_batches]
-            self.shard.sample_rows(np.stack(labels), step)
-        return [{**batch, "target_rows": self.shard.rows_of(all_gather(batch["label"]))} for batch in micro_batches]
+            on_host = [self.gather_on_host(batch["label"]).numpy() for batch in micro_batches]
+            self.shard.sample_rows(np.stack(on_host), step)
+        labels = [all_gather(batch["label"], self.world.size) for batch in micro_batches]
+        return [{**batch, "target_rows": self.shard.rows_of(x)} for batch, x in zip(micro_batches, labels, strict=True)]
 
     def count(self, batch: Batch) -> int:
         return len(batch["label"])
 
     def total(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         with torch.autocast(output.device.type, enabled=False):
-            embeddings, weight = output.to(self.shard.values.dtype), self.shard.active_rows
-            statistics = tuple(self.statistics.values())
             return _MarginLoss.apply(
-                embeddings, weight, batch["target_rows"], self.settings, self.loss, statistics, self.product_dtype
+                output.to(self.shard.values.dtype),
+                self.shard.active_rows,
+                batch["target_rows"],
+                self.settings,
+                self.loss,
+                tuple(self.statistics.values()),
+                self.product_dtype,
+                self.world,
             )
 
 
 class _MarginLoss(torch.autograd.Function):
-    """(embeddings, weight, target_rows, settings, loss, statistics, dtype) -> sum of this rank's losses.
+    """(embeddings, weight, target_rows, settings, loss, statistics, dtype, world) -> sum of this rank's losses.
 
     Shapes: embeddings (N, d); weight, the active rows of the class matrix on this rank, (K, d); target_rows (M,), for
     the M samples of all ranks: the row of a sample's class in `weight`, or -1. All ranks must give their sums the same
@@ -90,16 +96,18 @@ class _MarginLoss(torch.autograd.Function):
         loss: Any,
         statistics: Sequence[torch.Tensor],
         dtype: torch.dtype | None,
+        world: World,
     ) -> torch.Tensor:
+        ctx.world = world
         norms = embeddings.norm(dim=1, keepdim=True).clamp(min=EPS)
-        units = all_gather(embeddings / norms)
+        units = all_gather(embeddings / norms, world.size)
         ctx.settings, ctx.dtype, ctx.chunks = settings, dtype, _chunks(len(weight), len(units))
-        quality = loss.quality(all_gather(norms[:, 0]), statistics) if loss.uses_norms else None
+        quality = loss.quality(all_gather(norms[:, 0], world.size), statistics) if loss.uses_norms else None
         ctx.margin = margin = partial(loss, quality=quality)
         kept: tuple[torch.Tensor | None, ...]
         if len(ctx.chunks) == 1:
             chunk = margin_logits(units, weight, target_rows, settings, margin, dtype)
-            max_logits = all_reduce(chunk.logits.max(1).values, dist.ReduceOp.MAX)
+            max_logits = all_reduce(chunk.logits.max(1).values, world.size, dist.ReduceOp.MAX)
             target_logits = own_targets(chunk.logits, target_rows)
             exps = chunk.logits.sub_(max_logits[:, None]).exp_()
             sum_exps, kept = exps.sum(1), tuple(chunk)
@@ -107,11 +115,11 @@ class _MarginLoss(torch.autograd.Function):
             own_max, sum_exps, target_logits = _reduce_chunks(
                 ctx.chunks, units, weight, target_rows, settings, margin, dtype
             )
-            max_logits = all_reduce(own_max.clone(), dist.ReduceOp.MAX)
+            max_logits = all_reduce(own_max.clone(), world.size, dist.ReduceOp.MAX)
             sum_exps, kept = sum_exps * (own_max - max_logits).exp(), (max_logits,)
-        sum_exps, target_logits = all_reduce(torch.stack([sum_exps, target_logits]))
+        sum_exps, target_logits = all_reduce(torch.stack([sum_exps, target_logits]), world.size)
         ctx.save_for_backward(embeddings, weight, target_rows, norms, units, sum_exps, *kept)
-        return _local_rows(max_logits + sum_exps.log() - target_logits, len(embeddings)).sum()
+        return _local_rows(max_logits + sum_exps.log() - target_logits, len(embeddings), world).sum()
 
     @staticmethod
     @once_differentiable
@@ -129,10 +137,10 @@ class _MarginLoss(torch.autograd.Function):
                 chunk.logits.sub_(kept[0][:, None]).exp_()
                 summand, grad_weight[rows] = gradients(chunk, sum_exps, units, part, targets, factor, ctx.dtype)
                 grad_units += summand
-        grad_units = _local_rows(all_reduce(grad_units), len(embeddings))
-        local_units = _local_rows(units, len(embeddings))
+        grad_units = _local_rows(all_reduce(grad_units, ctx.world.size), len(embeddings), ctx.world)
+        local_units = _local_rows(units, len(embeddings), ctx.world)
         grad_embeddings = (grad_units - local_units * (local_units * grad_units).sum(1, keepdim=True)) / norms
-        return grad_embeddings, grad_weight, None, None, None, None, None
+        return grad_embeddings, grad_weight, *[None] * 6
 
 
 def _chunks(classes: int, samples: int) -> list[slice]:
@@ -168,7 +176,6 @@ def _reduce_chunks(
     return max_logits, sum_exps, target_logits
 
 
-def _local_rows(x: torch.Tensor, count: int) -> torch.Tensor:
+def _local_rows(x: torch.Tensor, count: int, world: World) -> torch.Tensor:
     """Return this rank's `count` rows of a tensor with the rows of all ranks."""
-    rank = dist.get_rank() if dist.is_initialized() else 0
-    return x[rank * count : (rank + 1) * count]
+    return x[world.rank * count : (world.rank + 1) * count]

@@ -111,9 +111,8 @@ class Optimizer:
             assert gradient is not None
             rows[name] = self._tensors(name, weight, gradient, slots, lr, divisors.shards, is_shard=True)
         mode = self.plan.mode
-        self.update(
-            self.plan.optimizer, [*tensors, *rows.values()], Step(finite, applied, mode.is_fp64, mode.rounds_gradients)
-        )
+        common = Step(finite, applied, mode.is_fp64, mode.rounds_gradients, self.world.size)
+        self.update(self.plan.optimizer, [*tensors, *rows.values()], common)
         self._send_weights()
         for name, shard in self.shards.items():
             if shard.index is not None:

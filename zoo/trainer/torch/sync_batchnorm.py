@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from zoo.trainer.blocks import blocks
@@ -18,18 +17,19 @@ BLOCK_SIZE = 1 << 18  # elements per block: fp32 and float64 copies of a whole a
 
 
 class SyncBatchNormFunction(torch.autograd.Function):
-    """(x, weight, bias, eps) -> (y, mean, biased variance, elements per channel over all ranks).
+    """(x, weight, bias, eps, world_size) -> (y, mean, biased variance, elements per channel over all ranks).
 
     x: (N, C, ...) in any floating-point type, computed in fp32, or fp64 if x is. Ioffe and Szegedy, arXiv:1502.03167.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float):
-        world_size = dist.get_world_size() if dist.is_initialized() else 1
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float, world_size: int):
+        ctx.world_size = world_size
         ctx.count = x.numel() // x.shape[1] * world_size  # every rank has the same batch size
-        mean64 = all_reduce(_channel_sums(lambda part: part, x)) / ctx.count
+        mean64 = all_reduce(_channel_sums(lambda part: part, x), world_size) / ctx.count
         mean = mean64.to(_wide_type(x))
-        variance = all_reduce(_channel_sums(lambda part: (part - _broadcast(mean, x)).square_(), x)) / ctx.count
+        squares = _channel_sums(lambda part: (part - _broadcast(mean, x)).square_(), x)
+        variance = all_reduce(squares, world_size) / ctx.count
         variance = (variance - (mean64 - mean).square()).clamp(min=0)
         ctx.scale = torch.rsqrt(variance + eps).to(mean.dtype)
         ctx.save_for_backward(x, weight, mean)
@@ -50,13 +50,14 @@ class SyncBatchNormFunction(torch.autograd.Function):
         grad_bias = _channel_sums(lambda part: part, grad_y)
         grad_weight = _channel_sums(lambda grad, part: normalized(part).mul_(grad), grad_y, x)
         mean_grad, mean_product = (
-            _broadcast((all_reduce(sums.clone()) / ctx.count).to(mean.dtype), x) for sums in (grad_bias, grad_weight)
+            _broadcast((all_reduce(sums.clone(), ctx.world_size) / ctx.count).to(mean.dtype), x)
+            for sums in (grad_bias, grad_weight)
         )
         factor, grad_x = _broadcast(weight * ctx.scale, x), torch.empty_like(x)
         for block in blocks(x.shape, BLOCK_SIZE):
             grad = normalized(x[block].to(mean.dtype)).mul_(-mean_product).add_(grad_y[block])
             grad_x[block] = grad.sub_(mean_grad).mul_(factor)
-        return grad_x, grad_weight.to(weight.dtype), grad_bias.to(weight.dtype), None
+        return grad_x, grad_weight.to(weight.dtype), grad_bias.to(weight.dtype), None, None
 
 
 def _channel_sums(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
@@ -87,11 +88,12 @@ class _SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
     running_var: torch.Tensor
     num_batches_tracked: torch.Tensor
     momentum: float
+    world_size: int
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return super().forward(x)
-        y, mean, variance, count = SyncBatchNormFunction.apply(x, self.weight, self.bias, self.eps)
+        y, mean, variance, count = SyncBatchNormFunction.apply(x, self.weight, self.bias, self.eps, self.world_size)
         with torch.no_grad():
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_((variance * (count / max(count - 1, 1))).to(mean.dtype), self.momentum)
@@ -110,10 +112,12 @@ class SyncBatchNorm3d(_SyncBatchNorm, nn.BatchNorm3d):
 REPLACEMENTS: dict[type, type] = {nn.BatchNorm2d: SyncBatchNorm2d, nn.BatchNorm3d: SyncBatchNorm3d}
 
 
-def convert_sync_batchnorm(model: nn.Module, device: torch.device) -> nn.Module:
+def convert_sync_batchnorm(model: nn.Module, device: torch.device, world_size: int) -> nn.Module:
     """Return the model with batch normalizations that use statistics over all ranks."""
     if device.type == "cuda":
         return nn.SyncBatchNorm.convert_sync_batchnorm(model)
     for module in model.modules():
-        module.__class__ = REPLACEMENTS.get(type(module), type(module))
+        if type(module) in REPLACEMENTS:
+            module.__class__ = REPLACEMENTS[type(module)]
+            module.world_size = world_size
     return model

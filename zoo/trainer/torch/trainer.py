@@ -156,7 +156,7 @@ class Trainer:
         if self.world_size > 1:
             names = [name for name, tensor in self.tensors.items() if not isinstance(tensor, nn.Parameter)]
             kinds = [self.tensors, self.ema.averages] if self.ema else [self.tensors]
-            parallel.all_reduce_mean([tensors[name] for tensors in kinds for name in names])
+            parallel.all_reduce_mean([tensors[name] for tensors in kinds for name in names], self.world_size)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         sharded = state.sharded_keys(self.shards, self.plan.optimizer.slots)
@@ -226,7 +226,7 @@ class Trainer:
         count = sum(self.objective.count(batch) for batch in micro_batches)
         if self.objective.equal_counts:
             return self.world_size * count
-        return parallel.all_reduce(count).clamp(min=1)
+        return parallel.all_reduce(count, self.world_size).clamp(min=1)
 
     def _gradient_sync(self, is_last: bool) -> AbstractContextManager:
         """All-reduce gradients in the backward pass of the last micro-batch only."""
@@ -246,7 +246,8 @@ class Trainer:
         norm = model_norm
         if shard_gradients:
             squares = torch.stack([squared_norm(gradient) for gradient in shard_gradients]).sum()
-            norm = torch.hypot(model_norm, parallel.all_reduce(squares).sqrt().to(self.dtype) / scale)
+            squares = parallel.all_reduce(squares, self.world_size)
+            norm = torch.hypot(model_norm, squares.sqrt().to(self.dtype) / scale)
         finite = torch.isfinite(norm)
         divisors = Divisors(scale, scale)
         if self.plan.clip_norm is not None:
@@ -329,7 +330,7 @@ def _build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World, dt
     if plan.mode.compute == "fp32" and not plan.mode.compile and world.torch_device.type == "cpu":
         dilated_depthwise.convert_convolutions(model)
     if plan.sync_bn and (world.size > 1 or world.torch_device.type == "cpu"):
-        model = sync_batchnorm.convert_sync_batchnorm(model, world.torch_device)
+        model = sync_batchnorm.convert_sync_batchnorm(model, world.torch_device, world.size)
     # After the conversion, which makes new modules with the forward method of their class.
     if plan.mode.is_mixed:
         for name in plan.fp32_modules:

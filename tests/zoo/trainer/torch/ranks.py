@@ -37,12 +37,6 @@ def all_gather(parts, x, group=None):
 @contextmanager
 def two_equal_ranks() -> Iterator[World]:
     """Yield the world of the first rank."""
-    replaced = dict(
-        is_initialized=lambda: True,
-        get_world_size=lambda: 2,
-        get_rank=lambda: 0,
-        all_reduce=all_reduce,
-        all_gather=all_gather,
-    )
+    replaced = dict(all_reduce=all_reduce, all_gather=all_gather)
     with mock.patch.multiple(dist, **replaced), mock.patch.object(parallel, "data_parallel", EqualGradients):
         yield World(0, 2, torch.device("cpu"))

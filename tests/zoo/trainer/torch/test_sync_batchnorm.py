@@ -21,7 +21,7 @@ def random_norms(shape):
         reference.bias.uniform_(-1, 1)
     norm = type(reference)(shape[1])
     norm.load_state_dict(reference.state_dict())
-    return reference.to(torch.float64), sync_batchnorm.convert_sync_batchnorm(norm, torch.device("cpu"))
+    return reference.to(torch.float64), sync_batchnorm.convert_sync_batchnorm(norm, torch.device("cpu"), 1)
 
 
 @pytest.mark.parametrize("block_size", [1, 1 << 22])

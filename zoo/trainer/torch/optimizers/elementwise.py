@@ -41,12 +41,14 @@ class Step(NamedTuple):
         applied: number of this update without those that were skipped, from 1; 0-d.
         is_fp64: every operation rounds once, so that every framework computes the same bits.
         rounds: numbers of sums, such as norms, are rounded to fp32, as in an exact run.
+        world_size: number of ranks, over which sharded parameters are split.
     """
 
     finite: torch.Tensor
     applied: torch.Tensor
     is_fp64: bool
     rounds: bool
+    world_size: int
 
     def number(self, value: torch.Tensor) -> torch.Tensor:
         """Return a number that frameworks round differently; in an exact run, such that they have the same."""
@@ -82,10 +84,10 @@ def with_same_numbers(tensors: Sequence[Tensors]) -> Iterator[list[Tensors]]:
     yield from (list(group) for _, group in groupby(sorted(tensors, key=numbers), numbers))
 
 
-def norm(x: torch.Tensor, is_shard: bool) -> torch.Tensor:
+def norm(x: torch.Tensor, tensors: Tensors, step: Step) -> torch.Tensor:
     """Return the L2 norm, 0-d; of a shard over all ranks."""
-    squares = squared_norm(x)
-    return (parallel.all_reduce(squares) if is_shard else squares).sqrt().to(x.dtype)
+    ranks = step.world_size if tensors.is_shard else 1
+    return parallel.all_reduce(squared_norm(x), ranks).sqrt().to(x.dtype)
 
 
 def sqrt(x: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,6 @@ def update(spec: Any, tensors: Sequence[Tensors], step: Step) -> None:
 def _formula(spec: Any, tensors: Tensors, gradient: torch.Tensor, step: Step) -> tuple[torch.Tensor, ...]:
     update, mean, square = direction(spec, tensors, gradient, step)
     if tensors.weight.dim() > 1:
-        of_weight, of_update = norm(tensors.weight, tensors.is_shard), norm(update, tensors.is_shard)
+        of_weight, of_update = norm(tensors.weight, tensors, step), norm(update, tensors, step)
         update = step.number(ratio_or_one(of_weight, of_update, of_weight / of_update)) * update
     return tensors.weight - tensors.lr * update, mean, square

@@ -17,7 +17,7 @@ def update(spec: Any, tensors: Sequence[Tensors], step: Step) -> None:
 def _formula(spec: Any, tensors: Tensors, gradient: torch.Tensor, step: Step) -> tuple[torch.Tensor, ...]:
     direction = gradient + tensors.weight_decay * tensors.weight
     if tensors.weight.dim() > 1:
-        weight, slope = norm(tensors.weight, tensors.is_shard), norm(gradient, tensors.is_shard)
+        weight, slope = norm(tensors.weight, tensors, step), norm(gradient, tensors, step)
         trust = spec.trust_coefficient * weight / (slope + tensors.weight_decay * weight + spec.eps)
         direction = step.number(ratio_or_one(weight, slope, trust)) * direction
     momentum = spec.momentum * tensors.slots[0] + direction
