@@ -1,21 +1,72 @@
-"""Output files that the user names, checked before the work that fills them."""
+"""Output files that the user names, checked before the work that fills them, and the option --json of reports."""
 
+import argparse
+import json
 import os
+from collections.abc import Sequence
+from typing import Any
 
 from zoo.data.errors import UserError
+
+STANDARD_OUTPUT = "-"
+
+
+def add_json_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--json [FILE]` of programs that print a report."""
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const=STANDARD_OUTPUT,
+        metavar="FILE",
+        help="print JSON instead of text; with FILE, print the text and write the JSON to this new file",
+    )
+
+
+def print_report(lines: Sequence[str], report: Any, path: str | None) -> None:
+    """Print a report as text, as JSON, or as text beside a file of JSON.
+
+    Args:
+        lines: its text.
+        report: of JSON's types.
+        path: the value of `--json`.
+
+    Raises:
+        UserError: the file exists, or cannot be written.
+    """
+    text = json.dumps(report, indent=1) + "\n"
+    if path == STANDARD_OUTPUT:
+        print(text, end="")
+        return
+    if lines:
+        print("\n".join(lines), flush=True)
+    if path is not None:
+        write_new(text, path, "--json")
+
+
+def write_new(text: str, path: str, option: str) -> None:
+    """Write a new file.
+
+    Raises:
+        UserError: it exists, or cannot be written.
+    """
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UserError(f"{option} {path}: {error.strerror}") from None
 
 
 def require_new(path: str | None, option: str) -> None:
     """Check that a file can be made.
 
     Args:
-        path: of the file; None if it is not asked for.
+        path: of the file; None if it is not asked for, or - for the standard output.
         option: that names it, for messages.
 
     Raises:
         UserError: it exists, or its folder does not or cannot be written to.
     """
-    if path is None:
+    if path is None or path == STANDARD_OUTPUT:
         return
     folder = os.path.dirname(path) or "."
     if os.path.lexists(path):

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.bench.commands.bench import sample_batch
 from zoo.doctor.worker import Tell
 from zoo.run import cli, restore
-from zoo.run.job import assemble, join
+from zoo.run.job import assemble, join, sample_batch
 
 LR = 0.01  # recipes begin their warm-up with 0, which changes no weight
 # A static scale: with the recipes' first one, tiny models may overflow in fp16 and skip the update.

@@ -9,7 +9,8 @@ import numpy as np
 
 from zoo import data, tasks
 from zoo.config.schema import Config, Optim
-from zoo.data.batch import PAIR, DropoutMask, Field
+from zoo.data import order
+from zoo.data.batch import PAIR, DropoutMask, Field, collate
 from zoo.data.errors import UserError
 from zoo.data.record import DataRecord
 from zoo.distributed import addresses, consistency, environment, launchers, rendezvous
@@ -24,7 +25,7 @@ from zoo.tasks import Task
 from zoo.trainer import load_backend, load_onnx_backend
 from zoo.trainer.loss_scale import INITIAL_SCALE
 from zoo.trainer.plan import Arithmetic, Mode, Plan
-from zoo.trainer.protocol import Trainer
+from zoo.trainer.protocol import DeviceBatch, Trainer
 from zoo.trainer.world import World
 from zoo.weights.match import match_state_dict
 
@@ -315,3 +316,13 @@ def build_trainer(
             f"lists:\n{report}"
         )
     return plan, trainer
+
+
+def sample_batch(job: Job) -> DeviceBatch:
+    """Return a micro-batch of the first training samples on the device, for updates that are timed or compared."""
+    rows = []
+    for index in range(job.batch_plan.batch):
+        row = job.train_set.sample(index % len(job.train_set), order.generator(0, "bench", index))
+        masks = {mask.name: mask.sample(order.generator(0, mask.name, index)) for mask in job.dropout_masks}
+        rows.append({**row, **masks})
+    return job.trainer.to_device(collate(rows, len(rows)))

@@ -7,11 +7,11 @@ import shutil
 import sys
 import tempfile
 
-from zoo.bench.commands.bench import sample_batch, trainer_loop
+from zoo.bench.commands.update import trainer_loop
 from zoo.commands.new_file import require_new
 from zoo.data.errors import UserError
 from zoo.run import cli, profiling, restore
-from zoo.run.job import Job, assemble, join
+from zoo.run.job import Job, assemble, join, sample_batch
 from zoo.trainer.profiling import TRACE
 
 EPILOG = """\

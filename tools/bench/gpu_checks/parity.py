@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from zoo.bench.commands.bench import sample_batch
 from zoo.bench.matrix.folder import write
 from zoo.data.errors import UserError
 from zoo.run import cli, restore
-from zoo.run.job import assemble, join
+from zoo.run.job import assemble, join, sample_batch
 
 LR = 0.1  # of the update
 LIMITS = {"fp32": 1e-4, "fp64": 1e-9}  # of the loss, the prediction, the weights and the running statistics

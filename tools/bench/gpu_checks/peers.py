@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zoo.bench.commands.bench import sample_batch, trainer_loop
+from zoo.bench.commands.update import trainer_loop
 from zoo.bench.matrix.folder import write
 from zoo.bench.peers.updates import turns
 from zoo.data.errors import UserError
 from zoo.run import cli, restore
-from zoo.run.job import assemble, join
+from zoo.run.job import assemble, join, sample_batch
 
 WARM_UP, PASSES = 10, 50
 DTYPES = {"fp16": "float16", "bf16": "bfloat16"}

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from zoo.bench.commands.bench import sample_batch, trainer_loop
+from zoo.bench.commands.update import trainer_loop
 from zoo.bench.peers.updates.layers import Layer
 from zoo.bench.peers.updates.tasks import Task
 from zoo.bench.peers.updates.turns import OURS, Seconds, TimedUpdate, Update, timed
 from zoo.data.errors import UserError
 from zoo.run import cli
-from zoo.run.job import Job, assemble, join
+from zoo.run.job import Job, assemble, join, sample_batch
 from zoo.trainer import load_backend
 from zoo.trainer.world import Launch
 

@@ -1,4 +1,4 @@
-"""The work of `tools/bench.py stream`: frames of a stream in PyTorch, ONNX Runtime and mit-han-lab's online demo."""
+"""Time the frames of a stream with the state of a causal TSM: PyTorch, ONNX Runtime and mit-han-lab's online demo."""
 
 import argparse
 import os
@@ -8,21 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from zoo.bench.commands import deploy
+from zoo.bench.commands.deploy import Calls
 from zoo.bench.peers import upstream
-from zoo.bench.timing.deploy import models
-from zoo.bench.timing.deploy.turns import Calls, measure
-from zoo.commands.new_file import require_new
-from zoo.data import host
+from zoo.commands.new_file import print_report
 from zoo.data.errors import UserError
-from zoo.distributed import machine
 from zoo.export import assembly, native, proof
 from zoo.export.source import Source
 from zoo.export.streaming import StreamReference
 from zoo.predict.streaming.classifier import Shapes, state_shapes
-from zoo.run import cli, exported
-from zoo.trainer import load_backend, load_onnx_backend
+from zoo.run import cli
+from zoo.table import table
 from zoo.trainer.protocol import Inference
-from zoo.trainer.world import Launch
 from zoo.weights import names
 
 RECIPE, CLASSES = "tsm_online_k400", 400
@@ -30,50 +27,40 @@ COUNT, SECONDS = 300, 120.0
 OURS, ONNX, UPSTREAM = "PyTorch", "ONNX Runtime", "mit-han-lab's online_demo in PyTorch"
 TOLERANCE = 1e-4  # of the logits of all contenders for the same frames, relative to the largest
 COMPARED_FRAMES = 8
-HEADER = "| computed by | latency p50, ms | p99, ms | of the first | CPU time, ms | frames/s |"
+HEADER = ("computed by", "latency p50, ms", "p99, ms", "of the first", "CPU time, ms", "frames/s")
 Step = Callable[[np.ndarray], np.ndarray]  # a frame uint8 (1, H, W, 3) -> its logits (1, K); keeps the state
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    add = parser.add_argument
-    add("-n", "--count", type=int, default=COUNT, metavar="N", help="frames of each; default %(default)s")
-    add("--seconds", type=float, default=SECONDS, metavar="S", help="limit of them all; default %(default)g")
-    add("--threads", type=int, metavar="N", help="default OMP_NUM_THREADS, or the cores of this process")
-    add("--upstream", metavar="DIR", help="folder with a clone of mit-han-lab/temporal-shift-module, to time it, too")
-    add("--json", metavar="FILE", help="write what was measured to a new file, too")
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="example: zoo bench stream --threads 2 --upstream clones",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    deploy.add_timing_arguments(parser, COUNT, SECONDS)
+    parser.add_argument(
+        "--upstream", metavar="DIR", help="folder with a clone of mit-han-lab/temporal-shift-module, to time it, too"
+    )
     cli.add_override_argument(parser, f"change one key of {RECIPE}, such as -o model.name=tsm; repeatable")
-
-
-def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Time the frames and print the table; return what was measured.
-
-    Raises:
-        UserError: an option is wrong, something is missing, or the contenders do not compute the same.
-    """
-    for key in ("count", "threads"):
-        if getattr(arguments, key) is not None and getattr(arguments, key) < 1:
-            raise UserError(f"--{key}: must be at least 1")
-    require_new(arguments.json, "--json")
+    arguments = parser.parse_args(argv)
+    deploy.check_timing(arguments)
     if arguments.upstream:
         upstream.require_clones(arguments.upstream)
-    os.environ["OMP_NUM_THREADS"] = str(arguments.threads or os.environ.get("OMP_NUM_THREADS") or len(host.cores()))
-    load_backend("torch")
-    load_onnx_backend()
+    deploy.use_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint = models.build(RECIPE, arguments.override, folder, CLASSES).checkpoint
+        checkpoint = deploy.build(RECIPE, arguments.override, folder, CLASSES).checkpoint
         settings: Any = checkpoint.cfg.data
         shape = (COMPARED_FRAMES, 1, settings.size, settings.size, 3)
         frames = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         steps = contenders(checkpoint, frames, folder, arguments.upstream)
-        require_equal(steps, frames)
-        calls = measure(steps, frames[0], arguments.count, arguments.seconds)
-    description = (
-        f"{checkpoint.model}, {settings.size} x {settings.size}, {os.environ['OMP_NUM_THREADS']} threads, "
-        f"{machine.cpu_name()}; the load of the machine was {os.getloadavg()[0]:.1f} at the end"
-    )
-    print("\n".join([*table(calls), "", description]))
-    return {"machine": description, "calls": {name: vars(each) for name, each in calls.items()}}
+        notes = compare(steps, frames)
+        calls = deploy.time_calls(steps, frames[0], arguments.count, arguments.seconds)
+    description = f"{checkpoint.model}, {settings.size} x {settings.size}, {deploy.describe_machine()}"
+    lines = [*notes, *table(_cells(calls), HEADER, markdown=True), "", description]
+    report = {"machine": description, "calls": {name: each.as_json() for name, each in calls.items()}}
+    print_report(lines, report, arguments.json)
+    return 0
 
 
 def contenders(checkpoint: Source, frames: np.ndarray, folder: str, clones: str | None) -> dict[str, Step]:
@@ -130,28 +117,32 @@ def online_demo(checkpoint: Source, shapes: Shapes, folder: str) -> Step:
     return step
 
 
-def require_equal(steps: Mapping[str, Step], frames: np.ndarray) -> None:
-    """Raise UserError unless all contenders give the same logits for the first frames of a stream."""
-    expected = None
+def compare(steps: Mapping[str, Step], frames: np.ndarray) -> list[str]:
+    """Compare the logits of all contenders for the first frames of a stream; return a line for each difference.
+
+    Raises:
+        UserError: one computes something else.
+    """
+    first, expected, lines = next(iter(steps)), None, []
     for name, step in steps.items():
         logits = np.concatenate([step(frame) for frame in frames])
         expected = logits if expected is None else expected
         difference = proof.relative(logits, expected)
         if not difference <= TOLERANCE:
-            raise UserError(f"{name} differs from {next(iter(steps))} by {difference:.1e}, more than {TOLERANCE:.0e}")
+            raise UserError(f"{name} differs from {first} by {difference:.1e}, more than {TOLERANCE:.0e}")
         if difference:
-            print(f"{name}: largest difference of {len(frames)} frames from {next(iter(steps))} {difference:.1e}")
+            lines.append(f"{name}: largest difference of {len(frames)} frames from {first} {difference:.1e}")
+    return lines
 
 
-def table(calls: Mapping[str, Calls]) -> list[str]:
-    """Return the lines of a Markdown table."""
+def _cells(calls: Mapping[str, Calls]) -> list[list[str]]:
     base = next(iter(calls.values())).percentile(50)
-    lines = [HEADER, "|" + "---|" * (HEADER.count("|") - 1)]
+    rows = []
     for name, each in calls.items():
         p50, p99 = each.percentile(50), each.percentile(99)
-        cells = (f"{1e3 * p50:.1f}", f"{1e3 * p99:.1f}", f"{p50 / base:.2f}", f"{1e3 * each.cpu_per_sample:.1f}")
-        lines.append(f"| {' | '.join((name, *cells, f'{1 / p50:.1f}'))} |")
-    return lines
+        milliseconds = [f"{1e3 * p50:.1f}", f"{1e3 * p99:.1f}"]
+        rows.append([name, *milliseconds, f"{p50 / base:.2f}", f"{1e3 * each.cpu_per_sample:.1f}", f"{1 / p50:.1f}"])
+    return rows
 
 
 def _exported(checkpoint: Source, trainer: Any, frames: np.ndarray, folder: str) -> Inference:
@@ -163,5 +154,4 @@ def _exported(checkpoint: Source, trainer: Any, frames: np.ndarray, folder: str)
     path = os.path.join(folder, "stream.onnx")
     with open(path, "xb") as file:
         file.write(model.SerializeToString())
-    world = load_onnx_backend().start(Launch(), "cpu")
-    return exported.build(path, checkpoint.cfg, checkpoint.model, checkpoint.arch, checkpoint.fields, world)[1]
+    return deploy.run_exported(checkpoint, path)

@@ -1,0 +1,253 @@
+"""Time the input pipeline of a recipe alone: the stream as training opens it, and the stages of a sample."""
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from zoo.bench.bare import dali as bare_pipelines
+from zoo.bench.bare import loading as bare_loops
+from zoo.bench.interleave import Seconds, family_cpu_seconds, interleave, median_ratio, timed
+from zoo.commands.new_file import add_json_argument, print_report, require_new
+from zoo.data import loaders, order
+from zoo.data.batch import batch_bytes, collate
+from zoo.data.errors import UserError
+from zoo.data.loaders import choice
+from zoo.data.loaders.dali_device import AT_A_TIME
+from zoo.data.readers import batches_per_worker
+from zoo.data.stages import COLLATE, STAGES, stage
+from zoo.data.stages import measure as measure_stages
+from zoo.data.stream import open_training, training_samples
+from zoo.run import cli, loading
+from zoo.run.decoding import Decoders
+from zoo.run.job import Job, assemble, join
+from zoo.run.loading import Loading
+from zoo.table import table
+
+EPILOG = """\
+The time and the CPU time of a sample are those of one thread, by stage. The loaders that are installed, and the
+shortest loop of the libraries that reads the same files, read the same samples in turn.
+
+example: zoo bench data -c tsm_k400 -o data.root=/data/k400 -o data.workers=8 --json data.json"""
+MIN_SAMPLES = 20  # read by one thread alone, or else a batch: what is done once per batch counts as in training
+PASSES = 5  # over those samples, of each loader and of the bare loop in turn
+DEVICE_PASSES = 3  # of the stream and of the minimal pipeline where DALI decodes on the device
+DEVICE_WARM_UP = 5  # batches of the minimal pipeline, which it may have read before
+BARE = "bare loop"
+Report = dict[str, Any]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    cli.add_recipe_arguments(parser)
+    parser.add_argument("-n", "--count", type=int, default=30, metavar="N", help="batches to read; default 30")
+    add_json_argument(parser)
+    arguments = parser.parse_args(argv)
+    if arguments.count < 1:
+        raise UserError("--count: must be at least 1")
+    require_new(arguments.json, "--json")
+    request = cli.request_of(arguments)
+    job = assemble(request, join(request, os.environ))
+    report = measure(job, arguments.count)
+    if job.group.rank == 0:
+        print_report(describe(report), report, arguments.json)
+    job.group.close()
+    job.world.exit_process(0)
+    return 0
+
+
+def measure(job: Job, count: int) -> Report:
+    """Time the stream, then single samples in this thread, then the loaders in turn.
+
+    Args:
+        job: data set and batch size.
+        count: batches to read.
+
+    Returns:
+        What was measured, of JSON's types: seconds, samples per second, and milliseconds per sample.
+    """
+    plan = loading.plan(job, 0)
+    samples = min(len(job.train_set), max(count, MIN_SAMPLES, job.batch_plan.batch))
+    return {
+        "dataset": type(job.train_set).__module__,
+        "samples": samples,
+        "loader": plan.loader,
+        "notes": list(plan.notes),
+        "stream": _measure_stream(job, count, plan),
+        "one_thread": _measure_stages(job, samples, plan.loader),
+        "loaders": _measure_in_turn(job, samples, plan.loader),
+        "device": measure_device(job, count, plan) if plan.on_device else None,
+    }
+
+
+def describe(report: Report) -> list[str]:
+    """Return the lines of a report."""
+    stream, one, device = report["stream"], report["one_thread"], report["device"]
+    totals = {name: sum(times.values()) for name, times in one.items()}
+    stages = [(name, f"{one['ms'][name]:.3f}", f"{one['cpu_ms'][name]:.3f}") for name in STAGES]
+    lines = [
+        *report["notes"],
+        f"{stream['samples_per_s']:.1f} samples/s with {stream['workers']} workers x {stream['threads']} threads "
+        f"({stream['batches']} batches of {stream['batch']}, {stream['batch_bytes'] / 2**20:.1f} MB each; the first "
+        f"after {stream['first_batch_s']:.1f} s); {stream['cpu_ms']:.3f} ms of CPU time per sample in all processes",
+        f"one thread alone: {1e3 / totals['ms']:.1f} samples/s",
+        *table([*stages, ("all", f"{totals['ms']:.3f}", f"{totals['cpu_ms']:.3f}")], ("stage", "ms", "CPU ms")),
+        f"medians of {PASSES} passes in turn; speed: relative to this loader, {report['loader']}",
+    ]
+    keys = (("ms", 3), ("cpu_ms", 3), ("speed", 2), ("cpu_speed", 2))
+    rows = [(name, *(f"{row[key]:.{n}f}" for key, n in keys)) for name, row in report["loaders"].items()]
+    lines += table(rows, ("loader", "ms", "CPU ms", "speed", "by CPU time"))
+    if "decoded" in report["loaders"].get("dali", {}):
+        lines.append(f"DALI decodes images of {report['loaders']['dali']['decoded']} of {report['samples']} samples")
+    return lines + ([describe_device(device)] if device else [])
+
+
+def _open(job: Job, plan: Loading, batches: int) -> Any:
+    """Open the stream of training up to a number of batches."""
+    return open_training(
+        job.train_set,
+        0,
+        job.batch_plan.batch,
+        0,
+        batches,
+        dropout_masks=job.dropout_masks,
+        num_workers=plan.workers,
+        loader=plan.stream_loader,
+    )
+
+
+def _take(batches: Iterator[Any], count: int) -> None:
+    for _ in range(count):
+        next(batches)
+
+
+def _measure_stream(job: Job, count: int, plan: Loading) -> Report:
+    dataset, batch = job.train_set, job.batch_plan.batch
+    in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads)  # partly read at start and end
+    start = time.perf_counter()
+    stream = _open(job, plan, in_flight + count + in_flight)
+    next(stream)
+    first = time.perf_counter() - start
+    _take(stream, in_flight - 1)
+    seconds = timed(partial(_take, stream, count), cpu_clock=family_cpu_seconds)
+    stream.close()
+    return {
+        "samples_per_s": count * batch / seconds.wall,
+        "cpu_ms": seconds.cpu / (count * batch) * 1e3,
+        "first_batch_s": first,
+        "batches": count,
+        "batch": batch,
+        "batch_bytes": batch_bytes(dataset.fields, batch),
+        "workers": stream.workers,
+        "threads": stream.threads,
+    }
+
+
+def _measure_stages(job: Job, samples: int, loader: str) -> Report:
+    """Return milliseconds per sample of each stage of reading."""
+
+    def read(count: int, clock: Callable[[], float]) -> Report:
+        with measure_stages(clock) as seconds:
+            for rows in _read_batches(job, count, loader):
+                with stage(COLLATE):
+                    collate(rows, len(rows))
+        return {name: value / samples * 1e3 for name, value in seconds.items()}
+
+    read(1, time.perf_counter)  # imports decoders
+    return {name: read(samples, clock) for name, clock in (("ms", time.perf_counter), ("cpu_ms", time.process_time))}
+
+
+def _read_batches(job: Job, samples: int, loader: str) -> Iterator[list[dict[str, Any]]]:
+    batch = job.batch_plan.batch
+    for start in range(0, samples, batch):
+        yield training_samples(job.train_set, 0, range(start, min(start + batch, samples)), loader)[0]
+
+
+def _measure_in_turn(job: Job, samples: int, loader: str) -> Report:
+    """Time the loaders that are installed and the bare loop, if there is one of this data set."""
+
+    def read_all(name: str) -> None:
+        for _ in _read_batches(job, samples, name):
+            pass
+
+    def call_all(read: Callable[[int], object], indices: Sequence[int]) -> None:
+        for index in indices:
+            read(index)
+
+    loops = {name: partial(read_all, name) for name in ("reference", "dali") if loaders.is_installed(name)}
+    read = bare_loops.reader(job.train_set)
+    if read:
+        indices = [order.locate(0, len(job.train_set), position)[1] for position in range(samples)]
+        loops[BARE] = partial(call_all, read, indices)
+    times = interleave(loops, PASSES, warm_up=1)
+    report = {name: _loader_report(calls, times[loader], samples) for name, calls in times.items()}
+    if "dali" in report:
+        report["dali"]["decoded"] = choice.count_pending(job.train_set, 0, range(samples))
+    return report
+
+
+def _loader_report(calls: Sequence[Seconds], own: Sequence[Seconds], samples: int) -> Report:
+    speed = median_ratio(own, calls)
+    return {
+        "ms": statistics.median(seconds.wall for seconds in calls) / samples * 1e3,
+        "cpu_ms": statistics.median(seconds.cpu for seconds in calls) / samples * 1e3,
+        "speed": speed.wall,
+        "cpu_speed": speed.cpu,
+    }
+
+
+def measure_device(job: Job, count: int, plan: Loading) -> Report:
+    """Time the stream up to images that DALI has decoded on the device, in turn with a minimal DALI pipeline.
+
+    Args:
+        job: data set, batch size and device.
+        count: batches per pass.
+        plan: reader processes; DALI decodes in this process.
+
+    Returns:
+        Samples per second of both, and the speed of this loader relative to the minimal pipeline; None for what needs a
+        minimal pipeline if there is none of this data set.
+    """
+    dataset, batch, threads = job.train_set, job.batch_plan.batch, loading.dali_threads(plan.cores)
+    # Read or decoded before a pass begins.
+    in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads) + AT_A_TIME
+    stream = _open(job, plan, DEVICE_PASSES * (in_flight + count) + in_flight)
+    decoded = Decoders(job, True, threads, 0, batch).training(0)(stream)
+    read = bare_pipelines.reader(dataset, batch, threads, job.world.cuda_index)
+    sources = {"ours": decoded, **({BARE: iter(read, None)} if read else {})}
+    unmeasured = {"ours": in_flight, BARE: DEVICE_WARM_UP}
+    times = interleave(
+        {name: partial(_take, source, count) for name, source in sources.items()},
+        DEVICE_PASSES,
+        prepare=lambda name: _take(sources[name], unmeasured[name]),
+    )
+    decoded.close()
+    speeds = {
+        name: batch * count / statistics.median(seconds.wall for seconds in calls) for name, calls in times.items()
+    }
+    return {
+        "threads": threads,
+        "samples_per_s": speeds["ours"],
+        "bare_samples_per_s": speeds.get(BARE),
+        "speed": median_ratio(times[BARE], times["ours"]).wall if read else None,
+    }
+
+
+def describe_device(report: Report) -> str:
+    """Return the line of a report of `measure_device`."""
+    line = (
+        "the batches of the first line were still encoded; DALI in this process, "
+        f"{report['threads']} threads: {report['samples_per_s']:.1f} samples/s on the device"
+    )
+    if report["speed"] is None:
+        return f"{line}; there is no minimal DALI pipeline of this data set"
+    return (
+        f"{line}; a minimal DALI pipeline {report['bare_samples_per_s']:.1f}; this loader has {report['speed']:.2f} of "
+        f"its speed, median of {DEVICE_PASSES} passes in turn"
+    )

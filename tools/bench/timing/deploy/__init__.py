@@ -1,1 +1,0 @@
-"""The deploy part of tools/bench.py: exported models against PyTorch."""
