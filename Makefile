@@ -2,7 +2,7 @@
 # make setup     .venv with all three frameworks, for CPUs     make test-all  every test, as CI runs them
 # make lint      ruff and mypy                                 make clean     remove .venv and .venv-*
 # make setup-gpu FRAMEWORK=torch                               .venv-torch for NVIDIA GPUs; or paddle, mindspore
-# make gpu-check everything that a GPU should show (docs/gpu.md); ARGS="--budget 50"
+# make gpu-check everything that a GPU should show (docs/performance.md); ARGS="--budget 50"
 PYTHON ?= python3.11
 PIP = $(@D)/bin/python -m pip --disable-pip-version-check
 INSTALL = $(PIP) install --quiet --require-hashes --no-deps

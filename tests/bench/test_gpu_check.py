@@ -60,7 +60,7 @@ def test_the_exit_code_tells_failures_and_a_budget_that_ended(capsys, tmp_path, 
 
 
 def test_the_page_of_the_documentation_has_the_marks():
-    text = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
     assert text.count(tables.BEGIN) == text.count(tables.END) == 1
 
 

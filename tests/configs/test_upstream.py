@@ -1,7 +1,7 @@
 """Each recipe equals the training that its `upstream` names: values that were recorded by running that code.
 
 tests/golden/README.txt says how. Losses and their gradients are compared in every framework (upstream_cases.py).
-docs/upstream.md lists the largest differences.
+docs/models.md lists the largest differences.
 """
 
 import io

@@ -5,7 +5,7 @@ python -m tests.mutants.run --table
 
 Prints a line per fault and exits with 1 if a test passes in spite of its fault, or if the comparison is silent. Results
 are kept in a file by a digest of the sources, so that a run that was interrupted continues where it stopped. --table
-writes the newest results into docs/mutants.md.
+writes the newest results into docs/parity.md.
 """
 
 import argparse

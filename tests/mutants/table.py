@@ -1,4 +1,4 @@
-"""The table of all faults in docs/mutants.md."""
+"""The table of all faults in docs/parity.md."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from tests.mutants.fault import SHARED, Fault
 from tests.mutants.jobs import FRAMEWORKS, Result
 from tests.mutants.proofs import NO_RESULT, key_of
 
-PAGE = "docs/mutants.md"
+PAGE = "docs/parity.md"
 NOT_COMPARED, SILENT, STOPS, ANOTHER_FILE = "no", "**not reported**", "the framework stops", " (another file)"
 TITLES = {"torch": "PyTorch", "paddle": "PaddlePaddle", "mindspore": "MindSpore", SHARED: "Shared code"}
 INTRODUCTION = """# Planted faults: what the tests and `tools/compare.py` notice

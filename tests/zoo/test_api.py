@@ -188,7 +188,9 @@ def test_imagenet_weights(monkeypatch, tmp_path):
 
 
 def test_the_examples_of_the_docs_run(tmp_path):
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/api.md").read_text(encoding="utf-8"), re.M | re.S)
+    blocks = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs/predicting.md").read_text(encoding="utf-8"), re.M | re.S
+    )
     assert len(blocks) == 6
     scenes, faces = api_cases.write_other_checkpoints(tmp_path)
     for name, path in (("resnet50", api_cases.write_checkpoint(tmp_path)[0]), ("deeplabv3plus", scenes)):

@@ -27,7 +27,7 @@ sizes, and its output is compared with that of --framework. Nothing is written i
 largest number; then the first layer that differs is named.
 
 The samples are those of the recipe's validation data, or the files of --samples. The file records the recipe, the class
-names, the normalization and what else a program needs (docs/deploying.md).
+names, the normalization and what else a program needs (docs/predicting.md).
 
   --precision fp16    16-bit weights and values, fp32 input and output: half the size. The difference is at most 1e-2
   --precision int8    8-bit weights and values, quantized statically with 64 samples of the recipe's training data: a

@@ -37,7 +37,7 @@ examples
 
 Exit codes: 0 done, 1 done, but some files are unreadable or missing (they are listed in unreadable.csv), 2 an error to
 fix on your side, 130 and 143 stopped by Ctrl-C and SIGTERM; the same command goes on."""
-SHORT_SIDE, CRF, GOP, QUALITY = 256, 20, 8, 90  # measured in docs/preparing.md
+SHORT_SIDE, CRF, GOP, QUALITY = 256, 20, 8, 90  # measured in docs/data.md
 MIN_SHORT_SIDE, MAX_SHORT_SIDE = 16, 4096
 MAX_CRF, MAX_GOP = 51, 1000
 USED_BY = {  # option -> forms that it changes

@@ -1,4 +1,4 @@
-"""The secret of a start: what the ranks of a run share and other processes do not know (docs/security.md)."""
+"""The secret of a start: what the ranks of a run share and other processes do not know (docs/reliability.md)."""
 
 import hashlib
 import hmac

@@ -24,7 +24,7 @@ All other options go to train.py. On several hosts the current folder, the envir
 path everywhere, --logs on a shared file system, and ssh must work without a password. Each process writes to a file of
 its own in --logs; the output of rank 0 is printed here too. When one process fails, all end, and the last lines of its
 file are printed. The first Ctrl-C or SIGTERM lets the run save and end, the second ends it at once.
-Several hosts, SLURM and Kubernetes: docs/distributed.md and docs/clusters.md."""
+Several hosts, SLURM and Kubernetes: docs/distributed.md and docs/distributed.md."""
 
 # Kinds of a start, as messages call them.
 KINDS = {

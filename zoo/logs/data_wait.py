@@ -12,8 +12,8 @@ DOING = {READ: "reading files", DECODE: "decoding", TRANSFORM: "transforming sam
 REMEDY = {
     READ: "raise data.threads, since reading leaves the cores idle, put data.root on a faster disk, or pack the files "
     "with tools/prepare.py --pack",
-    DECODE: "tools/prepare.py writes files that decode faster (docs/preparing.md)",
-    TRANSFORM: "tools/prepare.py writes smaller images (docs/preparing.md)",
+    DECODE: "tools/prepare.py writes files that decode faster (docs/data.md)",
+    TRANSFORM: "tools/prepare.py writes smaller images (docs/data.md)",
     COLLATE: "lower train.batch, or read in threads of the training process with data.workers=0",
 }
 

@@ -560,8 +560,8 @@ def test_streams_that_cannot_be(checkpoint, tmp_path, capsys, model, words, mess
 
 def test_the_program_of_the_documentation_runs(checkpoint, tmp_path, capsys, monkeypatch):
     assert run(checkpoint("resnet50"), "--out", tmp_path / "resnet50.onnx") == 0
-    text = (ROOT / "docs/deploying.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    text = (ROOT / "docs/predicting.md").read_text(encoding="utf-8")
+    (code,) = (block for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if "onnxruntime" in block)
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False
     )

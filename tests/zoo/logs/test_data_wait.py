@@ -48,7 +48,7 @@ def test_the_message():
     assert find_cause(DECODING._replace(cores=4, threads=2)).message == (
         "waiting for data 50% of the time, for decoding: a sample takes 100 ms (read 5%, decode 80%, transform 14%, "
         "collate 1%) with data.workers=1 and data.threads=2 on 4 core(s); tools/prepare.py writes files that decode "
-        "faster (docs/preparing.md)"
+        "faster (docs/data.md)"
     )
 
 

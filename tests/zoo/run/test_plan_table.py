@@ -97,10 +97,10 @@ def test_impossible_recipes():
         synthetic("1", "optim.warmup=50 epochs")
 
 
-@pytest.mark.parametrize("page", ["distributed", "report-recipes"])
+@pytest.mark.parametrize("page", ["distributed"])
 def test_tables_of_the_docs(page):
     text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^\$ python train\.py -c (\S+) --plan (\S+)\n(.*?)^```", text, re.M | re.S)
+    shown = re.findall(r"^\$ zoo train -c (\S+) --plan (\S+)\n(.*?)^```", text, re.M | re.S)
     assert shown
     for recipe, worlds, table in shown:
         assert cli.plan(cli.request(str(ROOT / recipe), ["data.root=missing"]), worlds) == table

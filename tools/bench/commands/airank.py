@@ -21,7 +21,7 @@ examples
   python tools/airank.py summary submission
   python tools/airank.py mllog runs/tsm_k400 --submitter ACME --out mllog.txt
 
-Rules: github.com/AI-Rank/AI-Rank, docs/software/train.md; docs/submission.md explains what is checked.
+Rules: github.com/AI-Rank/AI-Rank, docs/software/train.md; docs/airank.md explains what is checked.
 Exit codes: 0 done, 1 the tree that was checked has problems, 2 something to fix on your side."""
 CHECK_EPILOG = """\
 Every file and value that the rules demand is checked from the tree alone: Time2train, best accuracy and avg_ips are

@@ -28,7 +28,7 @@ check itself.
 examples
   python tools/gpu_check.py --out runs/gpu_check --budget 50
   python tools/gpu_check.py --out runs/gpu_check --only speed,parity
-  python tools/gpu_check.py --out runs/gpu_check --page docs/gpu.md --budget 0
+  python tools/gpu_check.py --out runs/gpu_check --page docs/performance.md --budget 0
   python tools/gpu_check.py --out runs/gpu_check_dry --dry
 
 Exit codes: 0 all steps are done or skipped, 1 some failed, 2 an error to fix on your side, 3 the budget has ended."""
@@ -69,7 +69,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--retry", action="store_true", help="run steps that failed again")
     add("--dry", action="store_true", help="tiny networks and few updates, to try the check itself")
     add("--list", action="store_true", help="list the steps and stop")
-    add("--page", metavar="FILE", help="write the tables between the marks of this page, too, such as docs/gpu.md")
+    add(
+        "--page",
+        metavar="FILE",
+        help="write the tables between the marks of this page, too, such as docs/performance.md",
+    )
     return parser.parse_args(argv)
 
 

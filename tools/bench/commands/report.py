@@ -17,7 +17,7 @@ from zoo.data.errors import UserError
 
 EPILOG = """\
 A PATH is a run's folder, a folder above runs (such as a benchmark matrix), or an AI-Rank log of another project, whose
-model, framework, cards and precision are read from its name: pytorch/tsm/log/GPUx8_AMP.log. docs/reports.md defines
+model, framework, cards and precision are read from its name: pytorch/tsm/log/GPUx8_AMP.log. docs/benchmarking.md defines
 the numbers.
 
 examples

@@ -19,7 +19,7 @@ What this machine or a framework cannot run is named and left out.
 
 A run lies in <out>/<framework>/<model>/bz<batch>/<hosts>n<processes>g/<model>_b<batch>_<precision>_<run>, its console
 output beside it. results.json and results.csv have the median, its 95 % interval, the mean and the coefficient of
-variation of every case. docs/benchmark-matrix.md says how they are computed.
+variation of every case. docs/benchmarking.md says how they are computed.
 
 --against says of every case whether it is slower than there by --margin, is not, or cannot be told without more runs.
 Runs of another time cannot tell the machine's state from the code's. So compare two versions of the code with

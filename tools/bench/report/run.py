@@ -21,7 +21,7 @@ class Case(NamedTuple):
         nodes: number of hosts.
         cards: number of processes, one per card.
         device: name of the accelerator or of the processor.
-        counting: how the throughput was counted, one of the words of docs/reports.md.
+        counting: how the throughput was counted, one of the words of docs/benchmarking.md.
     """
 
     model: str | None = None
