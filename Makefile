@@ -8,7 +8,7 @@ PIP = $(@D)/bin/python -m pip --disable-pip-version-check
 INSTALL = $(PIP) install --quiet --require-hashes --no-deps
 PYTEST = .venv/bin/python -m pytest -n logical --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo setup setup-gpu lint test test-all gpu-check clean
+.PHONY: demo setup setup-gpu lint test test-all docs gpu-check clean
 
 demo: .venv/.torch
 	.venv/bin/python train.py -c configs/tsm_demo.yaml --amp
@@ -37,9 +37,16 @@ test-all: setup
 	$(INSTALL) -r requirements/all.txt
 	touch $@
 
+docs: .venv/.docs
+	.venv/bin/mkdocs build --strict --site-dir build/site
+
 setup-gpu:
 	@test -f "environments/$(FRAMEWORK).lock" || { echo "FRAMEWORK is one of: torch, paddle, mindspore" >&2; exit 2; }
 	$(MAKE) --no-print-directory .venv-$(FRAMEWORK)/.gpu
+
+.venv/.docs: .venv/.all requirements/docs.txt
+	$(INSTALL) -r requirements/docs.txt
+	touch $@
 
 .venv-%/.gpu: pyproject.toml environments/%.lock
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)

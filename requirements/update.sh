@@ -25,3 +25,5 @@ lock_cpu requirements/all.txt torch data plot paddle mindspore dali export gpu d
 lock_gpu torch torch dali
 lock_gpu paddle paddle-gpu
 lock_gpu mindspore mindspore cuda11
+uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
+    --constraint requirements/all.txt --output-file requirements/docs.txt requirements/docs.in

@@ -45,5 +45,5 @@ def test_files_and_folders_exist(path):
 
 
 def test_nothing_that_is_installed_is_ignored():
-    needed = ["train.py", "zoo", "data", "tools", "configs", "pyproject.toml", "setup.py", "README.md", "environments"]
+    needed = ["train.py", "zoo", "data", "tools", "configs", "pyproject.toml", "README.md", "environments"]
     assert not [name for name in needed if name in IGNORED or not (ROOT / name).exists()]
