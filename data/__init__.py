@@ -26,7 +26,7 @@ def find(name: str) -> ModuleType:
     folder = next((folder for folder in FOLDERS if name in _modules(folder)), None)
     if folder is None:
         raise UserError(f"there is no data set {name!r}; choose one of {', '.join(names())}")
-    return importlib.import_module(f"data.{folder}.{name}")
+    return importlib.import_module(f"zoo.data.{folder}.{name}")
 
 
 def names() -> list[str]:

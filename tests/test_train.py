@@ -330,11 +330,11 @@ def test_a_checkpoint_is_saved_before_its_evaluation(clips, tmp_path):
 def test_a_stopped_evaluation_is_made_up_for(clips, undisturbed_run, tmp_path):
     """A SIGTERM in the last step of an epoch saves without evaluating; the resumed run has every evaluation."""
     code = (
-        "import os, signal, sys, train\n"
+        "import os, signal, sys, zoo.cli\n"
         "from zoo.run.session import Run\n"
         "poll = Run.poll\n"
         "Run.poll = lambda run, done: (done == 4 and os.kill(os.getpid(), signal.SIGTERM), poll(run, done))[1]\n"
-        "sys.exit(train.main(sys.argv[1:]))"
+        "sys.exit(zoo.cli.main(['train', *sys.argv[1:]]))"
     )
     folder = tmp_path / "run"
     done = run([sys.executable, "-c", code, *command(clips, "--out", folder)[2:]], cwd=ROOT)
@@ -444,7 +444,7 @@ def test_without_imagenet_weights_the_file_to_place_is_named(clips, tmp_path):
     code = (
         "import sys, urllib.request, zoo.weights.imagenet as i\n"
         "def refused(url, path): raise OSError('no network')\n"
-        "i.download = refused\nimport train\nsys.exit(train.main(sys.argv[1:]))"
+        "i.download = refused\nimport sys, zoo.cli\nsys.exit(zoo.cli.main(['train', *sys.argv[1:]]))"
     )
     done = run([sys.executable, "-c", code, "-c", K400, *pairs, "--out", str(tmp_path / "run")])
     assert done.returncode == 2, done.stderr
@@ -501,11 +501,11 @@ def test_pretrained_and_foreign_weights_start_a_run(clips, undisturbed_run, tmp_
 def test_a_signal_at_any_moment_of_a_step_is_answered_by_saving(clips, tmp_path):
     """Here while a step is being logged, which is after it looked for signals: the next one saves."""
     code = (
-        "import os, signal, sys, train\n"
+        "import os, signal, sys, zoo.cli\n"
         "from zoo.logs.throughput import Throughput\n"
         "read = Throughput.read\n"
         "Throughput.read = lambda *words: (os.kill(os.getpid(), signal.SIGTERM), read(*words))[1]\n"
-        "sys.exit(train.main(sys.argv[1:]))"
+        "sys.exit(zoo.cli.main(['train', *sys.argv[1:]]))"
     )
     folder = tmp_path / "run"
     done = run(

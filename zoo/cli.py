@@ -1,10 +1,12 @@
 """The command `zoo`: finds the module of a command and runs it. A module is imported when its command is called."""
 
 import importlib
+import os
 import sys
-from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Iterable
 
+import zoo
+from zoo import program
 from zoo.data.errors import UserError, similar_name
 
 COMMANDS = {
@@ -36,6 +38,8 @@ COMMANDS = {
     "airank log": ("zoo.bench.commands.check_log", "check logs against AI-Rank's rules"),
 }
 
+HELP = ("-h", "--help")
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command that `argv` begins with.
@@ -44,28 +48,33 @@ def main(argv: list[str] | None = None) -> int:
         The exit code of the command; 2 if there is no such command.
     """
     argv = sys.argv[1:] if argv is None else argv
-    if not argv or argv[0] in ("-h", "--help"):
-        print(usage())
+    if not argv or argv[0] in HELP:
+        print(usage(COMMANDS))
         return 0 if argv else 2
     if argv[0] == "--version":
-        print(f"zoo {installed_version()}")
+        print(f"zoo {zoo.__version__}")
         return 0
     for words in (2, 1):
         name = " ".join(argv[:words])
         if len(argv) >= words and name in COMMANDS:
             return run(name, argv[words:])
-    groups = [name.split()[1] for name in COMMANDS if name.startswith(f"{argv[0]} ")]
-    if groups:
-        print(f"error: zoo {argv[0]}: name what to do: {', '.join(groups)}", file=sys.stderr)
-    else:
-        print(
-            f"error: there is no command {argv[0]!r}{similar_name(argv[0], COMMANDS)}; see zoo --help", file=sys.stderr
-        )
+    group = [name for name in COMMANDS if name.startswith(f"{argv[0]} ")]
+    if group and argv[1:2] and argv[1] in HELP:
+        print(usage(group))
+        return 0
+    asked = " ".join(argv[:2] if group else argv[:1])
+    hint = similar_name(asked, group or [name.split()[0] for name in COMMANDS])
+    print(f"error: there is no command `zoo {asked}`{hint or '; see zoo --help'}", file=sys.stderr)
     return 2
 
 
 def run(name: str, argv: list[str]) -> int:
-    """Import the module of a command and call its main(argv)."""
+    """Import the module of a command and call its main(argv).
+
+    Returns:
+        The exit code of the command; 2 for an error that the user can mend, 130 for Ctrl-C.
+    """
+    program.title = typed(name)
     command: Callable[[list[str]], int] = importlib.import_module(COMMANDS[name][0]).main
     try:
         return command(argv)
@@ -77,16 +86,13 @@ def run(name: str, argv: list[str]) -> int:
         return 130
 
 
-def usage() -> str:
-    """Return the list of commands."""
-    width = max(map(len, COMMANDS))
-    rows = [f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items()]
+def typed(name: str) -> str:
+    """Return the program and command that the user typed: `zoo data check`, or `data.py check` in a checkout."""
+    script, (first, *rest) = os.path.basename(sys.argv[0]), name.split()
+    return " ".join([script, *rest] if script == f"{first}.py" else ["zoo", name])
+
+
+def usage(names: Iterable[str]) -> str:
+    """Return the list of some commands."""
+    rows = [f"  {name:20}  {COMMANDS[name][1]}" for name in names]
     return "\n".join(["usage: zoo COMMAND [OPTIONS]; zoo COMMAND --help shows those of a command", "", *rows])
-
-
-def installed_version() -> str:
-    """Return the version of the installed package; that of a bare checkout is not known."""
-    try:
-        return version("vision-zoo")
-    except PackageNotFoundError:
-        return "of a checkout that is not installed"

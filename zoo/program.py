@@ -1,13 +1,22 @@
-"""Where this package lies, its source files, and the command line that starts `zoo` in a new process."""
+"""The package as a program: where it lies, the parser of a command, and the command line that starts `zoo` anew."""
 
+import argparse
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parent  # the checkout, or site-packages
 MAIN = str(PACKAGE / "__main__.py")
+title = "zoo"  # what the user typed before the options: zoo predict, or predict.py; zoo.cli.run sets it
+
+
+def parser(description: str | None, epilog: str = "", **options: Any) -> argparse.ArgumentParser:
+    """Return the parser of a command, whose texts keep their lines; %(prog)s in them is what the user typed."""
+    layout = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(title, description=description, epilog=epilog, formatter_class=layout, **options)
 
 
 def command(*arguments: str) -> list[str]:

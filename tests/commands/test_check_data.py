@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.data.audit import layouts
+from tests.helpers.cli import call_zoo
 from zoo.commands import check_data
 
 
@@ -28,7 +29,7 @@ def run(folder, *overrides, deep=False, words=()):
     recipe = os.path.join(os.path.dirname(check_data.__file__), "../configs/resnet50_imagenet.yaml")
     keys = (f"data.root={folder}", *overrides)
     words = [*words, *(["--deep"] if deep else []), *[word for key in keys for word in ("-o", key)]]
-    return check_data.main(["-c", recipe, *words])
+    return call_zoo("data", "check", "-c", recipe, *words)
 
 
 def test_intact_images(folder, capfd):
@@ -95,7 +96,7 @@ def test_missing_classes_are_told_as_a_run_does(folder, tmp_path_factory, capsys
 
 def test_synthetic_data(capsys):
     recipe = os.path.join(os.path.dirname(check_data.__file__), "../configs/resnet50_imagenet.yaml")
-    assert check_data.main(["-c", recipe, "-o", "data.name=synthetic"]) == 0
+    assert call_zoo("data", "check", "-c", recipe, "-o", "data.name=synthetic") == 0
     assert capsys.readouterr().out == "data: synthetic data have no files\n"
 
 
@@ -103,6 +104,6 @@ def test_deep_names_values_that_are_no_class(tmp_path, capsys):
     layouts.scenes(tmp_path, train=((0, 1, 2), (0, 1, 9), (0, 1, 2)))
     recipe = os.path.join(os.path.dirname(check_data.__file__), "../configs/deeplabv3plus_cityscapes.yaml")
     words = ["-c", recipe, "-o", f"data.root={tmp_path}", "-o", "data.crop=[8, 8]", "-o", "data.checked_masks=1"]
-    assert check_data.main(words) == 0 and check_data.main([*words, "--deep"]) == 1
+    assert call_zoo("data", "check", *words) == 0 and call_zoo("data", "check", *words, "--deep") == 1
     printed = capsys.readouterr().out
     assert "train/1.jpg: holds the value 9; legal values are 0 to 2 for the 3 classes" in printed

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import proofs
+from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.helpers.training import DEMO, TINY
 from zoo.commands import compare
@@ -183,7 +184,7 @@ def copy_results(source, framework, folder, steps=None):
 def compare_with(tmp_path, *words, frameworks="torch"):
     """Compare with recorded results: the exit code."""
     words = ["-c", DEMO, "--frameworks", frameworks, "--steps", "3", "--out", tmp_path / "new", *words]
-    return compare.main(list(map(str, words)))
+    return call_zoo("compare", *words)
 
 
 @pytest.mark.parametrize("frameworks", ["torch,paddle,mindspore", "mindspore,torch"])
@@ -451,7 +452,7 @@ def test_partial_fc_draws_other_classes_in_every_step(tmp_path, monkeypatch):
     monkeypatch.setattr(worker.proof, "build_trainer", build_observed)
     words = [word for key, value in FACES.items() for word in ("-o", f"{key}={value}")]
     config = ["-c", "configs/arcface_synthetic.yaml", "--device", "cpu"]
-    assert compare.main([*config, *words, "--steps", "3", "--out", str(tmp_path), "--worker", "torch"]) == 0
+    assert call_zoo("compare", *config, *words, "--steps", "3", "--out", str(tmp_path), "--worker", "torch") == 0
     assert steps["curve"] == [0, 1, 2] and steps["fp64"][:5] == steps["fp32"][:5] == [0, 1, 2, 3, 3]
     _, rows = curves.load(str(tmp_path / "torch.jsonl"))
     assert [row.step for row in rows] == [1, 2, 3]
@@ -475,7 +476,7 @@ def test_partial_fc_draws_other_classes_in_every_step(tmp_path, monkeypatch):
 def test_errors_are_one_message(words, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(compare, "run_worker", lambda *arguments: pytest.fail("a framework was run"))
-    assert compare.main(["-c", DEMO, *(word.format(here=tmp_path) for word in words)]) == 2
+    assert call_zoo("compare", "-c", DEMO, *(word.format(here=tmp_path) for word in words)) == 2
     _, err = capsys.readouterr()
     assert message in err and err.startswith("error: ") and not os.path.exists("runs")
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.zoo.weights.state_dicts import (
     as_mindspore,
@@ -19,7 +20,6 @@ from tests.zoo.weights.state_dicts import (
     recorded_shapes,
     small_resnet,
 )
-from zoo.commands import convert
 from zoo.weights import conversion, files, layouts, limits, origins, shift_direction
 from zoo.weights.digests import sha256
 
@@ -31,7 +31,7 @@ def state_dict():
 
 
 def run(source, target, *flags):
-    return convert.main([str(source), str(target), *flags])
+    return call_zoo("convert", str(source), str(target), *flags)
 
 
 def converted(folder, tensors, *flags):

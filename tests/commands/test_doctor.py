@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
-from zoo.commands import doctor
 from zoo.doctor import examination, framework, modules, update
 from zoo.doctor.driver import Driver
 from zoo.doctor.finding import Finding
@@ -52,7 +52,7 @@ CPU, GPU, BROKEN = ("cpu", "cpu", {}), ("auto", "cuda", {"fp32": "fp32", "amp": 
 
 def test_what_is_compared_with_what(machine, capsys):
     calls = machine({"torch": [GPU, CPU], "paddle": [("auto", "cpu", {})]})
-    assert doctor.main([]) == 0
+    assert call_zoo("doctor") == 0
     assert calls == [
         ("torch", "cpu", "fp32", None),
         ("torch", "cuda", "fp32", "torch on the CPU"),
@@ -64,7 +64,7 @@ def test_what_is_compared_with_what(machine, capsys):
 
 def test_each_gpu_is_tried(machine, capsys):
     calls = machine({"torch": [GPU, CPU]}, update_state="cuda:1", gpus=3)
-    assert doctor.main([]) == 0
+    assert call_zoo("doctor") == 0
     assert [call[1:3] for call in calls] == [
         ("cpu", "fp32"),
         ("cuda", "fp32"),
@@ -74,7 +74,7 @@ def test_each_gpu_is_tried(machine, capsys):
     ]
     assert capsys.readouterr().out.endswith("training can start: torch on cpu, torch on cuda, torch on cuda:2\n")
     machine({"torch": [("cuda:1", "cuda", {}), CPU]}, gpus=3)
-    assert doctor.main(["--device", "cuda:1"]) == 0
+    assert call_zoo("doctor", "--device", "cuda:1") == 0
     assert capsys.readouterr().out.endswith("training can start: torch on cuda:1\n")
 
 
@@ -92,38 +92,38 @@ def test_each_gpu_is_tried(machine, capsys):
 )
 def test_exit_codes(machine, capsys, starts, arguments, code):
     machine(starts)
-    assert doctor.main([*arguments, "--quick"]) == code
+    assert call_zoo("doctor", *arguments, "--quick") == code
     assert ("training can start" in capsys.readouterr().out) == (code == 0)
 
 
 def test_nothing_starts_on_a_full_disk(machine, capsys):
     machine({"torch": [CPU]}, blocked=True)
-    assert doctor.main(["--quick"]) == 1
+    assert call_zoo("doctor", "--quick") == 1
     assert capsys.readouterr().out.endswith("training cannot start\n")
 
 
 def test_a_wrong_update_is_no_training(machine):
     machine({"torch": [CPU]}, update_state="FAIL")
-    assert doctor.main([]) == 1
-    assert doctor.main(["--quick"]) == 0
+    assert call_zoo("doctor") == 1
+    assert call_zoo("doctor", "--quick") == 0
 
 
 def test_wrong_usage(capsys, tmp_path):
     for words in (["--device", "gpu"], ["--device", "cuda:"], ["--timeout", "0"], ["--timeout", "nan"]):
-        assert doctor.main(words) == 2
+        assert call_zoo("doctor", *words) == 2
         error = capsys.readouterr().err
         assert error.startswith(f"error: {words[0]}") and error.count("\n") == 1
     (tmp_path / "there.json").touch()
-    assert doctor.main(["--json", str(tmp_path / "there.json")]) == 2
+    assert call_zoo("doctor", "--json", str(tmp_path / "there.json")) == 2
     assert "this file exists" in capsys.readouterr().err
     with pytest.raises(SystemExit) as end:
-        doctor.main(["--framework", "caffe"])
+        call_zoo("doctor", "--framework", "caffe")
     assert end.value.code == 2
 
 
 def test_missing_packages_end_the_diagnosis(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(modules, "missing", lambda: ["grain"])
-    assert doctor.main(["--json", str(tmp_path / "a.json")]) == 1
+    assert call_zoo("doctor", "--json", str(tmp_path / "a.json")) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
         "machine",
@@ -138,7 +138,7 @@ def test_no_traceback_and_no_silence(monkeypatch, capsys):
         raise RuntimeError("of this machine alone")
 
     monkeypatch.setattr(examination.host, "examine", fail)
-    assert doctor.main(["--quick"]) == 1
+    assert call_zoo("doctor", "--quick") == 1
     error = capsys.readouterr().err
     assert error == "error: the diagnosis itself failed, RuntimeError: of this machine alone; what is above holds\n"
 
@@ -147,7 +147,7 @@ def test_a_folder_that_is_gone(tmp_path, monkeypatch, capsys):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert doctor.main(["--quick"]) == 2
+    assert call_zoo("doctor", "--quick") == 2
     assert "has been removed" in capsys.readouterr().err
 
 

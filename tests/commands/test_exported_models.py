@@ -12,13 +12,12 @@ import onnx
 import pytest
 from PIL import Image
 
-import train as program
 import zoo
+from tests.helpers.cli import call_zoo
 from tests.helpers.exported import export, with_input
 from tests.helpers.paths import ROOT
 from tests.helpers.predicting import run_predict, train
 from tests.helpers.processes import SETTINGS
-from zoo.commands import predict
 from zoo.data.errors import UserError
 from zoo.predict import results
 from zoo.weights import files
@@ -143,7 +142,7 @@ def test_graphs_that_normalize_and_complete_their_output(pair, tmp_path, capsys)
     }
     override, message = refusals.get(name, (["data.mean=[0.5,0.5,0.5]"], "was exported for pixels normalized by mean"))
     words = [word for each in override for word in ("-o", each)]
-    assert predict.main([*inputs, "--weights", whole, "--out", str(tmp_path / "c"), *words]) == 2
+    assert call_zoo("predict", *inputs, "--weights", whole, "--out", str(tmp_path / "c"), *words) == 2
     assert message in capsys.readouterr().err
     settings = {"arcface": {"task.flip": False}, "deeplabv3plus": {"data.base_size": None}}.get(name, {})
     model = zoo.load(whole, overrides=settings, device="cpu")
@@ -159,9 +158,9 @@ def test_without_a_framework(image_model, tmp_path):
     blocked = ("torch", "paddle", "mindspore", "onnx")
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({blocked!r}))\n"  # an import of None is an error
-        "import train; from tools import predict\n"
-        f"code = predict.main([{str(root / 'val')!r}, '--weights', {path!r}, '--out', 'out'])\n"
-        f"sys.exit(code or train.main(['--eval-only', '--weights', {path!r}]))"
+        "from zoo.cli import main\n"
+        f"code = main(['predict', {str(root / 'val')!r}, '--weights', {path!r}, '--out', 'out'])\n"
+        f"sys.exit(code or main(['train', '--eval-only', '--weights', {path!r}]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -180,7 +179,7 @@ def test_without_onnx_runtime(image_model, tmp_path, monkeypatch, capsys):
     for name in [name for name in sys.modules if name.startswith("zoo.trainer.onnx")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert predict.main([str(image_model[1]), "--weights", path, "--out", str(tmp_path / "out")]) == 2
+    assert call_zoo("predict", str(image_model[1]), "--weights", path, "--out", str(tmp_path / "out")) == 2
     assert "not installed here: pip install 'vision-zoo[onnx]'" in capsys.readouterr().err
 
 
@@ -216,7 +215,7 @@ def test_other_uses_are_refused(image_model, words, message, tmp_path_factory, m
     words = [word.format(**names) for word in words]
     words = [str(ROOT / word) if word.startswith("configs/") else word for word in words]
     monkeypatch.chdir(folder)
-    assert program.main([*words, "-o", "data.workers=0"]) == 2
+    assert call_zoo("train", *words, "-o", "data.workers=0") == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and message.format(**names) in error and error.count("\n") == 1
     assert os.listdir(folder) == ["model.onnx"]
@@ -224,7 +223,7 @@ def test_other_uses_are_refused(image_model, words, message, tmp_path_factory, m
 
 def test_there_is_no_framework_onnx(capsys):
     with pytest.raises(SystemExit):
-        program.main(["-c", "configs/tsm_demo.yaml", "--framework", "onnx"])
+        call_zoo("train", "-c", "configs/tsm_demo.yaml", "--framework", "onnx")
     assert "invalid choice: 'onnx'" in capsys.readouterr().err
 
 
@@ -264,7 +263,7 @@ def with_two_classes(metadata):
 def test_files_that_are_not_what_they_say(image_model, change, message, tmp_path, capsys):
     path = export(image_model[0], tmp_path / "model.onnx", change=change)
     words = [str(image_model[1] / "val"), "--weights", path, "--out", str(tmp_path / "out")]
-    assert predict.main(words) == 2
+    assert call_zoo("predict", *words) == 2
     assert message in capsys.readouterr().err
 
 
@@ -274,7 +273,7 @@ def test_graphs_that_onnx_runtime_refuses(image_model, operator, tmp_path, capfd
     model = onnx.load(path)
     next(node for node in model.graph.node if node.op_type == "Gemm").op_type = operator
     onnx.save(model, path)
-    assert predict.main([str(image_model[1] / "val"), "--weights", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert call_zoo("predict", str(image_model[1] / "val"), "--weights", str(path), "--out", str(tmp_path / "out")) == 2
     out, err = capfd.readouterr()
     assert out == "" and err.count("\n") == 1 and "ONNX Runtime cannot load this graph" in err
 

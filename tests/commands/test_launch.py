@@ -9,10 +9,10 @@ import time
 
 import pytest
 
+from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import BIN, environment, losses, train_arguments
 from zoo.commands import launch as launch_tool
-from zoo.commands.launch import main
 from zoo.distributed.variables import PREFIXES
 
 TOOL = [sys.executable, str(ROOT / "tools/launch.py")]
@@ -59,7 +59,7 @@ def test_commands(tmp_path, capsys, monkeypatch, arguments, expected):
     for name in [name for name in os.environ if name.startswith(PREFIXES)]:
         monkeypatch.delenv(name)
     options = ["--port", "7000", "--logs", str(tmp_path), "--dry-run", "-c", "configs/tsm_k400.yaml"]
-    assert main([*arguments, *options]) == 0
+    assert call_zoo("launch", *arguments, *options) == 0
     lines = capsys.readouterr().out.splitlines()
     command = shlex.split(lines[0])
     logs = command[command.index("--exec-rank") + 1]
@@ -75,10 +75,8 @@ def test_the_dry_run_lists_variables(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("NCCL_DEBUG", "a b")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     options = ["--logs", str(tmp_path), "--dry-run", "--env", "X=1", "-c", "configs/tsm_k400.yaml"]
-    assert (
-        main(["2x8", "--hosts", "a,b", "--by", "mpirun", "--ssh-port", "2222", "--mpi-args=--tag-output", *options])
-        == 0
-    )
+    options += ["--by", "mpirun", "--ssh-port", "2222", "--mpi-args=--tag-output"]
+    assert call_zoo("launch", "2x8", "--hosts", "a,b", *options) == 0
     command, *rest = capsys.readouterr().out.splitlines()
     assert command.startswith(
         f"a: {BIN}/mpirun -n 16 --map-by ppr:8:node:oversubscribe --bind-to none -x MASTER_ADDR=a "
@@ -122,7 +120,7 @@ def test_the_dry_run_lists_variables(tmp_path, capsys, monkeypatch):
     ],
 )
 def test_mistakes_are_reported_before_anything_starts(capsys, arguments, error):
-    assert main([*arguments, "-c", "configs/tsm_demo.yaml"]) == 2
+    assert call_zoo("launch", *arguments, "-c", "configs/tsm_demo.yaml") == 2
     errors = capsys.readouterr().err
     assert errors.startswith("error: ") and error in errors
 
@@ -130,13 +128,13 @@ def test_mistakes_are_reported_before_anything_starts(capsys, arguments, error):
 @pytest.mark.parametrize("program, error", [("no-such-program", "No such file"), ("/dev/null", "Permission denied")])
 def test_a_shell_that_cannot_be_run(tmp_path, capsys, program, error):
     arguments = ["2x1", "--hosts", "a,b", "--address", "127.0.0.1", "--shell", f"{program} {{host}}"]
-    assert main([*arguments, "--logs", str(tmp_path), "-c", "configs/tsm_demo.yaml"]) == 2
+    assert call_zoo("launch", *arguments, "--logs", str(tmp_path), "-c", "configs/tsm_demo.yaml") == 2
     assert f"error: --shell: cannot run {program}: {error}" in capsys.readouterr().err
 
 
 def test_two_starts_within_a_second(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(launch_tool, "_new_folder", lambda parent: tmp_path)  # was made after the look
-    assert main(["1x2", "-c", "configs/tsm_demo.yaml"]) == 2
+    assert call_zoo("launch", "1x2", "-c", "configs/tsm_demo.yaml") == 2
     assert f"error: --logs: {tmp_path} was made by another start in this second" in capsys.readouterr().err
 
 
@@ -145,11 +143,11 @@ def test_each_start_has_a_secret_of_its_own_which_is_not_printed(tmp_path, capsy
     monkeypatch.setattr(launch_tool, "_run", lambda launchers, layout, shell: layouts.append((launchers, layout)) or 0)
     options = ["2x2", "--hosts", "a,b", "--logs", str(tmp_path), "-c", "configs/tsm_demo.yaml"]
     for further in ([], [], ["--env", "ZOO_SECRET=chosen"]):
-        assert main([*options[:1], *further, *options[1:]]) == 0
+        assert call_zoo("launch", *options[:1], *further, *options[1:]) == 0
     first, second, chosen = (layout.variables["ZOO_SECRET"] for _, layout in layouts)
     assert len({first, second}) == 2 and min(len(first), len(second)) == 32 and chosen == "chosen"
     assert first not in str(layouts[0][0])  # of the commands, which every user of a host can see
-    assert main([*options[:1], "--dry-run", "--by", "mpirun", *options[1:]]) == 0
+    assert call_zoo("launch", *options[:1], "--dry-run", "--by", "mpirun", *options[1:]) == 0
     assert "-x ZOO_SECRET " in capsys.readouterr().out  # by name
 
 

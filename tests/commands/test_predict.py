@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.helpers import clips as encoded
+from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.helpers.predicting import evaluation_outputs, run_predict, run_script, train
 from zoo.commands import predict
@@ -243,7 +244,7 @@ def test_as_a_script(image_model, tmp_path, monkeypatch, capsys):
         "empty": True,
     }
     monkeypatch.chdir(here)
-    assert predict.main(["0.jpg", "--weights", "runs/tiny/checkpoints/best", "--device", "cpu"]) == 0
+    assert call_zoo("predict", "0.jpg", "--weights", "runs/tiny/checkpoints/best", "--device", "cpu") == 0
     assert "results are in predictions/tiny-2" in capsys.readouterr().out
 
 
@@ -297,7 +298,7 @@ def test_errors_are_one_message(image_model, words, message, tmp_path, monkeypat
     weights, root = image_model
     names = {"weights": weights, "run": weights[: weights.index("/checkpoints")]}
     monkeypatch.chdir(tmp_path)
-    assert predict.main([str(root / "val"), *(word.format(**names) for word in words)]) == 2
+    assert call_zoo("predict", str(root / "val"), *(word.format(**names) for word in words)) == 2
     out, err = capsys.readouterr()
     assert err.startswith("error: ") and message.format(**names) in err and out == "" and os.listdir(tmp_path) == []
 
@@ -320,7 +321,7 @@ def test_a_damaged_checkpoint(image_model, change, message, tmp_path, capsys):
     record = json.loads((tmp_path / "damaged/checkpoint.json").read_text())
     change(record)
     (tmp_path / "damaged/checkpoint.json").write_text(json.dumps(record))
-    assert predict.main([str(image_model[1]), "--weights", str(tmp_path / "damaged")]) == 2
+    assert call_zoo("predict", str(image_model[1]), "--weights", str(tmp_path / "damaged")) == 2
     assert message in capsys.readouterr().err
 
 
@@ -337,7 +338,7 @@ def test_weights_that_are_not_finite(image_model, tmp_path, capsys):
 
 def test_nothing_to_read_loads_no_model(image_model, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(predict.trained, "load", lambda *_: pytest.fail("the model is built"))
-    assert predict.main(["lost.png", "--weights", image_model[0], "--out", str(tmp_path / "out")]) == 2
+    assert call_zoo("predict", "lost.png", "--weights", image_model[0], "--out", str(tmp_path / "out")) == 2
     assert "lost.png: no such file" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 

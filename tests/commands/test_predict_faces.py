@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.helpers.predicting import evaluation_outputs, run_predict, run_script, train
 from zoo.commands import predict
@@ -250,7 +251,7 @@ def test_weights_that_are_not_finite(portrait_model, tmp_path, capsys):
 )
 def test_errors_are_one_message(portrait_model, words, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert predict.main([str(portrait_model[1]), "--weights", portrait_model[0], "--device", "cpu", *words]) == 2
+    assert call_zoo("predict", str(portrait_model[1]), "--weights", portrait_model[0], "--device", "cpu", *words) == 2
     out, err = capsys.readouterr()
     assert err.startswith("error: ") and message in err and out == "" and os.listdir(tmp_path) == []
 

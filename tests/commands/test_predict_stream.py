@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import clips
+from tests.helpers.cli import call_zoo
 from tests.helpers.predicting import train
-from zoo.commands import export, predict
 from zoo.data.demo import motion
 from zoo.data.errors import UserError
 from zoo.predict import overlay
@@ -49,7 +49,7 @@ def video(tmp_path_factory):
 
 def run(capsys, out, *words):
     """Return the exit code, the rows, the summary, standard output and the errors."""
-    code = predict.main([*map(str, words), "--out", str(out), "--device", "cpu"])
+    code = call_zoo("predict", *map(str, words), "--out", str(out), "--device", "cpu")
     lines, errors = capsys.readouterr()
     rows, summary = [], None
     if out.exists():
@@ -110,7 +110,7 @@ def test_an_exported_stream(model, video, tmp_path, capsys):
     clips_graph, frame_graph = tmp_path / "clip.onnx", tmp_path / "frame.onnx"
     for out, words in ((clips_graph, ()), (frame_graph, ("--stream",))):
         samples = [str(clip) for clip in sorted((Path(model).parents[2] / "set/val").rglob("*.mp4"))]
-        assert export.main([str(model), "--out", str(out), "--samples", *samples, *words]) == 0
+        assert call_zoo("export", str(model), "--out", str(out), "--samples", *samples, *words) == 0
     words = ("--stream", video, "--every", 1)
     _, expected, _, _, _ = run(capsys, tmp_path / "native", "--weights", model, *words)
     code, rows, summary, _, _ = run(capsys, tmp_path / "exported", "--weights", frame_graph, *words)
@@ -120,7 +120,7 @@ def test_an_exported_stream(model, video, tmp_path, capsys):
         np.testing.assert_allclose(row["probabilities"], native["probabilities"], rtol=1e-5)
     code, _, _, _, errors = run(capsys, tmp_path / "clips", "--weights", clips_graph, *words)
     assert code == 2 and "clip.onnx is no graph of single frames" in errors and not (tmp_path / "clips").exists()
-    assert predict.main([video, "--weights", str(frame_graph), "--out", str(tmp_path / "file")]) == 2
+    assert call_zoo("predict", video, "--weights", str(frame_graph), "--out", str(tmp_path / "file")) == 2
     assert "frame.onnx is a streaming graph" in capsys.readouterr().err
 
 
@@ -128,7 +128,7 @@ def test_an_exported_stream_that_is_not_what_it_says(model, video, tmp_path, cap
     onnx = pytest.importorskip("onnx")
     samples = [str(clip) for clip in sorted((Path(model).parents[2] / "set/val").rglob("*.mp4"))]
     path = tmp_path / "frame.onnx"
-    assert export.main([str(model), "--out", str(path), "--samples", *samples, "--stream"]) == 0
+    assert call_zoo("export", str(model), "--out", str(path), "--samples", *samples, "--stream") == 0
     graph = onnx.load(path)
     properties = {each.key: each for each in graph.metadata_props}
     states, record = json.loads(properties["states"].value), json.loads(properties["record"].value)
@@ -137,7 +137,7 @@ def test_an_exported_stream_that_is_not_what_it_says(model, video, tmp_path, cap
         for name, value in {"states": states, "record": record, **changes}.items():
             properties[name].value = json.dumps(value)
         onnx.save(graph, path)
-        assert predict.main(["--stream", video, "--weights", str(path), "--out", str(tmp_path / "out")]) == 2
+        assert call_zoo("predict", "--stream", video, "--weights", str(path), "--out", str(tmp_path / "out")) == 2
         return capsys.readouterr().err
 
     (first, next_first, shape), second, *others = states

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import clips, packs
+from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.helpers.prepared import contents, image_folders, serial_prepare
 from zoo.commands import prepare
@@ -386,7 +387,7 @@ def test_an_interrupt(tmp_path, serial, monkeypatch, capsys):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "run", interrupt)
         assert serial("folder", root, "--out", tmp_path / "out") == 130
-    assert capsys.readouterr().err == "stopped; the same command goes on from here\n"
+    assert capsys.readouterr().err == "stopped; the same command goes on from here\ninterrupted\n"
     assert serial("folder", root, "--out", tmp_path / "out") == 0
 
 
@@ -394,18 +395,18 @@ def test_the_result_does_not_depend_on_processes(tmp_path):
     root = image_folders(tmp_path / "set", counts=(6, 3))
     for workers in (1, 2):
         arguments = ["imagenet", root, "--pack", "--out", tmp_path / str(workers), "--workers", workers]
-        assert prepare.main([str(argument) for argument in arguments]) == 0
+        assert call_zoo("data", "prepare", *arguments) == 0
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
 
 SCRIPT = """
 import sys
-from zoo.commands import prepare
+from zoo import cli
 from zoo.data.preparing import journal, plan
 journal.COMMIT_INTERVAL = -1.0  # the processes import this file, too
 plan.MIN_CHUNK = 1000
 if __name__ == "__main__":
-    sys.exit(prepare.main(sys.argv[1:]))
+    sys.exit(cli.main(["data", "prepare", *sys.argv[1:]]))
 """
 
 
@@ -433,7 +434,7 @@ def test_real_kills(tmp_path):
 
 CRASH = """
 import os, signal, sys
-from zoo.commands import prepare
+from zoo import cli
 from zoo.data.preparing import work
 examine = work.examine
 def crash(job, media, item, number):
@@ -442,7 +443,7 @@ def crash(job, media, item, number):
     return examine(job, media, item, number)
 work.examine = crash  # the processes import this file, too
 if __name__ == "__main__":
-    sys.exit(prepare.main(sys.argv[1:]))
+    sys.exit(cli.main(["data", "prepare", *sys.argv[1:]]))
 """
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.helpers.cli import call_zoo
 from tests.helpers.journals import BEGIN, end, evaluations, write_journal
 from tests.helpers.paths import CONFIGS
 from tests.helpers.training import TINY
@@ -51,7 +52,7 @@ def study(tmp_path, monkeypatch):
     monkeypatch.setattr(seeds, "select_frameworks", lambda names: (names or "torch,paddle").split(","))
 
     def run(*words):
-        return seeds.main(["-c", RECIPE, "--out", str(tmp_path / "study"), *words])
+        return call_zoo("compare", "seeds", "-c", RECIPE, "--out", str(tmp_path / "study"), *words)
 
     return run, training
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
-from zoo.commands import predict
 from zoo.config import loader
 from zoo.data.datasets import cityscapes, faces, imagenet, kinetics, synthetic
 from zoo.data.demo import motion, portraits, shapes
@@ -97,7 +97,7 @@ def evaluation_outputs(weights, *changes):
 
 def run_predict(capsys, out, *words):
     """Run tools/predict.py here: its exit code, predictions.json, the lines printed but the last, and the errors."""
-    code = predict.main([*map(str, words), "--out", str(out), "--device", "cpu"])
+    code = call_zoo("predict", *words, "--out", out, "--device", "cpu")
     lines, errors = capsys.readouterr()
     record = json.loads((out / results.FILE_NAME).read_text(encoding="utf-8")) if out.exists() else None
     return code, record, lines.splitlines()[:-1], errors

@@ -3,7 +3,7 @@
 import os
 
 from tests.helpers import packs
-from zoo.commands import prepare
+from tests.helpers.cli import call_zoo
 from zoo.data.preparing import plan, pool, work
 
 
@@ -30,7 +30,7 @@ def serial_prepare(monkeypatch):
     monkeypatch.setattr(plan, "MIN_CHUNK", 300)
     monkeypatch.setattr(plan, "CHUNKS", 3)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # slow, and of no effect on what is read again
-    return lambda *arguments: prepare.main([str(argument) for argument in arguments])
+    return lambda *words: call_zoo("data", "prepare", *words)
 
 
 def image_folders(root, counts=(5, 2), classes=("cat", "dog")):

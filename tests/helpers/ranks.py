@@ -10,7 +10,7 @@ from tests.helpers.paths import ROOT
 from tests.helpers.processes import environment, losses
 from zoo.distributed.addresses import free_port
 
-PROGRAM = "import sys; from train import main; sys.exit(main(sys.argv[1:]))"
+PROGRAM = "import sys; from zoo.cli import main; sys.exit(main(['train', *sys.argv[1:]]))"
 
 
 def start_ranks(

@@ -5,16 +5,16 @@ training files too. --deep also compares the contents of all files of the same s
 and lists the samples that cannot be read, before a long run needs them.
 """
 
-import argparse
 import dataclasses
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from zoo import data
+from zoo import data, program
 from zoo.data import order
 from zoo.data.audit import report
 from zoo.data.errors import BadSample, UserError
@@ -24,38 +24,34 @@ from zoo.run import cli
 STDERR = 2  # its file descriptor
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
     """Run the command line; return the exit code: 0 for sound data, 1 for faults, 2 without data to check."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="Exit codes: 0 nothing is wrong but for warnings, 1 classes are missing or samples cannot be read, "
+    parser = program.parser(
+        __doc__,
+        "Exit codes: 0 nothing is wrong but for warnings, 1 classes are missing or samples cannot be read, "
         "2 an error to fix on your side.",
     )
     cli.add_recipe_arguments(parser, ())
     parser.add_argument("--deep", action="store_true", help="read all contents, which takes as long as an epoch")
     parser.add_argument("--table", metavar="FILE", help="write the samples of every class to this CSV file")
     arguments = parser.parse_args(argv)
-    try:
-        request = cli.request(arguments.config, arguments.override)
-        # The files themselves are checked, not their copies.
-        settings = dataclasses.replace(request.config.data, cache=None)
-        train, val = data.find(request.resolved["data.name"].value).load(settings)
-        code = print_report(report.examine(train, val, arguments.deep), settings, arguments.table)
-    except (UserError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    request = cli.request(arguments.config, arguments.override)
+    settings = dataclasses.replace(request.config.data, cache=None)  # the files themselves are checked, no copies
+    train, val = data.find(request.resolved["data.name"].value).load(settings)
+    code = print_report(report.examine(train, val, arguments.deep), settings, arguments.table)
     return max(code, read_splits((train, val))) if arguments.deep else code
 
 
 def print_report(found: report.Report | None, settings: Any, table: str | None) -> int:
-    """Print what a run would print; return the exit code: 1 if it would not start. Raises OSError for the table."""
+    """Print what a run would print; return the exit code: 1 if it would not start."""
     if found is None:
         print(f"{report.TITLE}: synthetic data have no files")
         return 0
     if table:
-        with open(table, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(found.table)
+        try:
+            Path(table).write_text(found.table, encoding="utf-8", errors="surrogateescape")
+        except OSError as error:
+            raise UserError(f"--table {table}: {error.strerror}; name another file") from None
     try:
         lines, code = report.lines(found, report.KEY if settings.allow_missing_classes else ""), 0
     except UserError as error:

@@ -3,7 +3,6 @@
 import argparse
 import importlib.util
 import os
-import sys
 from collections.abc import Sequence
 
 from zoo import program
@@ -28,10 +27,10 @@ Beyond some dozens of steps, any two computations in fp32 diverge; with --exact 
 the proof found nothing, these steps are run again with --exact, which tells rounding from a fault.
 
 examples
-  python tools/compare.py -c configs/tsm_demo.yaml
-  python tools/compare.py -c configs/my_model.yaml --frameworks torch,mindspore --steps 0
-  python tools/compare.py -c configs/tsm_demo.yaml --exact --steps 200 --within 200 --tolerance 1e-6
-  python tools/compare.py -c configs/tsm_demo.yaml --frameworks torch --against runs/compare-old
+  %(prog)s -c configs/tsm_demo.yaml
+  %(prog)s -c configs/my_model.yaml --frameworks torch,mindspore --steps 0
+  %(prog)s -c configs/tsm_demo.yaml --exact --steps 200 --within 200 --tolerance 1e-6
+  %(prog)s -c configs/tsm_demo.yaml --frameworks torch --against runs/compare-old
 
 Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
 EXACT_SETTINGS = ("train.precision=exact", "train.amp_level=null", "train.fp16_allreduce=false")
@@ -39,25 +38,19 @@ EXACT_TOLERANCE = 1e-6  # largest relative difference of a loss
 MAX_FOLDERS = 10_000  # runs/compare-<recipe>, runs/compare-<recipe>-2 ...
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    try:
-        if arguments.worker:
-            environment = os.environ if arguments.processes > 1 else {}
-            stem = os.path.join(arguments.out, arguments.worker)
-            worker.run(request(arguments, arguments.worker), environment, arguments.steps, stem, not arguments.no_proof)
-            return 0
+    if not arguments.worker:
         return compare(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    environment = os.environ if arguments.processes > 1 else {}
+    stem = os.path.join(arguments.out, arguments.worker)
+    worker.run(request(arguments, arguments.worker), environment, arguments.steps, stem, not arguments.no_proof)
+    return 0
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = program.parser(__doc__, EPILOG)
     cli.add_recipe_arguments(parser, ("amp", "exact", "device"))
     add = parser.add_argument
     add("--frameworks", metavar="A,B", help=f"of {', '.join(FRAMEWORKS)}; default: those installed")

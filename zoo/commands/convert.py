@@ -1,11 +1,11 @@
 """Conversion of other projects' weights to the zoo's names and format, or back to torchvision's and Paddle's."""
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from zoo import program
 from zoo.data.errors import UserError
 from zoo.models.arcface.spec import HEAD_WEIGHT
 from zoo.run import cli
@@ -38,15 +38,15 @@ origins, the projects that a state dict can come from
   canonical      a file of the zoo, such as runs/<name>/checkpoints/best/model.safetensors
 
 examples
-  python tools/convert.py TSM_kinetics_RGB_resnet50_shift8_blockres_avg_segment8_e50.pth tsm_k400.safetensors
-  python tools/convert.py custom.pth custom.safetensors -o num_classes=174
-  python tools/convert.py ResNet50_pretrained.pdparams resnet50.safetensors
-  python tools/convert.py TSM_k400_16frames.pdparams tsm_k400.safetensors --shift-div 16
-  python tools/convert.py deeplabv3plus_r50-d8_512x1024_80k_cityscapes_20200606_114049-f9fb496d.pth deeplab.safetensors
-  python tools/convert.py r101-d16.pth r101.safetensors -o output_stride=16 -o multi_grid=[1,2,4] -o rates=[6,12,18]
-  python tools/convert.py ms1mv3_arcface_r50/backbone.pth r50.safetensors
-  python tools/convert.py plsc/output/119 plsc50.safetensors --head
-  python tools/convert.py runs/resnet50_imagenet/checkpoints/best/model.safetensors resnet50.pth --to torchvision
+  %(prog)s TSM_kinetics_RGB_resnet50_shift8_blockres_avg_segment8_e50.pth tsm_k400.safetensors
+  %(prog)s custom.pth custom.safetensors -o num_classes=174
+  %(prog)s ResNet50_pretrained.pdparams resnet50.safetensors
+  %(prog)s TSM_k400_16frames.pdparams tsm_k400.safetensors --shift-div 16
+  %(prog)s deeplabv3plus_r50-d8_512x1024_80k_cityscapes_20200606_114049-f9fb496d.pth deeplab.safetensors
+  %(prog)s r101-d16.pth r101.safetensors -o output_stride=16 -o multi_grid=[1,2,4] -o rates=[6,12,18]
+  %(prog)s ms1mv3_arcface_r50/backbone.pth r50.safetensors
+  %(prog)s plsc/output/119 plsc50.safetensors --head
+  %(prog)s runs/resnet50_imagenet/checkpoints/best/model.safetensors resnet50.pth --to torchvision
 
 Exit codes: 0 done, 2 nothing written."""
 Tensors = Mapping[str, np.ndarray]
@@ -62,25 +62,15 @@ FROM_CANONICAL: dict[str, Callable[[Tensors], Tensors]] = {  # by --to
 }
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
     """Run the command line and return the exit code."""
-    arguments = parse(argv)
-    try:
-        convert(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    convert(parse(argv))
     return 0
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
+def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        prog="convert.py",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        description=DESCRIPTION,
-    )
+    parser = program.parser(DESCRIPTION, EPILOG)
     add = parser.add_argument
     add(
         "source",

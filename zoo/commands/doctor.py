@@ -3,9 +3,9 @@
 import argparse
 import os
 import re
-import sys
 from collections.abc import Sequence
 
+from zoo import program
 from zoo.commands.new_file import require_new
 from zoo.data.errors import UserError
 from zoo.doctor import modules, page
@@ -20,40 +20,24 @@ framework computes there, on another device what the same framework computes on 
 `warn` is something that will be slow or will not work, FAIL what training cannot start with, - what is not here.
 
 examples
-  zoo-doctor                                   everything: one to three minutes
-  zoo-doctor --quick                           without the updates
-  zoo-doctor --framework torch --device cuda   can this framework train on the GPU?
+  %(prog)s                                   everything: one to three minutes
+  %(prog)s --quick                           without the updates
+  %(prog)s --framework torch --device cuda   can this framework train on the GPU?
 Exit codes: 0 training can start, with at least one framework and device of those asked for; 1 it cannot; 2 wrong usage.
 """
 DEVICE = re.compile(r"auto|cpu|(cuda|npu)(:\d+)?")
 TIMEOUT = 600.0  # seconds of a process
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    try:
-        check(arguments)
-        return examine(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    except Exception as error:  # a machine may be broken in ways that nobody has thought of
-        print(
-            f"error: the diagnosis itself failed, {type(error).__name__}: {error}; what is above holds", file=sys.stderr
-        )
-        return 1
+    check(arguments)
+    return examine(arguments)
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="zoo-doctor",
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("--framework", choices=("torch", "paddle", "mindspore"), help="ask this one alone; default all")
     add("--device", metavar="NAME", help="cpu, cuda, cuda:N, npu or npu:N; default: what train.py would take, and cpu")

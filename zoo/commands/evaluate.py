@@ -1,12 +1,9 @@
 """Evaluate a checkpoint, an exported model, or the last checkpoint of a run: zoo evaluate runs/x/checkpoints/best"""
 
-import sys
-
 from zoo.commands import train
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
     """Run `zoo train --eval-only` with the same options; a first word without a dash is what --weights names."""
-    argv = sys.argv[1:] if argv is None else argv
     weights = ["--weights", *argv[:1]] if argv and not argv[0].startswith("-") else []
     return train.main(["--eval-only", *weights, *argv[len(weights) // 2 :]])

@@ -2,9 +2,9 @@
 
 import argparse
 import math
-import sys
 from typing import Any
 
+from zoo import program
 from zoo.commands.new_file import require_new
 from zoo.data.errors import UserError
 from zoo.export import assembly, fp16, int8, native, proof, samples, source, streaming
@@ -38,29 +38,23 @@ names, the normalization and what else a program needs (docs/predicting.md).
                       frame, and with the model of whole clips
 
 examples
-  python tools/export.py runs/tsm_demo/checkpoints/best --out tsm_demo.onnx
-  python tools/export.py runs/resnet50_imagenet/checkpoints/best --out resnet50.onnx --with-preprocessing
-  python tools/export.py runs/arcface_ms1m/checkpoints/best --out r50.onnx --framework paddle --samples album/
-  python tools/export.py runs/deeplabv3plus_cityscapes/checkpoints/best --out int8.onnx --precision int8
-  python tools/export.py runs/tsm_online_k400/checkpoints/best --out online.onnx --stream
+  %(prog)s runs/tsm_demo/checkpoints/best --out tsm_demo.onnx
+  %(prog)s runs/resnet50_imagenet/checkpoints/best --out resnet50.onnx --with-preprocessing
+  %(prog)s runs/arcface_ms1m/checkpoints/best --out r50.onnx --framework paddle --samples album/
+  %(prog)s runs/deeplabv3plus_cityscapes/checkpoints/best --out int8.onnx --precision int8
+  %(prog)s runs/tsm_online_k400/checkpoints/best --out online.onnx --stream
 
 Exit codes: 0 done; 2 nothing was written: an error to fix on your side, or a graph that is not proven."""
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
-    try:
-        export(parse(argv))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    export(parse(argv))
     return 0
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("weights", metavar="WEIGHTS", help=f"checkpoint folder, such as {recorded_recipe.EXAMPLE}")
     add("--out", metavar="FILE", required=True, help="the file to write, NAME.onnx; it must not exist")

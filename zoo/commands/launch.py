@@ -27,19 +27,14 @@ from zoo.launch import batch, commands, hosts, options, variables
 from zoo.run import cli
 
 
-def main(argv: list[str] | None = None) -> int:
-    argv = sys.argv[1:] if argv is None else argv
+def main(argv: list[str]) -> int:
     # Hidden flags: this script also is the runner of a launcher, and the program that a launcher starts as a rank.
     if argv[:1] == ["--run-launcher"]:
         return run_launcher(argv[1:])
     if argv[:1] == ["--exec-rank"]:
         exec_rank(Path(argv[1]), argv[2:])
     arguments, train_arguments = options.parse(argv, __doc__)
-    try:
-        return start(arguments, train_arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return start(arguments, train_arguments)
 
 
 def start(arguments: argparse.Namespace, train_arguments: list[str]) -> int:

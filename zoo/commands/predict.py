@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from zoo import program
 from zoo.data.errors import BadSample, UserError
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec
@@ -46,31 +47,25 @@ a video wait for the model; those of a camera or an address, and of a video with
 it is too slow. stream.jsonl in --out has a line per prediction, stream.json a summary. Ctrl-C ends a stream.
 
 examples
-  python tools/predict.py holiday/*.jpg --weights runs/resnet50_imagenet/checkpoints/best --top 3
-  python tools/predict.py clips --weights runs/tsm_k400/checkpoints/best -o data.eval_sampling=dense
-  python tools/predict.py street.png drive.mp4 --weights runs/deeplabv3plus_cityscapes/checkpoints/best
-  python tools/predict.py ann.jpg --weights runs/arcface_ms1m/checkpoints/best --search album --top 10
-  python tools/predict.py clips --weights tsm_k400.onnx
-  python tools/predict.py --stream 0 --weights runs/tsm_online_k400/checkpoints/best --annotate out.mp4
+  %(prog)s holiday/*.jpg --weights runs/resnet50_imagenet/checkpoints/best --top 3
+  %(prog)s clips --weights runs/tsm_k400/checkpoints/best -o data.eval_sampling=dense
+  %(prog)s street.png drive.mp4 --weights runs/deeplabv3plus_cityscapes/checkpoints/best
+  %(prog)s ann.jpg --weights runs/arcface_ms1m/checkpoints/best --search album --top 10
+  %(prog)s clips --weights tsm_k400.onnx
+  %(prog)s --stream 0 --weights runs/tsm_online_k400/checkpoints/best --annotate out.mp4
 
 Exit codes: 0 done; 2 an error to fix on your side: a file that cannot be read is named, and the others are done."""
 
 MAX_FOLDERS = 10_000  # predictions/<run>, predictions/<run>-2 ...
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
-    try:
-        return predict(parse(argv))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return predict(parse(argv))
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("files", metavar="FILE", nargs="*", help="image, video, folder of numbered images, or folder of such")
     add(

@@ -10,6 +10,7 @@ import signal
 import sys
 from typing import Any, NoReturn
 
+from zoo import program
 from zoo.data.errors import UserError
 from zoo.data.packs import manifest
 from zoo.data.preparing import face_pack, pool, result, sources, work
@@ -31,9 +32,9 @@ data sets
   folder      your own clips or images, in the layout of k400 or imagenet
 
 examples
-  python tools/prepare.py k400 /data/k400                             check all clips and write the manifest
-  python tools/prepare.py k400 /data/k400 --reencode --out /fast/k400 clips of 256 pixels that are fast to read
-  python tools/prepare.py imagenet /data/imagenet --resize 256        images of 256 pixels in packs
+  %(prog)s k400 /data/k400                             check all clips and write the manifest
+  %(prog)s k400 /data/k400 --reencode --out /fast/k400 clips of 256 pixels that are fast to read
+  %(prog)s imagenet /data/imagenet --resize 256        images of 256 pixels in packs
 
 Exit codes: 0 done, 1 done, but some files are unreadable or missing (they are listed in unreadable.csv), 2 an error to
 fix on your side, 130 and 143 stopped by Ctrl-C and SIGTERM; the same command goes on."""
@@ -49,35 +50,20 @@ USED_BY = {  # option -> forms that it changes
 MAX_LISTED = 5  # files in a message
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
     """Run the command line and return the exit code."""
     arguments = _parser().parse_args(argv)
     try:
         return _prepare(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(
-            f"error: {where}{error.strerror}; mend that and run the same command again: it goes on from here",
-            file=sys.stderr,
-        )
-        return 2
-    except _Terminated:
-        return _interrupted(143)
-    except KeyboardInterrupt:
-        return _interrupted(130)
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends the work as Ctrl-C does."""
+        raise UserError(
+            f"{where}{error.strerror}; mend that and run the same command again: it goes on from here"
+        ) from None
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("kind", choices=sources.KINDS, metavar="|".join(sources.KINDS), help="the data set")
     add("root", metavar="ROOT", help="its folder")
@@ -215,6 +201,9 @@ def _run_chunks(tasks: list[Task], plan: Plan, workers: int) -> None:
     try:
         with Progress(total, before) as progress:
             stopped = pool.run(tasks, workers, progress.show)
+    except (KeyboardInterrupt, SystemExit):
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        raise
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if stopped:
@@ -227,12 +216,7 @@ def _run_chunks(tasks: list[Task], plan: Plan, workers: int) -> None:
 
 
 def _terminate(*_: Any) -> NoReturn:
-    raise _Terminated
-
-
-def _interrupted(code: int) -> int:
-    print("stopped; the same command goes on from here", file=sys.stderr)
-    return code
+    sys.exit(143)
 
 
 def _print_report(out: str, report: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 import argparse
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,35 +26,28 @@ of the metric at the end of the run.
   mean, sd        of the metric at the end, over seeds; sd is the sample standard deviation
   best            the highest metric of any evaluation of a run
   target          runs that reached the recipe's target; mean steps and time until then (of runs without a resume)
-  difference      of two frameworks' metrics, mean over seeds, with its 95 % interval. The test sees a mean
+  difference      of two frameworks' metrics, mean over seeds, with its 95 %% interval. The test sees a mean
                   difference beyond half the interval's width; a smaller one would take more seeds
   p               the probability of a mean difference this large if the frameworks are equal
 
 examples
-  python tools/seeds.py -c configs/resnet50_demo.yaml
-  python tools/seeds.py -c configs/tsm_demo.yaml --seeds 10 --frameworks torch,mindspore
-  python tools/seeds.py -c configs/arcface_demo.yaml -o train.epochs=4 --out runs/short
+  %(prog)s -c configs/resnet50_demo.yaml
+  %(prog)s -c configs/tsm_demo.yaml --seeds 10 --frameworks torch,mindspore
+  %(prog)s -c configs/arcface_demo.yaml -o train.epochs=4 --out runs/short
 
 Exit codes: 0 done, 2 an error to fix on your side."""
 CHOSEN_KEYS = ("framework", "seed", "out")  # that this program sets
 MAX_LOG_LINES = 15  # of a run that failed
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
-    arguments = parse(argv)
-    try:
-        run_study(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    run_study(parse(argv))
     return 0
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = program.parser(__doc__, EPILOG)
     cli.add_recipe_arguments(parser, ("amp", "device"))
     add = parser.add_argument
     add("--seeds", type=int, default=5, metavar="N", help="number of seeds, counted from the recipe's; default 5")

@@ -1,30 +1,20 @@
 """Train or evaluate any model of the zoo in any framework: python train.py -c configs/tsm_k400.yaml --amp"""
 
-import sys
-
 from zoo.config import loader
-from zoo.data.errors import UserError
 from zoo.run import cli
 from zoo.run.training import execute
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
     """Run the command line and return the exit code; zoo/run/training.py has the loop."""
     arguments = cli.parse(argv)
-    try:
-        request = cli.read(arguments)
-        if arguments.print_config:
-            print(loader.render(request.resolved), end="")
-        elif arguments.plan:
-            print(cli.plan(request, arguments.plan), end="")
-        else:
-            run = execute(request)
-            run.job.world.exit_process(run.exit_code)  # where a framework does not end safely by itself
-            return run.exit_code
-        return 0
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:  # before the run handles it, such as while a demo set is made, or Ctrl-C a second time
-        print("interrupted", file=sys.stderr)
-        return 130
+    request = cli.read(arguments)
+    if arguments.print_config:
+        print(loader.render(request.resolved), end="")
+    elif arguments.plan:
+        print(cli.plan(request, arguments.plan), end="")
+    else:
+        run = execute(request)
+        run.job.world.exit_process(run.exit_code)  # where a framework does not end safely by itself
+        return run.exit_code
+    return 0

@@ -4,6 +4,7 @@ import argparse
 import re
 import shlex
 
+from zoo import program
 from zoo.data.errors import UserError
 from zoo.data.numerals import natural
 from zoo.launch import kubernetes
@@ -12,12 +13,12 @@ SHELL = "ssh -o BatchMode=yes {host}"
 
 EPILOG = """\
 examples
-  python tools/launch.py 1x8 -c configs/tsm_k400.yaml --amp
-  python tools/launch.py 4x8 --hosts n1,n2,n3,n4 -c configs/resnet50_imagenet.yaml --amp --framework mindspore
-  python tools/launch.py 1x8 --by mpirun -c configs/tsm_k400.yaml --framework paddle
-  NCCL_DEBUG=INFO python tools/launch.py 4x8 --hostfile hosts.txt --env LD_LIBRARY_PATH -c configs/tsm_k400.yaml --amp
-  python tools/launch.py 4x8 --print slurm --time 2-0 -c configs/tsm_k400.yaml --amp > job.sh && sbatch job.sh
-  python tools/launch.py 4x8 --print k8s --image registry/vision-zoo:torch --volume data:/data:ro --volume runs:/runs \\
+  %(prog)s 1x8 -c configs/tsm_k400.yaml --amp
+  %(prog)s 4x8 --hosts n1,n2,n3,n4 -c configs/resnet50_imagenet.yaml --amp --framework mindspore
+  %(prog)s 1x8 --by mpirun -c configs/tsm_k400.yaml --framework paddle
+  NCCL_DEBUG=INFO %(prog)s 4x8 --hostfile hosts.txt --env LD_LIBRARY_PATH -c configs/tsm_k400.yaml --amp
+  %(prog)s 4x8 --print slurm --time 2-0 -c configs/tsm_k400.yaml --amp > job.sh && sbatch job.sh
+  %(prog)s 4x8 --print k8s --image registry/vision-zoo:torch --volume data:/data:ro --volume runs:/runs \\
       -c configs/tsm_k400.yaml --amp -o data.root=/data/k400 --out /runs/tsm | kubectl apply -f -
 
 All other options go to train.py. On several hosts the current folder, the environment and --logs must be at the same
@@ -61,13 +62,7 @@ RANGES = {"port": (1, 65535), "ssh_port": (1, 65535), "cpus": (1, 4096), "gpus_p
 
 def parse(argv: list[str], description: str | None) -> tuple[argparse.Namespace, list[str]]:
     """Return the options of this tool, and those for train.py."""
-    parser = argparse.ArgumentParser(
-        prog="launch.py",
-        description=description,
-        epilog=EPILOG,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program.parser(description, EPILOG, allow_abbrev=False)
     add = parser.add_argument
     add("world", metavar="HOSTSxPROCESSES", help="1x1, 1x8, 4x8")
     add("--hosts", metavar="A,B,...", help="names or addresses, that of rank 0 first; default: this host")

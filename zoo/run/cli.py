@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from zoo import data, optim, tasks
+from zoo import data, optim, program, tasks
 from zoo.config import loader
 from zoo.config.schema import Config
 from zoo.data.errors import UserError
@@ -34,12 +34,12 @@ FIND = {
 
 EPILOG = """\
 examples
-  python train.py -c configs/tsm_demo.yaml --amp                       a small job on data it makes itself
-  python train.py -c configs/tsm_k400.yaml --amp -o data.root=/data/k400
-  python train.py -c configs/tsm_k400.yaml -o train.batch=8 -o optim.lr=0.01 --print-config
-  python train.py --resume runs/tsm_k400                               continue where a run was stopped or killed
-  python train.py --eval-only --weights runs/tsm_k400/checkpoints/best
-  python train.py --eval-only --weights tsm_k400.onnx                  an exported model, by ONNX Runtime alone
+  %(prog)s -c configs/tsm_demo.yaml --amp                       a small job on data it makes itself
+  %(prog)s -c configs/tsm_k400.yaml --amp -o data.root=/data/k400
+  %(prog)s -c configs/tsm_k400.yaml -o train.batch=8 -o optim.lr=0.01 --print-config
+  %(prog)s --resume runs/tsm_k400                               continue where a run was stopped or killed
+  %(prog)s --eval-only --weights runs/tsm_k400/checkpoints/best
+  %(prog)s --eval-only --weights tsm_k400.onnx                  an exported model, by ONNX Runtime alone
 
 A run writes to its folder: config.yaml (the resolved recipe), events.jsonl (every event), airank.log,
 tensorboard/ and checkpoints/. Every key of a recipe, with its meaning, is in zoo/config/schema.py,
@@ -119,12 +119,7 @@ def add_override_argument(parser: argparse.ArgumentParser, help_text: str) -> No
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="train.py",
-        description="Train or evaluate a model of the zoo.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program.parser("Train or evaluate a model of the zoo.", EPILOG)
     add = parser.add_argument
     add_recipe_arguments(parser, TRAINING_FLAGS, required=False)
     add("--seed", type=int, metavar="N", help="of weights, order, augmentation and dropout; default 1")

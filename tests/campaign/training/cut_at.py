@@ -46,11 +46,11 @@ def main(text: str, arguments: list[str]) -> int:
         disk.restore(folder / "left", plan.mode, random.Random(number))
         (folder / REQUIRED).write_text(json.dumps(saved_step(root / "run")))
 
-    import train
+    from zoo import cli
 
     exec(plan.fault, {})
     with power.recorded(root, plan.cuts, save) as count:
-        code = train.main(arguments)
+        code = cli.main(["train", *arguments])
     (out / COUNT).write_text(json.dumps(count()))
     return code
 

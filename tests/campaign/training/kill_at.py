@@ -89,10 +89,10 @@ def main(text: str, arguments: list[str]) -> int:
             kill(plan)
         else:
             sys.addaudithook(Trigger(plan))
-    import train
+    from zoo import cli
 
     exec(plan.fault, {})
-    return train.main(arguments)
+    return cli.main(["train", *arguments])
 
 
 if __name__ == "__main__":

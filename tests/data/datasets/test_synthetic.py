@@ -178,8 +178,8 @@ def test_invalid_settings_name_their_key(given, key):
 
 
 TRAIN = """
-import train
-sys.exit(train.main(sys.argv[1:]))
+from zoo import cli
+sys.exit(cli.main(["train", *sys.argv[1:]]))
 """
 TINY = {
     "tsm_torch_airank": {"kind": "clip", "size": 32, "segments": 4, "num_classes": 5, "val_samples": 4},

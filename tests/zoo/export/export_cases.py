@@ -6,8 +6,8 @@ import tempfile
 import numpy as np
 import onnx
 
+from tests.helpers.cli import call_zoo
 from tests.zoo.export import checkpoints
-from zoo.commands import export
 from zoo.export import native, source
 from zoo.weights.onnx_metadata import OnnxMetadata
 
@@ -17,7 +17,7 @@ WITH_PREPROCESSING = ("tsm_mobilenet_v2", "deeplabv3plus", "arcface")  # the oth
 def exported(backend, weights, out, *words):
     """Export a checkpoint; return the model and its metadata."""
     words = [weights, "--out", out, "--framework", backend.FRAMEWORK, "--device", "cpu", *words]
-    assert export.main(list(map(str, words))) == 0
+    assert call_zoo("export", *words) == 0
     model = onnx.load(out)
     return model, OnnxMetadata.from_properties({each.key: each.value for each in model.metadata_props}, out)
 

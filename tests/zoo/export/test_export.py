@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import frameworks
+from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.zoo.export import checkpoints
 from zoo.commands import export
@@ -47,7 +48,7 @@ def checkpoint(roots, tmp_path_factory):
 
 
 def run(*words):
-    return export.main([*map(str, words), "--device", "cpu"])
+    return call_zoo("export", *map(str, words), "--device", "cpu")
 
 
 def read(path):
@@ -175,10 +176,11 @@ def test_data_that_are_not_here(checkpoint, tmp_path, capsys):
 
 ORDER = """
 import sys
-from zoo.commands import export
+from zoo import cli, export
 names = ("onnx", "google.protobuf")
+import zoo.export.native
 export.native.build = lambda read: sys.exit(f"imported: {[name for name in names if name in sys.modules]}")
-export.main(sys.argv[1:])
+cli.main(["export", *sys.argv[1:]])
 """
 
 

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from tests.helpers.cli import call_zoo
 from tests.helpers.processes import MPIRUN
 from tests.zoo.launch import cluster
-from zoo.commands import launch
 from zoo.launch import commands
 
 AWKWARD = "two  words, 'single' \"double\" $HOME `x` \\ ; ü\nsecond line"
@@ -45,7 +45,7 @@ def test_variables_over_ssh(fakes, handlers, tmp_path, monkeypatch, capfd):
 
     monkeypatch.setattr(commands, "build", build)
     arguments = ["2x1", "--hosts", "n1,n2", "--ssh-port", "2222", "--logs", str(tmp_path / "logs"), "--env", "A=b c"]
-    assert launch.main([*arguments, "--env", "WANDB_API_KEY=abc", "-c", "configs/tsm_demo.yaml"]) == 0
+    assert call_zoo("launch", *arguments, "--env", "WANDB_API_KEY=abc", "-c", "configs/tsm_demo.yaml") == 0
     calls = sorted((tmp_path / "ssh.log").read_text().split("---\n")[:-1])  # they run at the same time
     assert [call.split("\n")[:5] for call in calls] == [
         ["-p", "2222", "-o", "BatchMode=yes", host] for host in ("n1", "n2")
@@ -66,7 +66,7 @@ def test_variables_over_ssh(fakes, handlers, tmp_path, monkeypatch, capfd):
 def test_a_host_that_is_not_reached(fakes, handlers, tmp_path, capfd):
     (tmp_path / "ssh").write_text("#!/bin/sh\necho 'ssh: connect to host n1: No route to host' >&2\nexit 255\n")
     arguments = ["2x1", "--hosts", "n1,n2", "--logs", str(tmp_path / "logs"), "-c", "configs/tsm_demo.yaml"]
-    assert launch.main(arguments) == 255
+    assert call_zoo("launch", *arguments) == 255
     assert "No route to host" in capfd.readouterr().out
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import BIN, MPIRUN, environment, losses, train_arguments
 from tests.zoo.launch import cluster
 from tests.zoo.launch.schema import errors
-from zoo.commands.launch import main
 from zoo.launch.job import IMAGE_FOLDER
 
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -24,7 +24,7 @@ AWKWARD = "two  words, 'single' \"double\" $HOME $(PATH) $$ : # ü\nsecond line"
 
 
 def render(capsys, *arguments):
-    code = main([*arguments, *COMMON, "-c", "configs/tsm_demo.yaml"])
+    code = call_zoo("launch", *arguments, *COMMON, "-c", "configs/tsm_demo.yaml")
     output = capsys.readouterr()
     assert code == 0, output.err
     documents = list(yaml.safe_load_all(output.out))
@@ -186,7 +186,7 @@ def test_violations_are_found():
     ],
 )
 def test_mistakes(capsys, arguments, error):
-    assert main(["2x2", *COMMON, *arguments, "-c", "configs/tsm_demo.yaml"]) == 2
+    assert call_zoo("launch", "2x2", *COMMON, *arguments, "-c", "configs/tsm_demo.yaml") == 2
     output = capsys.readouterr()
     assert output.err.startswith("error: ") and error in output.err and output.out == ""
 

@@ -8,18 +8,18 @@ import sys
 
 import pytest
 
+from tests.helpers.cli import call_zoo
 from tests.helpers.files import write_list
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import environment, losses, train_arguments
 from tests.helpers.training import events
 from tests.zoo.launch import cluster
-from zoo.commands.launch import main
 
 AWKWARD = "two  words, 'single' \"double\" $HOME `x` \\ ; ü\nsecond line"
 
 
 def render(capsys, *arguments):
-    code = main([*arguments, "--print", "slurm", "-c", "configs/tsm_demo.yaml"])
+    code = call_zoo("launch", *arguments, "--print", "slurm", "-c", "configs/tsm_demo.yaml")
     output = capsys.readouterr()
     assert code == 0, output.err
     return output.out
@@ -140,7 +140,7 @@ def test_shellcheck(capsys, tmp_path):
     ],
 )
 def test_mistakes(capsys, arguments, error):
-    assert main(["2x2", "--print", "slurm", *arguments, "-c", "configs/tsm_demo.yaml"]) == 2
+    assert call_zoo("launch", "2x2", "--print", "slurm", *arguments, "-c", "configs/tsm_demo.yaml") == 2
     output = capsys.readouterr()
     assert output.err.startswith("error: ") and error in output.err and output.out == ""
 

@@ -2,7 +2,7 @@
 
 import sys
 
-import train
+from zoo import cli
 from zoo.data.loaders.dali_device import DeviceDecoder
 from zoo.run import loading
 
@@ -20,6 +20,6 @@ if __name__ == "__main__":
 
     DeviceDecoder.decode = count
     loading.uses_gpu = lambda job: True
-    code = train.main(sys.argv[1:])
+    code = cli.main(["train", *sys.argv[1:]])
     print(f"{DECODED}{decoded}")
     sys.exit(code)

@@ -2,7 +2,7 @@
 
 import pytest
 
-import train
+from tests.helpers.cli import call_zoo
 from tests.helpers.training import events
 
 TINY = {
@@ -22,7 +22,7 @@ TINY = {
 def run(*words, **changes):
     settings = {**TINY, **{key.replace("__", "."): value for key, value in changes.items()}}
     pairs = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
-    assert train.main([*words, *pairs]) == 0
+    assert call_zoo("train", *words, *pairs) == 0
 
 
 def found(folder):

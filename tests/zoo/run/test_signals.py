@@ -5,8 +5,9 @@ import threading
 
 import pytest
 
-import train as program
+from tests.helpers.cli import call_zoo
 from tests.helpers.paths import CONFIGS
+from zoo.commands import train
 from zoo.run.signals import StopSignal
 
 
@@ -59,6 +60,6 @@ def test_ctrl_c_before_a_run_handles_signals_is_one_word(monkeypatch, capsys):
     def interrupt(request):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(program, "execute", interrupt)
-    assert program.main(["-c", str(CONFIGS / "tsm_demo.yaml")]) == 130
+    monkeypatch.setattr(train, "execute", interrupt)
+    assert call_zoo("train", "-c", CONFIGS / "tsm_demo.yaml") == 130
     assert capsys.readouterr().err == "interrupted\n"

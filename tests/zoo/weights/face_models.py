@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from tests.helpers.cli import call_zoo
 from tests.zoo.models.arcface.golden import drawn
-from zoo.commands import convert
 from zoo.models.arcface import spec
 from zoo.weights import faces, files
 
@@ -78,7 +78,7 @@ def save_plsc2(path, tensors, head=None):
 
 
 def run(source, target, *flags):
-    return convert.main([str(source), str(target), *flags])
+    return call_zoo("convert", str(source), str(target), *flags)
 
 
 def converted(folder, source, *flags):

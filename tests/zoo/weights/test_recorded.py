@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from tests.helpers.cli import call_zoo
 from tests.zoo.weights.state_dicts import as_mindspore, small_resnet
-from zoo.commands import convert
 from zoo.config import loader
 from zoo.data.errors import UserError
 from zoo.models.resnet import spec as resnet
@@ -23,7 +23,7 @@ def mindcv(tmp_path):
     tensors = as_mindspore(small_resnet(depth=50, width=8), "classifier", "down_sample")
     files.write(str(tmp_path / "in.safetensors"), tensors)
     path = str(tmp_path / "mindcv.safetensors")
-    assert convert.main([str(tmp_path / "in.safetensors"), path]) == 0
+    assert call_zoo("convert", str(tmp_path / "in.safetensors"), path) == 0
     return path
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers.cli import call_zoo
 from tests.zoo.models.deeplabv3plus.golden import CASES, CLASSES, TOLERANCE, input_images, recorded, relative, thinned
 from tests.zoo.weights.state_dicts import (
     SMALL_DEEPLAB,
@@ -20,7 +21,6 @@ from tests.zoo.weights.state_dicts import (
     small_deeplab,
 )
 from tests.zoo.weights.test_imagenet import CANONICAL, published
-from zoo.commands import convert
 from zoo.data.errors import UserError
 from zoo.models.deeplabv3plus import spec
 from zoo.models.deeplabv3plus.torch import Model
@@ -40,7 +40,7 @@ COLOURS = [[i, 0, 9] for i in range(3)]
 
 
 def run(source, target, *flags):
-    return convert.main([str(source), str(target), *flags])
+    return call_zoo("convert", str(source), str(target), *flags)
 
 
 def refused(capsys, folder, content, *flags):
