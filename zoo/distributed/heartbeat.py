@@ -62,6 +62,7 @@ class Heartbeat(threading.Thread):
         names: Names for messages, by rank: those of the peers and of this process.
         straggler_timeout: Seconds after which a process that stays behind the others is given up (checked by rank 0).
         size: World size.
+        patient_until: Time of the monotonic clock, in seconds; before it, no process is given up for being slow.
     """
 
     def __init__(
@@ -71,11 +72,12 @@ class Heartbeat(threading.Thread):
         names: Mapping[int, str],
         straggler_timeout: float,
         size: int,
+        patient_until: float,
     ):
         super().__init__(daemon=True)
         now = time.monotonic()
         self.rank, self.peers, self.names, self.straggler_timeout = rank, dict(peers), names, straggler_timeout
-        self.interval = interval_of(size, straggler_timeout)
+        self.interval, self.patient_until = interval_of(size, straggler_timeout), patient_until
         self._selector = selectors.DefaultSelector()  # not select(), which ends at descriptor 1023
         for peer, connection in peers.items():
             self._selector.register(connection, selectors.EVENT_READ, peer)
@@ -153,6 +155,8 @@ class Heartbeat(threading.Thread):
         now, deadline = time.monotonic(), self._deadline
         if deadline and now > deadline.at:
             self._exit_late(deadline)
+        if now < self.patient_until:
+            return
         for peer, state in self._states.items():
             if now - state.last_heartbeat > HEARTBEAT_TIMEOUT:
                 self._exit(f"no heartbeat from {self.names[peer]} for {HEARTBEAT_TIMEOUT:.0f} s")

@@ -8,6 +8,7 @@ import errno
 import os
 import selectors
 import socket
+import sys
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
@@ -22,9 +23,8 @@ from zoo.distributed.handshake import HELLO_TIMEOUT, Arrival, Hello, greet, rece
 from zoo.distributed.heartbeat import Heartbeat
 from zoo.distributed.secret import FILE, VARIABLE, derive_key
 from zoo.distributed.wire import ConnectionLost
-from zoo.trainer.world import Launch
+from zoo.trainer.world import BEGIN_TIMEOUT, WAIT_REPORT, Launch
 
-TIMEOUT = 60.0  # seconds until all processes must have joined
 MIN_ARRIVALS = 128  # connections without a complete hello that are kept, or two per rank if that is more
 RETRY_INTERVAL = 0.2  # seconds
 
@@ -77,13 +77,13 @@ class Rendezvous(NamedTuple):
         return max(MIN_ARRIVALS, 2 * self.launch.size)
 
 
-def connect(launch: Launch, straggler_timeout: float, timeout: float = TIMEOUT) -> Group:
+def connect(launch: Launch, straggler_timeout: float, timeout: float = BEGIN_TIMEOUT) -> Group:
     """Join the process group of the run.
 
     Args:
         launch: Rank, world size and address of rank 0, as the launcher gave them.
         straggler_timeout: Seconds after which a process that stays behind the others is given up.
-        timeout: Seconds until all processes must have joined.
+        timeout: Seconds until all processes must have joined, and in which a slow one is waited for.
 
     Raises:
         UserError: Lists the ranks that are missing, or names what does not agree between them.
@@ -106,11 +106,14 @@ def _accept_ranks(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ)
         arrivals: dict[socket.socket, Arrival] = {}  # the oldest first
-        strangers = 0
+        strangers, report = 0, time.monotonic() + WAIT_REPORT
         while any(len(joined) < launch.size - 1 for joined in peers.values()):
             if rendezvous.remaining <= 0:
                 _abort(rendezvous, peers, _describe_missing(rendezvous, peers, strangers))
-            first_end = min([rendezvous.end, *(arrival.end for arrival in arrivals.values())])
+            if time.monotonic() >= report:
+                report += WAIT_REPORT
+                _report_wait(rendezvous, peers)
+            first_end = min([rendezvous.end, report, *(arrival.end for arrival in arrivals.values())])
             for event, _ in selector.select(max(first_end - time.monotonic(), 0.001)):
                 if event.fileobj is listener:
                     _accept(listener, selector, arrivals, rendezvous)
@@ -135,7 +138,7 @@ def _accept_ranks(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
     _reply_all(rendezvous, peers, ALL_JOINED)
     names = {0: _name(launch), **{rank: peer.name for rank, peer in peers[HEARTBEAT].items()}}
     heartbeats = {rank: peer.connection for rank, peer in peers[HEARTBEAT].items()}
-    heartbeat = Heartbeat(0, heartbeats, names, straggler_timeout, launch.size)
+    heartbeat = Heartbeat(0, heartbeats, names, straggler_timeout, launch.size, rendezvous.end)
     connections = {rank: peers[CONTROL][rank].connection for rank in range(1, launch.size)}
     return Group(replace(launch, address=address, local_address=address), connections, heartbeat)
 
@@ -201,11 +204,26 @@ def _is_abandoned(connection: socket.socket) -> bool:
         return True
 
 
+def _missing(rendezvous: Rendezvous, peers: Peers) -> str:
+    """Return the ranks that have not joined, such as `rank 1, 3`."""
+    missing = sorted(set(range(1, rendezvous.launch.size)) - (set(peers[HEARTBEAT]) & set(peers[CONTROL])))
+    return f"rank {', '.join(map(str, missing))}"
+
+
+def _report_wait(rendezvous: Rendezvous, peers: Peers) -> None:
+    seconds = rendezvous.timeout - rendezvous.remaining
+    print(
+        f"waiting for {_missing(rendezvous, peers)} of {rendezvous.launch.size} to join "
+        f"({seconds:.0f} of at most {rendezvous.timeout:.0f} s)",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
 def _describe_missing(rendezvous: Rendezvous, peers: Peers, strangers: int) -> str:
     launch = rendezvous.launch
-    missing = sorted(set(range(1, launch.size)) - (set(peers[HEARTBEAT]) & set(peers[CONTROL])))
     reason = (
-        f"rank {', '.join(map(str, missing))} of {launch.size} did not join rank 0 at {launch.address} "
+        f"{_missing(rendezvous, peers)} of {launch.size} did not join rank 0 at {launch.address} "
         f"within {rendezvous.timeout:.0f} s; look for the reason in its own output"
     )
     if strangers:
@@ -249,7 +267,7 @@ def _join(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
             raise UserError(reply["refused"])
         connection.socket.settimeout(None)
     names = {launch.rank: _name(launch), 0: f"rank 0 ({launch.address})"}
-    thread = Heartbeat(launch.rank, {0: heartbeat.socket}, names, straggler_timeout, launch.size)
+    thread = Heartbeat(launch.rank, {0: heartbeat.socket}, names, straggler_timeout, launch.size, rendezvous.end)
     local_address = control.socket.getsockname()[0]
     return Group(replace(launch, address=address, local_address=local_address), {0: control.socket}, thread)
 

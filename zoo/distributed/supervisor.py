@@ -23,9 +23,9 @@ import psutil
 
 from zoo import program
 from zoo.distributed import launchers
+from zoo.trainer.world import BEGIN_TIMEOUT, WAIT_REPORT
 
 RANK_PROCESS = Path(__file__).resolve().parent / "rank_process.py"
-START_TIMEOUT = 60.0  # seconds until every process must have opened its log file
 GRACE_PERIOD = 5.0  # seconds between asking processes to end and killing them
 POLL_INTERVAL = 0.2  # seconds
 TAIL_LINES = 15
@@ -56,7 +56,8 @@ def supervise(runners: Sequence[subprocess.Popen[bytes]], logs: Path, size: int)
     signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: signals.append(number))
-    start_deadline: float | None = time.monotonic() + START_TIMEOUT
+    began = time.monotonic()
+    report: float | None = began + WAIT_REPORT  # time of the next report of what has not started; None if all have
     printed, stop_sent = 0, False
     while True:
         codes = [runner.poll() for runner in runners]
@@ -67,13 +68,18 @@ def supervise(runners: Sequence[subprocess.Popen[bytes]], logs: Path, size: int)
         failed = [code for code in codes if code]
         if failed or None not in codes or len(signals) > 1:
             return 128 + signals[0] if signals else failed[0] if failed else 0
-        if start_deadline and time.monotonic() > start_deadline:
-            missing = [rank for rank in range(size) if not _log_file(logs, rank).exists()]
+        if report and time.monotonic() > report:
+            missing = [str(rank) for rank in range(size) if not _log_file(logs, rank).exists()]
+            waited, report = time.monotonic() - began, report + WAIT_REPORT if missing else None
             if missing:
-                ranks = ", ".join(map(str, missing))
-                print(f"error: rank {ranks} of {size} did not start within {START_TIMEOUT:.0f} s", file=sys.stderr)
-                return 1
-            start_deadline = None
+                kind = "error" if waited > BEGIN_TIMEOUT else "waiting"
+                print(
+                    f"{kind}: rank {', '.join(missing)} of {size} did not start within {waited:.0f} s "
+                    f"(at most {BEGIN_TIMEOUT:.0f} s)",
+                    file=sys.stderr,
+                )
+                if waited > BEGIN_TIMEOUT:
+                    return 1
         time.sleep(POLL_INTERVAL)
 
 

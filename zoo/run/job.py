@@ -26,7 +26,7 @@ from zoo.trainer import load_backend, load_onnx_backend
 from zoo.trainer.loss_scale import INITIAL_SCALE
 from zoo.trainer.plan import Arithmetic, Mode, Plan
 from zoo.trainer.protocol import DeviceBatch, Trainer
-from zoo.trainer.world import World
+from zoo.trainer.world import BEGIN_TIMEOUT, World
 from zoo.weights.match import match_state_dict
 
 TRIAL_ROWS = 1000  # of a sharded class matrix in updates that are only timed
@@ -206,7 +206,7 @@ def _start_backend(cfg: Config, model: str, group: Group) -> World:
     load_model_class(model, cfg.framework)  # a model that this framework lacks is reported before the processes join
     address = group.launch.address
     port = group.all_gather(addresses.free_port(address) if group.size > 1 and group.rank == 0 else 0)[0]
-    with group.time_limit(rendezvous.TIMEOUT, f"joining the processes of {cfg.framework} and a first all-reduce"):
+    with group.time_limit(BEGIN_TIMEOUT, f"joining the processes of {cfg.framework} and a first all-reduce"):
         return backend.start(group.launch, cfg.device, port)
 
 

@@ -9,6 +9,11 @@ from zoo.data import shared_memory
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.profiling import Profiler
 
+# Seconds in which all processes of a run must have started, met and joined the framework's group, and during which a
+# slow one counts neither as dead nor as a straggler: on a busy machine a process may take minutes to begin.
+BEGIN_TIMEOUT = 600.0
+WAIT_REPORT = 30.0  # seconds after which, and between which, the wait names the processes that are missing
+
 
 @dataclass(frozen=True)
 class Launch:

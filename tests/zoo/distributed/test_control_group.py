@@ -23,10 +23,10 @@ PROGRAM = """
 import json, sys, time
 import numpy as np
 from zoo.data.errors import UserError
-from zoo.distributed import heartbeat
+from zoo.distributed import heartbeat, rendezvous
 from zoo.distributed.rendezvous import connect
 from zoo.trainer.world import Launch
-heartbeat.HEARTBEAT_TIMEOUT = 3.0
+heartbeat.HEARTBEAT_TIMEOUT, rendezvous.WAIT_REPORT = 3.0, 0.5
 rank, size, address, job, timeout, straggler_timeout, body = sys.argv[1:]
 rank, size = int(rank), int(size)
 try:
@@ -59,6 +59,20 @@ def start(rank, size, body="", job=None, address="127.0.0.1", timeout=20, stragg
 def wait(process, timeout=30):
     out, errors = process.communicate(timeout=timeout)
     return process.returncode, out, errors
+
+
+IMPATIENT = "if group._heartbeat: group._heartbeat.patient_until = 0\n"
+
+
+def test_a_slow_rank_is_named_and_waited_for():
+    """It joins late, and then stays behind for longer than a straggler may, at the beginning of the run."""
+    body = "group.all_gather(0)\nif rank == 1: time.sleep(3.5)\nprint(group.all_gather(rank))"
+    root = start(0, 2, body, job=f"slow {os.getpid()}", straggler_timeout=1)
+    time.sleep(3)
+    other = start(1, 2, body, job=f"slow {os.getpid()}", straggler_timeout=1)
+    code, out, errors = wait(root)
+    assert (code, out) == (0, "[0, 1]\n") and wait(other)[0] == 0
+    assert "waiting for rank 1 of 2 to join (" in errors and "of at most 20 s)" in errors
 
 
 def wait_until_joined(processes):
@@ -247,7 +261,7 @@ def test_the_reason_of_a_failure_reaches_all_ranks():
 
 
 def test_a_straggler_is_named_with_its_status():
-    body = "group.set_status('reading step 7')\nif rank == 1:\n    time.sleep(60)\ngroup.all_gather(0)"
+    body = f"{IMPATIENT}group.set_status('reading step 7')\nif rank == 1:\n    time.sleep(60)\ngroup.all_gather(0)"
     processes = [start(rank, 2, body, straggler_timeout=2, job=f"behind {os.getpid()}") for rank in range(2)]
     for process in processes:
         code, _, errors = wait(process, 15)
@@ -255,7 +269,7 @@ def test_a_straggler_is_named_with_its_status():
 
 
 def test_a_process_without_heartbeats_is_named():
-    body = "group.all_gather(0); print('joined', flush=True); time.sleep(60)"
+    body = f"{IMPATIENT}group.all_gather(0); print('joined', flush=True); time.sleep(60)"
     processes = [start(rank, 2, body, job=f"stopped {os.getpid()}") for rank in range(2)]
     wait_until_joined(processes)
     processes[1].send_signal(signal.SIGSTOP)

@@ -18,10 +18,9 @@ from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.mindspore import arithmetic as arithmetic_settings
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.profiling import Profiler
-from zoo.trainer.world import Launch, exit_now
+from zoo.trainer.world import BEGIN_TIMEOUT, Launch, exit_now
 
 TARGETS = {"cpu": "CPU", "cuda": "GPU", "npu": "Ascend"}
-SCHEDULER_TIMEOUT = 60.0  # seconds until it must listen
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,7 @@ def _await_scheduler(address: str, port: int) -> None:
 
     Without it, a worker would sleep for half a minute and block all of its Python threads.
     """
-    deadline = time.monotonic() + SCHEDULER_TIMEOUT
+    deadline = time.monotonic() + BEGIN_TIMEOUT
     while time.monotonic() < deadline:
         try:
             socket.create_connection((address, port), 1).close()
