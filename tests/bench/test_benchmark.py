@@ -15,7 +15,7 @@ from tests.helpers.paths import CONFIGS, ROOT
 from tests.helpers.speed_runs import FakeRuns, read_json, write_speed_run
 from tests.helpers.training import TINY
 from zoo.bench.commands import benchmark
-from zoo.bench.extraction.names import parse
+from zoo.bench.dlperf import parse_name as parse
 from zoo.bench.matrix import abilities, busy, records, rounds
 from zoo.bench.matrix.busy import Load
 from zoo.logs import journal

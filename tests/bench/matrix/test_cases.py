@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.paths import CONFIGS, ROOT
-from zoo.bench.extraction.names import parse
+from zoo.bench.dlperf import parse_name as parse
 from zoo.bench.matrix.cases import Case, Recipe, Variant, World, shuffled
 from zoo.bench.matrix.dimensions import Dimensions, cases_of, describe, read_recipes, read_variants
 from zoo.data.errors import UserError

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.bench.submission.scales import ACCURACIES, TRAIN, VAL, events, shifted, write_run, write_scales
+from tests.bench.submission.scales import VAL, events, write_run, write_scales
 from tests.helpers.journals import full_begin, full_load, host
 from zoo.bench.submission import rules, runs
 from zoo.data.errors import UserError
@@ -15,7 +15,7 @@ LOAD = json.dumps(full_load()) + "\n"
 
 
 def missing(scales):
-    return runs.missing({cards: runs.read(path) for cards, path in scales.items()}, rules.OURS["tsm"])
+    return runs.missing({cards: runs.read(path) for cards, path in scales.items()}, rules.LISTED["tsm"])
 
 
 def test_runs_that_lack_nothing(tmp_path):
@@ -45,18 +45,15 @@ TWO_KINDS = [host("n1", range(4)), {**host("n2", range(4, 8)), "accelerators": [
         (without("end"), "unfinished: continue it with --resume"),
         (without("eval"), "no evaluation"),
         (changed("eval", accuracy=0.7109), "target not reached: best top1 0.7109, AI-Rank's target is 0.711"),
-        (changed("load", checksum=""), "no checksum of the data"),
-        (changed("load", checksum=None), "no checksum of the data"),
-        (changed("load", checksum="xxxx"), "the checksum is xxxx"),
+        (changed("load", checksum=None), "the checksum of the data is missing"),
         (changed("load", checksum="synthetic"), "the checksum of the data is synthetic, not one of files"),
-        (begin_with(checksum="ab" * 16), f"{'ab' * 16} in `begin`"),
         (begin_with(git=None), "the commit of the code is unknown"),
         (begin_with(git={"commit": "01" * 20, "dirty": True}), "the code differed from commit 010101010101"),
         (begin_with(speed={"drop": 20, "count": 100}), "a run of --speed"),
         (begin_with(ranks=4), "the run had 4 processes, not 8"),
         (begin_with(hosts=CPU), "the run used 0 GPUs or NPUs for 8 processes"),
         (begin_with(hosts=TWO_KINDS), "the run used 2 machines, 8 cards are 1"),
-        (begin_with(hosts=TWO_KINDS), "the machines differ: A100, Tesla V100-SXM2-16GB"),
+        (begin_with(hosts=TWO_KINDS), "the machines differ: 4 x A100, 4 x Tesla V100-SXM2-16GB"),
         (
             begin_with(data="motion", protocol="motion/8x1x1@32"),
             "trained on motion (motion/8x1x1@32), the rules demand",
@@ -66,7 +63,6 @@ TWO_KINDS = [host("n1", range(4)), {**host("n2", range(4, 8)), "accelerators": [
             begin_with(protocol="k400/8x10x3@256-dense"),
             "protocol k400/8x10x3@256-dense, which is not that of AI-Rank's",
         ),
-        (begin_with(protocol="k400/1x1x1@32"), "evaluated by the protocol k400/1x1x1@32"),
         (begin_with(protocol="k400"), "evaluated by the protocol k400"),
         (begin_with(metric="top5"), "the accuracy is top5, the rules demand top1"),
         (changed("eval", samples=100), "the evaluation at step 1000 took 100 of 19761 samples"),
@@ -101,7 +97,7 @@ def test_a_few_samples_may_be_unreadable(tmp_path):
     ],
 )
 def test_protocols_of_ai_ranks_targets(model, views, others):
-    pattern = re.compile(rules.OURS[model].views)
+    pattern = re.compile(rules.LISTED[model].views)
     assert [pattern.fullmatch(view) is not None for view in views + others] == [True] * len(views) + [False] * len(
         others
     )
@@ -122,9 +118,7 @@ def test_another_commit_or_checksum_between_scales_is_named(tmp_path):
     commit = begin_with(git={"commit": "ab" * 20, "dirty": False})(events(8))
     assert "differ in the code: 0123456789" in missing(one | {8: write_run(tmp_path / "a", commit)})[0]
     data = changed("load", checksum="ab" * 16)(begin_with(checksum="ab" * 16)(events(8)))
-    assert missing(one | {8: write_run(tmp_path / "b", data)}) == [
-        "GPUx1.log and GPUx8.log differ in the checksum of the data"
-    ]
+    assert "differ in the checksum of the data: 37724b" in missing(one | {8: write_run(tmp_path / "b", data)})[0]
 
 
 def test_another_recipe_between_scales_is_named(tmp_path):
@@ -182,7 +176,7 @@ FACTS = (  # of the event `resume`
         ({"loader": "dali"}, "loader dali, begun with reference"),
         ({"optimizer": {**OPTIMIZER, "momentum": 0.5}}, "optimizer.momentum 0.5, begun with 0.9"),
         ({"recipe_sha256": "cd" * 32}, f"recipe_sha256 {'cd' * 32}, begun with {'ab' * 32}"),
-        ({"hosts": OTHER_GPU}, "accelerators NVIDIA H100, begun with Tesla V100-SXM2-16GB"),
+        ({"hosts": OTHER_GPU}, "accelerators 8 x NVIDIA H100, begun with 8 x Tesla V100-SXM2-16GB"),
         ({"hosts": [host("n1", range(4)), host("n2", range(4, 8))]}, "machines 2, begun with 1"),
         ({"git": {"commit": "ab", "dirty": False}}, "commit ab, begun with 0123456789abcdef"),
         ({"git": {"commit": COMMIT, "dirty": True}}, "code that differed from its commit"),
@@ -223,15 +217,9 @@ def test_a_reverted_resume_does_not_count(tmp_path):
     assert not any("continued" in line for line in missing({8: write_run(tmp_path / "run", found)}))
 
 
-@pytest.mark.parametrize("hosts", [3, [3], [{"accelerators": 3}], [{"accelerators": [3]}]])
-def test_damaged_machines_of_a_resume(hosts, tmp_path):
-    with pytest.raises(UserError, match="`resume` has no usable hosts"):
-        runs.read(resumed(tmp_path / "run", hosts=hosts))
-
-
 def test_scales_of_different_machines_are_named(tmp_path):
     scales = write_scales(tmp_path, cards=(1,)) | {8: write_run(tmp_path / "b", begin_with(hosts=OTHER_GPU)(events(8)))}
-    assert missing(scales) == ["GPUx1.log and GPUx8.log differ in the machines: Tesla V100-SXM2-16GB; NVIDIA H100"]
+    assert missing(scales) == ["GPUx1.log and GPUx8.log differ in the machines: Tesla V100-SXM2-16GB and NVIDIA H100"]
 
 
 def test_a_missing_recipe_is_named(tmp_path):
@@ -242,7 +230,7 @@ def test_a_missing_recipe_is_named(tmp_path):
 
 def test_the_log_has_ai_ranks_target_whatever_that_of_the_recipe(tmp_path):
     run = runs.read(write_run(tmp_path / "run", events(8, changes={"target": 0.5})))
-    reached = [line for line in run.log(rules.OURS["tsm"].target) if "target_quality_time" in line]
+    reached = [line for line in run.log(rules.LISTED["tsm"].target) if "target_quality_time" in line]
     assert reached == ["AI-Rank-log 1700002100.000000 target_quality_time:2000.000000sec"]
     assert "target_quality_time:1000.000000sec" in "".join(run.log(None))
 
@@ -259,26 +247,9 @@ def test_a_log_whose_numbers_do_not_recompute_is_named(tmp_path):
     "text, message",
     [
         ("", "has not begun"),
-        ("{}\n3\n", "has not begun"),
-        (json.dumps(full_begin()), "there is no event `load`"),
-        (LOAD + '{"event": "begin", "time": 1}\n', "`begin` has no usable framework, framework_version, recipe"),
-        (LOAD + json.dumps({**full_begin(), "time": "now"}), "an event `begin` has no usable time"),
-        (LOAD + json.dumps({**full_begin(), "time": float("nan")}), "an event `begin` has no usable time"),
-        (LOAD + json.dumps({**full_begin(), "seed": True}), "`begin` has no usable seed;"),
-        (LOAD + json.dumps({**full_begin(), "ranks": 0}), "`begin` has no usable ranks;"),
-        (LOAD + json.dumps({**full_begin(), "hosts": [3]}), "has no usable hosts.0."),
-        (LOAD + json.dumps({**full_begin(), "hosts": []}), "has no usable hosts;"),
-        (LOAD + json.dumps({**full_begin(), "hosts": [{**host("a", [0]), "python": 3}]}), "usable hosts.0..python"),
-        (
-            LOAD + json.dumps({**full_begin(), "hosts": [{**host("a", [0]), "accelerators": [{}]}]}),
-            "accelerators.0..name",
-        ),
-        (LOAD + json.dumps({**full_begin(), "optimizer": {}}), "has no usable optimizer.name, optimizer.schedule"),
-        (
-            LOAD + json.dumps(full_begin()) + '\n{"event": "eval", "time": 3, "step": 1, "epoch": 1}\n',
-            "usable accuracy",
-        ),
-        (LOAD.replace("1000", "1e400") + json.dumps(full_begin()), "`load` has no usable train_samples"),
+        (json.dumps(full_begin()), "no event `load`"),
+        (LOAD + '{"event": "begin", "time": 1}\n', "`begin` has no framework, framework_version, recipe"),
+        (LOAD + json.dumps(full_begin()) + '\n{"event": "eval", "time": 3, "step": 1, "epoch": 1}\n', "no accuracy"),
     ],
 )
 def test_journals_that_cannot_be_used(text, message, tmp_path):
@@ -291,10 +262,3 @@ def test_journals_that_cannot_be_used(text, message, tmp_path):
 def test_a_folder_without_a_run(tmp_path):
     with pytest.raises(UserError, match="not the folder of a run"):
         runs.read(str(tmp_path))
-
-
-def test_the_constructed_journal_is_as_described():
-    found = events(1)
-    assert found == shifted(found, 0) and [event["event"] for event in found[:2]] == ["load", "begin"]
-    assert (found[1]["train_samples"], found[1]["val_samples"]) == (TRAIN, VAL)
-    assert tuple(event["accuracy"] for event in found if event["event"] == "eval") == ACCURACIES

@@ -1,11 +1,14 @@
 """The tree of a submission: its files, their texts, and how it is written."""
 
+import json
+
 import pytest
 import yaml
 
 from tests.bench.submission.scales import GIVEN, events, recipe_text, write_run, write_scales
 from tests.helpers.journals import full_begin, host
-from zoo.bench.submission import readme, runs, tree
+from tests.helpers.paths import ROOT
+from zoo.bench.submission import readme, runs, system, tree
 from zoo.config import loader
 from zoo.data.errors import UserError
 from zoo.run.cli import FIND
@@ -49,17 +52,13 @@ def test_the_readme_says_what_was_done(tmp_path):
         "seed 1",
         "resnet50-0676ba61.pth",
         "mit-han-lab/temporal-shift-module, commit 1f6a834b02120441d99fa706b7a13ccc5293c6fa",
-        "| data.antialias | True |",
-        "| clip_norm | 20.0 |",
         "Softmax cross-entropy.",
         "protocol `k400/8x1x1@224`",
         "git checkout 0123456789abcdef0123456789abcdef01234567",
-        "| NCCL_DEBUG | WARN |",
-        "| nccl | 2.7.8 |",
-        "1 card:\n\n```\npython train.py -c configs/tsm_k400.yaml --amp\n```",
-        "8 cards:\n\n```\npython tools/launch.py 1x8 -c configs/tsm_k400.yaml --amp\n```",
-        "32 cards:\n\n```\npython tools/launch.py 4x8 --hosts n1,n2,n3,n4 -c configs/tsm_k400.yaml --amp\n```",
-        "| GPUx32.log | 32 x 1 x 16 = 512 | 0.08 | fp16 |",
+        "1 card:\n\n```\nzoo train -c configs/tsm_k400.yaml --amp\n```",
+        "8 cards:\n\n```\nzoo launch 1x8 -c configs/tsm_k400.yaml --amp\n```",
+        "32 cards:\n\n```\nzoo launch 4x8 --hosts n1,n2,n3,n4 -c configs/tsm_k400.yaml --amp\n```",
+        "32 x 1 x 16 = 512",
         "avg_ips leaves out warm-up epochs: 0",
     ):
         assert words in text, words
@@ -108,7 +107,7 @@ def test_the_recipe_is_that_of_the_run_without_paths(tmp_path):
 )
 def test_the_command_of_a_run(words, expected):
     run = runs.Run("x", [], full_begin(command=words), {})
-    assert readme.command(run) == f"python train.py {expected}"
+    assert readme.command(run) == f"zoo train {expected}"
 
 
 def test_no_text_has_a_path_of_the_machine(tmp_path):
@@ -116,7 +115,6 @@ def test_no_text_has_a_path_of_the_machine(tmp_path):
     path = write_run(tmp_path / "run", found, overrides=["data.train_list=/home/me/train.list"])
     plan = planned({1: path})
     assert "Weights: PATH." in plan.files[f"{MODEL}/code/README.md"]
-    assert "| data.train_list | PATH |" in plan.files[f"{MODEL}/code/README.md"]
     assert "train_list: PATH" in plan.files[f"{MODEL}/code/recipe.yaml"]
     assert [name for name, text in plan.files.items() if "/home" in text] == []
 
@@ -140,7 +138,7 @@ CPU = {**host("n1", [0]), "accelerators": []}
 
 def test_a_model_that_is_not_listed(tmp_path):
     plan = planned({1: write_run(tmp_path / "run", events(1, changes={"model": "arcface", "task": "face"}))})
-    assert plan.missing[0].startswith("AI-Rank lists no model arcface; it lists TSM, ResNet50, DeepLabV3+, ")
+    assert plan.missing[0] == "AI-Rank lists no model arcface, but TSM, ResNet50, DeepLabV3+"
     assert "ACME/linux/arcface/log/GPUx1.log" in plan.files
 
 
@@ -160,8 +158,53 @@ def test_a_tree_is_written_whole_or_not_at_all(tmp_path):
     folder = tmp_path / "new/tree"
     tree.write(str(folder), {"a/b.txt": "1", "c": "2"})
     assert (folder / "a/b.txt").read_text() == "1" and (folder / "c").read_text() == "2"
-    with pytest.raises(UserError, match="exists; name another folder, nothing is overwritten"):
+    with pytest.raises(UserError, match="--out .* exists"):
         tree.write(str(folder), {"c": "3"})
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match="--out"):
         tree.write(str(tmp_path / "other"), {"a": "1", "a/b": "2"})
     assert (folder / "c").read_text() == "2" and sorted(path.name for path in tmp_path.iterdir()) == ["new"]
+
+
+def test_the_fields_of_a_run():
+    fields = system.describe(full_begin(cards=32, nodes=4), GIVEN)
+    assert fields == {
+        "accelerator_memory_capacity": "16 GB",
+        "accelerator_name": "Tesla V100-SXM2-16GB",
+        "accelerators_per_node": 8,
+        "host_memory_capacity": "432 GB",
+        "host_processor_core_count": 40,
+        "host_processor_name": "Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz",
+        "host_processors_per_node": 2,
+        "host_storage_capacity": "3.6 TB",
+        "host_storage_type": "SSD",
+        "number_of_nodes": 4,
+        "operating_system": "CentOS Linux release 7.5.1804",
+        "software_stack": "CUDA 11.0, cuDNN 8.0.1, NCCL 2.7.8, PyTorch 2.13.0, Python 3.11.2",
+        "submitter": "ACME",
+        "hardware_name": "BJINVENTECV2G5MC23-40A",
+        "hardware_type": "datacenter",
+    }
+    given = system.describe(full_begin(), {**GIVEN, "number_of_nodes": 2, "operating_system": None})
+    assert (given["number_of_nodes"], given["operating_system"]) == (2, fields["operating_system"])
+
+
+def test_fields_of_other_machines():
+    unknown = {**host("a", [0]), "hardware": None, "storage_bytes": None, "accelerators_present": 8}
+    fields = system.describe(full_begin(hosts=[unknown]), {})
+    assert [name for name, value in fields.items() if value is None] == [
+        *("host_storage_capacity", "host_storage_type", "submitter", "hardware_name", "hardware_type")
+    ]
+    assert fields["accelerators_per_node"] == 8
+    machine = {**CPU, "libraries": {}, "storage_bytes": 270_553_174_016}
+    fields = system.describe(full_begin(hosts=[machine]), GIVEN)
+    assert [fields[f"accelerator{name}"] for name in ("_name", "s_per_node", "_memory_capacity")] == ["none", 0, "0 GB"]
+    assert fields["host_storage_capacity"] == "271 GB" and system.problems(fields) == []
+    assert fields["software_stack"] == "PyTorch 2.13.0, Python 3.11.2"
+
+
+@pytest.mark.parametrize(
+    "name, wrong", [("train-pytorch", 0), ("train-tensorflow", 0), ("inference-mobile-kirin990", 12)]
+)
+def test_published_files(name, wrong):
+    found = json.loads((ROOT / f"tests/airank/system_information/{name}.json").read_text())
+    assert len(system.problems(found)) == wrong

@@ -230,8 +230,7 @@ def read_calibration(folder: Path) -> None:
 def read_log(folder: Path) -> None:
     """Check a log, and extract the speeds of one of DLPerf."""
     from zoo.bench.airank_log.grammar import parse
-    from zoo.bench.airank_log.rules import deviations
-    from zoo.bench.airank_log.values import measure
+    from zoo.bench.airank_log.rules import deviations, measure
 
     with open(folder / "a.log", encoding="utf-8", errors="replace") as file:
         log = parse(file)

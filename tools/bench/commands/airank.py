@@ -1,65 +1,51 @@
 """Turn runs into submissions to AI-Rank and logs for MLPerf, and check and summarize submissions."""
 
 import argparse
-import json
 import os
-import re
 import sys
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
-from zoo.bench.submission import check, rules, runs, summary, system, tree
+from zoo.bench.commands.check_log import accuracy
+from zoo.bench.submission import check, rules, runs, tree
+from zoo.commands.new_file import add_json_argument, print_report, require_new, write_new
 from zoo.data.errors import UserError
+from zoo.data.numerals import natural
 from zoo.logs import mllog
 
 EPILOG = """\
 examples
-  python tools/airank.py system runs/tsm_k400 --submitter ACME --hardware-name "ACME X1" --hardware-type datacenter
-  python tools/airank.py submit --out submission --submitter ACME --runs 1=runs/one 8=runs/eight 32=runs/all
-  python tools/airank.py check submission
-  python tools/airank.py summary submission
-  python tools/airank.py mllog runs/tsm_k400 --submitter ACME --out mllog.txt
+  zoo airank submit --out submission --submitter ACME --runs 1=runs/one 8=runs/eight 32=runs/all \\
+      --hardware-name "ACME X1" --hardware-type datacenter --host-storage-type SSD
+  zoo airank check submission
+  zoo airank summary submission
+  zoo airank mllog runs/tsm_k400 --submitter ACME --out mllog.txt
+  zoo airank log runs/tsm_k400/airank.log
 
 Rules: github.com/AI-Rank/AI-Rank, docs/software/train.md; docs/airank.md explains what is checked.
 Exit codes: 0 done, 1 the tree that was checked has problems, 2 something to fix on your side."""
-CHECK_EPILOG = """\
-Every file and value that the rules demand is checked from the tree alone: Time2train, best accuracy and avg_ips are
-recomputed from the logs.
-
-example: python tools/airank.py check submission"""
 SUBMIT_EPILOG = """\
 Fields of system_information.json come from the record of the run with the most cards; the options give what a machine
-cannot know, or replace it. Nothing is written if anything is missing: all of it is listed.
-
-example: python tools/airank.py submit --out submission --submitter ACME --runs 1=runs/one 8=runs/eight \\
-             --hardware-name "ACME X1" --hardware-type datacenter --host-storage-type SSD"""
-MLLOG_EPILOG = """\
+cannot know, or replace it. Nothing is written if anything is missing: all of it is listed."""
+MLLOG_EPILOG = f"""\
 Check the file with github.com/mlcommons/logging (pip install mlperf-logging). ResNet by MLPerf's own rules, the other
-models by this project's, whose path must be absolute:
+models by this project's:
 
   python -m mlperf_logging.compliance_checker --ruleset 4.0.0 mllog.txt
-  python -m mlperf_logging.compliance_checker --ruleset 4.0.0 --config $PWD/tools/submission/mlperf_rules/tsm.yaml \\
-      mllog.txt"""
+  python -m mlperf_logging.compliance_checker --ruleset 4.0.0 \\
+      --config {os.path.dirname(os.path.realpath(rules.__file__))}/mlperf_rules/tsm.yaml mllog.txt"""
 
 
-def system_command(arguments: argparse.Namespace) -> int:
-    """Print or write system_information.json of a run."""
-    fields = system.describe(runs.read(arguments.run).begin, _given(arguments))
-    unknown = [f"--{name.replace('_', '-')}" for name in system.unknown(fields)]
-    if unknown:
-        raise UserError(f"{arguments.run} does not tell every field; give {' and '.join(unknown)}")
-    text = system.render(fields)
-    wrong = system.problems(text)
-    if wrong:
-        raise UserError("; ".join(wrong))
-    _write_new(text, arguments.out)
-    return 0
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    arguments = _parser().parse_args(argv)
+    return arguments.run_command(arguments)
 
 
 def submit_command(arguments: argparse.Namespace) -> int:
     """Write the tree of a submission."""
-    plan = tree.plan(_scales(arguments.runs), _given(arguments), arguments.model)
+    given = {name: getattr(arguments, name) for name in rules.FIELDS}
+    plan = tree.plan(_scales(arguments.runs), given, arguments.model)
     if plan.missing and not arguments.demo:
         raise UserError(
             "this cannot be submitted yet, nothing was written:\n"
@@ -74,32 +60,41 @@ def submit_command(arguments: argparse.Namespace) -> int:
 
 def check_command(arguments: argparse.Namespace) -> int:
     """Check a tree."""
-    result = check.check(arguments.tree)
-    if arguments.json:
-        print(json.dumps(result._asdict(), indent=1))
-    else:
-        for line in [f"problem: {text}" for text in result.problems] + [f"note: {text}" for text in result.notes]:
-            print(line)
-        print(f"{arguments.tree}: {len(result.problems)} problems, {result.logs} logs read")
-    return int(bool(result.problems))
+    require_new(arguments.json, "--json")
+    problems = check.check(arguments.tree)
+    print_report([*problems, f"{arguments.tree}: {len(problems)} problems"], problems, arguments.json)
+    return int(bool(problems))
 
 
 def summary_command(arguments: argparse.Namespace) -> int:
     """Print the table of trees and runs."""
-    found = summary.rows(arguments.paths, arguments.target)
-    print(json.dumps(summary.report(found), indent=1) if arguments.json else summary.table(found), end="")
-    print(end="\n" if arguments.json else "")
+    require_new(arguments.json, "--json")
+    found = check.rows(arguments.paths, arguments.target)
+    report = [
+        {
+            **row._asdict(),
+            "speedup": check.speedup(found, row, "time_to_train_s"),
+            "speedup_by_throughput": check.speedup(found, row, "samples_per_s"),
+        }
+        for row in found
+    ]
+    print_report(check.summary(found), report, arguments.json)
     return 0
 
 
 def mllog_command(arguments: argparse.Namespace) -> int:
     """Print or write the MLPerf log of a run."""
+    require_new(arguments.out, "--out")
     run = runs.read(arguments.run)
     if run.begin.get("speed"):
         raise UserError(f"{arguments.run} is a run of --speed, which trains to no target: MLPerf has no log of it")
     submission = mllog.Submission(arguments.submitter, arguments.division, arguments.status, arguments.platform)
     lines = mllog.lines(run.events, submission)
-    _write_new("".join(f"{line}\n" for line in lines), arguments.out)
+    text = "".join(f"{line}\n" for line in lines)
+    if arguments.out:
+        write_new(text, arguments.out, "--out")
+    else:
+        print(text, end="")
     if not any('"key": "run_stop"' in line for line in lines):
         print(f"warning: {arguments.run} is unfinished; the log has no run_stop", file=sys.stderr)
     return 0
@@ -109,45 +104,18 @@ def _scales(pairs: list[str]) -> dict[int, runs.Run]:
     """Read the runs of `CARDS=RUN` arguments. Raises UserError."""
     scales: dict[int, runs.Run] = {}
     for pair in pairs:
-        cards, equals, folder = pair.partition("=")
-        if not equals or not re.fullmatch(r"\d{1,5}", cards) or int(cards) not in rules.CARDS:
+        word, equals, folder = pair.partition("=")
+        cards = natural(word)
+        if not equals or cards not in rules.CARDS:
             choices = ", ".join(map(str, rules.CARDS))
             raise UserError(f"--runs {pair}: expected CARDS=RUN with {choices} cards, such as 8=runs/tsm_k400")
-        if int(cards) in scales:
+        if cards in scales:
             raise UserError(f"--runs {pair}: {cards} cards are given twice")
-        scales[int(cards)] = runs.read(folder)
+        scales[cards] = runs.read(folder)
     models = sorted({run.begin["model"] for run in scales.values()})
     if len(models) > 1:
         raise UserError(f"--runs: these are runs of {' and '.join(models)}; submit one model at a time")
     return scales
-
-
-def _given(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {name: getattr(arguments, name) for name in rules.FIELDS}
-
-
-def _write_new(text: str, path: str | None) -> None:
-    """Print a text, or write it to a new file. Raises UserError."""
-    if path is None:
-        print(text, end="")
-        return
-    try:
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        with open(path, "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UserError(f"{path} exists; name another file, nothing is overwritten") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
-
-
-def _add_fields(parser: argparse.ArgumentParser, required: str = "") -> None:
-    """Add an option for every field of system_information.json."""
-    group = parser.add_argument_group("fields of system_information.json")
-    for name, field in rules.FIELDS.items():
-        option, metavar = f"--{name.replace('_', '-')}", "N" if field.kind is int else "TEXT"
-        text = f"such as {field.example}"
-        group.add_argument(option, type=field.kind, metavar=metavar, required=name == required, help=text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -155,31 +123,30 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, epilog=EPILOG, formatter_class=form)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def command(name: str, run: Callable[[argparse.Namespace], int], text: str, epilog: str = EPILOG) -> Any:
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str, epilog: str = "") -> Any:
         one = commands.add_parser(name, help=text, description=text, epilog=epilog, formatter_class=form)
         one.set_defaults(run_command=run)
         return one
-
-    one = command("system", system_command, "print system_information.json of a run")
-    one.add_argument("run", metavar="RUN", help="folder of the run")
-    one.add_argument("--out", metavar="FILE", help="write it to a new file instead")
-    _add_fields(one)
 
     one = command("submit", submit_command, "write the tree of a submission", SUBMIT_EPILOG)
     one.add_argument("--out", metavar="TREE", required=True, help="new folder")
     one.add_argument("--runs", metavar="CARDS=RUN", nargs="+", required=True, help="runs with 1, 8 and 32 cards")
     one.add_argument("--model", metavar="NAME", help="folder of the model, such as tsm_torch; default its name")
-    one.add_argument("--demo", "--force", action="store_true", help="write what is incomplete too, marked as a demo")
-    _add_fields(one, required="submitter")
+    one.add_argument("--demo", action="store_true", help="write what is incomplete too, marked as a demo")
+    group = one.add_argument_group("fields of system_information.json")
+    for name, example in rules.FIELDS.items():
+        option, metavar = f"--{name.replace('_', '-')}", "N" if isinstance(example, int) else "TEXT"
+        is_required = name == "submitter"
+        group.add_argument(option, type=type(example), metavar=metavar, required=is_required, help=f"such as {example}")
 
-    one = command("check", check_command, "check the tree of a submission, anybody's", CHECK_EPILOG)
+    one = command("check", check_command, "check the tree of a submission from its files alone")
     one.add_argument("tree", metavar="TREE", help="folder that holds submitter/system/...")
-    one.add_argument("--json", action="store_true", help="print JSON instead of text")
+    add_json_argument(one)
 
     one = command("summary", summary_command, "print the reviewers' table of trees and runs")
     one.add_argument("paths", metavar="TREE|RUN", nargs="+")
-    one.add_argument("--target", type=_accuracy, metavar="ACCURACY", help="a fraction, or percent if above 1")
-    one.add_argument("--json", action="store_true", help="print JSON instead of Markdown")
+    one.add_argument("--target", type=accuracy, metavar="ACCURACY", help="a fraction, or percent if above 1")
+    add_json_argument(one)
 
     one = command("mllog", mllog_command, "print the MLPerf log of a run", MLLOG_EPILOG)
     one.add_argument("run", metavar="RUN", help="folder of the run")
@@ -189,20 +156,3 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--division", choices=mllog.DIVISIONS, default="open", help="default open")
     one.add_argument("--status", choices=mllog.STATUSES, default="research", help="default research")
     return parser
-
-
-def _accuracy(text: str) -> Decimal:
-    """Parse an accuracy above 0. Raises ValueError."""
-    if not re.fullmatch(r"\d{0,9}\.?\d{1,20}", text) or not float(text):
-        raise ValueError
-    return Decimal(text)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
-    arguments = _parser().parse_args(argv)
-    try:
-        return arguments.run_command(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2

@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from zoo.bench.airank_log.grammar import Log, parse
-from zoo.bench.airank_log.values import measure
+from zoo.bench.airank_log.rules import measure
 from zoo.bench.report.fields import finite
 from zoo.bench.report.run import COMPLETE, INCOMPLETE, Case, Point, Run, Values
 

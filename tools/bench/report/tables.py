@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from zoo.bench.extraction.results import result as dlperf_result
+from zoo.bench.dlperf import result as dlperf_result
 from zoo.bench.report import overview
 from zoo.bench.report.cases import Ratio, Result, order, single_card, speed_up, time_speed_up
 from zoo.bench.report.columns import RATIOS, RUNS, THROUGHPUT, TRAINING, USAGE, Column, Row

@@ -1,13 +1,15 @@
 """Texts of a submission, from recipe and runs: code/README.md and the data note."""
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from zoo.bench.submission import public, rules
+from zoo.bench.submission import rules
 from zoo.bench.submission.rules import Listed
-from zoo.bench.submission.runs import PATH_KEYS, Run, checksum
+from zoo.bench.submission.runs import PATH_KEYS, Run
 from zoo.bench.submission.system import FRAMEWORKS
+from zoo.table import table
 
 REPOSITORY_NOTE = "The program is vision-zoo; its folder `configs/` has the recipe"
 SOURCES = {  # data.name -> where it is from, and its layout
@@ -45,6 +47,10 @@ POSTPROCESSING = {
     "face": "The cosine similarity of two embeddings is compared with a threshold from the other folds.",
 }
 FOLDER_OPTIONS = ("--out", "--resume")
+# An absolute path, wherever a text has one; a slash within a word or of a URL begins none.
+ABSOLUTE = re.compile(r"(?<![\w.~:/-])~?/[^\s/,\[\]()'\"][^,\[\]()'\"]*")
+GLUED = re.compile(r"(-[a-z])(?=[^-=])(.+)", re.DOTALL)  # an option of one letter and its value
+PATH, RECIPE = "PATH", "code/recipe.yaml"
 LOSSES = {
     "classify": "Softmax cross-entropy",
     "segment": "Pixel-wise softmax cross-entropy, plus that of the auxiliary head times `aux_weight`",
@@ -81,9 +87,9 @@ def data_note(run: Run) -> str:
             f"- data set: {begin['data']} ({begin['protocol']})",
             f"- training samples: {begin['train_samples']}",
             f"- validation samples: {begin['val_samples']}",
-            f"- checksum: {checksum(run)}",
+            f"- checksum: {run.checksum}",
             "",
-            "The checksum is the md5 that `train.py` computes before it trains and writes to the first line of a log "
+            "The checksum is the md5 that `zoo train` computes before it trains and writes to the first line of a log "
             f"(`load_data, checksum:`). It covers path, label, size and contents (`data.checksum`: {how}) of the files "
             "of both splits, so other data shows in every log.",
             "",
@@ -123,19 +129,17 @@ def _data(run: Run) -> list[str]:
 
 def _model(run: Run, listed: Listed | None) -> list[str]:
     begin = run.begin
-    optim = begin["optimizer"]
-    target = f" AI-Rank's target is {listed.target}." if listed and listed.target is not None else ""
-    numbers = "\n".join(f"| {key} | {_cell(value)} |" for key, value in optim.items())
+    target = f" AI-Rank's target is {listed.target}." if listed else ""
     return [
         "### Initialization",
-        f"Weights: {public.value(begin['weights'])}. What they do not cover is drawn from the seed {begin['seed']} "
+        f"Weights: {public(begin['weights'])}. What they do not cover is drawn from the seed {begin['seed']} "
         f"by the distributions of `initializer` in `zoo/models/{begin['model']}/spec.py`.",
         "### Structure and differences to the reference",
         f"{begin['parameters']} parameters. {_upstream(run.recipe)}",
         _table(("setting", "value"), begin["arch"].items()),
         "### Optimizer",
-        f"Global batch and learning rate of each scale are in the table at the end.\n\n| setting | value |\n|---|---|\n"
-        f"{numbers}",
+        "Global batch and learning rate of each scale are in the table at the end.",
+        _table(("setting", "value"), begin["optimizer"].items()),
         "### Loss",
         f"{LOSSES.get(begin['task'], begin['task'])}.",
         _settings(run.recipe, "task"),
@@ -158,28 +162,28 @@ def _steps(runs: Mapping[int, Run], framework: str) -> list[str]:
         _table(("software", "version"), [pair for pair in versions if pair[1]]),
         _table(("environment variable", "value"), variables) if variables else "No environment variable was set.",
         "### Preparation and checks",
-        "`tools/check_data.py --deep` reads every file once and lists those that cannot be read; the checksum is "
-        "compared with the data note.",
-        "```\npython tools/check_data.py -c code/recipe.yaml --deep\n```",
+        "`zoo data check --deep` reads every file once and lists those that cannot be read; the checksum is compared "
+        "with the data note.",
+        "```\nzoo data check -c code/recipe.yaml --deep\n```",
         "### Training commands",
         *[f"{cards} card{'s' * (cards > 1)}:\n\n```\n{command(run)}\n```" for cards, run in runs.items()],
     ]
 
 
 def command(run: Run) -> str:
-    """Return the command that repeats a run: its arguments, through tools/launch.py where it had several processes."""
+    """Return the command that repeats a run: its arguments, through `zoo launch` where it had several processes."""
     arguments: list[str] = []
     before = ""
     for word in map(str, run.begin["command"][1:]):
         is_value = before in FOLDER_OPTIONS and not word.startswith("-")
         if not is_value and word.split("=")[0] not in FOLDER_OPTIONS:
-            arguments.append(public.word(word, PATH_KEYS))
+            arguments.append(_public_word(word))
         before = word
     hosts = run.begin["hosts"]
     if run.cards == 1:
-        return f"python train.py {shlex.join(arguments)}"
+        return f"zoo train {shlex.join(arguments)}"
     names = f" --hosts {','.join(f'n{i + 1}' for i in range(len(hosts)))}" if len(hosts) > 1 else ""
-    return f"python tools/launch.py {len(hosts)}x{run.cards // len(hosts)}{names} {shlex.join(arguments)}"
+    return f"zoo launch {len(hosts)}x{run.cards // len(hosts)}{names} {shlex.join(arguments)}"
 
 
 def _results(runs: Mapping[int, Run]) -> list[str]:
@@ -206,15 +210,36 @@ def _upstream(recipe: Mapping[str, Any]) -> str:
 def _settings(recipe: Mapping[str, Any], section: str) -> str:
     prefix = section + "."
     names = [key for key in recipe if key.startswith(prefix) and key not in PATH_KEYS]
-    pairs = [(key, public.value(recipe[key])) for key in names]
+    pairs = [(key, public(recipe[key])) for key in names]
     return _table(("setting", "value"), pairs) if pairs else f"No settings of `{section}` are recorded."
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    names = list(head)
-    lines = [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
-    return "\n".join(lines + [f"| {' | '.join(map(_cell, row))} |" for row in rows])
+    return "\n".join(table([tuple(row) for row in rows], tuple(head), markdown=True))
 
 
-def _cell(value: Any) -> str:
-    return " ".join(str(value).replace("|", "\\|").split())
+def public(found: Any) -> Any:
+    """Return a value of a recipe with PATH in place of absolute paths, in lists too."""
+    if isinstance(found, list):
+        return [public(entry) for entry in found]
+    return ABSOLUTE.sub(PATH, found) if isinstance(found, str) else found
+
+
+def _public_word(text: str) -> str:
+    """Return a word of a command without the paths of its machine.
+
+    A recipe of the folder configs/ is named in it, another one by its copy in the submission.
+    """
+    glued = GLUED.fullmatch(text)
+    option, rest = (glued[1], glued[2]) if glued else ("", text)
+    key, equals, _ = rest.partition("=")
+    if equals and key in PATH_KEYS:
+        return f"{option}{key}=FOLDER"
+    return option + ABSOLUTE.sub(_public_path, rest)
+
+
+def _public_path(match: re.Match[str]) -> str:
+    path = match[0]
+    if not path.endswith((".yaml", ".yml")):
+        return PATH
+    return f"configs/{path.rpartition('/configs/')[2]}" if "/configs/" in path else RECIPE

@@ -2,13 +2,13 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from zoo.bench.airank_log.grammar import parse
 from zoo.bench.airank_log.rules import deviations
-from zoo.bench.submission import record, resumes, rules
+from zoo.bench.submission import rules
 from zoo.bench.submission.rules import Listed
 from zoo.config import loader
 from zoo.config.convert import plain
@@ -20,13 +20,29 @@ from zoo.run import directory
 
 PATH_KEYS = ("out", "data.root", "data.cache", "weights_dir")  # keys of a recipe that are paths of the machine
 # Keys of a recipe that may differ between scales: where files are, how they are read, how an update is divided, and
-# what follows from its size.
+# what follows from its size. Seed and framework are compared by themselves.
 SCALE_KEYS = (
     *PATH_KEYS,
-    *("device", "data.workers", "data.threads", "data.cache_gb"),
+    *("device", "data.workers", "data.threads", "data.cache_gb", "seed", "framework"),
     *("train.batch", "train.accumulate", "train.global_batch", "train.eval_batch", "train.straggler_timeout"),
     *("train.steps", "train.eval_every", "train.save_every", "train.log_every", "train.keep_checkpoints"),
 )
+# Fields that a resume must keep. The division of an update into micro-batches, workers, threads and the evaluation's
+# batch are free. The digest of the recipe leaves out its folder and its device.
+SAME = (
+    *("framework", "framework_version", "ranks", "global_batch", "compute", "level", "precision", "loss_scale"),
+    *("channels_last", "compile", "loader", "recipe_sha256"),
+)
+NEEDED = {  # event -> fields without which nothing can be submitted
+    "load": ("at", "train_samples"),
+    "eval": ("step", "epoch", "accuracy"),
+    "end": ("step", "epoch"),
+    "begin": (
+        *("framework", "framework_version", "recipe", "model", "arch", "task", "data", "protocol", "metric"),
+        *("weights", "compute", "eval_every", "ranks", "batch", "accumulate", "global_batch", "parameters", "seed"),
+        *("train_samples", "val_samples", "warmup_epochs", "optimizer", "command", "hosts"),
+    ),
+}
 
 
 class Run(NamedTuple):
@@ -54,6 +70,11 @@ class Run(NamedTuple):
         """Processes of the run, one per card."""
         return self.begin["ranks"]
 
+    @property
+    def checksum(self) -> str:
+        """Checksum of the data, `missing` without one."""
+        return str(next(event for event in self.events if event["event"] == "load").get("checksum") or "missing")
+
 
 def read(folder: str) -> Run:
     """Read a run.
@@ -66,9 +87,21 @@ def read(folder: str) -> Run:
         raise UserError(f"{folder}: not the folder of a run, there is no {journal.FILE} in it")
     with parsing(f"{path}: damaged, a line is not an event of a run"):
         events = journal.history(folder)
-    begin = record.check(path, events)
+    for name in ("begin", "load"):
+        if not any(event["event"] == name for event in events):
+            raise UserError(f"{path}: the run has not begun; there is no event `{name}`")
+    for event in events:
+        absent = [name for name in ("time", *NEEDED.get(event["event"], ())) if event.get(name) is None]
+        if absent:
+            raise UserError(
+                f"{path}: an event `{event['event']}` has no {', '.join(absent)}; of a run of an older version, train "
+                "again with this one"
+            )
+        if event["event"] == "load":
+            event.setdefault("checksum", None)
     recipe = os.path.join(folder, directory.RECIPE)
     entries = loader.read(recipe, recorded=True) if os.path.isfile(recipe) else {}
+    begin = next(event for event in events if event["event"] == "begin")
     return Run(folder, events, begin, {key: plain(entry.value) for key, entry in entries.items()})
 
 
@@ -81,59 +114,72 @@ def missing(runs: Mapping[int, Run], listed: Listed | None) -> list[str]:
     """
     lines = []
     for cards, run in runs.items():
-        found = [
-            *_record(run),
-            *resumes.problems(run.begin, run.events),
-            *_end(run, listed and listed.target),
-            *_cards(run, cards),
-        ]
+        found = [*_record(run), *_resumes(run), *_end(run, listed and listed.target), *_cards(run, cards)]
         found += [*_data(run, listed), *_method(run, listed)] if listed else []
         lines += [f"{rules.log_name(cards)} ({run.folder}): {text}" for text in found]
     return lines + _between(runs)
 
 
-def log_deviations(run: Run, target: Decimal | None) -> list[str]:
-    """List the deviations of a run's log from the rules; all of it is recomputed from the log."""
-    own = run.begin.get("target")
-    threshold = target if target is not None else Decimal(str(own)) if own is not None else None
-    return deviations(parse(run.log(target)), threshold, run.begin["train_samples"], run.begin["warmup_epochs"])
-
-
 def _record(run: Run) -> list[str]:
-    """List what the record of a run lacks: the code and the checksum."""
-    git = run.begin.get("git")
-    load = next((event for event in run.events if event["event"] == "load"), {})
-    lines = []
+    """List what the record of a run lacks: the code, the checksum and the recipe."""
+    git, lines = run.begin.get("git"), []
     if not git:
         lines.append("the commit of the code is unknown; train from a git checkout")
     elif git.get("dirty"):
         lines.append(f"the code differed from commit {str(git.get('commit'))[:12]}; commit it and train again")
-    found = load.get("checksum")
-    if not found:
-        lines.append("no checksum of the data")
-    elif not rules.CHECKSUM.fullmatch(str(found)):
-        lines.append(f"the checksum of the data is {found}, not one of files")
-    if run.begin.get("checksum", found) != found:
-        lines.append(f"the checksum of the data is {found} in the event `load`, {run.begin['checksum']} in `begin`")
-    if not run.recipe:
-        lines.append(f"no {directory.RECIPE}")
+    if not rules.CHECKSUM.fullmatch(run.checksum):
+        lines.append(f"the checksum of the data is {run.checksum}, not one of files")
+    return lines + ([] if run.recipe else [f"no {directory.RECIPE}"])
+
+
+def _resumes(run: Run) -> list[str]:
+    """List what a run was continued with that it had not begun with; a field that an event lacks is the same."""
+    then, lines = _facts(run.begin), []
+    for event in run.events:
+        if event["event"] == "data_changed":
+            at, checksum = event.get("first_step"), event.get("checksum")
+            lines.append(f"continued at step {at} with data whose checksum is {checksum}")
+        if event["event"] != "resume":
+            continue
+        at = f"continued at step {event['step']} with"
+        for name, value in _facts(event).items():
+            if name in then and value != then[name]:
+                lines.append(f"{at} {name} {value}, begun with {then[name]}")
+        git = event.get("git")
+        if "git" in event and not git:
+            lines.append(f"{at} code of an unknown commit")
+        elif git and git.get("dirty"):
+            lines.append(f"{at} code that differed from its commit")
     return lines
+
+
+def _facts(event: Event) -> dict[str, Any]:
+    """Return the fields that must not change, by the names of the messages."""
+    facts = {name: event[name] for name in SAME if name in event}
+    facts |= {f"optimizer.{name}": value for name, value in (event.get("optimizer") or {}).items()}
+    git, hosts = event.get("git") or {}, event.get("hosts") or []
+    facts |= {"commit": git["commit"]} if "commit" in git else {}
+    return facts | ({"machines": len(hosts), "accelerators": accelerators(hosts)} if hosts else {})
+
+
+def accelerators(hosts: Sequence[Mapping[str, Any]]) -> str:
+    """Return number and names of all accelerators of a run."""
+    names = sorted(str(device.get("name")) for host in hosts for device in host.get("accelerators") or [])
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none"
 
 
 def _end(run: Run, target: Decimal | None) -> list[str]:
-    """List what is missing at the end of a run."""
-    evals = [event["accuracy"] for event in run.events if event["event"] == "eval"]
+    """List what is missing at the end of a run: all numbers of its log are recomputed from the log."""
     if run.begin.get("speed"):
         return ["a run of --speed: it trains to no target"]
     lines = [] if any(event["event"] == "end" for event in run.events) else ["unfinished: continue it with --resume"]
+    evals = [event["accuracy"] for event in run.events if event["event"] == "eval"]
     if not evals:
         return [*lines, "no evaluation"]
-    best = max(evals)
-    if target is not None and not best >= float(target):
-        lines.append(f"target not reached: best {run.begin['metric']} {best:.4f}, AI-Rank's target is {target}")
-    elif not lines:
-        lines += log_deviations(run, target)
-    return lines
+    if target is not None and not max(evals) >= float(target):
+        best = f"best {run.begin['metric']} {max(evals):.4f}"
+        return [*lines, f"target not reached: {best}, AI-Rank's target is {target}"]
+    return lines or deviations(parse(run.log(target)), target, run.begin["train_samples"], run.begin["warmup_epochs"])
 
 
 def _cards(run: Run, cards: int) -> list[str]:
@@ -141,45 +187,35 @@ def _cards(run: Run, cards: int) -> list[str]:
     hosts, lines = run.begin["hosts"], []
     if run.cards != cards:
         lines.append(f"the run had {run.cards} processes, not {cards}")
-    accelerators = sum(len(host.get("accelerators") or []) for host in hosts)
-    if accelerators < run.cards:
-        lines.append(f"the run used {accelerators} GPUs or NPUs for {run.cards} processes")
+    devices = [device.get("name") for host in hosts for device in host.get("accelerators") or []]
+    if len(devices) < run.cards:
+        lines.append(f"the run used {len(devices)} GPUs or NPUs for {run.cards} processes")
     if len(hosts) != rules.nodes(cards):
         lines.append(f"the run used {len(hosts)} machines, {cards} cards are {rules.nodes(cards)} by the rules")
-    names = list(dict.fromkeys(resumes.accelerators(hosts)))
-    if len(names) > 1:
-        lines.append(f"the machines differ: {', '.join(names)}")
-    return lines
+    return lines + ([f"the machines differ: {accelerators(hosts)}"] if len(set(devices)) > 1 else [])
 
 
 def _data(run: Run, listed: Listed) -> list[str]:
-    """List why the data of a run is not that of the rules."""
-    begin = run.begin
+    """List why data and evaluations of a run are not those of the rules."""
+    begin, lines = run.begin, []
     name, _, views = begin["protocol"].partition("/")
     if name != listed.protocol:
         return [f"trained on {begin['data']} ({begin['protocol']}), the rules demand {listed.dataset}"]
-    lines = []
     for split, key, limits in (
         ("training", "train_samples", listed.train_samples),
         ("validation", "val_samples", listed.val_samples),
     ):
-        if limits and not limits[0] <= begin[key] <= limits[1]:
+        if not limits[0] <= begin[key] <= limits[1]:
             numbers = " to ".join(map(str, dict.fromkeys(limits)))
             lines.append(f"{begin[key]} {split} samples; {listed.dataset} has {numbers}")
     if not re.fullmatch(listed.views, views):
         lines.append(f"evaluated by the protocol {begin['protocol']}, which is not that of AI-Rank's target")
-    return lines + _evaluations(run, listed)
-
-
-def _evaluations(run: Run, listed: Listed) -> list[str]:
-    """List the evaluations that do not cover the validation split; of older versions the size is not known."""
-    total, lines = run.begin["val_samples"], []
-    least = listed.val_samples[0] if listed.val_samples else total
+    total = begin["val_samples"]
     for event in (event for event in run.events if event["event"] == "eval"):
         count, bad = event.get("samples"), event.get("bad") or 0
         if count is not None and count != total:
             lines.append(f"the evaluation at step {event['step']} took {count} of {total} samples")
-        elif total - bad < min(least, total):
+        elif total - bad < min(listed.val_samples[0], total):
             lines.append(f"{bad} of {total} samples of the evaluation at step {event['step']} could not be read")
     return lines
 
@@ -201,28 +237,18 @@ def _between(runs: Mapping[int, Run]) -> list[str]:
     lines = []
     for cards, run in others:
         pair = f"{rules.log_name(first)} and {rules.log_name(cards)} differ in"
-        for name in ("framework", "framework_version", "model", "seed", "compute"):
-            if run.begin[name] != base.begin[name]:
-                lines.append(f"{pair} {name}: {base.begin[name]} and {run.begin[name]}")
-        commits = [(other.begin.get("git") or {}).get("commit") for other in (base, run)]
-        if commits[0] != commits[1]:
-            lines.append(f"{pair} the code: {commits[0]} and {commits[1]}")
-        names = [" and ".join(dict.fromkeys(resumes.accelerators(other.begin["hosts"]))) for other in (base, run)]
-        if names[0] != names[1]:
-            lines.append(f"{pair} the machines: {names[0] or 'none'}; {names[1] or 'none'}")
-        if checksum(base) != checksum(run):
-            lines.append(f"{pair} the checksum of the data")
-        lines += [f"{pair} the recipe: {text}" for text in _recipe_differences(base.recipe, run.recipe)]
+        now, then = _compared(run), _compared(base)
+        lines += [f"{pair} {name}: {then[name]} and {now[name]}" for name in now if now[name] != then[name]]
+        is_scaled = base.recipe.get("optim.base_batch") or run.recipe.get("optim.base_batch")
+        for key in sorted({**base.recipe, **run.recipe}):
+            old, new = base.recipe.get(key), run.recipe.get(key)
+            if old != new and key not in SCALE_KEYS and (key != "optim.lr" or is_scaled):
+                lines.append(f"{pair} the recipe: {key}: {old} and {new}")
     return lines
 
 
-def checksum(run: Run) -> str:
-    """Return the checksum of a run's data, `missing` without one."""
-    return next((str(event.get("checksum")) for event in run.events if event["event"] == "load"), "missing")
-
-
-def _recipe_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    is_scaled = old.get("optim.base_batch") or new.get("optim.base_batch")
-    free = (*SCALE_KEYS, "seed", "framework", *(() if is_scaled else ("optim.lr",)))  # the first two: compared before
-    keys = sorted(key for key in {**old, **new} if key not in free)
-    return [f"{key}: {old.get(key)} and {new.get(key)}" for key in keys if old.get(key) != new.get(key)]
+def _compared(run: Run) -> dict[str, Any]:
+    facts = {name: run.begin[name] for name in ("framework", "framework_version", "model", "seed", "compute")}
+    kinds = {device.get("name") for host in run.begin["hosts"] for device in host.get("accelerators") or []}
+    facts |= {"the code": (run.begin.get("git") or {}).get("commit"), "the checksum of the data": run.checksum}
+    return facts | {"the machines": " and ".join(sorted(map(str, kinds))) or "none"}

@@ -1,4 +1,4 @@
-"""The tree of a submission: submitter/system/{system_information.json, <model>/{code, data, log}}."""
+"""The tree of a submission: submitter/linux/{system_information.json, <model>/{code, data, log}}."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from zoo.bench.submission import public, readme, rules, runs, system
+from zoo.bench.submission import readme, rules, runs, system
 from zoo.bench.submission.runs import Run
 from zoo.data.errors import UserError
 
@@ -19,7 +19,7 @@ SYSTEM = "linux"
 
 
 class Plan(NamedTuple):
-    """What is to be written.
+    """Files to write.
 
     Attributes:
         files: path in the tree -> text.
@@ -44,18 +44,19 @@ def plan(scales: Mapping[int, Run], given: Mapping[str, Any], folder: str | None
     ordered = dict(sorted(scales.items()))
     first, last = next(iter(ordered.values())), list(ordered.values())[-1]
     model = first.begin["model"]
-    listed = rules.OURS.get(model)
+    listed = rules.LISTED.get(model)
     fields = system.describe(last.begin, given)
-    unknown = system.unknown(fields)
+    unknown = [name for name in rules.FIELDS if fields[name] is None]
     missing = [f"{rules.SYSTEM_FILE}: no {name}; give --{name.replace('_', '-')}" for name in unknown]
     fields.update({name: _stand_in(name) for name in unknown})
-    missing += [f"{rules.SYSTEM_FILE}: {text}" for text in system.problems(system.render(fields), bool(unknown))]
+    missing += [f"{rules.SYSTEM_FILE}: {text}" for text in system.problems(fields, bool(unknown))]
     if listed is None:
-        missing.append(f"AI-Rank lists no model {model}; it lists {', '.join(one.title for one in rules.LISTED)}")
+        titles = ", ".join(one.title for one in rules.LISTED.values())
+        missing.append(f"AI-Rank lists no model {model}, but {titles}")
     missing += runs.missing(ordered, listed)
-    name = folder or (listed.title.lower().replace("+", "plus") if listed else model)
-    if listed and not re.match(listed.folder, name, re.IGNORECASE):
-        missing.append(f"the folder {name} is not named after the model; begin it with {listed.title.lower()}")
+    name = folder or (listed.folder if listed else model)
+    if listed and not name.lower().startswith(listed.folder):
+        missing.append(f"the folder {name} is not named after the model; begin it with {listed.folder}")
     base = f"{_folder(str(given['submitter']), '--submitter')}/{SYSTEM}"
     inside = f"{base}/{_folder(name, '--model')}"
     files = {
@@ -68,8 +69,7 @@ def plan(scales: Mapping[int, Run], given: Mapping[str, Any], folder: str | None
     for cards, run in ordered.items():
         files[f"{inside}/log/{rules.log_name(cards)}"] = "".join(f"{line}\n" for line in run.log(target))
     if missing:
-        text = "".join(f"- {line}\n" for line in missing)
-        files[DEMO_FILE] = f"{DEMO_TITLE}\n\nIt lacks:\n\n{text}"
+        files[DEMO_FILE] = f"{DEMO_TITLE}\n\nIt lacks:\n\n" + "".join(f"- {line}\n" for line in missing)
     return Plan(files, missing)
 
 
@@ -80,7 +80,7 @@ def write(tree: str, files: Mapping[str, str]) -> None:
         UserError: it exists already, or cannot be written.
     """
     if os.path.lexists(tree):
-        raise UserError(f"{tree} exists; name another folder, nothing is overwritten")
+        raise UserError(f"--out {tree}: exists; name another folder, nothing is overwritten")
     parent = os.path.dirname(os.path.abspath(tree))
     try:
         os.makedirs(parent, exist_ok=True)
@@ -96,7 +96,7 @@ def write(tree: str, files: Mapping[str, str]) -> None:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
     except OSError as error:
-        raise UserError(f"{tree}: cannot be written ({error.strerror})") from None
+        raise UserError(f"--out {tree}: {error.strerror}") from None
 
 
 def recipe(run: Run) -> str:
@@ -105,15 +105,15 @@ def recipe(run: Run) -> str:
     for key, value in run.recipe.items():
         section, _, name = key.rpartition(".")
         if key not in runs.PATH_KEYS:
-            (sections.setdefault(section, {}) if section else sections)[name] = public.value(value)
+            (sections.setdefault(section, {}) if section else sections)[name] = readme.public(value)
     return yaml.safe_dump(sections, sort_keys=False, default_flow_style=None, allow_unicode=True)
 
 
 def _stand_in(name: str) -> Any:
     """Return the value of a field that is not known, for a demo."""
     if name.endswith("_capacity"):
-        return "0 GB"
-    return 1 if rules.FIELDS[name].kind is int else "not recorded"
+        return system.NO_SIZE
+    return 1 if isinstance(rules.FIELDS[name], int) else system.NOT_RECORDED
 
 
 def _folder(name: str, option: str) -> str:

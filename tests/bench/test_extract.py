@@ -1,4 +1,4 @@
-"""tools/extract.py on logs made from the published results of DLPerf.
+"""`zoo report dlperf` on logs made from the published results of DLPerf.
 
 PUBLISHED holds what its scripts printed for the runs of MindSpore/resnet50v1.5 and PaddlePaddle/PLSC (READMEs of
 github.com/Oneflow-Inc/DLPerf, commits a841997 and 67b8984). The raw logs were not published; those here have the same
@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from zoo.bench.commands.extract import main
+from zoo import cli
 
 PUBLISHED = {
     "rn50": {  # case: speeds by run, (average, median, speed-up)
@@ -81,8 +81,10 @@ def write_logs(folder, model, cases=None):
 
 def extract(folder, tmp_path, *options):
     out = tmp_path / "out.json"
-    assert main([str(folder), "--json", str(out), *map(str, options)]) == 0
-    return json.loads(out.read_text())
+    assert cli.main(["report", "dlperf", str(folder), "--json", str(out), *map(str, options)]) == 0
+    found = json.loads(out.read_text())
+    out.unlink()
+    return found
 
 
 @pytest.mark.parametrize("model, options", [("rn50", ("--drop", 100, "--last", 200)), ("r50", ())])
@@ -193,20 +195,19 @@ def test_printed_speeds(tmp_path):
     }
 
 
-def test_what_cannot_be_read(tmp_path, capsys):
-    assert main([str(tmp_path / "missing")]) == 2
-    assert "cannot be read" in capsys.readouterr().err
-    assert main([str(tmp_path)]) == 2
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["{}/missing"], "cannot be read"),
+        (["{}"], "no line of MindSpore's"),
+        (["{}"], "other.log: not named"),
+        (["{}", "--drop", "3"], "--drop, --last"),
+        (["{}", "--drop", "9", "--last", "3"], "--drop, --last"),
+    ],
+)
+def test_what_cannot_be_read(words, message, tmp_path, capsys):
     (tmp_path / "1n1g").mkdir()
-    (tmp_path / "1n1g" / "r50_b128_fp32_1.log").write_text("nothing\n")
-    (tmp_path / "1n1g" / "other.log").write_text("nothing\n")
-    assert main([str(tmp_path)]) == 2
-    error = capsys.readouterr().err
-    assert "no line of MindSpore's" in error and "other.log: not named" in error
-
-
-def test_options_belong_together(tmp_path):
-    for options in (["--drop", "3"], ["--drop", "9", "--last", "3"]):
-        with pytest.raises(SystemExit) as stopped:
-            main([str(tmp_path), *options])
-        assert stopped.value.code == 2
+    (tmp_path / "1n1g/r50_b128_fp32_1.log").write_text("nothing\n")
+    (tmp_path / "1n1g/other.log").write_text("nothing\n")
+    assert cli.main(["report", "dlperf", *(word.format(tmp_path) for word in words)]) == 2
+    assert message in capsys.readouterr().err
