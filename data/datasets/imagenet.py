@@ -17,11 +17,12 @@ from zoo.data.contents import Content
 from zoo.data.datasets.common import files
 from zoo.data.datasets.common.protocol import Protocol, set_name
 from zoo.data.errors import UserError, similar_path
-from zoo.data.formats import confined, images
+from zoo.data.formats import images
 from zoo.data.formats.lists import (
     WNID,
     ClassNames,
     LabeledPath,
+    check_inside,
     class_folders,
     class_names_from_folders,
     read_classes,
@@ -328,7 +329,7 @@ def _explain_missing_folders(root: str, split: str) -> str:
 
 def _read_list(settings: Settings, split: str, path: str) -> list[LabeledPath]:
     entries = read_list(path, folders=False)
-    confined.check(path, (entry.path for entry in entries), settings.allow_outside_root)
+    check_inside(path, (entry.path for entry in entries), settings.allow_outside_root)
     head = [entry.path for entry in entries[:PROBED_PATHS]]
     for prefix in ("", split):  # paths of Caffe's val.txt are relative to val/
         if any(os.path.isfile(os.path.join(settings.root, prefix, name)) for name in head):

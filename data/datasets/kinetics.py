@@ -18,10 +18,11 @@ from zoo.data.contents import Content, sampled_frames
 from zoo.data.datasets.common import files
 from zoo.data.datasets.common.protocol import Protocol, set_name
 from zoo.data.errors import UserError, similar_path
-from zoo.data.formats import confined, frame_folders, video
+from zoo.data.formats import frame_folders, video
 from zoo.data.formats.lists import (
     FRAME_TEMPLATE,
     LabeledPath,
+    check_inside,
     class_folders,
     class_names_from_folders,
     read_folders,
@@ -374,7 +375,7 @@ def _find_clips(settings: Settings, split: str, classes: tuple[str, ...]) -> lis
             )
         return entries
     entries = read_list(path, settings.suffix)
-    confined.check(path, (entry.path for entry in entries), settings.allow_outside_root)
+    check_inside(path, (entry.path for entry in entries), settings.allow_outside_root)
     head = [os.path.join(settings.root, entry.path) for entry in entries[:PROBED_PATHS]]
     # With three columns and paths that are files, this is a list of videos and their lengths.
     if entries[0].frames is not None and any(os.path.isfile(file) for file in head):

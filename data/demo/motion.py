@@ -16,7 +16,7 @@ import numpy as np
 from zoo.data import order
 from zoo.data.datasets import kinetics
 from zoo.data.demo.common import cache
-from zoo.data.formats import x264
+from zoo.data.packs import encoding
 
 CLASSES = ("left", "right", "up", "down", "grow", "shrink", "clockwise", "counterclockwise")
 WIDTH, HEIGHT, FRAMES, RATE = 96, 72, 24, 12  # pixels, pixels, frames, frames per second
@@ -131,8 +131,8 @@ def encode(path: str, frames: np.ndarray, rate: int) -> None:
         stream = container.add_stream("libx264", rate=Fraction(rate))
         stream.width, stream.height, stream.pix_fmt = frames.shape[2], frames.shape[1], "yuv420p"
         options: dict[str, object] = {"crf": "20", "preset": "veryfast", "threads": "1"}
-        if x264.cpu_parameters():
-            options["x264-params"] = ":".join(x264.cpu_parameters())
+        if encoding.cpu_parameters():
+            options["x264-params"] = ":".join(encoding.cpu_parameters())
         stream.options = options
         for frame in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")))

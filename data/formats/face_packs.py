@@ -1,6 +1,7 @@
-"""Packs of faces in RecordIO files: which records are images, and the number of identities."""
+"""Faces in insightface's files: packs in RecordIO files, and verification sets in .bin files."""
 
 import hashlib
+import io
 import os
 from contextlib import suppress
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from zoo.data.contents import Content, digest_file
 from zoo.data.errors import BadSample, UserError
-from zoo.data.formats import regular
+from zoo.data.formats import regular, safe_pickle
 from zoo.data.formats.lists import is_number
 from zoo.data.formats.recordio import ImageRecord, RecordFile, read_index, spans, unpack_image
 from zoo.data.parsing import parsing
@@ -17,6 +18,8 @@ from zoo.data.record import Item
 MAX_FLOAT32_LABEL = 1 << 24  # 32-bit floats represent all integers up to here
 MAX_LABEL = 1 << 53  # and 64-bit floats up to here
 MAX_KEY_ERROR = 64  # of the key in record 0, a rounded 32-bit float, in a pack of 2**30 images
+MAX_BIN_BYTES = 2 << 30  # of a verification set; the published ones have less than a tenth of it
+BIN_REMEDY = "download it again, or write the pairs into a text file with lines `path path 0|1`"
 VERIFICATION_REMEDY = "name verification sets with -o data.verification=[lfw.bin]"
 
 
@@ -169,6 +172,40 @@ def read_property(pack: str) -> int | None:
             "it and pass -o data.num_classes=N"
         )
     return int(words[0])
+
+
+def read_bin(path: str) -> tuple[list[bytes], list[bool], bytes]:
+    """Read a verification set without running code from its pickle.
+
+    Args:
+        path: the .bin file.
+
+    Returns:
+        The 2P encoded images, of which 2i and 2i + 1 are pair i; for each of the P pairs, whether both images show
+        the same person; and the content of the file.
+
+    Raises:
+        UserError: the file cannot be read or is not a verification set; the message names the file and, where one is
+            the cause, the image or pair.
+    """
+    with parsing(f"{path}: cannot read this verification set", BIN_REMEDY):
+        content = regular.read(path, MAX_BIN_BYTES)
+    problem = f"{path}: refused: it is damaged, or holds more than images, which would mean running code from it"
+    with parsing(problem, BIN_REMEDY):  # encoding: strings of Python 2 are bytes
+        loaded = safe_pickle.load(io.BytesIO(content), dtypes=("u1",), encoding="bytes")
+    if not isinstance(loaded, (tuple, list)) or [type(part) for part in loaded] != [list, list]:
+        raise UserError(f"{path}: not a verification set, which is a list of images and a list of flags; {BIN_REMEDY}")
+    items, flags = loaded
+    if len(items) != 2 * len(flags) or not flags:
+        raise UserError(f"{path}: {len(items)} images for {len(flags)} pairs; {BIN_REMEDY}")
+    for pair, flag in enumerate(flags):
+        if type(flag) not in (bool, int) or flag not in (0, 1):
+            raise UserError(f"{path}: the flag of pair {pair} is neither true nor false; {BIN_REMEDY}")
+    images = [item.content if isinstance(item, safe_pickle.Array) else item for item in items]
+    for index, image in enumerate(images):
+        if not isinstance(image, bytes) or not image:
+            raise UserError(f"{path}: image {index} (of pair {index // 2}) is not an encoded image; {BIN_REMEDY}")
+    return images, [bool(flag) for flag in flags], content
 
 
 def _integer_label(label: float) -> int:

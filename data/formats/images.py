@@ -18,7 +18,7 @@ from PIL import Image, UnidentifiedImageError
 
 from zoo.data import stages
 from zoo.data.errors import BadSample
-from zoo.data.formats import jpeg, png, regular
+from zoo.data.formats import ordinary, regular
 from zoo.data.parsing import parsing
 from zoo.data.transforms.geometry import Box, Geometry, Size
 from zoo.data.transforms.pixels import finish
@@ -43,7 +43,7 @@ NOT_DECODED = "cannot be decoded as an image"
 # Scans of a JPEG file. Each costs time for all pixels, and may be a few bytes; encoders make about ten.
 MAX_SCANS, CHECKED_WORK = 100, 2 * 10**10  # the latter: pixels x bytes, below which any number takes a second
 BYTES_PER_SCAN = 1 << 14  # allows more of them in a baseline file: a video behind the image has their marker by chance
-PLAIN_FORMATS, MAX_COMMENTS = (b"P1", b"P2", b"P3"), 1000  # PBM, PGM and PPM as text, which Pillow reads word by word
+PLAIN_FORMATS = (b"P1", b"P2", b"P3")  # PBM, PGM and PPM as text, which Pillow reads word by word, for hours
 TILE_SIZE = (322, 323)  # tags of TIFF: width and height
 
 # Pillow warns about damaged EXIF blocks, of which ImageNet has many, and about large images, which are refused below.
@@ -88,10 +88,10 @@ def parse(content: bytes) -> EncodedImage:
     """Read the header and orientation of an image from the content of its file. Raises BadSample."""
     with parsing(NOT_DECODED, kind=BadSample):
         image = _open(content)
-        if image.format == "PNG" and png.is_ordinary(content):  # Pillow would decode it to look for EXIF after pixels
+        if image.format == "PNG" and ordinary.is_png(content):  # Pillow would decode it to look for EXIF after pixels
             check_ordinary(*image.size, content)
             return EncodedImage(content, image, UPRIGHT, True)
-        has_header = image.format == "JPEG" and jpeg.read_header(content) is not None
+        has_header = image.format == "JPEG" and ordinary.jpeg_header(content) is not None
         if has_header:
             check_ordinary(*image.size, content)
         else:
@@ -126,19 +126,19 @@ def _check_share(image: Image.Image, content: bytes, share: regular.Share) -> No
 
 
 def _check_scans(width: int, height: int, content: bytes) -> None:
-    if width * height * len(content) <= CHECKED_WORK or not content.startswith(jpeg.START):
+    if width * height * len(content) <= CHECKED_WORK or not content.startswith(ordinary.JPEG_START):
         return
-    header = jpeg.read_header(content)
+    header = ordinary.jpeg_header(content)
     is_baseline = header is not None and not header.is_progressive
     limit = MAX_SCANS + (len(content) // BYTES_PER_SCAN if is_baseline else 0)
-    if content.count(jpeg.SCAN) > limit:
+    if content.count(ordinary.JPEG_SCAN) > limit:
         raise BadSample(f"it has more than {limit} scans")
 
 
 def _open(content: bytes) -> Image.Image:
     """Read the header of an image. Raises BadSample, and errors of Pillow."""
-    if content.startswith(PLAIN_FORMATS) and content.count(b"#") > MAX_COMMENTS:
-        raise BadSample(f"it has more than {MAX_COMMENTS} comments")
+    if content.startswith(PLAIN_FORMATS):
+        raise BadSample("pixels written as text are not supported")
     try:
         image = Image.open(io.BytesIO(content), formats=FORMATS)
     except UnidentifiedImageError:
@@ -189,7 +189,7 @@ def jpeg_scale(encoded: EncodedImage, geometry: Geometry) -> int:
     assert geometry.size
     _, _, width, height = geometry.box or (0, 0, *encoded.size)
     factor = max(min(width // geometry.size[0], height // geometry.size[1]), 1)
-    return max(scale for scale in jpeg.FLAGS if scale <= factor)
+    return max(scale for scale in ordinary.FLAGS if scale <= factor)
 
 
 def decode_stored(encoded: EncodedImage) -> np.ndarray:
@@ -209,14 +209,11 @@ def decode_pixels(encoded: EncodedImage, scale: int = 1) -> tuple[np.ndarray, fl
         Errors of Pillow and OpenCV.
     """
     image = encoded.header
-    if image.format == "JPEG" and jpeg.read_header(encoded.content):
-        pixels = jpeg.decode(encoded.content, scale)
+    scale = scale if image.format == "JPEG" else 1
+    if encoded.is_ordinary or (image.format == "JPEG" and ordinary.jpeg_header(encoded.content)):
+        pixels = ordinary.decode(encoded.content, scale)
         if pixels is not None:
             return pixels, scale
-    if image.format == "PNG" and encoded.is_ordinary:
-        pixels = png.decode(encoded.content)
-        if pixels is not None:
-            return pixels, 1
     factor = _draft_jpeg(image, scale)
     return np.asarray(to_rgb(image)), factor
 

@@ -56,8 +56,7 @@ def decode(stream: "VideoStream", index: Index, numbers: Sequence[int]) -> list[
         numbers: of the frames, from 0, in the order in which they are shown; they may repeat.
 
     Returns:
-        uint8 RGB (H, W, 3) for each number, upright; None if one of them does not come out of the decoder, or
-        the video is interlaced.
+        uint8 RGB (H, W, 3) for each number, upright; None if one of them does not come out of the decoder.
 
     Raises:
         Errors of PyAV.
@@ -75,8 +74,6 @@ def decode(stream: "VideoStream", index: Index, numbers: Sequence[int]) -> list[
         if group <= frames.keys():
             continue
         for frame in _decode_from(stream, index.packets[start:], group):
-            if frame.interlaced_frame:
-                return None
             if frame.pts in group:
                 frames[frame.pts] = convert(frame)
         stream.codec_context.flush_buffers()  # it has been told that the video ends

@@ -3,7 +3,7 @@
 import io
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -94,6 +94,25 @@ def check_widths(path: str, lines: Collection[str] | Collection[bytes]) -> None:
     longest = max(map(len, lines), default=0)
     if longest > MAX_PATH and longest * len(lines) > max(regular.FREE_BYTES, regular.EXPANSION * sum(map(len, lines))):
         raise UserError(f"{path}: a line of {longest} characters is too long for a path; correct the list")
+
+
+def check_inside(path: str, names: Iterable[str], allowed: bool) -> None:
+    """Check the paths that a list names: it comes with a data set, and may not name what lies elsewhere.
+
+    Args:
+        path: of the list.
+        names: the paths. Links within the folder may lead anywhere.
+        allowed: whether paths may lead anywhere, too.
+
+    Raises:
+        UserError: a path is absolute or goes up by `..`.
+    """
+    for name in () if allowed else names:
+        if name.startswith("/") or (os.pardir in name and os.pardir in name.split("/")):
+            raise UserError(
+                f"{path}: {name} may lead out of data.root; use paths below it, or, if you trust this list, let them "
+                "pass with -o data.allow_outside_root=true"
+            )
 
 
 def is_number(word: str) -> bool:

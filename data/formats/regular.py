@@ -15,14 +15,14 @@ FREE_BYTES, EXPANSION = 256 << 20, 20  # memory for a file: the greater of the f
 FREE_FRAME_PIXELS, FRAME_PIXELS_PER_BYTE = 1920 * 1088, 16  # of a video: larger frames need a larger file
 
 
-def read(path: str) -> bytes:
+def read(path: str, limit: int = MAX_BYTES) -> bytes:
     """Read a regular file into memory.
 
     Raises:
-        BadSample: it is a folder, pipe, socket or device, or larger than MAX_BYTES.
+        BadSample: it is a folder, pipe, socket or device, or larger than `limit` bytes.
         OSError, ValueError: it cannot be opened or read.
     """
-    with open_file(path) as file:
+    with open_file(path, limit) as file:
         return file.read()
 
 

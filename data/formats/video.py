@@ -1,27 +1,21 @@
-"""Decoding of videos to uint8 RGB arrays (H, W, 3). Failures raise BadSample.
+"""Decoding of videos to uint8 RGB arrays (H, W, 3) by PyAV. Failures raise BadSample.
 
-PyAV reads regular videos in mp4, mkv and webm from the keyframe before each frame (data/formats/keyframes.py). The rest
-goes to decord where it is exact (H.264, VP8 and VP9, not rotated), and otherwise to PyAV from the first frame on:
-decord seeks to wrong frames in HEVC, in MPEG-4 with B-frames, in avi files and where an edit list leaves out frames,
-garbles rotated videos, and does not know AV1. Both give the same colors but for interlaced videos, more than 8 bits,
-and an odd number of rows with chroma at half the height, by a few values; such videos stay with decord. A reader is
-opened, used and dropped within one call: decord's must not be shared by threads and does not survive a fork.
-
-decord and PyAV are imported when the first video is decoded: sets of images do without them, and a process that loads
-MindSpore must load it before decord.
+Of regular videos in mp4, mkv and webm, decoding begins at the keyframe before each frame (data/formats/keyframes.py);
+of all others at the first frame, which is exact for every codec and slow for long videos. A file is opened, used and
+closed within one call. PyAV is imported when the first video is decoded: sets of images do without it.
 """
 
 import os
+import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from zoo.data import stages
 from zoo.data.errors import BadSample
-from zoo.data.formats import keyframes, mp4, regular
+from zoo.data.formats import keyframes, regular
 from zoo.data.parsing import parsing
-from zoo.data.transforms.geometry import Size
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -29,10 +23,8 @@ if TYPE_CHECKING:
 
 FrameSampler = Callable[[int], np.ndarray]  # number of frames -> 0-based indices, of any shape
 
-DECORD_CODECS = ("h264", "vp8", "vp9")
-DECORD_CONTAINERS = ("mp4", "matroska", "webm")
-PYAV_CODECS = ("hevc", "av1")
-EQUAL_PIXEL_FORMATS = ("yuv420p", "yuvj420p", "yuv422p", "yuv444p", "gray")  # same RGB from decord and PyAV
+SEEKABLE_CODECS = ("h264", "hevc", "av1", "vp8", "vp9")
+SEEKABLE_CONTAINERS = {"mp4", "matroska", "webm"}
 # Formats of FFmpeg that may be opened. Others, such as concat, hls and dash, open further files or addresses.
 FORMATS = (
     "mov,mp4,matroska,webm,avi,mpeg,mpegts,mpegvideo,h264,hevc,m4v,ivf,ogg,flv,asf,"
@@ -42,6 +34,14 @@ SCRIPTS = (b"ffconcat", b"#EXTM3U", b"[playlist]", b"<", b"v=0")  # beginnings o
 HEAD_SIZE, BLANKS = 64, b"\xef\xbb\xbf \t\r\n"
 MAX_BUFFERED_BYTES = 64 << 20  # of a file whose packets are held in memory
 NOT_DECODED = "cannot be decoded as video"
+
+# Boxes of MP4 files (ISO/IEC 14496-12) that hold others, and the fields of those that claim a number of frames.
+CONTAINERS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf", b"mvex", b"udta", b"edts", b"dinf")
+BOX, LONG_SIZE = struct.Struct(">I4s"), struct.Struct(">Q")
+LAYOUTS = {b"hdlr": struct.Struct(">8x4s"), b"stsz": struct.Struct(">4xII"), b"trun": struct.Struct(">4xI")}
+TO_END, LONG = 0, 1  # sizes with a meaning
+SOUND = b"soun"  # of which FFmpeg makes one entry per chunk
+MAX_BOXES, FREE_FRAMES, BYTES_PER_FRAME = 1_000_000, 1_000_000, 4
 
 
 @stages.stage(stages.DECODE)
@@ -60,32 +60,25 @@ def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1) -> 
         BadSample: the file is missing, too short or cannot be decoded.
     """
     size = _check_file(path)
-    sample = FrameIndices(sample_frames, min_frames)
+    drawn: dict[int, list[int]] = {}
+
+    def indices(count: int) -> list[int]:
+        """Draw the frames once for each number of frames."""
+        if count not in drawn:
+            drawn[count] = sample_indices(sample_frames, count, min_frames)
+            regular.check_clip(stream.codec_context.width, stream.codec_context.height, len(set(drawn[count])))
+        return drawn[count]
+
     with parsing(NOT_DECODED, kind=BadSample):
-        frames = _decode_from_keyframes(path, size, sample)
+        with open_container(path) as container:
+            stream = video_stream(container)
+            frames = _decode_from_keyframes(container, stream, size, indices)
         if frames is not None:
             return frames
         with open_container(path) as container:
-            stream = _video_stream(container, size)
-            counts = _count_frames(container, stream, size)
-            if not _decord_is_exact(container, stream, counts):
-                return _decode_from_start(container, stream, sample, counts.shown)
-            frame_size = _frame_size(stream)
-    return _decode_with_decord(path, sample, frame_size)
-
-
-class FrameIndices:
-    """The flattened indices of the frames to decode, drawn once for a number of frames."""
-
-    def __init__(self, sample_frames: FrameSampler, min_frames: int):
-        self.sample_frames, self.min_frames = sample_frames, min_frames
-        self._drawn: dict[int, list[int]] = {}
-
-    def __call__(self, count: int) -> list[int]:
-        """Return the indices for `count` frames. Raises BadSample if there are fewer than min_frames."""
-        if count not in self._drawn:
-            self._drawn[count] = sample_indices(self.sample_frames, count, self.min_frames)
-        return self._drawn[count]
+            stream = video_stream(container)
+            count = _count_frames(container, stream)
+            return _decode_from_start(container, stream, indices(count), count)
 
 
 def sample_indices(sample_frames: FrameSampler, count: int, min_frames: int) -> list[int]:
@@ -100,11 +93,65 @@ def open_container(path: str, options: dict[str, str] | None = None) -> "InputCo
     import av
 
     with open(path, "rb") as file:
-        mp4.check_frame_counts(file, os.fstat(file.fileno()).st_size)
+        check_frame_counts(file, os.fstat(file.fileno()).st_size)
     options = {"format_whitelist": FORMATS, "protocol_whitelist": "file", **(options or {})}
     if int(av.__version__.split(".")[0]) >= 19:  # decodes metadata when they are read
         return av.open(path, options=options)
     return av.open(path, options=options, metadata_errors="ignore")
+
+
+def video_stream(container: "InputContainer") -> "VideoStream":
+    """Return the video of a container, to be decoded by one thread. Raises BadSample."""
+    import av
+    from av.stream import Disposition
+
+    name = container.format.name
+    if name.endswith("_pipe") or name == "image2":
+        raise BadSample("it is an image, not a video")
+    stream = container.streams.best("video")
+    if not isinstance(stream, av.VideoStream) or stream.disposition & Disposition.attached_pic:
+        raise BadSample("there is no video in this file")
+    size = os.path.getsize(container.name)
+    if stream.frames > size:
+        raise BadSample(f"its header claims {stream.frames} frames in {size} bytes")
+    stream.codec_context.thread_count = 1
+    regular.check_frame(stream.codec_context.width, stream.codec_context.height, size)
+    stream.codec_context.options = {"max_pixels": str(regular.frame_pixels(size))}  # also of frames that come later
+    return stream
+
+
+def check_frame_counts(file: BinaryIO, size: int) -> None:
+    """Raise BadSample if a track of an MP4 file claims more frames than `size` bytes may hold; other files pass.
+
+    A table of frames that all have one size is a few bytes long, however many there are; FFmpeg makes an index of them.
+    """
+    limit, handler, at = max(FREE_FRAMES, size // BYTES_PER_FRAME), b"", 0
+    for _ in range(MAX_BOXES):
+        file.seek(at)
+        head = file.read(BOX.size)
+        if len(head) < BOX.size:
+            return
+        length, name = BOX.unpack(head)
+        start = at + BOX.size
+        if length == LONG:
+            (length,), start = _unpack(LONG_SIZE, file), start + LONG_SIZE.size
+        fields = _unpack(LAYOUTS[name], file) if name in LAYOUTS else (0,)
+        if name == b"hdlr":
+            (handler,) = fields
+        elif fields[-1] > limit and all(fields) and (name == b"trun" or handler != SOUND):
+            raise BadSample(f"its header claims {fields[-1]} frames in {size} bytes")
+        if name in CONTAINERS:
+            at = start
+        elif length == TO_END or at + length < start:
+            return
+        else:
+            at += length
+    raise BadSample(f"it has more than {MAX_BOXES} boxes")
+
+
+def _unpack(layout: struct.Struct, file: BinaryIO) -> tuple[Any, ...]:
+    """Return the fields that come next in a file; zeros, which end the search, where the file ends."""
+    return layout.unpack(file.read(layout.size).ljust(layout.size, b"\0"))
 
 
 def _check_file(path: str) -> int:
@@ -122,123 +169,43 @@ def _check_file(path: str) -> int:
     return size
 
 
-def _video_stream(container: "InputContainer", size: int) -> "VideoStream":
-    """Return the video of a file of `size` bytes. Raises BadSample."""
-    import av
-
-    stream = container.streams.best("video")
-    if not isinstance(stream, av.VideoStream):
-        raise BadSample("there is no video in this file")
-    stream.codec_context.thread_count = 1
-    if stream.frames > size:  # decord would try to allocate an index of them, and abort the process
-        raise BadSample(f"its header claims {stream.frames} frames in {size} bytes")
-    regular.check_frame(stream.codec_context.width, stream.codec_context.height, size)
-    stream.codec_context.options = {"max_pixels": str(regular.frame_pixels(size))}  # also of frames that come later
-    return stream
-
-
-def _decode_from_keyframes(path: str, size: int, sample: FrameIndices) -> list[np.ndarray] | None:
+def _decode_from_keyframes(
+    container: "InputContainer", stream: "VideoStream", size: int, indices: Callable[[int], list[int]]
+) -> list[np.ndarray] | None:
     """Decode what is needed and no more; None if the video is not regular, or damaged."""
-    with open_container(path) as container:
-        stream = _video_stream(container, size)
-        if size > MAX_BUFFERED_BYTES or not _has_pyav_pixels(container, stream):
-            return None
-        try:
-            index = keyframes.read_index(container, stream)
-            if index is None:
-                return None
-            return keyframes.decode(stream, index, _affordable(sample(len(index.timestamps)), _frame_size(stream)))
-        except BadSample:
-            raise
-        except Exception:  # it is damaged: what can be read of it is read from the first frame on
-            return None
+    is_seekable = bool(SEEKABLE_CONTAINERS & set(container.format.name.split(",")))
+    if size > MAX_BUFFERED_BYTES or not is_seekable or stream.codec_context.codec.canonical_name not in SEEKABLE_CODECS:
+        return None
+    try:
+        index = keyframes.read_index(container, stream)
+        return None if index is None else keyframes.decode(stream, index, indices(len(index.timestamps)))
+    except BadSample:
+        raise
+    except Exception:  # it is damaged: what can be read of it is read from the first frame on
+        return None
 
 
-def _has_pyav_pixels(container: "InputContainer", stream: "VideoStream") -> bool:
-    """Return whether PyAV is what decodes a video, or gives the same pixels as decord, which would."""
-    context = stream.codec_context
-    if not _container_names(container) & set(DECORD_CONTAINERS):
-        return False
-    even = context.height % 2 == 0 or "420" not in (context.pix_fmt or "")
-    equal = context.pix_fmt in EQUAL_PIXEL_FORMATS and even
-    return context.codec.canonical_name in PYAV_CODECS or (context.name in DECORD_CODECS and equal)
-
-
-def _container_names(container: "InputContainer") -> set[str]:
-    return set(container.format.name.split(","))
-
-
-class FrameCounts(NamedTuple):
-    """Numbers of frames that a player shows, and that an edit list leaves out; whether no two have the same time."""
-
-    shown: int
-    hidden: int
-    are_distinct: bool
-
-
-def _count_frames(container: "InputContainer", stream: "VideoStream", size: int) -> FrameCounts:
+def _count_frames(container: "InputContainer", stream: "VideoStream") -> int:
     """Read all packets of a video, and count its frames as its header does, but without those of an edit list."""
-    total, hidden, are_distinct = _count_packets(container, stream)
+    total, hidden = _count_packets(container, stream)
     container.seek(0)
     if stream.frames > total:  # the file is truncated, or an edit list leaves out whole groups of pictures
         with open_container(container.name, {"ignore_editlist": "1"}) as whole:
-            if _count_packets(whole, _video_stream(whole, size))[0] >= stream.frames:
-                return FrameCounts(total - hidden, stream.frames - total + hidden, are_distinct)
-    return FrameCounts((stream.frames or total) - hidden, hidden, are_distinct)
+            if _count_packets(whole, video_stream(whole))[0] >= stream.frames:
+                return total - hidden
+    return (stream.frames or total) - hidden
 
 
-def _count_packets(container: "InputContainer", stream: "VideoStream") -> tuple[int, int, bool]:
-    """Return the number of packets, how many of them are not shown, and whether all have times of their own."""
-    hidden, times = 0, list[int | None]()
-    for packet in container.demux(stream):
-        if packet.size:
-            times.append(packet.pts)
-            hidden += packet.is_discard
-    return len(times), hidden, None not in times and len(set(times)) == len(times)
-
-
-def _decord_is_exact(container: "InputContainer", stream: "VideoStream", counts: FrameCounts) -> bool:
-    """Return whether decord decodes a video correctly. May cost the decoding of one frame."""
-    return (
-        stream.codec_context.name in DECORD_CODECS
-        and bool(_container_names(container) & set(DECORD_CONTAINERS))
-        and not counts.hidden
-        and counts.are_distinct  # it may look for a frame forever otherwise
-        and not _is_rotated(container, stream)
-    )
-
-
-def _is_rotated(container: "InputContainer", stream: "VideoStream") -> bool:
-    """Return whether the first frame is marked as rotated, as phones held upright mark it. Decodes one frame."""
-    frame = next(container.decode(stream), None)
-    container.seek(0)
-    return frame is not None and frame.rotation != 0
-
-
-def _frame_size(stream: "VideoStream") -> Size:
-    return stream.codec_context.width, stream.codec_context.height
-
-
-def _affordable(indices: list[int], frame_size: Size) -> list[int]:
-    """Return indices of frames to decode. Raises BadSample if there would not be room for the frames."""
-    regular.check_clip(*frame_size, len(set(indices)))
-    return indices
-
-
-def _decode_with_decord(path: str, sample: FrameIndices, frame_size: Size) -> list[np.ndarray]:
-    import decord
-
-    decord.logging.set_level(decord.logging.QUIET)  # its lines on stderr do not name the file
-    with parsing(NOT_DECODED, kind=BadSample):
-        reader = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1)
-        return list(reader.get_batch(_affordable(sample(len(reader)), frame_size)).asnumpy())
+def _count_packets(container: "InputContainer", stream: "VideoStream") -> tuple[int, int]:
+    """Return the number of packets, and how many of them are not shown."""
+    packets = [packet.is_discard for packet in container.demux(stream) if packet.size]
+    return len(packets), sum(packets)
 
 
 def _decode_from_start(
-    container: "InputContainer", stream: "VideoStream", sample: FrameIndices, count: int
+    container: "InputContainer", stream: "VideoStream", indices: list[int], count: int
 ) -> list[np.ndarray]:
-    """Decode all of `count` frames up to the last one needed: exact for every codec, slow for long videos."""
-    indices = _affordable(sample(count), _frame_size(stream))
+    """Decode all of `count` frames up to the last one needed."""
     last, needed, frames = max(indices), set(indices), {}
     convert = keyframes.rgb_converter()
     for index, frame in enumerate(container.decode(stream)):

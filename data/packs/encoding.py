@@ -8,13 +8,14 @@ import io
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import cv2
 import numpy as np
 
 from zoo.data.errors import BadSample
-from zoo.data.formats import images, x264
+from zoo.data.formats import images
 from zoo.data.packs import inspection
 from zoo.data.parsing import reason
 from zoo.data.transforms.resize import resize
@@ -172,9 +173,20 @@ def jpeg_image(content: bytes, short_side: int, quality: int) -> EncodedImage | 
     return EncodedImage(encoded, pixels.shape[1], pixels.shape[0], error.psnr)
 
 
+@lru_cache(maxsize=1)
+def cpu_parameters() -> tuple[str, ...]:
+    """Return parameters that make x264 deterministic: its AVX-512 code gives different bytes in every run."""
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            has_avx512 = "avx512" in file.read()
+    except OSError:
+        has_avx512 = False
+    return ("asm=avx2",) if has_avx512 else ()
+
+
 def _h264_options(crf: int, gop: int) -> dict[str, str]:
     options = {"crf": str(crf), "preset": PRESET, "tune": "fastdecode", "bf": "0", "sc_threshold": "0", "threads": "1"}
-    parameters = [f"keyint={gop}", f"min-keyint={gop}", *x264.cpu_parameters()]
+    parameters = [f"keyint={gop}", f"min-keyint={gop}", *cpu_parameters()]
     return {**options, "x264-params": ":".join(parameters)}
 
 

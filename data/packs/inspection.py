@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from zoo.data.errors import BadSample
-from zoo.data.formats import images, regular
-from zoo.data.formats.video import NOT_DECODED, open_container
+from zoo.data.formats import images
+from zoo.data.formats.video import NOT_DECODED, open_container, video_stream
 from zoo.data.parsing import parsing
 
 if TYPE_CHECKING:
@@ -102,24 +102,6 @@ def video_properties(path: str, full: bool = False) -> VideoProperties:
             packets.shown,
             (rate.numerator, rate.denominator) if rate else (0, 1),
         )
-
-
-def video_stream(container: "InputContainer") -> "VideoStream":
-    """Return the video stream of a container, to be decoded by one thread. Raises BadSample if there is none."""
-    import av
-    from av.stream import Disposition
-
-    name = container.format.name
-    if name.endswith("_pipe") or name == "image2":
-        raise BadSample("it is an image, not a video")
-    stream = container.streams.best("video")
-    if not isinstance(stream, av.VideoStream) or stream.disposition & Disposition.attached_pic:
-        raise BadSample("there is no video in this file")
-    stream.codec_context.thread_count = 1
-    size = os.path.getsize(container.name)
-    regular.check_frame(stream.codec_context.width, stream.codec_context.height, size)
-    stream.codec_context.options = {"max_pixels": str(regular.frame_pixels(size))}  # also of frames that come later
-    return stream
 
 
 def upright_frames(path: str) -> Iterator["av.VideoFrame"]:

@@ -4,6 +4,7 @@ data/formats/recordio.py describes the format and reads it.
 """
 
 import struct
+from collections.abc import Iterable
 
 from zoo.data.errors import BadSample
 from zoo.data.formats.recordio import (
@@ -51,9 +52,9 @@ def record(payload: bytes) -> bytes:
     )
 
 
-def index_lines(first_key: int, offsets: list[int]) -> str:
-    """Return the text of an .idx file for records of consecutive keys."""
-    return "".join(f"{key}\t{offset}\n" for key, offset in enumerate(offsets, first_key))
+def index_lines(keys: Iterable[int], offsets: Iterable[int]) -> str:
+    """Return the text of an .idx file."""
+    return "".join(f"{key}\t{offset}\n" for key, offset in zip(keys, offsets))
 
 
 def _aligned_magic_words(payload: bytes) -> list[int]:

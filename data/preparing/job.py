@@ -1,19 +1,25 @@
-"""What a preparation does: its settings, and the folder that it writes to."""
+"""A preparation: its settings, the folder that it writes to, and its work in chunks of consecutive samples.
+
+A chunk is the unit of work of a process, of what an interrupt may cost, and one shard of a pack. Chunks depend on the
+listing alone, never on the number of processes. The plan is stored before the work begins, so that the same command
+goes on with the same files in the same order.
+"""
 
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 from zoo.data import durable
 from zoo.data.errors import UserError
 from zoo.data.packs import manifest
+from zoo.data.preparing.sources import Listing, Sample
 
-MARK, WORK, LOCK = "prepare.json", "work", "lock"
-FORMAT = "vision-zoo prepared data set"
-VERSION = 1
+MARK, WORK, LOCK, PLAN = "prepare.json", "work", "lock", "plan.json"
+FORMAT, VERSION = "vision-zoo prepared data set", 2
 FORMS = {  # form -> media that it applies to, the first one being what is prepared without an option
     "files": ("video", "frames", "image", "pair", "face"),
     "pack": ("video", "frames", "image", "pair", "face"),
@@ -21,6 +27,11 @@ FORMS = {  # form -> media that it applies to, the first one being what is prepa
     "frames": ("video",),
     "resize": ("image",),
 }
+MIN_CHUNK, MAX_CHUNK, CHUNKS = 16 << 20, 256 << 20, 64  # bytes of source files; chunks to keep many processes busy
+MAX_CHUNK_FILES = {"files": 1 << 14, "pack": 1 << 14}  # by form; the other forms take long per file:
+MAX_ENCODED_FILES = 1024
+STAT_THREADS = 16  # a network file system answers many requests at a time
+FRAME_BYTES = 1 << 14  # assumed of a frame in a folder, which nobody asks the file system for
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,34 @@ class Job:
     lists: tuple[tuple[str, str | int], ...] = ()
 
 
+@dataclass(frozen=True)
+class Chunk:
+    """A range of samples of one split."""
+
+    number: int
+    split: str
+    shard: int  # number within the split
+    first: int  # number of its first sample within the split
+    items: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All chunks, and what is known of the data set as a whole. pattern: template and first number of frames."""
+
+    media: str
+    classes: tuple[str, ...]
+    notes: tuple[str, ...]
+    pattern: tuple[str, int]
+    missing: tuple[Sample, ...]
+    chunks: tuple[Chunk, ...]
+
+    def shard_name(self, chunk: Chunk) -> str:
+        """Return the name of the pack of a chunk."""
+        shards = sum(other.split == chunk.split for other in self.chunks)
+        return f"{chunk.split}-{chunk.shard:05d}-of-{shards:05d}.rec"
+
+
 def default_folder(root: str) -> str:
     """Return where a data set is prepared to without --out: beside it."""
     return f"{os.path.abspath(root)}-prepared"
@@ -61,22 +100,24 @@ def claim(out: str, job: Job) -> None:
     if os.path.commonpath([root, folder]) == root:
         raise UserError(f"--out {out}: lies inside the data set, which is never written to; choose another folder")
     path = os.path.join(out, MARK)
+    current = json.loads(json.dumps({"format": FORMAT, "version": VERSION, **asdict(job)}))
     try:
         os.makedirs(out, exist_ok=True)
         if set(os.listdir(out)) <= {f"{MARK}.tmp"}:  # left by a kill at the first moment
-            write_file(path, json.dumps({"format": FORMAT, "version": VERSION, **asdict(job)}, indent=1) + "\n")
+            write_file(path, json.dumps(current, indent=1) + "\n")
         if not manifest.is_prepared(out):
             os.makedirs(os.path.join(out, WORK), exist_ok=True)
     except OSError as error:
-        raise UserError(
-            f"{error.filename or out}: cannot be written ({error.strerror}); choose another --out"
-        ) from None
-    stored = _read_mark(path)
-    if stored is None:
+        raise UserError(f"{out}: cannot be written ({error.strerror}); choose another --out") from None
+    try:
+        with open(path, encoding="utf-8") as file:
+            stored = json.load(file)
+    except (OSError, ValueError):
+        stored = None
+    if not isinstance(stored, dict) or stored.get("format") != FORMAT:
         raise UserError(
             f"--out {out}: this folder holds other files, and nothing is ever written over; choose a new folder"
         )
-    current = json.loads(json.dumps({"format": FORMAT, "version": VERSION, **asdict(job)}))
     different = [key for key in current if stored.get(key) != current[key]]
     if different:
         lines = "; ".join(f"{key}: {stored.get(key)!r} there, {current[key]!r} now" for key in different)
@@ -96,15 +137,114 @@ def lock(out: str) -> Iterator[None]:
 
 def write_file(path: str, content: str | bytes) -> None:
     """Write a file completely or not at all, even at a power failure."""
-    durable.replace(
-        path, content if isinstance(content, bytes) else content.encode(errors="surrogateescape"), f"{path}.tmp"
-    )
+    content = content if isinstance(content, bytes) else content.encode(errors="surrogateescape")
+    durable.replace(path, content, f"{path}.tmp")
 
 
-def _read_mark(path: str) -> dict | None:
+def work_path(out: str, number: int, suffix: str) -> str:
+    """Return the path of a working file of a chunk: `samples.jsonl`, `done.jsonl` or `rec`."""
+    return os.path.join(out, WORK, f"{number:05d}.{suffix}")
+
+
+def make_plan(out: str, job: Job, found: Listing) -> Plan:
+    """Look for the files, write the samples of every chunk and, at last, the plan."""
+    samples, notes = unique_samples(found.samples)
+    if found.media == "face" and job.form == "pack":
+        samples.sort(key=lambda sample: sample.label)  # the format needs the images of an identity together
+    with ThreadPoolExecutor(STAT_THREADS) as pool:
+        sizes = list(pool.map(lambda sample: _size(job.root, sample), samples, chunksize=256))
+    missing = tuple(_missing(job.root, sample) for sample, size in zip(samples, sizes) if size is None)
+    existing = [sample._replace(size=size) for sample, size in zip(samples, sizes) if size is not None]
+    chunks: list[Chunk] = []
+    for group in _group(existing, MAX_CHUNK_FILES.get(job.form, MAX_ENCODED_FILES)):
+        split = group[0].split
+        before = [chunk for chunk in chunks if chunk.split == split]
+        first = before[-1].first + before[-1].items if before else 0
+        lines = "".join(json.dumps(sample) + "\n" for sample in group)
+        write_file(work_path(out, len(chunks), "samples.jsonl"), lines)
+        chunks.append(Chunk(len(chunks), split, len(before), first, len(group)))
+    plan = Plan(found.media, found.classes, found.notes + notes, found.pattern, missing, tuple(chunks))
+    write_file(os.path.join(out, WORK, PLAN), json.dumps(asdict(plan)))
+    return plan
+
+
+def load_plan(out: str) -> Plan | None:
+    """Read the plan of an interrupted preparation, None if it had not come so far."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(os.path.join(out, WORK, PLAN), encoding="utf-8") as file:
             stored = json.load(file)
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return None
-    return stored if isinstance(stored, dict) and stored.get("format") == FORMAT else None
+    missing = tuple(Sample(*entry) for entry in stored.pop("missing"))
+    chunks = tuple(Chunk(**chunk) for chunk in stored.pop("chunks"))
+    lists = {key: tuple(stored[key]) for key in ("classes", "notes", "pattern")}
+    return Plan(stored["media"], missing=missing, chunks=chunks, **lists)
+
+
+def read_samples(out: str, number: int) -> list[Sample]:
+    """Read the samples of a chunk."""
+    with open(work_path(out, number, "samples.jsonl"), encoding="utf-8") as file:
+        return [Sample(*json.loads(line)) for line in file]
+
+
+def unique_samples(samples: Iterable[Sample]) -> tuple[list[Sample], tuple[str, ...]]:
+    """Drop samples that a list names twice.
+
+    Returns:
+        The samples, and remarks for the user.
+
+    Raises:
+        UserError: A list gives a file two labels.
+    """
+    unique: dict[tuple[str, str, int], Sample] = {}
+    splits_of: dict[tuple[str, int], set[str]] = {}
+    repeated = 0
+    for sample in samples:
+        other = unique.setdefault((sample.split, sample.path, sample.key), sample)
+        if other.label != sample.label:
+            raise UserError(
+                f"{sample.path}: the list of {sample.split} names it twice, with the labels {other.label} and "
+                f"{sample.label}; remove one of these lines"
+            )
+        repeated += other is not sample
+        splits_of.setdefault((sample.path, sample.key), set()).add(sample.split)
+    shared = sum(len(splits) > 1 for splits in splits_of.values())
+    notes = [f"{repeated} samples are listed more than once; each is used once"] if repeated else []
+    notes += [f"warning: {shared} files are in more than one split"] if shared else []
+    return list(unique.values()), tuple(notes)
+
+
+def _size(root: str, sample: Sample) -> int | None:
+    """Return the bytes of the files of a sample, roughly those of a folder of frames; None if one does not exist."""
+    if sample.key >= 0:
+        return sample.size
+    try:
+        if sample.frames >= 0:
+            os.stat(os.path.join(root, sample.path))
+            return sample.frames * FRAME_BYTES
+        return sum(os.stat(os.path.join(root, path)).st_size for path in (sample.path, sample.mask) if path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:  # that of the one who reads it is told
+        return 0
+
+
+def _missing(root: str, sample: Sample) -> Sample:
+    """Return a sample with the path that does not exist: its own, or that of its mask."""
+    is_there = bool(sample.mask) and os.path.exists(os.path.join(root, sample.path))
+    return sample._replace(path=sample.mask, mask="") if is_there else sample
+
+
+def _group(samples: list[Sample], max_files: int) -> Iterator[list[Sample]]:
+    """Cut the samples where the split changes or a chunk is full."""
+    limit = min(MAX_CHUNK, max(MIN_CHUNK, sum(sample.size for sample in samples) // CHUNKS))
+    group: list[Sample] = []
+    size = 0
+    for sample in samples:
+        if group and (sample.split != group[0].split or size >= limit or len(group) >= max_files):
+            yield group
+            group, size = [], 0
+        group.append(sample)
+        size += sample.size
+    if group:
+        yield group

@@ -1,4 +1,4 @@
-"""The result of a preparation, made from the journals of all chunks: manifest, list of unreadable files, report."""
+"""The result of a preparation, from the entries of all chunks: manifest, pack of faces, unreadable files, report."""
 
 import csv
 import io
@@ -6,52 +6,69 @@ import json
 import math
 import os
 import shutil
-from array import array
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from zoo.data.errors import UserError
-from zoo.data.packs import manifest
+from zoo.data import durable, host
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats.face_packs import read_bin
+from zoo.data.packs import inspection, manifest, records
 from zoo.data.packs.manifest import Info, Manifest
 from zoo.data.preparing import job as jobs
-from zoo.data.preparing import official, verification, work
-from zoo.data.preparing import plan as plans
-from zoo.data.preparing.job import Job
-from zoo.data.preparing.journal import Entry, read_entries
-from zoo.data.preparing.listing import Item, Missing
-from zoo.data.preparing.plan import Chunk, Plan
+from zoo.data.preparing import work
+from zoo.data.preparing.job import Job, Plan
+from zoo.data.preparing.sources import Sample
 
-REPORT, UNREADABLE, CLASSES, NOTES = "report.json", "unreadable.csv", "classes.txt", "source_notes"
-NOTE_PREFIXES = ("license", "licence", "copying", "readme", "terms")  # files in the root that are kept, as lower case
-MAX_NOTE_BYTES = 1 << 20
+REPORT, UNREADABLE, CLASSES = "report.json", "unreadable.csv", "classes.txt"
+FACE_PACK, PROPERTY = "train.rec", "property"
 FOLDER_FORMS = {"files": "folders", "pack": "frames"}  # of the manifest, by the form of a job on folders of frames
-TYPE_CODES = {"int64": "q", "int32": "i", "uint8": "B", "float32": "f"}  # of the module array
+
+# Published copies: name, samples by split, source. Videos vanish from YouTube, so every copy of Kinetics differs.
+COPIES: dict[str, list[tuple[str, dict[str, int], str]]] = {
+    "k400": [
+        ("CVDF", {"train": 246_534, "val": 19_906}, "FiftyOne's documentation of kinetics-400"),
+        ("OpenMMLab", {"train": 240_436, "val": 19_796}, "mmaction2, tools/data/kinetics/README.md"),
+    ],
+    "ssv2": [("official", {"train": 168_913, "val": 24_777}, "Qualcomm's page of Something-Something V2")],
+    "imagenet": [("official", {"train": 1_281_167, "val": 50_000}, "Russakovsky et al. 2015, arXiv:1409.0575")],
+    "cityscapes": [("official", {"train": 2_975, "val": 500}, "Cordts et al. 2016, arXiv:1604.01685")],
+}
+# Images of insightface's packs by identities, and pairs of its verification sets: recognition/_datasets_/README.md.
+FACE_COPIES = {
+    10_572: ("CASIA-WebFace", 490_623),
+    85_742: ("MS1M-V2", 5_822_653),
+    93_431: ("MS1M-V3", 5_179_510),
+    360_232: ("Glint360K", 17_091_657),
+}
+VERIFICATION_PAIRS = dict.fromkeys(("lfw", "agedb_30", "calfw", "cplfw"), 6_000) | {"cfp_fp": 7_000, "cfp_ff": 7_000}
+TERMS = {
+    "k400": "Annotations: CC BY 4.0, Google LLC. The videos belong to those who uploaded them to YouTube.",
+    "ssv2": "Research license of Qualcomm, which must be accepted before the download; no redistribution.",
+    "imagenet": "Terms of access of image-net.org: non-commercial research and education only; no redistribution.",
+    "cityscapes": "License of cityscapes-dataset.com: non-commercial purposes only; no redistribution.",
+    "faces": "Packs of insightface: non-commercial research only. For other sets, see their own terms.",
+    "folder": "Not known: see the source of the files.",
+}
 
 
-def write(out: str, job: Job, plan: Plan, shards: tuple[str, ...]) -> None:
-    """Write all files of the result, the manifest last: with it, the preparation is complete.
-
-    Args:
-        shards: Names of the packs of all chunks, none if nothing is packed; or of one that joins them all.
-    """
-    columns, joined, start = _Columns(plan), len(shards) == 1 < len(plan.chunks), 0
-    for chunk in plan.chunks:
-        shard = (0 if joined else chunk.number) if shards else -1
-        end = 0
-        for item, entry in _read_chunk(out, chunk):
-            columns.add(item, entry, shard, start)
-            end = entry.get("end", 0)
-        start += end if joined else 0
-    content = columns.manifest(job, shards)
-    checked = list(verification.check_all(job.root)) if plan.media == "face" else []
-    report = {**_report(job, plan, columns, content), "verification": [one.summary for one in checked]}
-    unreadable = columns.unreadable + [row for one in checked for row in one.unreadable]
-    jobs.write_file(os.path.join(out, UNREADABLE), _unreadable_table(unreadable, plan.missing))
+def write(out: str, job: Job, plan: Plan) -> None:
+    """Write all files of the result, the manifest last: with it, the preparation is complete."""
+    content, unreadable = _collect(out, job, plan)
+    if content.info.shards == (FACE_PACK,):
+        _join_faces(out, plan, content)
+    sets, bad_images = _check_verification(job.root) if plan.media == "face" else ([], [])
+    report = {**_report(job, plan, content), "unreadable": len(unreadable), "verification": sets}
+    table = io.StringIO(newline="")
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(("split", "path", "label", "reason"))
+    reasons = [*unreadable, *((sample, "no such file") for sample in plan.missing), *bad_images]
+    writer.writerows((sample.split, sample.name, sample.label, reason) for sample, reason in reasons)
+    jobs.write_file(os.path.join(out, UNREADABLE), table.getvalue())
     if plan.classes:
         jobs.write_file(os.path.join(out, CLASSES), "".join(f"{name}\n" for name in plan.classes))
-    _copy_notes(job.root, os.path.join(out, NOTES))
     jobs.write_file(os.path.join(out, REPORT), json.dumps(report, indent=1) + "\n")
     jobs.write_file(os.path.join(out, manifest.NAME), manifest.encode(content))
 
@@ -67,135 +84,162 @@ def remove_work(out: str) -> None:
     shutil.rmtree(os.path.join(out, jobs.WORK), ignore_errors=True)
 
 
-class _Columns:
-    """The columns of the manifest while they grow: arrays, because a set of faces has millions of rows."""
-
-    def __init__(self, plan: Plan):
-        self.plan = plan
-        self.values = {name: array(TYPE_CODES[dtype]) for name, (dtype, _) in manifest.COLUMNS.items()}
-        self.paths: list[bytes] = []
-        self.masks: list[bytes] = []
-        self.record = array("q")
-        self.codecs: dict[str, int] = {}
-        self.splits: dict[str, tuple[int, int]] = {}
-        self.unreadable: list[tuple[Missing, str]] = []
-        self.pattern: tuple[str, int] = ("", 0)  # template and first number of the images of folders
-
-    def add(self, item: Item, entry: Entry, shard: int, start: int) -> None:
-        """Add a sample.
-
-        Args:
-            shard: Number of its pack, -1 without one.
-            start: Byte of the pack at which its chunk begins.
-        """
-        sample = item.sample
-        first, end = self.splits.setdefault(sample.split, (len(self.paths), len(self.paths)))
-        if "bad" in entry:
-            self.unreadable.append((Missing(sample.split, sample.name, sample.label), entry["bad"]))
-            return
-        offsets = entry.get("at", [])
-        row = {
-            "label": [entry.get("label", sample.label)],
-            "bytes": [entry.get("bytes", item.size)],
-            "sha256": bytes.fromhex(entry["sha256"]),
-            "size": entry["size"],
-            "codec": [self.codecs.setdefault(entry["codec"], len(self.codecs))],
-            "frames": [entry.get("frames", 1)],
-            "rate": entry.get("rate", (0, 1)),
-            "psnr": [entry.get("psnr", math.nan)],
-            "shard": [shard],
-            "first_record": [len(self.record)],
-            "records": [len(offsets)],
-        }
-        for name, values in row.items():
-            self.values[name].extend(values)
-        self.paths.append(os.fsencode(sample.name))
-        if self.plan.media == "pair":
-            self.masks.append(os.fsencode(sample.mask))
-        self.record.extend(start + offset for offset in offsets)
-        self.splits[sample.split] = (first, end + 1)
-        self.pattern = sample.template, sample.first_frame
-
-    def manifest(self, job: Job, shards: tuple[str, ...]) -> Manifest:
-        columns = {
-            name: np.array(self.values[name], dtype).reshape(len(self.paths), *shape)
-            for name, (dtype, shape) in manifest.COLUMNS.items()
-        }
-        has_folders = self.plan.media == "frames"
-        info = Info(
-            job.kind,
-            "video" if has_folders else self.plan.media,
-            FOLDER_FORMS[job.form] if has_folders else job.form,
-            job.root,
-            self.plan.classes,
-            self.splits,
-            tuple(self.codecs),
-            shards,
-            official.TERMS[job.kind],
-            *self.pattern,
-        )
-        return Manifest(info, columns, self.paths, self.masks, np.array(self.record, np.int64))
+def chunk_pack(out: str, number: int) -> str:
+    """Return the path of the complete pack of a chunk of faces."""
+    return jobs.work_path(out, number, "complete.rec")
 
 
-def _read_chunk(out: str, chunk: Chunk) -> Iterator[tuple[Item, Entry]]:
-    entries = read_entries(work.journal_path(out, chunk.number))
-    items = plans.read_items(out, chunk.number)
-    if len(entries) != len(items):
-        raise UserError(f"{work.journal_path(out, chunk.number)}: is damaged; prepare the data set into a new folder")
-    yield from zip(items, entries)
+def _collect(out: str, job: Job, plan: Plan) -> tuple[Manifest, list[tuple[Sample, str]]]:
+    """Make the manifest of all chunks, one after the other: a set of faces has millions of samples."""
+    joins = plan.media == "face" and job.form == "pack"
+    shards = (FACE_PACK,) if joins else tuple(map(plan.shard_name, plan.chunks)) if job.form != "files" else ()
+    parts, record, start = list[dict[str, np.ndarray]](), [np.zeros(0, np.int64)], 0
+    paths, masks, unreadable = list[bytes](), list[bytes](), list[tuple[Sample, str]]()
+    codecs: dict[str, int] = {}
+    splits: dict[str, tuple[int, int]] = {}
+    for chunk in plan.chunks:
+        samples, entries = jobs.read_samples(out, chunk.number), work.read_entries(out, chunk.number)
+        if len(samples) != len(entries):
+            raise UserError(f"{out}: chunk {chunk.number} is damaged; prepare the data set into a new folder")
+        unreadable += [(sample, entry["bad"]) for sample, entry in zip(samples, entries) if "bad" in entry]
+        samples = [sample for sample, entry in zip(samples, entries) if "bad" not in entry]
+        entries = [entry for entry in entries if "bad" not in entry]
+        shard = (0 if joins else chunk.number) if shards else -1
+        parts.append(_columns(entries, codecs, shard, sum(map(len, record))))
+        record.append(np.array([start + offset for entry in entries for offset in entry["at"]], np.int64))
+        start += os.path.getsize(chunk_pack(out, chunk.number)) if joins else 0
+        first, end = splits.get(chunk.split, (len(paths), len(paths)))
+        splits[chunk.split] = first, end + len(samples)
+        paths += [os.fsencode(sample.name) for sample in samples]
+        masks += [os.fsencode(sample.mask) for sample in samples if plan.media == "pair"]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in manifest.COLUMNS}
+    has_folders = plan.media == "frames"
+    media, form = ("video", FOLDER_FORMS[job.form]) if has_folders else (plan.media, job.form)
+    terms = TERMS[job.kind]
+    info = Info(job.kind, media, form, job.root, plan.classes, splits, tuple(codecs), shards, terms, *plan.pattern)
+    return Manifest(info, columns, paths, masks, np.concatenate(record)), unreadable
 
 
-def _report(job: Job, plan: Plan, columns: _Columns, content: Manifest) -> dict[str, Any]:
-    psnr = content.columns["psnr"][~np.isnan(content.columns["psnr"])].astype(np.float64)
-    repeated, contradictory = _count_repeated(content)
-    splits = {name: end - first for name, (first, end) in columns.splits.items()}
-    copies = official.copies(job.kind, len(plan.classes))
+def _columns(entries: Sequence[work.Entry], codecs: dict[str, int], shard: int, first: int) -> dict[str, np.ndarray]:
+    """Return the columns of a chunk. shard: number of its pack; first: number of its first record."""
+    counts = np.array([len(entry["at"]) for entry in entries], np.int64)
+    values: dict[str, Any] = {
+        "label": [entry["label"] for entry in entries],
+        "bytes": [entry["bytes"] for entry in entries],
+        "sha256": np.frombuffer(bytes.fromhex("".join(entry["sha256"] for entry in entries)), np.uint8),
+        "size": [entry["size"] for entry in entries],
+        "codec": [codecs.setdefault(entry["codec"], len(codecs)) for entry in entries],
+        "frames": [entry.get("frames", 1) for entry in entries],
+        "rate": [entry.get("rate", (0, 1)) for entry in entries],
+        "psnr": [entry.get("psnr", math.nan) for entry in entries],
+        "shard": [shard] * len(entries),
+        "first_record": first + np.cumsum(counts) - counts,
+        "records": counts,
+    }
+    return {
+        name: np.array(values[name], dtype).reshape(len(entries), *shape)
+        for name, (dtype, shape) in manifest.COLUMNS.items()
+    }
+
+
+def _join_faces(out: str, plan: Plan, content: Manifest) -> None:
+    """Join the packs of all chunks into insightface's train.rec, train.idx and property."""
+    offsets, labels = content.record.tolist(), content.columns["label"]
+    part = os.path.join(out, jobs.WORK, f"{FACE_PACK}.part")
+    with open(part, "wb") as target:
+        for chunk in plan.chunks:
+            with open(chunk_pack(out, chunk.number), "rb") as source:
+                shutil.copyfileobj(source, target, 1 << 20)
+        first, further = _identity_records(labels, len(plan.classes))
+        keys = [*range(first, first + len(offsets)), *further]
+        for record in further.values():
+            offsets.append(target.tell())
+            target.write(record)
+        target.flush()
+        os.fsync(target.fileno())
+    jobs.write_file(os.path.join(out, f"{os.path.splitext(FACE_PACK)[0]}.idx"), records.index_lines(keys, offsets))
+    if len(labels):
+        width, height = content.columns["size"][0].tolist()
+        identities = max(len(plan.classes), 1 + int(labels.max()))
+        jobs.write_file(os.path.join(out, PROPERTY), f"{identities},{height},{width}\n")
+    os.rename(part, os.path.join(out, FACE_PACK))
+    durable.sync_folder(out)
+
+
+def _identity_records(labels: np.ndarray, identities: int) -> tuple[int, dict[int, bytes]]:
+    """Return the key of the first image, and by key the records without an image, in the order of the file.
+
+    The images of an identity have consecutive keys, which its record states; record 0 states the keys after the last
+    image and after the last identity. Where the images are not in the order of their labels there are no such records.
+    """
+    if np.any(np.diff(labels) < 0):
+        return 0, {}
+    counts = np.bincount(labels, minlength=identities).tolist()
+    further, key, end = {}, 1, 1 + len(labels)
+    for label, count in enumerate(counts):
+        further[end + label] = records.record(records.labels_payload(key, key + count))
+        key += count
+    further[0] = records.record(records.labels_payload(end, end + len(counts)))
+    return 1, further
+
+
+def _report(job: Job, plan: Plan, content: Manifest) -> dict[str, Any]:
+    columns = content.columns
+    psnr = columns["psnr"][~np.isnan(columns["psnr"])].astype(np.float64)
+    hashes = columns["sha256"].view("V32").ravel()
+    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    earlier = first[group.ravel()]  # sample with the same contents
+    repeated, labels = earlier != np.arange(len(hashes)), columns["label"]
+    copies = COPIES.get(job.kind, [])
+    if job.kind == "faces" and len(plan.classes) in FACE_COPIES:
+        name, images = FACE_COPIES[len(plan.classes)]
+        copies = [(name, {"train": images}, "insightface")]
+    codecs = np.bincount(columns["codec"], minlength=len(content.info.codecs)).tolist()
     return {
         "kind": job.kind,
         "root": job.root,
         "form": job.form,
-        "samples": splits,
+        "samples": {name: end - first for name, (first, end) in content.info.splits.items()},
         "classes": len(plan.classes),
-        "unreadable": len(columns.unreadable),
         "missing": len(plan.missing),
-        "source_bytes": int(content.columns["bytes"].sum()),
-        "frames": int(content.columns["frames"].sum(dtype=np.int64)),
-        "codecs": {
-            name: int(np.count_nonzero(content.columns["codec"] == number)) for name, number in columns.codecs.items()
-        },
-        "repeated_contents": repeated,
-        "repeated_contents_with_another_label": contradictory,
+        "source_bytes": int(columns["bytes"].sum()),
+        "frames": int(columns["frames"].sum(dtype=np.int64)),
+        "codecs": dict(zip(content.info.codecs, codecs)),
+        "repeated_contents": int(repeated.sum()),
+        "repeated_contents_with_another_label": int((repeated & (labels[earlier] != labels)).sum()),
         "psnr": {"files": len(psnr), "mean": round(psnr.mean(), 3), "min": round(psnr.min(), 3)} if len(psnr) else None,
-        "published_copies": [{"name": copy.name, **copy.counts, "source": copy.source} for copy in copies],
+        "published_copies": [{"name": name, **counts, "source": source} for name, counts, source in copies],
         "notes": list(plan.notes),
-        "terms": official.TERMS[job.kind],
+        "terms": TERMS[job.kind],
     }
 
 
-def _count_repeated(content: Manifest) -> tuple[int, int]:
-    """Return how many samples have the contents of an earlier one, and how many of these another label."""
-    hashes = content.columns["sha256"].view("V32").ravel()
-    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
-    earlier = first[group.ravel()]
-    repeated = earlier != np.arange(len(hashes))
-    labels = content.columns["label"]
-    return int(repeated.sum()), int((repeated & (labels[earlier] != labels)).sum())
+def _check_verification(root: str) -> tuple[list[dict[str, Any]], list[tuple[Sample, str]]]:
+    """Decode the images of the verification sets beside a training set: a summary of each, and what is unreadable."""
+    summaries, unreadable = [], list[tuple[Sample, str]]()
+    for name in sorted(name for name in os.listdir(root) if name.endswith(".bin")):
+        path, images, same = os.path.join(root, name), list[bytes](), list[bool]()
+        try:
+            images, same, _ = read_bin(path)
+            bad = list(_unreadable_images(name, images))
+        except UserError as error:
+            bad = [(Sample("verification", name, -1), str(error).removeprefix(f"{path}: "))]
+        published = VERIFICATION_PAIRS.get(name.removesuffix(".bin"))
+        counts = {"pairs": len(same), "published_pairs": published, "same": sum(same), "unreadable": len(bad)}
+        summaries.append({"name": name, **counts})
+        unreadable += bad
+    return summaries, unreadable
 
 
-def _unreadable_table(unreadable: Sequence[tuple[Missing, str]], missing: Sequence[Missing]) -> str:
-    """Return a table of the samples that are left out, with the reasons."""
-    file = io.StringIO(newline="")
-    rows = csv.writer(file, lineterminator="\n")
-    rows.writerow(("split", "path", "label", "reason"))
-    rows.writerows((*sample, reason) for sample, reason in unreadable)
-    rows.writerows((*sample, "no such file") for sample in missing)
-    return file.getvalue()
+def _unreadable_images(name: str, images: Sequence[bytes]) -> Iterator[tuple[Sample, str]]:
+    def problem(content: bytes) -> str:
+        try:
+            inspection.image_properties(content)
+        except BadSample as error:
+            return str(error)
+        return ""
 
-
-def _copy_notes(root: str, folder: str) -> None:
-    """Copy the files about the license that lie in the root of the source."""
-    names = [entry.name for entry in os.scandir(root) if entry.is_file() and entry.stat().st_size <= MAX_NOTE_BYTES]
-    for name in sorted(name for name in names if name.lower().startswith(NOTE_PREFIXES)):
-        os.makedirs(folder, exist_ok=True)
-        with open(os.path.join(root, name), "rb") as file:
-            jobs.write_file(os.path.join(folder, name), file.read())
+    with ThreadPoolExecutor(len(host.cores())) as pool:
+        for index, reason in enumerate(pool.map(problem, images)):
+            if reason:
+                yield Sample("verification", f"{name} image {index} of pair {index // 2}", -1), reason

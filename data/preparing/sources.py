@@ -3,17 +3,16 @@
 import csv
 import os
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from zoo.data.datasets import imagenet, kinetics
 from zoo.data.datasets.common import files
 from zoo.data.errors import UserError
-from zoo.data.formats import budgeted_json, confined, face_files, face_packs, palette
+from zoo.data.formats import budgeted_json, face_files, face_packs, palette
 from zoo.data.formats.face_packs import FacePack
-from zoo.data.formats.lists import VIDEO_EXTENSIONS, is_number, normalize_name, read_lines
+from zoo.data.formats.lists import VIDEO_EXTENSIONS, check_inside, is_number, normalize_name, read_lines
 from zoo.data.packs import manifest
 from zoo.data.parsing import parsing
-from zoo.data.preparing.listing import Listing, Sample
 
 KINDS = ("k400", "ssv2", "imagenet", "cityscapes", "faces", "folder")
 SPLITS = ("train", "val")
@@ -27,7 +26,51 @@ SSV2_FILES = {  # names of the official annotations, old and new
 }
 SSV2_VIDEOS = ("20bn-something-something-v2", "videos", "")  # folders of <id>.webm
 ID = re.compile(r"\w{1,100}")  # of a clip in SSv2's annotations
-MAX_LISTED = 3  # in a message
+
+
+class Sample(NamedTuple):
+    """A labeled file of a split.
+
+    Attributes:
+        path: Relative to the root.
+        label: Its class, -1 without classes.
+        mask: Path of its mask, "" without one.
+        key: Of a record in a pack, -1 for a file of its own.
+        offset: Of that record in bytes.
+        frames: Number of images of a folder, -1 for a file.
+        size: Bytes of its files.
+    """
+
+    split: str
+    path: str
+    label: int
+    mask: str = ""
+    key: int = -1
+    offset: int = -1
+    frames: int = -1
+    size: int = 0
+
+    @property
+    def name(self) -> str:
+        """The path, and the key in a pack."""
+        return self.path if self.key < 0 else f"{self.path} key {self.key}"
+
+
+class Listing(NamedTuple):
+    """All samples of a data set, split after split.
+
+    Attributes:
+        media: `video`, `frames` (folders of images), `image`, `pair` or `face`.
+        classes: Their names by label.
+        notes: Remarks for the user.
+        pattern: Template of the names of frames, and the number of the first.
+    """
+
+    media: str
+    samples: list[Sample]
+    classes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    pattern: tuple[str, int] = ("", 0)
 
 
 def find(kind: str, root: str, lists: dict[str, Any]) -> Listing:
@@ -82,7 +125,7 @@ def _k400_annotations(root: str, paths: dict[str, str]) -> Listing:
             name = f"{row['youtube_id']}_{int(row['time_start']):06d}_{int(row['time_end']):06d}.mp4"
             folder = split if flat else os.path.join(split, _class_folder(root, split, row["label"]))
             samples.append(Sample(split, os.path.join(folder, name), label_of[row["label"]]))
-        confined.check(paths[split], (sample.path for sample in samples), False)
+        check_inside(paths[split], (sample.path for sample in samples), False)
     return Listing("video", samples, classes)
 
 
@@ -149,15 +192,14 @@ def _clips(root: str, lists: dict[str, Any]) -> Listing:
     folders = {name: split.clips[0].frames is not None for name, split in splits.items()}
     if len(set(folders.values())) > 1:
         raise UserError(f"{root}: one list names videos and the other folders of frames; prepare one kind at a time")
-    samples = [Sample(name, clip.path, clip.label) for name, split in splits.items() for clip in split.clips]
-    if folders["train"]:
-        template, first = settings.frame_template, settings.first_frame
-        counts = [clip.frames or 0 for split in splits.values() for clip in split.clips]
-        samples = [
-            sample._replace(frames=count, template=template, first_frame=first)
-            for sample, count in zip(samples, counts)
-        ]
-    return Listing("frames" if folders["train"] else "video", samples, splits["train"].classes)
+    samples = [
+        Sample(name, clip.path, clip.label, frames=-1 if clip.frames is None else clip.frames)
+        for name, split in splits.items()
+        for clip in split.clips
+    ]
+    pattern = (settings.frame_template, settings.first_frame) if folders["train"] else ("", 0)
+    media = "frames" if folders["train"] else "video"
+    return Listing(media, samples, splits["train"].classes, pattern=pattern)
 
 
 def _images(root: str, lists: dict[str, Any]) -> Listing:
@@ -198,7 +240,7 @@ def _faces(root: str, lists: dict[str, Any]) -> Listing:
         pack = FacePack(pack_path)
         count = face_packs.read_property(pack_path) or pack.identities or 0
         samples = [
-            Sample("train", "train.rec", -1, key=int(key), offset=int(offset))
+            Sample("train", "train.rec", -1, key=int(key), offset=int(offset), size=pack.pack.size // len(pack))
             for key, offset in zip(pack.keys, pack.offsets)
         ]
         return Listing("face", samples, tuple(map(str, range(count))))

@@ -1,123 +1,274 @@
-"""The work on a chunk: every sample once, from where the last process stopped."""
+"""The work on the samples: read, check, encode and pack each of a chunk, in several processes.
 
+A chunk is complete when the file of its entries exists, which is written last. Whatever kills a process costs the chunk
+that it was at, and nothing else.
+"""
+
+import errno
+import hashlib
+import json
+import multiprocessing
 import os
-from typing import NamedTuple, Protocol
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 from zoo.data import durable
-from zoo.data.errors import BadSample
-from zoo.data.packs import records
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import images, masks, regular
+from zoo.data.formats.recordio import RecordFile, unpack_image
+from zoo.data.packs import encoding, inspection, records
 from zoo.data.preparing import job as jobs
-from zoo.data.preparing import plan as plans
-from zoo.data.preparing.examine import FileTrouble, examine
-from zoo.data.preparing.journal import Journal, count_entries, read_entries
-from zoo.data.preparing.listing import Item
+from zoo.data.preparing.job import Chunk, Job
+from zoo.data.preparing.sources import Sample
 
+POLL_INTERVAL = 0.2  # seconds
+# Errors of a file system rather than of a file: the work stops, and the same command goes on when they are mended.
+OF_FILE_SYSTEM = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EACCES, errno.EPERM, errno.EMFILE)
 
-class Counters(Protocol):
-    """What the processes tell each other."""
-
-    def begin(self, chunk: int, position: int) -> None:
-        """Note which sample of a chunk is worked on, -1 for none."""
-
-    def add(self, done: int, bad: int) -> None:
-        """Count samples."""
-
-    def stopped(self) -> bool:
-        """Return whether to stop before the next sample."""
+Entry = dict[str, Any]
 
 
 class Task(NamedTuple):
     """A chunk to work on.
 
     Attributes:
-        first: Number of its first sample within the split.
+        pattern: Template of the names of frames, and the number of the first.
         pack: Path of its pack when it is complete, None if nothing is packed.
-        skip_unreadable: Count files that vanished, changed or cannot be read as unreadable samples.
     """
 
     out: str
-    job: jobs.Job
+    job: Job
     media: str
-    chunk: plans.Chunk
-    first: int
+    pattern: tuple[str, int]
+    chunk: Chunk
     pack: str | None
-    skip_unreadable: bool
 
 
-class Stopped(NamedTuple):
-    """A file that the work on a chunk stopped at."""
+class Examined(NamedTuple):
+    """Properties of a sample, and the contents that are packed of it."""
 
-    name: str
-    reason: str
-
-
-def journal_path(out: str, number: int) -> str:
-    return os.path.join(out, jobs.WORK, f"{number:05d}.journal.jsonl")
+    properties: Entry
+    parts: list[bytes]
 
 
-def part_path(out: str, number: int) -> str:
-    return os.path.join(out, jobs.WORK, f"{number:05d}.rec")
+def is_done(task: Task) -> bool:
+    """Return whether a chunk is complete."""
+    return os.path.exists(jobs.work_path(task.out, task.chunk.number, "done.jsonl"))
 
 
-def done_before(task: Task) -> int:
-    """Return how many samples of a chunk are in its journal."""
-    return min(count_entries(journal_path(task.out, task.chunk.number)), task.chunk.items)
+def read_entries(out: str, number: int) -> list[Entry]:
+    """Read the entries of a complete chunk, one per sample: its properties, or under `bad` why it cannot be read."""
+    with open(jobs.work_path(out, number, "done.jsonl"), "rb") as file:
+        return [json.loads(line) for line in file]
 
 
-def run(task: Task, counters: Counters) -> Stopped | None:
-    """Work on a chunk until it is done or the counters say stop.
+def run(tasks: Sequence[Task], workers: int, show: Callable[[int], None]) -> None:
+    """Work on chunks in several processes.
 
-    Returns:
-        The file that it stopped at, if any: it is tried again the next time.
+    Args:
+        show: Called now and then with the number of samples done.
 
     Raises:
-        UserError: The result cannot be written.
+        UserError: A file system fails, or a process was killed.
+        OSError: The result cannot be written.
     """
-    if task.pack and os.path.exists(task.pack):
-        return None
-    number = task.chunk.number
-    journal = Journal(journal_path(task.out, number), part_path(task.out, number) if task.pack else None)
-    try:
-        for item in plans.read_items(task.out, number)[journal.count :]:
-            if counters.stopped():
-                break
-            counters.begin(number, journal.count)
-            stopped = _add(task, journal, item, counters)
-            if stopped:
-                return stopped
-        counters.begin(number, -1)
-    finally:
+    context = multiprocessing.get_context("spawn")
+    done = context.RawArray("q", max(task.chunk.number for task in tasks) + 1)  # samples, by chunk
+    stop = context.Event()
+    with ProcessPoolExecutor(workers, context, _begin, (done, stop, os.getpid())) as pool:
+        futures: set[Future] = {pool.submit(_work, task) for task in tasks}
+        # A pool looks for new processes to watch before a submit starts one: the last one needs another submit.
+        pool.submit(os.getpid)
         try:
-            journal.commit()
+            while futures:
+                ready, futures = wait(futures, POLL_INTERVAL, FIRST_COMPLETED)
+                show(sum(done))
+                for future in ready:
+                    future.result()
+        except BrokenProcessPool:
+            begun = [task for task in tasks if done[task.chunk.number] and not is_done(task)]
+            samples = [jobs.read_samples(task.out, task.chunk.number)[done[task.chunk.number] - 1] for task in begun]
+            names = "".join(f"\n  {sample.name}" for sample in samples)
+            raise UserError(
+                "a process was killed, perhaps for want of memory; run the same command again, with fewer --workers. "
+                f"If that does not help, one of these files crashes a decoder; remove it:{names}"
+            ) from None
         finally:
-            journal.close()
-    if task.pack and journal.count == task.chunk.items:
-        _complete_pack(task)
-    return None
+            stop.set()
+            pool.shutdown(cancel_futures=True)
 
 
-def _add(task: Task, journal: Journal, item: Item, counters: Counters) -> Stopped | None:
-    """Examine a sample and add it to the journal."""
+_done: Any = None  # of this process, set by _begin
+_stop: Any = None
+
+
+def _begin(done: Any, stop: Any, parent: int) -> None:
+    """Ignore Ctrl-C, which the parent process handles, and exit when that is gone."""
+    global _done, _stop
+    _done, _stop = done, stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def exit_with_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(POLL_INTERVAL)
+        os._exit(1)
+
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+
+
+def _work(task: Task) -> None:
+    def begin(position: int) -> bool:
+        _done[task.chunk.number] = position + 1
+        return not _stop.is_set()
+
+    work_on(task, begin)
+
+
+def work_on(task: Task, begin: Callable[[int], bool]) -> None:
+    """Work on a chunk.
+
+    Args:
+        begin: Called with the position of each sample before the work on it; ends the work if it returns false.
+
+    Raises:
+        UserError: A file system fails.
+        OSError: The result cannot be written.
+    """
+    number, entries, end = task.chunk.number, list[Entry](), 0
+    part = jobs.work_path(task.out, number, "rec")
+    with open(part, "wb") if task.pack else nullcontext() as pack:
+        for position, sample in enumerate(jobs.read_samples(task.out, number)):
+            if not begin(position):
+                return
+            try:
+                examined = examine(task, sample)
+                payloads = [
+                    records.image_payload(examined.properties["label"], task.chunk.first + position, content)
+                    for content in examined.parts
+                ]
+                packed = [records.record(payload) for payload in payloads] if pack else []
+            except BadSample as error:
+                entries.append({"bad": str(error)})
+                continue
+            entries.append({**examined.properties, "at": []})
+            for record in packed:
+                entries[-1]["at"].append(end)
+                end += len(record)
+                pack.write(record)
+        if pack:
+            pack.flush()
+            os.fsync(pack.fileno())
+    if task.pack:
+        offsets = [offset for entry in entries for offset in entry.get("at", ())]
+        jobs.write_file(f"{os.path.splitext(task.pack)[0]}.idx", records.index_lines(range(len(offsets)), offsets))
+        os.rename(part, task.pack)
+        durable.sync_folder(os.path.dirname(task.pack))
+    lines = [json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries]
+    jobs.write_file(jobs.work_path(task.out, number, "done.jsonl"), "".join(lines))
+
+
+def examine(task: Task, sample: Sample) -> Examined:
+    """Check a sample.
+
+    Raises:
+        BadSample: It cannot be decoded.
+        UserError: The file system fails.
+    """
+    examiners = {"video": _video, "image": _image, "frames": _frames, "pair": _pair, "face": _face}
     try:
-        examined = examine(task.job, task.media, item, task.first + journal.count)
-        journal.append(examined.properties, examined.records)
-        counters.add(1, 0)
+        return examiners[task.media](task, sample)
+    except OSError as error:
+        if error.errno in OF_FILE_SYSTEM:
+            raise UserError(
+                f"{error.filename or sample.name}: cannot be read ({error.strerror}); mend or remove it and run the "
+                "same command again: it goes on from here"
+            ) from None
+        raise BadSample(f"cannot be read ({error.strerror})") from None
+
+
+def _video(task: Task, sample: Sample) -> Examined:
+    path, job = os.path.join(task.job.root, sample.path), task.job
+    with regular.open_file(path, limit=None) as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    video = inspection.video_properties(path, job.full)
+    size, properties = (video.width, video.height), {"codec": video.codec, "frames": video.frames, "rate": video.rate}
+    properties |= {"label": sample.label, "bytes": os.path.getsize(path), "sha256": digest}
+    if job.form in ("files", "pack"):
+        return Examined(properties | {"size": size}, [regular.read(path)] if job.form == "pack" else [])
+    if job.form == "reencode":
+        clip = encoding.h264_clip(path, video.rate, job.short_side, job.crf, job.gop)
+    else:
+        clip = encoding.jpeg_clip(path, job.short_side, job.quality)
+    if clip.frames != video.frames:
+        raise BadSample(f"it holds {video.frames} frames, but {clip.frames} can be decoded")
+    return Examined(properties | {"size": (clip.width, clip.height), "psnr": round(clip.psnr, 3)}, clip.parts)
+
+
+def _frames(task: Task, sample: Sample) -> Examined:
+    if not sample.frames:
+        raise BadSample("the list says that it has no frames")
+    template, first = task.pattern
+    digest, sizes, codec, parts = hashlib.sha256(), set(), "", []
+    for number in range(first, first + sample.frames):
+        name = template.format(number)
+        try:
+            content = regular.read(os.path.join(task.job.root, sample.path, name))
+            codec = inspection.image_properties(content).codec
+            sizes.add(images.parse(content).size)
+        except FileNotFoundError:
+            raise BadSample(f"{name} is missing, the list says {sample.frames} frames") from None
+        except BadSample as error:
+            raise BadSample(f"{name}: {error}") from None
+        digest.update(content)
+        parts += [content] if task.job.form == "pack" else []
+    if len(sizes) > 1:
+        raise BadSample("its images differ in size")
+    properties = {"codec": codec, "size": sizes.pop(), "frames": sample.frames, "sha256": digest.hexdigest()}
+    return Examined({"label": sample.label, "bytes": sample.size, **properties}, parts)
+
+
+def _image(task: Task, sample: Sample) -> Examined:
+    content, job = regular.read(os.path.join(task.job.root, sample.path)), task.job
+    properties = _properties(content, sample.label)
+    image = encoding.jpeg_image(content, job.short_side, job.quality) if job.form == "resize" else None
+    if image:
+        properties |= {"size": (image.width, image.height), "psnr": round(image.psnr, 3)}
+        content = image.content
+    return Examined(properties, [content])
+
+
+def _pair(task: Task, sample: Sample) -> Examined:
+    path, mask_path = (os.path.join(task.job.root, name) for name in (sample.path, sample.mask))
+    content, mask = regular.read(path), regular.read(mask_path)
+    properties = _properties(content, sample.label)
+    try:
+        labels = masks.read_labels(mask_path, masks.cityscapes_ids())
+        masks.check_sizes(properties["size"], labels.shape[::-1])
     except BadSample as error:
-        journal.append({"bad": str(error)}, [])
-        counters.add(1, 1)
-    except FileTrouble as error:
-        if not task.skip_unreadable:
-            return Stopped(item.sample.name, str(error))
-        journal.append({"bad": str(error)}, [])
-        counters.add(1, 1)
-    return None
+        raise BadSample(f"{sample.mask}: {error}") from None
+    both = {"bytes": len(content) + len(mask), "sha256": hashlib.sha256(content + mask).hexdigest()}
+    return Examined(properties | both, [content, mask])
 
 
-def _complete_pack(task: Task) -> None:
-    """Write the index of a pack and give it its name, which marks it as complete."""
-    assert task.pack
-    number = task.chunk.number
-    offsets = [offset for entry in read_entries(journal_path(task.out, number)) for offset in entry.get("at", ())]
-    jobs.write_file(f"{os.path.splitext(task.pack)[0]}.idx", records.index_lines(0, offsets))
-    os.rename(part_path(task.out, number), task.pack)
-    durable.sync_folder(os.path.dirname(task.pack))
+def _face(task: Task, sample: Sample) -> Examined:
+    path = os.path.join(task.job.root, sample.path)
+    if sample.key < 0:
+        content = regular.read(path)
+        return Examined(_properties(content, sample.label), [content])
+    image = unpack_image(RecordFile(path).read(sample.offset))
+    label = image.labels[0]
+    if not 0 <= label == int(label):
+        raise BadSample(f"its label {label} is not the number of an identity")
+    return Examined(_properties(image.encoded, int(label)), [image.encoded])
+
+
+def _properties(content: bytes, label: int) -> Entry:
+    codec, width, height = inspection.image_properties(content)
+    digest = hashlib.sha256(content).hexdigest()
+    return {"label": label, "bytes": len(content), "codec": codec, "size": (width, height), "sha256": digest}

@@ -1,36 +1,37 @@
-"""Small data sets for tools/prepare.py, what it makes of them, and how to run it in this process."""
+"""Small data sets for `zoo data prepare`, what it makes of them, and how to run it in this process."""
 
+import csv
 import os
 
 from tests.helpers import packs
-from tests.helpers.cli import call_zoo
-from zoo.data.preparing import plan, pool, work
-
-
-class LocalCounters:
-    """Counters of a single process."""
-
-    def begin(self, chunk, position):
-        pass
-
-    def add(self, done, bad):
-        pass
-
-    def stopped(self):
-        return False
+from zoo import cli
+from zoo.data.preparing import job, work
 
 
 def serial_prepare(monkeypatch):
-    """Return a function that runs tools/prepare.py without other processes and with chunks of a few files."""
+    """Return a function that runs `zoo data prepare` without other processes and with chunks of a few files."""
 
     def run(tasks, workers, show):
-        return sorted(filter(None, [work.run(task, LocalCounters()) for task in tasks]))
+        for task in tasks:
+            work.work_on(task, lambda position: True)
+        show(1)
 
-    monkeypatch.setattr(pool, "run", run)
-    monkeypatch.setattr(plan, "MIN_CHUNK", 300)
-    monkeypatch.setattr(plan, "CHUNKS", 3)
+    monkeypatch.setattr(work, "run", run)
+    monkeypatch.setattr(job, "MIN_CHUNK", 300)
+    monkeypatch.setattr(job, "CHUNKS", 3)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # slow, and of no effect on what is read again
-    return lambda *words: call_zoo("data", "prepare", *words)
+    return prepare
+
+
+def prepare(*arguments):
+    """Run `zoo data prepare` and return its exit code."""
+    return cli.main(["data", "prepare", *map(str, arguments)])
+
+
+def unreadable(out):
+    """Return {path: reason} of unreadable.csv."""
+    with open(out / "unreadable.csv", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return {row["path"]: row["reason"] for row in csv.DictReader(file)}
 
 
 def image_folders(root, counts=(5, 2), classes=("cat", "dog")):

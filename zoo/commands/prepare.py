@@ -5,20 +5,19 @@ goes on where it stopped, and the result is the same, byte for byte.
 """
 
 import argparse
+import json
 import os
-import signal
-import sys
-from typing import Any, NoReturn
+import time
+from typing import Any
 
-from zoo import program
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
 from zoo.data.errors import UserError
 from zoo.data.packs import manifest
-from zoo.data.preparing import face_pack, pool, result, sources, work
 from zoo.data.preparing import job as jobs
-from zoo.data.preparing import plan as plans
-from zoo.data.preparing.job import Job
-from zoo.data.preparing.plan import Plan
-from zoo.data.preparing.progress import Progress
+from zoo.data.preparing import result, sources, work
+from zoo.data.preparing.job import Job, Plan
 from zoo.data.preparing.work import Task
 
 EPILOG = """\
@@ -32,38 +31,67 @@ data sets
   folder      your own clips or images, in the layout of k400 or imagenet
 
 examples
-  %(prog)s k400 /data/k400                             check all clips and write the manifest
-  %(prog)s k400 /data/k400 --reencode --out /fast/k400 clips of 256 pixels that are fast to read
-  %(prog)s imagenet /data/imagenet --resize 256        images of 256 pixels in packs
+  zoo data prepare k400 /data/k400                             check all clips and write the manifest
+  zoo data prepare k400 /data/k400 --reencode --out /fast/k400 clips of 256 pixels that are fast to read
+  zoo data prepare imagenet /data/imagenet --resize 256        images of 256 pixels in packs
 
 Exit codes: 0 done, 1 done, but some files are unreadable or missing (they are listed in unreadable.csv), 2 an error to
-fix on your side, 130 and 143 stopped by Ctrl-C and SIGTERM; the same command goes on."""
-SHORT_SIDE, CRF, GOP, QUALITY = 256, 20, 8, 90  # measured in docs/data.md
-MIN_SHORT_SIDE, MAX_SHORT_SIDE = 16, 4096
-MAX_CRF, MAX_GOP = 51, 1000
-USED_BY = {  # option -> forms that it changes
-    "short_side": ("reencode", "frames"),
-    "crf": ("reencode",),
-    "gop": ("reencode",),
-    "quality": ("frames", "resize"),
+fix on your side; after this or an interrupt, the same command goes on."""
+# Option -> default, smallest and largest value, and the forms that it changes; measured in docs/preparing.md.
+NUMBERS = {
+    "short_side": (256, 16, 4096, ("reencode", "frames")),
+    "crf": (20, 0, 51, ("reencode",)),
+    "gop": (8, 1, 1000, ("reencode",)),
+    "quality": (90, 1, 100, ("frames", "resize")),
 }
-MAX_LISTED = 5  # files in a message
+MEDIA = {
+    "video": "clips",
+    "frames": "folders of frames",
+    "image": "images",
+    "pair": "images with masks",
+    "face": "faces",
+}
+LINE_INTERVAL = 60  # seconds between lines where there is no terminal
 
 
 def main(argv: list[str]) -> int:
     """Run the command line and return the exit code."""
     arguments = _parser().parse_args(argv)
+    job = _job(arguments)
+    out = arguments.out or jobs.default_folder(job.root)
+    if arguments.workers < 1:
+        raise UserError(f"--workers {arguments.workers}: must be at least 1")
+    if not os.path.isdir(job.root):
+        raise UserError(f"{job.root}: no such folder; pass the folder of the data set")
+    if arguments.dry_run:
+        found = _find(job)
+        print(f"{len(found.samples):,} samples of {len(found.classes):,} classes would be prepared to {out}")
+        return 0
+    jobs.claim(out, job)
     try:
-        return _prepare(arguments)
+        if not manifest.is_prepared(out):
+            with jobs.lock(out):
+                _work(job, out, arguments.workers)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise UserError(
             f"{where}{error.strerror}; mend that and run the same command again: it goes on from here"
         ) from None
+    result.remove_work(out)
+    report = result.read_report(out)
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=1)
+    if arguments.json != "/dev/stdout":
+        _print_report(out, report)
+    sets = report["verification"]
+    return 1 if report["unreadable"] or report["missing"] or any(one["unreadable"] for one in sets) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = program.parser(__doc__, EPILOG)
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("kind", choices=sources.KINDS, metavar="|".join(sources.KINDS), help="the data set")
     add("root", metavar="ROOT", help="its folder")
@@ -73,176 +101,123 @@ def _parser() -> argparse.ArgumentParser:
     forms.add_argument("--reencode", action="store_true", help="pack clips in H.264 with frequent keyframes")
     forms.add_argument("--frames", action="store_true", help="pack each frame of a clip as a JPEG file")
     forms.add_argument("--resize", type=int, metavar="SHORT", help="pack images with this shorter side as JPEG files")
-    add("--short-side", type=int, metavar="N", help=f"of clips; default {SHORT_SIDE}, smaller ones are kept")
-    add("--crf", type=int, metavar="N", help=f"quality of H.264, 0 (best) to {MAX_CRF}; default {CRF}")
-    add("--gop", type=int, metavar="N", help=f"frames from one keyframe to the next; default {GOP}")
-    add("--quality", type=int, metavar="N", help=f"of JPEG, 1 to 100; default {QUALITY}")
+    texts = {
+        "short_side": "shorter side of clips; smaller ones are kept",
+        "crf": "quality of H.264, 0 is the best",
+        "gop": "frames from one keyframe to the next",
+        "quality": "of JPEG",
+    }
+    for name, (default, smallest, largest, _) in NUMBERS.items():
+        text = f"{texts[name]}, {smallest} to {largest}; default {default}"
+        add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=text)
     add("--full", action="store_true", help="decode every frame of every clip; default: the first, middle and last")
-    add("--train-list", metavar="FILE", help="list of the training split, as data.train_list")
-    add("--val-list", metavar="FILE", help="list of the validation split, as data.val_list")
-    add("--suffix", metavar="TEXT", help="appended to every path of the lists, as data.suffix")
-    add("--names", metavar="FILE", help="class names, as data.names")
-    add("--frame-template", metavar="TEXT", help="names of the images in folders of frames, as data.frame_template")
-    add("--first-frame", type=int, metavar="N", help="number of the first of them, as data.first_frame")
+    for name in sources.LIST_SETTINGS:
+        kind = int if name == "first_frame" else str
+        add(f"--{name.replace('_', '-')}", type=kind, metavar="VALUE", help=f"as data.{name} of a recipe")
     add("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes; default one per CPU")
-    add(
-        "--skip-unreadable",
-        action="store_true",
-        help="leave out files that vanish, change or cannot be opened meanwhile, instead of stopping there",
-    )
+    add("--dry-run", action="store_true", help="list the samples, and write nothing")
+    add("--json", nargs="?", const="/dev/stdout", metavar="FILE", help="write the report as JSON, to stdout or a file")
     return parser
-
-
-def _prepare(arguments: argparse.Namespace) -> int:
-    job = _job(arguments)
-    out = arguments.out or jobs.default_folder(job.root)
-    if arguments.workers < 1:
-        raise UserError(f"--workers {arguments.workers}: must be at least 1")
-    if not os.path.isdir(job.root):
-        raise UserError(f"{job.root}: no such folder; pass the folder of the data set")
-    jobs.claim(out, job)
-    if not manifest.is_prepared(out):
-        with jobs.lock(out):
-            _work(job, out, arguments.workers, arguments.skip_unreadable)
-    result.remove_work(out)
-    report = result.read_report(out)
-    _print_report(out, report)
-    sets = report.get("verification", ())
-    return 1 if report["unreadable"] or report["missing"] or any(one["unreadable"] for one in sets) else 0
 
 
 def _job(arguments: argparse.Namespace) -> Job:
     """Return the settings of the preparation. Raises UserError."""
     form = next((form for form in ("pack", "reencode", "frames") if getattr(arguments, form)), "files")
     form = "resize" if arguments.resize is not None else form
-    for option, users in USED_BY.items():
-        if getattr(arguments, option) is not None and form not in users:
-            raise UserError(f"--{option.replace('_', '-')}: is for {' and '.join('--' + user for user in users)} only")
-    values = {
-        "short_side": SHORT_SIDE if arguments.short_side is None else arguments.short_side,
-        "crf": CRF if arguments.crf is None else arguments.crf,
-        "gop": GOP if arguments.gop is None else arguments.gop,
-        "quality": QUALITY if arguments.quality is None else arguments.quality,
-    }
-    limits = {
-        "short_side": (MIN_SHORT_SIDE, MAX_SHORT_SIDE),
-        "crf": (0, MAX_CRF),
-        "gop": (1, MAX_GOP),
-        "quality": (1, 100),
-    }
-    if arguments.resize is not None:
-        values["short_side"] = arguments.resize
-    for option, (smallest, largest) in limits.items():
-        if not smallest <= values[option] <= largest:
-            name = "resize" if option == "short_side" and form == "resize" else option.replace("_", "-")
-            raise UserError(f"--{name} {values[option]}: must be {smallest} to {largest}")
-    given = ((name, getattr(arguments, name)) for name in sources.LIST_SETTINGS)
-    lists = tuple((name, value) for name, value in given if value is not None)
+    values = {}
+    for name, (default, smallest, largest, users) in NUMBERS.items():
+        given, option = getattr(arguments, name), name.replace("_", "-")
+        if given is not None and form not in users:
+            raise UserError(f"--{option}: is for {' and '.join('--' + user for user in users)} only")
+        if name == "short_side" and form == "resize":
+            given, option = arguments.resize, "resize"
+        values[name] = default if given is None else given
+        if not smallest <= values[name] <= largest:
+            raise UserError(f"--{option} {values[name]}: must be {smallest} to {largest}")
+    given_lists = ((name, getattr(arguments, name)) for name in sources.LIST_SETTINGS)
+    lists = tuple((name, value) for name, value in given_lists if value is not None)
     return Job(arguments.kind, os.path.abspath(arguments.root), form, full=arguments.full, lists=lists, **values)
 
 
-def _work(job: Job, out: str, workers: int, skip_unreadable: bool) -> None:
-    """Do what is left to do. Raises UserError where the user must act first."""
-    plan = plans.load(out)
+def _find(job: Job) -> sources.Listing:
+    """List the samples, and check that the options are for them."""
+    found = sources.find(job.kind, job.root, dict(job.lists))
+    if found.media not in jobs.FORMS[job.form]:
+        usable = [f"--{form}" for form, every in jobs.FORMS.items() if found.media in every and form != "files"]
+        raise UserError(
+            f"--{job.form}: {job.root} holds {MEDIA[found.media]}, for which there is {' and '.join(usable)}"
+        )
+    if job.full and found.media != "video":
+        raise UserError("--full: is for clips; images are always decoded completely")
+    return found
+
+
+def _work(job: Job, out: str, workers: int) -> None:
+    """Do what is left to do."""
+    plan = jobs.load_plan(out)
     if plan is None:
-        found = sources.find(job.kind, job.root, dict(job.lists))
-        _check_form(job, found.media)
+        found = _find(job)
         print(f"listing {len(found.samples):,} samples ...", flush=True)
-        plan = plans.make(out, job, found)
+        plan = jobs.make_plan(out, job, found)
     if not plan.chunks:
         raise UserError(f"{job.root}: none of the {len(plan.missing)} listed files exists; check the folder")
+    tasks = [task for task in _tasks(job, out, plan) if not work.is_done(task)]
+    if tasks:
+        _run(tasks, plan, workers)
+    result.write(out, job, plan)
+
+
+def _tasks(job: Job, out: str, plan: Plan) -> list[Task]:
     joins = plan.media == "face" and job.form == "pack"
-    if not (joins and face_pack.begun(out)):
-        _run_chunks(_tasks(job, out, plan, joins, skip_unreadable), plan, workers)
-    if joins:
-        face_pack.join(out, plan)
-        result.write(out, job, plan, (face_pack.NAME,))
-        return
-    packed = job.form != "files"
-    result.write(out, job, plan, tuple(plans.shard_name(plan, chunk) for chunk in plan.chunks) if packed else ())
-
-
-def _check_form(job: Job, media: str) -> None:
-    if media not in jobs.FORMS[job.form]:
-        names = {
-            "video": "clips",
-            "frames": "folders of frames",
-            "image": "images",
-            "pair": "images with masks",
-            "face": "faces",
-        }
-        usable = [form for form, every in jobs.FORMS.items() if media in every and form != "files"]
-        raise UserError(
-            f"--{job.form}: {job.root} holds {names[media]}, for which there is "
-            f"{' and '.join(f'--{form}' for form in usable)}"
-        )
-    if job.full and media != "video":
-        raise UserError("--full: is for clips; images are always decoded completely")
-
-
-def _tasks(job: Job, out: str, plan: Plan, joins: bool, skip_unreadable: bool) -> list[Task]:
-    tasks, first = [], {chunk.split: 0 for chunk in plan.chunks}
+    tasks = []
     for chunk in plan.chunks:
-        pack = face_pack.chunk_pack(out, chunk.number) if joins else os.path.join(out, plans.shard_name(plan, chunk))
-        tasks.append(
-            Task(
-                out, job, plan.media, chunk, first[chunk.split], pack if job.form != "files" else None, skip_unreadable
-            )
-        )
-        first[chunk.split] += chunk.items
+        pack = result.chunk_pack(out, chunk.number) if joins else os.path.join(out, plan.shard_name(chunk))
+        tasks.append(Task(out, job, plan.media, plan.pattern, chunk, pack if job.form != "files" else None))
     return tasks
 
 
-def _run_chunks(tasks: list[Task], plan: Plan, workers: int) -> None:
-    """Work on all chunks that are not complete. Raises UserError if files stop the work."""
-    before = sum(map(work.done_before, tasks))
+def _run(tasks: list[Task], plan: Plan, workers: int) -> None:
+    """Work on chunks, with a bar on a terminal and a line per minute elsewhere."""
     total = sum(chunk.items for chunk in plan.chunks)
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        with Progress(total, before) as progress:
-            stopped = pool.run(tasks, workers, progress.show)
-    except (KeyboardInterrupt, SystemExit):
-        print("stopped; the same command goes on from here", file=sys.stderr)
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if stopped:
-        lines = "\n".join(f"  {name}: {reason}" for name, reason in stopped[:MAX_LISTED])
-        more = f"\n  and {len(stopped) - MAX_LISTED} more" if len(stopped) > MAX_LISTED else ""
-        raise UserError(
-            f"{len(stopped)} files are not as they were listed:\n{lines}{more}\nrestore them and run the same command "
-            "again, or leave such files out with --skip-unreadable; to use them as they are now, choose a new --out"
-        )
+    before = total - sum(task.chunk.items for task in tasks)
+    console = Console(highlight=False, soft_wrap=True)
+    columns = (TextColumn("checking"), BarColumn(None), MofNCompleteColumn(), TimeRemainingColumn())
+    started = printed = time.monotonic()
+    if before:
+        print(f"going on after {before:,} of {total:,} samples", flush=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("checking", total=total, completed=before)
 
+        def show(done: int) -> None:
+            nonlocal printed
+            progress.update(bar, completed=before + done)
+            now = time.monotonic()
+            if not console.is_terminal and now - printed > LINE_INTERVAL:
+                printed, rate = now, done / (now - started)
+                print(f"checking: {before + done:,} of {total:,}, {rate:,.1f}/s", flush=True)
 
-def _terminate(*_: Any) -> NoReturn:
-    sys.exit(143)
+        work.run(tasks, workers, show)
 
 
 def _print_report(out: str, report: dict[str, Any]) -> None:
-    size, frames = report["source_bytes"] / 1e9, report["frames"]
     out = out.encode(errors="backslashreplace").decode()  # a name that is no text cannot be printed
-    for note in report["notes"]:
-        print(note)
+    path = os.path.join(out, result.UNREADABLE)
+    print("\n".join(report["notes"]), end="\n" if report["notes"] else "")
     for split, count in report["samples"].items():
         others = [f"{copy['name']} {copy[split]:,}" for copy in report["published_copies"] if split in copy]
         known = f" (published copies: {', '.join(others)})" if others else ""
         print(f"{split}: {count:,} readable samples{known}")
+    size, frames = report["source_bytes"] / 1e9, report["frames"]
     print(f"{report['classes']:,} classes, {frames:,} images or frames, {size:,.2f} GB of source files")
     if report["repeated_contents"]:
         wrong = report["repeated_contents_with_another_label"]
         print(f"{report['repeated_contents']:,} files have the contents of another one, {wrong:,} with another label")
-    if report["psnr"]:
-        psnr = report["psnr"]
+    if psnr := report["psnr"]:
         print(f"PSNR: mean {psnr['mean']:.2f} dB, lowest {psnr['min']:.2f} dB, of {psnr['files']:,} files")
-    for one in report.get("verification", ()):
-        sizes = ", ".join(f"{count:,} of {size}" for size, count in one["images_by_size"].items())
+    for one in report["verification"]:
         known = f" (published: {one['published_pairs']:,})" if one["published_pairs"] else ""
-        same = f"{one['same']:,} of the same person"
-        print(f"{one['name']}: {one['pairs']:,} pairs{known}, {same}; images: {sizes or 'none'}")
-        if one["unreadable"]:
-            print(f"{one['name']}: {one['unreadable']:,} unreadable, listed in {os.path.join(out, result.UNREADABLE)}")
+        bad = f"; {one['unreadable']:,} unreadable, listed in {path}" if one["unreadable"] else ""
+        print(f"{one['name']}: {one['pairs']:,} pairs{known}, {one['same']:,} of the same person{bad}")
     if report["unreadable"] or report["missing"]:
-        path = os.path.join(out, result.UNREADABLE)
         print(f"left out: {report['unreadable']:,} unreadable and {report['missing']:,} missing, listed in {path}")
     print(f"done: {out}")

@@ -7,8 +7,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from zoo.data.errors import BadSample
-from zoo.data.formats.video import NOT_DECODED, open_container
-from zoo.data.packs.inspection import video_stream
+from zoo.data.formats.video import NOT_DECODED, open_container, video_stream
 from zoo.data.parsing import parsing
 
 Frame = tuple[np.ndarray, Fraction]  # (H, W, 3) uint8 RGB; frames per second

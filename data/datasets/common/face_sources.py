@@ -8,9 +8,10 @@ import numpy as np
 from zoo.data import cache
 from zoo.data.datasets.common.face_settings import Settings
 from zoo.data.errors import BadSample, UserError
-from zoo.data.formats import confined, face_files, face_packs
+from zoo.data.formats import face_files, face_packs
 from zoo.data.formats.face_files import FaceFiles
 from zoo.data.formats.face_packs import FacePack
+from zoo.data.formats.lists import check_inside
 
 DEFAULT_FILES = {"rec": "train.rec", "list": "label.txt"}  # by data.format
 PROBED_IMAGES = 20  # images that are opened before a run; one readable image is enough
@@ -49,7 +50,7 @@ def open_source(settings: Settings) -> tuple[FaceFiles | FacePack, Sequence, boo
 
 def _open_list(settings: Settings, path: str) -> tuple[FaceFiles, range]:
     source = face_files.read_list(settings.root, path, cache.open_cache(settings))
-    confined.check(path, map(source.name, range(len(source.labels))), settings.allow_outside_root)
+    check_inside(path, map(source.name, range(len(source.labels))), settings.allow_outside_root)
     largest = int(source.labels.argmax())
     if settings.num_classes is None and not settings.allow_missing_classes:
         _check_gaps(path, source)

@@ -12,11 +12,10 @@ from zoo.data.cache import LocalPath, source_path
 from zoo.data.contents import digest_bytes
 from zoo.data.datasets.common import files
 from zoo.data.errors import UserError, similar_path
-from zoo.data.formats import confined, images
-from zoo.data.formats.face_bin import read_bin
+from zoo.data.formats import images
 from zoo.data.formats.face_files import FaceFiles
-from zoo.data.formats.face_packs import FacePack
-from zoo.data.formats.lists import is_number, read_lines
+from zoo.data.formats.face_packs import FacePack, read_bin
+from zoo.data.formats.lists import check_inside, is_number, read_lines
 from zoo.data.record import Item
 
 FOLDS = 10  # of the usual protocol; a set needs at least one pair per fold
@@ -194,7 +193,7 @@ def _read_pair_list(path: str, local: LocalPath, outside: bool) -> PairSet:
     for number, words in lines:
         try:
             pair, label = parse(words)
-            confined.check(path, pair, outside)
+            check_inside(path, pair, outside)
             names += [_find_image(root, name) for name in pair]
         except ValueError as error:
             raise UserError(f"{path}:{number}: {error}, got {' '.join(words)!r}") from None

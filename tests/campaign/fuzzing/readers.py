@@ -11,7 +11,7 @@ import numpy as np
 from tests.campaign.fuzzing import documents, mutations, pickles, records, seeds
 from tests.campaign.fuzzing.mutations import Mutation
 from zoo.data.errors import BadSample, UserError
-from zoo.data.formats import face_bin, face_files, face_packs, frame_folders, images, lists, masks, video
+from zoo.data.formats import face_files, face_packs, frame_folders, images, lists, masks, video
 from zoo.data.packs import inspection
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.transforms.geometry import Geometry
@@ -101,7 +101,7 @@ def read_checkpoint(folder: Path) -> None:
 
 
 def read_face_bin(folder: Path) -> None:
-    face_bin.read_bin(str(folder / "lfw.bin"))
+    face_packs.read_bin(str(folder / "lfw.bin"))
 
 
 def read_face_pack(folder: Path) -> None:

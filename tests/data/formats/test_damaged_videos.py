@@ -1,5 +1,6 @@
 """Decoding of damaged videos: BadSample or the frames that are left, never a hang, crash or other error."""
 
+import io
 import os
 import struct
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from tests.helpers.clips import encode, encode_audio, has_encoder, numbered, read_numbers, video_frames
 from zoo.data.errors import BadSample
 from zoo.data.formats import regular, video
+from zoo.data.formats.video import check_frame_counts
 
 COUNT = 40
 
@@ -259,7 +261,6 @@ def test_a_header_that_claims_billions_of_frames(intact, tmp_path):
 
 
 def test_frames_that_share_their_times(tmp_path):
-    """Of such a file decord looks for some frames forever."""
     path = tmp_path / "a.webm"
     encode(path, numbered(5, 32, 16), "libvpx-vp9")
     content = path.read_bytes()
@@ -267,3 +268,59 @@ def test_frames_that_share_their_times(tmp_path):
     path.write_bytes(content.replace(cluster, cluster * 51))
     with pytest.raises(BadSample, match="its header claims 255 frames, but frame 127 cannot be decoded"):
         video_frames(str(path), sampling([0, 127, 254]))
+
+
+def box(name, *contents):
+    content = b"".join(contents)
+    return struct.pack(">I4s", 8 + len(content), name) + content
+
+
+def long_box(name, content):
+    return struct.pack(">I4sQ", 1, name, 16 + len(content)) + content
+
+
+def track(count, size=1, kind=b"vide", make=box):
+    handler = box(b"hdlr", bytes(8), kind, bytes(13))
+    table = box(b"stsz", struct.pack(">III", 0, size, count))
+    return make(b"trak", box(b"mdia", handler, box(b"minf", box(b"stbl", table))))
+
+
+def fragment(count):
+    return box(b"moof", box(b"traf", box(b"trun", struct.pack(">II", 0, count))))
+
+
+START = box(b"ftyp", b"isom", bytes(4)) + box(b"mdat", bytes(100))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        START + box(b"moov", track(60_000_000)),
+        START + box(b"moov", track(10), track(60_000_000)),
+        START + long_box(b"moov", track(60_000_000, make=long_box)),
+        box(b"moov", track(10, kind=b"soun")) + fragment(60_000_000),
+        fragment(5) + fragment((1 << 32) - 1),
+        box(b"free") * (video.MAX_BOXES + 1),
+    ],
+    ids=range(6),
+)
+def test_more_frames_than_the_file_can_have(content, tmp_path):
+    """Before anything is decoded: a table of frames of one size is short, and its index in memory is not."""
+    with pytest.raises(BadSample, match=r"claims \d+ frames in \d+ bytes|more than \d+ boxes"):
+        check_frame_counts(io.BytesIO(content), len(content))
+    (tmp_path / "a.mp4").write_bytes(content)
+    with pytest.raises(BadSample):
+        video_frames(str(tmp_path / "a.mp4"), sampling([0]))
+
+
+def test_other_counts_pass(intact):
+    contents = [b"", b"RIFF", bytes(1000), START, START + box(b"moov", track(1_000_000))]
+    contents.append(START + box(b"moov", track(60_000_000, size=0)))  # a size for each, which FFmpeg reads to the end
+    contents.append(START + box(b"moov", track(60_000_000, kind=b"soun")))
+    contents.append(START + box(b"moov", track(60_000_000))[:-4])
+    contents.append(struct.pack(">I4s", 7, b"free") + box(b"moov", track(60_000_000)))
+    for content in contents:
+        check_frame_counts(io.BytesIO(content), len(content))
+    check_frame_counts(io.BytesIO(START + box(b"moov", track(2_000_000))), 8_000_000)
+    with open(intact["mp4"], "rb") as file:
+        check_frame_counts(file, os.path.getsize(intact["mp4"]))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import packs
 from zoo.data.errors import UserError
-from zoo.data.formats import face_bin
+from zoo.data.formats import face_packs
 
 TRACE = "executed"
 IMAGES = [packs.encoded_image(value) for value in range(20)]
@@ -28,7 +28,7 @@ def write(tmp_path, content, name="lfw.bin"):
 
 def refused(tmp_path, content):
     with pytest.raises(UserError) as caught:
-        face_bin.read_bin(write(tmp_path, content))
+        face_packs.read_bin(write(tmp_path, content))
     assert str(tmp_path / "lfw.bin") in str(caught.value)
     return str(caught.value)
 
@@ -37,7 +37,7 @@ def refused(tmp_path, content):
 @pytest.mark.parametrize("images", [IMAGES, arrays(IMAGES)], ids=["bytes", "arrays"])
 def test_every_protocol(tmp_path, protocol, images):
     content = pickle.dumps((images, SAME), protocol)
-    assert face_bin.read_bin(write(tmp_path, content)) == (IMAGES, SAME, content)
+    assert face_packs.read_bin(write(tmp_path, content)) == (IMAGES, SAME, content)
 
 
 def test_arrays_of_numpy_1_and_2(tmp_path):
@@ -53,14 +53,14 @@ def test_arrays_of_numpy_1_and_2(tmp_path):
                 content = content.replace(bytes([len(old + part)]) + old + part, bytes([len(new + part)]) + new + part)
             content = content[:2] + content[11:]  # without the frame, whose length has changed; frames are optional
         assert new in content and old not in content
-        assert face_bin.read_bin(write(tmp_path, content))[:2] == (IMAGES, SAME)
+        assert face_packs.read_bin(write(tmp_path, content))[:2] == (IMAGES, SAME)
 
 
 def test_strings_of_python_2(tmp_path):
     """Python 2 pickled a str by opcode U with one byte for its length, or T with four."""
     items = b"".join(b"T" + struct.pack("<i", len(image)) + image for image in IMAGES)
     content = b"\x80\x02](" + items + b"e](" + b"".join(b"\x88" if same else b"\x89" for same in SAME) + b"e\x86."
-    assert face_bin.read_bin(write(tmp_path, content))[:2] == (IMAGES, SAME)
+    assert face_packs.read_bin(write(tmp_path, content))[:2] == (IMAGES, SAME)
 
 
 class Call:
@@ -125,7 +125,7 @@ def naming(module, name, *rest):
         (naming("numpy", "ndarray", b"(K\x07tR"), "only _reconstruct"),
         (naming("_codecs", "encode", b"(X\x01\x00\x00\x00aX\x05\x00\x00\x00utf-8tR"), "'utf-8'"),
         (naming("os", "system"), "os.system"),
-        (naming("zoo.data.formats.face_bin", "read_bin"), "zoo.data.formats.face_bin.read_bin"),
+        (naming("zoo.data.formats.face_packs", "read_bin"), "zoo.data.formats.face_packs.read_bin"),
         (b"\x80\x04r\xff\xff\xff\xff.", "memo of"),
         (b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.", "bytes8"),
         (b"\x80\x02p99999999999\n.", "memo of"),
@@ -162,7 +162,7 @@ def test_content_that_is_not_a_verification_set(tmp_path, content, reason):
 
 def test_a_file_larger_than_any_set(tmp_path, monkeypatch):
     content = pickle.dumps((IMAGES, SAME))
-    monkeypatch.setattr(face_bin, "MAX_BYTES", len(content))
-    assert face_bin.read_bin(write(tmp_path, content))[0] == IMAGES
-    monkeypatch.setattr(face_bin, "MAX_BYTES", len(content) - 1)
+    monkeypatch.setattr(face_packs, "MAX_BIN_BYTES", len(content))
+    assert face_packs.read_bin(write(tmp_path, content))[0] == IMAGES
+    monkeypatch.setattr(face_packs, "MAX_BIN_BYTES", len(content) - 1)
     assert f"it has {len(content)} bytes, the limit is" in refused(tmp_path, content)

@@ -6,6 +6,7 @@ from tests.helpers.files import touch, write_list
 from zoo.data.errors import UserError
 from zoo.data.formats.lists import (
     LabeledPath,
+    check_inside,
     class_names_from_folders,
     normalize_name,
     read_folders,
@@ -128,3 +129,11 @@ def test_a_label_beyond_all_class_counts_is_an_error():
     entries = [LabeledPath("a/1.mp4", 0), LabeledPath("a/2.mp4", 300_000_000)]
     with pytest.raises(UserError, match=r"a/2.mp4: its label 300000000 is beyond"):
         class_names_from_folders(entries)
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../b.jpg", "a/../../b.jpg", "..", "a/.."])
+def test_paths_that_lead_elsewhere(name):
+    with pytest.raises(UserError, match=f"^train.list: {name} may lead out.*data.allow_outside_root=true"):
+        check_inside("train.list", ["a.jpg", name], False)
+    check_inside("train.list", ["a.jpg", name], True)
+    check_inside("train.list", ["a/b.jpg", "a..b/c...jpg", "..a/b", "a\\..\\b", ""], False)

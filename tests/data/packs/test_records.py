@@ -43,4 +43,4 @@ def test_a_payload_above_the_limit_is_refused(monkeypatch):
 
 
 def test_the_index():
-    assert records.index_lines(5, [0, 36]) == "5\t0\n6\t36\n"
+    assert records.index_lines([5, 6], [0, 36]) == "5\t0\n6\t36\n"

@@ -1,10 +1,14 @@
 """Packs of faces: identity records as insightface writes them, read again by the loader."""
 
+import json
+import os
+import pickle
+
 import numpy as np
 import pytest
 
-from tests.helpers import packs
-from tests.helpers.prepared import contents
+from tests.helpers import face_sets, packs
+from tests.helpers.prepared import contents, unreadable
 from zoo.data.datasets import faces
 from zoo.data.formats.face_packs import FacePack, read_property
 
@@ -88,3 +92,24 @@ def test_other_forms_are_refused(tmp_path, serial, form, capsys):
     root = write_faces(tmp_path / "set", IMAGES)
     assert serial("faces", root, form, *(["64"] if form == "--resize" else []), "--out", tmp_path / "out") == 2
     assert "holds faces, for which there is --pack" in capsys.readouterr().err
+
+
+def test_verification_sets_are_checked(tmp_path, serial, capsys):
+    (tmp_path / "set").mkdir()
+    root, image = face_sets.write_set(tmp_path / "set", "list"), packs.encoded_image(3, 12)
+    damaged = pickle.dumps(([image, b"GIF89a", image, image[:-30], image, image], [True, False, True]))
+    root.joinpath("agedb_30.bin").write_bytes(damaged)
+    root.joinpath("cfp_fp.bin").write_bytes(pickle.dumps(([image] * 3, [True])))
+    root.joinpath("evil.bin").write_bytes(pickle.dumps(os.getcwd))
+    assert serial("faces", root, "--out", tmp_path / "out") == 1
+    found = unreadable(tmp_path / "out")
+    names = ["agedb_30.bin image 1 of pair 0", "agedb_30.bin image 3 of pair 1", "cfp_fp.bin", "evil.bin"]
+    assert list(found) == names and found["cfp_fp.bin"].startswith("3 images for 1 pairs")
+    assert found["evil.bin"].startswith("refused: ")
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert [one["unreadable"] for one in report["verification"]] == [2, 1, 1, 0]
+    good = {"name": "lfw.bin", "pairs": 10, "published_pairs": 6000, "same": 5, "unreadable": 0}
+    assert report["verification"][3] == good and report["unreadable"] == 0
+    printed = capsys.readouterr().out
+    assert "lfw.bin: 10 pairs (published: 6,000), 5 of the same person\n" in printed
+    assert "agedb_30.bin: 3 pairs (published: 6,000), 2 of the same person; 2 unreadable, listed in" in printed

@@ -12,8 +12,8 @@ from tests.helpers.files import touch
 from tests.helpers.prepared import image_folders
 from zoo.data.datasets import faces, imagenet, kinetics
 from zoo.data.errors import UserError
-from zoo.data.preparing import sources
-from zoo.data.preparing.listing import Sample
+from zoo.data.preparing import job, sources
+from zoo.data.preparing.sources import Sample
 
 
 def find(kind, root, **lists):
@@ -123,7 +123,8 @@ def test_faces_in_a_pack_a_list_and_folders(tmp_path):
     packed.mkdir()
     offsets = packs.write(packed, packs.face_pack([[b"\xff\xd8\xffa"], [b"\xff\xd8\xffb", b"\xff\xd8\xffc"]]))
     found = find("faces", str(packed))
-    assert found.samples == [Sample("train", "train.rec", -1, "", key, offsets[key]) for key in (1, 2, 3)]
+    size = os.path.getsize(packed / "train.rec") // 3
+    assert found.samples == [Sample("train", "train.rec", -1, "", key, offsets[key], size=size) for key in (1, 2, 3)]
     assert found.classes == ("0", "1") and found.samples[2].name == "train.rec key 3"
 
 
@@ -164,3 +165,15 @@ def test_a_link_that_leads_to_itself(tmp_path):
 def test_labels_are_integers_that_json_can_hold(tmp_path):
     image_folders(tmp_path)
     assert not any(isinstance(sample.label, np.integer) for sample in find("imagenet", str(tmp_path)).samples)
+
+
+def test_samples_that_are_listed_twice():
+    first, same = Sample("train", "a", 1), Sample("train", "a", 1)
+    samples, notes = job.unique_samples([first, same, Sample("val", "a", 1), Sample("train", "b", 0)])
+    assert [sample.path for sample in samples] == ["a", "a", "b"]
+    assert notes == (
+        "1 samples are listed more than once; each is used once",
+        "warning: 1 files are in more than one split",
+    )
+    with pytest.raises(UserError, match="names it twice, with the labels 1 and 2"):
+        job.unique_samples([first, Sample("train", "a", 2)])
