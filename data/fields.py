@@ -58,7 +58,7 @@ def check(settings: Any) -> None:
     Raises:
         ValueError: `key: must be at least 1, got 0`.
     """
-    for name, limits in _limits(type(settings)).items():
+    for name, limits in _limits(settings.__class__).items():
         value = getattr(settings, name)
         values = value if isinstance(value, tuple) else (value,)
         numbers = [item for item in values if isinstance(item, (int, float)) and not isinstance(item, bool)]

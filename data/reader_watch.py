@@ -110,6 +110,6 @@ def cause(code: int, samples: list[str]) -> str:
     if code < 0:
         return (
             f"was killed by signal {-code} ({signal.strsignal(-code)}){reading}, perhaps by a file that crashes its "
-            "decoder: python tools/check_data.py -c RECIPE --deep reads every file and names it"
+            "decoder: zoo data check -c RECIPE --deep reads every file and names it"
         )
     return f"exited with code {code}{reading}; its output above has the cause"

@@ -212,8 +212,8 @@ def test_programs_are_imported_by_nothing_but_tests():
     "library, homes",
     [
         ("grain", ["data/readers.py"]),
-        ("rich", ["zoo/logs/console.py", "data/preparing/progress.py"]),
-        ("decord", ["data/formats/video.py", "tools/bench/bare/loading.py"]),
+        ("rich", ["zoo/logs/console.py", "zoo/commands/prepare.py"]),
+        ("decord", ["tools/bench/bare/loading.py"]),
         ("nvidia", ["data/loaders/dali_graph.py", "tools/bench/bare/dali.py"]),
         ("tensorboard", ["zoo/logs/tensorboard.py"]),
         ("wandb", ["zoo/logs/wandb.py"]),

@@ -76,7 +76,7 @@ def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
 def _open_prepared(
     settings: Settings, prepared: tuple[PreparedSplit, PreparedSplit]
 ) -> tuple[SegmentationSplit, SegmentationSplit]:
-    """Open Cityscapes as tools/prepare.py has prepared it, which has checked all files."""
+    """Open Cityscapes as zoo data prepare has prepared it, which has checked all files."""
     pairs = [[(split.name(index), split.mask_name(index)) for index in range(len(split))] for split in prepared]
     classes = palette.TRAIN_CLASSES
     for path in (pairs[0][0][1], pairs[1][0][1]):

@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -201,7 +202,7 @@ def read_bin(path: str) -> tuple[list[bytes], list[bool], bytes]:
     for pair, flag in enumerate(flags):
         if type(flag) not in (bool, int) or flag not in (0, 1):
             raise UserError(f"{path}: the flag of pair {pair} is neither true nor false; {BIN_REMEDY}")
-    images = [item.content if isinstance(item, safe_pickle.Array) else item for item in items]
+    images: list[Any] = [item.content if isinstance(item, safe_pickle.Array) else item for item in items]
     for index, image in enumerate(images):
         if not isinstance(image, bytes) or not image:
             raise UserError(f"{path}: image {index} (of pair {index // 2}) is not an encoded image; {BIN_REMEDY}")

@@ -43,7 +43,7 @@ class Info:
     """What is known of a prepared data set as a whole.
 
     Attributes:
-        kind: As passed to tools/prepare.py.
+        kind: As passed to zoo data prepare.
         media: `video`, `image`, `pair` (image and mask) or `face`.
         form: `files` (the files of `root` are read), `pack` (the same files in packs), `reencode` (H.264 in packs),
             `frames` (the files of single frames in packs), `folders` (the folders of frames in `root` are read) or
@@ -118,7 +118,7 @@ def read(folder: str) -> Manifest:
         file = safe_open(path, "numpy")
         metadata = budgeted_json.loads((file.metadata() or {})[METADATA_KEY])
         if metadata.pop("version") != VERSION:
-            raise ValueError("it was written by another version of tools/prepare.py")
+            raise ValueError("it was written by another version of zoo data prepare")
         tensors = {name: file.get_tensor(name) for name in (*COLUMNS, *TEXTS)}
         return _parse(metadata, tensors, file.get_slice("record"))
 

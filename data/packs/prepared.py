@@ -41,7 +41,7 @@ def open_splits(
     splits = PreparedSplit(root, "train", local), PreparedSplit(root, "val", local)
     stored = splits[0].info.media
     if stored != media:
-        raise UserError(f"{root}: tools/prepare.py prepared {MEDIA[stored]} there, not {MEDIA[media]}; see data.name")
+        raise UserError(f"{root}: zoo data prepare prepared {MEDIA[stored]} there, not {MEDIA[media]}; see data.name")
     given = [f"data.{name}" for name, value in decided.items() if value]
     if given:
         raise UserError(f"{', '.join(given)}: decided when {root} was prepared; leave it out")
@@ -65,7 +65,7 @@ class PreparedSplit:
         bytes: int64 (n,), size of the source files; of a folder of frames the number of frames, as in its list.
 
     Args:
-        folder: The folder that tools/prepare.py wrote.
+        folder: The folder that zoo data prepare wrote.
         name: `train` or `val`.
         local: Gives the path to read a source file from.
 

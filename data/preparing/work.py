@@ -152,7 +152,7 @@ def work_on(task: Task, begin: Callable[[int], bool]) -> None:
                     records.image_payload(examined.properties["label"], task.chunk.first + position, content)
                     for content in examined.parts
                 ]
-                packed = [records.record(payload) for payload in payloads] if pack else []
+                packed = [records.record(payload) for payload in payloads] if task.pack else []
             except BadSample as error:
                 entries.append({"bad": str(error)})
                 continue
@@ -160,6 +160,7 @@ def work_on(task: Task, begin: Callable[[int], bool]) -> None:
             for record in packed:
                 entries[-1]["at"].append(end)
                 end += len(record)
+                assert pack
                 pack.write(record)
         if pack:
             pack.flush()
@@ -195,7 +196,7 @@ def examine(task: Task, sample: Sample) -> Examined:
 def _video(task: Task, sample: Sample) -> Examined:
     path, job = os.path.join(task.job.root, sample.path), task.job
     with regular.open_file(path, limit=None) as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
     video = inspection.video_properties(path, job.full)
     size, properties = (video.width, video.height), {"codec": video.codec, "frames": video.frames, "rate": video.rate}
     properties |= {"label": sample.label, "bytes": os.path.getsize(path), "sha256": digest}

@@ -16,7 +16,7 @@ TRAIN, DEMO, K400, CHECK_DATA, CHECK_LOG = (
         "train.py",
         "configs/tsm_demo.yaml",
         "configs/tsm_k400.yaml",
-        "tools/check_data.py",
+        "zoo data check",
         "tools/check_log.py",
     )
 )

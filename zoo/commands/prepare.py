@@ -5,14 +5,15 @@ goes on where it stopped, and the result is the same, byte for byte.
 """
 
 import argparse
-import json
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
 from zoo.data.packs import manifest
 from zoo.data.preparing import job as jobs
@@ -58,6 +59,7 @@ def main(argv: list[str]) -> int:
     """Run the command line and return the exit code."""
     arguments = _parser().parse_args(argv)
     job = _job(arguments)
+    require_new(arguments.json, "--json")
     out = arguments.out or jobs.default_folder(job.root)
     if arguments.workers < 1:
         raise UserError(f"--workers {arguments.workers}: must be at least 1")
@@ -79,11 +81,7 @@ def main(argv: list[str]) -> int:
         ) from None
     result.remove_work(out)
     report = result.read_report(out)
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=1)
-    if arguments.json != "/dev/stdout":
-        _print_report(out, report)
+    print_report(list(_report_lines(out, report)), report, arguments.json)
     sets = report["verification"]
     return 1 if report["unreadable"] or report["missing"] or any(one["unreadable"] for one in sets) else 0
 
@@ -116,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         add(f"--{name.replace('_', '-')}", type=kind, metavar="VALUE", help=f"as data.{name} of a recipe")
     add("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes; default one per CPU")
     add("--dry-run", action="store_true", help="list the samples, and write nothing")
-    add("--json", nargs="?", const="/dev/stdout", metavar="FILE", help="write the report as JSON, to stdout or a file")
+    add_json_argument(parser)
     return parser
 
 
@@ -199,25 +197,25 @@ def _run(tasks: list[Task], plan: Plan, workers: int) -> None:
         work.run(tasks, workers, show)
 
 
-def _print_report(out: str, report: dict[str, Any]) -> None:
+def _report_lines(out: str, report: dict[str, Any]) -> Iterator[str]:
     out = out.encode(errors="backslashreplace").decode()  # a name that is no text cannot be printed
     path = os.path.join(out, result.UNREADABLE)
-    print("\n".join(report["notes"]), end="\n" if report["notes"] else "")
+    yield from report["notes"]
     for split, count in report["samples"].items():
         others = [f"{copy['name']} {copy[split]:,}" for copy in report["published_copies"] if split in copy]
         known = f" (published copies: {', '.join(others)})" if others else ""
-        print(f"{split}: {count:,} readable samples{known}")
+        yield f"{split}: {count:,} readable samples{known}"
     size, frames = report["source_bytes"] / 1e9, report["frames"]
-    print(f"{report['classes']:,} classes, {frames:,} images or frames, {size:,.2f} GB of source files")
+    yield f"{report['classes']:,} classes, {frames:,} images or frames, {size:,.2f} GB of source files"
     if report["repeated_contents"]:
         wrong = report["repeated_contents_with_another_label"]
-        print(f"{report['repeated_contents']:,} files have the contents of another one, {wrong:,} with another label")
+        yield f"{report['repeated_contents']:,} files have the contents of another one, {wrong:,} with another label"
     if psnr := report["psnr"]:
-        print(f"PSNR: mean {psnr['mean']:.2f} dB, lowest {psnr['min']:.2f} dB, of {psnr['files']:,} files")
+        yield f"PSNR: mean {psnr['mean']:.2f} dB, lowest {psnr['min']:.2f} dB, of {psnr['files']:,} files"
     for one in report["verification"]:
         known = f" (published: {one['published_pairs']:,})" if one["published_pairs"] else ""
         bad = f"; {one['unreadable']:,} unreadable, listed in {path}" if one["unreadable"] else ""
-        print(f"{one['name']}: {one['pairs']:,} pairs{known}, {one['same']:,} of the same person{bad}")
+        yield f"{one['name']}: {one['pairs']:,} pairs{known}, {one['same']:,} of the same person{bad}"
     if report["unreadable"] or report["missing"]:
-        print(f"left out: {report['unreadable']:,} unreadable and {report['missing']:,} missing, listed in {path}")
-    print(f"done: {out}")
+        yield f"left out: {report['unreadable']:,} unreadable and {report['missing']:,} missing, listed in {path}"
+    yield f"done: {out}"

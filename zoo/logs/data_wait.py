@@ -11,9 +11,9 @@ MIN_SECONDS = 1.0  # shorter intervals are joined, because they say little
 DOING = {READ: "reading files", DECODE: "decoding", TRANSFORM: "transforming samples", COLLATE: "stacking batches"}
 REMEDY = {
     READ: "raise data.threads, since reading leaves the cores idle, put data.root on a faster disk, or pack the files "
-    "with tools/prepare.py --pack",
-    DECODE: "tools/prepare.py writes files that decode faster (docs/data.md)",
-    TRANSFORM: "tools/prepare.py writes smaller images (docs/data.md)",
+    "with zoo data prepare --pack",
+    DECODE: "zoo data prepare writes files that decode faster (docs/data.md)",
+    TRANSFORM: "zoo data prepare writes smaller images (docs/data.md)",
     COLLATE: "lower train.batch, or read in threads of the training process with data.workers=0",
 }
 

@@ -138,6 +138,6 @@ class BadSampleTracker:
             f"  known so far ({opened} of {total} files opened):",
             *(f"  {name}: {reason}" for name, reason in reasons.items()),
             "  repair or remove them, or continue without them with -o data.max_bad=FRACTION; "
-            "python tools/check_data.py -c RECIPE --deep reads the whole set",
+            "zoo data check -c RECIPE --deep reads the whole set",
         ]
         return UnreadableData("\n".join(lines), reasons)

@@ -1,4 +1,4 @@
-"""Data sets that tools/prepare.py has prepared: the samples of the source, whatever holds them."""
+"""Data sets that zoo data prepare has prepared: the samples of the source, whatever holds them."""
 
 import os
 import pickle

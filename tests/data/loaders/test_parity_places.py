@@ -1,4 +1,4 @@
-"""DALI gives the same bytes wherever files lie: in folders, in packs of tools/prepare.py, in data.cache."""
+"""DALI gives the same bytes wherever files lie: in folders, in packs of zoo data prepare, in data.cache."""
 
 import dataclasses
 

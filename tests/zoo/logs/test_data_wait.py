@@ -35,7 +35,7 @@ def stages(**seconds):
         ({"cores": 8, "wait": 10.0}, "workers", "set data.workers=8"),  # no more than there are cores
         ({"cores": 8, "wait": 7.5, "threads": 2}, "workers", "set data.workers=2"),
         ({"cores": 8, "workers": 0}, "workers", "set data.workers=2"),
-        ({"cores": 8, "wait": 7.5, "workers": 4}, DECODE, "tools/prepare.py"),
+        ({"cores": 8, "wait": 7.5, "workers": 4}, DECODE, "zoo data prepare"),
         ({"reading": 1.0, "transport": 4.0, "cores": 8}, "transport", "data.workers=0"),
     ],
 )
@@ -47,7 +47,7 @@ def test_the_cause_and_its_remedy(changes, name, remedy):
 def test_the_message():
     assert find_cause(DECODING._replace(cores=4, threads=2)).message == (
         "waiting for data 50% of the time, for decoding: a sample takes 100 ms (read 5%, decode 80%, transform 14%, "
-        "collate 1%) with data.workers=1 and data.threads=2 on 4 core(s); tools/prepare.py writes files that decode "
+        "collate 1%) with data.workers=1 and data.threads=2 on 4 core(s); zoo data prepare writes files that decode "
         "faster (docs/data.md)"
     )
 

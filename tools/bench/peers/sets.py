@@ -99,7 +99,7 @@ def faces(folder: str) -> None:
 
 
 def prepare(out: str, kind: str, source: str, *options: str) -> None:
-    """Run tools/prepare.py."""
+    """Run zoo data prepare."""
     command = [sys.executable, "-m", "zoo.commands.prepare", kind, source, *options, "--out", out]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
