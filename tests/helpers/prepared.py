@@ -4,7 +4,7 @@ import csv
 import os
 
 from tests.helpers import packs
-from zoo import cli
+from tests.helpers.cli import call_zoo
 from zoo.data.preparing import job, work
 
 
@@ -23,9 +23,9 @@ def serial_prepare(monkeypatch):
     return prepare
 
 
-def prepare(*arguments):
+def prepare(*words):
     """Run `zoo data prepare` and return its exit code."""
-    return cli.main(["data", "prepare", *map(str, arguments)])
+    return call_zoo("data", "prepare", *words)
 
 
 def unreadable(out):

@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from zoo import program
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
 from zoo.data.packs import manifest
@@ -32,9 +33,9 @@ data sets
   folder      your own clips or images, in the layout of k400 or imagenet
 
 examples
-  zoo data prepare k400 /data/k400                             check all clips and write the manifest
-  zoo data prepare k400 /data/k400 --reencode --out /fast/k400 clips of 256 pixels that are fast to read
-  zoo data prepare imagenet /data/imagenet --resize 256        images of 256 pixels in packs
+  %(prog)s k400 /data/k400                             check all clips and write the manifest
+  %(prog)s k400 /data/k400 --reencode --out /fast/k400 clips of 256 pixels that are fast to read
+  %(prog)s imagenet /data/imagenet --resize 256        images of 256 pixels in packs
 
 Exit codes: 0 done, 1 done, but some files are unreadable or missing (they are listed in unreadable.csv), 2 an error to
 fix on your side; after this or an interrupt, the same command goes on."""
@@ -87,9 +88,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("kind", choices=sources.KINDS, metavar="|".join(sources.KINDS), help="the data set")
     add("root", metavar="ROOT", help="its folder")
