@@ -15,7 +15,7 @@ import numpy as np
 from zoo.data import loaders, mixing, order, reader_board, readers, worker_count
 from zoo.data.batch import Allocate, Batch, DropoutMask, Field
 from zoo.data.errors import BadSample, UnreadableData
-from zoo.data.loaders import Loader, ReadSample, Sample, choice, packing
+from zoo.data.loaders import Loader, ReadSample, Sample, packing
 from zoo.data.pending import PlannedSample
 from zoo.data.settings import LoaderSettings
 from zoo.data.stages import COLLATE, Seconds, measure, stage, total
@@ -178,9 +178,9 @@ def open_training(
     Raises:
         UserError: MAX_REPLACEMENTS samples in a row cannot be read, or the loader is not installed.
     """
-    loader = _installed_loader(dataset, seed, batch_size, loader)
+    loader = _installed_loader(dataset, loader)
     read = training_reader(dataset, seed, batch_size, rank, world_size, dropout_masks, loader)
-    s, workers = dataset.settings, _workers(dataset, batch_size, loader, num_workers)
+    s, workers = dataset.settings, _workers(dataset, batch_size, num_workers)
     return Stream(read, first, last, workers, s.threads, s.worker_memory_gb)
 
 
@@ -220,9 +220,9 @@ def open_evaluation(
         loader: see data/loaders; None for that of the settings.
     """
     last = evaluation_batches(dataset, batch_size, world_size)
-    loader = _installed_loader(dataset, seed, batch_size, loader)
+    loader = _installed_loader(dataset, loader)
     read = evaluation_reader(dataset, seed, batch_size, rank, world_size, loader)
-    s, workers = dataset.settings, _workers(dataset, batch_size, loader, None)
+    s, workers = dataset.settings, _workers(dataset, batch_size, None)
     return Stream(read, 0, last, workers, s.threads, s.worker_memory_gb)
 
 
@@ -314,18 +314,18 @@ def _replacement(
     )
 
 
-def _workers(dataset: Dataset, batch_size: int, loader: str, given: int | None) -> int:
+def _workers(dataset: Dataset, batch_size: int, given: int | None) -> int:
     if given is not None:
         return given
     setting = dataset.settings.workers
-    return worker_count.choose_here(dataset, batch_size, loader) if setting == "auto" else setting
+    return worker_count.choose_here(dataset, batch_size) if setting == "auto" else setting
 
 
-def _installed_loader(dataset: Dataset, seed: int, batch_size: int, given: str | None) -> str:
+def _installed_loader(dataset: Dataset, given: str | None) -> str:
     """Return the loader that was given or else that of the settings. Raises UserError if it is not installed."""
     loader = given or dataset.settings.loader
     if loader == "auto":
-        loader = choice.choose([choice.measure(dataset, seed, batch_size)]).loader
+        loader = "reference"
     loaders.require(loader)
     return loader
 
@@ -341,7 +341,7 @@ def evaluation_reader(
     Raises:
         UserError: The loader is not installed.
     """
-    load = loader if callable(loader) else _installed_loader(dataset, seed, batch_size, loader)
+    load = loader if callable(loader) else _installed_loader(dataset, loader)
 
     def read(number: int, allocate: Allocate) -> LoadedBatch:
         start = (number * world_size + rank) * batch_size

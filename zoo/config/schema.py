@@ -52,7 +52,7 @@ class Train:
     precision: Literal["fp32", "fp64", "exact", "amp", "fp16", "bf16"] = "fp32"  # amp: fp16 or bf16, as suits
     # framework and device; exact: fp64, with rounded gradients, in which the frameworks agree for hundreds of steps
     amp_level: Literal["O1", "O2", "O3"] | None = None  # with 16 bits; PyTorch has O1, Paddle O1-2, MindSpore O1-3
-    channels_last: bool | None = None  # memory format, in PyTorch; null: the faster one, measured at the start
+    channels_last: bool | None = None  # memory format, in PyTorch; null: true
     compile: bool | Literal["reduce-overhead", "max-autotune"] | None = None  # torch.compile, or one of its modes;
     # Paddle's to_static, MindSpore's graph mode; null: MindSpore alone
     tf32: bool = False  # on NVIDIA GPUs, multiply fp32 numbers in TF32 (10 bits of mantissa): faster, not comparable

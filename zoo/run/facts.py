@@ -140,7 +140,6 @@ def _changeable(job: Job, request: Request, loading: Loading) -> dict[str, Any]:
         "eval_precision": cfg.train.eval_precision,
         "arithmetic": job.world.arithmetic(),
         "deterministic": cfg.train.deterministic,
-        "choice": job.choice.record,
         "loss_scale": _loss_scale(job),
         "optimizer": _optimizer(job, cfg),
         "eval_batch": cfg.train.eval_batch,

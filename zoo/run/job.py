@@ -1,11 +1,8 @@
 """Assembly of a recipe: data, schedule and trainer, for train.py and the tools alike."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from zoo import data, tasks
 from zoo.config.schema import Config, Optim
@@ -18,7 +15,7 @@ from zoo.distributed.control_group import Group
 from zoo.logs import journal, run_clock
 from zoo.models import Spec, load_model_class, load_spec, resolve_arch
 from zoo.optim.ema import Ema
-from zoo.run import choices, data_check, data_record, exported, param_groups, schedule, trial
+from zoo.run import data_check, data_record, exported, param_groups, schedule
 from zoo.run.cli import Request
 from zoo.run.data_check import DataCheck
 from zoo.tasks import Task
@@ -28,8 +25,6 @@ from zoo.trainer.plan import Arithmetic, Mode, Plan
 from zoo.trainer.protocol import DeviceBatch, Trainer
 from zoo.trainer.world import BEGIN_TIMEOUT, World
 from zoo.weights.match import match_state_dict
-
-TRIAL_ROWS = 1000  # of a sharded class matrix in updates that are only timed
 
 
 class Job(NamedTuple):
@@ -53,7 +48,6 @@ class Job(NamedTuple):
     dropout_masks: tuple[DropoutMask, ...]
     batch_plan: schedule.BatchPlan
     clock: schedule.Clock
-    choice: choices.Choice
     lr: Callable[[int], float]  # of a step, counted from 0
     param_group_notes: tuple[str, ...]  # what optim.groups changes, for the user
     plan: Plan
@@ -91,14 +85,12 @@ def join(request: Request, variables: Mapping[str, str]) -> Group:
     return group
 
 
-def assemble(request: Request, group: Group, measure: bool = False) -> Job:
+def assemble(request: Request, group: Group) -> Job:
     """Load the data, then the framework, then build the trainer.
 
     Args:
         request: the recipe.
         group: as `join` returns it.
-        measure: whether a few updates may settle what the recipe leaves open; without it, the framework's default
-            counts. For processes that train.
 
     Raises:
         UserError: the recipe contradicts the data, the model or the number of processes; cheap checks come first.
@@ -129,15 +121,12 @@ def assemble(request: Request, group: Group, measure: bool = False) -> Job:
     param_group_notes = param_groups.describe(cfg.optim.groups, spec.shapes(arch))
     world = _start_backend(cfg, model, group)
     clock = schedule.clock(train, len(train_set), world.size)
-    mode = Mode(train.precision, train.amp_level, train.channels_last, train.compile)
-    choice = choices.Choice(mode)
-    if measure:
-        choice = _settle_mode(request, group, world, mode, arch, train_set, clock)
+    mode = _mode(request, group)
     graph = exported.path_of(cfg)
     if graph:
         plan, trainer, _ = exported.build(graph, cfg, model, arch, train_set.fields, world)
     else:
-        plan, trainer = build_trainer(cfg, model, arch, train_set.fields, world, choice.mode, batch_plan.accumulate)
+        plan, trainer = build_trainer(cfg, model, arch, train_set.fields, world, mode, batch_plan.accumulate)
     return Job(
         framework=exported.NAME if graph else cfg.framework,
         model=model,
@@ -153,7 +142,6 @@ def assemble(request: Request, group: Group, measure: bool = False) -> Job:
         dropout_masks=spec.dropout_masks(arch),
         batch_plan=batch_plan,
         clock=clock,
-        choice=choice,
         lr=schedule.lr_schedule(cfg.optim, train, clock),
         param_group_notes=param_group_notes,
         plan=plan,
@@ -210,42 +198,20 @@ def _start_backend(cfg: Config, model: str, group: Group) -> World:
         return backend.start(group.launch, cfg.device, port)
 
 
-def _settle_mode(
-    request: Request, group: Group, world: World, mode: Mode, arch: Any, train_set: Any, clock: schedule.Clock
-) -> choices.Choice:
-    """Return the requested mode with what it leaves open; collective.
+def _mode(request: Request, group: Group) -> Mode:
+    """Return the mode that the recipe asks for; a resumed run keeps its memory format, since the two round apart."""
+    cfg, train = request.config, request.config.train
+    kept = None
+    if train.channels_last is None and request.resume:
+        kept = group.all_gather(_recorded_format(request.resume, cfg.framework) if group.rank == 0 else None)[0]
+    channels_last = train.channels_last if kept is None else kept
+    return Mode(train.precision, train.amp_level, channels_last, train.compile)
 
-    The updates that are measured are those of one process: without an exchange, and with a class matrix of TRIAL_ROWS
-    rows at most, whose memory format is not open.
-    """
-    cfg, model = request.config, request.resolved["model.name"].value
-    spec, candidates = load_spec(model), world.candidates(mode)
-    batch = schedule.batch_plan(cfg.train, group.size)
-    rows = min(arch.num_classes, TRIAL_ROWS) if spec.SHARDED_PARAMETERS else arch.num_classes
 
-    def build(candidate: Mode) -> Trainer:
-        alone: World = replace(world, rank=0, size=1)  # type: ignore[type-var]
-        small = replace(arch, num_classes=rows)
-        _, trainer = build_trainer(cfg, model, small, train_set.fields, alone, candidate)
-        shards = {param.name: np.full(param.shape, 0.01, np.float32) for param in trainer.params if param.rows}
-        trainer.load_state_dict(shards)  # whose rows are zeros before
-        return trainer
-
-    def measure() -> trial.Timing:
-        samples = trial.synthetic_batch(train_set.fields, spec.dropout_masks(arch), batch.batch)
-        timing = trial.measure([partial(build, candidate) for candidate in candidates], samples)
-        world.reset_memory()
-        return timing
-
-    updates = 0 if cfg.train.deterministic else clock.steps  # nothing is chosen by its time
-    return choices.settle(
-        candidates,
-        group,
-        choices.Work(updates, 3 * spec.flops(arch, train_set.fields[0].shape) * batch.batch * batch.accumulate),
-        choices.facts(world, group, cfg, world.resolve_mode(mode), model, arch, train_set.fields, batch.batch),
-        journal.history(request.resume) if request.resume else [],
-        measure,
-    )
+def _recorded_format(run: str, framework: str) -> bool | None:
+    """Return channels_last of the run so far; None if there is none, or if it ran in another framework."""
+    begun = [event for event in journal.history(run) if event["event"] in ("begin", "resume")]
+    return begun[-1].get("channels_last") if begun and begun[-1].get("framework") == framework else None
 
 
 def _loss_scale(optim: Optim) -> float:

@@ -1,14 +1,14 @@
-"""Loader and reader processes of a run, measured where they are auto, and how long the run waits for them."""
+"""Loader and reader processes of a run, chosen where they are auto, and how long the run waits for them."""
 
 import socket
+from contextlib import suppress
 from typing import NamedTuple
 
-from zoo.data import host, loaders, mixing, worker_count
+from zoo.data import host, loaders, mixing, order, worker_count
 from zoo.data.batch import batch_bytes
-from zoo.data.errors import UserError
-from zoo.data.loaders import choice, dali_graph
-from zoo.data.loaders.choice import Measurement
-from zoo.data.loaders.dali_device import DeviceDecoder
+from zoo.data.errors import BadSample, UserError
+from zoo.data.loaders import dali_graph
+from zoo.data.pending import Pending
 from zoo.data.readers import batches_per_worker
 from zoo.data.shared_memory import megabytes
 from zoo.data.stream import Stream
@@ -17,6 +17,7 @@ from zoo.logs.data_wait import Interval
 from zoo.run.job import Job
 from zoo.run.prefetch import SPARE, Prefetcher
 
+PROBES = 4  # samples, of which DALI must be able to decode one
 SEMAPHORES = 2**20  # bytes of shared memory, with what else the processes of a rank need there
 HELD_IN_EVALUATION = 3  # batches of an evaluation beside those of its readers: predicted, copied, and on their way
 
@@ -53,7 +54,7 @@ def plan(job: Job, seed: int, run: str | None = None, deterministic: bool = Fals
         job: data set and batch size.
         seed: of the run.
         run: folder of the run to resume, None for a new one.
-        deterministic: whether nothing may be chosen by its time, or decoded where equal pixels are not assured.
+        deterministic: whether nothing may be decoded where equal pixels are not assured.
         eval_batch: samples in a batch of the evaluations, which read beside the training; 0 without any.
 
     Raises:
@@ -64,7 +65,7 @@ def plan(job: Job, seed: int, run: str | None = None, deterministic: bool = Fals
     ranks = group.all_gather(mine)
     local = [index for index, rank in enumerate(ranks) if rank["host"] == mine["host"]]
     cores = host.core_share([ranks[index]["cores"] for index in local], local.index(group.rank), host.cpu_quota())
-    loader, notes = _choose_loader(job, seed, run, dali_threads(cores), deterministic)
+    loader, notes = _choose_loader(job, seed, run, deterministic)
     on_device = loader == "dali" and uses_gpu(job)
     if on_device and deterministic:
         if job.train_set.settings.dali_device == "gpu":
@@ -79,9 +80,7 @@ def plan(job: Job, seed: int, run: str | None = None, deterministic: bool = Fals
         workers, note = _fit(job, setting, len(local), eval_batch)
         return Loading(loader, workers, len(local), cores, (*notes, *note), on_device)
     count = worker_count.choose(
-        worker_count.measure_cost(job.train_set, "encoded" if on_device else loader),
         cores,
-        job.batch_plan.batch,
         batch_bytes(job.train_set.fields, job.batch_plan.batch),
         job.train_set.settings.threads,
         host.free_shared_memory() / len(local),
@@ -151,9 +150,7 @@ def uses_gpu(job: Job) -> bool:
     return True
 
 
-def _choose_loader(
-    job: Job, seed: int, run: str | None, threads: int, deterministic: bool
-) -> tuple[str, tuple[str, ...]]:
+def _choose_loader(job: Job, seed: int, run: str | None, deterministic: bool) -> tuple[str, tuple[str, ...]]:
     """Return the loader and messages for the user. A resumed run keeps its loader, since pixels differ a little."""
     setting, group = job.train_set.settings.loader, job.group
     if setting != "auto":
@@ -167,13 +164,23 @@ def _choose_loader(
                 "pip install 'vision-zoo[dali]', or set -o data.loader=reference"
             )
         return recorded, (f"data.loader: auto takes {recorded}, as this run did before",)
-    if deterministic:
-        return "reference", ("data.loader: auto takes reference, for train.deterministic: nothing is measured",)
-    check = DeviceDecoder(job.world.cuda_index, threads).check if uses_gpu(job) else None
-    measured = choice.measure(job.train_set, seed, job.batch_plan.batch, check)
-    measurements = [Measurement(*rank) for rank in group.all_gather(measured)]
-    loader, reason = choice.choose(measurements)
+    obstacle = "train.deterministic" if deterministic else _obstacle_to_dali(job, seed)
+    obstacle = next(filter(None, group.all_gather(obstacle)), None)
+    loader, reason = ("reference", obstacle) if obstacle else ("dali", "which decodes on the GPU")
     return loader, (f"data.loader: auto takes {loader} ({reason})",)
+
+
+def _obstacle_to_dali(job: Job, seed: int) -> str | None:
+    """Return why DALI would not decode on the GPU of this process; None if it would."""
+    if not loaders.is_installed("dali"):
+        return "DALI is not installed"
+    if not uses_gpu(job):
+        return "nothing is decoded on a GPU"
+    for index, rng in enumerate(order.generators(seed, "augment", range(min(PROBES, len(job.train_set))))):
+        with suppress(BadSample):
+            if any(isinstance(value, Pending) for value in job.train_set.plan(index, rng).values()):
+                return None
+    return f"DALI decodes none of the first {PROBES} samples"
 
 
 def _recorded_loader(run: str | None) -> str | None:

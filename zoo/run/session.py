@@ -63,7 +63,7 @@ def start(request: Request) -> Iterator["Run"]:
         folder = None if group.rank or request.eval_only else request.resume
         damaged = _claim(folder, lock) if folder else []
         request = request._replace(notes=[*request.notes, *group.all_gather(damaged)[0]])
-        job = assemble(request, group, measure=not request.eval_only)
+        job = assemble(request, group)
         run = Run(request, job, lock)
         with run.journal:
             yield run
@@ -154,7 +154,7 @@ class Run:
             self.console.print_ranks(group.launch.launcher, ranks)
         notes = (*job.train_set.notes, *job.data_check.lines, *job.data_verdict.lines, *cache.notes(cfg.data))
         self.console.describe(self.facts, request.changed, notes)
-        for note in (*job.param_group_notes, *job.choice.notes, *self.loading.notes):
+        for note in (*job.param_group_notes, *self.loading.notes):
             self.console.print(note)
         self._reports = StepReports(group, self.stop_signal)
         self._prefetcher: Prefetcher | None = None

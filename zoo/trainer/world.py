@@ -102,19 +102,6 @@ class World(Protocol):
         """
         ...
 
-    def candidates(self, requested: Mode) -> tuple[Mode, ...]:
-        """Return the modes to choose from for a requested one: their results differ by rounding, their speed unknown.
-
-        Returns:
-            Requested modes. The first one resolves to the same mode as `requested` itself; it is the only one where
-            there is nothing to choose.
-        """
-        ...
-
-    def reset_memory(self) -> None:
-        """Return memory of freed tensors to the device, and count `peak_memory` from now on."""
-        ...
-
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
         """Set the arithmetic of this process, before a model is built."""
         ...

@@ -1,6 +1,5 @@
 """Training runs whose images DALI decodes: several processes and resumes give what a single undisturbed one does."""
 
-import json
 import subprocess
 
 import pytest
@@ -68,21 +67,6 @@ def test_a_resume_in_mid_epoch(demo_sets, dali_runs, tmp_path, loader):
     out = resume(folder, "-o", f"data.loader={loader}")
     assert ("data.loader: auto takes dali, as this run did before" in out) == (loader == "auto")
     assert same_bytes(folder, dali_runs["resnet50"])
-
-
-def test_auto(demo_sets, tmp_path):
-    """Both ranks take the same loader, record it and say why; an evaluation alone takes one too."""
-    folder = tmp_path / "run"
-    words = ("--max-steps", 2)
-    lines = arguments(demo_sets, "resnet50", folder, "torch", *words, data__loader="auto")
-    out = run("mpirun", 2, tmp_path, lines)
-    (line,) = (line for line in out.splitlines() if line.startswith("data.loader: auto takes "))
-    (begin,) = (event for event in map(json.loads, (folder / "events.jsonl").open()) if event["event"] == "begin")
-    assert begin["loader"] == line.split()[3] and "the first " in line
-    weights = ("--eval-only", "--weights", folder / "checkpoints/last")
-    lines = arguments(demo_sets, "resnet50", tmp_path / "none", "torch", *weights, data__loader="auto")
-    out = run("python", 1, None, lines)
-    assert "data.loader: auto takes " in out and "over 8 samples" in out and not (tmp_path / "none").exists()
 
 
 def test_without_dali_a_run_ends_before_it_makes_a_folder(demo_sets, tmp_path):

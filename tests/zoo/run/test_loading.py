@@ -7,19 +7,18 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from tests.helpers import processes
 from tests.helpers.journals import BEGIN, evaluations, write_journal
 from tests.helpers.paths import ROOT
-from tests.helpers.training import command, events
+from tests.helpers.training import command
 from zoo.data import host, worker_count
 from zoo.data.batch import Field
 from zoo.data.errors import UserError
-from zoo.data.loaders import choice, dali, dali_graph
-from zoo.data.loaders.choice import Measurement
+from zoo.data.loaders import dali, dali_graph
+from zoo.data.pending import Pending
 from zoo.data.settings import LoaderSettings
 from zoo.data.stages import DECODE, TRANSFORM, total
 from zoo.data.stream import ReadTimes
-from zoo.data.worker_count import Cost
+from zoo.data.transforms.geometry import Geometry
 from zoo.run import loading
 
 
@@ -47,13 +46,12 @@ def job(workers, group, loader="reference", cuda_index=None, dali_device="auto",
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
-    """Eight cores, and samples that take 10 ms."""
+    """Eight cores."""
     monkeypatch.setattr(loading.socket, "gethostname", lambda: "here")
     monkeypatch.setattr(dali_graph, "require_device", lambda device: None)
     monkeypatch.setattr(host, "cores", lambda: list(range(8)))
     monkeypatch.setattr(host, "cpu_quota", lambda: None)
     monkeypatch.setattr(host, "free_shared_memory", lambda: 2**30)
-    monkeypatch.setattr(worker_count, "measure_cost", lambda dataset, loader: Cost(0.01, 0.01))
 
 
 def test_a_number_is_taken_as_it_is():
@@ -108,7 +106,7 @@ def test_threads_of_the_training_process_need_no_shared_memory(monkeypatch):
 def test_auto_for_one_rank():
     plan = loading.plan(job("auto", Ranks(0, [[None], [None]])), 1)
     assert plan[1:4] == (7, 1, 8)
-    assert plan.notes == ("data.workers: auto takes 7 (8 cores; a sample takes 10.0 ms, 10.0 ms of CPU time)",)
+    assert plan.notes == ("data.workers: auto takes 7 (8 cores)",)
 
 
 def test_ranks_of_a_host_share_its_cores_and_all_ranks_take_the_smallest_number():
@@ -130,10 +128,8 @@ def test_ranks_of_a_host_share_its_cores_and_all_ranks_take_the_smallest_number(
 )
 def test_dali_decodes_on_the_device_of_the_run(loader, dali_device, cuda_index, expected, monkeypatch):
     monkeypatch.setattr(dali, "is_installed", lambda: True)
-    measured = []
-    monkeypatch.setattr(worker_count, "measure_cost", lambda _, name: measured.append(name) or Cost(0.01, 0.01))
     plan = loading.plan(job("auto", Ranks(0, [[None], [None]]), loader, cuda_index, dali_device), 1)
-    assert (plan.loader, plan.stream_loader, measured) == (loader, expected, [expected])
+    assert (plan.loader, plan.stream_loader) == (loader, expected)
     note = "data.dali_device: DALI decodes on cpu (2 threads), with 8 threads"
     assert plan.notes[:-1] == ((note,) if expected == "encoded" else ())
 
@@ -159,91 +155,69 @@ def test_no_gpu_for_dali_is_an_error_before_training(monkeypatch):
         loading.plan(job(0, Ranks(0, [[None]]), "dali", None, "gpu"), 1)
 
 
-def plan_loader(rank, measured, gathered, run=None):
-    """Plan a rank of a run with data.loader=auto.
+class Images:
+    """A data set whose samples DALI can decode, or not."""
 
-    Args:
-        rank: its number.
-        measured: its measurement.
-        gathered: recorded loaders, then measurements of all ranks, where they gather them.
-        run: folder of the run to resume.
+    def __init__(self, pending, **keys):
+        self.settings, self.pending = LoaderSettings(workers=1, threads=1, loader="auto", **keys), pending
+        self.fields = (Field("x", (1000,), "uint8"),)
 
-    Returns:
-        The loader, the messages, and how often it was measured.
-    """
-    measurements = []
+    def __len__(self):
+        return 2
 
-    def measure(dataset, seed, batch_size, check):
-        assert (seed, batch_size, check) == (5, 10, None)
-        measurements.append(measured)
-        return measured
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "measure", measure)
-        machines = [{"host": "here", "cores": list(range(8))}] * len(gathered[0])
-        plan = loading.plan(job(1, Ranks(rank, [machines, *gathered]), "auto"), 5, run)
-    return plan.loader, plan.notes, len(measurements)
+    def plan(self, index, rng):
+        return {"x": Pending((b"",), Geometry()) if self.pending else None}
 
 
-def test_all_ranks_take_the_same_loader():
-    ranks = [Measurement(True, 100, True, 3e-3, 1e-3), Measurement(True, 80, True, 1e-3, 2e-3)]
-    note = "data.loader: auto takes dali (1.50 ms per sample, reference 2.00; measured on the first 80 samples)"
-    for rank in (0, 1):
-        assert plan_loader(rank, ranks[rank], [[None, None], list(ranks)]) == ("dali", (note,), 1)
+def plan_auto(gathered=((None,), (None,)), run=None, cuda_index=0, pending=True, deterministic=False, **keys):
+    """Return loader and messages of a run with data.loader=auto. gathered: recorded loaders and obstacles of ranks."""
+    machines = [{"host": "here", "cores": list(range(8))}] * len(gathered[0])
+    given = job(1, Ranks(0, [machines, *map(list, gathered)]), cuda_index=cuda_index)
+    given.train_set = Images(pending, **keys)
+    plan = loading.plan(given, 5, run, deterministic)
+    return plan.loader, plan.notes[0]
 
 
-@pytest.mark.parametrize("cuda_index, dali_device", [(None, "auto"), (1, "cpu"), (1, "auto"), (0, "gpu")])
-def test_dali_is_measured_where_it_would_decode(cuda_index, dali_device, monkeypatch):
-    decoders = []
-
-    class Decoder:
-        def __init__(self, device, threads):
-            decoders.append((device, threads))
-
-        def check(self, samples):
-            raise AssertionError
-
-    def measure(dataset, seed, batch_size, check):
-        assert (check is not None) == bool(decoders)
-        return Measurement(True, 100, True, 2e-3, 1e-3)
-
-    monkeypatch.setattr(loading, "DeviceDecoder", Decoder)
-    monkeypatch.setattr(choice, "measure", measure)
-    group = Ranks(0, [[None]] * 3)
-    plan = loading.plan(job(1, group, "auto", cuda_index, dali_device), 1)
-    assert plan.loader == "dali" and plan.on_device == bool(decoders)
-    assert decoders == ([(cuda_index, 8)] if (cuda_index, dali_device) in ((1, "auto"), (0, "gpu")) else [])
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({}, None),
+        ({"cuda_index": None}, "nothing is decoded on a GPU"),
+        ({"dali_device": "cpu"}, "nothing is decoded on a GPU"),
+        ({"mixup": 0.2}, "nothing is decoded on a GPU"),
+        ({"pending": False}, "DALI decodes none of the first 4 samples"),
+        ({"deterministic": True}, "train.deterministic"),
+        ({"gathered": ((None, None), (None, "DALI is not installed"))}, "DALI is not installed"),
+    ],
+)
+def test_auto_is_dali_where_all_ranks_decode_on_a_gpu(changes, reason, monkeypatch):
+    monkeypatch.setattr(dali, "is_installed", lambda: True)
+    loader, note = plan_auto(**changes)
+    assert loader == ("reference" if reason else "dali")
+    assert note == f"data.loader: auto takes {loader} ({reason or 'which decodes on the GPU'})"
 
 
-def test_a_host_without_dali_decides_for_all():
-    gathered = [[None, None], [None, Measurement(False)]]
-    note = "data.loader: auto takes reference (DALI is not installed on all hosts)"
-    assert plan_loader(0, Measurement(True, 100, True, 3e-3, 1e-3), gathered) == ("reference", (note,), 1)
+def test_auto_without_dali(monkeypatch):
+    monkeypatch.setattr(dali, "is_installed", lambda: False)
+    assert plan_auto() == ("reference", "data.loader: auto takes reference (DALI is not installed)")
 
 
 @pytest.mark.parametrize("loader", ["dali", "reference"])
-def test_a_resumed_run_keeps_its_loader_whatever_a_measurement_would_say(tmp_path, monkeypatch, loader):
+def test_a_resumed_run_keeps_its_loader(tmp_path, monkeypatch, loader):
     monkeypatch.setattr(dali, "is_installed", lambda: True)
     other = {"dali": "reference", "reference": "dali"}[loader]
     resumes = [{"event": "resume", "step": 10, "path": None, "loader": loader}, *evaluations(0.5)]
     run = write_journal(tmp_path, [{**BEGIN, "loader": other}, *resumes])
     note = f"data.loader: auto takes {loader}, as this run did before"
-    assert plan_loader(0, None, [[None]], run) == (loader, (note,), 0)
-    assert plan_loader(1, None, [[loader, None]], str(tmp_path / "elsewhere")) == (loader, (note,), 0)
-
-
-def test_a_run_without_a_record_is_measured(tmp_path):
-    run = write_journal(tmp_path, [BEGIN])
-    assert plan_loader(0, Measurement(False), [[None], [None]], run)[::2] == ("reference", 1)
+    cuda_index = 0 if loader == "reference" else None
+    assert plan_auto(((None,),), run, cuda_index) == (loader, note)
 
 
 def test_a_resumed_run_that_needs_dali(tmp_path, monkeypatch):
     monkeypatch.setattr(dali, "is_installed", lambda: False)
     run = write_journal(tmp_path, [{**BEGIN, "loader": "dali"}])
-    with pytest.raises(
-        UserError, match=r"data.loader: auto took dali when .* not installed .* -o data.loader=reference"
-    ):
-        plan_loader(0, None, [[None]], run)
+    with pytest.raises(UserError, match=r"data.loader: auto took dali .* -o data.loader=reference"):
+        plan_auto(((None,),), run)
     with pytest.raises(UserError, match=r"data.loader: dali .* -o data.loader=reference"):
         loading.plan(job(1, Ranks(0, [[None]]), "dali"), 1)
     assert loading.plan(job(1, Ranks(0, [[None]]), "reference"), 1, run).notes == ()
@@ -259,26 +233,6 @@ def test_an_interval_is_a_difference():
     interval = meter.read(8.0)
     assert interval == (8.0, 1.5, 3.0, 1.25, 20, {**total([]), DECODE: 6.0}, 2, 3, 4)
     assert meter.read(1.0)[:6] == (1.0, 0.0, 0.0, 0.0, 0, total([]))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not dali.is_installed(), reason="NVIDIA DALI is not installed (extra `dali`)")
-def test_a_run_records_its_loader_and_a_resume_keeps_it(demo_sets, tmp_path):
-    """The record is changed by hand, so that a resume that measured again would contradict it."""
-    folder = tmp_path / "run"
-    line = processes.train_arguments(demo_sets, "resnet50", folder, "torch", "--max-steps", "1", data__loader="auto")
-    out = processes.run("python", 1, tmp_path, line)
-    (note,) = [text for text in out.splitlines() if text.startswith("data.loader: auto takes")]
-    assert "ms per sample" in note
-    begin = next(event for event in events(folder) if event["event"] == "begin")
-    other = {"dali": "reference", "reference": "dali"}[begin["loader"]]
-    assert f"auto takes {begin['loader']} (" in note
-    text = (folder / "events.jsonl").read_text()
-    (folder / "events.jsonl").write_text(text.replace(f'"loader": "{begin["loader"]}"', f'"loader": "{other}"'))
-    out = processes.run("python", 1, tmp_path, [line[0], "--resume", str(folder), "--max-steps", "2"])
-    assert f"data.loader: auto takes {other}, as this run did before" in out
-    resumed = next(event for event in events(folder) if event["event"] == "resume")
-    assert resumed["loader"] == other
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -14,9 +15,9 @@ from zoo.bench.interleave import Seconds, family_cpu_seconds, interleave, median
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data import loaders, order
 from zoo.data.batch import batch_bytes, collate
-from zoo.data.errors import UserError
-from zoo.data.loaders import choice
+from zoo.data.errors import BadSample, UserError
 from zoo.data.loaders.dali_device import AT_A_TIME
+from zoo.data.pending import Pending
 from zoo.data.readers import batches_per_worker
 from zoo.data.stages import COLLATE, STAGES, stage
 from zoo.data.stages import measure as measure_stages
@@ -122,6 +123,16 @@ def _open(job: Job, plan: Loading, batches: int) -> Any:
     )
 
 
+def _count_pending(dataset: Any, samples: int) -> int:
+    """Return how many of the first samples of a run have images that DALI decodes."""
+    count = 0
+    for position, rng in enumerate(order.generators(0, "augment", range(samples))):
+        with suppress(BadSample):
+            sample = dataset.plan(order.locate(0, len(dataset), position)[1], rng)
+            count += any(isinstance(value, Pending) for value in sample.values())
+    return count
+
+
 def _take(batches: Iterator[Any], count: int) -> None:
     for _ in range(count):
         next(batches)
@@ -188,7 +199,7 @@ def _measure_in_turn(job: Job, samples: int, loader: str) -> Report:
     times = interleave(loops, PASSES, warm_up=1)
     report = {name: _loader_report(calls, times[loader], samples) for name, calls in times.items()}
     if "dali" in report:
-        report["dali"]["decoded"] = choice.count_pending(job.train_set, 0, range(samples))
+        report["dali"]["decoded"] = _count_pending(job.train_set, samples)
     return report
 
 

@@ -44,10 +44,10 @@ def main(argv: list[str] | None = None) -> int:
     require_new(arguments.json, "--json")
     request = cli.request_of(arguments)
     check_loss(request.config.task)
-    job = assemble(request, join(request, os.environ), measure=True)
+    job = assemble(request, join(request, os.environ))
     report = measure(job, arguments.count)
     if job.group.rank == 0:
-        print_report([*job.choice.notes, *describe(report)], report, arguments.json)
+        print_report(describe(report), report, arguments.json)
     job.group.close()
     job.world.exit_process(0)
     return 0

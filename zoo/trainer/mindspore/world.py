@@ -100,16 +100,6 @@ class World:
             return Mode("fp64", level, False, requested.compile is not False, True)
         return Mode(compute, level, False, requested.compile is not False)
 
-    def candidates(self, requested: Mode) -> tuple[Mode, ...]:
-        """See World in zoo/trainer/world.py."""
-        return (requested,)
-
-    def reset_memory(self) -> None:
-        """See World in zoo/trainer/world.py."""
-        if self.device_type != "cpu":
-            mindspore.runtime.empty_cache()
-            mindspore.runtime.reset_max_memory_allocated()
-
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
         """See World in zoo/trainer/world.py."""
         arithmetic_settings.apply(arithmetic)

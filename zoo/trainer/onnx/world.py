@@ -74,13 +74,6 @@ class World:
         """See World in zoo/trainer/world.py: the graph itself says how it computes."""
         return FP32
 
-    def candidates(self, requested: Mode) -> tuple[Mode, ...]:
-        """See World in zoo/trainer/world.py."""
-        return (requested,)
-
-    def reset_memory(self) -> None:
-        """See World in zoo/trainer/world.py."""
-
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
         """See World in zoo/trainer/world.py: there is none to choose."""
 

@@ -123,16 +123,6 @@ class World:
         if requested.compile:
             raise UserError("train.compile: Paddle cannot compile fp64, whose kernels round; leave train.compile out")
 
-    def candidates(self, requested: Mode) -> tuple[Mode, ...]:
-        """See World in zoo/trainer/world.py."""
-        return (requested,)
-
-    def reset_memory(self) -> None:
-        """See World in zoo/trainer/world.py."""
-        if self.name.startswith("gpu"):
-            paddle.device.cuda.empty_cache()
-            paddle.device.cuda.reset_max_memory_allocated(self.name)
-
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
         """See World in zoo/trainer/world.py."""
         arithmetic_settings.apply(arithmetic)

@@ -101,21 +101,6 @@ class World:
         channels_last, is_exact = requested.channels_last is not False, requested.compute == "exact"
         return Mode(compute, level, channels_last, requested.compile or False, is_exact)
 
-    def candidates(self, requested: Mode) -> tuple[Mode, ...]:
-        """See World in zoo/trainer/world.py.
-
-        Both memory formats; not in fp64, and not with torch.compile, which takes minutes for each.
-        """
-        if requested.channels_last is not None or requested.compile or requested.compute in ("fp64", "exact"):
-            return (requested,)
-        return tuple(requested._replace(channels_last=channels_last) for channels_last in (True, False))
-
-    def reset_memory(self) -> None:
-        """See World in zoo/trainer/world.py."""
-        if self.torch_device.type == "cuda":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats(self.torch_device)
-
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
         """See World in zoo/trainer/world.py."""
         arithmetic_settings.apply(arithmetic)

@@ -44,8 +44,8 @@ class Contenders(NamedTuple):
 
 def of_trainer(task: Task, clones: str, layers: Sequence[Layer]) -> Contenders:
     """Return an update of this trainer, as train.py runs it."""
-    job = _job(task, measure=True)
-    return Contenders({OURS: trainer_loop(job, sample_batch(job))}, job.choice.notes, job.plan.mode._asdict())
+    job = _job(task)
+    return Contenders({OURS: trainer_loop(job, sample_batch(job))}, (), job.plan.mode._asdict())
 
 
 def of_peer(task: Task, clones: str, layers: Sequence[Layer]) -> Contenders:
@@ -111,9 +111,9 @@ def started(task: Task, clones: str, layers: Sequence[Layer]) -> Iterator[Starte
             connection.close()
 
 
-def _job(task: Task, measure: bool = False) -> Job:
+def _job(task: Task) -> Job:
     request = cli.request(f"configs/{task.recipe}.yaml", task.overrides, framework=task.framework, device="cpu")
-    return assemble(request, join(request, os.environ), measure)
+    return assemble(request, join(request, os.environ))
 
 
 def _serve(connection: Connection, kind: Any, task: Task, clones: str, layers: Sequence[Layer]) -> None:
