@@ -263,7 +263,7 @@ def test_importing_the_program_loads_no_framework():
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
-    assert (result.stdout.strip(), result.stderr) == ("", "")
+    assert (result.stdout.strip(), result.stderr) == ("[]", "")
 
 
 def test_every_folder_is_a_package():
