@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 
 from zoo.data import cache, record
-from zoo.data.audit.inventory import Inventory
+from zoo.data.audit import Inventory
 from zoo.data.augment.common import pipeline
 from zoo.data.augment.common.drawn import Drawn, Target
 from zoo.data.batch import LABEL, Field

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from zoo.data import cache, mixing
-from zoo.data.audit.inventory import Inventory
+from zoo.data.audit import Inventory
 from zoo.data.augment.common import pipeline, steps
 from zoo.data.augment.common.drawn import Drawn, Target
 from zoo.data.augment.common.steps import Steps

@@ -1,4 +1,4 @@
-"""The report of check_data.py on intact, damaged and unreadable images."""
+"""The report of `zoo data check` on intact, damaged and unreadable images."""
 
 import os
 
@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from tests.data.audit import layouts
+from tests.helpers import layouts
 from tests.helpers.cli import call_zoo
 from zoo.commands import check_data
 
@@ -81,7 +81,7 @@ def test_missing_classes_are_told_as_a_run_does(folder, tmp_path_factory, capsys
     (folder / "val/b").rename(folder / "val/B")
     (folder / "train/b/empty.jpg").write_bytes(b"")
     table = tmp_path_factory.mktemp("table") / "classes.csv"
-    assert run(folder, words=("--table", str(table))) == 1
+    assert run(folder, words=("--out", str(table))) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [
         "data: train 3 (0/1/2 per class: min/median/max), val 2 (0/1/1), 3 classes",

@@ -9,14 +9,13 @@ import dataclasses
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import data, program
-from zoo.data import order
-from zoo.data.audit import report
+from zoo.commands.new_file import add_json_argument, print_report, require_new, write_new
+from zoo.data import audit, order
 from zoo.data.errors import BadSample, UserError
 from zoo.data.stream import Dataset
 from zoo.run import cli
@@ -25,7 +24,7 @@ STDERR = 2  # its file descriptor
 
 
 def main(argv: list[str]) -> int:
-    """Run the command line; return the exit code: 0 for sound data, 1 for faults, 2 without data to check."""
+    """Run the command line; return the exit code: 0 for sound data, 1 for faults."""
     parser = program.parser(
         __doc__,
         "Exit codes: 0 nothing is wrong but for warnings, 1 classes are missing or samples cannot be read, "
@@ -33,53 +32,54 @@ def main(argv: list[str]) -> int:
     )
     cli.add_recipe_arguments(parser, ())
     parser.add_argument("--deep", action="store_true", help="read all contents, which takes as long as an epoch")
-    parser.add_argument("--table", metavar="FILE", help="write the samples of every class to this CSV file")
+    parser.add_argument("--out", metavar="FILE", help="write the samples of every class to this new CSV file")
+    add_json_argument(parser)
     arguments = parser.parse_args(argv)
+    require_new(arguments.json, "--json")
+    require_new(arguments.out, "--out")
     request = cli.request(arguments.config, arguments.override)
     settings = dataclasses.replace(request.config.data, cache=None)  # the files themselves are checked, no copies
-    train, val = data.find(request.resolved["data.name"].value).load(settings)
-    code = print_report(report.examine(train, val, arguments.deep), settings, arguments.table)
-    return max(code, read_splits((train, val))) if arguments.deep else code
+    train, val = splits = data.find(request.resolved["data.name"].value).load(settings)
+    found = audit.examine(train, val, arguments.deep)
+    lines, problems = describe(found, settings)
+    readings = {}
+    if arguments.deep:
+        readings = {title: read_all(split) for title, split in zip(("training", "validation"), splits)}
+        for (title, reading), split in zip(readings.items(), splits):
+            lines += reading.lines(title, len(split))
+    if found and arguments.out:
+        write_new(found.table, arguments.out, "--out")
+    report = {
+        "problems": problems,
+        "warnings": found.warnings if found else [],
+        **{title: reading._asdict() for title, reading in readings.items()},
+    }
+    print_report(lines, report, arguments.json)
+    return 1 if problems or any(reading.unreadable for reading in readings.values()) else 0
 
 
-def print_report(found: report.Report | None, settings: Any, table: str | None) -> int:
-    """Print what a run would print; return the exit code: 1 if it would not start."""
+def describe(found: audit.Report | None, settings: Any) -> tuple[list[str], list[str]]:
+    """Return the lines that a run would print, and the problems that would keep it from starting."""
     if found is None:
-        print(f"{report.TITLE}: synthetic data have no files")
-        return 0
-    if table:
-        try:
-            Path(table).write_text(found.table, encoding="utf-8", errors="surrogateescape")
-        except OSError as error:
-            raise UserError(f"--table {table}: {error.strerror}; name another file") from None
+        return [f"{audit.TITLE}: synthetic data have no files"], []
     try:
-        lines, code = report.lines(found, report.KEY if settings.allow_missing_classes else ""), 0
+        return list(audit.lines(found, audit.KEY if settings.allow_missing_classes else "")), []
     except UserError as error:
-        lines, code = (*report.lines(found._replace(problems=[])), f"error: {error}"), 1
-    print("\n".join(lines))
-    return code
-
-
-def read_splits(splits: Sequence[Dataset]) -> int:
-    """Read every sample, and print those that cannot be read; return the exit code: 1 if there are any."""
-    code = 0
-    for title, split in zip(("training", "validation"), splits):
-        read = read_all(split)
-        bad, count = len(read.unreadable), len(split)
-        print(f"{title}: {count} samples read, {bad} unreadable ({bad / count:.3%})")
-        for name, reason in read.unreadable:
-            print(f"  {name}: {reason}")
-            code = 1
-        for name, line in read.damaged:
-            print(f"  {name}: damaged, but it can be read: {line}")
-    return code
+        return [*audit.lines(found._replace(problems=[])), f"error: {error}"], found.problems
 
 
 class Reading(NamedTuple):
-    """What is wrong with the samples of a split, each with the name of a sample."""
+    """Faults of the samples of a split, each with the name of a sample."""
 
     unreadable: list[tuple[str, str]]  # reasons
     damaged: list[tuple[str, str]]  # readable ones, and the first line that a decoder printed
+
+    def lines(self, title: str, count: int) -> Iterator[str]:
+        """Return a line for the split, and one for each of these samples."""
+        bad = len(self.unreadable)
+        yield f"{title}: {count} samples read, {bad} unreadable ({bad / count:.3%})"
+        yield from (f"  {name}: {reason}" for name, reason in self.unreadable)
+        yield from (f"  {name}: damaged, but it can be read: {line}" for name, line in self.damaged)
 
 
 def read_all(split: Dataset) -> Reading:

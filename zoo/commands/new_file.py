@@ -50,7 +50,7 @@ def write_new(text: str, path: str, option: str) -> None:
         UserError: it exists, or cannot be written.
     """
     try:
-        with open(path, "x", encoding="utf-8") as file:
+        with open(path, "x", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
     except OSError as error:
         raise UserError(f"{option} {path}: {error.strerror}") from None

@@ -3,10 +3,10 @@
 import os
 from typing import Any, NamedTuple
 
-from zoo.data.audit import report
+from zoo.data import audit
 from zoo.distributed.control_group import Group
 
-TIMEOUT = 600.0  # seconds; what is looked at is bounded (data/audit), but a file system may be slow
+TIMEOUT = 600.0  # seconds; what is looked at is bounded (data/audit.py), but a file system may be slow
 
 
 class DataCheck(NamedTuple):
@@ -35,21 +35,21 @@ def check(group: Group, settings: Any, train_set: Any, val_set: Any, eval_only: 
     found = DataCheck()
     with group.time_limit(TIMEOUT, "the check of the data by rank 0"):
         if group.rank == 0:
-            allowed_by = report.KEY if settings.allow_missing_classes else "--eval-only" if eval_only else ""
+            allowed_by = audit.KEY if settings.allow_missing_classes else "--eval-only" if eval_only else ""
             found = _check(train_set, val_set, allowed_by)
         group.all_gather(None)
     return found
 
 
 def _check(train_set: Any, val_set: Any, allowed_by: str) -> DataCheck:
-    result = report.examine(train_set, val_set)
+    result = audit.examine(train_set, val_set)
     if result is None:
         return DataCheck()
-    return DataCheck(report.lines(result, allowed_by), result.table)
+    return DataCheck(audit.lines(result, allowed_by), result.table)
 
 
 def write_table(found: DataCheck, folder: str) -> None:
     """Write the table into the folder of a run, if there is one."""
     if found.table:
-        with open(os.path.join(folder, report.TABLE_NAME), "w", encoding="utf-8", errors="surrogateescape") as file:
+        with open(os.path.join(folder, audit.TABLE_NAME), "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(found.table)

@@ -5,8 +5,7 @@ import stat
 from collections.abc import Iterator
 
 from zoo.config import loader
-from zoo.data import durable
-from zoo.data.audit import report
+from zoo.data import audit, durable
 from zoo.data.errors import UserError
 from zoo.logs import airank, journal
 from zoo.logs.listeners import metrics_csv
@@ -104,7 +103,7 @@ def check_files(folder: str) -> None:
         UserError: a link, folder, pipe, socket or device has the name of one.
     """
     logs = journal.FILE, airank.FILE, metrics_csv.FILE
-    for name in (RECIPE, lock.FILE, data_record.FILE, report.TABLE_NAME, *logs):
+    for name in (RECIPE, lock.FILE, data_record.FILE, audit.TABLE_NAME, *logs):
         path = os.path.join(folder, name)
         if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
             raise UserError(f"--resume: {path} is a link, a folder, a pipe or a device, and not a file; remove it")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from zoo.data.audit.inventory import Inventory
+from zoo.data.audit import Inventory
 from zoo.data.batch import LABEL, PAIR, Field
 from zoo.data.datasets.common import verification
 from zoo.data.datasets.common.face_settings import MEAN, Settings

@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 
 from zoo.data import cache, mixing
-from zoo.data.audit.inventory import Inventory
+from zoo.data.audit import Inventory
 from zoo.data.augment import photometric_distortion
 from zoo.data.augment.common import pipeline, steps
 from zoo.data.augment.common.drawn import Drawn, Target

@@ -4,10 +4,7 @@ from functools import partial
 
 from tests.mutants.fault import SHARED, Fault
 
-CLASSES, COPIES, SIZES, REPORT = (f"data/audit/{name}.py" for name in ("classes", "copies", "sizes", "report"))
-TEST_CLASSES, TEST_COPIES, TEST_SIZES = (
-    f"tests/data/audit/test_{name}.py::test_" for name in ("classes", "copies", "sizes")
-)
+AUDIT, TEST_AUDIT = "data/audit.py", "tests/data/test_audit.py::test_"
 TEST_RUN = "tests/zoo/run/test_data_check.py::test_"
 
 fault = partial(Fault, SHARED)
@@ -15,66 +12,66 @@ fault = partial(Fault, SHARED)
 FAULTS = [
     fault(
         "classes of the validation split alone pass",
-        CLASSES,
+        AUDIT,
         "for here, there in ((1, 0), (0, 1)):",
         "for here, there in ((0, 1),):",
-        f"{TEST_CLASSES}a_class_of_one_split",
+        f"{TEST_AUDIT}a_class_of_one_split",
     ),
     fault(
         "classes without any sample pass",
-        CLASSES,
+        AUDIT,
         "np.flatnonzero(~has[0] & ~has[1])",
         "np.flatnonzero(has[0] & ~has[0])",
-        f"{TEST_CLASSES}a_stray_label_of_a_list",
+        f"{TEST_AUDIT}a_stray_label_of_a_list",
     ),
     fault(
         "the first label beyond the classes passes",
-        CLASSES,
+        AUDIT,
         "np.flatnonzero(inventory.labels >= count)",
         "np.flatnonzero(inventory.labels > count)",
-        f"{TEST_CLASSES}labels_of_a_small_pack_of_faces",
+        f"{TEST_AUDIT}labels_of_a_small_pack_of_faces",
     ),
     fault(
         "missing classes pass without the key",
-        REPORT,
+        AUDIT,
         "if problems and not allowed_by:",
         "if problems and allowed_by is None:",
-        f"{TEST_CLASSES}many_problems_are_cut_short",
+        f"{TEST_AUDIT}many_problems_are_cut_short",
     ),
     fault(
         "a gap in the labels of faces passes",
         "data/datasets/common/face_sources.py",
         "    if label == following:\n",
         "    if label >= following:\n",
-        f"{TEST_CLASSES}a_stray_label_of_a_list_of_faces",
+        f"{TEST_AUDIT}a_stray_label_of_a_list_of_faces",
     ),
     fault(
         "a class may be missing from the masks that were not read",
         "data/datasets/cityscapes.py",
         "if len(of_masks) == len(pairs) else None",
         "if of_masks else None",
-        f"{TEST_CLASSES}a_class_that_no_mask_shows",
+        f"{TEST_AUDIT}a_class_that_no_mask_shows",
     ),
     fault(
         "files of the same name and size are copies",
-        COPIES,
+        AUDIT,
         "if digests[other] == content:",
         "if digests[other]:",
-        f"{TEST_COPIES}equal_names_and_sizes_are_no_copies",
+        f"{TEST_AUDIT}equal_names_and_sizes_are_no_copies",
     ),
     fault(
         "copies need the same name with --deep too",
-        COPIES,
+        AUDIT,
         'key = "" if deep else _base_name(train, index), train.size(index)',
         "key = _base_name(train, index), train.size(index)",
-        f"{TEST_COPIES}a_copy_with_another_name_needs_deep",
+        f"{TEST_AUDIT}a_copy_with_another_name_needs_deep",
     ),
     fault(
         "empty files pass",
-        SIZES,
+        AUDIT,
         "(sizes >= 0) & (sizes < limit)",
         "(sizes > 0) & (sizes < limit)",
-        f"{TEST_SIZES}missing_and_tiny_files",
+        f"{TEST_AUDIT}missing_and_tiny_files",
     ),
     fault(
         "every rank checks the data",

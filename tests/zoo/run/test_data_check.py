@@ -6,8 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.data.audit import layouts
-from tests.helpers import training
+from tests.helpers import layouts, training
 from tests.helpers.paths import CONFIGS
 from zoo.data.errors import UserError
 from zoo.run import cli, data_check
