@@ -1,23 +1,26 @@
 """Unpickling of bytes and numpy arrays that never runs code from the file.
 
-A pickle is a small program: it names functions, and loading calls them. The unpickler below refuses every name except
-the few that dicts, bytes and arrays need. Those few are bound to stand-ins, so numpy's own functions are never reached.
-Memory stays in proportion to the size of the file (data/formats/pickle_screen.py).
+A pickle is a small program: it names functions, and loading calls them. The unpickler below is Python's own in pure
+Python, whose memo is a dict that no index can blow up. It refuses every name except those of a table, which are bound
+to stand-ins, so that numpy's and PyTorch's own functions are never reached; and it counts opcodes and bytes, so that
+time and memory stay in proportion to the size of the file.
 """
 
 import math
 import os
 import pickle
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from zoo.data.formats.pickle_screen import screen
-
 BYTE_ORDERS = ("<", ">", "|", "=")
 MAX_DIMENSIONS = 32  # of numpy 1
+FREE_OPCODES, BYTES_PER_OPCODE = 500_000, 256  # limit of opcodes: the first, and one more per so many bytes
+MAX_KEY = 2**32  # of a dict: larger numbers can be chosen so that all have the same hash
+KEY_TYPES = (str, bytes, int, type(None))
+Names = Mapping[tuple[str, str], Any]  # module and name -> its stand-in
 
 
 def load(file: BinaryIO, dtypes: Collection[str], encoding: str = "ASCII") -> Any:
@@ -35,15 +38,107 @@ def load(file: BinaryIO, dtypes: Collection[str], encoding: str = "ASCII") -> An
         ValueError: the pickle is damaged, names something that is not allowed, or expands to more data than the file
             holds.
     """
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    return unpickle(file, size, _allowed(dtypes, _Budget(2 * size)), encoding)
+
+
+def unpickle(
+    file: BinaryIO,
+    size: int,
+    names: Names,
+    encoding: str = "ASCII",
+    persistent_load: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Unpickle one object and leave the file behind it.
+
+    Args:
+        file: binary file at the beginning of the pickle.
+        size: of the whole file in bytes, which the limits depend on.
+        names: that the pickle may use, and what stands for them.
+        encoding: how to decode the strings of Python 2.
+        persistent_load: makes an object of the identifier of one that is stored elsewhere.
+
+    Raises:
+        ValueError: as load.
+    """
+    unpickler = _Unpickler(_Reader(file, size), encoding=encoding)
+    unpickler.names, unpickler.dispatch = names, _Opcodes(FREE_OPCODES + size // BYTES_PER_OPCODE)
+    if persistent_load:
+        unpickler.persistent_load = persistent_load
     try:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        screen(file, size)
-        file.seek(0)
-        return _SafeUnpickler(file, encoding, _allowed(dtypes, _Budget(2 * size))).load()
+        return unpickler.load()
     except Exception as error:  # a damaged pickle raises almost anything
         reason = str(error).strip().split("\n")[0]
         raise ValueError(f"{type(error).__name__}: {reason}") from None
+
+
+class _Reader:
+    """A file that gives no memory to a length beyond its own."""
+
+    def __init__(self, file: BinaryIO, size: int):
+        self.readline, self._read, self._size = file.readline, file.read, size
+
+    def read(self, size: int) -> bytes:
+        if size > self._size:
+            raise ValueError(f"{size} bytes beyond the end of the file")
+        return self._read(size)
+
+
+class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
+    """Unpickler that resolves the names of a table alone; a key is text or a small number."""
+
+    names: Names
+
+    def find_class(self, module: str, name: str) -> Any:
+        module = "builtins" if module == "__builtin__" else module  # of Python 2
+        if (module, name) not in self.names:
+            raise ValueError(f"it names {module}.{name}")
+        return self.names[module, name]
+
+    def load_setitem(self) -> None:
+        _check_keys(self.stack[-2:-1])
+        super().load_setitem()
+
+    def load_setitems(self) -> None:
+        _check_keys(self.stack[::2])
+        super().load_setitems()
+
+    def load_dict(self) -> None:
+        _check_keys(self.stack[::2])
+        super().load_dict()
+
+    def load_additems(self) -> None:
+        _check_keys(self.stack)
+        super().load_additems()
+
+    def load_frozenset(self) -> None:
+        _check_keys(self.stack)
+        super().load_frozenset()
+
+
+def _check_keys(keys: Sequence[Any]) -> None:
+    """Raise ValueError for keys whose hashes may take any time, such as tuples of tuples that share one another."""
+    for key in keys:
+        if not isinstance(key, KEY_TYPES) or (isinstance(key, int) and abs(key) > MAX_KEY):
+            raise ValueError("a key that is neither text nor a small number")
+
+
+class _Opcodes(dict[int, Callable[[_Unpickler], None]]):
+    """The functions of all opcodes; each look-up counts."""
+
+    OWN = ("setitem", "setitems", "dict", "additems", "frozenset")
+
+    def __init__(self, limit: int):
+        own = {getattr(pickle, name.upper())[0]: getattr(_Unpickler, f"load_{name}") for name in self.OWN}
+        super().__init__({**_Unpickler.dispatch, **own})
+        self.left = limit
+
+    def __getitem__(self, opcode: int) -> Callable[[_Unpickler], None]:
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError("more opcodes than a file of this size has")
+        return super().__getitem__(opcode)
 
 
 class _Budget:
@@ -116,8 +211,18 @@ class _DType:
         self.dtype = self.dtype.newbyteorder(_as_text(state[1]))
 
 
-class _AllowedCall:
-    """A function that the file may call and do nothing else with: not subclass it, not set its attributes."""
+class OrderedDict(dict[Any, Any]):
+    """Stand-in for an OrderedDict, whose items follow; attributes, such as the versions of PyTorch, are left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __setstate__(self, state: Any) -> None:
+        """Leave the state out."""
+
+
+class AllowedCall:
+    """A function that a file may call and do nothing else with: not subclass it, not set its attributes."""
 
     __slots__ = ("function",)
 
@@ -131,34 +236,20 @@ class _AllowedCall:
         raise ValueError("a function cannot be given a state")
 
 
-class _SafeUnpickler(pickle.Unpickler):
-    """Unpickler that resolves only the names of its own table."""
-
-    def __init__(self, file: BinaryIO, encoding: str, allowed: dict[tuple[str, str], _AllowedCall]):
-        super().__init__(file, encoding=encoding)
-        self._allowed = allowed
-
-    def find_class(self, module: str, name: str) -> _AllowedCall:
-        if (module, name) not in self._allowed:
-            raise ValueError(f"it names {module}.{name}")
-        return self._allowed[module, name]
-
-
-def _allowed(dtypes: Collection[str], budget: _Budget) -> dict[tuple[str, str], _AllowedCall]:
+def _allowed(dtypes: Collection[str], budget: _Budget) -> dict[tuple[str, str], AllowedCall]:
     """Return the stand-ins of all names that a file may use, by module and name."""
-    ndarray = _AllowedCall(_refuse_call)
+    ndarray = AllowedCall(_refuse_call)
     names = {
         ("numpy", "ndarray"): ndarray,
-        ("numpy", "dtype"): _AllowedCall(partial(_DType, dtypes)),
-        ("_codecs", "encode"): _AllowedCall(partial(_encode, budget)),
-        ("collections", "OrderedDict"): _AllowedCall(_empty_dict),
-        ("builtins", "tuple"): _AllowedCall(_same_tuple),
-        ("__builtin__", "tuple"): _AllowedCall(_same_tuple),  # protocol 2
-        ("__builtin__", "bytes"): _AllowedCall(_empty_bytes),
+        ("numpy", "dtype"): AllowedCall(partial(_DType, dtypes)),
+        ("_codecs", "encode"): AllowedCall(partial(_encode, budget)),
+        ("collections", "OrderedDict"): AllowedCall(OrderedDict),
+        ("builtins", "tuple"): AllowedCall(_same_tuple),
+        ("builtins", "bytes"): AllowedCall(_empty_bytes),
     }
     for core in ("core", "_core"):  # numpy 1, numpy 2
-        names[f"numpy.{core}.multiarray", "_reconstruct"] = _AllowedCall(partial(_reconstruct, budget, ndarray))
-        names[f"numpy.{core}.numeric", "_frombuffer"] = _AllowedCall(partial(_frombuffer, budget))
+        names[f"numpy.{core}.multiarray", "_reconstruct"] = AllowedCall(partial(_reconstruct, budget, ndarray))
+        names[f"numpy.{core}.numeric", "_frombuffer"] = AllowedCall(partial(_frombuffer, budget))
     return names
 
 
@@ -166,7 +257,7 @@ def _refuse_call(*_: Any) -> None:
     raise ValueError("only _reconstruct and _frombuffer make arrays")
 
 
-def _reconstruct(budget: _Budget, ndarray: _AllowedCall, cls: Any, *_: Any) -> Array:
+def _reconstruct(budget: _Budget, ndarray: AllowedCall, cls: Any, *_: Any) -> Array:
     """Begin an array, as protocols up to 4 do; its state follows."""
     if cls is not ndarray:
         raise ValueError("an array of an unknown class")
@@ -196,13 +287,6 @@ def _empty_bytes(*arguments: Any) -> bytes:
     if arguments:
         raise ValueError("bytes with arguments")
     return b""
-
-
-def _empty_dict(*arguments: Any) -> dict[Any, Any]:
-    """Make an OrderedDict, whose items follow."""
-    if arguments:
-        raise ValueError("an OrderedDict with arguments")
-    return {}
 
 
 def _same_tuple(items: Any) -> tuple[Any, ...]:

@@ -205,6 +205,27 @@ def test_dtypes_are_limited():
     assert "arrays of type 'i4' are not supported" in refused(pickle.dumps(np.ones(2, np.int32), 4))
 
 
+@pytest.mark.parametrize(
+    "content, reason",
+    [
+        (b"\x80\x04(" + b"\x8f" * 600_000, "opcodes"),
+        (b"\x80\x02})Ns", "a key"),
+        (b"\x80\x02)" + b"2\x86" * 60 + b"}2Ns", "a key"),  # whose hash would take for ever
+        (b"\x80\x02}\x8a\x09" + b"\x01" * 9 + b"Ns", "a key"),
+        (b"\x80\x04\x8f(G" + bytes(8) + b"\x90", "a key"),
+        (b"\x80\x04\x95" + b"\xff" * 7 + b"\x00N", "beyond the end"),
+        (b"\x80\x04B\xff\xff\xff\x7f", "beyond the end"),
+    ],
+)
+def test_files_that_ask_for_too_much(content, reason):
+    assert reason in refused(content + b".")
+
+
+def test_large_indices_and_deep_containers_take_little_memory():
+    assert load(b"\x80\x02Nr\xff\xff\xff\x7f.") is None
+    load(b"\x80\x02)" + b"\x85" * 100_000 + b"0N.")
+
+
 def repeated(setup, unit, count):
     """Return a pickle of protocol 5: a list of the results of `count` equal units that use the memo of a setup."""
     return b"\x80\x05" + setup + b"](" + unit * count + b"e."
