@@ -124,7 +124,7 @@ def _check_keys(keys: Sequence[Any]) -> None:
             raise ValueError("a key that is neither text nor a small number")
 
 
-class _Opcodes(dict[int, Callable[[_Unpickler], None]]):
+class _Opcodes(dict[int, Callable[[Any], None]]):
     """The functions of all opcodes; each look-up counts."""
 
     OWN = ("setitem", "setitems", "dict", "additems", "frozenset")
@@ -134,7 +134,7 @@ class _Opcodes(dict[int, Callable[[_Unpickler], None]]):
         super().__init__({**_Unpickler.dispatch, **own})
         self.left = limit
 
-    def __getitem__(self, opcode: int) -> Callable[[_Unpickler], None]:
+    def __getitem__(self, opcode: int) -> Callable[[Any], None]:
         self.left -= 1
         if self.left < 0:
             raise ValueError("more opcodes than a file of this size has")

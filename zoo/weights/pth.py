@@ -64,7 +64,7 @@ class Storage(NamedTuple):
 
     key: str
     dtype: str
-    count: int
+    length: int
 
 
 class Tensor(NamedTuple):
@@ -144,7 +144,7 @@ def _read_legacy(file: BinaryIO, size: int) -> tuple[Any, Callable[[Storage], np
     found = {}
     for key in safe_pickle.unpickle(file, size, {}):
         count = int.from_bytes(file.read(8), "little")
-        if count != known[key].count:
+        if count != known[key].length:
             raise ValueError(f"a storage of {count} elements")
         found[key] = _elements(file.read(count * _dtype(known[key]).itemsize), known[key])
     return content, lambda storage: found[storage.key]
@@ -152,8 +152,8 @@ def _read_legacy(file: BinaryIO, size: int) -> tuple[Any, Callable[[Storage], np
 
 def _elements(content: bytes, storage: Storage) -> np.ndarray:
     flat = np.frombuffer(content, _dtype(storage))
-    if len(flat) != storage.count:
-        raise ValueError(f"{len(flat)} elements in a storage of {storage.count}")
+    if len(flat) != storage.length:
+        raise ValueError(f"{len(flat)} elements in a storage of {storage.length}")
     return flat
 
 
@@ -182,8 +182,8 @@ def _rebuild(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> Tens
         type(n) is int and n >= 0 for n in numbers
     )
     last = offset + sum((length - 1) * step for length, step in zip(size, stride)) if is_plain and all(size) else -1
-    if not is_plain or last >= storage.count:
-        raise ValueError(f"a tensor of size {size} in a storage of {storage.count}")
+    if not is_plain or last >= storage.length:
+        raise ValueError(f"a tensor of size {size} in a storage of {storage.length}")
     return Tensor(storage, offset, size, stride)
 
 
