@@ -20,6 +20,7 @@ MAX_DIMENSIONS = 32  # of numpy 1
 FREE_OPCODES, BYTES_PER_OPCODE = 500_000, 256  # limit of opcodes: the first, and one more per so many bytes
 MAX_KEY = 2**32  # of a dict: larger numbers can be chosen so that all have the same hash
 KEY_TYPES = (str, bytes, int, type(None))
+_PurePython: Any = pickle._Unpickler  # which the type checker takes for the one in C
 Names = Mapping[tuple[str, str], Any]  # module and name -> its stand-in
 
 
@@ -85,7 +86,7 @@ class _Reader:
         return self._read(size)
 
 
-class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
+class _Unpickler(_PurePython):
     """Unpickler that resolves the names of a table alone; a key is text or a small number."""
 
     names: Names
