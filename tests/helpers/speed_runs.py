@@ -70,8 +70,8 @@ class FakeRuns:
         self.speed = lambda folder, request, ranks: 100.0 + len(request.config.framework) + ranks
         self.max_batch, self.stop_after = 10**9, None
 
-    def __call__(self, words, log, checkout, limits, stop):
-        self.commands.append((list(words), checkout, limits))
+    def __call__(self, words, log, checkout, seconds, stop, memory=None):
+        self.commands.append((list(words), checkout, memory))
         log.write_text("training\n")
         ranks, arguments = 1, words[2:]
         if words[1].endswith("launch.py"):

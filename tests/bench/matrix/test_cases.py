@@ -1,41 +1,35 @@
 """Cases of a matrix: what they are, where their runs lie, in which order they come."""
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.paths import CONFIGS, ROOT
 from zoo.bench.dlperf import parse_name as parse
-from zoo.bench.matrix.cases import Case, Recipe, Variant, World, shuffled
-from zoo.bench.matrix.dimensions import Dimensions, cases_of, describe, read_recipes, read_variants
+from zoo.bench.matrix.cases import Case, Recipe, Variant, World, expand, read_recipes, read_variants, shuffled
 from zoo.data.errors import UserError
 
 TSM, RESNET = str(CONFIGS / "tsm_demo.yaml"), str(CONFIGS / "resnet50_demo.yaml")
 RECIPE = Recipe("tsm_demo", TSM, "tsm", "tsm")
 
 
-def dimensions(**changes):
-    shape = {
-        "variants": [Variant("")],
-        "recipes": read_recipes([TSM, RESNET], []),
-        "frameworks": ["torch", "paddle"],
-        "precisions": ["fp32", "amp"],
-        "batches": [8, 16],
-        "find_batch": False,
-        "worlds": [World(1, 1), World(1, 2)],
-    }
-    return Dimensions(**{**shape, **changes})
+def cases_of(*variants, **changes):
+    arguments = Namespace(frameworks=["torch", "paddle"], precisions=["fp32", "amp"], batches=[8, 16], override=[],
+                          find_batch=False, worlds=[World(1, 1), World(1, 2)])  # fmt: skip
+    vars(arguments).update(changes)
+    return expand(arguments, read_recipes([TSM, RESNET], []), variants or [Variant()])
 
 
 def test_a_matrix_is_the_product_of_its_dimensions():
-    cases = cases_of(dimensions(), [])
+    cases = cases_of()
     assert len(cases) == len(set(cases)) == 32 and all(case.sets_batch for case in cases)
     assert str(cases[0]) == "tsm_demo torch fp32 1x1 batch 8"
-    assert len(cases_of(dimensions(variants=[Variant("base"), Variant("slow")]), [])) == 64
+    assert len(cases_of(Variant("base"), Variant("slow"))) == 64
 
 
 def test_batches_of_the_recipes():
-    cases = cases_of(dimensions(batches=[]), ["train.global_batch=24"])
+    cases = cases_of(batches=[], override=["train.global_batch=24"])
     assert {(case.recipe.name, str(case.world)): case.batch for case in cases} == {
         ("tsm_demo", "1x1"): 12,  # the global batch is shared, in micro-batches of 16 at most
         ("tsm_demo", "1x2"): 12,
@@ -43,11 +37,11 @@ def test_batches_of_the_recipes():
         ("resnet50_demo", "1x2"): 12,
     }
     assert not any(case.sets_batch for case in cases)
-    assert {case.batch for case in cases_of(dimensions(batches=[], find_batch=True), [])} == {None}
+    assert {case.batch for case in cases_of(batches=[], find_batch=True)} == {None}
 
 
 def test_runs_lie_in_the_layout_of_dlperf():
-    case = Case(Variant(""), RECIPE, "torch", "fp32", 8, World(2, 4))
+    case = Case(Variant(), RECIPE, "torch", "fp32", 8, World(2, 4))
     stem = case.stem(Path("out"), 3)
     assert stem.as_posix() == "out/torch/tsm/bz8/2n4g/tsm_b8_fp32_3"
     name = parse(f"{stem}.log")
@@ -60,38 +54,25 @@ def test_recipes_of_the_same_model_get_folders_of_their_own():
     assert [recipe.folder for recipe in read_recipes([TSM, k400, RESNET], [])] == ["tsm-demo", "tsm-k400", "resnet"]
     with pytest.raises(UserError, match="two recipes are called tsm_demo"):
         read_recipes([TSM, TSM], [])
-    with pytest.raises(UserError, match="-o train.precision: the matrix chooses it"):
-        read_recipes([TSM], ["train.precision=amp"])
 
 
-def test_every_round_has_an_order_of_its_own():
-    cases = cases_of(dimensions(), [])
-    orders = [tuple(case for group in shuffled(cases, number) for case in group) for number in (1, 2, 3)]
-    assert all(set(order) == set(cases) for order in orders) and len({*orders, tuple(cases)}) == 4
-    assert shuffled(cases, 2) == [[case] for case in orders[1]]
-
-
-def test_variants_of_a_case_run_together_in_changing_order():
-    variants = [Variant("base"), Variant("slow")]
-    firsts = set()
+def test_every_round_has_an_order_of_its_own_and_variants_of_a_case_run_together():
+    cases, firsts, orders = cases_of(Variant("base"), Variant("slow")), set(), set()
     for number in (1, 2, 3):
-        for one, other in shuffled(cases_of(dimensions(variants=variants), []), number):
-            assert one._replace(variant=other.variant) == other and one != other
+        groups = shuffled(cases, number)
+        assert {case for group in groups for case in group} == set(cases) and groups == shuffled(cases, number)
+        orders.add(tuple(one.group for one, _ in groups))
+        for one, other in groups:
+            assert one.group == other.group and one != other
             firsts.add(one.variant.name)
-    assert firsts == {"base", "slow"}
+    assert firsts == {"base", "slow"} and len(orders) == 3
 
 
 def test_variants_are_options_or_checkouts(tmp_path):
-    assert read_variants([]) == [Variant("")]
+    assert read_variants([]) == [Variant()]
     found = read_variants(["fast:-o train.channels_last=true -o 'model.x=1 2'", f"other={ROOT}"])
     assert found[0] == Variant("base") and found[1].options == ("-o", "train.channels_last=true", "-o", "model.x=1 2")
     assert found[2] == Variant("other", ROOT)
     for word in ("slow", "slow:", "a b:-o x=1", "../x:-o x=1", f"slow={tmp_path}", "base:-o x=1", "slow:'"):
         with pytest.raises(UserError, match="--variant"):
             read_variants([word])
-
-
-def test_the_description_names_what_a_matrix_is():
-    one = describe(dimensions(), [], {"count": 10})
-    assert one == describe(dimensions(), [], {"count": 10})
-    assert one["recipes"]["tsm_demo"]["train.batch"] == 16 and one["worlds"] == ["1x1", "1x2"] and one["count"] == 10

@@ -1,4 +1,4 @@
-"""Peaks of accelerators, by the names that drivers tell."""
+"""Peaks and memory of accelerators, by the names that drivers tell."""
 
 import pytest
 
@@ -12,24 +12,19 @@ from zoo.bench.report.accelerators import memory, peak
         ("Tesla V100-SXM2-16GB", "fp16", 125, "fp16"),
         ("Tesla V100-PCIE-16GB", "fp16", 112, "fp16"),
         ("NVIDIA A100-SXM4-80GB", "fp32", 156, "tf32"),
-        ("NVIDIA A100-SXM4-80GB", "bf16", 312, "bf16"),
         ("NVIDIA H100 80GB HBM3", "bf16", 989.4, "bf16"),
         ("NVIDIA H100 PCIe", "bf16", 756, "bf16"),
-        ("NVIDIA H100 NVL", "fp16", 835.5, "fp16"),
-        ("NVIDIA H200", "fp32", 494.7, "tf32"),
         ("NVIDIA H200", "fp64", 67, "fp64"),
-        ("NVIDIA GeForce RTX 2080 Ti", "fp16", 53.8, "fp16"),
-        ("Tesla T4", "fp16", 65, "fp16"),
         ("Ascend910A", "fp16", 256, "fp16"),
     ],
 )
 def test_peaks_of_data_sheets(name, compute, tflops, source):
-    found = peak(name, compute)
-    assert found and found.flops == tflops * 1e12 and found.source == source
+    assert peak(name, compute) == (tflops * 1e12, source)
 
 
-def test_without_tf32_the_peak_is_that_of_fp32():
+def test_without_tf32_the_peak_is_that_of_fp32_and_a_given_one_counts():
     assert peak("NVIDIA A100-SXM4-80GB", "fp32", tf32=False) == (19.5e12, "fp32")
+    assert peak(None, "fp32", override_tflops=0.5) == (0.5e12, "--peak-tflops")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +33,6 @@ def test_without_tf32_the_peak_is_that_of_fp32():
         (None, "fp32"),
         ("AMD EPYC 7763", "fp32"),
         ("NVIDIA H200", None),
-        ("NVIDIA H200", "int8"),
         ("Tesla V100-SXM2-16GB", "bf16"),
         ("NVIDIA RTX 3090 Ti", "fp16"),
         ("Ascend910B3", "fp16"),
@@ -48,20 +42,13 @@ def test_no_peak_is_guessed(name, compute):
     assert peak(name, compute) is None
 
 
-def test_a_given_peak_counts():
-    assert peak(None, "fp32", override_tflops=0.5) == (0.5e12, "--peak-tflops")
-
-
 @pytest.mark.parametrize(
     "name, size",
     [
         ("A100", 40),
-        ("NVIDIA A100-SXM4-80GB", 80),
         ("A100 80 GB", 80),
-        ("V100 32GB", 32),
         ("V100", 16),
         ("NVIDIA H100 80GB HBM3", 80),
-        ("H100 NVL", 94),
         ("H200", 141),
         ("V100 24GB", None),  # none is sold with it
         ("AMD EPYC 7763", None),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from zoo.bench.report import logs
-from zoo.bench.report.run import COMPLETE, INCOMPLETE
+from zoo.bench.report.runs import COMPLETE, INCOMPLETE
 
 LOGS = Path(__file__).resolve().parents[2] / "airank"
 

@@ -1,26 +1,32 @@
-"""The overview and the table of ratios: every case has a cell, and no two columns have the same title."""
+"""Tables of a report: every case has a cell, no two columns have the same title, numbers as they are printed."""
 
-from tests.bench.report.runs import speed_events, training_events, write
-from zoo.bench.report import formats, journals, tables
-from zoo.bench.report.cases import group, ratios
+import pytest
+
+from tests.helpers.report_runs import speed_events, training_events, write
+from zoo.bench.report import runs, tables
+from zoo.bench.report.results import group, ratios
+from zoo.bench.report.tables import Table, gibibytes, percent, significant
 
 
 def build(tmp_path, *several):
     """Return the tables of runs by name."""
-    runs = [journals.read(write(tmp_path / str(number), events)) for number, events in enumerate(several)]
-    results = group(runs)
-    return {table.name: table.of("resnet") for table in tables.build(runs, results, ratios(results))}
+    found = [runs.read(write(tmp_path / str(number), events)) for number, events in enumerate(several)]
+    results = group(found)
+    return {table.name: table.of("resnet") for table in tables.build(found, results, ratios(results))}
+
+
+def test_columns_that_say_nothing_are_left_out():
+    rows = [{"model": "a", "framework": "torch", "median": None, "device": "x", "p50": 1234.56},
+            {"model": "a", "framework": "torch", "median": None, "device": "x", "p50": None}]  # fmt: skip
+    shown = Table("t", "T", "", rows)
+    assert shown.titles == ["framework", "ms per step p50"] and shown.cells == [["torch", "1234.6"], ["torch", None]]
 
 
 def test_hosts_of_the_same_number_of_cards_have_rows_of_their_own(tmp_path):
     events = [speed_events(100.0), speed_events(700.0, cards=8), speed_events(600.0, cards=8, nodes=2)]
-    assert formats.markdown(build(tmp_path, *events)["overview"]) == [
-        "| nodes | cards | torch fp32 batch 128 |",
-        "| --: | --: | --: |",
-        "| 1 | 1 | 100.00 |",
-        "| 1 | 8 | 700.00 |",
-        "| 2 | 8 | 600.00 |",
-    ]
+    overview = build(tmp_path, *events)["overview"]
+    assert overview.titles == ["nodes", "cards", "torch fp32 batch 128"]
+    assert overview.cells == [["1", "1", "100.00"], ["1", "8", "700.00"], ["2", "8", "600.00"]]
 
 
 def test_columns_name_what_would_be_the_same_without(tmp_path):
@@ -34,19 +40,17 @@ def test_columns_name_what_would_be_the_same_without(tmp_path):
         speed_events(70.0, framework="paddle"),
     ]
     overview = build(tmp_path, *several)["overview"]
-    titles = [column.title for column in overview.columns if column.title not in ("nodes", "cards")]
-    assert sorted(titles) == [
+    assert sorted(set(overview.titles) - {"nodes", "cards"}) == [
         "paddle fp32 batch 128",
         "torch fp32 batch 128, accumulate 1, NVIDIA T4, timed updates",
         "torch fp32 batch 128, accumulate 1, Tesla V100-SXM2-16GB, timed updates",
         "torch fp32 batch 128, accumulate 1, Tesla V100-SXM2-16GB, training time",
         "torch fp32 batch 128, accumulate 2, Tesla V100-SXM2-16GB, timed updates",
     ]
-    values = [row[column.key] for row in overview.rows for column in overview.columns]
-    assert {70.0, 80.0, 90.0, 100.0} < set(values)
+    assert {70.0, 80.0, 90.0, 100.0} < {value for row in overview.rows for value in row.values()}
 
 
-def test_ratios_tell_how_they_were_counted_where_that_differs(tmp_path):
+def test_ratios_name_how_they_were_counted_where_that_differs(tmp_path):
     common = {"model": "resnet", "protocol": "imagenet/224-of-256", "batch": 128}
     several = [
         *(speed_events(rate, framework=name, precision="amp") for name, rate in (("torch", 100.0), ("paddle", 80.0))),
@@ -54,6 +58,23 @@ def test_ratios_tell_how_they_were_counted_where_that_differs(tmp_path):
     ]
     found = build(tmp_path, *several)["ratios"]
     assert sorted(row["counting"] for row in found.rows) == ["timed updates", "training time"]
-    assert [column.title for column in found.columns][-1] == "counted"
-    (alone,) = [table for table in build(tmp_path / "b", *several[:2]).values() if table.name == "ratios"]
-    assert "counted" not in [column.title for column in alone.columns] and alone.rows[0]["counting"] == "timed updates"
+    assert found.titles[-1] == "counted"
+    assert "counted" not in build(tmp_path / "b", *several[:2])["ratios"].titles
+
+
+@pytest.mark.parametrize(
+    "form, value, text",
+    [
+        (significant, 0.0, "0"),
+        (significant, 0.0036771, "0.003677"),
+        (significant, 1.23456, "1.235"),
+        (significant, 369.81, "369.81"),
+        (significant, 1234.56, "1234.6"),
+        (significant, 24183.95, "24184"),
+        (significant, 1e15, "1e+15"),
+        (percent, 0.7102965, "71.03"),
+        (gibibytes, 3 << 30, "3.000"),
+    ],
+)
+def test_numbers(form, value, text):
+    assert form(value) == text

@@ -201,13 +201,11 @@ def read_recipe(folder: Path) -> None:
 
 
 def read_events(folder: Path) -> None:
-    from zoo.bench.matrix import records as speed_records
-    from zoo.bench.report import journals as reported
+    from zoo.bench.report import runs as reported
 
     _try_all(
         (
             lambda: reported.read(str(folder)),
-            lambda: speed_records.read(folder),
             lambda: _replay(folder),
         )
     )

@@ -2,78 +2,72 @@
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
 
-from zoo.bench.report import cases, comparability, figures, formats, journals, logs, matrices, page, plots, tables
-from zoo.bench.report.cases import Result
-from zoo.bench.report.facts import describe
+from zoo import program
+from zoo.bench.matrix.folder import write
+from zoo.bench.report import comparability, logs, page, plots, results, runs, tables
 from zoo.bench.report.page import Section
-from zoo.bench.report.run import COMPLETE, MIXED, Run
-from zoo.bench.report.tables import Table
+from zoo.bench.report.results import Result
+from zoo.bench.report.runs import COMPLETE, MIXED, Run
+from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
+from zoo.table import csv_text
 
 EPILOG = """\
-A PATH is a run's folder, a folder above runs (such as a benchmark matrix), or an AI-Rank log of another project, whose
-model, framework, cards and precision are read from its name: pytorch/tsm/log/GPUx8_AMP.log. docs/benchmarking.md defines
-the numbers.
+A PATH is a run's folder, a folder above runs (such as a benchmark matrix), or an AI-Rank log of another project,
+whose model, framework, cards and precision are read from its name: pytorch/tsm/log/GPUx8_AMP.log.
+docs/benchmarking.md defines the numbers.
 
 examples
-  python tools/report.py runs/tsm_demo
-  python tools/report.py runs/matrix --html report.html --json report.json --csv tables --png plots
-  python tools/report.py runs/paddle/GPUx8_AMP.log runs/torch/GPUx8_AMP.log --target 0.711 --samples 234619
+  %(prog)s runs/tsm_demo
+  %(prog)s runs/matrix --html report.html --json report.json --csv tables --png plots
+  %(prog)s runs/paddle/GPUx8_AMP.log runs/torch/GPUx8_AMP.log --target 0.711 --samples 234619
 
 Exit codes: 0 reported, 2 an error to fix on your side, results that cannot be compared among them."""
 
 
-class Report(NamedTuple):
-    """A report.
-
-    Attributes:
-        runs: all of them.
-        results: those of the cases that have a complete run.
-        warnings: what a reader has to know.
-        tables: of all models.
-    """
-
-    runs: Sequence[Run]
-    results: Sequence[Result]
-    warnings: Sequence[str]
-    tables: Sequence[Table]
-
-    @property
-    def models(self) -> list[str | None]:
-        """The models in the order of the tables; None for results of one that is not known."""
-        measured = {result.case.model for result in self.results}
-        ordered = dict.fromkeys(run.case.model for run in sorted(self.runs, key=lambda run: cases.order(run.case)))
-        return [model for model in ordered if model is not None or model in measured]
-
-
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
+    """Run the command line; return the exit code.
+
+    Raises:
+        UserError: an argument is wrong, there is nothing to read, or the results cannot be compared.
+    """
     arguments = parse(argv)
+    if arguments.html or arguments.png:
+        plots.require()
+    require_new(arguments.json, "--json")
+    found = read(arguments.paths, arguments.target, arguments.samples)
+    measured = results.group(found, arguments.peak_tflops)
+    warnings = comparability.check([run for run in found if run.state == COMPLETE], arguments.force)
+    warnings += _warnings(found, measured)
+    *parts, all_runs = every = tables.build(found, measured, results.ratios(measured))
+    sections = [_section(model, found, measured, parts, arguments) for model in _models(found, measured)]
+    lines = page.markdown(warnings, sections, all_runs)
+    content = {"warnings": warnings, "tables": {table.name: table.rows for table in every}}
+    print_report(lines, {**content, "dlperf": tables.dlperf(found)}, arguments.json)
     try:
-        if arguments.html or arguments.png:
-            figures.require()
-        report = build(arguments)
-        print("\n".join(markdown(report)))
-        write(report, arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        if arguments.markdown:
+            write(arguments.markdown, "\n".join(lines) + "\n")
+        for table in every if arguments.csv else ():
+            if table.rows:
+                write(os.path.join(arguments.csv, f"{table.name}.csv"), csv_text(table.rows, list(table.rows[0])))
+        for plot in (plot for section in sections for plot in section.plots) if arguments.png else ():
+            os.makedirs(arguments.png, exist_ok=True)
+            plot.png(os.path.join(arguments.png, f"{plot.name}.png"))
+        if arguments.html:
+            write(arguments.html, page.html(arguments.title, warnings, sections, all_runs))
+    except OSError as error:
+        raise UserError(f"{error.filename2 or error.filename} cannot be written: {error.strerror}") from None
     return 0
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="folder of a run, folder above runs, or AI-Rank log")
     add("--markdown", metavar="FILE", help="write the tables, which are printed in any case")
-    add("--json", metavar="FILE", help="write all tables with full precision, and DLPerf's JSON")
+    add_json_argument(parser)
     add("--csv", metavar="DIR", help="write a file for each table, with full precision")
     add("--html", metavar="FILE", help="write one page with tables and plots, which needs no other file")
     add("--png", metavar="DIR", help="write the plots")
@@ -82,46 +76,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--target", type=float, metavar="A", help="target of AI-Rank logs, a fraction")
     add("--samples", type=int, metavar="N", help="training samples per epoch of AI-Rank logs, for their throughput")
     add("--force", action="store_true", help="report runs of different protocols together, with a mark")
-    return parser.parse_args(argv)
-
-
-def build(arguments: argparse.Namespace) -> Report:
-    """Read the runs and compute the tables.
-
-    Raises:
-        UserError: an argument is wrong, there is nothing to read, or the results cannot be compared.
-    """
-    for key in ("peak_tflops", "samples", "target"):
+    arguments = parser.parse_args(argv)
+    for key, limit in (("peak_tflops", float("inf")), ("samples", float("inf")), ("target", 1.0)):
         value = getattr(arguments, key)
-        if value is not None and not 0 < value < float("inf"):
-            raise UserError(f"--{key.replace('_', '-')}: must be a number above 0, not {value}")
-    if arguments.target is not None and arguments.target > 1:
-        raise UserError(f"--target: must be a fraction, such as 0.711, not {arguments.target:g}")
-    runs = read(arguments.paths, arguments.target, arguments.samples)
-    warnings = comparability.check([run for run in runs if run.state == COMPLETE], arguments.force)
-    results = cases.group(runs, arguments.peak_tflops)
-    warnings += [impossible(result) for result in results if result.mfu and result.mfu > 1]
-    mixed = sum(run.state == MIXED for run in runs)
-    if mixed:
-        warnings.append(
-            f"{mixed} of {len(runs)} runs are mixed, resumed with other settings, and left out of the statistics: "
-            "see Runs"
-        )
-    unfinished = [run for run in runs if run.state not in (COMPLETE, MIXED)]
-    if unfinished:
-        warnings.append(
-            f"{len(unfinished)} of {len(runs)} runs are not complete and left out of the statistics: see Runs"
-        )
-    return Report(runs, results, warnings, tables.build(runs, results, cases.ratios(results)))
-
-
-def impossible(result: Result) -> str:
-    """Return a warning about a result above the peak of its device."""
-    case = result.case
-    return (
-        f"the MFU of {case.model} with {case.framework}, {case.precision}, {case.cards} cards is above 100 %: the peak "
-        "does not belong to this device or precision (see --peak-tflops), or the throughput is wrong"
-    )
+        if value is not None and not (0 < value <= limit and value < float("inf")):
+            expected = "a fraction, such as 0.711" if key == "target" else "a number above 0"
+            parser.error(f"--{key.replace('_', '-')}: expected {expected}, got {value}")
+    return arguments
 
 
 def read(paths: Sequence[str], target: float | None, samples: int | None) -> list[Run]:
@@ -133,78 +94,59 @@ def read(paths: Sequence[str], target: float | None, samples: int | None) -> lis
     found: dict[str, Run] = {}
     for path in paths:
         if os.path.isdir(path):
-            folders = journals.find(path)
+            folders = runs.find(path)
             if not folders:
                 raise UserError(f"{path} holds no run: no events.jsonl in it or below it")
             for folder in folders:
-                found.setdefault(os.path.realpath(folder), journals.read(folder))
-            for root in dict.fromkeys(map(matrices.root_of, folders)):
-                for number, run in enumerate(matrices.without_runs(root) if root else ()):
+                found.setdefault(os.path.realpath(folder), runs.read(folder))
+            for root in dict.fromkeys(map(runs.matrix_root, folders)):
+                for number, run in enumerate(runs.cases_without_runs(root) if root else ()):
                     found.setdefault(f"{root}: {number}", run)
+        elif path.endswith(".jsonl"):
+            raise UserError(f"{path} is the journal of a run; give its folder, {os.path.dirname(path) or '.'}")
         elif os.path.isfile(path):
-            if path.endswith(".jsonl"):
-                raise UserError(f"{path} is the journal of a run; give its folder, {os.path.dirname(path) or '.'}")
             found.setdefault(os.path.realpath(path), logs.read(path, target, samples))
         else:
             raise UserError(f"{path} does not exist; give the folder of a run, a folder above runs, or an AI-Rank log")
     return list(found.values())
 
 
-def markdown(report: Report) -> list[str]:
-    """Return the lines of the report in Markdown."""
-    lines = [f"> {warning}" for warning in report.warnings]
-    *others, runs = report.tables
-    for model in report.models:
-        lines += ["", f"## {model or 'unknown model'}", "", *(f"- {fact}" for fact in describe(report.runs, model))]
-        for table in (table.of(model) for table in others):
-            if table.rows:
-                lines += ["", f"### {table.title}", "", *formats.markdown(table)]
-    return [*lines, "", "## Runs", "", *formats.markdown(runs.without_empty())]
+def _models(found: Sequence[Run], measured: Sequence[Result]) -> list[str | None]:
+    """Return the models in the order of the tables; None for results of one that is not known."""
+    with_results = {result.case.model for result in measured}
+    ordered = dict.fromkeys(run.case.model for run in sorted(found, key=lambda run: results.order(run.case)))
+    return [model for model in ordered if model is not None or model in with_results]
 
 
-def write(report: Report, arguments: argparse.Namespace) -> None:
-    """Write the files that the arguments ask for.
-
-    Raises:
-        UserError: one cannot be written.
-    """
-    try:
-        if arguments.markdown:
-            _write(arguments.markdown, "\n".join(markdown(report)) + "\n")
-        if arguments.json:
-            _write(arguments.json, formats.json_text(report.tables, report.warnings, tables.dlperf(report.runs)))
-        for table in report.tables if arguments.csv else ():
-            if table.rows:
-                _write(os.path.join(arguments.csv, f"{table.name}.csv"), formats.csv_text(table))
-        if arguments.html or arguments.png:
-            _write_plots(report, arguments)
-    except OSError as error:
-        raise UserError(f"{error.filename2 or error.filename} cannot be written: {error.strerror}") from None
+def _section(
+    model: str | None,
+    found: Sequence[Run],
+    measured: Sequence[Result],
+    parts: Sequence[tables.Table],
+    arguments: argparse.Namespace,
+) -> Section:
+    """Return the facts, tables and, where they are asked for, plots of a model."""
+    shown = [part for part in (table.of(model) for table in parts) if part.rows]
+    section = Section(model or "unknown model", page.facts(found, model), shown)
+    if not (arguments.html or arguments.png):
+        return section
+    members = [run for run in found if run.case.model == model and run.state != MIXED]
+    of_model = [result for result in measured if result.case.model == model]
+    return section._replace(plots=plots.draw(tables.file_name(model), members, of_model))
 
 
-def _write_plots(report: Report, arguments: argparse.Namespace) -> None:
-    *others, runs = report.tables
-    sections = []
-    for model in report.models:
-        members = [run for run in report.runs if run.case.model == model and run.state != MIXED]
-        results = [result for result in report.results if result.case.model == model]
-        drawn = plots.draw(plots.file_name(model), members, results)
-        shown = [part for part in (table.of(model) for table in others) if part.rows]
-        sections.append(Section(model or "unknown model", describe(report.runs, model), shown, drawn))
-        for plot in drawn if arguments.png else ():
-            os.makedirs(arguments.png, exist_ok=True)
-            plot.png(os.path.join(arguments.png, f"{plot.name}.png"))
-    if arguments.html:
-        _write(arguments.html, page.render(arguments.title, report.warnings, sections, runs.without_empty()))
-
-
-def _write(path: str, text: str) -> None:
-    """Write a text file, whole or not at all; its folder is made."""
-    file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f"{file.name}.writing")
-    try:
-        temporary.write_text(text, encoding="utf-8", errors="replace")
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _warnings(found: Sequence[Run], measured: Sequence[Result]) -> list[str]:
+    """Return warnings about results above the peak of their device, and about runs that do not count."""
+    warnings = [
+        f"the MFU of {result.case.model} with {result.case.framework}, {result.case.precision}, {result.case.cards} "
+        "cards is above 100 %: the peak does not belong to this device or precision (see --peak-tflops), or the "
+        "throughput is wrong"
+        for result in measured
+        if result.mfu and result.mfu > 1
+    ]
+    mixed = sum(run.state == MIXED for run in found)
+    unfinished = sum(run.state not in (COMPLETE, MIXED) for run in found)
+    for count, problem in ((mixed, "mixed, resumed with other settings, and"), (unfinished, "not complete and")):
+        if count:
+            warnings.append(f"{count} of {len(found)} runs are {problem} left out of the statistics: see Runs")
+    return warnings

@@ -2,38 +2,55 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.bench.matrix.records import Key, SpeedRun, speeds
-from zoo.bench.matrix.significance import (
+from zoo.bench.matrix.cases import BASE
+from zoo.bench.matrix.folder import recorded_matrix
+from zoo.bench.report import runs
+from zoo.bench.report.runs import COMPLETE, Run
+from zoo.bench.statistics import (
     LEAST_RUNS,
+    LogRatio,
     RankTest,
     Verdict,
     holm,
+    interval,
     judge,
+    log_ratio,
     mann_whitney,
     paired_steps,
     signed_rank,
 )
-from zoo.bench.matrix.statistics import LogRatio, log_ratio
+from zoo.data.errors import UserError
+from zoo.table import table
+
+Runs = Mapping[str, Sequence[Run]]  # by the title of their case
+WORDS = {
+    "slower": "slower",
+    "faster": "faster",
+    "no slowdown": "not slower by as much",
+    "cannot tell": "cannot be told",
+}
 
 
 class Row(NamedTuple):
     """Comparison of a case.
 
     Attributes:
-        key: the case.
+        case: its title.
         runs: number of runs of the older and the newer.
         speeds: their medians in samples/s.
         ratio: newer / older; None if one of them has a single run.
+        p: of the ratio, adjusted for the number of cases.
         runs_test: rank test of the runs.
         steps_test: of their steps, with runs as the unit: the share of pairs of steps in which the newer is slower.
         verdict: what follows.
     """
 
-    key: Key
+    case: str
     runs: tuple[int, int]
     speeds: tuple[float, float]
     ratio: LogRatio | None
@@ -41,6 +58,11 @@ class Row(NamedTuple):
     runs_test: RankTest | None
     steps_test: RankTest | None
     verdict: Verdict
+
+    @property
+    def limits(self) -> tuple[float, float] | None:
+        """The confidence interval of the ratio."""
+        return interval(math.exp(self.ratio.value), self.ratio.half_width) if self.ratio else None
 
 
 class Comparison(NamedTuple):
@@ -63,7 +85,34 @@ class Comparison(NamedTuple):
         return [row for row in self.rows if row.verdict.name == "slower"]
 
 
-Runs = Mapping[Key, Sequence[SpeedRun]]
+def read_folder(folder: Path, option: str) -> Runs:
+    """Read all speed runs below a folder: of a matrix, a part of one, or a run.
+
+    Raises:
+        UserError: there is none, or the folder holds several variants; option: names the folder in messages.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{option} {folder}: there is no such folder")
+    matrix = recorded_matrix(folder)
+    if matrix and matrix.get("variants"):
+        raise UserError(f"{option} {folder}: this matrix has variants; name one of them, such as {folder / BASE}")
+    found = by_title(map(runs.read, runs.find(str(folder))))
+    if not found:
+        raise UserError(f"{option} {folder}: there is no complete speed run below it (train.py --speed)")
+    return found
+
+
+def by_title(found: Any) -> Runs:
+    """Return complete speed runs by the title of their case, as their journals tell it."""
+    titles: dict[str, list[Run]] = {}
+    for run in found:
+        if run.state == COMPLETE and run.values.step_ms and run.values.samples_per_s:
+            case = run.case
+            world = f"{case.nodes}x{(case.cards or 0) // (case.nodes or 1)}"
+            titles.setdefault(f"{case.recipe} {case.framework} {case.precision} {world} batch {case.batch}", []).append(
+                run
+            )
+    return titles
 
 
 def compare(old: Runs, new: Runs, margin: float, paired: bool) -> Comparison:
@@ -74,109 +123,80 @@ def compare(old: Runs, new: Runs, margin: float, paired: bool) -> Comparison:
         margin: slowdown that matters, as a fraction.
         paired: whether runs at the same place of both lists belong to the same round.
     """
-    notes = [f"{key}: only in the older runs" for key in old if key not in new]
-    notes += [f"{key}: only in the newer runs" for key in new if key not in old]
-    keys = []
-    for key in new:
-        if key in old and {run.protocol for run in old[key]} != {run.protocol for run in new[key]}:
-            notes.append(f"{key}: the protocols differ ({old[key][0].protocol}, {new[key][0].protocol}): not compared")
-        elif key in old:
-            keys.append(key)
-    tests = [_tests(old[key], new[key], paired) for key in keys]
-    adjusted = holm([ratio.p if ratio else 1.0 for ratio, _, _ in tests])
-    rows = []
-    for key, (ratio, runs_test, steps_test), p in zip(keys, tests, adjusted, strict=True):
-        a, b = old[key], new[key]
-        count = min(len(a), len(b))
-        if ratio and runs_test:
-            verdict = judge(ratio, p, runs_test.p, count, paired, margin)
-        else:
-            verdict = Verdict("cannot tell", LEAST_RUNS[paired])
-        medians = float(np.median(speeds(a))), float(np.median(speeds(b)))
-        rows.append(Row(key, (len(a), len(b)), medians, ratio, p if ratio else None, runs_test, steps_test, verdict))
+    notes = [f"{title}: only in the older runs" for title in old if title not in new]
+    notes += [f"{title}: only in the newer runs" for title in new if title not in old]
+    titles = []
+    for title in new:
+        if title in old and {run.protocol for run in old[title]} != {run.protocol for run in new[title]}:
+            names = f"{old[title][0].protocol}, {new[title][0].protocol}"
+            notes.append(f"{title}: the protocols differ ({names}): not compared")
+        elif title in old:
+            titles.append(title)
+    rows = [_row(title, old[title], new[title], paired) for title in titles]
+    adjusted = holm([row.ratio.p if row.ratio else 1.0 for row in rows])
+    for at, (row, p) in enumerate(zip(rows, adjusted)):
+        if row.ratio and row.runs_test:
+            verdict = judge(row.ratio, p, row.runs_test.p, min(row.runs), paired, margin)
+            rows[at] = row._replace(p=p, verdict=verdict)
     return Comparison(rows, notes, margin, paired)
 
 
 def lines(comparison: Comparison) -> list[str]:
     """Return a table, and what it says."""
     header = ["case", "runs", "older", "newer", "ratio", "95 % interval", "p", "p of ranks", "slower steps", "verdict"]
-    rows = [[str(row.key), *_cells(row, comparison.margin)] for row in comparison.rows]
-    text = columns([header, *rows])
+    text = table([_cells(row, comparison.margin) for row in comparison.rows], header)
     text += [f"not compared: {note}" for note in comparison.notes]
-    counts = {name: sum(row.verdict.name == name for row in comparison.rows) for name in _NAMES}
-    told = ", ".join(f"{count} {_NAMES[name]}" for name, count in counts.items() if count)
+    counts = {name: sum(row.verdict.name == name for row in comparison.rows) for name in WORDS}
+    told = ", ".join(f"{count} {WORDS[name]}" for name, count in counts.items() if count)
     return [*text, f"{len(comparison.rows)} cases, a slowdown of {comparison.margin:.0%} in question: {told or 'none'}"]
-
-
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table with aligned columns; the first and the last one are aligned on the left."""
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    last = len(widths) - 1
-    return [
-        "  ".join(
-            cell.ljust(width) if column in (0, last) else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as JSON types."""
-    cases = []
-    for row in comparison.rows:
-        interval = None
-        if row.ratio:
-            interval = [math.exp(row.ratio.value + sign * row.ratio.half_width) for sign in (-1, 1)]
-        cases.append(
-            {
-                **row.key._asdict(),
-                "runs": list(row.runs),
-                "samples_per_s": list(row.speeds),
-                "ratio": math.exp(row.ratio.value) if row.ratio else None,
-                "interval": interval,
-                "p": row.p,
-                "runs_test": row.runs_test._asdict() if row.runs_test else None,
-                "steps_test": row.steps_test._asdict() if row.steps_test else None,
-                "verdict": row.verdict.name,
-                "repeats_needed": row.verdict.repeats,
-            }
-        )
+    cases = [
+        {
+            "case": row.case,
+            "runs": row.runs,
+            "samples_per_s": row.speeds,
+            "ratio": math.exp(row.ratio.value) if row.ratio else None,
+            "interval": row.limits,
+            "p": row.p,
+            "runs_test": row.runs_test._asdict() if row.runs_test else None,
+            "steps_test": row.steps_test._asdict() if row.steps_test else None,
+            "verdict": row.verdict.name,
+            "repeats_needed": row.verdict.repeats,
+        }
+        for row in comparison.rows
+    ]
     return {"margin": comparison.margin, "paired": comparison.paired, "cases": cases, "notes": comparison.notes}
 
 
-_NAMES = {
-    "slower": "slower",
-    "faster": "faster",
-    "no slowdown": "not slower by as much",
-    "cannot tell": "cannot be told",
-}
-
-
-def _tests(
-    a: Sequence[SpeedRun], b: Sequence[SpeedRun], paired: bool
-) -> tuple[LogRatio | None, RankTest | None, RankTest | None]:
-    if min(len(a), len(b)) < 2:
-        return None, None, None
-    ratio = log_ratio(speeds(a), speeds(b), paired)
-    steps_a, steps_b = [run.step_ms for run in a], [run.step_ms for run in b]
+def _row(title: str, a: Sequence[Run], b: Sequence[Run], paired: bool) -> Row:
+    """Return the tests of a case; the verdict is still to be made."""
+    speeds_a, speeds_b = ([run.values.samples_per_s or 0.0 for run in found] for found in (a, b))
+    medians = float(np.median(speeds_a)), float(np.median(speeds_b))
+    unknown = Verdict("cannot tell", LEAST_RUNS[paired])
+    row = Row(title, (len(a), len(b)), medians, None, None, None, None, unknown)
+    if min(row.runs) < 2:
+        return row
+    steps = [run.values.step_ms for run in a], [run.values.step_ms for run in b]
     if paired:
-        differences = np.log(speeds(b)) - np.log(speeds(a))
-        return ratio, signed_rank([float(value) for value in differences]), paired_steps(steps_a, steps_b)
-    runs_test = mann_whitney([[speed] for speed in speeds(a)], [[speed] for speed in speeds(b)])
-    return ratio, runs_test, mann_whitney(steps_a, steps_b)
+        runs_test = signed_rank(np.log(speeds_b) - np.log(speeds_a))
+    else:
+        runs_test = mann_whitney([[speed] for speed in speeds_a], [[speed] for speed in speeds_b])
+    steps_test = (paired_steps if paired else mann_whitney)(*steps)
+    return row._replace(ratio=log_ratio(speeds_a, speeds_b, paired), runs_test=runs_test, steps_test=steps_test)
 
 
-def _cells(row: Row, margin: float) -> list[str]:
-    cells = ["/".join(map(str, row.runs)), *(f"{speed:.4g}" for speed in row.speeds)]
-    verdict = row.verdict.name
+def _cells(row: Row, margin: float) -> list[str | None]:
+    cells: list[str | None] = [row.case, "/".join(map(str, row.runs)), *(f"{speed:.4g}" for speed in row.speeds)]
+    verdict, repeats = row.verdict
     if verdict == "no slowdown":
         verdict = f"no slowdown of {margin:.0%}"
     elif verdict == "cannot tell":
-        repeats = row.verdict.repeats
         verdict += f": needs about {repeats} runs of each" if repeats else ": too noisy, more than 100 runs of each"
-    if not (row.ratio and row.runs_test and row.steps_test):
-        return [*cells, "-", "-", "-", "-", "-", verdict]
-    low, high = (math.exp(row.ratio.value + sign * row.ratio.half_width) for sign in (-1, 1))
+    if not (row.ratio and row.limits and row.runs_test and row.steps_test):
+        return [*cells, *[None] * 5, verdict]
+    low, high = row.limits
     cells += [f"{math.exp(row.ratio.value):.3f}", f"{low:.3f} to {high:.3f}", f"{row.p:.3f}"]
     return [*cells, f"{row.runs_test.p:.3f}", f"{row.steps_test.share:.0%}", verdict]

@@ -76,13 +76,13 @@ class Folder:
         entries = [e for e in self.attempts if e["case"] == str(case) and e["kind"] in ("failure", "run")]
         return entries[-1].get("reason") if entries else None
 
-    def close(self) -> None:
-        """Let other programs use the folder."""
-        self._lock.close()
-
     def forget(self, kind: str) -> None:
         """Drop the attempts of a kind, in memory alone: what follows in the journal replaces them."""
         self.attempts = [entry for entry in self.attempts if entry["kind"] != kind]
+
+    def close(self) -> None:
+        """Let other programs use the folder."""
+        self._lock.close()
 
 
 def recorded_matrix(path: Path) -> dict[str, Any] | None:
@@ -94,20 +94,19 @@ def recorded_matrix(path: Path) -> dict[str, Any] | None:
     if not (path / MATRIX).exists():
         return None
     with parsing(f"{path / MATRIX}: cannot be read", "choose another folder"):
-        found = budgeted_json.load(str(path / MATRIX))
-    if not isinstance(found, dict):
-        raise UserError(f"{path / MATRIX}: is no description of a matrix; choose another folder")
-    return found
+        return dict(budgeted_json.load(str(path / MATRIX)))
 
 
-def differences(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+def differences(recorded: Mapping[str, Any], current: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Return `key: old -> new` for every value that differs."""
-    before, after = _flat(recorded), _flat(current)
-    return [
-        f"{key}: {before.get(key, 'absent')} -> {after.get(key, 'absent')}"
-        for key in dict.fromkeys([*before, *after])
-        if before.get(key, "absent") != after.get(key, "absent")
-    ]
+    found = []
+    for key in dict.fromkeys([*recorded, *current]):
+        old, new = recorded.get(key, "absent"), current.get(key, "absent")
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += differences(old, new, f"{prefix}{key}: ")
+        elif old != new:
+            found.append(f"{prefix}{key}: {old} -> {new}")
+    return found
 
 
 def clear(run: Path) -> None:
@@ -117,33 +116,24 @@ def clear(run: Path) -> None:
     run.parent.mkdir(parents=True, exist_ok=True)
 
 
-def write(path: Path, text: str) -> None:
-    """Write a file that is either old or complete."""
+def write(path: str | Path, text: str) -> None:
+    """Write a file that is either old or complete, and the folders above it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".writing")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the entries of a journal, without a line that a kill has truncated."""
     entries = []
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            for line in file:
-                try:
-                    entry = json.loads(line)
-                except ValueError:
-                    continue  # truncated by a kill
-                entries.append(entry)
-    except FileNotFoundError:
-        pass
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
+        try:
+            entries.append(json.loads(line))
+        except ValueError:
+            continue
     return entries
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            flat.update(_flat(value, f"{prefix}{key}: "))
-        else:
-            flat[prefix + key] = value
-    return flat

@@ -9,14 +9,13 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 
-from zoo import program
 from zoo.bench.matrix.cases import CHECKOUT, Case
 from zoo.data.errors import UserError
 
+RUNNER = Path(__file__).with_name("runner.py")
 POLL_INTERVAL = 0.1  # seconds
 OUT_OF_MEMORY = "out of memory"
 MEMORY_WORDS = re.compile(
@@ -30,11 +29,7 @@ MAX_REASON = 300  # characters
 
 
 class Stopped(Exception):
-    """A signal has asked the program to end.
-
-    Attributes:
-        number: of the signal.
-    """
+    """A signal, whose number is given, has asked the program to end."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -58,18 +53,6 @@ class StopSignal:
             raise Stopped(self.number)
 
 
-class Limits(NamedTuple):
-    """Limits of a run.
-
-    Attributes:
-        seconds: until it must have ended.
-        memory: bytes that its processes may have together; None for no limit.
-    """
-
-    seconds: float
-    memory: int | None = None
-
-
 def command(case: Case, run: Path, options: Sequence[str], launch_options: Sequence[str]) -> list[str]:
     """Return the command of a run.
 
@@ -90,18 +73,21 @@ def command(case: Case, run: Path, options: Sequence[str], launch_options: Seque
     return [*launch, *launch_options, *words]
 
 
-def run(words: Sequence[str], log: Path, checkout: Path, limits: Limits, stop: StopSignal) -> str | None:
+def run(
+    words: Sequence[str], log: Path, checkout: Path, seconds: float, stop: StopSignal, memory: int | None = None
+) -> str | None:
     """Run a command until it ends; return None, or why it failed.
 
-    The command runs below a runner (tools/bench/matrix/runner.py), which ends all of its processes when the pipe from
-    this program closes, so also if this program is killed.
+    The command runs below a runner (runner.py), which ends all of its processes when the pipe from this program closes,
+    so also if this program is killed.
 
     Args:
         words: the command.
         log: receives its output.
         checkout: whose modules it imports.
-        limits: of time and memory.
+        seconds: until it must have ended.
         stop: ends it.
+        memory: bytes that its processes may have together; None for no limit.
 
     Raises:
         Stopped: a signal came; all processes have ended.
@@ -117,7 +103,7 @@ def run(words: Sequence[str], log: Path, checkout: Path, limits: Limits, stop: S
         raise UserError(f"{log}: cannot be written ({error.strerror})") from None
     with file:
         runner = subprocess.Popen(
-            program.command("bench", "matrix", "--run", *words),
+            [sys.executable, str(RUNNER), *words],
             stdin=subprocess.PIPE,
             stdout=file,
             stderr=subprocess.STDOUT,
@@ -125,7 +111,7 @@ def run(words: Sequence[str], log: Path, checkout: Path, limits: Limits, stop: S
             start_new_session=True,
         )
         try:
-            reason = _watch(runner, limits, stop)
+            reason = _watch(runner, seconds, memory, stop)
         finally:
             assert runner.stdin
             runner.stdin.close()
@@ -148,14 +134,14 @@ def reason_of(log: Path, code: int) -> str:
     return f"{last[:MAX_REASON]} (exit code {code}, {log})"
 
 
-def _watch(runner: subprocess.Popen, limits: Limits, stop: StopSignal) -> str | None:
-    deadline = time.monotonic() + limits.seconds
+def _watch(runner: subprocess.Popen, seconds: float, memory: int | None, stop: StopSignal) -> str | None:
+    deadline = time.monotonic() + seconds
     while runner.poll() is None:
         if stop.number is not None:
             return None
         if time.monotonic() > deadline:
-            return f"did not end within {limits.seconds:g} s"
-        if limits.memory is not None and _memory(runner.pid) > limits.memory:
+            return f"did not end within {seconds:g} s"
+        if memory is not None and _memory(runner.pid) > memory:
             return OUT_OF_MEMORY
         with suppress(subprocess.TimeoutExpired):
             runner.wait(POLL_INTERVAL)

@@ -1,4 +1,7 @@
-"""The process between this program and a run: it ends the whole run when the program ends, in whatever way."""
+"""The process between the benchmark and a run: it ends the whole run when the benchmark ends, in whatever way.
+
+It is started by its path and imports nothing of this project: a run may be that of another checkout.
+"""
 
 import ctypes
 import os
@@ -53,3 +56,7 @@ def _end(processes: Sequence[psutil.Process], delay: float) -> None:
             with suppress(psutil.Error):
                 process.send_signal(number)
         _, alive = psutil.wait_procs([*alive, *psutil.Process().children(recursive=True)], GRACE_PERIOD)
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

@@ -1,34 +1,18 @@
-"""Page of a report: one HTML file without scripts and without references to other files."""
+"""A report as Markdown, and as one HTML page without scripts and without references to other files."""
 
-from collections.abc import Sequence
-from html import escape
-from typing import NamedTuple
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from zoo.bench.report import formats
-from zoo.bench.report.figures import Plot
+from zoo.bench.report.plots import Plot
+from zoo.bench.report.runs import Run, natural
 from zoo.bench.report.tables import Table
+from zoo.data.errors import UserError
+from zoo.table import table as lines_of
 
-STYLE = """
-:root { color-scheme: light dark; --text: #222; --back: #fff; --line: #ccc; --head: #f0f0f0; --warn: #fdf0d5 }
-@media (prefers-color-scheme: dark) {
-  :root { --text: #ddd; --back: #181a1b; --line: #444; --head: #2a2d2e; --warn: #4a3a10 } }
-body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; padding: 0 1.5em; max-width: 1180px;
-  color: var(--text); background: var(--back) }
-h1, h2, h3 { overflow-wrap: anywhere } h2 { border-bottom: 1px solid var(--line); margin-top: 2em }
-.wide { overflow-x: auto } table { border-collapse: collapse; font-size: 12.5px; margin: 0.5em 0 }
-th, td { padding: 3px 8px; border: 1px solid var(--line); text-align: left; vertical-align: top }
-th { background: var(--head); vertical-align: bottom } td.text { white-space: nowrap }
-td.long { min-width: 18em; max-width: 30em; overflow-wrap: anywhere }
-td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-.warnings { background: var(--warn); border: 1px solid var(--line); padding: 0.6em 1em 0.6em 2.2em }
-.warnings li { overflow-wrap: anywhere } .note { font-size: 12.5px; opacity: 0.85 }
-figure { margin: 1.2em 0 } figure svg { width: 100%; max-width: 920px; height: auto; display: block }
-figcaption { font-size: 12.5px; opacity: 0.85; max-width: 920px }
-@media print { :root { color-scheme: light; --text: #000; --back: #fff; --line: #bbb; --head: #eee; --warn: #fff }
-  figure, tr { break-inside: avoid } h2, h3 { break-after: avoid } body { margin: 0; font-size: 11px }
-  .wide { overflow: visible } table { font-size: 7px } th, td { padding: 1px 3px }
-  td.text, td.long { white-space: normal; min-width: 0; overflow-wrap: anywhere } }
-"""
+TEMPLATE = Path(__file__).with_name("page.html")
+MAX_VALUES = 6  # of one kind of facts that are listed
 
 
 class Section(NamedTuple):
@@ -44,41 +28,65 @@ class Section(NamedTuple):
     title: str
     facts: Sequence[str]
     tables: Sequence[Table]
-    plots: Sequence[Plot]
+    plots: Sequence[Plot] = ()
 
 
-def render(title: str, warnings: Sequence[str], sections: Sequence[Section], runs: Table) -> str:
-    """Return the page.
+def markdown(warnings: Sequence[str], sections: Sequence[Section], runs: Table) -> list[str]:
+    """Return the lines of a report in Markdown: warnings, sections by model, and a table of all runs."""
+    lines = [f"> {warning}" for warning in warnings]
+    for section in sections:
+        lines += ["", f"## {section.title}", "", *(f"- {fact}" for fact in section.facts)]
+        for table in section.tables:
+            lines += ["", f"### {table.title}", "", *lines_of(table.cells, table.titles, markdown=True)]
+    return [*lines, "", "## Runs", "", *lines_of(runs.cells, runs.titles, markdown=True)]
 
-    Args:
-        title: of the report.
-        warnings: for the reader, before anything else.
-        sections: one per model.
-        runs: table of all runs.
+
+def html(title: str, warnings: Sequence[str], sections: Sequence[Section], runs: Table) -> str:
+    """Return a report as a page.
+
+    Raises:
+        UserError: Jinja is not installed.
     """
-    listed = "".join(f"<li>{escape(warning)}</li>" for warning in warnings)
-    contents = "".join(_section(section) for section in sections)
-    return f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{escape(title)}</title><style>{STYLE}</style></head>
-<body><h1>{escape(title)}</h1>
-{f'<ul class="warnings">{listed}</ul>' if listed else ""}
-{contents}
-<h2>Runs</h2>
-{formats.html(runs)}
-</body></html>
-"""
+    if importlib.util.find_spec("jinja2") is None:
+        raise UserError("the page needs Jinja: pip install '.[bench]', or leave out --html")
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(title=title, warnings=warnings, sections=sections, runs=runs)
 
 
-def _section(section: Section) -> str:
-    facts = "".join(f"<li>{escape(fact)}</li>" for fact in section.facts)
-    tables = "".join(
-        f"<h3>{escape(table.title)}</h3>{formats.html(table)}"
-        + (f'<p class="note">{escape(table.note)}</p>' if table.note else "")
-        for table in section.tables
-    )
-    figures = "".join(
-        f"<h3>{escape(plot.title)}</h3><figure>{plot.svg()}<figcaption>{escape(plot.note)}</figcaption></figure>"
-        for plot in section.plots
-    )
-    return f'<h2>{escape(section.title)}</h2><ul class="note">{facts}</ul>{tables}{figures}'
+def facts(runs: Sequence[Run], model: str | None) -> list[str]:
+    """Return lines about how the runs of a model were made, several values joined."""
+    members = [run for run in runs if run.case.model == model]
+    libraries = ("cuda", "cudnn", "nccl", "cann")
+    of: dict[str, Callable[[Run], Any]] = {
+        "recipe": lambda run: run.case.recipe,
+        "protocol": lambda run: run.protocol,
+        "data": lambda run: _words(run.facts.get("data"), run.checksum and f"checksum {run.checksum}"),
+        "throughput is counted over": lambda run: run.case.counting,
+        "target": lambda run: run.target and f"{run.metric or 'main metric'} {100 * run.target:.4g} %",
+        "operations of a forward pass": lambda run: (
+            run.flops_per_sample and f"{run.flops_per_sample / 1e9:.4g} GFLOP per sample"
+        ),
+        "device": lambda run: run.case.device if run.facts.get("accelerators") else None,
+        "processor": lambda run: run.facts.get("host_cpu"),
+        "hosts": lambda run: run.facts.get("host_name"),
+        "system": lambda run: run.facts.get("host_os"),
+        "driver": lambda run: run.facts.get("host_driver"),
+        "libraries": lambda run: _words(*(f"{key} {run.facts[key]}" for key in libraries if key in run.facts)),
+        "framework": lambda run: _words(run.case.framework, run.facts.get("framework_version"), comma=" "),
+        "commit": lambda run: run.facts.get("commit"),
+    }
+    lines = {name: _joined(map(value_of, members)) for name, value_of in of.items()}
+    return [f"{name}: {value}" for name, value in lines.items() if value]
+
+
+def _words(*words: Any, comma: str = ", ") -> str:
+    return comma.join(str(word) for word in words if word)
+
+
+def _joined(found: Any) -> str:
+    values = sorted({str(value) for value in found if value}, key=natural)
+    more = f"; and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
+    return "; ".join(values[:MAX_VALUES]) + more

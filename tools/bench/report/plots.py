@@ -1,26 +1,85 @@
-"""Plots of a report: throughput, scaling, times of an update and curves of each model."""
+"""Plots of a model: throughput, scaling, times of an update, and curves over samples and time."""
 
+import importlib.util
+import io
 import math
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from zoo.bench.report import curves, figures
-from zoo.bench.report.cases import Result, order
-from zoo.bench.report.curves import Curve
-from zoo.bench.report.figures import COLORS, INK, ROW, Plot
-from zoo.bench.report.labels import labels, shorten
-from zoo.bench.report.measures import SPEED
-from zoo.bench.report.run import Case, Run
+from zoo.bench.report.results import Result, order
+from zoo.bench.report.runs import SPEED, Case, Point, Run
+from zoo.data.errors import UserError
 
 if TYPE_CHECKING:
-    from zoo.bench.report.figures import Axes, Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
+# Colors that differ for color-blind readers too (Okabe and Ito, Paul Tol), visible on white and on black.
+COLORS = ("#0077bb", "#ee7733", "#009e73", "#cc3377", "#a58500", "#33bbee", "#8c6bb1", "#888888")
+DASHES = ("-", "--", "-.", ":")
+INK = "#123456"  # of texts and axes; replaced by the text color of the page
+WIDTH, ROW = 9.0, 0.32  # inches: of a figure, and of a row or a line of a legend
+SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "path",  # the same letters everywhere, so that nothing can overlap elsewhere
+    "svg.hashsalt": "report",
+    "font.size": 10,
+    "text.parse_math": False,  # a name may contain dollars
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
+}
+MAX_LABEL, MAX_WORD = 52, 22  # characters of a label, and of a name in it
 MAX_DOTS = 100  # steps of a case that are drawn one by one
 MAX_WHISKER = 1.5  # end of the axis of throughput / highest run; intervals of few runs may be far wider
 MAX_LINEAR = 4  # most cards / fewest cards up to which both axes of a scaling plot are linear
+MAX_POINTS = 400  # of a curve; the means of neighbours where there are more
+TIME_UNITS = ((3 * 86400, 86400, "days"), (3 * 3600, 3600, "hours"), (180, 60, "minutes"), (0, 1, "seconds"))
+
+
+class Plot(NamedTuple):
+    """A figure.
+
+    Attributes:
+        name: of its file, without a suffix: <model>-<kind>.
+        title: its heading.
+        note: what it shows.
+        figure: of matplotlib.
+    """
+
+    name: str
+    title: str
+    note: str
+    figure: "Figure"
+
+    def svg(self) -> str:
+        """Return the figure as an SVG element that takes the text color of the page."""
+        import matplotlib
+
+        file = io.StringIO()
+        with matplotlib.rc_context(SETTINGS):
+            self.figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        text = file.getvalue()
+        text = text[text.index("<svg") :].replace(INK, "currentColor")
+        text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+        # Ids unique in the page: other figures have the same ones.
+        return re.sub(r'(\bid="|url\(#|href="#)', rf"\1{self.name}-", text)
+
+    def png(self, path: str) -> None:
+        """Write the figure to a PNG file, on white."""
+        import matplotlib
+
+        with matplotlib.rc_context(SETTINGS):
+            heading = self.figure.suptitle(f"{self.title}: {self.name.rpartition('-')[0]}", color=INK)
+            self.figure.savefig(path, format="png", dpi=120, facecolor="white")
+        heading.set_text("")  # the page has one of its own
+        heading.set_in_layout(False)
+
+
+def require() -> None:
+    """Raise UserError if matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UserError("plots need matplotlib: pip install '.[bench]', or leave out --html and --png")
 
 
 def draw(model: str, runs: Sequence[Run], results: Sequence[Result]) -> list[Plot]:
@@ -31,28 +90,83 @@ def draw(model: str, runs: Sequence[Run], results: Sequence[Result]) -> list[Plo
         runs: of the model.
         results: its complete cases.
     """
+    import matplotlib
+
     runs = sorted(runs, key=lambda run: order(run.case))
-    losses = [Curve(run.case, run.losses) for run in runs if len(run.losses) > 1 and run.case.counting != SPEED]
-    metrics = [Curve(run.case, run.metrics) for run in runs if run.metrics]
+    losses = [(run.case, run.losses) for run in runs if len(run.losses) > 1 and run.case.counting != SPEED]
+    metrics = [(run.case, run.metrics) for run in runs if run.metrics]
     metric = next((run.metric for run in runs if run.metric), None) or "main metric"
     targets = sorted({run.target for run in runs if run.target is not None and run.metrics})
     speeds = [result for result in results if result.speed]
-    timed = [result for result in results if result.steps.p50]
-    plots = [
-        _throughput(model, speeds) if speeds else None,
-        _scaling(model, speeds),
-        _step_times(model, timed) if timed else None,
-        curves.plot(f"{model}-loss", "Training loss", "loss", losses, ()) if losses else None,
-        curves.plot(f"{model}-metric", f"Evaluation ({metric})", f"{metric} (%)", metrics, targets)
-        if metrics
-        else None,
-    ]
+    timed = [result for result in results if result.median("p50")]
+    with matplotlib.rc_context(SETTINGS):
+        plots = [
+            _throughput(model, speeds) if speeds else None,
+            _scaling(model, speeds),
+            _step_times(model, timed) if timed else None,
+            _curves(f"{model}-loss", "Training loss", "loss", losses, ()) if losses else None,
+            _curves(f"{model}-metric", f"Evaluation ({metric})", f"{metric} (%)", metrics, targets)
+            if metrics
+            else None,
+        ]
     return [plot for plot in plots if plot]
 
 
-def _rows(results: Sequence[Result]) -> tuple["Figure", "Axes", list[str]]:
+def labels(cases: Sequence[Case]) -> dict[Case, str]:
+    """Return a label for each case, of the fields that are not the same in all; a single case has all that matter."""
+    fields = [name for name in Case._fields if len({getattr(case, name) for case in cases}) > 1]
+    always = ["framework", "precision"]
+    shown = [name for name in Case._fields if name in fields or (name in always and len(fields) < 3)]
+    found = {case: _shorten(" ".join(word for name in shown if (word := _word(case, name)))) for case in cases}
+    if len(set(found.values())) < len(found):  # cut off where they differ
+        found = {case: f"{at}: {_shorten(text, MAX_LABEL - 4)}" for at, (case, text) in enumerate(found.items(), 1)}
+    return {case: text or "all" for case, text in found.items()}
+
+
+def _word(case: Case, name: str) -> str | None:
+    value = getattr(case, name)
+    if value is None:
+        return None
+    if name in ("nodes", "cards"):
+        return f"{value} {name.removesuffix('s') if value == 1 else name}"
+    return f"{name} {value}" if name in ("batch", "accumulate") else _shorten(str(value), MAX_WORD)
+
+
+def _shorten(text: str, length: int = MAX_LABEL) -> str:
+    """Return a text of at most `length` characters, with a gap after its first third if it is longer."""
+    if len(text) <= length:
+        return text
+    head = (length - 1) // 3
+    return text[:head] + "…" + text[len(text) - (length - 1 - head) :]
+
+
+def _axes(height: float, columns: int = 1, share_y: bool = False) -> tuple["Figure", list["Axes"]]:
+    """Return a figure of a height in inches, and its axes side by side, with a grid."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    axes = list(figure.subplots(1, columns, squeeze=False, sharey=share_y)[0])
+    for one in axes:
+        one.set_facecolor("none")
+        one.grid(True, color="#808080", alpha=0.3, linewidth=0.6)
+        one.set_axisbelow(True)
+        one.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _styles(cases: Sequence[Case]) -> dict[Case, tuple[str, str]]:
+    """Return color and dashes of each case."""
+    unique = list(dict.fromkeys(cases))
+    return {case: (COLORS[i % len(COLORS)], DASHES[i // len(COLORS) % len(DASHES)]) for i, case in enumerate(unique)}
+
+
+def _add_legend(figure: "Figure") -> None:
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+
+
+def _bars(results: Sequence[Result]) -> tuple["Figure", "Axes", list[str]]:
     """Return a figure with a row for each case, the first on top, and the colors of their frameworks."""
-    figure, (axes,) = figures.create(1.1 + ROW * len(results))
+    figure, (axes,) = _axes(1.1 + ROW * len(results))
     names = labels([result.case for result in results])
     frameworks = list(dict.fromkeys(result.case.framework for result in results))
     axes.set_yticks(range(len(results)), [names[result.case] for result in results])
@@ -62,7 +176,7 @@ def _rows(results: Sequence[Result]) -> tuple["Figure", "Axes", list[str]]:
 
 
 def _throughput(model: str, results: Sequence[Result]) -> Plot:
-    figure, axes, colors = _rows(results)
+    figure, axes, colors = _bars(results)
     most = max(max(result.speeds) for result in results)
     limit = min(max(most, *(result.speed.high or 0 for result in results if result.speed)), MAX_WHISKER * most)
     for row, (result, color) in enumerate(zip(results, colors)):
@@ -88,21 +202,25 @@ def _throughput(model: str, results: Sequence[Result]) -> Plot:
 
 
 def _step_times(model: str, results: Sequence[Result]) -> Plot:
-    figure, axes, colors = _rows(results)
-    rng = np.random.default_rng(0)
-    values = []
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    figure, axes, colors = _bars(results)
+    rng, values = np.random.default_rng(0), []
     for row, (result, color) in enumerate(zip(results, colors)):
-        steps = result.steps
-        median = steps.p50 or 0.0
-        high = steps.p99 or steps.p90 or median
+        median = result.median("p50") or 0.0
+        middle = result.median("p90") or median
+        high = result.median("p99") or middle
         axes.plot([median, high], [row, row], color=color, linewidth=1.5)
-        axes.plot([median, steps.p90 or median], [row, row], color=color, linewidth=6, alpha=0.5)
+        axes.plot([median, middle], [row, row], color=color, linewidth=6, alpha=0.5)
         axes.plot([median], [row], "|", color=INK, markersize=13, markeredgewidth=2)
-        drawn = rng.permutation(steps.every)[:MAX_DOTS]
+        drawn = rng.permutation([value for run in result.runs for value in run.values.step_ms])[:MAX_DOTS]
         axes.plot(drawn, row + rng.uniform(-0.28, 0.28, len(drawn)), ".", color=color, markersize=2.5, alpha=0.5)
         values += [median, high, *drawn]
     if max(values) > 20 * min(values):
-        figures.set_logarithmic(axes)
+        axes.set_xscale("log")  # with plain numbers: powers would be mathematical text
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("time of an update (ms)")
     note = (
         "Line: median; thick band up to the 90th percentile, thin one up to the 99th; dots: single updates of speed "
@@ -116,14 +234,13 @@ def _scaling(model: str, results: Sequence[Result]) -> Plot | None:
     series: dict[Case, list[tuple[int, float]]] = {}
     for result in results:
         if result.case.cards and result.speed:
-            series.setdefault(result.case._replace(cards=None, nodes=None), []).append(
-                (result.case.cards, result.speed.median)
-            )
+            case = result.case._replace(cards=None, nodes=None)
+            series.setdefault(case, []).append((result.case.cards, result.speed.median))
     series = {case: sorted(points) for case, points in series.items() if len({cards for cards, _ in points}) > 1}
     if not series:
         return None
-    names, styles = labels(list(series)), figures.styles(list(series))
-    figure, (left, right) = figures.create(3.6 + ROW * math.ceil((len(series) + 1) / 2), 2)
+    names, styles = labels(list(series)), _styles(list(series))
+    figure, (left, right) = _axes(3.6 + ROW * math.ceil((len(series) + 1) / 2), 2)
     ticks = sorted({cards for points in series.values() for cards, _ in points})
     for case, points in series.items():
         color, dash = styles[case]
@@ -151,16 +268,66 @@ def _scaling(model: str, results: Sequence[Result]) -> Plot | None:
     low, high = right.get_ylim()
     right.set_ylim(max(0, 10 * math.floor((low - 5) / 10)), max(103, high))
     right.set_ylabel("efficiency (% of linear)")
-    figures.add_legend(figure)
+    _add_legend(figure)
     note = "Dotted: linear scaling from the fewest cards of the case, to which the efficiency is relative too."
     return Plot(f"{model}-scaling", "Scaling", note, figure)
+
+
+def _curves(
+    name: str, title: str, label: str, curves: Sequence[tuple[Case, Sequence[Point]]], targets: Sequence[float]
+) -> Plot | None:
+    """Return values over samples and over time, side by side with one legend; a metric, with `(%)`, in percent."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    scale = 100 if label.endswith("(%)") else 1
+    every = [point for _, points in curves for point in points]
+    panels: list[tuple[str, Callable[[Point], float | None], float]] = []
+    if any(point.samples is not None for point in every):
+        panels.append(("samples", lambda point: point.samples, 1.0))
+    longest = max((point.seconds or 0 for point in every), default=0)
+    _, unit, unit_name = next(row for row in TIME_UNITS if longest >= row[0])
+    if longest > 0:
+        panels.append((f"time ({unit_name})", lambda point: point.seconds, unit))
+    if not panels:
+        return None
+    cases = list(dict.fromkeys(case for case, _ in curves))
+    names, styles = labels(cases), _styles(cases)
+    figure, all_axes = _axes(3.4 + ROW * math.ceil(len(cases) / 2), len(panels), share_y=True)
+    for axes, (axis, position_of, divisor) in zip(all_axes, panels):
+        for case, points in curves:
+            (color, dash), (x, y) = styles[case], thinned(points, position_of)
+            marker = "o" if scale == 100 and len(x) < 60 else ""
+            axes.plot(np.divide(x, divisor), np.multiply(y, scale), dash, color=color, label=names.pop(case, None),
+                      linewidth=1.4, alpha=0.85, marker=marker, markersize=3)  # fmt: skip
+        for target in targets:
+            axes.axhline(100 * target, color=INK, linestyle=":", linewidth=1)
+        axes.set_xlabel(axis)
+        axes.set_xlim(left=0)
+    values = [point.value for point in every]
+    if scale == 1 and min(values) > 0 and max(values) > 100 * min(values):
+        all_axes[0].set_yscale("log")
+    if panels[0][0] == "samples":  # as 10k, 2M
+        all_axes[0].xaxis.set_major_formatter(EngFormatter(sep=""))
+        all_axes[0].xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    all_axes[0].set_ylabel(label)
+    if targets:
+        words = ", ".join(f"{100 * target:.4g} %" for target in targets)
+        all_axes[0].plot([], [], ":", color=INK, label=f"target {words}")
+    _add_legend(figure)
+    note = "Time counts from the beginning of the run and never stops."
+    most = max(len(points) for _, points in curves)
+    note += f" Curves are means of {math.ceil(most / MAX_POINTS)} points." if most > MAX_POINTS else ""
+    return Plot(name, title, note, figure)
+
+
+def thinned(points: Sequence[Point], position_of: Callable[[Point], float | None]) -> tuple[list[float], list[float]]:
+    """Return positions and values of a curve, as means of neighbours where there are more than MAX_POINTS."""
+    pairs = np.array([(x, point.value) for point in points if (x := position_of(point)) is not None]).reshape(-1, 2)
+    if len(pairs) > MAX_POINTS:
+        pairs = np.array([group.mean(0) for group in np.array_split(pairs, MAX_POINTS)])
+    return pairs[:, 0].tolist(), pairs[:, 1].tolist()
 
 
 def _speed(value: float) -> str:
     """Print samples per second: whole from a thousand on, else four digits."""
     return f"{value:,.0f}" if 1000 <= value < 1e12 else f"{value:.4g}"
-
-
-def file_name(model: str | None) -> str:
-    """Return a name for files from the name of a model."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", shorten(model or "unknown", 60)).strip("-") or "unknown"

@@ -1,4 +1,4 @@
-"""Journals of constructed runs, whose values follow from their arguments."""
+"""Journals of constructed runs for reports, whose values follow from their arguments."""
 
 from tests.helpers.journals import full_begin, full_load, write_journal
 

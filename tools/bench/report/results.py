@@ -1,15 +1,13 @@
 """Results of a case: statistics of its repeats, speed-ups, and what the device could do at most."""
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from zoo.bench.matrix.statistics import Summary, log_ratio, summarize
-from zoo.bench.report import accelerators, journals
+from zoo.bench.report import accelerators
 from zoo.bench.report.accelerators import Peak
-from zoo.bench.report.labels import natural
-from zoo.bench.report.run import COMPLETE, Case, Run, StepTimes
+from zoo.bench.report.runs import COMPLETE, Case, Run, natural
+from zoo.bench.statistics import Summary, interval, log_ratio, summarize
 from zoo.frameworks import FRAMEWORKS
 
 BACKWARD = 3  # operations of an update / those of the forward pass: the backward pass has two products for each of its
@@ -35,9 +33,10 @@ class Result(NamedTuple):
         """Samples per second of the runs."""
         return [run.values.samples_per_s for run in self.runs if run.values.samples_per_s]
 
-    def median(self, value_of: Callable[[Run], float | None]) -> float | None:
-        """Return the median of a value over the runs that have it."""
-        values = [value for run in self.runs if (value := value_of(run)) is not None]
+    def median(self, value_of: Callable[[Run], float | None] | str) -> float | None:
+        """Return the median over the runs of a value, or of a field of their values; runs without it do not count."""
+        of = (lambda run: getattr(run.values, value_of)) if isinstance(value_of, str) else value_of
+        values = [value for run in self.runs if (value := of(run)) is not None]
         return statistics.median(values) if values else None
 
     @property
@@ -54,21 +53,10 @@ class Result(NamedTuple):
         return self.flops_per_card / self.peak.flops if self.flops_per_card and self.peak else None
 
     @property
-    def steps(self) -> StepTimes:
-        """Times of an update: the medians of the runs' quantiles, and the updates of all speed runs."""
-        return StepTimes(
-            self.median(lambda run: run.values.steps.p50),
-            self.median(lambda run: run.values.steps.p90),
-            self.median(lambda run: run.values.steps.p99),
-            tuple(value for run in self.runs for value in run.values.steps.every),
-        )
-
-    @property
     def time_to_target(self) -> float | None:
         """Median of the runs' Time2train; None unless all of them reached the target."""
-        if not all(run.values.time_to_target for run in self.runs):
-            return None
-        return self.median(lambda run: run.values.time_to_target)
+        reached = all(run.values.time_to_target for run in self.runs)
+        return self.median("time_to_target") if reached else None
 
 
 class Ratio(NamedTuple):
@@ -104,31 +92,12 @@ def group(runs: Sequence[Run], peak_tflops: float | None = None) -> list[Result]
 
 def order(case: Case) -> tuple[list[tuple[int, str]], ...]:
     """Return a key that sorts cases by model, recipe, device, framework, precision, batch and cards."""
-    is_16_bit = case.precision != "fp32"
     fields = (
-        case.model,
-        case.recipe,
-        case.device,
-        _rank(case.framework),
-        case.framework,
-        is_16_bit,
-        case.precision,
-        case.variant,
+        *(case.model, case.recipe, case.device, _rank(case.framework), case.framework),
+        *(case.precision != "fp32", case.precision, case.variant),
+        *(case.batch or 0, case.accumulate or 0, case.nodes or 0, case.cards or 0, case.counting),
     )
-    numbers = (case.batch or 0, case.accumulate or 0, case.nodes or 0, case.cards or 0)
-    return tuple(natural(str(value)) for value in (*fields, *numbers, case.counting))
-
-
-def _rank(framework: str | None) -> int:
-    return FRAMEWORKS.index(framework) if framework in FRAMEWORKS else len(FRAMEWORKS)
-
-
-def _result(case: Case, runs: Sequence[Run], peak_tflops: float | None) -> Result:
-    speeds = [run.values.samples_per_s for run in runs if run.values.samples_per_s]
-    device = case.device if any(map(journals.has_accelerator, runs)) else None
-    compute = next((run.compute for run in runs if run.compute), None)
-    peak = accelerators.peak(device, compute, all(run.tf32 for run in runs), peak_tflops)
-    return Result(case, runs, summarize(speeds) if speeds else None, peak)
+    return tuple(natural(str(value)) for value in fields)
 
 
 def single_card(result: Result, results: Sequence[Result]) -> Result | None:
@@ -139,14 +108,11 @@ def single_card(result: Result, results: Sequence[Result]) -> Result | None:
     case = result.case
     if case.cards is None:
         return None
-    same = [other for other in results if other.case.cards == 1 and _kind(other.case) == _kind(case)]
+    anything = dict(batch=None, accumulate=None, nodes=None, cards=None)
+    same = [o for o in results if o.case.cards == 1 and o.case._replace(**anything) == case._replace(**anything)]
     per_card = [o for o in same if (o.case.batch, o.case.accumulate) == (case.batch, case.accumulate)]
     overall = [o for o in same if o.case.global_batch is not None and o.case.global_batch == case.global_batch]
     return next(iter(per_card + overall), None)
-
-
-def _kind(case: Case) -> tuple[str | None, ...]:
-    return case.model, case.recipe, case.variant, case.framework, case.precision, case.device, case.counting
 
 
 def speed_up(result: Result, results: Sequence[Result]) -> float | None:
@@ -181,11 +147,21 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
     return sorted(found, key=lambda ratio: order(ratio.case))
 
 
+def _rank(framework: str | None) -> int:
+    return FRAMEWORKS.index(framework) if framework in FRAMEWORKS else len(FRAMEWORKS)
+
+
+def _result(case: Case, runs: Sequence[Run], peak_tflops: float | None) -> Result:
+    speeds = [run.values.samples_per_s for run in runs if run.values.samples_per_s]
+    device = case.device if any(run.facts.get("on_accelerator") for run in runs) else None
+    compute = next((run.compute for run in runs if run.compute), None)
+    peak = accelerators.peak(device, compute, all(run.tf32 for run in runs), peak_tflops)
+    return Result(case, runs, summarize(speeds) if speeds else None, peak)
+
+
 def _ratio(base: Result, other: Result) -> Ratio:
     a, b = base.speeds, other.speeds
     value = statistics.median(b) / statistics.median(a)
-    estimate = log_ratio(a, b, paired=False) if min(len(a), len(b)) > 1 else None
-    low = high = None
-    if estimate:
-        low, high = (value * math.exp(sign * estimate.half_width) for sign in (-1, 1))
+    several = min(len(a), len(b)) > 1
+    low, high = interval(value, log_ratio(a, b, paired=False).half_width) if several else (None, None)
     return Ratio(other.case, base.case, value, low, high)

@@ -1,14 +1,12 @@
 """Profile updates of a recipe in any framework: the operators that take longest, and a trace for a browser."""
 
-import argparse
-import json
 import os
 import shutil
-import sys
 import tempfile
 
+from zoo import program
 from zoo.bench.commands.update import trainer_loop
-from zoo.commands.new_file import require_new
+from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
 from zoo.run import cli, profiling, restore
 from zoo.run.job import Job, assemble, join, sample_batch
@@ -16,52 +14,44 @@ from zoo.trainer.profiling import TRACE
 
 EPILOG = """\
 The updates are those of training on one batch that stays on the device: forward and backward pass, clipping, optimizer.
-Reading data is not part of them (tools/bench.py data measures it). The first updates, which compile and choose kernels,
+Reading data is not part of them (zoo bench data measures it). The first updates, which compile and choose kernels,
 are left out. Operators are sorted by their own time, on a GPU that of its kernels; MindSpore's by type.
-A run of train.py profiles its own updates with -o train.profile=20.
+A run profiles its own updates with -o train.profile=20.
 
 A trace opens in https://ui.perfetto.dev or chrome://tracing.
 
 examples
-  python tools/profiler.py -c configs/tsm_demo.yaml
-  python tools/profiler.py -c configs/reports/tsm_torch_airank.yaml --amp --trace trace.json \\
+  %(prog)s -c tsm_demo
+  %(prog)s -c configs/reports/tsm_torch_airank.yaml --amp --trace trace.json \\
       -o data.name=synthetic -o data.kind=clip -o model.pretrained=null"""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Run the command line; return the exit code.
+
+    Raises:
+        UserError: an argument or the recipe is wrong, or a file exists.
+    """
+    parser = program.parser(__doc__, EPILOG)
     cli.add_recipe_arguments(parser)
     add = parser.add_argument
     add("-n", "--count", type=int, default=10, metavar="N", help="updates to profile; default 10")
     add("--rows", type=int, default=profiling.ROWS, metavar="N", help="operators to list; default 10")
     add("--trace", metavar="FILE", help="write a trace of all operators to a new file")
-    add("--json", metavar="FILE", help="write the operators to a new file, too")
+    add_json_argument(parser)
     arguments = parser.parse_args(argv)
-    try:
-        for option in ("count", "rows"):
-            if getattr(arguments, option) < 1:
-                raise UserError(f"--{option}: must be at least 1")
-        for option in ("trace", "json"):
-            require_new(getattr(arguments, option), f"--{option}")
-        request = cli.request_of(arguments)
-        job = assemble(request, join(request, {}))
-        restore.restore(request.config, job, None, print)
-        report = profile(job, arguments.count, arguments.trace)
-        report["operators"] = report["operators"][: arguments.rows]
-        print("\n".join(profiling.describe(report, arguments.rows)))
-        if arguments.json:
-            with open(arguments.json, "x", encoding="utf-8") as file:
-                json.dump(report, file, indent=1)
-        job.group.close()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
+    for option in ("count", "rows"):
+        if getattr(arguments, option) < 1:
+            raise UserError(f"--{option}: must be at least 1")
+    for option in ("trace", "json"):
+        require_new(getattr(arguments, option), f"--{option}")
+    request = cli.request_of(arguments)
+    job = assemble(request, join(request, {}))
+    restore.restore(request.config, job, None, print)
+    report = profile(job, arguments.count, arguments.trace)
+    report["operators"] = report["operators"][: arguments.rows]
+    print_report(profiling.describe(report, arguments.rows), report, arguments.json)
+    job.group.close()
     return 0
 
 

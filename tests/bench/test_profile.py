@@ -1,24 +1,24 @@
-"""tools/profiler.py: operators of an update on a CPU, a trace, and mistakes."""
+"""zoo bench profile: operators of an update on a CPU, a trace, and mistakes."""
 
 import json
 
 import pytest
 
-from zoo.bench.commands import profiler
-from zoo.bench.gpu_checks import models
+from zoo import cli
+
+WORDS = ["-c", "resnet50_demo", "-o", "data.name=synthetic", "-o", "data.kind=image", "-o", "data.num_classes=8",
+         "-o", "train.batch=4", "-o", "data.workers=0", "-o", "target=null", "--device", "cpu"]  # fmt: skip
 
 
-def options(*words):
-    found = models.tiny(models.MODELS[0], "torch")
-    at = found.index("--framework")
-    return [*found[:at], *found[at + 2 :], "--device", "cpu", *map(str, words)]
+def main(*words):
+    return cli.main(["bench", "profile", *WORDS, *map(str, words)])
 
 
 @pytest.mark.slow
 def test_the_operators_of_an_update(tmp_path, capsys):
     pytest.importorskip("torch")
     paths = tmp_path / "values.json", tmp_path / "trace.json"
-    assert profiler.main(options("-n", 2, "--rows", 5, "--json", paths[0], "--trace", paths[1])) == 0
+    assert main("-n", 2, "--rows", 5, "--json", paths[0], "--trace", paths[1]) == 0
     report, trace = (json.loads(path.read_text()) for path in paths)
     times = [operator["ms"] for operator in report["operators"]]
     assert len(times) == 5 and times == sorted(times, reverse=True) and sum(times) < report["ms"]
@@ -33,11 +33,11 @@ def test_the_operators_of_an_update(tmp_path, capsys):
     [
         (["-n", "0"], "--count"),
         (["--rows", "0"], "--rows"),
-        (["--framework", "torch", "-o", "framework=jax"], "framework"),
+        (["-o", "framework=jax"], "framework"),
         (["--json", __file__], "this file exists"),
         (["-o", "train.batch=x"], "train.batch"),
     ],
 )
 def test_a_mistake_is_one_message(capsys, words, message):
-    assert profiler.main(options(*words)) == 2
+    assert main(*words) == 2
     assert message in capsys.readouterr().err

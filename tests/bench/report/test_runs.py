@@ -1,0 +1,329 @@
+"""Runs read from folders: case, state and values, which are computed by hand; what a resume changed."""
+
+import json
+import random
+
+import pytest
+
+from tests.helpers.journals import full_begin, full_load, host
+from tests.helpers.report_runs import eval_event, speed_events, train_event, training_events, write
+from zoo.bench.report import runs, settings
+from zoo.bench.report.runs import COMPLETE, FAILED, INCOMPLETE, INTERVALS, MIXED, SKIPPED, SPEED, avg_ips, measure
+
+
+def read(tmp_path, events):
+    return runs.read(write(tmp_path / "run", events))
+
+
+def begin(**values):
+    return [full_load(), full_begin(batch=10, **values)]
+
+
+def test_the_case_of_a_run(tmp_path):
+    run = read(tmp_path, speed_events(100.0, cards=16, nodes=2, batch=64, precision="amp"))
+    assert run.case._asdict() == {
+        "model": "resnet",
+        "recipe": "resnet50_imagenet",
+        "variant": None,
+        "framework": "torch",
+        "precision": "amp (fp16 O1)",
+        "batch": 64,
+        "accumulate": 1,
+        "nodes": 2,
+        "cards": 16,
+        "device": "Tesla V100-SXM2-16GB",
+        "counting": "timed updates",
+    }
+    assert run.case.global_batch == 1024 and (run.state, run.remark) == (COMPLETE, "")
+    assert run.facts["host_name"] == "n1, n2" and run.facts["accelerators"] == 16 and run.facts["cuda"] == "11.0"
+
+
+@pytest.mark.parametrize(
+    "values, expected",
+    [
+        ({"precision": "fp32", "compute": "fp32", "level": None}, "fp32"),
+        ({"precision": "amp", "compute": "bf16", "level": "O1"}, "amp (bf16 O1)"),
+        ({"precision": "bf16", "compute": "bf16", "level": "O2"}, "bf16 (O2)"),
+        ({"precision": "exact", "compute": "fp64", "level": None}, "exact"),
+        ({"precision": None, "compute": None, "level": None}, None),
+    ],
+)
+def test_precisions(tmp_path, values, expected):
+    assert read(tmp_path, [full_load(), full_begin(**values)]).case.precision == expected
+
+
+@pytest.mark.parametrize(
+    "device, hosts, expected, is_accelerator",
+    [
+        ("cpu (2 threads)", [{**host("a", [0]), "accelerators": []}], host("a", [0])["cpu"], False),
+        ("cuda:0 (Tesla V100)", [], "Tesla V100", True),
+        ("cpu (2 threads)", [], "cpu (2 threads)", False),
+        ("gpu:0", None, "gpu:0", True),
+    ],
+)
+def test_devices(tmp_path, device, hosts, expected, is_accelerator):
+    run = read(tmp_path, [full_load(), {**full_begin(device=device), "hosts": hosts}])
+    assert run.case.device == expected and bool(run.facts.get("on_accelerator")) is is_accelerator
+
+
+@pytest.mark.parametrize(
+    "arithmetic, expected",
+    [
+        ({"torch.backends.cuda.matmul.allow_tf32": False, "torch.backends.cudnn.allow_tf32": False}, False),
+        ({"conv_allow_tf32": True, "matmul_allow_tf32": False}, True),  # convolutions are most of the work
+        ({"NVIDIA_TF32_OVERRIDE": "0"}, False),
+        ({"torch.backends.cudnn.benchmark": False}, True),  # nothing is said: the frameworks' own default
+    ],
+)
+def test_tf32_counts_as_the_settings_allow_it(tmp_path, arithmetic, expected):
+    start = full_begin(cards=2, nodes=2, arithmetic=arithmetic)
+    assert read(tmp_path, [full_load(), start]).tf32 is expected
+    start["hosts"][1]["environment"]["NVIDIA_TF32_OVERRIDE"] = "0"
+    assert not read(tmp_path, [full_load(), start]).tf32
+
+
+@pytest.mark.parametrize(
+    "output, error",
+    [
+        ("step 5\nerror: no finite gradient\nlast words\n", "error: no finite gradient"),
+        ("Traceback (most recent call last):\n  File x\ntorch.OutOfMemoryError: CUDA out of memory\n",
+         "torch.OutOfMemoryError: CUDA out of memory"),
+        ("step 5/20  error rate 3\n", None),
+    ],
+)  # fmt: skip
+def test_a_run_without_an_end(tmp_path, output, error):
+    """The console output beside it tells whether and why it failed."""
+    (tmp_path / "run.log").write_text("x" * 100_000 + "\n" + output)
+    run = read(tmp_path, training_events()[:-1])
+    progress = "step 300 of 750"
+    assert (run.state, run.remark) == ((FAILED, f"{progress}: {error}") if error else (INCOMPLETE, progress))
+    assert run.values.samples_per_s and read(tmp_path, training_events()).state == COMPLETE  # it was resumed
+    assert read(tmp_path / "b", []).remark == "it has not begun"
+
+
+def test_damaged_lines_are_skipped_and_damaged_fields_named(tmp_path):
+    lines = [json.dumps(event) for event in training_events()]
+    damaged = ['{"event": "train", "st', "[1, 2]", "3", "null", "{}", '{"event": 3}', "\x00", '{"event": "resume"}']
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "events.jsonl").write_text("\n".join([*lines[:3], *damaged, *lines[3:]]))
+    assert runs.read(str(folder)) == read(tmp_path, training_events())
+    run = read(tmp_path, [full_load(), {**full_begin(), "batch": "many"}])
+    assert run.state == FAILED and "events.jsonl is damaged" in run.remark and "many" in run.remark
+
+
+def test_missing_fields_are_unknown(tmp_path):
+    events = [{"event": "begin", "time": 5.0}, {"event": "train", "time": 6.0, "step": 3}, {"event": "end", "time": 7}]
+    run = read(tmp_path, events)
+    assert run.state == COMPLETE and set(run.case) == {None}
+    assert run.values == runs.Values(total_time=2.0)
+
+
+def damaged(event, rng):
+    """Replace or remove a value anywhere in an event."""
+    holder = event
+    while True:
+        key = rng.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
+        if isinstance(holder[key], dict | list) and holder[key] and rng.random() < 0.8:
+            holder = holder[key]
+            continue
+        if rng.random() < 0.2:
+            del holder[key]
+        else:
+            huge = (float("nan"), float("inf"), -1, 0, 1e308, 10**400, "x", None, [], {}, [1], {"all": [None]})
+            holder[key] = rng.choice(huge)
+        return event
+
+
+def test_mutated_journals_never_crash(tmp_path):
+    rng = random.Random(0)
+    for _ in range(150):
+        events = rng.choice((training_events, lambda: speed_events(100.0, cards=2, step_ms=[5.0, 6.0])))()
+        assert read(tmp_path, [damaged(event, rng) if rng.random() < 0.5 else event for event in events]).state
+
+
+def test_runs_are_found_below_folders_but_not_below_runs(tmp_path):
+    for name in ("bz16/b", "bz4/a", "bz4/a/checkpoints/inner"):
+        write(tmp_path / name, [])
+    assert runs.find(str(tmp_path)) == [str(tmp_path / "bz4/a"), str(tmp_path / "bz16/b")]
+
+
+def test_variants_of_a_matrix_are_cases_of_their_own(tmp_path):
+    (tmp_path / "matrix.json").write_text("{}")
+    layout = "torch/resnet/bz4/1n1g/resnet_b4_fp32_1"
+    found = [runs.read(write(tmp_path / part / layout, speed_events(9.0))) for part in (".", "base", "new")]
+    assert [run.case.variant for run in found] == [None, "base", "new"]
+    assert runs.matrix_root(found[2].path) == str(tmp_path)
+
+
+def test_cases_of_a_matrix_without_runs(tmp_path):
+    case = {"recipe": "tsm_demo", "model": "tsm", "framework": "paddle", "precision": "amp", "batch": 4, "hosts": 1,
+            "processes": 2, "status": "skipped", "reason": "no fp16 on this CPU", "count": 0}  # fmt: skip
+    cases = [case, {**case, "status": "done", "count": 3}, {**case, "status": "failed", "count": 2}]
+    (tmp_path / "results.json").write_text(json.dumps({"cases": cases}))
+    (run,) = runs.cases_without_runs(str(tmp_path))
+    assert (run.state, run.remark) == (SKIPPED, "no fp16 on this CPU")
+    assert (run.case.model, run.case.framework, run.case.cards, run.case.batch) == ("tsm", "paddle", 2, 4)
+
+
+def test_a_speed_run_has_the_throughput_that_it_counted():
+    values, counting = measure(speed_events(369.81, step_ms=[100.0] * 90 + [200.0] * 10), None, 0)
+    assert counting == SPEED and values.samples_per_s == 369.81 and values.data_wait == 0.25
+    assert (values.p50, values.p90, values.p99) == (100.0, pytest.approx(110.0), 200.0)
+    assert len(values.step_ms) == 100 and values.evaluations == 0 and values.best is None
+
+
+def test_throughput_of_training_leaves_out_the_first_interval_and_weighs_by_samples():
+    """100 samples in 10 s, then 300 in 3 s: (100 + 300) / 13; the slow first interval does not count."""
+    events = [*begin(), train_event(5, 110, 1.0), train_event(15, 120, 10.0), train_event(45, 124, 100.0)]
+    values, counting = measure(events, None, 0)
+    assert counting == INTERVALS and values.samples_per_s == pytest.approx(400 / 13)
+    assert measure(events[:3], None, 0)[0].samples_per_s == pytest.approx(1.0)  # a single one counts
+
+
+def test_after_a_resume_the_first_interval_is_left_out_and_the_new_batch_counts():
+    """Second process: 20 samples an update. Its interval from step 30 to 40 has 200 samples at 50/s, so 4 s."""
+    events = [
+        *begin(),
+        train_event(10, 110, 5.0),
+        train_event(20, 111, 100.0),  # 100 samples in 1 s
+        {"event": "resume", "time": 150, "step": 20, "path": "x", "global_batch": 20},
+        train_event(30, 160, 1.0),
+        train_event(40, 164, 50.0),
+    ]
+    assert measure(events, None, 0)[0].samples_per_s == pytest.approx((100 + 200) / (1 + 4))
+
+
+def test_quantiles_are_medians_of_the_intervals_weighted_by_updates():
+    """Intervals of 10, 10 and 30 updates after the first."""
+    events = begin()
+    for step, p50 in ((10, 999.0), (20, 5.0), (30, 7.0), (60, 9.0)):
+        events.append(train_event(step, 100 + step, step_ms={"p50": p50, "p90": p50 + 1, "p99": p50 + 2, "count": 1}))
+    values = measure(events, None, 0)[0]
+    assert (values.p50, values.p90, values.p99, values.step_ms) == (9.0, 10.0, 11.0, ())
+
+
+def test_energy_memory_and_waiting():
+    """Intervals of 100 samples at 100/s and 50/s, so 1 s and 2 s; energies of 200 J and 500 J."""
+    power = {"energy_j": 200.0, "watts": 200.0}
+    events = [
+        *begin(),
+        train_event(10, 101, 1.0),
+        train_event(20, 102, 100.0, power=power, data_wait_fraction=0.3, device_memory_bytes=5),
+        train_event(30, 104, 50.0, power={"energy_j": 500.0, "watts": 250.0}, data_wait_fraction=0.0),
+    ]
+    values = measure(events, None, 0)[0]
+    assert values.joules_per_sample == pytest.approx(700 / 200)
+    assert values.watts == pytest.approx((200 * 1 + 250 * 2) / 3) and values.data_wait == pytest.approx(0.1)
+    assert (values.host_memory, values.device_memory) == (3 << 30, 2 << 30)
+
+
+def test_time2train_and_accuracy():
+    """Evaluations at 20, 40 and 60 s with 0.5, 0.72 and 0.7; the end at 60.5 s."""
+    values = measure(training_events(), 0.711, 0)[0]
+    assert (values.best, values.best_epoch, values.evaluations) == (0.72, 2, 3)
+    assert (values.time_to_target, values.target_epoch, values.total_time) == (40.0, 2, 60.5)
+    missed = measure(training_events(), 0.73, 0)[0]
+    assert missed.time_to_target is None and missed.target_epoch is None and missed.best == 0.72
+    assert measure(training_events(), 0.72, 0)[0].time_to_target == 40.0  # at the target is enough
+
+
+@pytest.mark.parametrize(
+    "warmup, expected", [(0, 3000 / 60.5), (1, 2000 / 40.5), (1.5, 2000 / 40.5), (2, 1000 / 20.5), (3, None)]
+)
+def test_avg_ips_by_the_definition_of_ai_rank(warmup, expected):
+    """3 epochs of 1000 samples in 60.5 s; the warm-up ends with the last evaluation in it."""
+    assert avg_ips(training_events(), warmup) == (expected and pytest.approx(expected))
+    assert avg_ips(training_events()[:-1], warmup) is None  # without an end
+
+
+def test_points_over_samples_and_time():
+    events = [*begin(), train_event(10, 105.0, loss=3.0), train_event(20, 107.0, loss=float("nan"))]
+    events.append(eval_event(1, 110.0, 0.4))
+    assert runs.points(events, "train", "loss") == [(100.0, 5.0, 3.0)]
+    assert runs.points(events, "eval", "accuracy") == [(1000.0, 10.0, 0.4)]
+    assert runs.points(events[2:], "train", "loss")[0] == (None, None, 3.0)  # without a beginning
+
+
+OLD = ("device", "ranks", "accumulate", "batch", "global_batch", "loader", "framework_version", "git", "hosts")
+NEW = (*OLD, "framework", "compute", "level", "channels_last", "compile", "precision", "loss_scale", "optimizer",
+       "eval_batch", "workers", "threads", "recipe_sha256")  # fmt: skip
+
+
+def resumed(fields=NEW, **changes):
+    """Return the events of a run that was resumed after its first epoch, with other values of some fields."""
+    events, start = training_events(), full_begin(batch=10)
+    again = {"event": "resume", "time": 121.0, "step": 100, "path": "x"}
+    events.insert(5, {**again, **{key: start[key] for key in fields}, **changes})
+    return events
+
+
+@pytest.mark.parametrize("fields", [(), OLD, NEW])
+def test_a_resume_with_the_same_settings_changes_nothing(tmp_path, fields):
+    run = read(tmp_path, resumed(fields))
+    assert (run.state, run.remark, run.changed) == (COMPLETE, "", [])
+
+
+@pytest.mark.parametrize(
+    "changes, names",
+    [
+        ({"framework": "paddle"}, "framework"),
+        ({"precision": "fp32", "compute": "fp32", "level": None}, "precision, compute, level"),
+        ({"optimizer": {**full_begin(batch=10)["optimizer"], "lr": 0.04}}, "optimizer.lr"),
+        ({"optimizer": {**full_begin(batch=10)["optimizer"], "clip_norm": None}}, "optimizer.clip_norm"),
+        ({"ranks": 2, "batch": 5, "hosts": [host("a", [0]), host("b", [1])]}, "ranks, batch, hosts"),
+        ({"hosts": [{**host("n1", [0]), "accelerators": [{"name": "H100"}]}], "device": "cuda:0 (H100)"},
+         "device, hosts.accelerators"),
+    ],
+)  # fmt: skip
+def test_a_resume_with_another_method_makes_a_run_mixed(tmp_path, changes, names):
+    run = read(tmp_path, resumed(**changes))
+    assert (run.state, run.remark) == (MIXED, f"resumed with another {names}")
+    assert read(tmp_path / "killed", resumed(**changes)[:-1]).state == INCOMPLETE
+
+
+@pytest.mark.parametrize(
+    "changes, names",
+    [
+        ({"workers": 8, "recipe_sha256": "cd" * 32}, ["workers", "recipe_sha256"]),
+        ({"git": {"commit": "f" * 40, "dirty": False}}, ["commit"]),
+        ({"hosts": [{**host("n1", [0]), "environment": {"OMP_NUM_THREADS": "4"}}]},
+         ["environment.OMP_NUM_THREADS", "environment.NCCL_DEBUG"]),
+        ({"hosts": [host("another", [0])]}, []),
+        ({"device": "cuda:3 (Tesla V100-SXM2-16GB)", "workers": None}, []),
+    ],
+)  # fmt: skip
+def test_other_changes_leave_a_run_complete(tmp_path, changes, names):
+    run = read(tmp_path, resumed(**changes))
+    assert (run.state, run.changed) == (COMPLETE, names)
+
+
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        ({"loader": "dali"}, {"loader": ["reference", "dali"]}),
+        ({"level": None}, {"level": ["O1", "none"]}),
+        ({"loss_scale": {"initial": 1024.0, "dynamic": True}}, {"loss_scale.initial": ["65536.0", "1024.0"]}),
+        ({"loss_scale": {"dynamic": True}}, {}),  # what a journal lacks is not known
+        ({"optimizer": {"milestones": [2, 4]}}, {"optimizer.milestones": ["[2, 3]", "[2, 4]"]}),
+        ({"recipe_sha256": "c", "seed": None}, {"recipe_sha256": ["ab" * 6, "c"]}),
+    ],
+)
+def test_differences_between_settings(changes, expected):
+    assert settings.differing([settings.read(full_begin()), settings.read(full_begin(**changes))]) == expected
+
+
+def test_a_variable_that_is_not_set_differs_from_one_that_is():
+    one, two = full_begin(cards=2, nodes=2), full_begin(cards=2, nodes=2)
+
+    def differing():
+        return settings.differing([settings.read(one), settings.read(two)])
+
+    two["hosts"][1]["environment"] = {"OMP_NUM_THREADS": "8", "CUDA_VISIBLE_DEVICES": "1", "NCCL_DEBUG": "WARN"}
+    assert differing() == {"environment.OMP_NUM_THREADS": ["1", "1 + 8"]}
+    for machine in two["hosts"]:
+        machine["environment"] = {"NCCL_DEBUG": "WARN"}
+    assert differing() == {"environment.OMP_NUM_THREADS": ["1", "not set"]}
+    for machine in two["hosts"]:
+        del machine["environment"]  # of a journal that records none
+    assert differing() == {}

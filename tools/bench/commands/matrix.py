@@ -1,0 +1,286 @@
+"""Time a matrix of recipes, frameworks, precisions, batch sizes and processes, and compare it with another."""
+
+import argparse
+import json
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from zoo import program
+from zoo.bench.matrix import abilities, comparison, outcomes, rounds
+from zoo.bench.matrix.cases import (
+    BASE,
+    Case,
+    Variant,
+    World,
+    describe,
+    expand,
+    is_checkout,
+    read_recipes,
+    read_variants,
+    resolve,
+    title,
+)
+from zoo.bench.matrix.comparison import Runs
+from zoo.bench.matrix.folder import Folder, write
+from zoo.bench.matrix.outcomes import Outcome
+from zoo.bench.matrix.process import Stopped, StopSignal
+from zoo.bench.matrix.rounds import Done, Matrix
+from zoo.data.errors import UserError
+from zoo.distributed.consistency import code_version
+from zoo.frameworks import FRAMEWORKS
+from zoo.launch import options as launch
+from zoo.run import cli
+
+EPILOG = """\
+Each run is one of `train.py --speed` in processes of its own. Round after round, all cases are run once, in an order
+that is shuffled and the same for everybody, so that a machine that gets slower or busier does so for all alike. The
+same command continues a matrix that was interrupted in whatever way; complete runs are kept, others are done anew.
+What this machine or a framework cannot run is named and left out.
+
+A run lies in <out>/<framework>/<model>/bz<batch>/<hosts>n<processes>g/<model>_b<batch>_<precision>_<run>, its console
+output beside it. results.json and results.csv have the median, its 95 %% interval, the mean and the coefficient of
+variation of every case. docs/benchmarking.md says how they are computed.
+
+--against says of every case whether it is slower than there by --margin, is not, or cannot be told without more runs.
+Runs of another time cannot tell the machine's state from the code's. So compare two versions of the code with
+--against CHECKOUT, and two settings with --variant: both then run at the same time and take turns, ten updates each.
+
+examples
+  %(prog)s -c tsm_demo -c resnet50_demo --precisions fp32,amp \\
+      --batches 8,16 --worlds 1x1,1x2 -n 3 --drop 10 --count 10 --out results/demo
+  %(prog)s -c resnet50_imagenet --precisions amp --find-batch --out results/largest
+  %(prog)s -c tsm_demo --frameworks torch --cv 0.01 --busy wait --out results/new \\
+      --against results/old
+  %(prog)s -c tsm_demo --variant "last:-o train.channels_last=true" --out results/layout
+  %(prog)s -c tsm_demo --against ../other-checkout --out results/change
+  %(prog)s --out results/new --against results/old             compare, run nothing
+
+Exit codes: 0 done, 1 a case is slower, 2 an error to fix on your side, 130 and 143 stopped by Ctrl-C and SIGTERM."""
+REPEATS, PAIRED_REPEATS = 5, 12  # a rank test needs 4, and 6 pairs; processes of the same code differ by percents
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit code.
+
+    Raises:
+        UserError: an argument is wrong, or nothing of the matrix can be run.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["--probe"]:  # hidden: the process that answers what a framework can do
+        abilities.probe(*argv[1:])
+    arguments = parse(argv)
+    try:
+        if arguments.config:
+            return run_matrix(arguments)
+    except Stopped as stopped:
+        print(f"\nstopped by signal {stopped.number}; the same command goes on", file=sys.stderr)
+        return 128 + stopped.number
+    if not arguments.against:
+        raise UserError("name recipes with -c, or the folder to compare with --against; see --help")
+    old = comparison.read_folder(Path(arguments.against), "--against")
+    return report_against(old, comparison.read_folder(Path(arguments.out), "--out"), arguments)
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = program.parser(__doc__, EPILOG, allow_abbrev=False)
+    add = parser.add_argument
+    names, counts, fraction = _several(str), _several(_count), _number(1)
+    add("-c", "--config", metavar="FILE", action="append", default=[], help="recipe; repeatable")
+    cli.add_override_argument(parser, "change one key of all recipes, such as -o data.workers=4; repeatable")
+    add("--out", metavar="DIR", required=True, help="folder of the matrix")
+    add("--frameworks", type=names, default=list(FRAMEWORKS), metavar="A,B", help="default: all of them")
+    add("--precisions", type=names, default=["fp32"], metavar="A,B", help="fp32, amp, fp16 ...; default fp32")
+    add("--batches", type=counts, default=[], metavar="N,N", help="samples per process; default: those of the recipes")
+    add("--find-batch", action="store_true", help="find the largest batch that fits, and time it")
+    add("--worlds", type=_several(_world), default=[World(1, 1)], metavar="HOSTSxPROCESSES,...", help="default 1x1")
+    add("--device", metavar="NAME", help="as for zoo train; default auto")
+    add("--hosts", type=names, default=[], metavar="A,B", help="for zoo launch, if a world has several hosts")
+    add("--launch", type=_options, default=[], metavar="OPTIONS", help="further options of zoo launch, quoted")
+    add("--drop", type=_count, default=20, metavar="N", help="updates before the clock starts; default 20")
+    add("--count", type=_count, default=100, metavar="N", help="updates that are timed; default 100")
+    number = f"runs of each case; default {REPEATS}, {PAIRED_REPEATS} with variants"
+    add("-n", "--repeats", type=_count, metavar="N", help=number)
+    add("--cv", type=fraction, metavar="X", help="more runs until the median's coefficient of variation is below X")
+    add("--max-repeats", type=_count, default=20, metavar="N", help="runs of each case at most, with --cv; default 20")
+    add(
+        "--variant",
+        action="append",
+        default=[],
+        metavar="NAME:OPTIONS",
+        help="run everything also with these options of zoo train, or with NAME=FOLDER by another checkout; repeatable",
+    )
+    add("--no-turns", action="store_true", help="run variants one after the other, not at the same time in turns")
+    add("--busy", choices=("warn", "wait", "refuse"), default="warn", help="if others use the machine; default warn")
+    add("--timeout", type=_number(1e9), default=3600.0, metavar="SECONDS", help="of a run; default 3600")
+    add("--retry", action="store_true", help="run cases again that have failed")
+    add(
+        "--against",
+        metavar="DIR",
+        help="compare with the speed runs below this folder or, if it is a checkout, with this code, run in turns",
+    )
+    add("--margin", type=fraction, default=0.03, metavar="X", help="slowdown that matters; default 0.03")
+    add("--dry-run", action="store_true", help="show the matrix and what cannot be run, and stop")
+    arguments = parser.parse_args(argv)
+    is_paired = arguments.variant or (arguments.against and is_checkout(arguments.against))
+    arguments.repeats = arguments.repeats or (PAIRED_REPEATS if is_paired else REPEATS)
+    return arguments
+
+
+def run_matrix(arguments: argparse.Namespace) -> int:
+    """Run what is missing of a matrix, print and write its results, and compare; return the exit code.
+
+    Raises:
+        UserError: an argument is wrong, or nothing of the matrix can be run.
+        Stopped: a signal came.
+    """
+    variants, old = read_all_variants(arguments), None
+    if arguments.against and not is_checkout(arguments.against):  # a mistake in it is reported before anything runs
+        old = comparison.read_folder(Path(arguments.against), "--against")
+    recipes = read_recipes(arguments.config, arguments.override)
+    for precision in arguments.precisions:
+        resolve(recipes[0], arguments.frameworks[0], precision, arguments.override)
+    cases, stop = expand(arguments, recipes, variants), StopSignal()
+    if arguments.dry_run:
+        with tempfile.TemporaryDirectory() as folder:
+            announce(cases, arguments, Path(folder), stop)
+        return 0
+    target = Folder(Path(arguments.out), describe(arguments, recipes, variants, code_version()))
+    if arguments.retry:
+        target.forget("failure")
+    skipped = announce(cases, arguments, target.path, stop)
+    matrix = Matrix(target, arguments, stop)
+    possible = [case for case in cases if case not in skipped]
+    if not possible:
+        raise UserError("nothing of this matrix can be run here")
+    possible = rounds.find_batches(matrix, possible)
+    done = rounds.run_all(matrix, [case for case in possible if case.batch is not None])
+    found = {case: Outcome(done.get(case, {}), target.failure(case)) for case in possible}
+    found |= {case: Outcome({}, reason, is_skipped=True) for case, reason in skipped.items()}
+    busy_runs = sum(bool(entry["busy"]) for entry in target.attempts if entry["kind"] == "run")
+    outcomes.save(target.path, found, busy_runs)
+    print("\n" + "\n".join(outcomes.lines(found)))
+    if busy_runs:
+        print(f"the machine was busy before {busy_runs} runs: see benchmark.jsonl")
+    print(f"the numbers are in {target.path / 'results.json'} and results.csv")
+    if not any(done.values()):
+        raise UserError("no run of this matrix has succeeded")
+    if old is not None:
+        new = comparison.by_title(run for of_case in done.values() for run in of_case.values())
+        return report_against(old, new, arguments)
+    return report_variants(done, variants, arguments)
+
+
+def read_all_variants(arguments: argparse.Namespace) -> list[Variant]:
+    """Return the variants of a command line whose frameworks exist.
+
+    Raises:
+        UserError: an argument is wrong.
+    """
+    if arguments.variant and arguments.against:
+        raise UserError("--against: with --variant, the variants are compared with each other; leave one of them out")
+    for name in arguments.frameworks:
+        if name not in FRAMEWORKS:
+            raise UserError(f"--frameworks: there is no {name!r}; there are: {', '.join(FRAMEWORKS)}")
+    return read_variants(arguments.variant, arguments.against)
+
+
+def announce(cases: Sequence[Case], arguments: argparse.Namespace, folder: Path, stop: StopSignal) -> dict[Case, str]:
+    """Print what the matrix is, and return why cases cannot run here; folder receives what the frameworks print."""
+    skipped = abilities.impossible(cases, arguments, folder / "abilities.log", stop)
+    text = f"{len(cases) - len(skipped)} of {len(cases)} cases, {arguments.repeats} runs of each"
+    if arguments.cv:
+        text += f", up to {arguments.max_repeats} until the median's cv is below {arguments.cv:g}"
+    lines = [f"{text}:"]
+    lines += [f"  {case}" + (" largest batch" if case.batch is None else "") for case in cases if case not in skipped]
+    print("\n".join(lines + outcomes.skipped_lines(skipped)), flush=True)
+    return skipped
+
+
+def report_variants(done: Done, variants: Sequence[Variant], arguments: argparse.Namespace) -> int:
+    """Compare every variant with the base, and the base with another checkout, round by round; return the exit code."""
+    code = 0
+    for variant in variants[1:]:
+        old, new = {}, {}
+        for case, runs in done.items():
+            base = done[case._replace(variant=variants[0])]
+            common = [number for number in runs if number in base]
+            if case.variant == variant and common:
+                old[title(case)] = [base[number] for number in common]
+                new[title(case)] = [runs[number] for number in common]
+        if arguments.against:
+            print(f"\nthis checkout against {variant.checkout}, round by round:")
+            code = max(code, report(new, old, arguments, "against.json", paired=True))
+        else:
+            print(f"\n{variant.name} against {BASE}, round by round:")
+            code = max(code, report(old, new, arguments, f"{variant.name}-against-{BASE}.json", paired=True))
+    return code
+
+
+def report_against(old: Runs, new: Runs, arguments: argparse.Namespace) -> int:
+    """Compare with other runs; return the exit code."""
+    print(f"\n{arguments.out} against {arguments.against}:")
+    return report(old, new, arguments, "against.json", paired=False)
+
+
+def report(old: Runs, new: Runs, arguments: argparse.Namespace, name: str, paired: bool) -> int:
+    """Print and write a comparison; return 1 if a case is slower, else 0.
+
+    Raises:
+        UserError: the two have no case in common, or the file cannot be written.
+    """
+    found = comparison.compare(old, new, arguments.margin, paired)
+    if not found.rows:
+        notes = "".join(f"\n  {note}" for note in found.notes)
+        raise UserError(f"there is nothing to compare, the two have no case in common:{notes}")
+    print("\n".join(comparison.lines(found)))
+    path = Path(arguments.out) / name
+    try:
+        write(path, json.dumps(comparison.as_json(found), indent=1) + "\n")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
+    return 1 if found.regressions else 0
+
+
+def _several(read: Callable) -> Callable[[str], list]:
+    """Return a type of argparse: different values, separated by commas."""
+
+    def several(text: str) -> list:
+        names = [name.strip() for name in text.split(",")]
+        if not all(names) or len(set(names)) < len(names):
+            raise argparse.ArgumentTypeError(f"expected different values, separated by commas, got {text!r}")
+        return [read(name) for name in names]
+
+    return several
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 10**9:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _world(text: str) -> World:
+    try:
+        return World(*launch.world(text))
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _number(limit: float) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        value = float(text)  # ValueError is argparse's
+        if not 0 < value < limit:
+            raise argparse.ArgumentTypeError(f"expected a number between 0 and {limit:g}, got {text!r}")
+        return value
+
+    return number
+
+
+def _options(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

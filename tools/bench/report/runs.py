@@ -1,0 +1,483 @@
+"""Runs: what is measured, and in which case. Read from the journals of train.py."""
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from zoo.bench.report import settings
+from zoo.data.errors import UserError
+from zoo.data.formats import budgeted_json
+from zoo.data.parsing import parsing
+from zoo.logs import journal
+from zoo.logs.journal import Event
+
+COMPLETE, INCOMPLETE, FAILED, SKIPPED, MIXED = "complete", "incomplete", "failed", "skipped", "mixed"
+SPEED, INTERVALS = "timed updates", "training time"  # how the throughput was counted, without evaluations
+MATRIX, RESULTS = "matrix.json", "results.json"  # files of a benchmark matrix
+MATRIX_DEPTH = 5  # of a run below its variant: framework, model, bz<batch>, <N>n<G>g, run
+MAX_OUTPUT = 64 << 10  # bytes at the end of the console output in which the error of a failed run is looked for
+ERROR_LINE = re.compile(r"error: |\w*(\.\w+)*(Error|Exception|Killed)\b")
+T = TypeVar("T")
+
+
+class Case(NamedTuple):
+    """What the repeats of a measurement have in common; None where it is not known.
+
+    Attributes:
+        variant: of the code, in a matrix that compares several.
+        precision: `fp32`, or with 16 bits the recipe's word, the type and the level: `amp (fp16 O1)`.
+        batch: samples per card and micro-batch.
+        accumulate: micro-batches per update.
+        nodes: number of hosts.
+        cards: number of processes, one per card.
+        device: name of the accelerator or of the processor.
+        counting: how the throughput was counted, one of the words of docs/benchmarking.md.
+    """
+
+    model: str | None = None
+    recipe: str | None = None
+    variant: str | None = None
+    framework: str | None = None
+    precision: str | None = None
+    batch: int | None = None
+    accumulate: int | None = None
+    nodes: int | None = None
+    cards: int | None = None
+    device: str | None = None
+    counting: str | None = None
+
+    @property
+    def global_batch(self) -> int | None:
+        """Samples per update."""
+        return self.batch * self.cards * (self.accumulate or 1) if self.batch and self.cards else None
+
+
+class Point(NamedTuple):
+    """A value in the course of a run.
+
+    Attributes:
+        samples: trained on so far; None if not known.
+        seconds: since the run began, stops of a resumed run included.
+        value: loss, or main metric as a fraction.
+    """
+
+    samples: float | None
+    seconds: float | None
+    value: float
+
+
+class Values(NamedTuple):
+    """What was measured in a run; None where nothing was.
+
+    Attributes:
+        samples_per_s: throughput, counted as the case says.
+        avg_ips: throughput of the whole run by the definition of AI-Rank, evaluations included.
+        p50, p90, p99: quantiles of the time of an update in milliseconds.
+        step_ms: that of every update of a speed run.
+        data_wait: share of the time spent waiting for data.
+        device_memory, host_memory: peaks in bytes, of the fullest device and of all processes of the run.
+        joules_per_sample, watts: energy and mean power of all devices.
+        best: highest main metric of any evaluation, a fraction, measured at best_epoch.
+        time_to_target: seconds from the beginning to the evaluation that reached the target, at target_epoch.
+        total_time: seconds from the beginning to the end.
+        evaluations: their number.
+    """
+
+    samples_per_s: float | None = None
+    avg_ips: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    step_ms: tuple[float, ...] = ()
+    data_wait: float | None = None
+    device_memory: float | None = None
+    host_memory: float | None = None
+    joules_per_sample: float | None = None
+    watts: float | None = None
+    best: float | None = None
+    best_epoch: float | None = None
+    time_to_target: float | None = None
+    target_epoch: float | None = None
+    total_time: float | None = None
+    evaluations: int = 0
+
+
+class Run(NamedTuple):
+    """A run.
+
+    Attributes:
+        path: folder of the run, or file of the log.
+        state: COMPLETE, INCOMPLETE, FAILED, SKIPPED by a benchmark, or MIXED: complete, its method changed by a resume.
+        remark: how far it came, why it failed or was skipped, or what a resume changed; empty for a complete run.
+        metric: name of the main metric; target: its target, a fraction.
+        protocol: id of the way of sampling and evaluating.
+        compute: type of the numbers: fp32, fp16, bf16 or fp64; tf32: whether fp32 may be computed in TF32.
+        flops_per_sample: of a forward pass.
+        facts: what was recorded of versions, commit and machine.
+        settings: beside its case (settings.py), as they were at its begin.
+        changed: names of the settings that resumes changed.
+        losses: training loss; metrics: main metric of each evaluation.
+    """
+
+    path: str
+    state: str
+    remark: str
+    case: Case = Case()
+    values: Values = Values()
+    metric: str | None = None
+    target: float | None = None
+    protocol: str | None = None
+    checksum: str | None = None
+    compute: str | None = None
+    tf32: bool = True
+    flops_per_sample: float | None = None
+    facts: Mapping[str, Any] = MappingProxyType({})
+    settings: Mapping[str, str] = MappingProxyType({})
+    changed: Sequence[str] = ()
+    losses: Sequence[Point] = ()
+    metrics: Sequence[Point] = ()
+
+
+class Interval(NamedTuple):
+    """The updates between two `train` events, the second of which is `event`; seconds: of training alone."""
+
+    event: Event
+    steps: float
+    samples: float
+    seconds: float
+
+
+def find(folder: str) -> list[str]:
+    """Return the folders of runs at or below a folder, in the order of their names."""
+    found = []
+    for path, folders, files in os.walk(folder):
+        folders.sort(key=natural)
+        if journal.FILE in files:
+            found.append(path)
+            folders.clear()  # a run has checkpoints below it, no runs
+    return found
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts bz4 before bz16."""
+    return [(int(part), "") if part.isdecimal() and len(part) < 16 else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def read(folder: str) -> Run:
+    """Read a run's folder; one whose journal has fields of wrong types has failed."""
+    try:
+        with parsing(f"{journal.FILE} is damaged"):
+            return _read(folder)
+    except UserError as error:
+        return Run(folder, FAILED, str(error))
+
+
+def cases_without_runs(root: str) -> list[Run]:
+    """Return the cases of a matrix that were skipped or have failed, with the reason."""
+    path = os.path.join(root, RESULTS)
+    if not os.path.isfile(path):
+        return []
+    with parsing(f"{path} cannot be read", "remove it; the benchmark writes it again"):
+        return [
+            Run(path, {"skipped": SKIPPED, "failed": FAILED}[case["status"]], case["reason"], _case_of_matrix(case))
+            for case in budgeted_json.load(path)["cases"]
+            if case["status"] != "done" and not case["count"]
+        ]
+
+
+def matrix_root(folder: str) -> str | None:
+    """Return the folder of the matrix that a run belongs to; None if there is none."""
+    path = Path(os.path.abspath(folder))
+    return next((str(above) for above in path.parents[: MATRIX_DEPTH + 1] if (above / MATRIX).is_file()), None)
+
+
+def get(event: Any, *keys: str, to: Callable[[Any], T]) -> T | None:
+    """Return a field of nested dictionaries, converted; None where it, or a dictionary above it, is missing."""
+    for key in keys:
+        event = None if event is None else event.get(key)
+    return None if event is None else to(event)
+
+
+def number(event: Any, *keys: str) -> float | None:
+    """Return a field as a float; None where it is missing or not finite."""
+    value = get(event, *keys, to=float)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def text(event: Any, *keys: str) -> str | None:
+    """Return a field as a text on one line."""
+    return get(event, *keys, to=lambda value: " ".join(str(value).split()) or None)
+
+
+def whole(event: Any, *keys: str) -> int | None:
+    """Return a field as a whole number of at least 1."""
+    return get(event, *keys, to=lambda value: int(value) if int(value) >= 1 else None)
+
+
+def named(events: Sequence[Event], name: str) -> list[Event]:
+    """Return the events of a name."""
+    return [event for event in events if event["event"] == name]
+
+
+def first(events: Sequence[Event], name: str) -> Event | None:
+    """Return the first event of a name."""
+    return next((event for event in events if event["event"] == name), None)
+
+
+def _read(folder: str) -> Run:
+    events = journal.history(folder)
+    begin = first(events, "begin") or {}
+    target, hosts = number(begin, "target"), begin.get("hosts") or []
+    values, counting = measure(events, target, number(begin, "warmup_epochs") or 0.0)
+    changed = settings.changes(begin, named(events, "resume"))
+    state, remark = _state(folder, events, changed)
+    return Run(
+        path=folder,
+        state=state,
+        remark=remark,
+        case=Case(
+            model=text(begin, "model"),
+            recipe=text(begin, "recipe"),
+            variant=_variant(folder),
+            framework=text(begin, "framework"),
+            precision=_precision(begin),
+            batch=whole(begin, "batch"),
+            accumulate=whole(begin, "accumulate"),
+            nodes=len(hosts) or None,
+            cards=whole(begin, "ranks"),
+            device=_device(begin, hosts),
+            counting=counting,
+        ),
+        values=values,
+        metric=text(begin, "metric"),
+        target=target,
+        protocol=text(begin, "protocol"),
+        checksum=text(begin, "checksum"),
+        compute=text(begin, "compute"),
+        tf32=_may_use_tf32(begin, hosts),
+        flops_per_sample=number(begin, "flops_per_sample"),
+        facts=_facts(begin, hosts),
+        settings=settings.read(begin, first(events, "speed")),
+        changed=changed,
+        losses=points(events, "train", "loss"),
+        metrics=points(events, "eval", "accuracy"),
+    )
+
+
+def _case_of_matrix(case: Mapping[str, Any]) -> Case:
+    names = {"nodes": "hosts", "cards": "processes"}
+    keys = ("model", "recipe", "variant", "framework", "precision", "batch", "nodes", "cards")
+    return Case(**{key: case.get(names.get(key, key)) or None for key in keys})
+
+
+def _variant(folder: str) -> str | None:
+    """Return the variant of a run in a matrix: the folder above the framework's; None without."""
+    root = matrix_root(folder)
+    parts = Path(os.path.abspath(folder)).relative_to(root).parts if root else ()
+    return parts[0] if len(parts) == MATRIX_DEPTH + 1 else None
+
+
+def _may_use_tf32(begin: Event, hosts: Sequence[Any]) -> bool:
+    """Return whether fp32 may have been computed in TF32: as the framework's settings say, by default where none do."""
+    if any(text(host, "environment", "NVIDIA_TF32_OVERRIDE") == "0" for host in hosts):
+        return False
+    recorded = begin.get("arithmetic") or {}
+    found = [value not in (False, None, "0") for name, value in recorded.items() if "tf32" in name.lower()]
+    return any(found) if found else True
+
+
+def _precision(begin: Event) -> str | None:
+    precision, compute, level = (text(begin, key) for key in ("precision", "compute", "level"))
+    if compute not in ("fp16", "bf16"):
+        return precision or compute
+    details = " ".join(word for word in (compute if precision != compute else None, level) if word)
+    return f"{precision or 'amp'} ({details})" if details else precision
+
+
+def _device(begin: Event, hosts: Sequence[Any]) -> str | None:
+    """Return the name of the accelerators, or of the processor; several names are joined."""
+    accelerators = [text(one, "name") for host in hosts for one in host.get("accelerators") or ()]
+    names = accelerators or [text(host, "cpu") for host in hosts]
+    known = sorted({name for name in names if name})
+    if known:
+        return " + ".join(known)
+    device = text(begin, "device") or ""
+    inside = re.fullmatch(r"\w+(?::\d+)? \((.*)\)", device)  # cuda:0 (Tesla V100-SXM2-16GB)
+    return inside[1] if inside and not device.startswith("cpu") else device or None
+
+
+def _facts(begin: Event, hosts: Sequence[Any]) -> dict[str, Any]:
+    plain = ("framework_version", "device", "data")
+    facts: dict[str, Any] = {key: text(begin, key) for key in plain}
+    for key in ("name", "os", "cpu", "driver"):
+        facts[f"host_{key}"] = ", ".join(sorted({name for host in hosts if (name := text(host, key))}))
+    for key in ("cuda", "cudnn", "nccl", "cann"):
+        facts[key] = text(hosts[0], "libraries", key) if hosts else None
+    commit = text(begin, "git", "commit")
+    facts["commit"] = commit and commit[:12] + (" with changes" if begin["git"].get("dirty") else "")
+    facts["accelerators"] = sum(len(host.get("accelerators") or ()) for host in hosts)
+    facts["on_accelerator"] = facts["accelerators"] or not (facts["device"] or "cpu").startswith("cpu")
+    return {key: value for key, value in facts.items() if value}
+
+
+def _state(folder: str, events: Sequence[Event], changed: Sequence[str]) -> tuple[str, str]:
+    """Return the state of a run and a remark."""
+    if first(events, "end"):
+        method = [name for name in changed if settings.is_method(name)]
+        return (MIXED, f"resumed with another {', '.join(method)}") if method else (COMPLETE, "")
+    begin = first(events, "begin")
+    steps = [step for event in events if (step := number(event, "step")) is not None]
+    planned = number(begin, "steps")
+    progress = f"step {max(steps, default=0):.0f}" + (f" of {planned:.0f}" if planned else "")
+    progress = progress if begin else "it has not begun"
+    error = _error(folder)
+    return (FAILED, f"{progress}: {error}") if error else (INCOMPLETE, progress)
+
+
+def _error(folder: str) -> str | None:
+    """Return the last error in the console output beside the folder, <folder>.log; None without one."""
+    try:
+        with open(os.path.normpath(folder) + ".log", "rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - MAX_OUTPUT, 0))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return None
+    errors = [line.strip() for line in lines if ERROR_LINE.match(line.strip())]
+    return errors[-1][:200] if errors else None
+
+
+def measure(events: Sequence[Event], target: float | None, warmup_epochs: float) -> tuple[Values, str | None]:
+    """Measure a run.
+
+    Args:
+        events: of its journal.
+        target: of the main metric, a fraction.
+        warmup_epochs: epochs that avg_ips leaves out.
+
+    Returns:
+        The values, and how the throughput was counted.
+    """
+    trained, speed = intervals(events), first(events, "speed")
+    seconds, samples = sum(i.seconds for i in trained), sum(i.samples for i in trained)
+    energies = [(joules, i.samples) for i in trained if (joules := number(i.event, "power", "energy_j"))]
+    timed = number(speed, "samples_per_s") or None
+    counting = SPEED if timed else INTERVALS if seconds else None
+    values = Values(
+        samples_per_s=timed or (samples / seconds if seconds else None),
+        avg_ips=avg_ips(events, warmup_epochs),
+        data_wait=number(speed, "data_wait_fraction") if speed else _mean(trained, "data_wait_fraction"),
+        device_memory=_largest(events, "device_memory_bytes"),
+        host_memory=_largest(events, "host_memory_bytes"),
+        joules_per_sample=sum(j for j, _ in energies) / sum(n for _, n in energies) if energies else None,
+        watts=_mean(trained, "power", "watts"),
+    )
+    return values._replace(**_step_times(speed, trained), **_accuracies(events, target)), counting
+
+
+def intervals(events: Sequence[Event]) -> list[Interval]:
+    """Return the intervals of training whose throughput is known.
+
+    The first of each process, which compiles, allocates and fills queues, is left out if it has more.
+    """
+    found: list[list[Interval]] = [[]]
+    batch, last = 0.0, 0.0
+    for event in events:
+        batch = number(event, "global_batch") or batch
+        step = number(event, "step")
+        if event["event"] == "resume":
+            found.append([])
+        elif event["event"] == "train" and step is not None:
+            speed, samples = number(event, "samples_per_s"), (step - last) * batch
+            if speed and samples > 0:
+                found[-1].append(Interval(event, step - last, samples, samples / speed))
+        if event["event"] in ("resume", "train") and step is not None:
+            last = step
+    return [interval for process in found for interval in (process[1:] if len(process) > 1 else process)]
+
+
+def avg_ips(events: Sequence[Event], warmup_epochs: float) -> float | None:
+    """Compute the throughput of a whole run by the definition of AI-Rank.
+
+    Args:
+        events: of a run that has ended; others have none.
+        warmup_epochs: epochs that are left out; they end with the last evaluation within them.
+    """
+    start, epochs = number(first(events, "begin"), "time"), 0.0
+    for event in named(events, "eval"):
+        epoch, time = number(event, "epoch"), number(event, "time")
+        if epoch is not None and time is not None and epoch <= warmup_epochs:
+            start, epochs = time, epoch
+    size, end = number(first(events, "load"), "train_samples"), first(events, "end")
+    last, now = number(end, "epoch"), number(end, "time")
+    if size is None or last is None or now is None or start is None or now <= start or last <= epochs:
+        return None
+    return (last - epochs) * size / (now - start)
+
+
+def points(events: Sequence[Event], name: str, key: str) -> list[Point]:
+    """Return the course of a field of the events of a name; values that are not finite are left out."""
+    size = next((number(event, "train_samples") for event in events if event["event"] in ("load", "begin")), None)
+    start, found = number(first(events, "begin"), "time"), []
+    for event in named(events, name):
+        value, epoch, time = number(event, key), number(event, "epoch"), number(event, "time")
+        if value is not None:
+            samples = epoch * size if size and epoch is not None else None
+            found.append(Point(samples, time - start if time is not None and start is not None else None, value))
+    return found
+
+
+def _step_times(speed: Event | None, trained: Sequence[Interval]) -> dict[str, Any]:
+    """Return the quantiles of a speed run's updates, or the medians of those of the intervals, weighted by updates."""
+    every = tuple(map(float, get(speed, "step_ms", "all", to=list) or ()))
+    if every:
+        return {f"p{q}": float(np.percentile(every, q)) for q in (50, 90, 99)} | {"step_ms": every}
+    names = ("p50", "p90", "p99")
+    if speed:
+        return {name: number(speed, "step_ms", name) for name in names}
+    quantiles = {
+        name: [(value, i.steps) for i in trained if (value := number(i.event, "step_ms", name))] for name in names
+    }
+    return {name: _weighted_median(values) for name, values in quantiles.items()}
+
+
+def _weighted_median(values: Sequence[tuple[float, float]]) -> float | None:
+    """Return the median of (value, weight) pairs; None without any."""
+    half, total = sum(weight for _, weight in values) / 2, 0.0
+    for value, weight in sorted(values):
+        total += weight
+        if total >= half:
+            return value
+    return None
+
+
+def _mean(trained: Sequence[Interval], *keys: str) -> float | None:
+    """Return the mean over time of a field of the intervals."""
+    known = [(value, i.seconds) for i in trained if (value := number(i.event, *keys)) is not None]
+    seconds = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / seconds if seconds else None
+
+
+def _largest(events: Sequence[Event], key: str) -> float | None:
+    return max((value for event in events if (value := number(event, key))), default=None)
+
+
+def _accuracies(events: Sequence[Event], target: float | None) -> dict[str, Any]:
+    evals = [(value, event) for event in named(events, "eval") if (value := number(event, "accuracy")) is not None]
+    best, at = max(evals, key=lambda pair: pair[0], default=(None, None))
+    reached = next((event for value, event in evals if target is not None and value >= target), None)
+    start = number(first(events, "begin"), "time")
+    reached_at, end = number(reached, "time"), number(first(events, "end"), "time")
+    return {
+        "best": best,
+        "best_epoch": number(at, "epoch"),
+        "time_to_target": reached_at - start if reached_at is not None and start is not None else None,
+        "target_epoch": number(reached, "epoch"),
+        "total_time": end - start if end is not None and start is not None else None,
+        "evaluations": len(evals),
+    }

@@ -1,0 +1,242 @@
+"""Statistics of repeated runs, whose unit is the run: medians, ratios, rank tests, and the verdict on two sets of runs.
+
+The steps of a run are no independent measurements: neighbours are alike, and all of them share the state that the
+machine was in. So the bootstrap draws whole runs, and the permutations of a rank test are those of whole runs. The
+bootstrap's standard error, corrected for few runs, makes the interval with Student's t.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+CONFIDENCE = 0.95
+ALPHA = 1 - CONFIDENCE
+RESAMPLES = 2000
+MEDIAN_FACTOR = math.sqrt(math.pi / 2)  # standard error of a median / that of a mean, for normally distributed values
+MAX_EXACT = 20_000  # permutations that are enumerated; beyond it, this many are drawn
+MAX_REPEATS = 100  # no advice to repeat more often
+LEAST_RUNS = {False: 4, True: 6}  # with fewer runs of each, or fewer pairs, no rank test can reach ALPHA
+
+
+class Summary(NamedTuple):
+    """Statistics of a case's runs.
+
+    Attributes:
+        runs: their number.
+        median, mean, least, most: of the runs' values.
+        low, high: confidence interval of the median; None for a single run.
+        cv: coefficient of variation of the runs: sample standard deviation / mean; None for a single run.
+        median_cv: coefficient of variation of the median, which more runs make smaller.
+    """
+
+    runs: int
+    median: float
+    mean: float
+    least: float
+    most: float
+    low: float | None = None
+    high: float | None = None
+    cv: float | None = None
+    median_cv: float | None = None
+
+
+class LogRatio(NamedTuple):
+    """Logarithm of a ratio of two sets of runs, its standard error, and the degrees of freedom of the error."""
+
+    value: float
+    error: float
+    degrees: int
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of the confidence interval."""
+        return quantile(self.degrees) * self.error
+
+    @property
+    def p(self) -> float:
+        """Two-sided probability of a ratio this far from 1 if the true one is 1, by Student's t."""
+        if not self.error:
+            return 1.0 if not self.value else 0.0
+        return 2 * float(stats.t.sf(abs(self.value) / self.error, self.degrees))
+
+
+class RankTest(NamedTuple):
+    """A rank test of the runs b against the runs a.
+
+    Attributes:
+        share: share of the pairs of values of which b's is the larger; ties count half.
+        p: two-sided probability of a share this far from 1/2 if a and b are alike.
+    """
+
+    share: float
+    p: float
+
+
+class Verdict(NamedTuple):
+    """The verdict on the speed of b relative to a.
+
+    Attributes:
+        name: "slower" or "faster": by the margin at least, and significant; "no slowdown": the interval excludes a
+            slowdown by the margin; "cannot tell".
+        repeats: runs of each that would tell, as far as the noise so far shows; None if this is not needed, or more
+            than MAX_REPEATS.
+    """
+
+    name: str
+    repeats: int | None = None
+
+
+@cache
+def quantile(degrees: int) -> float:
+    """Return half the width of a confidence interval in standard errors."""
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, degrees))
+
+
+def interval(median: float, half_width: float) -> tuple[float, float]:
+    """Return the ends of an interval whose half width is that of the logarithm."""
+    low, high = median * np.exp(np.clip([-half_width, half_width], -700, 700))
+    return float(low), float(high)
+
+
+def summarize(values: Sequence[float], seed: int = 0) -> Summary:
+    """Return the statistics of samples per second of the runs of a case. seed: of the bootstrap."""
+    count, mean, median = len(values), float(np.mean(values)), float(np.median(values))
+    summary = Summary(count, median, mean, float(min(values)), float(max(values)))
+    if count == 1:
+        return summary
+    cv = float(np.std(values, ddof=1)) / mean
+    median_cv = (MEDIAN_FACTOR if count > 2 else 1.0) * cv / math.sqrt(count)
+    error = bootstrap_error(np.log(values), row_median, np.random.default_rng(seed))
+    low, high = interval(median, quantile(count - 1) * error)
+    return summary._replace(low=low, high=high, cv=cv, median_cv=median_cv)
+
+
+def log_ratio(a: Sequence[float], b: Sequence[float], paired: bool, seed: int = 0) -> LogRatio:
+    """Return the logarithm of b / a, each of at least two runs: of the ratio of their medians, if they are not paired.
+
+    Args:
+        a, b: values of the runs.
+        paired: whether a[i] and b[i] belong to the same round. Then what both have in common cancels, and the value is
+            Hodges and Lehmann's estimate, the median of the means of all pairs of rounds: it belongs to the test of
+            signed ranks, and needs two thirds of the rounds that the median ratio of a round would need.
+        seed: of the bootstrap.
+    """
+    rng = np.random.default_rng(seed)
+    logs_a, logs_b = np.log(a), np.log(b)
+    if paired:
+        differences = logs_b - logs_a
+        error = bootstrap_error(differences, pair_median, rng)
+        return LogRatio(float(pair_median(differences)), error, len(differences) - 1)
+    variances = [bootstrap_error(logs, row_median, rng) ** 2 for logs in (logs_a, logs_b)]
+    total = sum(variances)
+    spread = sum(variance**2 / (len(logs) - 1) for variance, logs in zip(variances, (logs_a, logs_b)))
+    degrees = int(total**2 / spread) if spread else 1  # Welch and Satterthwaite, rounded down
+    return LogRatio(float(np.median(logs_b) - np.median(logs_a)), math.sqrt(total), max(degrees, 1))
+
+
+def row_median(values: np.ndarray) -> np.ndarray:
+    """Return the medians over the last axis."""
+    return np.median(values, axis=-1)
+
+
+def pair_median(values: np.ndarray) -> np.ndarray:
+    """Return the medians of the means of all pairs of values of the last axis, each value with itself too."""
+    one, other = np.triu_indices(values.shape[-1])
+    return row_median((values[..., one] + values[..., other]) / 2)
+
+
+def bootstrap_error(
+    values: np.ndarray, estimate: Callable[[np.ndarray], np.ndarray], rng: np.random.Generator
+) -> float:
+    """Return the standard error of an estimate (..., n) -> (...) of n values, without the bias of few values."""
+    count = len(values)
+    picks = rng.integers(0, count, (RESAMPLES, count))
+    return float(np.std(estimate(values[picks]))) * math.sqrt(count / (count - 1))
+
+
+def mann_whitney(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> RankTest:
+    """Compare the values of runs by Mann and Whitney's U, with whole runs as the unit of the permutation.
+
+    With one value per run this is the usual exact test. With the steps of runs, it allows for steps of the same run
+    being alike, which the usual test takes for evidence.
+    """
+    runs = [np.sort(np.asarray(run, float)) for run in (*a, *b)]
+    larger = np.array([[_share_larger(one, other) for other in runs] for one in runs])
+
+    def share(x: np.ndarray, y: np.ndarray, axis: int) -> np.ndarray:
+        return larger[x[..., :, None], y[..., None, :]].mean((-2, -1))
+
+    return _permuted((range(len(a)), range(len(a), len(runs))), share, "independent")
+
+
+def signed_rank(differences: Sequence[float]) -> RankTest:
+    """Test whether differences of pairs are symmetric about 0, by Wilcoxon's signed ranks."""
+    values = np.asarray(differences, float)
+    signed = np.sign(values) * stats.rankdata(np.abs(values))
+    share = float(((values > 0) + 0.5 * (values == 0)).mean())
+    return RankTest(share, _permuted((signed,), lambda x, axis: x.sum(axis), "samples").p)
+
+
+def paired_steps(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> RankTest:
+    """Compare the steps of runs round by round, with whole rounds as the unit: a[i] and b[i] are one round."""
+    shares = np.array([_share_larger(np.sort(np.asarray(x, float)), np.asarray(y, float)) for x, y in zip(a, b)])
+    return RankTest(float(shares.mean()), _permuted((shares - 0.5,), lambda x, axis: x.sum(axis), "samples").p)
+
+
+def holm(probabilities: Sequence[float]) -> list[float]:
+    """Adjust probabilities of several tests, so that any false one has the probability of a single test (Holm)."""
+    order = np.argsort(probabilities, kind="stable")
+    stepped = np.asarray(probabilities)[order] * np.arange(len(order), 0, -1)
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.minimum(np.maximum.accumulate(stepped), 1)
+    return adjusted.tolist()
+
+
+def judge(ratio: LogRatio, adjusted_p: float, rank_p: float, runs: int, paired: bool, margin: float) -> Verdict:
+    """Return the verdict on a case.
+
+    Args:
+        ratio: of the throughputs b / a.
+        adjusted_p: of the ratio, adjusted for the number of cases.
+        rank_p: of the rank test on the runs.
+        runs: number of runs of each, the smaller of the two; of pairs if they are paired.
+        paired: whether the runs are paired.
+        margin: slowdown that matters, as a fraction: 0.03.
+    """
+    slowdown, limit = -ratio.value, -math.log1p(-margin)
+    if adjusted_p < ALPHA and rank_p < ALPHA and abs(slowdown) >= limit:
+        return Verdict("slower" if slowdown > 0 else "faster")
+    if slowdown + ratio.half_width < limit:
+        return Verdict("no slowdown")
+    needed = slowdown if slowdown >= limit else limit - slowdown  # half width of an interval that would tell
+    return Verdict("cannot tell", _repeats(ratio.error * math.sqrt(runs), needed, runs, paired))
+
+
+def _repeats(deviation: float, half_width: float, runs: int, paired: bool) -> int | None:
+    """Return how many runs narrow an interval down. deviation: standard error of the ratio with one run of each."""
+
+    def tells(count: int) -> bool:
+        return quantile((count - 1) * (1 if paired else 2)) * deviation / math.sqrt(count) < half_width
+
+    counts = range(max(runs + 1, LEAST_RUNS[paired]), MAX_REPEATS + 1)
+    index = bisect_left(counts, True, key=tells)
+    return counts[index] if index < len(counts) else None
+
+
+def _share_larger(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the share of pairs in which the value of `other` is larger; ties count half. one: sorted."""
+    below, up_to = np.searchsorted(one, other, "left"), np.searchsorted(one, other, "right")
+    return float((below + up_to).sum() / (2 * len(one) * len(other)))
+
+
+def _permuted(data: Sequence[Any], statistic: Callable[..., Any], kind: Any) -> RankTest:
+    """Return the statistic and its two-sided probability among all permutations, or MAX_EXACT random ones."""
+    found = stats.permutation_test(
+        data, statistic, permutation_type=kind, vectorized=True, n_resamples=MAX_EXACT, rng=0
+    )
+    return RankTest(float(found.statistic), float(found.pvalue))
