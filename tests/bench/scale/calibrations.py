@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from zoo.bench.scale import collectives, model
-from zoo.bench.scale.calibration import Calibration, Messages, Run
-from zoo.bench.scale.cluster import Cluster
-from zoo.bench.scale.collectives import Link, Sample
+from zoo.bench.scale import model
+from zoo.bench.scale.calibration import Calibration, Cluster, Messages, Run, Sample
+from zoo.bench.scale.model import Link
 
 INTRA, INTER = Link(1e-5, 1e-10), Link(3e-5, 1e-9)
 MESSAGES = Messages(gradients=100_000_000, buckets=4)
@@ -18,9 +17,7 @@ def make(runs=(), device="cuda:0 (V100)", messages=MESSAGES, noise=0.0, **change
     """
     values = np.random.default_rng(0).standard_normal(60)
     steps = 0.3 * np.exp(noise * (values - values.mean()))
-    sweep = [
-        Sample(n, size, collectives.within_host(INTRA, n, size)) for n in (2, 4, 8) for size in (10**4, 10**6, 10**8)
-    ]
+    sweep = [Sample(n, size, model.within_host(INTRA, n, size)) for n in (2, 4, 8) for size in (10**4, 10**6, 10**8)]
     base = Calibration(
         "resnet50",
         "torch",
@@ -41,7 +38,7 @@ def seconds(calibration, cluster, inter=None):
 
 def known(cluster, overlap, inter=INTER, messages=MESSAGES):
     """Return the seconds that the closed form must give without noise."""
-    total = collectives.bucketed(INTRA, inter, cluster, messages.gradients, messages.buckets)
+    total = model.bucketed(INTRA, inter, cluster, messages.gradients, messages.buckets)
     hidden = min(overlap * model.BACKWARD * 0.3, total * (1 - 1 / messages.buckets))
     return 0.3 + total - hidden
 

@@ -1,14 +1,16 @@
 """Calibrations of tiny recipes: what an update sends, and the measurement itself."""
 
 import json
+import sys
+import time
 
 import pytest
 
 from tests.helpers.processes import require_framework
-from zoo.bench.commands import scale
-from zoo.bench.scale import calibration_file, measuring, model, sent
-from zoo.bench.scale.calibration import Messages
-from zoo.bench.scale.cluster import Cluster
+from zoo import cli as program
+from zoo.bench.scale import calibration, measuring, model
+from zoo.bench.scale.calibration import Cluster, Messages
+from zoo.bench.scale.measuring import Command
 from zoo.data.errors import UserError
 from zoo.run import cli
 
@@ -27,7 +29,7 @@ def shapes(tmp_path, *more):
 
 
 def test_gradients_are_counted_in_buckets(tmp_path):
-    found = sent.messages(request("resnet50_demo", [f"data.root={tmp_path / 'shapes'}", *WIDE]))
+    found = measuring.messages(request("resnet50_demo", [f"data.root={tmp_path / 'shapes'}", *WIDE]))
     assert found.gradients / 4 == pytest.approx(11.18e6, rel=0.01)  # a ResNet-18 of few classes
     assert found == Messages(found.gradients, buckets=2)
 
@@ -43,33 +45,33 @@ def test_gradients_are_counted_in_buckets(tmp_path):
 )
 def test_each_framework_has_its_buckets(tmp_path, framework, settings, buckets, share):
     base = [f"data.root={tmp_path / 'shapes'}", *WIDE]
-    whole = sent.messages(request("resnet50_demo", base)).gradients
-    found = sent.messages(request("resnet50_demo", [*base, *settings], framework=framework))
+    whole = measuring.messages(request("resnet50_demo", base)).gradients
+    found = measuring.messages(request("resnet50_demo", [*base, *settings], framework=framework))
     assert (found.buckets, found.gradients) == (buckets, whole // share)
 
 
 def test_synchronized_batch_norms_send_twice(tmp_path):
-    found = sent.messages(request("resnet50_demo", shapes(tmp_path, "train.sync_bn=true")))
+    found = measuring.messages(request("resnet50_demo", shapes(tmp_path, "train.sync_bn=true")))
     assert found.synchronized == 2 * 20  # of a ResNet-18
-    assert sent.messages(request("resnet50_demo", shapes(tmp_path))).synchronized == 0
+    assert measuring.messages(request("resnet50_demo", shapes(tmp_path))).synchronized == 0
 
 
 def test_a_split_classifier_gathers_embeddings():
-    found = sent.messages(request("arcface_synthetic", FACES))
+    found = measuring.messages(request("arcface_synthetic", FACES))
     assert found.gathered == 6 * 16 * 4
 
 
 def test_a_fixed_global_batch_is_refused(tmp_path, capsys):
     words = ["-c", "configs/resnet50_demo.yaml", "--out", str(tmp_path / "x.json"), "--device", "cpu"]
     words += [word for pair in shapes(tmp_path, "train.global_batch=8") for word in ("-o", pair)]
-    assert scale.main(["calibrate", *words]) == 2
+    assert program.main(["bench", "scale", "calibrate", *words]) == 2
     assert "-o train.global_batch=" in capsys.readouterr().err and not (tmp_path / "x.json").exists()
 
 
 def test_a_process_that_fails_is_shown(tmp_path, capsys):
     words = ["-c", "configs/resnet50_demo.yaml", "--out", str(tmp_path / "x.json"), "--device", "cuda"]
     words += [word for pair in shapes(tmp_path) for word in ("-o", pair)]
-    assert scale.main(["calibrate", *words, "--processes", "1", "--drop", "1", "--count", "2"]) == 2
+    assert program.main(["bench", "scale", "calibrate", *words, "--processes", "1", "--drop", "1", "--count", "2"]) == 2
     message = capsys.readouterr().err
     assert "a process of the calibration failed" in message and "device: there is no cuda:0 here" in message
 
@@ -82,8 +84,8 @@ def test_a_tiny_recipe_is_measured(tmp_path, capsys, framework):
     words = ["-c", "configs/resnet50_demo.yaml", "--framework", framework, "--device", "cpu", "--out", str(out)]
     words += [word for pair in shapes(tmp_path, "train.batch=4", "train.epochs=9") for word in ("-o", pair)]
     timing = ["--rounds", "1", "--drop", "1", "--count", "3", "--worlds", "1,2"]
-    assert scale.main(["calibrate", *words, *timing]) == 0, capsys.readouterr().err
-    found = calibration_file.read(str(out))
+    assert program.main(["bench", "scale", "calibrate", *words, *timing]) == 0, capsys.readouterr().err
+    found = calibration.read(str(out))
     assert (found.framework, found.batch, found.is_cpu) == (framework, 4, True)
     assert {n: [len(seconds) for seconds in rounds] for n, rounds in found.steps.items()} == {1: [3], 2: [6]}
     assert {n: len(rates) for n, rates in found.input.items()} == {1: 3, 2: 3}
@@ -93,17 +95,12 @@ def test_a_tiny_recipe_is_measured(tmp_path, capsys, framework):
     two = model.predict(model.build(found), Cluster(1, 2))
     assert two.samples == 8 and two.seconds > 0
     capsys.readouterr()
-    assert scale.main(["predict", "--calibration", str(out), "--worlds", "1,2"]) == 0
+    assert program.main(["bench", "scale", "predict", "--calibration", str(out), "--worlds", "1,2"]) == 0
     assert f"resnet50_demo, {framework} on cpu" in capsys.readouterr().out
 
 
-def test_no_recipe_is_a_message(tmp_path, capsys):
-    assert scale.main(["calibrate", "-c", "configs/none.yaml", "--out", str(tmp_path / "x.json")]) == 2
-    assert "none.yaml" in capsys.readouterr().err
-
-
 def test_a_run_without_its_event_is_named(tmp_path):
-    with pytest.raises(UserError, match="train.py --speed"):
+    with pytest.raises(UserError, match="--speed"):
         measuring._read_speed(tmp_path)
 
 
@@ -126,7 +123,32 @@ def test_copies_on_different_devices_are_refused(tmp_path, monkeypatch):
             device = ("cuda:0 (V100)", "cpu (2 threads)")[number]
             (folder / "events.jsonl").write_text(json.dumps({"event": "begin", "device": device}) + "\n")
 
-    monkeypatch.setattr(measuring.processes, "run", run)
+    monkeypatch.setattr(measuring, "run", run)
     plan = measuring.Plan([], None, [1], [2], 1, 1, 2)
     with pytest.raises(UserError, match="--processes 2: they ran on cpu and cuda; this host has fewer devices"):
         measuring._copies(plan, 2, tmp_path / "copies")
+
+
+SLEEP = "import time; time.sleep(60)"
+
+
+def command(tmp_path, name, code, **variables):
+    return Command([sys.executable, "-c", code], variables, tmp_path / f"{name}.log")
+
+
+def test_all_run_at_once_with_their_variables(tmp_path):
+    code = "import os, sys; sys.stdout.write(os.environ['RANK'] * 100_000)"  # more than a pipe holds
+    measuring.run([command(tmp_path, rank, code, RANK=rank) for rank in "01"])
+    assert [(tmp_path / f"{rank}.log").read_text() for rank in "01"] == ["0" * 100_000, "1" * 100_000]
+
+
+def test_a_failure_ends_the_others(tmp_path):
+    start = time.monotonic()
+    with pytest.raises(UserError, match=r"failed; the end of its output:\n(.|\n)*ValueError: no memory"):
+        measuring.run([command(tmp_path, "a", SLEEP), command(tmp_path, "b", "raise ValueError('no memory')")])
+    assert time.monotonic() - start < 30
+
+
+def test_a_process_that_never_ends_is_given_up(tmp_path):
+    with pytest.raises(UserError, match="waited 0 s"):
+        measuring.run([command(tmp_path, "a", SLEEP)], timeout=0.2)

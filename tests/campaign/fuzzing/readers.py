@@ -220,9 +220,9 @@ def _replay(folder: Path) -> None:
 
 
 def read_calibration(folder: Path) -> None:
-    from zoo.bench.scale import calibration_file, model
+    from zoo.bench.scale import calibration, model
 
-    model.build(calibration_file.read(str(folder / "a.json")), None)
+    model.build(calibration.read(str(folder / "a.json")), None)
 
 
 def read_log(folder: Path) -> None:

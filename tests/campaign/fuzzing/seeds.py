@@ -329,12 +329,12 @@ def events() -> list[Files]:
 
 def calibrations() -> list[Files]:
     from tests.bench.scale.calibrations import EIGHT, make
-    from zoo.bench.scale import calibration_file
+    from zoo.bench.scale import calibration as files
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.json"
         calibration = make(noise=0.1, runs=[(EIGHT, 0.35)])
-        calibration_file.write(replace_steps(calibration), str(path))
+        files.write(replace_steps(calibration), str(path))
         return [{"a.json": path.read_bytes()}]
 
 

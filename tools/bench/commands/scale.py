@@ -1,69 +1,60 @@
-"""Predict the throughput of a recipe at 1 to 1024 cards from what is measured on one host."""
+"""Predict the throughput of a recipe at 1 to 1024 cards from measurements on one host."""
 
 import argparse
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from zoo.bench.scale import calibration_file, cluster, measuring, model, simulation, tables, uncertainty, validation
-from zoo.bench.scale.calibration import Calibration, Messages
-from zoo.bench.scale.cluster import Cluster
-from zoo.bench.scale.collectives import Link
-from zoo.commands.new_file import require_new
+from zoo import program
+from zoo.bench.scale import calibration, measuring, model, published, simulation
+from zoo.bench.scale.calibration import Calibration, Cluster, Messages, parse_clusters
+from zoo.bench.scale.model import Interval, Link, Prediction
+from zoo.bench.scale.published import ANCHOR, Errors, Row
+from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
 from zoo.run import cli
+from zoo.table import table
 
 MOST = 1e18  # of an argument; more cannot be meant
 EPILOG = """\
-calibrate  measure a recipe on this host: updates of one process and of several at once, the rate of the input, and
-           all-reduces; with --worlds 1,2 whole runs too, which show how much of an all-reduce the backward pass hides
-predict    throughput, its 5 % and 95 % error bars, efficiency and what limits it, from such a file
-simulate   a cluster that is not there, event by event, beside the closed form
-validate   compare the closed form with published tables
-
 examples
-  python tools/scale.py calibrate -c configs/resnet50_demo.yaml --out demo.json
-  python tools/scale.py predict --calibration demo.json --worlds 1,2,4x8 --inter-bandwidth 10 --inter-latency 20
-  python tools/scale.py simulate --worlds 1x8,4x8,128x8 --step 350 --batch 128 --bytes 102e6 --inter-bandwidth 10
-  python tools/scale.py validate
+  %(prog)s calibrate -c resnet50_demo --out demo.json
+  %(prog)s predict --calibration demo.json --worlds 1,2,4x8 --inter-bandwidth 10 --inter-latency 20
+  %(prog)s simulate --worlds 1x8,4x8,128x8 --step 350 --batch 128 --bytes 102e6 --inter-bandwidth 10
+  %(prog)s validate
 
-Bandwidths are in GB/s (10^9 bytes), latencies in microseconds per message, steps in milliseconds. Exit codes: 0 done,
-2 an error to fix on your side."""
+Worlds are processes of one host, or hosts x processes. Bandwidths are in GB/s (10^9 bytes), latencies in microseconds
+per message, steps in milliseconds."""
+CALIBRATE = """\
+Measure a recipe on this host: updates of one process and of several at once, the rate of the input, and all-reduces;
+with --worlds 1,2 whole runs too, which show how much of an all-reduce the backward pass hides."""
+PREDICT = "Predict throughput, its 5 %% and 95 %% error bars, efficiency and limit from a calibration."
+SIMULATE = "Simulate a cluster that is not there, event by event, beside the closed form."
+VALIDATE = "Compare the closed form with published tables."
+Cells = dict[str, Any]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    arguments = parser().parse_args(argv)
-    try:
-        print(arguments.run(arguments), end="")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    top = program.parser(__doc__, EPILOG)
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    for run, add_options, text in (
+        (calibrate, _add_calibrate, CALIBRATE),
+        (predict, _add_predict, PREDICT),
+        (simulate, _add_simulate, SIMULATE),
+        (validate, add_json_argument, VALIDATE),
+    ):
+        part = commands.add_parser(run.__name__, help=text.partition("\n")[0], description=text)
+        add_options(part)
+        part.set_defaults(run=run)
+    arguments = top.parse_args(argv)
+    require_new(getattr(arguments, "json", None), "--json")
+    arguments.run(arguments)
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser; its --help shows the options of all commands."""
-    top = argparse.ArgumentParser(
-        prog="scale.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
-    parts = []
-    for name, run, add_options, line in (
-        ("calibrate", calibrate, _add_calibrate, "measure a recipe on this host"),
-        ("predict", predict, _add_predict, "predict from a calibration"),
-        ("simulate", simulate, _add_simulate, "simulate a cluster that is not there"),
-        ("validate", validate, _add_validate, "compare with published tables"),
-    ):
-        part = commands.add_parser(name, help=line, description=line.capitalize() + ".")
-        add_options(part)
-        part.set_defaults(run=run)
-        parts.append(part.format_help())
-    top.epilog = EPILOG + "\n\n" + "\n".join(parts)
-    return top
-
-
-def calibrate(arguments: argparse.Namespace) -> str:
+def calibrate(arguments: argparse.Namespace) -> None:
     """Measure a recipe and write the file."""
     require_new(arguments.out, "--out")
     if arguments.rounds < 1 or arguments.drop < 1 or arguments.count < 2:
@@ -73,39 +64,36 @@ def calibrate(arguments: argparse.Namespace) -> str:
     request = cli.request_of(arguments)
     timing = (arguments.rounds, arguments.drop, arguments.count)
     plan = measuring.Plan(_train_arguments(arguments), request, worlds, processes, *timing)
-    result = measuring.calibrate(plan, lambda line: print(line, file=sys.stderr, flush=True))
-    calibration_file.write(result, arguments.out)
-    return f"{arguments.out}: {result.recipe}, {result.framework} on {result.device}\n"
+    measured = measuring.calibrate(plan, lambda line: print(line, file=sys.stderr, flush=True))
+    calibration.write(measured, arguments.out)
+    print(f"{arguments.out}: {measured.recipe}, {measured.framework} on {measured.device}")
 
 
-def predict(arguments: argparse.Namespace) -> str:
+def predict(arguments: argparse.Namespace) -> None:
     """Predict from a calibration."""
-    clusters = cluster.parse_all(arguments.worlds, "--worlds")
-    measured = calibration_file.read(arguments.calibration)
+    clusters = parse_clusters(arguments.worlds, "--worlds")
+    measured = calibration.read(arguments.calibration)
     inter = _link(arguments, "inter") if arguments.inter_bandwidth is not None else None
     if inter is None and arguments.inter_latency is not None:
         raise UserError("--inter-latency: needs --inter-bandwidth")
     built = model.build(measured, inter)
-    predicted = [model.predict(built, wanted) for wanted in clusters]
     alone = model.predict(built, Cluster(1, 1))
-    bars = uncertainty.intervals(measured, clusters, inter)
-    text = tables.predictions(predicted, bars, alone, arguments.format)
-    return (
-        text if arguments.format != "markdown" else text + "".join(f"\n{note}" for note in _notes(measured, clusters))
-    )
+    bars = model.intervals(measured, clusters, inter)
+    rows = [_cells(model.predict(built, wanted), bar, alone) for wanted, bar in zip(clusters, bars)]
+    print_report([*_table(rows), "", *_notes(measured, clusters)], rows, arguments.json)
 
 
-def simulate(arguments: argparse.Namespace) -> str:
+def simulate(arguments: argparse.Namespace) -> None:
     """Simulate clusters, and show the closed form beside it."""
-    for name in ("step", "batch", "updates", "buckets"):
-        if not 0 < getattr(arguments, name) <= MOST:
-            raise UserError(f"--{name}: must be above 0, and at most {MOST:g}")
-    for name in ("noise", "jitter", "bytes", "small"):
-        if not 0 <= getattr(arguments, name) <= MOST:
-            raise UserError(f"--{name}: must be a number from 0 to {MOST:g}")
+    for name in ("step", "batch", "updates", "buckets", "noise", "jitter", "bytes", "small"):
+        least = 0 if name in ("noise", "jitter", "bytes", "small") else 1 / MOST
+        if not least <= getattr(arguments, name) <= MOST:
+            raise UserError(f"--{name}: must be {'at least' if least == 0 else 'above'} 0, and at most {MOST:g}")
+    if not arguments.input_rate > 0:
+        raise UserError("--input-rate: must be above 0")
     messages = Messages(int(arguments.bytes), arguments.buckets, arguments.small)
     rows = []
-    for wanted in cluster.parse_all(arguments.worlds, "--worlds"):
+    for wanted in parse_clusters(arguments.worlds, "--worlds"):
         setup = simulation.Setup(
             wanted,
             arguments.step / 1000,
@@ -114,29 +102,50 @@ def simulate(arguments: argparse.Namespace) -> str:
             messages,
             _link(arguments, "intra"),
             _link(arguments, "inter"),
-            _input_rate(arguments),
+            arguments.input_rate,
             arguments.jitter,
         )
         rows.append(_simulated(setup, arguments.updates, arguments.seed))
-    return tables.rendered(rows, arguments.format)
+    print_report(_table(rows), rows, arguments.json)
 
 
-def validate(arguments: argparse.Namespace) -> str:
+def validate(arguments: argparse.Namespace) -> None:
     """Compare the closed form with published tables."""
-    report = validation.validate()
-    return tables.validation_json(report) if arguments.format == "json" else tables.validation(report)
+    report = published.validate()
+    rows = {name: [{**row._asdict(), "error": row.error} for row in report[name]] for name in ("held_out", "one_host")}
+    summaries = {name: {key: value._asdict() for key, value in report[name].items()} for name in ("forms", "left_out")}
+    print_report(
+        _validation(report), {**report, **rows, **summaries, "within": report["within"]._asdict()}, arguments.json
+    )
 
 
-def _simulated(setup: simulation.Setup, updates: int, seed: int) -> tables.Cells:
+def _cells(prediction: Prediction, interval: Interval, alone: Prediction) -> Cells:
+    ideal = alone.samples_per_s * prediction.cluster.size
+    return {
+        "cards": str(prediction.cluster),
+        "samples/s": prediction.samples_per_s,
+        "5 %": interval.low,
+        "95 %": interval.high,
+        "efficiency %": 100 * prediction.samples_per_s / ideal,
+        "step ms": 1000 * prediction.seconds,
+        "compute ms": 1000 * prediction.compute,
+        "slowest ms": 1000 * prediction.waiting,
+        "all-reduce ms": 1000 * prediction.all_reduce,
+        "input ms": 1000 * prediction.input,
+        "limit": prediction.limit,
+    }
+
+
+def _simulated(setup: simulation.Setup, updates: int, seed: int) -> Cells:
     seconds = simulation.simulate(setup, updates, seed)
     closed = simulation.closed_form(setup)
     mean = float(seconds.mean())
-    error = float(seconds.std(ddof=1)) / math.sqrt(updates) if updates > 1 else float("nan")
+    error = float(seconds.std(ddof=1)) / math.sqrt(updates) if updates > 1 else None
     return {
         "cards": str(setup.cluster),
         "samples/s": closed.samples / mean,
         "step ms": 1000 * mean,
-        "± ms": 1000 * error,
+        "± ms": None if error is None else 1000 * error,
         "closed form ms": 1000 * closed.seconds,
         "difference %": 100 * (closed.seconds / mean - 1),
         "efficiency %": 100 * setup.step / mean,
@@ -144,9 +153,73 @@ def _simulated(setup: simulation.Setup, updates: int, seed: int) -> tables.Cells
     }
 
 
+def _table(rows: Sequence[Cells]) -> list[str]:
+    """Return the lines of a Markdown table of rows with equal keys, numbers rounded."""
+    return table([[_rounded(value) for value in row.values()] for row in rows], list(rows[0]), markdown=True)
+
+
+def _rounded(value: Any) -> Any:
+    return value if not isinstance(value, float) else f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def _notes(measured: Calibration, clusters: Sequence[Cluster]) -> list[str]:
+    """Return what a reader of a table must know of its calibration."""
+    cards = max(measured.steps)
+    notes = [f"{measured.recipe}, {measured.framework} on {measured.device}, {measured.batch} samples per card."]
+    if max(wanted.cards for wanted in clusters) > cards:
+        notes.append(f"More than {cards} processes on a host were not measured: their computing and input are guesses.")
+    if any(wanted.hosts > 1 for wanted in clusters) and not any(run.cluster.hosts > 1 for run in measured.runs):
+        notes.append("No run on several hosts was measured: the link is as given.")
+    return notes
+
+
+def _validation(report: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a report of `validate`."""
+    held_out, one_host = report["held_out"], report["one_host"]
+    independent = [[f"{name}: 32 cards from 8 and 16", *_errors(value)] for name, value in report["forms"].items()]
+    independent.append(["2(p-1)/p: 8 cards from 1 and 4", *_errors(report["within"])])
+    independent += [
+        [f"constant of the other READMEs: {cards} cards from one host", *_errors(value)]
+        for cards, value in report["left_out"].items()
+    ]
+    own = ", ".join(f"{name} {1000 * value:.3f}" for name, value in report["own_constants"].items())
+    return [
+        f"32 cards from rows of up to 16; {report['parameters']} fitted numbers",
+        "",
+        *_row_table(held_out),
+        f"{_summary(held_out)}; the anchor: {ANCHOR['parameters']} numbers, max {ANCHOR['max']:.1%}, "
+        f"mean {ANCHOR['mean']:.1%}",
+        "",
+        "16 and 32 cards from rows of one host",
+        "",
+        *_row_table(one_host),
+        _summary(one_host),
+        "",
+        "89 other tables, by which the form of growth and the constant were chosen",
+        "",
+        *table(independent, ("", "rows", "max", "mean", "median", "68 % within"), markdown=True),
+        f"the constant: the second host adds {1000 * report['seconds_per_mb']:.3f} ms per MB of gradients, the median "
+        f"of these tables; in the reports it would be (ms per MB): {own}",
+    ]
+
+
+def _row_table(rows: Sequence[Row]) -> list[str]:
+    cells = [(row.name, row.cards, f"{row.published:.1f}", f"{row.predicted:.1f}", f"{row.error:+.1%}") for row in rows]
+    return table(cells, ("workload", "cards", "published", "predicted", "error"), markdown=True)
+
+
+def _errors(value: Errors) -> list[str]:
+    return [str(value.rows), *(f"{number:.1%}" for number in value[1:])]
+
+
+def _summary(rows: Sequence[Row]) -> str:
+    value = published.errors(rows)
+    return f"max {value.largest:.1%}, mean {value.mean:.1%}, median {value.median:.1%}"
+
+
 def _processes(text: str, option: str) -> list[int]:
     """Return numbers of processes on this host."""
-    clusters = cluster.parse_all(text, option)
+    clusters = parse_clusters(text, option)
     if any(wanted.hosts > 1 for wanted in clusters):
         raise UserError(f"{option} {text}: a calibration runs on this host alone; give processes such as 1,2")
     return sorted({wanted.cards for wanted in clusters})
@@ -160,29 +233,8 @@ def _link(arguments: argparse.Namespace, name: str) -> Link:
     return Link(latency * 1e-6, 1 / (bandwidth * 1e9))
 
 
-def _input_rate(arguments: argparse.Namespace) -> float:
-    if arguments.input_rate is None:
-        return math.inf
-    if not 0 < arguments.input_rate < math.inf:
-        raise UserError("--input-rate: must be above 0")
-    return arguments.input_rate
-
-
-def _notes(measured: Calibration, clusters: Sequence[Cluster]) -> list[str]:
-    """Return what a reader of a table must know of its calibration."""
-    cards = max(measured.steps)
-    notes = [f"{measured.recipe}, {measured.framework} on {measured.device}, {measured.batch} samples per card.\n"]
-    if max(wanted.cards for wanted in clusters) > cards:
-        notes.append(
-            f"More than {cards} processes on a host were not measured: their computing and input are guesses.\n"
-        )
-    if any(wanted.hosts > 1 for wanted in clusters) and not any(run.cluster.hosts > 1 for run in measured.runs):
-        notes.append("No run on several hosts was measured: the link is as given.\n")
-    return notes
-
-
 def _train_arguments(arguments: argparse.Namespace) -> list[str]:
-    """Return the options of train.py that select the same recipe."""
+    """Return the options of `zoo train` that select the same recipe."""
     words = ["-c", arguments.config, *(word for pair in arguments.override for word in ("-o", pair))]
     words += ["--amp"] if arguments.amp else []
     for name in ("framework", "device"):
@@ -195,7 +247,7 @@ def _add_calibrate(part: argparse.ArgumentParser) -> None:
     add = part.add_argument
     add("--processes", default="1,2", metavar="N,N", help="processes that compute, read and all-reduce at once; 1,2")
     add("--worlds", default="1", metavar="N,N", help="processes of whole runs, which show the overlap; default 1")
-    add("--rounds", type=int, default=2, metavar="N", help="repetitions of all runs, in turn; default 2")
+    add("-n", "--rounds", type=int, default=2, metavar="N", help="repetitions of all runs, in turn; default 2")
     add("--drop", type=int, default=5, metavar="N", help="updates before the clock of a run starts; default 5")
     add("--count", type=int, default=30, metavar="N", help="updates that a run times; default 30")
     add("--out", required=True, metavar="FILE", help="new file for the calibration")
@@ -203,14 +255,12 @@ def _add_calibrate(part: argparse.ArgumentParser) -> None:
 
 def _add_predict(part: argparse.ArgumentParser) -> None:
     part.add_argument("--calibration", required=True, metavar="FILE", help="of `calibrate`")
-    _add_worlds(part)
     part.add_argument("--inter-bandwidth", type=float, metavar="GB/S", help="between hosts, each way")
     part.add_argument("--inter-latency", type=float, metavar="US", help="of a message between hosts; default 0")
-    part.add_argument("--format", choices=tables.FORMATS, default="markdown", help="default markdown")
+    _add_worlds(part)
 
 
 def _add_simulate(part: argparse.ArgumentParser) -> None:
-    _add_worlds(part)
     add = part.add_argument
     add("--step", type=float, required=True, metavar="MS", help="in which a card computes an update")
     add("--noise", type=float, default=0.02, metavar="X", help="its standard deviation over its mean; default 0.02")
@@ -222,16 +272,13 @@ def _add_simulate(part: argparse.ArgumentParser) -> None:
     add("--intra-latency", type=float, default=5.0, metavar="US", help="of a message within a host; default 5")
     add("--inter-bandwidth", type=float, default=10.0, metavar="GB/S", help="between hosts; default 10")
     add("--inter-latency", type=float, default=20.0, metavar="US", help="of a message between hosts; default 20")
-    add("--input-rate", type=float, metavar="X", help="samples per second that a host reads; default: no limit")
+    add("--input-rate", type=float, default=math.inf, metavar="X", help="samples/s that a host reads; default no limit")
     add("--jitter", type=float, default=0.0, metavar="X", help="spread of the time of a message; default 0")
-    add("--updates", type=int, default=100, metavar="N", help="to simulate; default 100")
+    add("-n", "--updates", type=int, default=100, metavar="N", help="to simulate; default 100")
     add("--seed", type=int, default=0, metavar="N", help="of the draws; default 0")
-    add("--format", choices=tables.FORMATS, default="markdown", help="default markdown")
-
-
-def _add_validate(part: argparse.ArgumentParser) -> None:
-    part.add_argument("--format", choices=("markdown", "json"), default="markdown", help="default markdown")
+    _add_worlds(part)
 
 
 def _add_worlds(part: argparse.ArgumentParser) -> None:
     part.add_argument("--worlds", required=True, metavar="N,HxN", help="cards to predict, such as 1,8,4x8,128x8")
+    add_json_argument(part)

@@ -1,16 +1,49 @@
-"""What a calibration measured on a host."""
+"""Measurements of a host as a JSON file: updates, reading, all-reduces, and the messages of a recipe."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.bench.scale.cluster import Cluster
-from zoo.bench.scale.collectives import Sample
+from zoo.commands.new_file import write_new
+from zoo.data.errors import UserError
+from zoo.data.formats import budgeted_json
+from zoo.data.numerals import natural
+from zoo.data.parsing import parsing
+
+FORMAT = 1
+MAX_PROCESSES = 65536
+LARGEST = 1e30  # number that is used, so that products and sums stay finite
+REMEDY = "write it with `zoo bench scale calibrate`"
+
+
+class Cluster(NamedTuple):
+    """Hosts with equal numbers of processes, one per card."""
+
+    hosts: int
+    cards: int  # per host
+
+    @property
+    def size(self) -> int:
+        """Processes of all hosts."""
+        return self.hosts * self.cards
+
+    def __str__(self) -> str:
+        return f"{self.hosts}x{self.cards}"
+
+
+class Sample(NamedTuple):
+    """An all-reduce that was timed. size: bytes; seconds: median over repeats."""
+
+    processes: int
+    size: int
+    seconds: float
 
 
 class Messages(NamedTuple):
-    """What an update sends.
+    """Messages of an update.
 
     Attributes:
         gradients: bytes that are all-reduced.
@@ -34,7 +67,7 @@ class Run(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """What was measured.
+    """Measurements of a recipe.
 
     Attributes:
         recipe: name of the recipe.
@@ -72,10 +105,8 @@ class Calibration(NamedTuple):
         base = _pool(self.steps[nearest])
         if processes in self.steps or len(measured) == 1:
             return base
-        above = next((i for i, n in enumerate(measured) if n > processes), len(measured) - 1)
-        right = max(above, 1)
-        left = right - 1
-        x0, x1 = measured[left], measured[right]
+        right = max(next((i for i, n in enumerate(measured) if n > processes), len(measured) - 1), 1)
+        x0, x1 = measured[right - 1 : right + 1]
         y0, y1 = float(_pool(self.steps[x0]).mean()), float(_pool(self.steps[x1]).mean())
         slope = max((y1 - y0) / (x1 - x0), 0.0)
         return base * (y0 + slope * (processes - x0)) / base.mean()
@@ -83,7 +114,7 @@ class Calibration(NamedTuple):
     def input_rate(self, processes: int) -> float:
         """Return the samples per second that a host reads for its processes; beyond the measured numbers, no more."""
         if not self.input:
-            return float("inf")
+            return math.inf
         measured = sorted(self.input)
         rates = [float(np.mean(self.input[n])) for n in measured]
         if processes < measured[0]:
@@ -98,3 +129,109 @@ def _pool(rounds: Sequence[Sequence[float]]) -> np.ndarray:
     """
     mean = np.mean(np.concatenate([np.asarray(seconds) for seconds in rounds]))
     return np.concatenate([np.asarray(seconds) * (mean / np.mean(seconds)) for seconds in rounds])
+
+
+def parse_clusters(text: str, option: str) -> list[Cluster]:
+    """Read a list of processes of one host or hosts x processes, such as 1,8,4x8.
+
+    Args:
+        text: the value of a command line option.
+        option: its name, for the message.
+
+    Raises:
+        UserError: `text` is something else.
+    """
+    clusters = []
+    for word in text.lower().split(","):
+        numbers = [natural(number.strip()) or 0 for number in word.split("x")]
+        if len(numbers) > 2 or not 0 < math.prod(numbers) <= MAX_PROCESSES:
+            raise UserError(
+                f"{option} {text}: expected numbers of processes such as 8 or hosts x processes such as 4x8, of at "
+                f"most {MAX_PROCESSES} processes"
+            )
+        clusters.append(Cluster(*([1] * (2 - len(numbers)) + numbers)))
+    return clusters
+
+
+def write(calibration: Calibration, path: str) -> None:
+    """Write a calibration to a new file.
+
+    Raises:
+        UserError: the file exists, or cannot be written.
+    """
+    content = {
+        "format": FORMAT,
+        **{key: getattr(calibration, key) for key in ("recipe", "framework", "device", "batch")},
+        "steps": [{"processes": n, "rounds": rounds} for n, rounds in calibration.steps.items()],
+        "input": [{"processes": n, "samples_per_s": values} for n, values in calibration.input.items()],
+        "all_reduce": [
+            {"processes": sample.processes, "bytes": sample.size, "seconds": sample.seconds}
+            for sample in calibration.sweep
+        ],
+        "messages": calibration.messages._asdict(),
+        "runs": [{**run.cluster._asdict(), "seconds": run.seconds} for run in calibration.runs],
+    }
+    write_new(json.dumps(content, indent=1) + "\n", path, "--out")
+
+
+def read(path: str) -> Calibration:
+    """Read a calibration.
+
+    Raises:
+        UserError: the file cannot be read, or a key is missing or has a wrong value.
+    """
+    with parsing(f"{path}: no JSON", REMEDY):
+        content = budgeted_json.load(path)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise UserError(f"{path}: no calibration of format {FORMAT}; {REMEDY}")
+    with parsing(f"{path}: damaged calibration", REMEDY):
+        return Calibration(
+            str(content["recipe"]),
+            str(content["framework"]),
+            str(content["device"]),
+            _integer(content, "batch"),
+            {_integer(row, "processes"): _rounds(row) for row in _rows(content, "steps", 1)},
+            {_integer(row, "processes"): _numbers(row, "samples_per_s") for row in _rows(content, "input")},
+            [
+                Sample(_integer(row, "processes", 2), _integer(row, "bytes"), _number(row["seconds"], "seconds"))
+                for row in _rows(content, "all_reduce")
+            ],
+            Messages(*(_integer(content["messages"], key, key == "buckets") for key in Messages._fields)),
+            [
+                Run(Cluster(_integer(row, "hosts"), _integer(row, "cards")), _numbers(row, "seconds"))
+                for row in _rows(content, "runs")
+            ],
+        )
+
+
+def _rows(content: Mapping[str, Any], key: str, least: int = 0) -> list[Mapping[str, Any]]:
+    rows = content[key]
+    if not isinstance(rows, list) or len(rows) < least:
+        raise ValueError(f"{key}: expected a list of {least} objects or more")
+    return rows
+
+
+def _integer(row: Mapping[str, Any], key: str, least: int = 1) -> int:
+    value = row[key]
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LARGEST:
+        raise ValueError(f"{key}: expected a whole number from {int(least)} on, got {value!r}")
+    return value
+
+
+def _number(value: Any, key: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 1 / LARGEST <= value <= LARGEST:
+        raise ValueError(f"{key}: expected a positive number, got {value!r}")
+    return float(value)
+
+
+def _numbers(row: Mapping[str, Any], key: str) -> list[float]:
+    if not isinstance(row[key], list) or not row[key]:
+        raise ValueError(f"{key}: expected a list of positive numbers")
+    return [_number(value, key) for value in row[key]]
+
+
+def _rounds(row: Mapping[str, Any]) -> list[list[float]]:
+    rounds = [_numbers({"rounds": numbers}, "rounds") for numbers in row["rounds"]]
+    if not rounds:
+        raise ValueError("rounds: expected a list of lists of positive numbers")
+    return rounds

@@ -1,34 +1,52 @@
-"""Measure a calibration: train.py in speed mode, and workers, each in processes of their own."""
+"""Measure a calibration: runs in speed mode, and workers, each in processes of their own."""
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
-from zoo.bench.scale import processes
-from zoo.bench.scale.calibration import Calibration, Run
-from zoo.bench.scale.cluster import Cluster
-from zoo.bench.scale.collectives import Sample
-from zoo.bench.scale.processes import Command
-from zoo.bench.scale.sent import messages
+from zoo import data, program
+from zoo.bench.commands import estimate
+from zoo.bench.scale.calibration import Calibration, Cluster, Messages, Run, Sample
 from zoo.data.errors import UserError
 from zoo.distributed.addresses import free_port
 from zoo.logs.journal import Event, history
+from zoo.models import load_spec, resolve_arch
 from zoo.run import cli, schedule
 
+BUCKET = 25 * 2**20  # bytes: the default of PyTorch's and Paddle's data parallel wrappers
+TIMEOUT = 3600.0  # seconds
+POLL_INTERVAL = 0.1  # seconds
+MAX_LOG = 2000  # characters of a process that failed
 VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
 
 
-class Plan(NamedTuple):
-    """What to measure.
+class Command(NamedTuple):
+    """A process to start.
 
     Attributes:
-        arguments: options of train.py that select the recipe.
+        words: its command line.
+        variables: of its environment, beside those of this process.
+        log: new file for its output.
+    """
+
+    words: Sequence[str]
+    variables: Mapping[str, str]
+    log: Path
+
+
+class Plan(NamedTuple):
+    """Parts of a calibration.
+
+    Attributes:
+        arguments: options of `zoo train` that select the recipe.
         request: the recipe that results.
         worlds: processes of whole runs, on this host.
         processes: numbers of processes that compute, read and all-reduce at once.
@@ -109,7 +127,7 @@ def _copies(plan: Plan, count: int, folder: Path) -> tuple[list[float], float]:
     threads = max(1, len(psutil.Process().cpu_affinity() or [0]) // count)
     variables = {} if count == 1 else {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
     folders = [folder.with_name(f"{folder.name}-{i}") for i in range(count)]
-    processes.run([_command(plan, 1, run, {**variables, **_device(i)}) for i, run in enumerate(folders)])
+    run([_command(plan, 1, run, {**variables, **_device(i)}) for i, run in enumerate(folders)])
     kinds = {_device_kind(run) for run in folders}
     if len(kinds) > 1:
         raise UserError(f"--processes {count}: they ran on {' and '.join(sorted(kinds))}; this host has fewer devices")
@@ -120,15 +138,15 @@ def _copies(plan: Plan, count: int, folder: Path) -> tuple[list[float], float]:
 
 def _run(plan: Plan, size: int, folder: Path) -> list[float]:
     """Return the seconds of the timed updates of a run of several processes."""
-    processes.run([_command(plan, size, folder, {})])
+    run([_command(plan, size, folder, {})])
     return _read_speed(folder)[0]
 
 
 def _command(plan: Plan, size: int, folder: Path, variables: dict[str, str]) -> Command:
     """Return the command of a speed run of one or several processes of this host."""
-    world = ["-m", "zoo.commands.launch", f"1x{size}", "--logs", f"{folder}-logs", "--out", str(folder)]
+    words = program.command("launch", f"1x{size}", "--logs", f"{folder}-logs", "--out", str(folder))
     timing = ["--speed", "--drop", str(plan.drop), "--count", str(plan.timed)]
-    return Command([sys.executable, *world, *plan.arguments, *timing], variables, Path(f"{folder}.log"))
+    return Command([*words, *plan.arguments, *timing], variables, Path(f"{folder}.log"))
 
 
 def _device(index: int) -> dict[str, str]:
@@ -141,11 +159,11 @@ def _device(index: int) -> dict[str, str]:
 
 
 def _workers(plan: Plan, count: int, out: Path) -> dict[str, Any]:
-    """Run tools/bench/scale/worker.py in several processes."""
+    """Run zoo.bench.scale.worker in several processes."""
     words = [sys.executable, "-m", "zoo.bench.scale.worker", str(out), *plan.arguments]
     shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port("127.0.0.1"))}
     ranks = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
-    processes.run([Command(words, variables, Path(f"{out}-{rank}.log")) for rank, variables in enumerate(ranks)])
+    run([Command(words, variables, Path(f"{out}-{rank}.log")) for rank, variables in enumerate(ranks)])
     with open(out, encoding="utf-8") as file:
         return json.load(file)
 
@@ -165,9 +183,70 @@ def _device_kind(folder: Path) -> str:
 def _event(folder: Path, name: str) -> Event:
     event = next((event for event in reversed(history(str(folder))) if event["event"] == name), None)
     if event is None:
-        raise UserError(f"{folder}: the run ended without an event `{name}`; try it alone with train.py --speed")
+        raise UserError(f"{folder}: the run ended without an event `{name}`; try it alone with zoo train --speed")
     return event
 
 
 def _milliseconds(seconds: Sequence[float]) -> str:
     return f"{1000 * sum(seconds) / len(seconds):.1f} ms per update"
+
+
+def messages(request: cli.Request) -> Messages:
+    """Count the messages of an update of a recipe.
+
+    Raises:
+        UserError: the data are missing, or the recipe contradicts them.
+    """
+    config = request.config
+    spec = load_spec(request.resolved["model.name"].value)
+    train_set, _ = data.find(request.resolved["data.name"].value).load(config.data)
+    arch = resolve_arch(spec, config.model, train_set.fields, len(train_set.classes))
+    shapes = spec.shapes(arch)
+    split = {name: shape for name, shape in shapes.items() if name in spec.SHARDED_PARAMETERS}
+    trained = {
+        name: shape for name, shape in shapes.items() if name not in split and estimate.is_trained(spec, arch, name)
+    }
+    plan = schedule.batch_plan(config.train, 1)
+    size = estimate.bytes_of(trained)
+    whole = config.framework == "mindspore" or (config.framework == "paddle" and config.train.fp16_allreduce)
+    norms = sum(name.endswith(".running_mean") for name in shapes)
+    width = sum(shape[1] for shape in split.values())
+    return Messages(
+        gradients=size // (2 if config.train.fp16_allreduce else 1),
+        buckets=1 if whole else -(-size // BUCKET),
+        synchronized=2 * norms if config.train.sync_bn else 0,
+        gathered=plan.batch * plan.accumulate * width * estimate.FP32_SIZE,
+    )
+
+
+def run(commands: Sequence[Command], timeout: float = TIMEOUT) -> None:
+    """Run processes at once; the first that fails ends the others.
+
+    Raises:
+        UserError: one failed, with the end of its output, or they took longer than `timeout` seconds.
+    """
+    path = os.pathsep.join(filter(None, (str(program.ROOT), os.environ.get("PYTHONPATH", ""))))
+    deadline = time.monotonic() + timeout
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for command in commands:
+            with open(command.log, "xb") as log:
+                environment = {**os.environ, "PYTHONPATH": path, **command.variables}
+                processes.append(subprocess.Popen(command.words, stdout=log, stderr=subprocess.STDOUT, env=environment))
+        while None in (codes := [process.poll() for process in processes]) and not any(codes):
+            if time.monotonic() > deadline:
+                raise UserError(f"the calibration waited {timeout:.0f} s for a process; {_tail(commands[0].log)}")
+            time.sleep(POLL_INTERVAL)
+        failed = next((command for command, code in zip(commands, codes) if code), None)
+        if failed:
+            raise UserError(f"a process of the calibration failed; {_tail(failed.log)}")
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in processes:
+            process.wait()
+
+
+def _tail(log: Path) -> str:
+    return "the end of its output:\n" + log.read_text(encoding="utf-8", errors="replace")[-MAX_LOG:].strip()

@@ -1,14 +1,13 @@
 """Simulation of a cluster that is not there: updates, buckets, messages and readers, event by event."""
 
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import norm
 
-from zoo.bench.scale import collectives, model
-from zoo.bench.scale.calibration import Calibration, Messages
-from zoo.bench.scale.cluster import Cluster
-from zoo.bench.scale.collectives import Link
+from zoo.bench.scale import model
+from zoo.bench.scale.calibration import Calibration, Cluster, Messages
+from zoo.bench.scale.model import Link
 
 READ_AHEAD = 2  # updates that a host may have read before they are used
 WARM_UP = READ_AHEAD + 1  # updates that are simulated and not counted
@@ -77,11 +76,10 @@ def simulate(setup: Setup, updates: int, seed: int = 0) -> np.ndarray:
 
 
 def closed_form(setup: Setup) -> model.Prediction:
-    """Return what the formulas of tools/bench/scale/model.py say of a cluster, whose messages take equal times."""
+    """Return the prediction of the closed form for a cluster, whose messages take equal times."""
     sigma = np.sqrt(np.log1p(setup.noise**2))
-    normal = NormalDist()
-    quantiles = [normal.inv_cdf((i + 0.5) / QUANTILES) for i in range(QUANTILES)]
-    computing = setup.step * np.exp(sigma * np.array(quantiles) - sigma**2 / 2)
+    quantiles = norm.ppf((np.arange(QUANTILES) + 0.5) / QUANTILES)
+    computing = setup.step * np.exp(sigma * quantiles - sigma**2 / 2)
     cards = setup.cluster.cards
     calibration = Calibration(
         "simulated",
@@ -105,14 +103,14 @@ def _bucket_times(computing: np.ndarray, buckets: int) -> np.ndarray:
     return forward + backward * (np.arange(buckets) + 1) / buckets
 
 
-def _all_reduce(setup: Setup, size: float, generator: np.random.Generator | None) -> float:
+def _all_reduce(setup: Setup, size: float, generator: np.random.Generator) -> float:
     """Return the seconds of an all-reduce, message by message: a round ends with its slowest message."""
     cards, hosts = setup.cluster.cards, setup.cluster.hosts
     seconds = 0.0
     for _ in range(2 * (cards - 1)):
         seconds += _round(setup.intra, size / cards, setup.cluster.size, setup.jitter, generator)
-    rounds = collectives.host_rounds(hosts) // 2
-    sent = collectives.share_sent(hosts) / 2  # of the bytes, on the way to the sums and again on the way back
+    rounds = model.host_rounds(hosts) // 2
+    sent = model.share_sent(hosts) / 2  # of the bytes, on the way to the sums and again on the way back
     shares = np.array([2.0 ** -(i + 1) for i in range(rounds)])
     for share in shares * (sent / shares.sum()) if rounds else ():
         for _ in ("halving", "doubling"):
@@ -120,20 +118,20 @@ def _all_reduce(setup: Setup, size: float, generator: np.random.Generator | None
     return seconds
 
 
-def _round(link: Link, size: float, messages: int, jitter: float, generator: np.random.Generator | None) -> float:
+def _round(link: Link, size: float, messages: int, jitter: float, generator: np.random.Generator) -> float:
     """Return the seconds of the slowest of messages that are sent at once."""
     seconds = link.latency + size * link.seconds_per_byte
-    if generator is None or not jitter:
+    if not jitter:
         return seconds
     return seconds * float(np.exp(jitter * generator.standard_normal(messages)).max())
 
 
-def _blocking(setup: Setup, generator: np.random.Generator | None) -> float:
+def _blocking(setup: Setup, generator: np.random.Generator) -> float:
     """Return the seconds of messages that nothing hides."""
     if setup.cluster.size == 1:
         return 0.0
     messages = setup.messages
     seconds = sum(_all_reduce(setup, model.SMALL, generator) for _ in range(messages.synchronized))
     if messages.gathered:
-        seconds += 2 * collectives.all_gather(setup.intra, setup.inter, setup.cluster, messages.gathered)
+        seconds += 2 * model.all_gather(setup.intra, setup.inter, setup.cluster, messages.gathered)
     return seconds

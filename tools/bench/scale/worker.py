@@ -83,7 +83,7 @@ def sweep(job: Job) -> list[dict[str, float]]:
     size = job.group.size
     if size == 1:
         return []
-    module = importlib.import_module(f"zoo.bench.scale.allreduce.{job.framework}")
+    module = importlib.import_module(f"zoo.bench.bare.{job.framework}")
     reducers = {length: module.all_reducer(length // NUMBER, size, job.world.device) for length in SIZES}
     times: dict[int, list[float]] = {length: [] for length in SIZES}
     for number in range(PASSES + 1):  # sizes in turn: a slow moment hurts all alike
