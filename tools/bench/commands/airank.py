@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from zoo import program
 from zoo.bench.commands.check_log import accuracy
 from zoo.bench.submission import check, rules, runs, tree
 from zoo.commands.new_file import add_json_argument, print_report, require_new, write_new
@@ -120,7 +121,7 @@ def _scales(pairs: list[str]) -> dict[int, runs.Run]:
 
 def _parser() -> argparse.ArgumentParser:
     form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, epilog=EPILOG, formatter_class=form)
+    parser = program.parser(__doc__, EPILOG)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str, epilog: str = "") -> Any:

@@ -1,10 +1,10 @@
 """Check AI-Rank training logs, of any project: read their events and list their deviations from the rules."""
 
-import argparse
 import re
 from decimal import Decimal
 from typing import Any
 
+from zoo import program
 from zoo.bench.airank_log.grammar import parse
 from zoo.bench.airank_log.rules import deviations, measure
 from zoo.commands.new_file import add_json_argument, print_report, require_new
@@ -14,16 +14,14 @@ EPILOG = """\
 time_to_target, total_time and samples_per_s are computed from the time stamps by the definitions of the rules
 (github.com/AI-Rank/AI-Rank); where test_finish is missing, samples_per_s counts up to the last evaluation.
 
-example: zoo airank log runs/tsm_k400/airank.log --target 0.711 --samples 234619
+example: %(prog)s runs/tsm_k400/airank.log --target 0.711 --samples 234619
 
 Exit codes: 0 no deviation, 1 a log deviates, 2 a file cannot be read."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("files", metavar="FILE", nargs="+")
     add("--target", type=accuracy, metavar="ACCURACY", help="a fraction, or percent if above 1")

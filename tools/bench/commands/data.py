@@ -1,6 +1,5 @@
 """Time the input pipeline of a recipe alone: the stream as training opens it, and the stages of a sample."""
 
-import argparse
 import os
 import statistics
 import time
@@ -9,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from zoo import program
 from zoo.bench.bare import dali as bare_pipelines
 from zoo.bench.bare import loading as bare_loops
 from zoo.bench.interleave import Seconds, family_cpu_seconds, interleave, median_ratio, timed
@@ -32,7 +32,7 @@ EPILOG = """\
 The time and the CPU time of a sample are those of one thread, by stage. The loaders that are installed, and the
 shortest loop of the libraries that reads the same files, read the same samples in turn.
 
-example: zoo bench data -c tsm_k400 -o data.root=/data/k400 -o data.workers=8 --json data.json"""
+example: %(prog)s -c tsm_k400 -o data.root=/data/k400 -o data.workers=8 --json data.json"""
 MIN_SAMPLES = 20  # read by one thread alone, or else a batch: what is done once per batch counts as in training
 PASSES = 5  # over those samples, of each loader and of the bare loop in turn
 DEVICE_PASSES = 3  # of the stream and of the minimal pipeline where DALI decodes on the device
@@ -43,9 +43,7 @@ Report = dict[str, Any]
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__, EPILOG)
     cli.add_recipe_arguments(parser)
     parser.add_argument("-n", "--count", type=int, default=30, metavar="N", help="batches to read; default 30")
     add_json_argument(parser)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo import program
 from zoo.bench.interleave import Seconds, interleave, timed
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.config import loader
@@ -90,11 +91,7 @@ class Calls(NamedTuple):
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        epilog="example: zoo bench deploy --models resnet50_imagenet --threads 2",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program.parser(__doc__, "example: %(prog)s --models resnet50_imagenet --threads 2")
     add = parser.add_argument
     add(
         "--models",

@@ -1,11 +1,11 @@
 """Compute the throughput in DLPerf-style logs of others: as their scripts count it, and correctly."""
 
-import argparse
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from zoo import program
 from zoo.bench.dlperf import BASE, KINDS, LogName, Result, Speeds, Window, parse_name, results
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
@@ -20,7 +20,7 @@ printed, or a report that quotes it: lines `.../1n1g/rn50_b128_fp32_4.log {4: 36
   corrected   the printed times or speeds of all ranks over the steps that the text promises
   by time     from the time stamps of the lines, which counts the waiting for data too
 
-example: zoo report dlperf logs/mindspore/resnet50/bz128 --drop 100 --last 200 --json bz128.json"""
+example: %(prog)s logs/mindspore/resnet50/bz128 --drop 100 --last 200 --json bz128.json"""
 QUOTED = re.compile(r"^\s*(?P<path>\S+\.log) (?P<runs>\{[\d:., ]+\})\s*$")
 RUN = re.compile(r"(\d{1,9}): (\d{1,12}(?:\.\d{1,9})?)")
 MAX_FILE = 256 << 20  # bytes of a log that are read
@@ -28,9 +28,7 @@ MAX_FILE = 256 << 20  # bytes of a log that are read
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__, EPILOG)
     parser.add_argument("source", type=Path, metavar="FOLDER", help="folder of the cases, or a file of printed speeds")
     parser.add_argument("--drop", type=int, metavar="N", help="steps left out at the start; default as the script")
     parser.add_argument("--last", type=int, metavar="N", help="last step that counts; default as the script")

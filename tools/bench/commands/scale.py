@@ -29,7 +29,7 @@ per message, steps in milliseconds."""
 CALIBRATE = """\
 Measure a recipe on this host: updates of one process and of several at once, the rate of the input, and all-reduces;
 with --worlds 1,2 whole runs too, which show how much of an all-reduce the backward pass hides."""
-PREDICT = "Predict throughput, its 5 %% and 95 %% error bars, efficiency and limit from a calibration."
+PREDICT = "Predict throughput, its error bars (5th and 95th percentile), efficiency and limit from a calibration."
 SIMULATE = "Simulate a cluster that is not there, event by event, beside the closed form."
 VALIDATE = "Compare the closed form with published tables."
 Cells = dict[str, Any]

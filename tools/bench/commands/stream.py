@@ -1,6 +1,5 @@
 """Time the frames of a stream with the state of a causal TSM: PyTorch, ONNX Runtime and mit-han-lab's online demo."""
 
-import argparse
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -8,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo import program
 from zoo.bench.commands import deploy
 from zoo.bench.commands.deploy import Calls
 from zoo.bench.peers import upstream
@@ -33,11 +33,7 @@ Step = Callable[[np.ndarray], np.ndarray]  # a frame uint8 (1, H, W, 3) -> its l
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        epilog="example: zoo bench stream --threads 2 --upstream clones",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program.parser(__doc__, "example: %(prog)s --threads 2 --upstream clones")
     deploy.add_timing_arguments(parser, COUNT, SECONDS)
     parser.add_argument(
         "--upstream", metavar="DIR", help="folder with a clone of mit-han-lab/temporal-shift-module, to time it, too"

@@ -1,12 +1,12 @@
 """Time the trainer's update against a bare loop of its framework, in turn on the same batch."""
 
-import argparse
 import importlib
 import os
 import statistics
 from collections.abc import Callable
 from typing import Any
 
+from zoo import program
 from zoo.bench.interleave import interleave, median_ratio
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
@@ -17,12 +17,12 @@ from zoo.trainer.protocol import DeviceBatch
 
 EPILOG = """\
 The bare loop has the same model, input, precision, clipping and parameter groups. A ratio of 1.02 means that the
-trainer takes 2 % more time.
+trainer takes 2 %% more time.
 
 examples
-  zoo bench update -c tsm_demo
-  zoo bench update -c tsm_k400 --amp -o data.root=/data/k400 -o model.pretrained=null
-  zoo bench update -c tsm_demo --framework mindspore --json update.json"""
+  %(prog)s -c tsm_demo
+  %(prog)s -c tsm_k400 --amp -o data.root=/data/k400 -o model.pretrained=null
+  %(prog)s -c tsm_demo --framework mindspore --json update.json"""
 LR = 1e-3
 WARM_UP = 3  # updates that are not measured: allocators, kernel choices, compilation
 TRAINER, BARE = "this trainer", "bare loop"
@@ -32,9 +32,7 @@ Report = dict[str, Any]
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__, EPILOG)
     cli.add_recipe_arguments(parser)
     parser.add_argument("-n", "--count", type=int, default=30, metavar="N", help="updates of each loop; default 30")
     add_json_argument(parser)
