@@ -1,17 +1,25 @@
 """Tell what works on this machine and why the rest does not: devices, drivers, libraries, frameworks, launchers."""
 
 import argparse
-import os
 import re
 from collections.abc import Sequence
+from importlib import util
 
 from zoo import program
-from zoo.commands.new_file import require_new
+from zoo.commands.new_file import STANDARD_OUTPUT, add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
-from zoo.doctor import modules, page
+from zoo.doctor.report import FAILURE, Finding, line
 
-# Modules that import numpy and others are imported only when `modules.missing` has found nothing missing.
-
+# zoo.doctor.examination, which needs numpy and others, is imported when none of these packages is missing.
+REQUIRED = {  # module -> distribution that provides it
+    "numpy": "numpy",
+    "grain": "grain",
+    "yaml": "pyyaml",
+    "rich": "rich",
+    "psutil": "psutil",
+    "safetensors": "safetensors",
+    "tensorboard": "tensorboard",
+}
 EPILOG = """\
 Each framework is asked in a process of its own, so that one that crashes or hangs is told like any other problem. One
 update of each model, with a tiny architecture on random data, shows that a framework computes: on a CPU what the first
@@ -32,8 +40,28 @@ TIMEOUT = 600.0  # seconds of a process
 def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    check(arguments)
-    return examine(arguments)
+    if arguments.device is not None and not DEVICE.fullmatch(arguments.device):
+        raise UserError(f"--device {arguments.device}: expected auto, cpu, cuda, cuda:N, npu or npu:N")
+    if not arguments.timeout > 0:
+        raise UserError("--timeout: must be more than 0")
+    require_new(arguments.json, "--json")
+    findings: list[Finding] = []
+
+    def show(more: Sequence[Finding]) -> None:
+        for finding in more:
+            if arguments.json != STANDARD_OUTPUT:
+                heading = finding.section if not findings or findings[-1].section != finding.section else ""
+                print(f"{heading}\n{line(finding)}".lstrip("\n"), flush=True)
+            findings.append(finding)
+
+    usable = examine(arguments, show)
+    asked = " ".join(word for word in (arguments.framework, arguments.device and f"on {arguments.device}") if word)
+    verdict = f"training cannot start{f' with {asked}' if asked else ''}"
+    if usable:
+        verdict = f"training can start: {', '.join(' on '.join(each) for each in usable)}"
+    report = {"can_train": bool(usable), "usable": usable, "findings": [finding._asdict() for finding in findings]}
+    print_report([verdict], report, arguments.json)
+    return 0 if usable else 1
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -43,42 +71,20 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--device", metavar="NAME", help="cpu, cuda, cuda:N, npu or npu:N; default: what train.py would take, and cpu")
     add("--quick", action="store_true", help="leave out the updates")
     add("--timeout", type=float, metavar="SECONDS", default=TIMEOUT, help="of each process; default 600")
-    add("--json", metavar="FILE", help="write the findings to a new file, too")
+    add_json_argument(parser)
     return parser.parse_args(argv)
 
 
-def check(arguments: argparse.Namespace) -> None:
-    """Raise UserError if an option has an impossible value."""
-    if arguments.device is not None and not DEVICE.fullmatch(arguments.device):
-        raise UserError(f"--device {arguments.device}: expected auto, cpu, cuda, cuda:N, npu or npu:N")
-    try:
-        os.getcwd()
-    except OSError:
-        raise UserError("the current folder has been removed; change to another one") from None
-    if not arguments.timeout > 0:
-        raise UserError("--timeout: must be more than 0")
-    require_new(arguments.json, "--json")
-
-
-def examine(arguments: argparse.Namespace) -> int:
-    """Print the diagnosis and return the exit code."""
-    printer = page.Printer()
-    usable: Sequence[tuple[str, str]] = ()
-    missing = modules.missing()
+def examine(arguments: argparse.Namespace, show) -> list[tuple[str, str]]:
+    """Show the findings as they come; return the frameworks and devices that training can start with."""
+    missing = [package for module, package in REQUIRED.items() if util.find_spec(module) is None]
     if missing:
-        findings = [modules.describe_missing(missing)]
-        printer.show(findings)
-    else:
-        from zoo.doctor import examination
-        from zoo.frameworks import FRAMEWORKS
+        text = f"not installed: {', '.join(missing)}"
+        show([Finding("machine", "packages", FAILURE, text, "pip install .")])
+        return []
+    from zoo.doctor import examination
+    from zoo.frameworks import FRAMEWORKS
 
-        frameworks = (arguments.framework,) if arguments.framework else FRAMEWORKS
-        question = examination.Question(frameworks, arguments.device, arguments.quick, arguments.timeout)
-        findings, usable = examination.examine(question, printer.show)
-    names = [f"{framework} on {device}" for framework, device in usable]
-    asked = " ".join(word for word in (arguments.framework, arguments.device and f"on {arguments.device}") if word)
-    verdict = f"training can start: {', '.join(names)}" if names else "training cannot start"
-    print(verdict + (f" with {asked}" if asked and not names else ""))
-    if arguments.json:
-        page.write(arguments.json, findings, {"can_train": bool(usable), "usable": [[*each] for each in usable]})
-    return 0 if usable else 1
+    frameworks = (arguments.framework,) if arguments.framework else FRAMEWORKS
+    question = examination.Question(frameworks, arguments.device, arguments.quick, arguments.timeout)
+    return examination.examine(question, show)

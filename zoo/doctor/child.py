@@ -1,16 +1,33 @@
-"""Questions that a process of its own answers: it may crash, hang or print anything without harm to the diagnosis."""
+"""Questions that a process of its own answers: it may crash, hang or print anything without harm to the diagnosis.
 
+The child (python -m zoo.doctor.child PROBE ARGUMENT ...) prints a fact as soon as it has found it out, so that it is
+known even if the process crashes afterwards.
+"""
+
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from zoo import program
-from zoo.doctor.worker import DONE, ERROR, MARK, STAGE
+from zoo.data.errors import UserError
 
+Tell = Callable[..., None]  # facts by name
+MARK = "diagnosis: "  # of a line with facts, among what libraries print
+STAGE, ERROR, DONE = "stage", "error", "done"  # names of facts: what is done next, why it failed, whether it ended
+MAX_ERROR = 400  # characters
+PROBES = {  # name -> module and its function of (tell, *arguments)
+    "driver": "zoo.doctor.nvidia:probe_driver",
+    "libraries": "zoo.doctor.nvidia:probe_libraries",
+    "device": "zoo.doctor.framework:probe",
+    "update": "zoo.doctor.update:probe",
+    "module": "zoo.doctor.machine:probe_module",
+}
 MAX_QUOTE = 80  # characters of what a process printed last
 NOISE = ("Traceback", "File ", "Fatal Python error", "Extension modules", "Current thread", "<no Python frame>")
 
@@ -28,7 +45,7 @@ class Answer(NamedTuple):
 
 
 def ask(seconds: float, probe: str, *arguments: str, environment: dict[str, str] | None = None) -> Answer:
-    """Run a probe of zoo/doctor/worker.py.
+    """Run a probe in a child process.
 
     Args:
         seconds: after which its processes are killed.
@@ -38,7 +55,7 @@ def ask(seconds: float, probe: str, *arguments: str, environment: dict[str, str]
     """
     path = os.pathsep.join(filter(None, [str(program.ROOT), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
-        [sys.executable, "-m", "zoo.doctor.worker", probe, *arguments],
+        [sys.executable, "-m", "zoo.doctor.child", probe, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -103,3 +120,32 @@ def _kill(process: subprocess.Popen) -> None:
     """Kill a process with those that it started in its session."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def tell(**facts: Any) -> None:
+    """Print facts for the parent process; a library may have left a line unfinished."""
+    print("\n" + MARK + json.dumps(facts), flush=True)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the message of an error in one line; its type too where the message alone says little."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else "no message"
+    known = isinstance(error, UserError | OSError | ImportError)
+    return (text if known and lines else f"{type(error).__name__}: {text}")[:MAX_ERROR]
+
+
+def main(probe: str, *arguments: str) -> None:
+    """Run a probe and end the process at once: not every framework ends well where nothing was computed."""
+    try:
+        module, function = PROBES[probe].split(":")
+        getattr(importlib.import_module(module), function)(tell, *arguments)
+        tell(done=True)
+    except BaseException as error:  # a library may raise anything, SystemExit included
+        tell(error=first_line(error))
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

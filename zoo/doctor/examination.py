@@ -4,11 +4,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from zoo.distributed import machine
-from zoo.doctor import driver, framework, host, launchers, modules, network, update
-from zoo.doctor.driver import Driver
-from zoo.doctor.finding import WARNING, Finding, has_failure
+from zoo.distributed import machine as description
+from zoo.doctor import framework, machine, nvidia, update
 from zoo.doctor.framework import Start
+from zoo.doctor.nvidia import Driver
+from zoo.doctor.report import WARNING, Finding, has_failure
 from zoo.doctor.update import Reference
 
 TIMEOUT = 120.0  # seconds of the driver, and of each decoder; a driver may take half a minute to start many GPUs
@@ -31,14 +31,7 @@ class Question(NamedTuple):
     seconds: float
 
 
-class Usable(NamedTuple):
-    """A framework and a device that training can start with."""
-
-    framework: str
-    device: str
-
-
-def examine(question: Question, show: Show) -> tuple[list[Finding], list[Usable]]:
+def examine(question: Question, show: Show) -> list[tuple[str, str]]:
     """Examine everything.
 
     Args:
@@ -46,7 +39,7 @@ def examine(question: Question, show: Show) -> tuple[list[Finding], list[Usable]
         show: receives findings as soon as they are there.
 
     Returns:
-        All findings, and what training can start with; nothing if the machine itself prevents it.
+        The frameworks and devices that training can start with; none if the machine itself prevents it.
     """
     findings: list[Finding] = []
 
@@ -54,36 +47,36 @@ def examine(question: Question, show: Show) -> tuple[list[Finding], list[Usable]
         findings.extend(more)
         show(more)
 
-    described = machine.describe({}, os.getcwd())
-    add(host.examine(described))
-    add(network.examine())
+    described = description.describe({}, os.getcwd())
+    add(machine.examine_host(described))
+    add(machine.examine_network())
     seconds = min(question.seconds, TIMEOUT)
-    nvidia, lines = driver.examine(seconds, described["driver"])
+    gpus, lines = nvidia.examine(seconds, described["driver"])
     add(lines)
-    add(modules.examine(seconds))
-    add(_dali(nvidia))
-    add(launchers.examine())
+    add(machine.examine_decoders(seconds))
+    add(_dali(gpus))
+    add(machine.examine_launchers())
     is_blocked = has_failure(findings)
-    usable: list[Usable] = []
+    usable: list[tuple[str, str]] = []
     on_cpu: dict[str, Reference] = {}  # framework -> its updates on the CPU
     for name in question.frameworks:
-        result = framework.examine(name, question.device, question.seconds, nvidia)
+        result = framework.examine(name, question.device, question.seconds, gpus)
         add(result.findings)
         for start in sorted(result.starts, key=lambda start: start.kind != "cpu"):
             if start.kind is None:
                 continue
             is_asked = question.device in (None, "auto", start.device)
-            for device in [start.name] if question.quick else _devices(start, nvidia):
+            for device in [start.name] if question.quick else _devices(start, gpus):
                 lines = [] if question.quick or is_blocked else _updates(start, device, question.seconds, on_cpu)
                 add(lines)
                 if is_asked and not has_failure(lines):
-                    usable.append(Usable(name, device))
-    return findings, [] if is_blocked else usable
+                    usable.append((name, device))
+    return [] if is_blocked else usable
 
 
-def _devices(start: Start, nvidia: Driver) -> list[str]:
+def _devices(start: Start, gpus: Driver) -> list[str]:
     """Return the devices to compute on: where the framework has chosen a GPU by itself, the other GPUs too."""
-    count = len(nvidia.devices) if start.device == "auto" and start.kind == "cuda" else 1
+    count = len(gpus.devices) if start.device == "auto" and start.kind == "cuda" else 1
     return [start.name, *(f"{start.name}:{index}" for index in range(1, count))]
 
 
@@ -100,8 +93,8 @@ def _updates(start: Start, device: str, seconds: float, on_cpu: dict[str, Refere
     return [update.examine(start.framework, device, name, seconds, reference)[0] for name in precisions]
 
 
-def _dali(nvidia: Driver) -> list[Finding]:
+def _dali(gpus: Driver) -> list[Finding]:
     """Return a line if DALI cannot decode on the GPU."""
-    build = modules.dali_build()
-    unfit = driver.mismatch(build, nvidia) if build else None
-    return [Finding(modules.SECTION, "DALI on GPUs", WARNING, *unfit)] if unfit else []
+    build = machine.dali_build()
+    unfit = nvidia.mismatch(build, gpus) if build else None
+    return [Finding(machine.DATA, "DALI on GPUs", WARNING, *unfit)] if unfit else []

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.doctor import child
-from zoo.doctor.child import Answer, ask, read_facts
+from zoo.doctor.child import Answer, ask
 
 SECONDS = 60.0
 CRASH = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
@@ -82,11 +81,3 @@ def test_garbage_is_no_answer(fake_module):
     answer = import_of(fake_module, code)
     assert answer.facts == {"found": True, "stage": "importing subject"}
     assert "without an answer" in answer.failure
-
-
-def test_facts_are_the_last_of_their_name():
-    assert read_facts('noise\ndiagnosis: {"a": 1}\ndiagnosis: {"a": 2, "b": null}\n') == {"a": 2, "b": None}
-
-
-def test_a_signal_without_a_name():
-    assert child._signal_name(63) == "signal 63"

@@ -4,7 +4,7 @@ import pytest
 
 from zoo.doctor import framework
 from zoo.doctor.child import Answer
-from zoo.doctor.driver import Driver
+from zoo.doctor.nvidia import Driver
 
 SECONDS = 60.0
 GPU = {"name": "Fake GPU", "memory": 8e10, "capability": [8, 0]}
@@ -68,11 +68,6 @@ def test_a_gpu_is_compared_with_the_cpu(examine):
     assert [(start.kind, start.name) for start in starts] == [("cuda", "cuda"), ("cpu", "cpu")]
 
 
-def test_an_old_gpu_has_no_tf32(examine):
-    driver = WITH_GPU._replace(devices=({**GPU, "capability": [7, 5]},))
-    assert examine({"auto": ON_GPU, "cpu": ON_CPU}, driver)[0][2][2].endswith("no TF32")
-
-
 def test_a_crash_at_import_is_one_line(examine):
     crash = Answer({"stage": "importing torch", "installed": "2.13.0"}, "crashed with SIGSEGV while importing torch")
     lines, [start] = examine({"auto": crash})
@@ -95,26 +90,6 @@ def test_missing_libraries_of_a_gpu_machine(examine):
     )
     assert lines[1][:3] == ("CUDA libraries", "warn", "missing: libcublas.so.13") and lines[1][3]
     assert [line[0] for line in lines] == ["version", "CUDA libraries", "cpu"]
-
-
-def test_nothing_is_said_of_a_build_that_has_not_told(examine):
-    failed = Answer({"stage": "starting on cuda", "installed": "2.13.0"}, "no")
-    lines, _ = examine({"cuda": failed, "cpu": failed}, WITH_GPU, "cuda")
-    assert [line[:3] for line in lines] == [
-        ("version", "ok", "2.13.0"),
-        ("cuda", "FAIL", "no"),
-        ("cpu", "FAIL", "no"),
-    ]
-
-
-def test_many_missing_libraries_are_counted(examine):
-    lines, _ = examine({"auto": ON_CPU | {"libraries": ON_GPU["libraries"]}}, WITH_GPU, None, list("abcde"))
-    assert lines[1][2] == "missing: a, b, c and 2 more"
-
-
-def test_a_cpu_machine_needs_no_cuda_libraries(examine):
-    lines, _ = examine({"auto": {**ON_GPU, "device": "cpu (2 threads)", "kind": "cpu"}}, missing=["libcublas.so.13"])
-    assert [(line[0], line[1]) for line in lines] == [("version", "ok"), ("cpu", "ok")]
 
 
 def test_a_driver_that_is_too_old(examine):

@@ -1,9 +1,12 @@
-"""One line of the diagnosis."""
+"""One line of the diagnosis, and its text of 100 columns."""
 
+import textwrap
 from collections.abc import Iterable
 from typing import NamedTuple
 
 OK, ABSENT, WARNING, FAILURE = "ok", "-", "warn", "FAIL"  # states, as they are printed
+WIDTH = 100  # columns
+TOPIC, STATE = 17, 5  # columns
 
 
 class Finding(NamedTuple):
@@ -35,3 +38,17 @@ def gigabytes(size: float) -> str:
     if size < 1e9:
         return f"{size / 1e6:.0f} MB"
     return f"{size / 1e9:.1f} GB" if size < 1e10 else f"{size / 1e9:.0f} GB"
+
+
+def line(finding: Finding) -> str:
+    """Return a finding as a line; where it is longer than WIDTH, it goes on in the column of the text."""
+    text = finding.text + (f"; {finding.remedy}" if finding.remedy else "")
+    head = f"  {finding.topic:<{TOPIC}} {finding.state:<{STATE}}"
+    return textwrap.fill(
+        " ".join(text.split()),
+        WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
