@@ -2,7 +2,7 @@
 # make setup     .venv with all three frameworks, for CPUs     make test-all  every test, as CI runs them
 # make lint      ruff and mypy                                 make clean     remove .venv and .venv-*
 # make setup-gpu FRAMEWORK=torch                               .venv-torch for NVIDIA GPUs; or paddle, mindspore
-# make gpu-check everything that a GPU should show (docs/performance.md); ARGS="--budget 50"
+# make gpu-check what a GPU must show: pytest -m gpu, then a matrix of timings; ARGS="--frameworks torch"
 PYTHON ?= python3.11
 PIP = $(@D)/bin/python -m pip --disable-pip-version-check
 INSTALL = $(PIP) install --quiet --require-hashes --no-deps
@@ -55,8 +55,12 @@ setup-gpu:
 	test $* != paddle || $(@D)/bin/python -m zoo.cuda_libraries
 	touch $@
 
+gpu-check: GPU_PYTHON = $(firstword $(wildcard .venv-torch .venv))/bin/python
 gpu-check:
-	$(firstword $(wildcard .venv-torch .venv))/bin/python -m tools.gpu_check --out runs/gpu_check $(ARGS)
+	$(GPU_PYTHON) -m pytest tests/gpu -m gpu
+	$(GPU_PYTHON) -m zoo bench matrix --out runs/gpu_matrix --precisions fp32,amp -n 3 $(ARGS) \
+		$(foreach recipe,$(wildcard tests/gpu/recipes/*.yaml),-c $(recipe)) -c configs/reports/arcface_plsc_dlperf.yaml
+	$(GPU_PYTHON) -m zoo report runs/gpu_matrix
 
 clean:
 	rm -rf .venv .venv-*
