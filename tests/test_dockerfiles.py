@@ -6,8 +6,8 @@ from fnmatch import fnmatch
 import pytest
 
 from tests.helpers.paths import ROOT
+from zoo.distributed.clusters import IMAGE_FOLDER
 from zoo.frameworks import FRAMEWORKS
-from zoo.launch.job import IMAGE_FOLDER
 
 DOCKERFILES = sorted(ROOT.glob("environments/*.Dockerfile"))
 IGNORED = (ROOT / ".dockerignore").read_text().split()

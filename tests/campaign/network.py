@@ -24,11 +24,9 @@ from tests.campaign.training.comparison import differences
 from tests.campaign.training.strangers import Strangers
 from tests.campaign.training.tiny import NAMES, Setup
 from tests.helpers.paths import ROOT
-from zoo.distributed.addresses import candidate_ports
-from zoo.distributed.control_group import Group
-from zoo.distributed.handshake import NONCE_SIZE
-from zoo.distributed.rendezvous import connect
-from zoo.distributed.secret import derive_key, sign
+from zoo.distributed.group import Group
+from zoo.distributed.rendezvous import candidate_ports, connect
+from zoo.distributed.wire import NONCE_SIZE, derive_key, sign
 from zoo.trainer.world import Launch
 
 COUNT = 1000  # connections of a trial, at least

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.helpers.paths import ROOT
-from zoo.distributed.addresses import free_port
+from zoo.distributed.rendezvous import free_port
 
 BIN = Path(sys.executable).parent
 MPIRUN = shutil.which("mpirun", path=str(BIN)) or shutil.which("mpirun")

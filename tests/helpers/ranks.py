@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import environment, losses
-from zoo.distributed.addresses import free_port
+from zoo.distributed.rendezvous import free_port
 
 PROGRAM = "import sys; from zoo.cli import main; sys.exit(main(['train', *sys.argv[1:]]))"
 

@@ -1,110 +1,166 @@
-"""Start train.py in many processes: by each framework's own launcher or mpirun, on hosts, SLURM or Kubernetes."""
+"""Start `zoo train` in many processes: by each framework's own launcher or mpirun, on hosts, SLURM or Kubernetes."""
 
 import argparse
 import secrets
 import shlex
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
 from zoo import program
 from zoo.data.errors import UserError
-from zoo.distributed.addresses import free_port
-from zoo.distributed.secret import VARIABLE
-from zoo.distributed.supervisor import (
-    exec_rank,
-    print_first_failure,
-    run_launcher,
-    send_variables,
-    supervise,
-    terminate,
-)
-from zoo.launch import batch, commands, hosts, options, variables
+from zoo.distributed import clusters, environment, launch, launchers
+from zoo.distributed.rendezvous import free_port
+from zoo.distributed.wire import VARIABLE
 from zoo.run import cli
+
+EPILOG = """\
+examples
+  %(prog)s 1x8 -c tsm_k400 --amp
+  %(prog)s 4x8 --hosts n1,n2,n3,n4 -c resnet50_imagenet --amp --framework mindspore
+  %(prog)s 1x8 --by mpirun -c tsm_k400 --framework paddle
+  NCCL_DEBUG=INFO %(prog)s 4x8 --hostfile hosts.txt --env LD_LIBRARY_PATH -c tsm_k400 --amp
+  %(prog)s 4x8 --print slurm --time 2-0 -c tsm_k400 --amp > job.sh && sbatch job.sh
+  %(prog)s 4x8 --print k8s --image registry/vision-zoo:torch --volume data:/data:ro --volume runs:/runs \\
+      -c tsm_k400 --amp -o data.root=/data/k400 --out /runs/tsm | kubectl apply -f -
+
+All other options go to `zoo train`. On several hosts the current folder, the environment and --logs must be at the same
+path everywhere, --logs on a shared file system, and ssh must work without a password. Each process writes to a file of
+its own in --logs; the output of rank 0 is printed here too. When one process fails, all end, and the last lines of its
+file are printed. The first Ctrl-C or SIGTERM lets the run save and end, the second ends it at once.
+Several hosts, SLURM and Kubernetes: docs/distributed.md."""
+
+# Kinds of a start, as messages call them.
+KINDS = {
+    "native": "starts by the framework's own launcher",
+    "mpirun": "--by mpirun",
+    "slurm": "--print slurm",
+    "k8s": "--print k8s",
+}
+RANGES = {"port": (1, 65535), "ssh_port": (1, 65535), "cpus": (1, 4096), "gpus_per_node": (0, 64)}
+Kinds = dict[str, tuple[str, ...]]  # name of an option -> kinds of a start in which it has an effect
 
 
 def main(argv: list[str]) -> int:
-    # Hidden flags: this script also is the runner of a launcher, and the program that a launcher starts as a rank.
+    # Hidden flags: this command also is the runner of a launcher, and the program that a launcher starts as a rank.
     if argv[:1] == ["--run-launcher"]:
-        return run_launcher(argv[1:])
+        return launch.run_launcher(argv[1:])
     if argv[:1] == ["--exec-rank"]:
-        exec_rank(Path(argv[1]), argv[2:])
-    arguments, train_arguments = options.parse(argv, __doc__)
-    return start(arguments, train_arguments)
-
-
-def start(arguments: argparse.Namespace, train_arguments: list[str]) -> int:
-    """Start all processes and wait for them. Returns the exit code of the run."""
+        launch.exec_rank(Path(argv[1]), argv[2:])
+    parser, kinds = _parser()
+    arguments, train_arguments = parser.parse_known_args(argv)
     request = cli.read(cli.parse(train_arguments))  # mistakes in the recipe are reported before anything starts
-    options.check(arguments)
-    environment = variables.collect(arguments.env)
+    _check(arguments, kinds)
+    variables = environment.collect(arguments.env)
     if arguments.print:
-        sys.stdout.write(batch.render(arguments, request, environment, train_arguments))
+        text = clusters.render(arguments, request.recipe, request.config, variables, train_arguments)
+        print(text, end="")
         return 0
-    layout = _layout(arguments, environment)
+    layout = _layout(arguments, variables)
     script = [program.MAIN, "launch", "--exec-rank", str(layout.logs), *train_arguments]
-    launchers = commands.build(layout, request.config.framework, request.config.device, script)
+    commands = launchers.build(layout, request.config.framework, request.config.device, script)
     if arguments.dry_run:
-        lines = [f"{host}: {shlex.join(command)}" for host, command in launchers]
-        print("\n".join(lines + variables.describe(environment)))
+        lines = [f"{host}: {shlex.join(command)}" for host, command in commands]
+        print("\n".join(lines + environment.describe(variables)))
         return 0
-    return _run(launchers, layout, arguments.shell or options.SHELL)
+    return launch.run(commands, layout, arguments.shell or launchers.SHELL)
 
 
-def _run(launchers: list[tuple[str, list[str]]], layout: commands.Layout, shell: str) -> int:
-    """Start the launchers under runners and supervise them. Returns the exit code of the run."""
-    try:
-        layout.logs.mkdir(parents=True)
-    except FileExistsError:
-        raise UserError(f"--logs: {layout.logs} was made by another start in this second; start again") from None
-    except OSError as error:
-        raise UserError(f"--logs: cannot make {layout.logs}: {error.strerror}") from None
-    print(f"logs: {layout.logs}", flush=True)
-    runners: list[subprocess.Popen[bytes]] = []
-    try:
-        for host, command in launchers:
-            command = program.command("launch", "--run-launcher", *command)
-            if len(layout.hosts) > 1 and layout.launcher == "native":
-                command = commands.remote(shell, host, layout.ssh_port, command)
-            with open(layout.logs / f"launcher-{len(runners)}.log", "w", encoding="utf-8") as file:
-                runners.append(_start(command, file))
-            send_variables(runners[-1], layout.variables)
-        code = supervise(runners, layout.logs, layout.size)
-    finally:
-        terminate(runners)
-    if code not in (0, 128 + signal.SIGINT, 128 + signal.SIGTERM):
-        print_first_failure(layout.logs)
-    return code
+def _parser() -> tuple[argparse.ArgumentParser, Kinds]:
+    parser = program.parser(__doc__, EPILOG, allow_abbrev=False)
+    kinds: Kinds = {}
+
+    def add(kinds_of_option: str, name: str, help: str, **settings: Any) -> None:
+        group = clusters_group if kinds_of_option in ("slurm", "k8s", "slurm k8s") else parser
+        kinds[group.add_argument(name, help=help, **settings).dest] = tuple(kinds_of_option.split())
+
+    everywhere, local = "native mpirun slurm k8s", "native mpirun"
+    parser.add_argument("world", metavar="HOSTSxPROCESSES", help="1x1, 1x8, 4x8")
+    clusters_group = parser.add_argument_group("batch systems")
+    hosts = f"{local} slurm"
+    add(hosts, "--hosts", "names or addresses, that of rank 0 first; default: this host", metavar="A,B,...")
+    add(hosts, "--hostfile", "the same, one per line: `n1`, `n1 slots=8` or `n1:8`; # starts a comment", metavar="FILE")
+    text = "native: torchrun, paddle.distributed.launch, msrun; default native"
+    add(f"{local} k8s", "--by", text, choices=("native", "mpirun"))
+    add(local, "--address", "address of rank 0, if the first host's name is not the one to use", metavar="HOST")
+    add(local, "--port", "port for the launcher; default: a free one", type=int, metavar="N")
+    add(hosts, "--logs", "folder in which each start creates a new one; default logs", metavar="DIR")
+    text = (
+        "environment variable for all processes, by default with its value here; repeatable. Variables whose names "
+        "begin with NCCL_, FLAGS_, OMP_, GLOG_ and the like are carried without it"
+    )
+    add(everywhere, "--env", text, metavar="NAME[=VALUE]", action="append", default=[])
+    add("mpirun k8s", "--mpi-args", 'further options of mpirun, in one word: --mpi-args="-v"', metavar="WORDS")
+    text = "port of ssh on the hosts; default: that of ~/.ssh/config, or 22"
+    add(local, "--ssh-port", text, type=int, metavar="N")
+    text = (
+        "command that runs another one on a host: words with {host}, and {command} if that is not to be added at the "
+        f"end; default {launchers.SHELL!r}"
+    )
+    add("native", "--shell", text, metavar="COMMAND")
+    add(local, "--dry-run", "print the commands and variables, and stop", action="store_true")
+    text = "print a batch script for sbatch, or manifests for kubectl, and stop"
+    add("slurm k8s", "--print", text, choices=("slurm", "k8s"))
+    add("slurm k8s", "--name", "of the job; default: recipe and world size, such as tsm-k400-4x8", metavar="NAME")
+    text = "time limit in a form of SLURM: 90 (minutes), 12:00:00, 2-12 (days-hours)"
+    add("slurm k8s", "--time", text, metavar="LIMIT")
+    text = "default: one per process; none with --device cpu"
+    add("slurm k8s", "--gpus-per-node", text, type=int, metavar="N")
+    text = "cores per process; default: SLURM: whole nodes, Kubernetes: no request"
+    add("slurm k8s", "--cpus", text, type=int, metavar="N")
+    text = f"container image that has this project in {clusters.IMAGE_FOLDER}; SLURM: by pyxis"
+    add("slurm k8s", "--image", text, metavar="IMAGE")
+    text = (
+        "mount SOURCE in the container, for data and runs: a folder of the host, or with k8s a PersistentVolumeClaim; "
+        "repeatable"
+    )
+    add("slurm k8s", "--volume", text, metavar="SOURCE:PATH[:ro]", action="append", default=[])
+    add("slurm", "--partition", "of SLURM", metavar="NAME")
+    add("slurm", "--account", "of SLURM", metavar="NAME")
+    add("k8s", "--namespace", "of Kubernetes; default default", metavar="NAME")
+    add("k8s", "--shm-size", f"of /dev/shm in pods; default {clusters.SHM_SIZE}", metavar="SIZE")
+    return parser, kinds
 
 
-def _start(command: Sequence[str], output: TextIO) -> subprocess.Popen[bytes]:
-    """Start a launcher whose standard input is a pipe. Raises UserError if its program cannot be run."""
-    try:
-        return subprocess.Popen(
-            command, bufsize=0, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+def _check(arguments: argparse.Namespace, kinds_of_options: Kinds) -> None:
+    """Raise UserError if an option is wrong, or has no effect beside the others."""
+    count, processes = launchers.read_world(arguments.world)
+    kind = arguments.print or arguments.by or "native"
+    for name, kinds in kinds_of_options.items():
+        if getattr(arguments, name) not in (None, [], False) and kind not in kinds:
+            raise UserError(f"{_flag(name)}: is only for {' and '.join(KINDS[other] for other in kinds)}")
+    for name, (least, largest) in RANGES.items():
+        value = getattr(arguments, name)
+        if value is not None and not least <= value <= largest:
+            raise UserError(f"{_flag(name)} {value}: expected a number from {least} to {largest}")
+    if arguments.mpi_args is not None and count * processes == 1:
+        raise UserError("--mpi-args: one process is started without mpirun")
+    if arguments.ssh_port and (count == 1 or arguments.shell):
+        raise UserError("--ssh-port: a single host is not reached by ssh, and --shell has the port itself")
+    if arguments.shell is not None and "{host}" not in " ".join(launchers.split(arguments.shell, "--shell")):
+        raise UserError(
+            f"--shell {arguments.shell}: expected a command with {{host}} in it, such as {launchers.SHELL!r}"
         )
-    except OSError as error:
-        raise UserError(f"--shell: cannot run {command[0]}: {error.strerror}") from None
 
 
-def _layout(arguments: argparse.Namespace, environment: dict[str, str]) -> commands.Layout:
-    count, processes = options.world(arguments.world)
-    names = hosts.read(arguments.hosts, arguments.hostfile, count, processes)
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _layout(arguments: argparse.Namespace, variables: dict[str, str]) -> launchers.Layout:
+    count, processes = launchers.read_world(arguments.world)
+    names = launchers.read_hosts(arguments.hosts, arguments.hostfile, count, processes)
     if arguments.address is not None:
-        hosts.check_address(arguments.address, names == ["localhost"])
-    return commands.Layout(
+        launchers.check_address(arguments.address)
+    return launchers.Layout(
         names,
         processes,
         arguments.address or ("127.0.0.1" if names == ["localhost"] else names[0]),
         arguments.port or free_port("127.0.0.1"),
         _new_folder(arguments.logs or "logs"),
         arguments.by or "native",
-        {VARIABLE: secrets.token_hex(16), **environment},  # --env ZOO_SECRET takes that of the caller
-        commands.split_mpi_args(arguments.mpi_args or ""),
+        {VARIABLE: secrets.token_hex(16), **variables},  # --env ZOO_SECRET takes that of the caller
+        launchers.split(arguments.mpi_args or "", "--mpi-args"),
         arguments.ssh_port,
     )
 

@@ -5,7 +5,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from zoo.distributed.addresses import free_port
+from zoo.distributed.rendezvous import free_port
 
 POLL_INTERVAL = 0.1  # seconds
 GRACE = 20.0  # seconds that the other ranks have to end by themselves after one has failed

@@ -1,142 +1,252 @@
-"""Detection of the launcher that started this process, from its environment variables.
+"""Launchers that start the ranks on one or several hosts: torchrun, paddle.distributed.launch, msrun, mpirun."""
 
-A launcher gives rank, world size and the address of rank 0, nothing else. Rank 0 chooses the port of the framework's
-own process group and broadcasts it (zoo/distributed/control_group.py), so every launcher can start every framework.
-"""
-
+import os
 import re
+import shlex
+import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from zoo.data.errors import UserError
 from zoo.data.numerals import natural
-from zoo.trainer.world import Launch
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:]*:[0-9A-Fa-f:.%a-z]*")  # a host: a name or IPv6 address
+SHELL = "ssh -o BatchMode=yes {host}"
 
 
-class Launcher(NamedTuple):
-    """Environment variables of one launcher; where several are listed, the first that is set counts.
+class Layout(NamedTuple):
+    """Processes to start and the launcher that starts them. address: of rank 0; port: for the launcher."""
 
-    address: host or host:port of rank 0; job: all variables that distinguish one start from another.
-    """
+    hosts: list[str]
+    processes_per_host: int
+    address: str
+    port: int
+    logs: Path
+    launcher: str  # native or mpirun
+    variables: dict[str, str]  # for all processes; the runners set them before they start a launcher
+    mpi_args: list[str]
+    ssh_port: int | None
 
-    name: str
-    size: str
-    rank: str
-    local_rank: tuple[str, ...]
-    address: tuple[str, ...]
-    job: tuple[str, ...]
-
-
-# A general launcher may start one launcher of a framework per machine; then the latter's variables count.
-FRAMEWORK_LAUNCHERS = (
-    Launcher(
-        "torchrun",
-        "WORLD_SIZE",
-        "RANK",
-        ("LOCAL_RANK",),
-        ("MASTER_ADDR",),
-        ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
-    ),
-    Launcher(
-        "paddle.distributed.launch",
-        "PADDLE_TRAINERS_NUM",
-        "PADDLE_TRAINER_ID",
-        ("PADDLE_LOCAL_RANK", "PADDLE_RANK_IN_NODE"),
-        ("PADDLE_TRAINER_ENDPOINTS", "PADDLE_MASTER"),
-        ("PADDLE_MASTER", "PADDLE_TRAINER_ENDPOINTS"),
-    ),
-    Launcher("msrun", "MS_WORKER_NUM", "RANK_ID", ("DEVICE_ID",), ("MS_SCHED_HOST",), ("MS_SCHED_PORT",)),
-)
-GENERAL_LAUNCHERS = (
-    Launcher(
-        "Open MPI",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_RANK",
-        ("OMPI_COMM_WORLD_LOCAL_RANK",),
-        ("MASTER_ADDR",),
-        ("MASTER_PORT", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
-    ),
-    Launcher("MPICH", "PMI_SIZE", "PMI_RANK", ("MPI_LOCALRANKID",), ("MASTER_ADDR",), ("MASTER_PORT", "PMI_JOBID")),
-    Launcher(
-        "srun",
-        "SLURM_STEP_NUM_TASKS",
-        "SLURM_PROCID",
-        ("SLURM_LOCALID",),
-        ("MASTER_ADDR", "SLURM_STEP_NODELIST"),
-        ("MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID"),
-    ),
-)
-LOCAL_SIZE_VARIABLES = {"Open MPI": "OMPI_COMM_WORLD_LOCAL_SIZE", "MPICH": "MPI_LOCALNRANKS"}
+    @property
+    def size(self) -> int:
+        return len(self.hosts) * self.processes_per_host
 
 
-def detect(environ: Mapping[str, str]) -> Launch:
-    """Return the launch that the environment describes; without any launcher, that of a single process.
+def read_world(text: str, option: str = "") -> tuple[int, int]:
+    """Return the number of hosts and of processes per host of `4x8`, or of `8` on one host.
+
+    Args:
+        text: HOSTSxPROCESSES.
+        option: that the text belongs to, for the message.
 
     Raises:
-        UserError: The environment contradicts itself, or lacks the address of rank 0.
+        UserError: the text has another form, or a number is 0.
     """
-    if environ.get("MS_ROLE") == "MS_SCHED":
-        sys.exit(0)  # msrun starts one process more as MindSpore's scheduler, but here rank 0 starts the scheduler
-    # srun sets PMI_RANK and PMI_SIZE too where pmi2 is the default of the site; MPICH's mpirun sets MPI_LOCALRANKID.
-    is_srun = "SLURM_STEP_NUM_TASKS" in environ and "MPI_LOCALRANKID" not in environ
-    general = [launcher for launcher in GENERAL_LAUNCHERS if not (launcher.name == "MPICH" and is_srun)]
-    inner, outer = _find(FRAMEWORK_LAUNCHERS, environ), _find(general, environ)
-    if inner and outer and _integer(inner.size, environ) == 1 < _integer(outer.size, environ):
+    numbers = [natural(number) or 0 for number in text.strip().lower().split("x")]
+    if 0 in numbers or len(numbers) > 2:
+        prefix = f"{option}: " if option else ""
+        raise UserError(f"{prefix}expected HOSTSxPROCESSES such as 1x8 or 4x8, got {text}")
+    return (1, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
+
+
+def read_hosts(names: str | None, file: str | None, count: int, per_host: int) -> list[str]:
+    """Return the hosts of a run, the one of rank 0 first.
+
+    Args:
+        names: value of --hosts; None for this host, or those of the file.
+        file: value of --hostfile. One host per line: `n1`, `n1 slots=8` (Open MPI) or `n1:8` (MPICH). A host on several
+            lines has a slot for each (the node file of a batch system). `#` starts a comment.
+        count: number of hosts that are needed.
+        per_host: processes that each host has to take.
+
+    Raises:
+        UserError: a line cannot be read, there are fewer or more hosts, or a host has fewer slots.
+    """
+    if names and file:
+        raise UserError("--hosts and --hostfile: give one of them")
+    slots: dict[str, int | None] = {}  # None: no limit
+    for place, text in _entries(names, file):
+        host, number = _read_host(text, place)
+        if host in slots and not file:
+            raise UserError(f"{place}: {host} is named twice; processes per host are the second number of 4x8")
+        slots[host] = (slots[host] or 1) + (number or 1) if host in slots else number
+    hosts = list(slots) or ["localhost"]
+    if len(hosts) != count:
         raise UserError(
-            f"{outer.name} started {environ[outer.size]} processes ({outer.size}), but {inner.size}=1 makes each of "
-            f"them a run of its own; unset {inner.size}"
+            f"{count}x{per_host} needs {count} hosts, but there are {len(hosts)}: {', '.join(hosts)}; "
+            "name them with --hosts or --hostfile"
         )
-    launcher = inner or outer
-    if launcher is None or _integer(launcher.size, environ) == 1:
-        return Launch()
-    size, rank = _integer(launcher.size, environ), _integer(launcher.rank, environ)
-    if not 0 <= rank < size:
+    for host, number in slots.items():
+        if number is not None and number < per_host:
+            raise UserError(f"{file or '--hosts'}: {host} has {number} slots, but {count}x{per_host} needs {per_host}")
+    return hosts
+
+
+def _entries(names: str | None, file: str | None) -> list[tuple[str, str]]:
+    """Return place and text of every host."""
+    if not file:
+        return [("--hosts", name.strip()) for name in names.split(",")] if names else []
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--hostfile {file}: {getattr(error, 'strerror', None) or error}") from None
+    texts = [(f"{file}, line {number}", line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]
+    entries = [(place, text) for place, text in texts if text]
+    if not entries:
+        raise UserError(f"--hostfile {file}: no host in it; write one per line, such as `n1 slots=8`")
+    return entries
+
+
+def _read_host(text: str, place: str) -> tuple[str, int | None]:
+    """Return host and slots (None without a limit) of an entry."""
+    name, *words = re.sub(r"\s*=\s*", "=", text).split() or [""]
+    host, _, slots = name.partition(":") if name.count(":") == 1 else (name, "", "")  # more colons: an IPv6 address
+    if not NAME.fullmatch(host):
         raise UserError(
-            f"{launcher.rank}={rank} is not a rank of {size} processes ({launcher.size}); "
-            f"ranks count from 0 to {size - 1}"
+            f"{place}: {text!r} is not the name or address of a host; users and ports belong into "
+            "~/.ssh/config, or to --shell and --ssh-port"
         )
-    local_rank = next((variable for variable in launcher.local_rank if environ.get(variable)), None)
-    return Launch(
-        rank,
-        size,
-        rank if local_rank is None else _integer(local_rank, environ),
-        launcher.name,
-        address=_root_address(launcher, size, environ),
-        job=" ".join(environ[variable] for variable in launcher.job if environ.get(variable)),
-    )
+    settings = dict(word.partition("=")[::2] for word in words)
+    slots = settings.pop("slots", slots)
+    if settings.keys() - {"max_slots", "max-slots"} or (host != text and not natural(slots)):
+        raise UserError(f"{place}: cannot read {text!r}; write `{host}`, `{host} slots=8` or `{host}:8`")
+    return host, natural(slots)
 
 
-def _find(launchers: Sequence[Launcher], environ: Mapping[str, str]) -> Launcher | None:
-    """Return the launcher whose world size is set, preferring one with a world size above 1."""
-    present = [launcher for launcher in launchers if environ.get(launcher.size)]
-    return next((launcher for launcher in present if environ[launcher.size] != "1"), present[0] if present else None)
+def check_address(address: str) -> None:
+    """Raise UserError if the value of --address is no name or address, or unknown here."""
+    if not NAME.fullmatch(address):
+        raise UserError(f"--address {address}: is not the name or address of a host")
+    try:
+        socket.getaddrinfo(address, 0)
+    except OSError as error:
+        raise UserError(f"--address {address}: {error.strerror}; give a numeric address") from None
 
 
-def _integer(variable: str, environ: Mapping[str, str]) -> int:
-    text = environ.get(variable)
-    if text is None:
+def build(layout: Layout, framework: str, device: str, script: list[str]) -> list[tuple[str, list[str]]]:
+    """Return (host, command) for every launcher to start.
+
+    Args:
+        layout: hosts and processes.
+        framework: whose launcher is used, unless mpirun is.
+        device: train.device of the recipe.
+        script: command of a rank, without the interpreter.
+    """
+    if layout.size == 1:
+        return [(layout.hosts[0], [sys.executable, *script])]
+    if layout.launcher == "mpirun":
+        return [(layout.hosts[0], [*_mpirun(layout), sys.executable, *script])]
+    launcher = {"torch": _torchrun, "paddle": _paddle, "mindspore": _msrun}[framework]
+    return [(host, launcher(layout, host_rank, device) + script) for host_rank, host in enumerate(layout.hosts)]
+
+
+def remote(shell: str, host: str, ssh_port: int | None, command: list[str]) -> list[str]:
+    """Return the command that runs `command` on another host, in the current folder.
+
+    Args:
+        shell: words with {host}, and {command} where a command for a shell belongs. Without {command}, it is added at
+            the end: one word for ssh, which gives it to a shell itself, else the three words `sh -c LINE`.
+        host: name or address.
+        ssh_port: None for that of the configuration.
+        command: words.
+    """
+    line = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}"
+    words = [word.replace("{host}", host) for word in split(shell, "--shell")]
+    is_ssh = Path(words[0]).name == "ssh"
+    if ssh_port and is_ssh:
+        words[1:1] = ["-p", str(ssh_port)]
+    if "{command}" in shell:
+        return [word.replace("{command}", shlex.join(["sh", "-c", line])) for word in words]
+    return [*words, line] if is_ssh else [*words, "sh", "-c", line]
+
+
+def mpi_exports(variables: Iterable[str]) -> list[str]:
+    """Return the options with which mpirun passes variables of its own environment to all ranks."""
+    return [word for name in variables for word in ("-x", name)]
+
+
+def mpi_placement(processes_per_host: int, mpi_args: Sequence[str]) -> list[str]:
+    """Return the options that put the same number of ranks on every host, on all of its cores.
+
+    Open MPI 5 puts all ranks on the first host with `--oversubscribe` alone, and may bind each rank to one core, its
+    data workers too. Options that are in mpi_args already, which mpirun takes only once, are left out.
+    """
+    options = {"--map-by": f"ppr:{processes_per_host}:node:oversubscribe", "--bind-to": "none"}
+    return [word for name, value in options.items() if name not in mpi_args for word in (name, value)]
+
+
+def split(text: str, option: str) -> list[str]:
+    """Split the value of an option into words. Raises UserError if a quote is not closed."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{option} {text}: {error}") from None
+
+
+def _torchrun(layout: Layout, host_rank: int, _device: str) -> list[str]:
+    options = {
+        "nnodes": len(layout.hosts),
+        "nproc-per-node": layout.processes_per_host,
+        "node-rank": host_rank,
+        "master-addr": layout.address,
+        "master-port": layout.port,
+    }
+    return [sys.executable, "-m", "torch.distributed.run", *_options(options)]
+
+
+def _paddle(layout: Layout, host_rank: int, device: str) -> list[str]:
+    options = {
+        "nnodes": len(layout.hosts),
+        "nproc_per_node": layout.processes_per_host,
+        "rank": host_rank,
+        "log_dir": layout.logs / "paddle",
+    }
+    if len(layout.hosts) > 1:  # Paddle compares addresses as text, to find out which host is the master
+        master = _numeric_address(layout.address)
+        host = _numeric_address(layout.hosts[host_rank]) if host_rank else master
+        options |= {"master": f"{master}:{layout.port}", "host": host}
+    if device == "cpu":
+        options["backend"] = "gloo"
+    return [sys.executable, "-m", "paddle.distributed.launch", *_options(options)]
+
+
+def _numeric_address(host: str) -> str:
+    try:
+        return socket.gethostbyname(host)
+    except OSError as error:
         raise UserError(
-            f"the environment describes several processes, but {variable} is not set; start them with a launcher "
-            "such as torchrun or mpirun, or unset the variables that one has left behind"
-        )
-    number = natural(text)
-    if number is None:
-        raise UserError(f"{variable}={text}: expected a number")
-    return number
+            f"the address of {host} is not known here: {error.strerror}; give --hosts numeric addresses"
+        ) from None
 
 
-def _root_address(launcher: Launcher, size: int, environ: Mapping[str, str]) -> str:
-    """Return the host of rank 0."""
-    for variable in launcher.address:
-        text = environ.get(variable, "")
-        if text:
-            first = re.sub(r"\[(\d+)[-,\d]*\]", r"\1", text, count=1)  # gpu[03-07,09],login: gpu03
-            host = first.split(",")[0].split("://")[-1]
-            return host.rpartition(":")[0] if host.count(":") == 1 else host  # more colons: an IPv6 address
-    if environ.get(LOCAL_SIZE_VARIABLES.get(launcher.name, ""), "") == str(size):
-        return "127.0.0.1"
-    raise UserError(
-        f"{launcher.name} does not give the address of rank 0; export {launcher.address[0]}=HOST to all processes "
-        "(mpirun: -x MASTER_ADDR=HOST)"
-    )
+def _msrun(layout: Layout, host_rank: int, _device: str) -> list[str]:
+    options = {
+        "worker_num": layout.size,
+        "local_worker_num": layout.processes_per_host,
+        "master_addr": layout.address,
+        "master_port": layout.port,
+        "node_rank": host_rank,
+        "log_dir": layout.logs / f"msrun-{host_rank}",
+        "join": True,
+    }
+    return [str(Path(sys.executable).parent / "msrun"), *_options(options)]
+
+
+def _options(options: dict[str, object]) -> list[str]:
+    return [f"--{name}={value}" for name, value in options.items()]
+
+
+def _mpirun(layout: Layout) -> list[str]:
+    mpirun = Path(sys.executable).parent / "mpirun"
+    command = [str(mpirun) if mpirun.exists() else "mpirun", "-n", str(layout.size)]
+    command += mpi_placement(layout.processes_per_host, layout.mpi_args)
+    command += mpi_exports([f"MASTER_ADDR={layout.address}", f"MASTER_PORT={layout.port}", *layout.variables])
+    if os.geteuid() == 0:
+        command.append("--allow-run-as-root")
+    if len(layout.hosts) > 1:
+        command += ["--host", ",".join(f"{host}:{layout.processes_per_host}" for host in layout.hosts)]
+    if layout.ssh_port:
+        command += ["--mca", "plm_rsh_args", f"-p {layout.ssh_port}"]
+    return [*command, *layout.mpi_args]

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 from zoo.data import host
-from zoo.distributed.control_group import Group
-from zoo.distributed.variables import recorded
+from zoo.distributed.environment import recorded
+from zoo.distributed.group import Group
 from zoo.trainer.world import World
 
 PROC, SYS, DEV = Path("/proc"), Path("/sys"), Path("/dev")

@@ -6,29 +6,41 @@ runs with the same ports apart, drops connections of other programs, and refuses
 
 import errno
 import os
+import resource
 import selectors
 import socket
 import sys
 import time
+import zlib
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 from zoo.data.errors import UserError
-from zoo.distributed import file_limit
-from zoo.distributed.addresses import address_family, candidate_ports, resolve
-from zoo.distributed.control_group import Group
-from zoo.distributed.handshake import HELLO_TIMEOUT, Arrival, Hello, greet, receive_reply, send_reply
+from zoo.distributed.group import Group
 from zoo.distributed.heartbeat import Heartbeat
-from zoo.distributed.secret import FILE, VARIABLE, derive_key
-from zoo.distributed.wire import ConnectionLost
+from zoo.distributed.wire import (
+    CONTROL,
+    FILE,
+    HEARTBEAT,
+    HELLO_TIMEOUT,
+    VARIABLE,
+    Arrival,
+    ConnectionLost,
+    Hello,
+    derive_key,
+    greet,
+    receive_reply,
+    send_reply,
+)
 from zoo.trainer.world import BEGIN_TIMEOUT, WAIT_REPORT, Launch
 
 MIN_ARRIVALS = 128  # connections without a complete hello that are kept, or two per rank if that is more
 RETRY_INTERVAL = 0.2  # seconds
 
-CONTROL, HEARTBEAT = "control", "heartbeat"  # the two connections of a rank
+FIRST_PORT, PORT_RANGE, PORT_TRIES = 20000, 12000, 8  # below the ephemeral ports of common systems
+SPARE_FILES = 512  # open files beside the connections: libraries, devices, data workers
 ALL_JOINED = {"all_joined": True}  # reply of rank 0, beside {"accepted": seconds left} and {"refused": reason}
 
 
@@ -101,7 +113,7 @@ def _accept_ranks(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
     """Accept all other ranks, on rank 0."""
     launch, address = rendezvous.launch, rendezvous.address
     peers: Peers = {CONTROL: {}, HEARTBEAT: {}}
-    file_limit.ensure(2 * launch.size + rendezvous.max_arrivals)
+    raise_file_limit(2 * launch.size + rendezvous.max_arrivals)
     with _listen(rendezvous) as listener, selectors.DefaultSelector() as selector:
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ)
@@ -346,3 +358,51 @@ def _check_duplicate_root(rendezvous: Rendezvous, port: int) -> None:
 
 def _name(launch: Launch) -> str:
     return f"rank {launch.rank} ({socket.gethostname()}, process {os.getpid()})"
+
+
+def resolve(launch: Launch) -> str:
+    """Return the numeric address of rank 0. Raises UserError if its host name is unknown."""
+    try:
+        return str(socket.getaddrinfo(launch.address, None, type=socket.SOCK_STREAM)[0][4][0])
+    except (OSError, UnicodeError) as error:  # the latter: an empty or overlong label
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"{launch.launcher} gives {launch.address!r} as the host of rank 0: {reason}; give the launcher "
+            "a name that every host can resolve, or a numeric address"
+        ) from None
+
+
+def candidate_ports(launch: Launch) -> list[int]:
+    """Return the ports that rank 0 may listen on: the same on all ranks, most likely others for another run."""
+    offset = zlib.crc32(f"{launch.address} {launch.job}".encode()) % (PORT_RANGE - PORT_TRIES)
+    return [FIRST_PORT + offset + number for number in range(PORT_TRIES)]
+
+
+def free_port(address: str) -> int:
+    """Return a port of this host that is not in use."""
+    with socket.socket(address_family(address), socket.SOCK_STREAM) as probe:
+        probe.bind((address, 0))
+        return probe.getsockname()[1]
+
+
+def address_family(address: str) -> int:
+    """Return the socket family of a numeric address: IPv4 or IPv6."""
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def raise_file_limit(connections: int) -> None:
+    """Raise the soft limit of this process if it is too low for this many connections.
+
+    Raises:
+        UserError: The hard limit does not allow it.
+    """
+    needed = connections + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise UserError(
+            f"rank 0 needs {needed} open files for its {connections} connections, but this host allows {hard} per "
+            f"process; start it where `ulimit -Hn` is {needed} or more"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -1,12 +1,34 @@
-"""Length-prefixed messages over a TCP socket: a 4-byte big-endian length, then the payload."""
+"""Messages over TCP between the processes of a run, and the handshake by which both sides prove that they belong to it.
 
+A message is a 4-byte big-endian length and the payload. Rank 0 sends a nonce to whoever connects. The other rank
+answers with a hello: its own nonce, its description as JSON, and an HMAC of both with the nonce of rank 0. Every reply
+of rank 0 carries an HMAC with the nonce of the other rank. The key follows from the secret of the start
+(docs/reliability.md).
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
 import socket
+import stat
 import struct
 import time
-from collections.abc import Sequence
-from typing import BinaryIO
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from zoo.data.errors import UserError
 
 MAX_MESSAGE_SIZE = 1 << 30  # bytes; a larger length means that the peer speaks another protocol
+VARIABLE = "ZOO_SECRET"  # set by `zoo launch`, anew for each start
+FILE = ".zoo-secret"  # in the home folder, for starts without `zoo launch`
+MAX_FILE_SIZE = 4096  # bytes
+NONCE_SIZE, CODE_SIZE = 16, 32  # bytes
+MAX_HELLO_SIZE = 4096  # bytes, with its length
+HELLO_TIMEOUT = 2.0  # seconds from the first byte to the last
+CONTROL, HEARTBEAT = "control", "heartbeat"  # the two connections of a rank
 
 
 class ConnectionLost(Exception):
@@ -90,3 +112,129 @@ def _receive_exactly(connection: socket.socket, count: int, end: float | None) -
             raise ConnectionLost("closed")
         buffer += chunk
     return bytes(buffer)
+
+
+def derive_key(job: str, environ: Mapping[str, str]) -> bytes:
+    """Return the key of a run, 32 bytes: of ZOO_SECRET, else of the file in the home folder, else of the job alone.
+
+    Args:
+        job: identifiers by which the launcher tells starts apart; they are part of every key.
+        environ: environment of this process.
+
+    Raises:
+        UserError: Other users may read the file.
+    """
+    secret = environ.get(VARIABLE, "").encode() or _read_file(Path(environ.get("HOME") or "/nonexistent") / FILE)
+    return hmac.digest(secret, job.encode(), hashlib.sha256)
+
+
+def sign(key: bytes, nonce: bytes, message: bytes) -> bytes:
+    """Return the code, 32 bytes, of a message to the side that chose `nonce`, so that none is valid twice."""
+    return hmac.digest(key, nonce + message, hashlib.sha256)
+
+
+def is_signed(key: bytes, nonce: bytes, message: bytes, code: bytes) -> bool:
+    """Return whether `code` is that of `sign`."""
+    return hmac.compare_digest(sign(key, nonce, message), code)
+
+
+def _read_file(path: Path) -> bytes:
+    """Return the content of the file, empty if there is none."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            raise UserError(f"{path}: has to be a file of yours that nobody else may read; `chmod 600 {path}`")
+        with open(path, "rb") as file:
+            return file.read(MAX_FILE_SIZE).strip()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+
+
+class Hello(NamedTuple):
+    """Description of a connecting process. type: CONTROL or HEARTBEAT; name: rank, host and process, for messages."""
+
+    rank: int
+    size: int
+    type: str
+    name: str
+
+
+class Arrival:
+    """Connection to rank 0 whose hello has not arrived completely. It never blocks.
+
+    Args:
+        connection: as accepted; receives the nonce at once.
+        key: of the run.
+        timeout: seconds until the hello must be complete.
+    """
+
+    def __init__(self, connection: socket.socket, key: bytes, timeout: float = HELLO_TIMEOUT):
+        self.connection, self.end = connection, time.monotonic() + timeout
+        self.peer_nonce = b""
+        self._key, self._nonce, self._buffer = key, secrets.token_bytes(NONCE_SIZE), b""
+        connection.setblocking(False)
+        send(connection, self._nonce)
+
+    def read(self) -> Hello | None:
+        """Read what has come; return the hello once it is complete.
+
+        Raises:
+            ConnectionLost: The peer is gone, or not a process of this run.
+        """
+        try:
+            chunk = self.connection.recv(MAX_HELLO_SIZE)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise ConnectionLost(str(error)) from None
+        self._buffer += chunk
+        size = int.from_bytes(self._buffer[:4], "big") if len(self._buffer) >= 4 else 0
+        if not chunk or size > MAX_HELLO_SIZE - 4 or len(self._buffer) > max(4 + size, 4):
+            raise ConnectionLost("not a hello")
+        if len(self._buffer) < 4 or len(self._buffer) < 4 + size:
+            return None
+        message = self._buffer[4:]
+        code, body = message[:CODE_SIZE], message[CODE_SIZE:]
+        if not is_signed(self._key, self._nonce, body, code):
+            raise ConnectionLost("without the secret of this run")
+        self.peer_nonce = body[:NONCE_SIZE]
+        return _parse(body[NONCE_SIZE:])
+
+
+def greet(connection: socket.socket, key: bytes, hello: Hello, end: float) -> bytes:
+    """Send a hello to rank 0, and return the nonce with which its replies are signed. end: monotonic clock, seconds."""
+    nonce, own = receive(connection, NONCE_SIZE, end), secrets.token_bytes(NONCE_SIZE)
+    body = own + json.dumps(hello._asdict()).encode()
+    send(connection, sign(key, nonce, body) + body)
+    return own
+
+
+def send_reply(connection: socket.socket, key: bytes, nonce: bytes, reply: dict[str, Any]) -> None:
+    """Send a reply of rank 0. nonce: of the other rank."""
+    body = json.dumps(reply).encode()
+    send(connection, sign(key, nonce, body) + body)
+
+
+def receive_reply(connection: socket.socket, key: bytes, nonce: bytes, end: float) -> dict[str, Any]:
+    """Receive a reply of rank 0. Raises ConnectionLost if none comes until `end`, or one from another program."""
+    message = receive(connection, MAX_HELLO_SIZE, end)
+    code, body = message[:CODE_SIZE], message[CODE_SIZE:]
+    if not is_signed(key, nonce, body, code):
+        raise ConnectionLost("what listens there does not know the secret of this run")
+    reply: dict[str, Any] = json.loads(body)
+    return reply
+
+
+def _parse(body: bytes) -> Hello:
+    """Return the hello in JSON. Raises ConnectionLost if it is none."""
+    try:
+        hello = Hello(**json.loads(body))
+    except (ValueError, TypeError, RecursionError):
+        raise ConnectionLost("not a hello") from None
+    if type(hello.rank) is not int or type(hello.size) is not int or not 0 <= hello.rank < max(hello.size, 1):
+        raise ConnectionLost("not a rank")
+    if hello.type not in (CONTROL, HEARTBEAT) or type(hello.name) is not str:
+        raise ConnectionLost("not a hello")
+    return hello

@@ -4,7 +4,7 @@ import os
 from typing import Any, NamedTuple
 
 from zoo.data import audit
-from zoo.distributed.control_group import Group
+from zoo.distributed.group import Group
 
 TIMEOUT = 600.0  # seconds; what is looked at is bounded (data/audit.py), but a file system may be slow
 

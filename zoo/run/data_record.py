@@ -17,7 +17,7 @@ from zoo.data.errors import UserError
 from zoo.data.formats import budgeted_json
 from zoo.data.parsing import parsing
 from zoo.data.record import DataRecord, SplitChange, SplitRecord
-from zoo.distributed.control_group import Group
+from zoo.distributed.group import Group
 from zoo.logs import journal
 from zoo.logs.journal import Event
 

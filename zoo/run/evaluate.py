@@ -9,8 +9,7 @@ from zoo.data.batch import Batch
 from zoo.data.errors import UnreadableData
 from zoo.data.loaders.dali_device import DeviceImages
 from zoo.data.stream import BatchStream, Dataset, UnreadableSample
-from zoo.distributed.control_group import Group
-from zoo.distributed.polling import Polling
+from zoo.distributed.group import Group, Polling
 from zoo.run.background import BackgroundMap
 from zoo.run.decoding import Decode, Decoded, ReadyStream
 from zoo.run.signals import EvaluationStopped, StopSignal

@@ -14,7 +14,7 @@ from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.schema import Config, Optim
 from zoo.distributed import machine
-from zoo.distributed.consistency import RANK_SPECIFIC_KEYS
+from zoo.distributed.group import RANK_SPECIFIC_KEYS
 from zoo.run import schedule
 from zoo.run.cli import Request
 from zoo.run.job import Job

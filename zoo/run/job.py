@@ -10,8 +10,9 @@ from zoo.data import order
 from zoo.data.batch import PAIR, DropoutMask, Field, collate
 from zoo.data.errors import UserError
 from zoo.data.record import DataRecord
-from zoo.distributed import addresses, consistency, environment, launchers, rendezvous
-from zoo.distributed.control_group import Group
+from zoo.distributed import environment, rendezvous
+from zoo.distributed import group as groups
+from zoo.distributed.group import Group
 from zoo.logs import journal, run_clock
 from zoo.models import Spec, load_model_class, load_spec, resolve_arch
 from zoo.optim.ema import Ema
@@ -71,17 +72,17 @@ def join(request: Request, variables: Mapping[str, str]) -> Group:
     Raises:
         UserError: a process is missing, or the processes contradict each other.
     """
-    launch, cfg = launchers.detect(variables), request.config
+    launch, cfg = environment.detect(variables), request.config
     if launch.size > 1 and ":" in cfg.device:
         raise UserError(
             f"device: {cfg.device} is a single device for {launch.size} processes; leave the number out, "
             "each process takes the device of its local rank"
         )
     group = rendezvous.connect(launch, cfg.train.straggler_timeout)
-    consistency.assert_same_recipe(group, request.resolved)
+    groups.assert_same_recipe(group, request.resolved)
     environment.prepare(group)
-    version = consistency.code_version() if group.size > 1 else ""
-    consistency.assert_same(group, "the code (a digest of train.py, zoo and data)", version)
+    version = groups.code_version() if group.size > 1 else ""
+    groups.assert_same(group, "the code (a digest of train.py, zoo and data)", version)
     return group
 
 
@@ -104,7 +105,7 @@ def assemble(request: Request, group: Group) -> Job:
     train_set, val_set = dataset.load(cfg.data)
     checked = data_check.check(group, cfg.data, train_set, val_set, request.eval_only)
     record, loaded_at = dataset.describe(train_set, val_set), run_clock.uptime()
-    consistency.assert_same(group, "the data set (its checksum)", record.checksum)
+    groups.assert_same(group, "the data set (its checksum)", record.checksum)
     verdict = data_record.check(
         group,
         None if request.eval_only else request.resume,
@@ -193,7 +194,7 @@ def _start_backend(cfg: Config, model: str, group: Group) -> World:
     backend = load_backend(cfg.framework)
     load_model_class(model, cfg.framework)  # a model that this framework lacks is reported before the processes join
     address = group.launch.address
-    port = group.all_gather(addresses.free_port(address) if group.size > 1 and group.rank == 0 else 0)[0]
+    port = group.all_gather(rendezvous.free_port(address) if group.size > 1 and group.rank == 0 else 0)[0]
     with group.time_limit(BEGIN_TIMEOUT, f"joining the processes of {cfg.framework} and a first all-reduce"):
         return backend.start(group.launch, cfg.device, port)
 

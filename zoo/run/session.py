@@ -11,7 +11,7 @@ from zoo.config.schema import Duration
 from zoo.data import cache
 from zoo.data.errors import UnreadableData, UserError
 from zoo.data.stream import UnreadableSample, open_training
-from zoo.distributed import consistency
+from zoo.distributed import group as groups
 from zoo.logs import journal
 from zoo.logs.journal import Journal, NullJournal
 from zoo.run import (
@@ -126,7 +126,7 @@ class Run:
         self.first_step, self.weights_origin = restore.restore(
             cfg, job, request.resume, self.console.print, request.eval_only
         )
-        consistency.assert_same(group, "the step to go on from", self.first_step)
+        groups.assert_same(group, "the step to go on from", self.first_step)
         self.recipe = loader.render(request.resolved)
         self.facts = facts.describe(job, cfg, self.weights_origin)
         # Before the folder is made, because they may be refused.
@@ -149,7 +149,7 @@ class Run:
             self.visualizer = Visualizer(job, cfg, viewers)
             speed.refuse_resume(self.journal, self.folder)
             data_check.write_table(job.data_check, self.folder)
-        ranks = consistency.describe_ranks(group, job.world.device, job.framework)
+        ranks = groups.describe_ranks(group, job.world.device, job.framework)
         if group.size > 1:
             self.console.print_ranks(group.launch.launcher, ranks)
         notes = (*job.train_set.notes, *job.data_check.lines, *job.data_verdict.lines, *cache.notes(cfg.data))
@@ -246,7 +246,7 @@ class Run:
             name, message, interval = measured.cause
             self.journal.add("data_wait", step=done, cause=name, message=message, **interval._asdict())
         if values["consecutive_skips"] >= self.config.train.max_consecutive_skips:
-            report = consistency.nonfinite_report(job.group, job.trainer)
+            report = groups.nonfinite_report(job.group, job.trainer)
             values["loss"] = job.group.all_gather(values["loss"])[0]  # the sum
             self._is_finite = state.is_finite_but_gradients(report)
             self._error = UserError(

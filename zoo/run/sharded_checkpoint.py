@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.distributed.control_group import Group
+from zoo.distributed.group import Group
 from zoo.run import checkpoint
 from zoo.trainer import sharding
 from zoo.trainer.protocol import Param, Trainer

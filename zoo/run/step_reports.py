@@ -4,8 +4,7 @@ from typing import Any, NamedTuple
 
 from zoo.data.errors import UnreadableData, UserError
 from zoo.data.stream import UnreadableSample
-from zoo.distributed.control_group import Group
-from zoo.distributed.polling import Polling
+from zoo.distributed.group import Group, Polling
 from zoo.run.prefetch import BadSampleTracker, Prefetcher
 from zoo.run.signals import StopSignal
 

@@ -8,7 +8,7 @@ for seconds so acts on all of them alike.
 import socket
 
 from zoo.data.errors import UserError
-from zoo.distributed.control_group import Group
+from zoo.distributed.group import Group
 
 ASK, GIVE = b"?", b"!"
 BLOCK = 10  # updates of a turn

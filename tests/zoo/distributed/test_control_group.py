@@ -15,8 +15,7 @@ import pytest
 
 from tests.helpers.paths import ROOT
 from zoo.distributed import heartbeat
-from zoo.distributed.addresses import candidate_ports
-from zoo.distributed.rendezvous import connect
+from zoo.distributed.rendezvous import candidate_ports, connect
 from zoo.trainer.world import Launch
 
 PROGRAM = """
@@ -146,10 +145,10 @@ def test_more_descriptors_than_select_takes():
 
 def test_the_limit_of_open_files_is_raised_or_named():
     program = (
-        "import resource; from zoo.distributed import file_limit\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (600, 1200)); file_limit.ensure(88)\n"
-        "print(resource.getrlimit(resource.RLIMIT_NOFILE)); file_limit.ensure(600)\n"
-        "print(resource.getrlimit(resource.RLIMIT_NOFILE)); file_limit.ensure(700)"
+        "import resource; from zoo.distributed import rendezvous\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (600, 1200)); rendezvous.raise_file_limit(88)\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)); rendezvous.raise_file_limit(600)\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)); rendezvous.raise_file_limit(700)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.splitlines() == ["(600, 1200)", "(1112, 1200)"]

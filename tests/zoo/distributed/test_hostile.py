@@ -11,10 +11,9 @@ import pytest
 
 from tests.campaign import network
 from zoo.data.errors import UserError
-from zoo.distributed import handshake
-from zoo.distributed.addresses import candidate_ports
-from zoo.distributed.rendezvous import connect
-from zoo.distributed.secret import FILE, VARIABLE, derive_key, is_signed, sign
+from zoo.distributed import wire
+from zoo.distributed.rendezvous import candidate_ports, connect
+from zoo.distributed.wire import FILE, VARIABLE, derive_key, is_signed, sign
 from zoo.trainer.world import Launch
 
 
@@ -25,7 +24,7 @@ def test_hostile_connections_do_no_harm(tmp_path: Path, number: int) -> None:
 
 
 def test_a_stranger_who_is_let_in_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "is_signed", lambda *_: True)
+    monkeypatch.setattr(wire, "is_signed", lambda *_: True)
     assert network.trial(network.KINDS.index("another secret"), tmp_path, count=20).failures
 
 

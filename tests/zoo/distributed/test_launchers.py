@@ -1,109 +1,181 @@
-"""Detection of all launchers from recorded environments, and environments that contradict themselves."""
+"""Hosts from the command line and from files of several launchers, commands of the launchers, and options of a start."""
+
+import os
+import shlex
+import subprocess
+import sys
 
 import pytest
 
+from tests.helpers.cli import call_zoo
+from tests.helpers.files import write_list
+from tests.helpers.processes import BIN
+from zoo import program
+from zoo.commands import launch as command
 from zoo.data.errors import UserError
-from zoo.distributed.launchers import detect
-from zoo.trainer.world import Launch
+from zoo.distributed import launch, launchers
+from zoo.distributed.launchers import read_hosts, read_world
 
-TORCHRUN = {
-    "RANK": "3",
-    "WORLD_SIZE": "4",
-    "LOCAL_RANK": "1",
-    "MASTER_ADDR": "node1",
-    "MASTER_PORT": "29500",
-    "TORCHELASTIC_RUN_ID": "none",
-    "TORCHELASTIC_RESTART_COUNT": "0",
-}
-PADDLE = {
-    "PADDLE_TRAINER_ID": "1",
-    "PADDLE_TRAINERS_NUM": "2",
-    "PADDLE_LOCAL_RANK": "1",
-    "PADDLE_MASTER": "10.0.0.1:41101",
-    "PADDLE_TRAINER_ENDPOINTS": "10.0.0.1:41102,10.0.0.1:41103",
-}
-MSRUN = {
-    "MS_WORKER_NUM": "2",
-    "RANK_ID": "1",
-    "DEVICE_ID": "1",
-    "MS_ROLE": "MS_WORKER",
-    "MS_SCHED_HOST": "127.0.0.1",
-    "MS_SCHED_PORT": "8118",
-    "MS_NODE_ID": "1",
-    "RANK_SIZE": "2",
-}
-OPENMPI = {
-    "OMPI_COMM_WORLD_RANK": "1",
-    "OMPI_COMM_WORLD_SIZE": "2",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
-    "PMIX_NAMESPACE": "prterun-host-77@1",
-}
-MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
-SLURM = {
-    "SLURM_PROCID": "5",
-    "SLURM_STEP_NUM_TASKS": "8",
-    "SLURM_LOCALID": "1",
-    "SLURM_JOB_ID": "99",
-    "SLURM_STEP_ID": "0",
-    "SLURM_STEP_NODELIST": "gpu[03-04,07]",
-}
+
+def test_hosts_and_processes():
+    assert [read_world(text) for text in ("8", "1x8", "4X8")] == [(1, 8), (1, 8), (4, 8)]
+    for text in ("", "0", "2x", "2x0", "2x²", "1x2x3", "-1"):
+        with pytest.raises(UserError, match="--worlds: expected HOSTSxPROCESSES"):
+            read_world(text, "--worlds")
 
 
 @pytest.mark.parametrize(
-    "environ, expected",
+    "names, expected",
     [
-        ({}, Launch()),
-        ({"PATH": "/bin", "SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "99"}, Launch()),  # a script
-        (TORCHRUN, Launch(3, 4, 1, "torchrun", "node1", "29500 none 0")),
-        ({**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1"}, Launch()),
-        (
-            PADDLE,
-            Launch(1, 2, 1, "paddle.distributed.launch", "10.0.0.1", "10.0.0.1:41101 10.0.0.1:41102,10.0.0.1:41103"),
-        ),
-        (MSRUN, Launch(1, 2, 1, "msrun", "127.0.0.1", "8118")),
-        (OPENMPI, Launch(1, 2, 1, "Open MPI", "127.0.0.1", "prterun-host-77@1")),
-        (
-            {**OPENMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "1", "MASTER_ADDR": "a", "MASTER_PORT": "7"},
-            Launch(1, 2, 1, "Open MPI", "a", "7 prterun-host-77@1"),
-        ),
-        (MPICH, Launch(1, 2, 1, "MPICH", "127.0.0.1", "")),
-        (SLURM, Launch(5, 8, 1, "srun", "gpu03", "99 0")),
-        ({**SLURM, "SLURM_STEP_NODELIST": "login,gpu1"}, Launch(5, 8, 1, "srun", "login", "99 0")),
-        ({**SLURM, "MASTER_ADDR": "fe80::1"}, Launch(5, 8, 1, "srun", "fe80::1", "99 0")),
-        # With pmi2, srun sets variables of MPICH too; MPICH's own mpirun may start its processes through srun.
-        ({**SLURM, "PMI_RANK": "5", "PMI_SIZE": "8"}, Launch(5, 8, 1, "srun", "gpu03", "99 0")),
-        ({**SLURM, "SLURM_STEP_NUM_TASKS": "1", **MPICH}, Launch(1, 2, 1, "MPICH", "127.0.0.1", "")),
-        # One launcher per machine, started by another: the inner one knows all processes.
-        ({**OPENMPI, **TORCHRUN}, Launch(3, 4, 1, "torchrun", "node1", "29500 none 0")),
-        (
-            {**SLURM, **PADDLE},
-            Launch(1, 2, 1, "paddle.distributed.launch", "10.0.0.1", "10.0.0.1:41101 10.0.0.1:41102,10.0.0.1:41103"),
-        ),
+        (None, ["localhost"]),
+        ("n1, n2.example.org", ["n1", "n2.example.org"]),
+        ("n1:8,n2:8", ["n1", "n2"]),
+        ("10.0.0.1,fe80::1%eth0,::1", ["10.0.0.1", "fe80::1%eth0", "::1"]),
     ],
 )
-def test_detection(environ, expected):
-    assert detect(environ) == expected
+def test_hosts_of_the_command_line(names, expected):
+    assert read_hosts(names, None, len(expected), 8) == expected
 
 
 @pytest.mark.parametrize(
-    "environ, message",
+    "text",
     [
-        ({"WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "RANK is not set"),
-        ({**TORCHRUN, "RANK": "4"}, "RANK=4 is not a rank of 4 processes"),
-        ({**TORCHRUN, "RANK": "-1"}, "RANK=-1: expected a number"),
-        ({**TORCHRUN, "WORLD_SIZE": "two"}, "WORLD_SIZE=two: expected a number"),
-        ({**OPENMPI, "WORLD_SIZE": "1", "RANK": "0"}, "Open MPI started 2 processes .* unset WORLD_SIZE"),
-        ({**OPENMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "does not give the address of rank 0; export MASTER_ADDR"),
-        ({"WORLD_SIZE": "2", "RANK": "0"}, "does not give the address of rank 0"),
+        "# two hosts\n\nn1 slots=8  # the first\nn2 slots = 16 max_slots=16\n",
+        "n1:8\nn2:9\n",
+        "n1\n" * 8 + "n2\n" * 8,  # a batch system: one line per slot
+        "n1:4\nn2:8\nn1:4\n",
     ],
 )
-def test_an_environment_that_contradicts_itself(environ, message):
-    with pytest.raises(UserError, match=message):
-        detect(environ)
+def test_hosts_of_a_file(tmp_path, text):
+    assert read_hosts(None, write_list(tmp_path, text), 2, 8) == ["n1", "n2"]
 
 
-def test_the_process_that_msrun_starts_as_scheduler_ends_at_once():
-    with pytest.raises(SystemExit) as exit_info:
-        detect({**MSRUN, "MS_ROLE": "MS_SCHED"})
-    assert exit_info.value.code == 0
+@pytest.mark.parametrize(
+    "text, error",
+    [
+        ("n1\nn2 slot=8\n", "hosts, line 2: cannot read 'n2 slot=8'"),
+        ("n1 slots=0\nn2", "line 1: cannot read"),
+        ("n1:x\nn2", "line 1: cannot read"),
+        ("me@n1\nn2", "line 1: 'me@n1' is not the name"),
+        ("n1\n-oProxyCommand=x\n", "line 2: '-oProxyCommand=x' is not the name"),
+        ("n1 slots=8\nn2 slots=4\n", "n2 has 4 slots"),
+        ("n1\nn1\n", "2x8 needs 2 hosts, but there are 1"),
+        ("n1\nn2\nn3\n", "2x8 needs 2 hosts, but there are 3"),
+        ("# nothing\n\n", "no host in it"),
+        (b"\xff\xfe", "--hostfile"),
+    ],
+)
+def test_mistakes_in_a_file(tmp_path, text, error):
+    with pytest.raises(UserError) as caught:
+        read_hosts(None, write_list(tmp_path, text, "hosts"), 2, 8)
+    assert error in str(caught.value)
+
+
+COMMANDS = {
+    "1x1": ["localhost: {python} {rank} -c tsm_k400"],
+    "1x8": [
+        "localhost: {python} -m torch.distributed.run --nnodes=1 --nproc-per-node=8 --node-rank=0 "
+        "--master-addr=127.0.0.1 --master-port=7000 {rank} -c tsm_k400"
+    ],
+    "2x8 --hosts 10.0.0.1,10.0.0.2 --framework paddle": [
+        f"10.0.0.{rank + 1}: {{python}} -m paddle.distributed.launch --nnodes=2 --nproc_per_node=8 --rank={rank} "
+        f"--log_dir={{logs}}/paddle --master=10.0.0.1:7000 --host=10.0.0.{rank + 1} {{rank}} --framework paddle -c tsm_k400"
+        for rank in (0, 1)
+    ],
+    "2x8 --hosts a,b --framework mindspore --address 10.0.0.1": [
+        host + ": {bin}/msrun --worker_num=16 --local_worker_num=8 --master_addr=10.0.0.1 --master_port=7000 "
+        f"--node_rank={rank} --log_dir={{logs}}/msrun-{rank} --join=True {{rank}} --framework mindspore -c tsm_k400"
+        for rank, host in enumerate("ab")
+    ],
+}
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_commands(tmp_path, capsys, no_variables, words):
+    assert call_zoo("launch", *words.split(), "--port=7000", f"--logs={tmp_path}", "--dry-run", "-c", "tsm_k400") == 0
+    lines = capsys.readouterr().out.splitlines()
+    first = shlex.split(lines[0])
+    logs = first[first.index("--exec-rank") + 1]
+    names = dict(python=sys.executable, rank=f"{program.MAIN} launch --exec-rank {logs}", logs=logs, bin=BIN)
+    assert lines == [line.format(**names) for line in COMMANDS[words]]
+    assert not os.listdir(tmp_path)
+
+
+def test_the_dry_run_lists_variables(tmp_path, capsys, no_variables, monkeypatch):
+    monkeypatch.setenv("NCCL_DEBUG", "a b")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    options = ["--logs", str(tmp_path), "--dry-run", "--env", "X=1", "-c", "tsm_k400"]
+    options += ["--by", "mpirun", "--ssh-port", "2222", "--mpi-args=--tag-output"]
+    assert call_zoo("launch", "2x8", "--hosts", "a,b", *options) == 0
+    line, *rest = capsys.readouterr().out.splitlines()
+    assert line.startswith(
+        f"a: {BIN}/mpirun -n 16 --map-by ppr:8:node:oversubscribe --bind-to none -x MASTER_ADDR=a -x MASTER_PORT="
+    )
+    assert " -x NCCL_DEBUG -x X -x ZOO_ENV " in line
+    assert "--host a:8,b:8 --mca plm_rsh_args '-p 2222' --tag-output" in line
+    variables = ["env NCCL_DEBUG='a b'", "env X=1", "env ZOO_ENV=X"]
+    assert rest == [*variables, "not carried unless named with --env: CUDA_VISIBLE_DEVICES"]
+    assert launchers.mpi_placement(8, ["--bind-to", "core"]) == ["--map-by", "ppr:8:node:oversubscribe"]  # once
+
+
+@pytest.mark.parametrize(
+    "words, error",
+    [
+        ("2x4", "2x4 needs 2 hosts, but there are 1: localhost"),
+        ("2x2 --hosts a,a", "--hosts: a is named twice"),
+        ("2x2 --hosts a,b --hostfile c", "give one of them"),
+        ("1x2 --hostfile nowhere", "--hostfile nowhere: No such file"),
+        ("1x2 -o train.bach=3", "train.bach"),
+        ("1x2 --mpi-args=-v", "--mpi-args: is only for --by mpirun and --print k8s"),
+        ("1x1 --by mpirun --mpi-args=-v", "--mpi-args: one process is started without mpirun"),
+        ("1x2 --by mpirun --mpi-args 'a", "--mpi-args 'a: No closing quotation"),
+        ("1x2 --ssh-port 22", "--ssh-port: a single host is not reached by ssh"),
+        ("2x2 --hosts a,b --ssh-port 0", "--ssh-port 0: expected a number from 1 to 65535"),
+        ("2x2 --hosts a,b --shell rsh", "expected a command with {host} in it"),
+        ("2x2 --hosts a,-oProxyCommand=x", "'-oProxyCommand=x' is not the name or address of a host"),
+        ("2x2 --hosts a,b --address=-oProxyCommand=x", "--address -oProxyCommand=x: is not the name"),
+        ("1x2 --logs /dev/null/x", "--logs: cannot make /dev/null/x/"),
+        ("1x2 --image i", "--image: is only for --print slurm and --print k8s"),
+        ("2x1 --hosts a,b --shell /dev/null/{host} --logs {logs}", "--shell: cannot run /dev/null/a"),
+    ],
+)
+def test_mistakes_are_reported_before_anything_starts(tmp_path, capsys, words, error):
+    arguments = [word.replace("{logs}", str(tmp_path)) for word in words.split()]
+    assert call_zoo("launch", *arguments, "-c", "tsm_demo") == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("error: ") and error in errors
+
+
+def test_each_start_has_a_secret_of_its_own_which_is_not_printed(tmp_path, capsys, monkeypatch):
+    starts = []
+    monkeypatch.setattr(launch, "run", lambda commands, layout, shell: starts.append((commands, layout)) or 0)
+    options = ["2x2", "--hosts", "a,b", "--logs", str(tmp_path), "-c", "tsm_demo"]
+    for further in ([], [], ["--env", "ZOO_SECRET=chosen"]):
+        assert call_zoo("launch", *options[:1], *further, *options[1:]) == 0
+    first, second, chosen = (layout.variables["ZOO_SECRET"] for _, layout in starts)
+    assert len({first, second}) == 2 and min(len(first), len(second)) == 32 and chosen == "chosen"
+    assert first not in str(starts[0][0])  # of the commands, which every user of a host can see
+    assert command._new_folder(str(tmp_path)).parent == tmp_path
+
+
+LINE = f"cd {shlex.quote(os.getcwd())} && exec train 'a b'"
+
+
+@pytest.mark.parametrize(
+    "shell, port, expected",
+    [
+        (launchers.SHELL, None, ["ssh", "-o", "BatchMode=yes", "n1", LINE]),
+        ("/usr/bin/ssh {host}", 22, ["/usr/bin/ssh", "-p", "22", "n1", LINE]),
+        ("kubectl exec -i {host} --", None, ["kubectl", "exec", "-i", "n1", "--", "sh", "-c", LINE]),
+        ("ssh {host} {command}", None, ["ssh", "n1", shlex.join(["sh", "-c", LINE])]),
+    ],
+)
+def test_templates_of_the_shell(shell, port, expected):
+    assert launchers.remote(shell, "n1", port, ["train", "a b"]) == expected
+
+
+def test_a_command_in_a_template_arrives_as_it_is():
+    words = [sys.executable, "-c", "import os, sys; print(os.getcwd(), sys.argv[1:])", "a  'b'", "$HOME"]
+    remote = launchers.remote("sh -c 'true {host} && {command}'", "n1", None, words)
+    done = subprocess.run(remote, capture_output=True, text=True)
+    assert done.stdout == f"{os.getcwd()} {words[3:]}\n"

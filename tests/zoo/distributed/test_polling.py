@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from zoo.distributed.polling import Polling
+from zoo.distributed.group import Polling
 
 
 class Alone:

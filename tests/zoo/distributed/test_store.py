@@ -5,7 +5,7 @@ import sys
 
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import require_framework
-from zoo.distributed.addresses import free_port
+from zoo.distributed.rendezvous import free_port
 
 PROGRAM = """
 import socket, sys

@@ -11,7 +11,7 @@ import pytest
 from zoo.data.batch import LABEL, Field
 from zoo.data.errors import UnreadableData
 from zoo.data.stream import UnreadableSample
-from zoo.distributed.polling import Polling
+from zoo.distributed.group import Polling
 from zoo.run import evaluate as evaluation
 from zoo.run.background import JOIN_TIMEOUT
 from zoo.run.evaluate import evaluate

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.processes import losses, require_framework, train_arguments
 from tests.helpers.ranks import start_ranks, wait_for_losses
 
-EVERY_OTHER_STEP = "from zoo.distributed import polling; polling.SMALL_WORLD, polling.SECONDS_PER_RANK = 1, 1e9; "
+EVERY_OTHER_STEP = "from zoo.distributed import group; group.SMALL_WORLD, group.SECONDS_PER_RANK = 1, 1e9; "
 
 
 @pytest.mark.slow

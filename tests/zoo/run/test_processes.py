@@ -24,7 +24,7 @@ from tests.helpers.processes import (
     run,
     train_arguments,
 )
-from zoo.distributed.addresses import free_port
+from zoo.distributed.rendezvous import free_port
 from zoo.frameworks import FRAMEWORKS
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,12 @@ def test_two_processes_begin_every_demo_alike(demo_sets, tmp_path, model):
     """
     sizes = {key: value for key, value in SETTINGS[model].items() if key.startswith("data.") and "crop" not in key}
     sizes |= {"data.root": demo_sets[model], "train.epochs": "", "train.steps": 200, "train.batch": 6}
-    sizes |= {"train.sync_bn": "true", "train.log_every": 1, "train.eval_every": "100 epochs"}
+    sizes |= {
+        "train.sync_bn": "true",
+        "train.log_every": 1,
+        "train.eval_every": "100 epochs",
+        "optim.warmup": "5 steps",
+    }
     found = {}
     for framework in FRAMEWORKS:
         require_framework(framework)

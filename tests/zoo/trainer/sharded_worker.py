@@ -18,7 +18,7 @@ from tests.zoo.trainer import loss_ranks
 from tests.zoo.trainer.optimizer_reference import Reference
 from zoo import optim
 from zoo.data.batch import LABEL, Field
-from zoo.distributed import addresses, environment, launchers, rendezvous
+from zoo.distributed import environment, rendezvous
 from zoo.models import initializers
 from zoo.tasks import face
 from zoo.trainer import load_backend, sharding
@@ -206,10 +206,10 @@ def deviations(run: Run) -> dict[str, np.ndarray]:
 
 
 def main(framework: str, folder: str) -> None:
-    group = rendezvous.connect(launchers.detect(os.environ), 100)
+    group = rendezvous.connect(environment.detect(os.environ), 100)
     environment.prepare(group)
     is_server = group.size > 1 and group.rank == 0
-    port = group.all_gather(addresses.free_port(group.launch.address) if is_server else 0)[0]
+    port = group.all_gather(rendezvous.free_port(group.launch.address) if is_server else 0)[0]
     world = load_backend(framework).start(group.launch, "cpu", port)
     cases = {name: CASES[name] for name in (cases_of(framework) if group.size <= 2 else ["plain"])}
     results = {}

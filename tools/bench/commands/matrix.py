@@ -29,9 +29,9 @@ from zoo.bench.matrix.outcomes import Outcome
 from zoo.bench.matrix.process import Stopped, StopSignal
 from zoo.bench.matrix.rounds import Done, Matrix
 from zoo.data.errors import UserError
-from zoo.distributed.consistency import code_version
+from zoo.distributed.group import code_version
 from zoo.frameworks import FRAMEWORKS
-from zoo.launch import options as launch
+from zoo.distributed.launchers import read_world
 from zoo.run import cli
 
 EPILOG = """\
@@ -264,7 +264,7 @@ def _count(text: str) -> int:
 
 def _world(text: str) -> World:
     try:
-        return World(*launch.world(text))
+        return World(*read_world(text))
     except UserError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

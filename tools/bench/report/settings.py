@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from zoo.distributed.variables import OF_ONE_HOST
+from zoo.distributed.environment import OF_ONE_HOST
 from zoo.logs.journal import Event
 
 Settings = Mapping[str, str]  # name, with dots for what is inside of a field -> value; unknown ones are left out

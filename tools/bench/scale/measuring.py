@@ -16,7 +16,7 @@ from zoo import data, program
 from zoo.bench.commands import estimate
 from zoo.bench.scale.calibration import Calibration, Cluster, Messages, Run, Sample
 from zoo.data.errors import UserError
-from zoo.distributed.addresses import free_port
+from zoo.distributed.rendezvous import free_port
 from zoo.logs.journal import Event, history
 from zoo.models import load_spec, resolve_arch
 from zoo.run import cli, schedule

@@ -12,7 +12,7 @@ import numpy as np
 from tests.helpers.frameworks import adapter
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import make, update
-from zoo.distributed import addresses, environment, launchers, rendezvous
+from zoo.distributed import environment, rendezvous
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 
@@ -37,9 +37,9 @@ def train(backend, group, compiled: bool, options) -> dict[str, np.ndarray]:
 
 
 def main(folder: str) -> None:
-    group = rendezvous.connect(launchers.detect(os.environ), 100)
+    group = rendezvous.connect(environment.detect(os.environ), 100)
     environment.prepare(group)
-    port = group.all_gather(addresses.free_port(group.launch.address) if group.rank == 0 else 0)[0]
+    port = group.all_gather(rendezvous.free_port(group.launch.address) if group.rank == 0 else 0)[0]
     world = load_backend("torch").start(group.launch, "cpu", port)
     backend = SimpleNamespace(**{**vars(adapter("torch")), "WORLD": world})
     for name, options in CASES.items():

@@ -14,7 +14,7 @@ from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.torch import tiny
 from tests.zoo.trainer.trainer_setup import assert_close, assert_equal, copied_state, frozen_norm, make, update
 from zoo import optim
-from zoo.distributed import addresses, environment, launchers, rendezvous
+from zoo.distributed import environment, rendezvous
 from zoo.trainer.plan import Mode
 from zoo.trainer.torch import Trainer, start
 
@@ -80,9 +80,9 @@ def check_other_ranks(world, mode, name):
 
 
 def main(names):
-    group = rendezvous.connect(launchers.detect(os.environ), 100)
+    group = rendezvous.connect(environment.detect(os.environ), 100)
     environment.prepare(group)
-    port = group.all_gather(addresses.free_port(group.launch.address) if group.rank == 0 else 0)[0]
+    port = group.all_gather(rendezvous.free_port(group.launch.address) if group.rank == 0 else 0)[0]
     world = start(group.launch, "cpu", port)
     for name in names:
         for mode in MODES:

@@ -1,7 +1,7 @@
-"""Processes of one start of tools/launch.py: each launcher under a runner, so that no process is left behind.
+"""Start and supervision of launchers: each under a runner, so that no process is left behind.
 
-tools/launch.py starts one runner per launcher (`run_launcher`, on each host) and supervises them. The launchers start
-the ranks, each of which redirects its output to a file before it runs train.py (`exec_rank`).
+`zoo launch` starts one runner per launcher (`run_launcher`, on each host) and supervises them. The launchers start the
+ranks, each of which redirects its output to a file before it runs `zoo train` (`exec_rank`).
 """
 
 import ctypes
@@ -22,25 +22,68 @@ from typing import NoReturn
 import psutil
 
 from zoo import program
-from zoo.distributed import launchers
+from zoo.data.errors import UserError
+from zoo.distributed import environment, launchers
 from zoo.trainer.world import BEGIN_TIMEOUT, WAIT_REPORT
 
-RANK_PROCESS = Path(__file__).resolve().parent / "rank_process.py"
 GRACE_PERIOD = 5.0  # seconds between asking processes to end and killing them
 POLL_INTERVAL = 0.2  # seconds
 TAIL_LINES = 15
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux's prctl
+PR_SET_CHILD_SUBREAPER = 36  # of Linux's prctl
 STOP = b"stop\n"  # asks a runner to let the ranks save and end; at the end of its input, it kills them
+REPORT = re.compile(r"error: rank (\d+) \(.*")  # of another rank's failure, by the control group
 
 
-def send_variables(runner: subprocess.Popen[bytes], variables: Mapping[str, str]) -> None:
-    """Send a runner the environment variables of the ranks, which do not show in any command line this way."""
-    with suppress(BrokenPipeError):  # it has ended; `supervise` reports it
-        if runner.stdin:
-            runner.stdin.write(json.dumps(variables).encode() + b"\n")
+def run(commands: Sequence[tuple[str, list[str]]], layout: launchers.Layout, shell: str) -> int:
+    """Start launchers under runners and supervise them.
+
+    Args:
+        commands: host and command of each launcher.
+        layout: of the run.
+        shell: command that runs another one on a host.
+
+    Returns:
+        Exit code of the run.
+    """
+    try:
+        layout.logs.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(f"--logs: cannot make {layout.logs}: {error.strerror}") from None
+    print(f"logs: {layout.logs}", flush=True)
+    runners: list[subprocess.Popen[bytes]] = []
+    try:
+        for host, command in commands:
+            command = program.command("launch", "--run-launcher", *command)
+            if len(layout.hosts) > 1 and layout.launcher == "native":
+                command = launchers.remote(shell, host, layout.ssh_port, command)
+            runners.append(_start(command, layout.logs / f"launcher-{len(runners)}.log", layout.variables))
+        code = supervise(runners, layout.logs, layout.size)
+    finally:
+        _terminate(runners)
+    if code not in (0, 128 + signal.SIGINT, 128 + signal.SIGTERM):
+        print_first_failure(layout.logs)
+    return code
 
 
-def supervise(runners: Sequence[subprocess.Popen[bytes]], logs: Path, size: int) -> int:
+def _start(command: Sequence[str], log: Path, variables: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    """Start a runner, and send it the ranks' variables, which do not show in any command line this way."""
+    try:
+        with open(log, "w", encoding="utf-8") as output:
+            runner = subprocess.Popen(
+                command,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise UserError(f"--shell: cannot run {command[0]}: {error.strerror}") from None
+    _send([runner], json.dumps(variables).encode() + b"\n")
+    return runner
+
+
+def supervise(runners: Sequence["subprocess.Popen[bytes]"], logs: Path, size: int) -> int:
     """Print the output of rank 0 until all runners have ended or one has failed.
 
     The first SIGTERM or SIGINT lets the run save and end, the second ends it at once.
@@ -64,7 +107,7 @@ def supervise(runners: Sequence[subprocess.Popen[bytes]], logs: Path, size: int)
         printed = _print_from(_log_file(logs, 0), printed)
         if signals and not stop_sent:
             stop_sent = True
-            _send_stop(runners)
+            _send(runners, STOP)
         failed = [code for code in codes if code]
         if failed or None not in codes or len(signals) > 1:
             return 128 + signals[0] if signals else failed[0] if failed else 0
@@ -73,17 +116,21 @@ def supervise(runners: Sequence[subprocess.Popen[bytes]], logs: Path, size: int)
             waited, report = time.monotonic() - began, report + WAIT_REPORT if missing else None
             if missing:
                 kind = "error" if waited > BEGIN_TIMEOUT else "waiting"
-                print(
-                    f"{kind}: rank {', '.join(missing)} of {size} did not start within {waited:.0f} s "
-                    f"(at most {BEGIN_TIMEOUT:.0f} s)",
-                    file=sys.stderr,
-                )
+                text = f"rank {', '.join(missing)} of {size} did not start within {waited:.0f} s"
+                print(f"{kind}: {text} (at most {BEGIN_TIMEOUT:.0f} s)", file=sys.stderr)
                 if waited > BEGIN_TIMEOUT:
                     return 1
         time.sleep(POLL_INTERVAL)
 
 
-def terminate(runners: Sequence[subprocess.Popen[bytes]]) -> None:
+def _send(runners: Sequence["subprocess.Popen[bytes]"], line: bytes) -> None:
+    for runner in runners:
+        with suppress(BrokenPipeError):  # it has ended; `supervise` reports it
+            if runner.stdin:
+                runner.stdin.write(line)
+
+
+def _terminate(runners: Sequence["subprocess.Popen[bytes]"]) -> None:
     """Let the runners end what is left of the run, and wait for those on this host."""
     for runner in runners:
         if runner.stdin:
@@ -96,59 +143,44 @@ def terminate(runners: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def print_first_failure(logs: Path) -> None:
-    """Print the last lines of the process that failed first."""
-    first = first_failure(logs)
+    """Print the last lines of the process that failed first, and the other ranks' report of it if it has none."""
+    tails = {path: _tail(path) for path in sorted(logs.glob("rank-*.log"))}
+    reports = [match for tail in tails.values() for match in map(REPORT.match, tail) if match]
+    first = _first_failure(logs, tails, reports)
     if first is None:
         return
-    tail = _tail(first)
+    tail = tails.get(first) or _tail(first)
     print(f"\nthe end of {first}, which failed first:", *(f"  {line}" for line in tail), sep="\n")
-    if not any("rror: " in line for line in tail):  # it was killed: only the reports of the others say so
-        reports = [_reports(_tail(path)) for path in sorted(logs.glob("rank-*.log"))]
-        print(*next(filter(None, reports), [])[-1:], sep="\n")
+    if reports and not any("rror: " in line for line in tail):  # it was killed
+        print(reports[-1].group())
 
 
-def first_failure(logs: Path) -> Path | None:
+def _first_failure(logs: Path, tails: Mapping[Path, Sequence[str]], reports: Sequence["re.Match[str]"]) -> Path | None:
     """Return the log file of the process that failed first: of a rank, or else of a launcher; None if there is none.
 
-    That is the first one that ended with a failure, by the records of zoo/distributed/rank_process.py. A rank that only
-    reports the failure of another one, or was asked to end, did not fail first.
+    A rank that the others report failed first. Before they know each other, it is the first one whose own output ends
+    with an error; without any, as after a crash, a launcher has the reason.
     """
-    ends = {path: _end(path) for path in sorted(logs.glob("rank-*.log"))}
-    failed = [path for path, (code, _) in ends.items() if code]
-    own = [path for path in failed if not _reports(_tail(path))]
-    causes = [path for path in own if ends[path][0] not in (-signal.SIGTERM, 128 + signal.SIGTERM)]
-    candidates = causes or own or failed or list(ends) or sorted(logs.glob("launcher-*.log"))
-    return min(candidates, key=lambda path: ends.get(path, (None, 0.0))[1], default=None)
-
-
-def _end(log: Path) -> tuple[int, float]:
-    """Return exit code and time, in seconds, of the end of a rank; without a record it was killed with its recorder."""
-    try:
-        code, moment = log.with_suffix(".exit").read_text(encoding="ascii").split()
-        return int(code), float(moment)
-    except (OSError, ValueError):
-        return -signal.SIGKILL, log.stat().st_mtime
+    reported = [_log_file(logs, int(match[1])) for match in reports]
+    own = [path for path, tail in tails.items() if any("rror: " in line for line in tail)]
+    candidates = [path for path in reported if path in tails] or own or sorted(logs.glob("launcher-*.log"))
+    return min(candidates, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def _tail(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
 
 
-def _reports(lines: list[str]) -> list[str]:
-    """Return the lines that report the failure of another rank."""
-    return [line for line in lines if re.match(r"error: rank \d+ \(", line)]
-
-
 def run_launcher(command: list[str]) -> int:
     """Run a launcher until it ends, or until the standard input is closed: then end all its processes.
 
-    The first line of the standard input has environment variables (`send_variables`).
+    The first line of the standard input has environment variables.
 
     Returns:
         Exit code of the launcher, 1 if it was killed.
     """
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans of the launcher become children of this process
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; tools/launch.py handles it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; `supervise` handles it
     line = _read_line()
     if not line.endswith(b"\n"):
         return 1
@@ -170,18 +202,14 @@ def run_launcher(command: list[str]) -> int:
 
 
 def exec_rank(logs: Path, arguments: list[str]) -> NoReturn:
-    """Run train.py in place of this process, with its output in a file of its own and its memory near its cores."""
-    launch = launchers.detect(os.environ)
-    log = _log_file(logs, launch.rank)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    """Run `zoo train` in place of this process, with its output in a file of its own and its memory near its cores."""
+    launch = environment.detect(os.environ)
+    file = os.open(_log_file(logs, launch.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.environ["PYTHONUNBUFFERED"] = "1"
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # a launcher that dies takes its ranks with it
-    # -P: installed by pip, train.py lies in site-packages, which must not come before the standard library.
     command = [*_numa_binding(launch.local_rank), *program.command("train", *arguments)]
-    record = [sys.executable, "-IS", str(RANK_PROCESS), str(log.with_suffix(".exit"))]
-    os.execv(sys.executable, record + command)
+    os.execvp(command[0], command)
 
 
 def _numa_binding(local_rank: int) -> list[str]:
@@ -210,15 +238,8 @@ def _descendants() -> list[psutil.Process]:
 def _is_training(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         command = process.cmdline()
-        return program.MAIN in command and str(RANK_PROCESS) not in command  # which passes signals on to it
+        return program.command("train")[1:] == command[1:3]
     return False
-
-
-def _send_stop(runners: Sequence[subprocess.Popen[bytes]]) -> None:
-    for runner in runners:
-        with suppress(BrokenPipeError):
-            if runner.stdin:
-                runner.stdin.write(STOP)
 
 
 def _send_signal(number: int, processes: Sequence[psutil.Process]) -> None:

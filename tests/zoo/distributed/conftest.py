@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from zoo.distributed.variables import PREFIXES
+from zoo.distributed.environment import PREFIXES
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ zoo/distributed/rendezvous.py: one for collectives, one for heartbeats (zoo/dist
 safetensors travel.
 
 Rank 0 sends to and receives from every other rank, which takes it longer the more there are (docs/distributed.md has
-what was measured), so zoo/distributed/polling.py lets many ranks exchange less often than every step.
+what was measured), so Polling lets many ranks exchange less often than every step.
 """
 
+import hashlib
 import json
 import socket
 import time
@@ -19,13 +20,20 @@ from typing import Any, TypeVar
 import numpy as np
 from safetensors.numpy import load, save
 
+from zoo import program
+from zoo.config import loader
 from zoo.data.errors import UserError
 from zoo.distributed.heartbeat import Heartbeat
 from zoo.distributed.wire import ConnectionLost, pack, read, send, unpack
+from zoo.trainer.protocol import Trainer
 from zoo.trainer.world import Launch
 
 EMPTY = b"[]"
 HEARTBEAT_GRACE = 10  # seconds in which the heartbeat thread reports a lost process and exits this one
+
+SMALL_WORLD = 16  # ranks; up to this world size ranks poll after every step
+SECONDS_PER_RANK = 0.01  # between two polls of a larger world
+RANK_SPECIFIC_KEYS = ("device", "out")  # of a recipe; all others must be the same on all ranks
 
 T = TypeVar("T")
 
@@ -147,3 +155,96 @@ class Group:
         except ConnectionLost:
             time.sleep(HEARTBEAT_GRACE)
             raise UserError("lost the connection to the other processes; see their output for the cause") from None
+
+
+class Polling:
+    """Periodic exchange of what may happen to any rank at any step, such as a signal, as lists.
+
+    An exchange takes rank 0 longer the more ranks there are. In a large world it comes so seldom that it costs the same
+    share of the time whatever a step takes; rank 0 announces with each exchange after how many steps the next follows.
+
+    Args:
+        group: process group.
+    """
+
+    def __init__(self, group: Group):
+        self._group = group
+        self._next = 0  # step
+        self._previous: tuple[int, float] | None = None  # step and time, monotonic clock in seconds, of an exchange
+
+    def is_due(self, done: int) -> bool:
+        """Return whether the ranks exchange after `done` steps; the same on all ranks."""
+        return done >= self._next
+
+    def exchange(self, done: int, items: list[Any]) -> list[Any]:
+        """Return the items of all ranks, in the order of the ranks; collective."""
+        mine = items if self._group.rank else [self._steps_ahead(done), *items]
+        ahead, *everywhere = self._group.concatenate(mine)
+        self._next = done + ahead
+        return everywhere
+
+    def _steps_ahead(self, done: int) -> int:
+        """Return after how many steps the next exchange follows, by the time of the steps since the last one."""
+        size, now, previous = self._group.size, time.monotonic(), self._previous
+        self._previous = done, now
+        if size <= SMALL_WORLD or previous is None or done == previous[0]:
+            return 1
+        step = (now - previous[1]) / (done - previous[0])
+        return min(max(int(size * SECONDS_PER_RANK / max(step, 1e-6)), 1), size)
+
+
+def assert_same(group: Group, name: str, value: Any) -> None:
+    """Check that all ranks have the same value of something.
+
+    Args:
+        group: Process group; a collective call.
+        name: Name of the value for the message, such as "the data set (its checksum)".
+        value: Anything that JSON can represent.
+
+    Raises:
+        UserError: On every rank, listing the ranks whose value is not that of rank 0.
+    """
+    gathered = group.all_gather([value, socket.gethostname()])
+    root_value, root_host = gathered[0]
+    deviating = [
+        f"rank {rank} ({host}): {rank_value}"
+        for rank, (rank_value, host) in enumerate(gathered)
+        if rank_value != root_value
+    ]
+    if deviating:
+        lines = [f"rank 0 ({root_host}): {root_value}", *deviating]
+        raise UserError(f"{name} is not the same on all processes.\n  " + "\n  ".join(lines))
+
+
+def assert_same_recipe(group: Group, resolved: loader.Entries) -> None:
+    """Check that all ranks have the same recipe. Raises UserError listing the keys that differ. A collective call."""
+    recipes = group.all_gather(
+        {key: str(entry.value) for key, entry in resolved.items() if key not in RANK_SPECIFIC_KEYS}
+    )
+    root = recipes[0]
+    for rank, recipe in enumerate(recipes):
+        differing = sorted(key for key in {*root, *recipe} if root.get(key) != recipe.get(key))
+        if differing:
+            lines = [f"{key}: {root.get(key)} on rank 0, {recipe.get(key)} on rank {rank}" for key in differing]
+            raise UserError("the recipe is not the same on all processes:\n  " + "\n  ".join(lines))
+
+
+def code_version() -> str:
+    """Return a digest of the sources, which differs between two versions of this project."""
+    digest = hashlib.md5()
+    for path in sorted(program.source_files()):
+        digest.update(
+            json.dumps([path.relative_to(program.PACKAGE).as_posix(), path.read_text(encoding="utf-8")]).encode()
+        )
+    return digest.hexdigest()
+
+
+def describe_ranks(group: Group, device: str, framework: str) -> list[dict[str, str]]:
+    """Return host, device and framework of every rank. A collective call."""
+    return group.all_gather({"host": socket.gethostname(), "device": device, "framework": framework})
+
+
+def nonfinite_report(group: Group, trainer: Trainer) -> str:
+    """Return the non-finite tensors of all ranks as one line for a message. A collective call."""
+    reports = sorted(set(group.all_gather(trainer.nonfinite_report())))
+    return "; ".join(report for report in reports if report != "all finite") or "all finite"

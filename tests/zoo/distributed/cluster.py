@@ -19,6 +19,8 @@ REPORTED = (
     "ZOO_ENV",
 )
 
+AWKWARD = "two  words, 'single' \"double\" $HOME `x` \\ ; ü\nsecond line"
+
 # Runs the command on this machine, with the few variables that sshd gives to a command.
 SSH = """\
 #!/bin/sh
@@ -63,7 +65,7 @@ sys.exit(max(process.wait() for process in processes))
 PROBE = """\
 import dataclasses, json, os, sys
 sys.path.insert(0, {root!r})
-from zoo.distributed.launchers import detect
+from zoo.distributed.environment import detect
 report = {{"launch": dataclasses.asdict(detect(os.environ)), "arguments": sys.argv[1:], "folder": os.getcwd(),
           "environment": {{name: value for name, value in os.environ.items() if name in {names!r}}}}}
 os.write(1, json.dumps(report).encode() + b"\\n")

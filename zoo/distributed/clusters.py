@@ -1,0 +1,414 @@
+"""Batch scripts for SLURM and manifests for Kubernetes, as `zoo launch --print` writes them.
+
+SLURM: one `srun` starts all ranks, whatever the framework; containers are those of the plugin pyxis. Kubernetes:
+Kubeflow Trainer's TrainJob starts torchrun (v2.3, trainer.kubeflow.org/v1alpha1), the MPI Operator's MPIJob starts
+mpirun (v0.8, kubeflow.org/v2beta1). Every rank finds out its number from their variables (zoo/distributed/environment.py).
+"""
+
+import argparse
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+import yaml
+
+from zoo import program
+from zoo.config.schema import Config
+from zoo.data.errors import UserError
+from zoo.distributed import launchers
+from zoo.distributed.environment import check_printable
+
+IMAGE_FOLDER = "/opt/vision-zoo"  # of this project in container images: the WORKDIR of environments/*.Dockerfile
+NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+MAX_NAME = 40  # characters; Kubernetes appends to it, up to 63
+TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d\d))?(?::(\d\d))?")
+NOTICE = 120  # seconds between SIGTERM, at which a run saves and ends, and the time limit or the end of its pods
+WORD = re.compile(r"[A-Za-z0-9_.,-]+")
+SHM_SIZE = "16Gi"
+QUANTITY = re.compile(r"[1-9]\d*(\.\d+)?(Ki|Mi|Gi|Ti|k|M|G|T)?")
+SSH_PORT = 22
+HOSTFILE = "/etc/mpi/hostfile"  # of the operator; Open MPI 5 does not read the variable that names it
+
+Manifest = dict[str, Any]
+
+
+class Volume(NamedTuple):
+    """Something to mount into containers. source: a folder of the host, or a PersistentVolumeClaim."""
+
+    source: str
+    path: str
+    read_only: bool
+
+
+class Job(NamedTuple):
+    """What a batch system starts."""
+
+    name: str
+    hosts: int
+    processes_per_host: int
+    gpus_per_host: int
+    cpus_per_process: int | None  # None: all cores of whole hosts
+    seconds: int | None  # time limit
+    image: str | None
+    volumes: list[Volume]
+    variables: dict[str, str]
+    train_arguments: list[str]
+
+    @property
+    def size(self) -> int:
+        return self.hosts * self.processes_per_host
+
+
+def render(
+    arguments: argparse.Namespace,
+    recipe: str,
+    config: Config,
+    variables: dict[str, str],
+    train_arguments: list[str],
+) -> str:
+    """Return the script or manifests of --print.
+
+    Args:
+        arguments: options of `zoo launch`.
+        recipe: its name.
+        config: the recipe.
+        variables: for all processes.
+        train_arguments: options of `zoo train`.
+
+    Raises:
+        UserError: Options contradict each other, or a variable looks like a secret.
+    """
+    check_printable(variables)
+    count, processes = launchers.read_world(arguments.world)
+    mounted = read_volumes(arguments.volume)
+    if arguments.image:
+        check_out(config.out or os.path.join("runs", recipe), mounted)
+    elif mounted and arguments.print == "slurm":
+        raise UserError("--volume: is mounted into a container; name its image with --image")
+    gpus = arguments.gpus_per_node
+    if gpus is None:
+        gpus = 0 if config.device == "cpu" else processes
+    if 0 < gpus < processes:
+        raise UserError(f"--gpus-per-node {gpus}: each of the {processes} processes of a host needs a GPU of its own")
+    if any(not word.isprintable() for word in (arguments.image or "", *train_arguments)):
+        raise UserError("--print: an option has a line break or another control character")
+    job = Job(
+        job_name(arguments.name, recipe, f"{count}x{processes}"),
+        count,
+        processes,
+        gpus,
+        arguments.cpus,
+        seconds(arguments.time),
+        arguments.image,
+        mounted,
+        variables,
+        train_arguments,
+    )
+    return _slurm(job, arguments) if arguments.print == "slurm" else _kubernetes(job, arguments, config.framework)
+
+
+def job_name(name: str | None, recipe: str, world: str) -> str:
+    """Return the name of a job, by default that of its recipe and world size, such as tsm-k400-4x8.
+
+    Raises:
+        UserError: Kubernetes would not accept the name.
+    """
+    if name is None:
+        stem = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
+        name = f"{stem[: MAX_NAME - len(world) - 1].rstrip('-')}-{world.lower()}"
+        name = name if name[0].isalpha() else f"run-{name}"[:MAX_NAME]
+    if not NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise UserError(
+            f"--name {name}: expected at most {MAX_NAME} lower-case letters, digits and -, a letter first and no - last"
+        )
+    return name
+
+
+def seconds(text: str | None) -> int | None:
+    """Return the seconds of a time limit in SLURM's forms: MINUTES, [DAYS-]HOURS:MINUTES:SECONDS, DAYS-HOURS[:MINUTES].
+
+    Raises:
+        UserError: The text has none of these forms.
+    """
+    if text is None:
+        return None
+    match = TIME.fullmatch(text)
+    if not match:
+        raise UserError(
+            f"--time {text}: expected minutes, hours:minutes:seconds or days-hours, such as 12:00:00 or 2-12"
+        )
+    days, *numbers = [int(number) if number else None for number in match.groups()]
+    parts = [number for number in numbers if number is not None]
+    if days is None and len(parts) < 3:  # minutes, minutes:seconds
+        parts.insert(0, 0)
+    parts += [0] * (3 - len(parts))
+    total = (days or 0) * 86400 + parts[0] * 3600 + parts[1] * 60 + parts[2]
+    if not total:
+        raise UserError(f"--time {text}: must be more than 0")
+    return total
+
+
+def read_volumes(texts: Sequence[str]) -> list[Volume]:
+    """Return the values of --volume, SOURCE:PATH or SOURCE:PATH:ro.
+
+    Raises:
+        UserError: A value has another form, or two have the same path.
+    """
+    found: list[Volume] = []
+    for text in texts:
+        source, _, rest = text.partition(":")
+        path, _, mode = rest.partition(":")
+        if not source or not path.startswith("/") or mode not in ("", "ro") or re.search(r"[\s,]", text):
+            raise UserError(f"--volume {text}: expected SOURCE:PATH or SOURCE:PATH:ro, with an absolute PATH")
+        if any(volume.path == path for volume in found):
+            raise UserError(f"--volume {text}: {path} is mounted already")
+        found.append(Volume(source, path, mode == "ro"))
+    return found
+
+
+def check_out(out: str, mounted: Sequence[Volume]) -> None:
+    """Check that the folder of the run outlives the containers.
+
+    Args:
+        out: folder of the run; relative to the project's folder in the image.
+        mounted: volumes of the containers.
+
+    Raises:
+        UserError: It is not on a volume that can be written to.
+    """
+    folder = PurePosixPath(IMAGE_FOLDER) / out
+    if not any(folder.is_relative_to(volume.path) for volume in mounted if not volume.read_only):
+        raise UserError(
+            f"the run would be written to {folder} in the container and be lost with it; "
+            "mount a volume, such as --volume CLAIM:/runs, and give --out /runs/NAME"
+        )
+
+
+def _slurm(job: Job, arguments: argparse.Namespace) -> str:
+    """Return a batch script for `sbatch`; without a container, ranks run in the current folder."""
+    hosts = []
+    if arguments.hosts or arguments.hostfile:
+        hosts = launchers.read_hosts(arguments.hosts, arguments.hostfile, job.hosts, job.processes_per_host)
+    whole_hosts = job.cpus_per_process is None
+    options = {
+        "job-name": job.name,
+        "nodes": str(job.hosts),
+        "ntasks-per-node": str(job.processes_per_host),
+        "gpus-per-node": str(job.gpus_per_host) if job.gpus_per_host else None,
+        "cpus-per-task": None if whole_hosts else str(job.cpus_per_process),
+        "exclusive": "" if whole_hosts else None,
+        "mem": "0" if whole_hosts else None,  # all of it
+        "partition": _word("--partition", arguments.partition),
+        "account": _word("--account", arguments.account),
+        "time": arguments.time,
+        "nodelist": ",".join(hosts) or None,
+        "signal": f"TERM@{NOTICE}",
+        "output": _path("--logs", os.path.join(arguments.logs or "", "%x-%j.log")),
+    }
+    lines = ["#!/bin/bash"]
+    lines += [f"#SBATCH --{name}" + f"={value}" * bool(value) for name, value in options.items() if value is not None]
+    lines += ["set -eu"]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in job.variables.items()]
+    lines += [] if job.image else [f"cd {shlex.quote(os.getcwd())}"]
+    return "\n".join([*lines, f"{shlex.join(_srun(job))} \\\n    {shlex.join(_rank(job))}", ""])
+
+
+def _srun(job: Job) -> list[str]:
+    # Without --mpi=none, a site may add variables of PMI. Without --cpu-bind=none, a rank gets one core, its data
+    # workers too. srun does not inherit --cpus-per-task since SLURM 22.05.
+    words = ["srun", "--export=ALL", "--label", "--kill-on-bad-exit=1", "--mpi=none"]
+    words.append("--cpu-bind=none" if job.cpus_per_process is None else f"--cpus-per-task={job.cpus_per_process}")
+    if job.image:
+        words += [f"--container-image={job.image}", f"--container-workdir={IMAGE_FOLDER}"]
+        if job.volumes:
+            words.append(f"--container-mounts={','.join(map(_container_mount, job.volumes))}")
+    return words
+
+
+def _rank(job: Job) -> list[str]:
+    train = ["python", f"{IMAGE_FOLDER}/train.py"] if job.image else program.command("train")
+    return [*train, *job.train_arguments]
+
+
+def _container_mount(volume: Volume) -> str:
+    if not volume.source.startswith("/"):
+        raise UserError(f"--volume {volume.source}:{volume.path}: SLURM mounts folders; give an absolute path")
+    return f"{volume.source}:{volume.path}" + ":ro" * volume.read_only
+
+
+def _word(option: str, value: str | None) -> str | None:
+    if value is not None and not WORD.fullmatch(value):
+        raise UserError(f"{option} {value}: expected letters, digits and _ . , -")
+    return value
+
+
+def _path(option: str, value: str) -> str:
+    if re.search(r"\s", value):
+        raise UserError(f"{option}: a path of sbatch cannot have blanks: {value}")
+    return value
+
+
+def _kubernetes(job: Job, arguments: argparse.Namespace, framework: str) -> str:
+    """Return manifests: a TrainJob for PyTorch, an MPIJob for the others and with --by mpirun."""
+    namespace, shm_size = arguments.namespace or "default", arguments.shm_size or SHM_SIZE
+    _check(job, namespace, shm_size)
+    if framework == "torch" and arguments.by != "mpirun":
+        if arguments.mpi_args is not None:
+            raise UserError("--mpi-args: torchrun starts the ranks; give --by mpirun for an MPIJob")
+        return _train_job(job, namespace, shm_size)
+    if arguments.by == "native":
+        raise UserError(f"--by native: Kubernetes starts {framework} by mpirun (MPIJob); leave it out")
+    return _mpi_job(job, namespace, shm_size, launchers.split(arguments.mpi_args or "", "--mpi-args"))
+
+
+def _train_job(job: Job, namespace: str, shm_size: str) -> str:
+    """Return a TrainingRuntime and a TrainJob as YAML: torchrun on every host."""
+    labels = {"trainer.kubeflow.org/framework": "torch"}
+    node = {
+        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+        "spec": {"backoffLimit": 0, "template": {"spec": _pod(job, shm_size, "node", "Never")}},
+    }
+    runtime = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainingRuntime",
+        "metadata": {"name": job.name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "mlPolicy": {"numNodes": job.hosts, "torch": {}},
+            "template": {"spec": {"replicatedJobs": [{"name": "node", "template": node}]}},
+        },
+    }
+    trainer = {
+        "image": job.image,
+        "numNodes": job.hosts,
+        "numProcPerNode": job.processes_per_host,
+        "command": ["torchrun", f"{IMAGE_FOLDER}/train.py"],  # the operator sets its options as PET_* variables
+        "args": [_escape(word) for word in job.train_arguments],
+        "env": _environment(job),
+        "resourcesPerNode": _resources(job),
+    }
+    spec = {
+        "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": job.name},
+        "trainer": trainer,
+    }
+    limit = {"activeDeadlineSeconds": job.seconds} if job.seconds else {}
+    train = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": job.name, "namespace": namespace},
+        "spec": {**limit, **spec},
+    }
+    return _dump(runtime, train)
+
+
+def _mpi_job(job: Job, namespace: str, shm_size: str, mpi_args: list[str]) -> str:
+    """Return an MPIJob as YAML: mpirun in a launcher pod, ranks in the worker pods, in an image with an ssh server."""
+    mpirun = [
+        "mpirun",
+        "-n",
+        str(job.size),
+        "--hostfile",
+        HOSTFILE,
+        *launchers.mpi_placement(job.processes_per_host, mpi_args),
+        "--allow-run-as-root",
+        "-x",
+        f"MASTER_ADDR={job.name}-worker-0.{job.name}.{namespace}.svc",
+        # Ranks are children of sshd, which keeps nothing of the environment of the image.
+        *launchers.mpi_exports(["PATH", "LD_LIBRARY_PATH", *job.variables]),
+        *mpi_args,
+    ]
+    launcher = {
+        "name": "launcher",
+        "image": job.image,
+        "workingDir": IMAGE_FOLDER,
+        "command": [_escape(word) for word in mpirun],
+        "args": ["python", f"{IMAGE_FOLDER}/train.py", *map(_escape, job.train_arguments)],
+        "env": _environment(job),
+    }
+    worker = _pod(job, shm_size, "worker", None)
+    worker["containers"][0] |= {
+        "command": ["/usr/sbin/sshd", "-De"],
+        "readinessProbe": {"tcpSocket": {"port": SSH_PORT}, "initialDelaySeconds": 2},
+        "resources": _resources(job),
+    }
+    policy = {"cleanPodPolicy": "Running", "backoffLimit": 0}
+    manifest = {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": job.name, "namespace": namespace},
+        "spec": {
+            "slotsPerWorker": job.processes_per_host,
+            "launcherCreationPolicy": "WaitForWorkersReady",
+            "runPolicy": {**policy, **({"activeDeadlineSeconds": job.seconds} if job.seconds else {})},
+            "mpiReplicaSpecs": {
+                "Launcher": {
+                    "replicas": 1,
+                    "restartPolicy": "Never",
+                    "template": {"spec": {"terminationGracePeriodSeconds": NOTICE, "containers": [launcher]}},
+                },
+                "Worker": {"replicas": job.hosts, "restartPolicy": "Never", "template": {"spec": worker}},
+            },
+        },
+    }
+    return _dump(manifest)
+
+
+def _check(job: Job, namespace: str, shm_size: str) -> None:
+    if not job.image:
+        raise UserError("--print k8s: name a container image with --image, such as registry/vision-zoo:torch")
+    if not NAME.fullmatch(namespace):
+        raise UserError(f"--namespace {namespace}: expected lower-case letters, digits and -")
+    if not QUANTITY.fullmatch(shm_size):
+        raise UserError(f"--shm-size {shm_size}: expected a quantity of Kubernetes such as 16Gi")
+    for volume in job.volumes:
+        if not volume.source.startswith("/") and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", volume.source):
+            raise UserError(
+                f"--volume {volume.source}:{volume.path}: expected the name of a PersistentVolumeClaim, or an "
+                "absolute path for a folder of the host"
+            )
+
+
+def _pod(job: Job, shm_size: str, container: str, restart: str | None) -> dict[str, Any]:
+    """Return the specification of a pod with one container, in which ranks run."""
+    mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
+    mounts += [_mount(number, volume) for number, volume in enumerate(job.volumes)]
+    volumes = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm_size}}]
+    volumes += [_volume(number, volume) for number, volume in enumerate(job.volumes)]
+    main = {"name": container, "image": job.image, "workingDir": IMAGE_FOLDER, "volumeMounts": mounts}
+    policy = {"restartPolicy": restart} if restart else {}
+    return {**policy, "terminationGracePeriodSeconds": NOTICE, "containers": [main], "volumes": volumes}
+
+
+def _mount(number: int, volume: Volume) -> dict[str, Any]:
+    return {"name": f"volume-{number}", "mountPath": volume.path, **({"readOnly": True} if volume.read_only else {})}
+
+
+def _volume(number: int, volume: Volume) -> dict[str, Any]:
+    if volume.source.startswith("/"):
+        return {"name": f"volume-{number}", "hostPath": {"path": volume.source, "type": "Directory"}}
+    return {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": volume.source}}
+
+
+def _resources(job: Job) -> dict[str, Any]:
+    """Return the resources of a host."""
+    resources: dict[str, Any] = {}
+    if job.cpus_per_process:
+        resources["requests"] = {"cpu": str(job.cpus_per_process * job.processes_per_host)}
+    if job.gpus_per_host:
+        resources["limits"] = {"nvidia.com/gpu": str(job.gpus_per_host)}
+    return resources
+
+
+def _environment(job: Job) -> list[dict[str, str]]:
+    return [{"name": name, "value": _escape(value)} for name, value in job.variables.items()]
+
+
+def _escape(text: str) -> str:
+    """Escape what Kubernetes would replace in commands and variables: $(NAME); $$ is a plain $."""
+    return text.replace("$", "$$")
+
+
+def _dump(*manifests: Manifest) -> str:
+    return yaml.safe_dump_all(manifests, sort_keys=False, explicit_start=True, width=120)
