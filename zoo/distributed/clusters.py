@@ -2,7 +2,7 @@
 
 SLURM: one `srun` starts all ranks, whatever the framework; containers are those of the plugin pyxis. Kubernetes:
 Kubeflow Trainer's TrainJob starts torchrun (v2.3, trainer.kubeflow.org/v1alpha1), the MPI Operator's MPIJob starts
-mpirun (v0.8, kubeflow.org/v2beta1). Every rank finds out its number from their variables (zoo/distributed/environment.py).
+mpirun (v0.8, kubeflow.org/v2beta1). Ranks find out their numbers from the variables of each.
 """
 
 import argparse

@@ -62,7 +62,7 @@ def test_the_deadline_holds_under_drips_and_names_strangers() -> None:
     finally:
         stop.set()
         thread.join()
-    assert 0.9 < time.monotonic() - began < 2
+    assert 0.9 < time.monotonic() - began < 5
 
 
 def test_a_listener_without_the_secret_is_not_taken_for_rank_0() -> None:

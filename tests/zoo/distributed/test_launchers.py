@@ -1,4 +1,4 @@
-"""Hosts from the command line and from files of several launchers, commands of the launchers, and options of a start."""
+"""Hosts of the command line and of files, commands of the launchers, and options of a start."""
 
 import os
 import shlex
@@ -79,7 +79,8 @@ COMMANDS = {
     ],
     "2x8 --hosts 10.0.0.1,10.0.0.2 --framework paddle": [
         f"10.0.0.{rank + 1}: {{python}} -m paddle.distributed.launch --nnodes=2 --nproc_per_node=8 --rank={rank} "
-        f"--log_dir={{logs}}/paddle --master=10.0.0.1:7000 --host=10.0.0.{rank + 1} {{rank}} --framework paddle -c tsm_k400"
+        f"--log_dir={{logs}}/paddle --master=10.0.0.1:7000 --host=10.0.0.{rank + 1} {{rank}} "
+        "--framework paddle -c tsm_k400"
         for rank in (0, 1)
     ],
     "2x8 --hosts a,b --framework mindspore --address 10.0.0.1": [

@@ -119,5 +119,5 @@ def convert_sync_batchnorm(model: nn.Module, device: torch.device, world_size: i
     for module in model.modules():
         if type(module) in REPLACEMENTS:
             module.__class__ = REPLACEMENTS[type(module)]
-            module.world_size = world_size
+            module.world_size = world_size  # type: ignore[assignment]
     return model
