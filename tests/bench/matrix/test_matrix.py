@@ -310,7 +310,7 @@ def test_mistakes_are_named_before_anything_runs(bench, capsys, tmp_path, words,
 
 @pytest.mark.parametrize(
     "words",
-    [["--batches", "0"], ["--batches", "4,4"], ["--worlds", "8"], ["--worlds", "0x1"], ["--cv", "1"], ["--margin", "x"],
+    [["--batches", "0"], ["--batches", "4,4"], ["--worlds", "8x"], ["--worlds", "0x1"], ["--cv", "1"], ["--margin", "x"],
      ["--timeout", "-1"], ["--repeats", "x"], ["--launch", "'"], ["--busy", "no"]],
 )  # fmt: skip
 def test_arguments_of_a_wrong_form(bench, capsys, words):

@@ -30,8 +30,8 @@ from zoo.bench.matrix.process import Stopped, StopSignal
 from zoo.bench.matrix.rounds import Done, Matrix
 from zoo.data.errors import UserError
 from zoo.distributed.group import code_version
-from zoo.frameworks import FRAMEWORKS
 from zoo.distributed.launchers import read_world
+from zoo.frameworks import FRAMEWORKS
 from zoo.run import cli
 
 EPILOG = """\
