@@ -6,13 +6,13 @@ They are made from fixed seeds, once per folder.
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import cv2
 import numpy as np
 
+from zoo import program
 from zoo.data import order
 from zoo.data.demo.common.cache import map_threads
 
@@ -100,7 +100,7 @@ def faces(folder: str) -> None:
 
 def prepare(out: str, kind: str, source: str, *options: str) -> None:
     """Run zoo data prepare."""
-    command = [sys.executable, "-m", "zoo.commands.prepare", kind, source, *options, "--out", out]
+    command = program.command("data", "prepare", kind, source, *options, "--out", out)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 

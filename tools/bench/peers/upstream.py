@@ -1,13 +1,21 @@
-"""Imports from the user's copies of other projects."""
+"""Imports from the user's copies of other projects, none of whose code is here, and their versions."""
 
 import importlib
+import importlib.metadata
 import os
+import subprocess
 import sys
 import types
 from collections.abc import Sequence
 from typing import Any
 
 from zoo.data.errors import UserError
+from zoo.distributed import machine
+
+PACKAGES = (
+    *("numpy", "opencv-python-headless", "pillow", "av", "decord", "nvidia-dali-cuda130", "torch", "torchvision"),
+    *("mmsegmentation", "mmcv", "mmcv-lite", "mmengine", "mxnet", "paddlepaddle", "mindspore", "mindcv"),
+)
 
 
 def require_clones(folder: str) -> None:
@@ -58,3 +66,25 @@ def installed(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise UserError(f"{name}: {error}; docs/performance.md says what to install") from error
+
+
+def describe_machine(clones: str) -> dict[str, Any]:
+    """Return processor, versions of packages, and commits of the copies of other projects in a folder."""
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    folders = sorted(entry.path for entry in os.scandir(clones) if os.path.exists(os.path.join(entry.path, ".git")))
+    return {
+        "processor": machine.cpu_name(),
+        "cores": os.cpu_count(),
+        "packages": versions,
+        "clones": {os.path.basename(folder): _commit(folder) for folder in folders},
+    }
+
+
+def _commit(folder: str) -> str | None:
+    command = ["git", "-C", folder, "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None

@@ -1,8 +1,4 @@
-"""The loop of mindcv: resnet50 and what its `create_trainer` makes of it, mindspore's Model, in graph mode.
-
-`Model.train` runs its training network on each batch; so does this loop. By mindcv's defaults it neither computes the
-norm of the gradient nor skips an update that is not finite; this trainer does both.
-"""
+"""Updates of other projects' training loops in MindSpore, as in peers/torch.py."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +7,13 @@ import mindspore
 
 from zoo.bench.peers import upstream
 
-NAME = "mindcv"
 
+def mindcv(clones: str, job: Any, batch: Any) -> Callable[[], None]:
+    """Return an update of mindcv: resnet50 and what its `create_trainer` makes of it, mindspore's Model, in graph mode.
 
-def update(clones: str, job: Any, batch: Any) -> Callable[[], None]:
+    `Model.train` runs its training network on each batch; so does this loop. By mindcv's defaults it neither computes
+    the norm of the gradient nor skips an update that is not finite; this trainer does both.
+    """
     network = upstream.installed("mindcv.models").create_model("resnet50", num_classes=job.arch.num_classes)
     loss = upstream.installed("mindcv.loss").create_loss("CE", label_smoothing=0.1)
     optimizer = upstream.installed("mindcv.optim").create_optimizer(

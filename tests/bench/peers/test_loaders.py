@@ -1,19 +1,16 @@
-"""The adapters hand the recipe over to the other projects' code, with stand-ins of that code."""
+"""All loaders read the same samples; the adapters hand the recipe over to stand-ins of other projects' code."""
 
+import itertools
 import sys
 import types
 
 import numpy as np
 import pytest
 
-from zoo.bench.peers import (
-    arcface_torch,
-    deep_learning_examples,
-    mmsegmentation,
-    temporal_shift,
-    torchvision_references,
-    upstream,
-)
+from tests.data.loaders import sets
+from zoo.bench.peers import loaders, upstream
+from zoo.bench.peers.loaders import MapStyle
+from zoo.data import order
 from zoo.data.datasets import cityscapes, imagenet, kinetics
 from zoo.data.errors import UserError
 
@@ -76,31 +73,74 @@ def stand_in(monkeypatch, name, **members):
     return module
 
 
+class Squares:
+    def __init__(self, log=None):
+        self.log = log
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        if self.log is not None:
+            self.log.append(index)
+        return index * index
+
+
+def expected(start, count, size=5):
+    return [order.locate(0, size, position)[1] for position in range(start, start + count)]
+
+
+def test_all_read_the_samples_of_a_run(tmp_path, monkeypatch):
+    log = []
+    loaders.map_style("files", "name", MapStyle(Squares(log), list), batch=3).read(4)
+    assert log == expected(12, 3)
+    train, _ = sets.face_set(tmp_path)
+    read = []
+    monkeypatch.setattr(train, "sample", lambda index, rng: read.append(index) or {"image": np.zeros((2, 2, 3))})
+    loaders.ours("faces", train, batch=4).read(2)
+    assert read == expected(8, 4, len(train))
+
+
+def test_processes_read_without_end(tmp_path):
+    pytest.importorskip("torch")
+    stream = loaders.map_style("files", "name", MapStyle(Squares(), list), batch=3).stream()
+    batches = list(itertools.islice(stream, 4))
+    stream.close()
+    assert batches == [[index * index for index in expected(3 * number, 3)] for number in range(4)]
+    train, _ = sets.face_set(tmp_path)
+    task = loaders.Task(4, (1, 1))
+    task.add_own("faces", lambda settings: (train, None), None, dali=False)
+    stream = task.loaders[1].stream()
+    batch = next(stream)
+    stream.close()
+    assert task.loaders[1].name == "bare loop" and tuple(batch.shape) == (4, *train.fields[0].shape)
+
+
 def test_mit_han_lab(clones):
     settings = kinetics.Settings(root="/frames", size=112, segments=4)
-    dataset, collate = temporal_shift.open_frames(clones, settings)
+    dataset, collate = loaders.open_mit(clones, settings)
     assert (dataset["root"], dataset["list"]) == ("/frames", "/frames/train.list")
     assert (dataset["num_segments"], dataset["image_tmpl"]) == (4, "img_{:05d}.jpg")
-    (crop, flip), stack, tensor, normalize = dataset["transform"]
+    crop, flip, stack, tensor, normalize = dataset["transform"]
     assert crop == ("crop", 112, list(settings.scales)) and flip == ("flip", ("is_flow", False))
     assert (stack, tensor) == (("stack", ("roll", False)), ("tensor", ("div", True)))
     assert normalize == ("normalize", list(settings.mean), list(settings.std)) and collate == "default_collate"
 
 
 def test_nvidia(clones):
-    opened = deep_learning_examples.open_images(clones, imagenet.Settings(root="/images", size=112))
+    opened = loaders.open_nvidia(clones, imagenet.Settings(root="/images", size=112))
     assert opened == (("/images", 112, False), len)
 
 
 def test_torchvision(clones):
-    opened = torchvision_references.open_images(clones, imagenet.Settings(root="/images", size=112))
+    opened = loaders.open_torchvision(clones, imagenet.Settings(root="/images", size=112))
     assert opened == (("/images/train", ("preset", 112)), "default_collate")
 
 
 def test_insightface(clones, monkeypatch):
     monkeypatch.setitem(vars(np), "bool", None)  # restores it afterwards
     del vars(np)["bool"]
-    assert arcface_torch.open_faces(clones, "/faces") == (("/faces", bool), "default_collate")
+    assert loaders.open_insightface(clones, "/faces") == (("/faces", bool), "default_collate")
 
 
 def test_mmsegmentation(clones, monkeypatch):
@@ -110,14 +150,14 @@ def test_mmsegmentation(clones, monkeypatch):
     stand_in(monkeypatch, "mmengine.registry", init_default_scope=lambda scope: None)
     stand_in(monkeypatch, "mmengine.dataset", pseudo_collate="pseudo_collate")
     settings = cityscapes.Settings(root="/scenes", crop=(32, 64), base_size=(64, 128), scale=(0.5, 1.5), max_share=0.5)
-    dataset, collate = mmsegmentation.open_scenes(settings)
+    dataset, collate = loaders.open_mmsegmentation(settings)
     steps = {step["type"]: step for step in dataset["pipeline"]}
     assert steps["RandomResize"] == {"type": "RandomResize", "scale": (128, 64), "ratio_range": (0.5, 1.5), "keep_ratio": True}  # fmt: skip  # noqa: E501
     assert steps["RandomCrop"] == {"type": "RandomCrop", "crop_size": (32, 64), "cat_max_ratio": 0.5}
     assert list(steps) == ["LoadImageFromFile", "LoadAnnotations", "RandomResize", "RandomCrop", "RandomFlip",
                            "PhotoMetricDistortion", "PackSegInputs"]  # fmt: skip
     assert dataset["data_root"] == "/scenes" and collate == "pseudo_collate"
-    plain = mmsegmentation.open_scenes(cityscapes.Settings(base_size=(64, 128), photometric=False)).dataset
+    plain = loaders.open_mmsegmentation(cityscapes.Settings(base_size=(64, 128), photometric=False)).dataset
     assert [step["type"] for step in plain["pipeline"]] == [name for name in steps if name != "PhotoMetricDistortion"]
 
 
