@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.bench.peers.test_loaders import Squares
+from tests.helpers.paths import ROOT
 from zoo import cli
 from zoo.bench.commands import peers, peers_updates
 from zoo.bench.interleave import Seconds
@@ -128,6 +129,13 @@ def test_the_loop_of_a_peer_gets_the_job_and_the_batch(tmp_path, monkeypatch):
     monkeypatch.setattr(peers_updates, "NO_SETTINGS", {})  # of a process of its own
     peers_updates.build(TSM._replace(options=(*TSM.options, *SMALL)), str(tmp_path), True)()
     assert calls == [(str(tmp_path), 18, (2, 2, 32, 32, 3)), "step"]
+
+
+@pytest.mark.parametrize("task", peers_updates.TASKS.values(), ids=list(peers_updates.TASKS))
+def test_every_task_has_its_loop(task):
+    """Read from the text, because a process has one framework."""
+    text = (ROOT / f"tools/bench/peers/{task.framework}.py").read_text(encoding="utf-8")
+    assert f"def {task.update}(clones: str, job: Any, batch: Any)" in text
 
 
 def test_a_peer_has_none_of_this_trainers_settings(monkeypatch):
