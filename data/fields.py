@@ -42,11 +42,16 @@ class Range(NamedTuple):
 
 
 Count = Annotated[int, Range(1)]
+Classes = Annotated[int, Range(2)]
 NotNegative = Annotated[float, Range(0)]
 Positive = Annotated[float, Range(0, above=True)]
 Probability = Annotated[float, Range(0, 1)]
+HeldOut = Annotated[float, Range(0, 0.5, above=True)]  # fraction of a set
+Shares = Annotated[tuple[float, ...], Range(0, 1, above=True, ordered=False)]
+Factors = Annotated[tuple[float, ...], Range(0, above=True, ordered=False)]
 Fractions = Annotated[tuple[float, float], Range(0, 1, above=True)]  # of an area, the smaller one first
 Ratios = Annotated[tuple[float, float], Range(0, 100, above=True)]  # aspect ratios, the smaller one first
+Sides = Annotated[tuple[int, int], Range(1, ordered=False)]  # height and width, in pixels
 Deviations = Annotated[tuple[float, float, float], Range(0, above=True, ordered=False)]  # of red, green and blue
 
 

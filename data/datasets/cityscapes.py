@@ -3,11 +3,12 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from zoo.data.datasets.common import files
-from zoo.data.datasets.common.segmentation import SegmentationSettings, SegmentationSplit
+from zoo.data.datasets import common
+from zoo.data.datasets.segmentation import SegmentationSettings, SegmentationSplit
 from zoo.data.errors import UserError, similar_path
+from zoo.data.fields import HeldOut, Range
 from zoo.data.formats import images, masks, palette
 from zoo.data.formats.lists import read_names
 from zoo.data.formats.masks import Pair
@@ -20,7 +21,7 @@ LAYOUT = """\
   leftImg8bit/{train,val}/<city>/*_leftImg8bit.png and gtFine/{train,val}/<city>/*_gtFine_labelIds.png
   or custom images, images/{train,val}/NAME.jpg, with masks/{train,val}/NAME.png, 8-bit PNG files of class indices
   (or {train,val}/images and {train,val}/masks, or just images and masks), and classes.txt, one name per line"""
-describe = files.describe
+describe = common.describe
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,8 @@ class Settings(SegmentationSettings):
     root: str = "datasets/cityscapes"
     labels: Literal["labelIds", "labelTrainIds"] = "labelIds"  # which masks of Cityscapes are read
     names: str | None = None  # custom data: class names, one per line; default <root>/classes.txt if it exists
-    num_classes: int | None = None  # custom data without names
-    val_fraction: float = 0.1  # custom data without folders train and val: one in 1/val_fraction images is held out
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.num_classes is not None and not 2 <= self.num_classes <= palette.IGNORE_INDEX:
-            raise ValueError(f"num_classes: must be 2 to {palette.IGNORE_INDEX}, including the background")
-        if not 0 < self.val_fraction <= 0.5:
-            raise ValueError("val_fraction: must be a fraction above 0 and at most 0.5")
+    num_classes: Annotated[int, Range(2, palette.IGNORE_INDEX)] | None = None  # custom data without names
+    val_fraction: HeldOut = 0.1  # custom data without folders train and val: one in 1/val_fraction images is held out
 
 
 def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
@@ -48,7 +42,7 @@ def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
         UserError: Files are missing or do not match, or masks are invalid; the message names the file.
     """
     root = settings.root
-    files.require_root(root, "Cityscapes", LAYOUT, "deeplabv3plus_demo")
+    common.require_root(root, "Cityscapes", LAYOUT, "deeplabv3plus_demo")
     decided: dict[str, object] = {"names": settings.names, "num_classes": settings.num_classes}
     prepared = open_splits(settings, "pair", decided)
     if prepared:
@@ -152,7 +146,7 @@ def _custom_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]
 def _custom_classes(settings: Settings, stats: Sequence[Sequence[masks.MaskStats]]) -> tuple[str, ...]:
     """Return the class names of custom data, `class 0` ... where only their number is known."""
     default = os.path.join(settings.root, "classes.txt")
-    path = files.given_or_first(settings.root, "data.names", settings.names, ["classes.txt"])
+    path = common.given_or_first(settings.root, "data.names", settings.names, ["classes.txt"])
     if path is None:
         if settings.num_classes is None:
             values = [value for value in masks.unique_values(stats) if value != palette.IGNORE_INDEX]

@@ -1,34 +1,73 @@
 """Aligned faces: packs of insightface, lists of PLSC or a folder per identity, and pairs of images for verification."""
 
+import os
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
+from typing import Annotated, Literal
 
 import numpy as np
 
-from zoo.data import cache, record
+from zoo.data import cache, mixing, record
 from zoo.data.audit import Inventory
-from zoo.data.augment.common import pipeline
+from zoo.data.augment.common import pipeline, steps
 from zoo.data.augment.common.drawn import Drawn, Target
+from zoo.data.augment.common.steps import Steps
 from zoo.data.batch import LABEL, Field
-from zoo.data.datasets.common import face_sources, files, verification
-from zoo.data.datasets.common.face_pairs import VerificationPairs, check_all_readable
-from zoo.data.datasets.common.face_settings import MEAN, Settings
-from zoo.data.datasets.common.verification import PairSet
+from zoo.data.datasets import common, verification
+from zoo.data.datasets.verification import FOLDS, MEAN, PairSet, VerificationPairs
 from zoo.data.errors import BadSample, UserError
-from zoo.data.formats import face_files
+from zoo.data.fields import Classes, Count, HeldOut, Range
+from zoo.data.formats import face_files, face_packs
 from zoo.data.formats.face_files import FaceFiles
 from zoo.data.formats.face_packs import FacePack
+from zoo.data.formats.lists import check_inside
 from zoo.data.pending import Pending, PlannedSample
 from zoo.data.record import DataRecord, Item
+from zoo.data.settings import LoaderSettings
 from zoo.data.transforms import pixels
 from zoo.data.transforms.geometry import Geometry
 
+DEFAULT_FILES = {"rec": "train.rec", "list": "label.txt"}  # by data.format
+PROBED_IMAGES = 20  # images that are opened before a run; one readable image is enough
 PUBLISHED_SETS = {"lfw.bin", "cfp_fp.bin", "agedb_30.bin"}  # of the recipes; own data may come without them
 COUNTED_LABELS = 20_000  # images of a pack whose identities are read before a run, to count them
 LAYOUT = """\
   either train.rec and train.idx (packs of insightface), or label.txt with lines `relative/path label`,
   or train/<identity>/*.jpg; and the files of -o data.verification=[lfw.bin], if any"""
+STD = {"insightface": MEAN, "plsc": (128 / 255,) * 3}  # (x - 127.5) / 127.5 and (x - 127.5) / 128
+
+
+@dataclass(frozen=True)
+class Settings(LoaderSettings):
+    """The `data:` section of a recipe on faces."""
+
+    root: str = "datasets/ms1m"
+    format: Literal["auto", "rec", "list", "folder"] = "auto"  # auto: a pack, else a list, else folders
+    train: str | None = None  # in root: default train.rec, label.txt, or the folder train, else root itself
+    allow_outside_root: bool = False  # let lists name files by absolute paths or with `..`
+    num_classes: Classes | None = None  # default: as stored in the pack, or the largest label of the list + 1
+    size: Count = 112  # pixels, square
+    resize: bool = False  # resize images of another size; otherwise they are unreadable
+    normalisation: Literal["insightface", "plsc"] = "insightface"
+    flip: bool = True  # mirror half of the training images
+    augment: Steps | None = None  # augmentations in place of flip (docs/data.md); null: flip alone
+    verification: tuple[str, ...] = ()  # in root: lfw.bin, or lists of pairs such as lfw/pairs.txt
+    val_fraction: HeldOut = 0.05  # without verification: hold out this fraction of the identities, the last ones ...
+    val_pairs: Annotated[int, Range(FOLDS)] = 6000  # ... and draw at most this number of pairs from them
+
+    def __post_init__(self):
+        super().__post_init__()
+        steps.check(self.augment, "face", self.flip)
+        mixing.refuse(self, "a face shows one person, and cannot be mixed")
+        if self.val_pairs % 2:
+            raise ValueError("val_pairs: must be an even number")
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """Standard deviation of the normalization, for pixels in [0, 1]."""
+        return STD[self.normalisation]
 
 
 class FaceSplit:
@@ -116,11 +155,11 @@ def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:
         UserError: Files are missing, unreadable or contradict each other; the message names the file or line.
     """
     root = settings.root
-    files.require_root(root, "your faces", LAYOUT, "arcface_demo")
-    source, classes, is_folder = face_sources.open_source(settings)
+    common.require_root(root, "your faces", LAYOUT, "arcface_demo")
+    source, classes, is_folder = open_source(settings)
     if len(classes) < 2:
         raise UserError(f"{root}: there is only one identity, {classes[0]}; each needs its own label or folder")
-    face_sources.check_any_readable(source, settings)
+    check_any_readable(source, settings)
     rows: Sequence[int] | np.ndarray = range(len(source))
     notes: tuple[str, ...] = ()
     if settings.verification and not (is_folder and _lacks_published_sets(settings)):
@@ -142,7 +181,7 @@ def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:
         classes = classes[:-held_out]
     if settings.eval_bad == "error":
         for pair_set in pair_sets:
-            check_all_readable(pair_set, settings)
+            verification.check_all_readable(pair_set, settings)
     return FaceSplit(settings, source, rows, classes, notes), VerificationPairs(settings, pair_sets, classes)
 
 
@@ -196,4 +235,97 @@ def _lacks_published_sets(settings: Settings) -> bool:
     """Return whether the recipe names published verification sets only, and root holds none of them."""
     return set(settings.verification) <= PUBLISHED_SETS and not verification.has_any(
         settings.root, settings.verification
+    )
+
+
+def open_source(settings: Settings) -> tuple[FaceFiles | FacePack, Sequence, bool]:
+    """Open the training images.
+
+    Returns:
+        The images; their identities, names or a range where they have numbers only; and whether each has a folder.
+    """
+    file_format, name = _find_source(settings)
+    path = os.path.join(settings.root, name)
+    if file_format == "folder":
+        if settings.num_classes is not None:
+            raise UserError(f"data.num_classes: {path} has a folder per identity, which are counted; leave it out")
+        local, allow_empty = cache.open_cache(settings), settings.allow_missing_classes
+        return *face_files.read_identities(settings.root, name, local, allow_empty), True
+    if file_format == "list":
+        return *_open_list(settings, path), False
+    cache.refuse_packs(settings, [path])
+    pack = FacePack(path)
+    count = settings.num_classes or face_packs.read_property(path) or pack.identities
+    if not count:
+        raise UserError(
+            f"{path}: neither the pack nor a file `property` beside it states the number of identities; set it with "
+            "-o data.num_classes=N"
+        )
+    if count > face_packs.MAX_FLOAT32_LABEL and not pack.has_exact_labels():
+        raise UserError(
+            f"{path}: its labels are 32-bit floats, which cannot distinguish more than {face_packs.MAX_FLOAT32_LABEL} "
+            f"identities, but there are {count}; write 64-bit labels, or use a list"
+        )
+    return pack, range(count), False
+
+
+def _open_list(settings: Settings, path: str) -> tuple[FaceFiles, range]:
+    source = face_files.read_list(settings.root, path, cache.open_cache(settings))
+    check_inside(path, map(source.name, range(len(source.labels))), settings.allow_outside_root)
+    largest = int(source.labels.argmax())
+    if settings.num_classes is None and not settings.allow_missing_classes:
+        _check_gaps(path, source)
+    count = settings.num_classes or int(source.labels[largest]) + 1
+    if source.labels[largest] >= count:
+        raise UserError(
+            f"{path}: {source.name(largest)} has label {source.labels[largest]}, but data.num_classes is "
+            f"{count}; labels count from 0"
+        )
+    return source, range(count)
+
+
+def _check_gaps(path: str, source: FaceFiles) -> None:
+    """Check that every label up to the largest one has an image: a mistyped one would add classes without any."""
+    labels, counts = np.unique(source.labels, return_counts=True)
+    following = int(np.argmax(labels != np.arange(len(labels))))
+    label = int(labels[following])
+    if label == following:
+        return
+    (rows,) = np.nonzero(source.labels == label)
+    alone = " alone" if counts[following] == 1 else ""
+    raise UserError(
+        f"{path}: no image has the label {following}{f' to {label - 1}' if label > following + 1 else ''}, but "
+        f"{source.name(int(rows[0]))}{alone} has {label}; correct it, or let this pass with "
+        "-o data.allow_missing_classes=true"
+    )
+
+
+def _find_source(settings: Settings) -> tuple[str, str]:
+    """Return the format of the training images, and the name of their file or folder in root."""
+    file_format: str = settings.format
+    name = settings.train
+    if name is None:
+        if file_format == "auto":
+            existing = (key for key, file in DEFAULT_FILES.items() if os.path.isfile(os.path.join(settings.root, file)))
+            file_format = next(existing, "folder")
+        folder = "train" if os.path.isdir(os.path.join(settings.root, "train")) else ""
+        return file_format, DEFAULT_FILES.get(file_format, folder)
+    if file_format == "auto":
+        is_folder = os.path.isdir(os.path.join(settings.root, name))
+        file_format = "folder" if is_folder else "rec" if name.endswith(".rec") else "list"
+    return file_format, name
+
+
+def check_any_readable(source: FaceFiles | FacePack, settings: Settings) -> None:
+    """Check that one of the first images can be opened, so that a wrong root or size is found before a run starts."""
+    reasons = []
+    for index in range(min(PROBED_IMAGES, len(source))):
+        try:
+            with face_files.open_face(source.encoded(index), settings.size, settings.resize):
+                return
+        except BadSample as error:
+            reasons.append(f"{source.name(index)}: {error}")
+    raise UserError(
+        f"{settings.root}: none of the first {len(reasons)} images can be used, for example "
+        f"{reasons[0]}; paths of a list must be relative to data.root"
     )

@@ -14,9 +14,10 @@ from zoo.data.augment.common.drawn import Drawn, Target
 from zoo.data.augment.common.steps import Steps
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from zoo.data.contents import Content
-from zoo.data.datasets.common import files
-from zoo.data.datasets.common.protocol import Protocol, set_name
+from zoo.data.datasets import common
+from zoo.data.datasets.common import Protocol, set_name
 from zoo.data.errors import UserError, similar_path
+from zoo.data.fields import Count, Deviations, Fractions, Ratios
 from zoo.data.formats import images
 from zoo.data.formats.lists import (
     WNID,
@@ -45,7 +46,7 @@ PROBED_PATHS = 20  # paths of a list that are checked before a run
 LAYOUT = """\
   either train/<class>/*.JPEG and val/<class>/*.JPEG
   or train_list.txt and val_list.txt (lines `relative/path.JPEG label`), or one of each type"""
-describe = files.describe
+describe = common.describe
 
 
 @dataclass(frozen=True)
@@ -59,29 +60,20 @@ class Settings(LoaderSettings):
     allow_outside_root: bool = False  # let lists name files by absolute paths or with `..`
     set: str | None = None  # name of the set in the protocol id; default imagenet for 1000 classes, else that of root
     names: str | None = None  # class names by label, as text or JSON; default <root>/classes.txt if it exists
-    size: int = 224  # pixels, square
-    scale: tuple[float, float] = (0.08, 1.0)  # of the random crop: fraction of the image area ...
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # ... and aspect ratio, width by height
+    size: Count = 224  # pixels, square
+    scale: Fractions = (0.08, 1.0)  # of the random crop: fraction of the image area ...
+    ratio: Ratios = (3 / 4, 4 / 3)  # ... and aspect ratio, width by height
     flip: bool = True  # mirror half of the training images
     augment: Steps | None = None  # augmentations in place of crop and flip (docs/data.md); null: these
     antialias: bool = True  # resize by Pillow's antialiased filter (torchvision), not OpenCV's
     reduce: bool = True  # in training, decode large JPEG files at 1/2 to 1/8 where that loses nothing
-    eval_size: int | None = None  # of the center crop in an evaluation; default size
+    eval_size: Count | None = None  # of the center crop in an evaluation; default size
     eval_resize: int | None = None  # the shorter side before that crop; default 256 for 224, in proportion
     mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
+    std: Deviations = IMAGENET_STD
 
     def __post_init__(self):
         super().__post_init__()
-        for key in ("size", "eval_size"):
-            if getattr(self, key) is not None and getattr(self, key) < 1:
-                raise ValueError(f"{key}: must be at least 1")
-        if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise ValueError("scale: must be two fractions of the area in (0, 1], the smaller one first")
-        if not 0 < self.ratio[0] <= self.ratio[1] < float("inf"):
-            raise ValueError("ratio: must be two aspect ratios above 0, the smaller one first")
-        if min(self.std) <= 0:
-            raise ValueError("std: must be above 0")
         steps.check(self.augment, "image", self.flip)
         if self.reduce and not self.antialias:
             raise ValueError("reduce: averages pixels as antialias=true does; set reduce=false with antialias=false")
@@ -173,12 +165,12 @@ class ImageSplit:
             rows = zip(names, self.labels, self.prepared.bytes.tolist())
             return [f"{name} {label} {size}" for name, label, size in rows]
         return [
-            f"{name} {label} {files.file_size(os.path.join(root, name))}" for name, label in zip(names, self.labels)
+            f"{name} {label} {common.file_size(os.path.join(root, name))}" for name, label in zip(names, self.labels)
         ]
 
     def inventory(self, deep: bool) -> Inventory:
         """Return what the split holds, for checks; deep: no difference here."""
-        size, digest = files.file_functions(
+        size, digest = common.file_functions(
             lambda index: os.path.join(self.settings.root, self.name(index)), self.prepared
         )
         return Inventory(len(self), self.name, self.classes, size, digest, self.labels)
@@ -233,7 +225,7 @@ def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:
     Raises:
         UserError: Files are missing or contradict each other; the message names the folder, list or line.
     """
-    files.require_root(settings.root, "your images", LAYOUT, "resnet50_demo")
+    common.require_root(settings.root, "your images", LAYOUT, "resnet50_demo")
     decided = {key: getattr(settings, key) for key in ("train_list", "val_list", "names")}
     prepared = open_splits(settings, "image", decided)
     if prepared:
@@ -257,7 +249,7 @@ def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:
 
 def _find_list(settings: Settings, split: str) -> str | None:
     key, defaults = f"{split}_list", [name.format(split) for name in LIST_FILES]
-    return files.given_or_first(settings.root, f"data.{key}", getattr(settings, key), defaults)
+    return common.given_or_first(settings.root, f"data.{key}", getattr(settings, key), defaults)
 
 
 def _class_names(settings: Settings, splits: Sequence[str]) -> tuple[ClassNames | None, tuple[str, ...]]:
@@ -270,7 +262,7 @@ def _class_names(settings: Settings, splits: Sequence[str]) -> tuple[ClassNames 
         The content of the class file (None without one), and the folder name of every label (() if unknown).
     """
     folders = sorted({folder for split in splits for folder in class_folders(settings.root, split)})
-    path = files.given_or_first(settings.root, "data.names", settings.names, CLASS_FILES)
+    path = common.given_or_first(settings.root, "data.names", settings.names, CLASS_FILES)
     if path is None:
         return None, tuple(folders)
     class_names = read_classes(path)

@@ -4,7 +4,7 @@ import copy
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -15,9 +15,10 @@ from zoo.data.augment.common.drawn import Drawn, Target
 from zoo.data.augment.common.steps import Steps
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from zoo.data.contents import Content, sampled_frames
-from zoo.data.datasets.common import files
-from zoo.data.datasets.common.protocol import Protocol, set_name
+from zoo.data.datasets import common
+from zoo.data.datasets.common import Protocol, set_name
 from zoo.data.errors import UserError, similar_path
+from zoo.data.fields import Count, Deviations, Range, Shares
 from zoo.data.formats import frame_folders, video
 from zoo.data.formats.lists import (
     FRAME_TEMPLATE,
@@ -43,7 +44,7 @@ PROBED_PATHS = 20  # paths of a list that are checked before a run
 LAYOUT = """\
   either train.list and val.list (lines `relative/path.mp4 label` or `relative/folder num_frames label`)
   or train/<class>/*.mp4 and val/<class>/*.mp4"""
-describe = files.describe
+describe = common.describe
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,11 @@ class Settings(LoaderSettings):
     suffix: str = ""  # appended to every path of the lists (".mp4")
     frame_template: str = "img_{:05d}.jpg"  # for lists of frame folders
     first_frame: int = 1
-    min_frames: int = 3  # a shorter clip is unreadable
-    segments: int = 8  # T, frames per clip
-    size: int = 224  # pixels, square
+    min_frames: Count = 3  # a shorter clip is unreadable
+    segments: Count = 8  # T, frames per clip
+    size: Annotated[int, Range(14)] = 224  # pixels, square
     sampling: Literal["uniform", "dense"] = "uniform"
-    scales: tuple[float, ...] = (1.0, 0.875, 0.75, 0.66)  # of the multi-scale crop
+    scales: Shares = (1.0, 0.875, 0.75, 0.66)  # of the multi-scale crop
     antialias: bool = False  # resize by Pillow's antialiased filter (mit-han-lab, PaddleVideo), not OpenCV's
     flip: bool = True  # mirror half of the training clips
     augment: Steps | None = None  # augmentations in place of crop and flip (docs/data.md); null: these
@@ -73,22 +74,15 @@ class Settings(LoaderSettings):
     eval_crops: Literal[1, 3, 10] = 1
     eval_size: int | None = None  # default size; 256 with 3 crops is the paper's full-resolution test
     mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
+    std: Deviations = IMAGENET_STD
 
     def __post_init__(self):
         super().__post_init__()
-        for key in ("segments", "size", "min_frames"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key}: must be at least 1")
-        if min(self.std) <= 0:
-            raise ValueError("std: must be above 0")
         steps.check(self.augment, "clip", self.flip)
-        if not self.scales or any(not 0 < scale <= 1 for scale in self.scales):
-            raise ValueError("scales: every scale of the multi-scale crop must be in (0, 1]")
+        if not self.scales:
+            raise ValueError("scales: the multi-scale crop needs at least one scale")
         if "dense" in self.sampling + self.eval_sampling and self.segments > frame_sampling.DENSE_SPAN:
             raise ValueError(f"segments: must be at most {frame_sampling.DENSE_SPAN} with dense sampling")
-        if not self.short_side >= 16:
-            raise ValueError("size: must be at least 14 pixels")
         if self.eval_size is not None and not 1 <= self.eval_size <= self.short_side:
             raise ValueError(f"eval_size: must be at most {self.short_side}, the shorter side before the crop")
         if not FRAME_TEMPLATE.fullmatch(self.frame_template):
@@ -178,7 +172,7 @@ class ClipSplit:
             return [f"{clip.path} {clip.label} {size}" for clip, size in rows]
         root = self.settings.root
         sizes = [
-            files.file_size(os.path.join(root, clip.path)) if clip.frames is None else clip.frames
+            common.file_size(os.path.join(root, clip.path)) if clip.frames is None else clip.frames
             for clip in self.clips
         ]
         return [f"{clip.path} {clip.label} {size}" for clip, size in zip(self.clips, sizes)]
@@ -188,7 +182,7 @@ class ClipSplit:
         labels = np.array([clip.label for clip in self.clips], np.int64)
         if any(clip.frames is not None for clip in self.clips):
             return Inventory(len(self), self.name, self.classes, labels=labels)
-        size, digest = files.file_functions(
+        size, digest = common.file_functions(
             lambda index: os.path.join(self.settings.root, self.name(index)), self.prepared
         )
         return Inventory(len(self), self.name, self.classes, size, digest, labels)
@@ -318,7 +312,7 @@ def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:
         UserError: Files are missing or contradict each other; the message names the folder, list or line.
     """
     root = settings.root
-    files.require_root(root, "your clips", LAYOUT, "tsm_demo")
+    common.require_root(root, "your clips", LAYOUT, "tsm_demo")
     decided = {key: getattr(settings, key) for key in ("train_list", "val_list", "names", "suffix")}
     prepared = open_splits(settings, "video", decided)
     if prepared:
@@ -329,7 +323,7 @@ def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:
             for split, training in zip(prepared, (True, False))
         )
         return train, val
-    names_path = files.given_or_first(root, "data.names", settings.names, ["classes.txt"])
+    names_path = common.given_or_first(root, "data.names", settings.names, ["classes.txt"])
     classes = read_names(names_path) if names_path else ()
     if not classes and not any(_find_list(settings, split) for split in ("train", "val")):
         # The official labels of Kinetics are its class names in ASCII order.
@@ -359,7 +353,7 @@ def _check_flip_pairs(settings: Settings, classes: Sequence[str]) -> None:
 
 def _find_list(settings: Settings, split: str) -> str | None:
     key = f"{split}_list"
-    return files.given_or_first(settings.root, f"data.{key}", getattr(settings, key), [f"{split}.list"])
+    return common.given_or_first(settings.root, f"data.{key}", getattr(settings, key), [f"{split}.list"])
 
 
 def _find_clips(settings: Settings, split: str, classes: tuple[str, ...]) -> list[LabeledPath]:

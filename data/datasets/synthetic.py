@@ -16,7 +16,8 @@ import numpy as np
 
 from zoo.data import mixing
 from zoo.data.batch import LABEL, PAIR, Field
-from zoo.data.datasets.common.protocol import Protocol
+from zoo.data.datasets.common import Protocol
+from zoo.data.fields import Classes, Count, Sides
 from zoo.data.formats.palette import IGNORE_INDEX
 from zoo.data.record import DataRecord, without_items
 from zoo.data.settings import LoaderSettings
@@ -52,13 +53,13 @@ class Settings(LoaderSettings):
     """The `data:` section of a recipe on synthetic data. Sizes are in pixels."""
 
     kind: Literal["image", "clip", "scene", "face"] = "image"  # image and clip to classify, scene to segment
-    size: int | None = None  # of images, clips and faces, which are square; default 224, faces 112
-    segments: int | None = None  # frames of a clip; default 8
-    crop: tuple[int, int] | None = None  # height and width of scenes in training, default 512 x 1024 ...
-    base_size: tuple[int, int] | None = None  # ... and in an evaluation, default 1024 x 2048
-    num_classes: int | None = None  # default: ImageNet's 1000, Kinetics' 400, Cityscapes' 19 or MS1MV2's 85742
-    train_samples: int | None = None  # default: theirs, 1281167, 234619, 2975 or 5822653
-    val_samples: int = 100  # of faces: pairs
+    size: Count | None = None  # of images, clips and faces, which are square; default 224, faces 112
+    segments: Count | None = None  # frames of a clip; default 8
+    crop: Sides | None = None  # height and width of scenes in training, default 512 x 1024 ...
+    base_size: Sides | None = None  # ... and in an evaluation, default 1024 x 2048
+    num_classes: Classes | None = None  # default: ImageNet's 1000, Kinetics' 400, Cityscapes' 19 or MS1MV2's 85742
+    train_samples: Count | None = None  # default: theirs, 1281167, 234619, 2975 or 5822653
+    val_samples: Count = 100  # of faces: pairs
 
     def __post_init__(self):
         super().__post_init__()
@@ -68,25 +69,17 @@ class Settings(LoaderSettings):
                 raise ValueError(
                     f"{key}: data.kind={self.kind} has {' and '.join(KEYS[self.kind])}; choose another kind"
                 )
-            if value is not None and min(np.atleast_1d(value)) < 1:
-                raise ValueError(f"{key}: must be at least 1")
-        most = IGNORE_INDEX if self.kind == "scene" else math.inf
-        if self.num_classes is not None and not 2 <= self.num_classes <= most:
-            raise ValueError(f"num_classes: must be at least 2, in scenes at most {IGNORE_INDEX}")
-        if self.train_samples is not None and self.train_samples < 1:
-            raise ValueError("train_samples: must be at least 1")
-        if self.val_samples < (least := MIN_PAIRS if self.kind == "face" else 1):
-            raise ValueError(f"val_samples: must be at least {least}")
+        if self.kind == "scene" and (self.num_classes or 0) > IGNORE_INDEX:
+            raise ValueError(f"num_classes: must be at most {IGNORE_INDEX} in scenes")
+        if self.kind == "face" and self.val_samples < MIN_PAIRS:
+            raise ValueError(f"val_samples: must be at least {MIN_PAIRS} pairs")
         if self.kind in ("scene", "face"):
             mixing.refuse(self, f"data.kind={self.kind} cannot be mixed")
-        if self.cache is not None:
-            raise ValueError("cache: synthetic data have no files; leave it out")
-        if self.allow_missing_classes:
-            raise ValueError("allow_missing_classes: synthetic data have samples of all classes; leave it out")
-        if self.checksum == "full":
-            raise ValueError("checksum: synthetic data have no files; leave it out")
-        if self.loader == "dali":
-            raise ValueError("loader: synthetic data have nothing to decode; leave it out")
+        given = {"cache": self.cache, "allow_missing_classes": self.allow_missing_classes}
+        given |= {"checksum": self.checksum == "full", "loader": self.loader == "dali"}
+        for key, is_given in given.items():
+            if is_given:
+                raise ValueError(f"{key}: synthetic data have no files; leave it out")
 
     def shape(self, training: bool) -> tuple[int, ...]:
         """Return the shape of a sample's pixels."""

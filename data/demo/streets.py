@@ -15,7 +15,7 @@ import numpy as np
 
 from zoo.data import order
 from zoo.data.datasets import cityscapes
-from zoo.data.datasets.common.segmentation import SegmentationSplit
+from zoo.data.datasets.segmentation import SegmentationSplit
 from zoo.data.demo.common import cache, street_objects
 from zoo.data.demo.common import street_scene as scene
 from zoo.data.demo.common.drawing import Canvas, coverage, pick_color

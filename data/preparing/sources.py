@@ -5,8 +5,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from zoo.data.datasets import imagenet, kinetics
-from zoo.data.datasets.common import files
+from zoo.data.datasets import common, imagenet, kinetics
 from zoo.data.errors import UserError
 from zoo.data.formats import budgeted_json, face_files, face_packs, palette
 from zoo.data.formats.face_packs import FacePack
@@ -155,7 +154,7 @@ def _ssv2(root: str, lists: dict[str, Any]) -> Listing:
     paths = {}
     for key, names in SSV2_FILES.items():
         candidates = [os.path.join(folder, name) for folder in ("", "labels") for name in names]
-        paths[key] = files.first_existing(root, candidates)
+        paths[key] = common.first_existing(root, candidates)
     if lists or not all(paths.values()):
         return _clips(root, lists)
     labels = _read_json(str(paths["classes"]), dict)

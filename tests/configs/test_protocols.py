@@ -7,8 +7,8 @@ from tests.helpers.paths import CONFIGS
 from zoo import tasks
 from zoo.config import loader
 from zoo.data.datasets import synthetic
-from zoo.data.datasets.common.segmentation import SegmentationSplit
-from zoo.data.datasets.common.verification import PairSet
+from zoo.data.datasets.segmentation import SegmentationSplit
+from zoo.data.datasets.verification import PairSet
 from zoo.data.datasets.faces import VerificationPairs
 from zoo.data.datasets.imagenet import ImageSplit
 from zoo.data.datasets.kinetics import ClipSplit

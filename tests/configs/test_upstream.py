@@ -197,7 +197,7 @@ def test_normalized_values_of_a_recorded_face(name):
 
 @pytest.mark.parametrize("name", ["deeplabv3plus_cityscapes", "deeplabv3plus_cityscapes_769"])
 def test_settings_of_mmsegmentation(name):
-    """Its transforms with these settings: tests/data/datasets/common/test_segmentation.py."""
+    """Its transforms with these settings: tests/data/datasets/test_segmentation.py."""
     config = recipe(name).config
     prefix = "settings/769x769/" if name.endswith("769") else "settings/512x1024/"
     recorded = {

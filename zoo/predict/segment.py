@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data.datasets.common import segmentation
+from zoo.data.datasets import segmentation
 from zoo.data.formats import palette
 from zoo.data.formats.lists import VIDEO_EXTENSIONS
 from zoo.predict import overlay

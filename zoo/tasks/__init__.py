@@ -73,7 +73,7 @@ class Task(Protocol):
         """Return the last part of a protocol id: what the model sees of a sample, and how its outputs are evaluated.
 
         Args:
-            views: the data set's part (zoo.data.datasets.common.protocol.Protocol).
+            views: the data set's part (zoo.data.datasets.common.Protocol).
             settings: of the task.
         """
 

@@ -162,7 +162,7 @@ def read_video(folder: Path) -> None:
 
 def read_lists(folder: Path) -> None:
     """Read lists of samples, pairs and names, and what depends on their labels."""
-    from zoo.data.datasets.common import verification
+    from zoo.data.datasets import verification
 
     def read_samples(has_folders: bool) -> None:
         entries = lists.read_list(str(folder / "train.list"), folders=has_folders)

@@ -12,7 +12,7 @@ CLIPS = "data/transforms/clips.py"
 PIXELS = "data/transforms/pixels.py"
 CROPS = "data/transforms/crops.py"
 PHOTOMETRIC = "data/transforms/photometric.py"
-SEGMENTATION = "data/datasets/common/segmentation.py"
+SEGMENTATION = "data/datasets/segmentation.py"
 MIXING = "data/mixing.py"
 PIPELINE = "data/augment/common/pipeline.py"
 POLICIES = "data/augment/common/policies.py"
@@ -21,7 +21,7 @@ TEST_STREAM = "tests/data/test_stream.py::test_"
 TEST_SAMPLING = "tests/data/transforms/test_frame_sampling.py::test_"
 TEST_CLIPS = "tests/data/transforms/test_clips.py::test_"
 TEST_CROPS = "tests/data/transforms/test_crops.py::test_"
-TEST_SEGMENTATION = "tests/data/datasets/common/test_segmentation.py::test_"
+TEST_SEGMENTATION = "tests/data/datasets/test_segmentation.py::test_"
 
 fault = partial(Fault, SHARED)
 

@@ -40,7 +40,7 @@ FAULTS = [
     ),
     fault(
         "a gap in the labels of faces passes",
-        "data/datasets/common/face_sources.py",
+        "data/datasets/faces.py",
         "    if label == following:\n",
         "    if label >= following:\n",
         f"{TEST_AUDIT}a_stray_label_of_a_list_of_faces",
@@ -89,7 +89,7 @@ FAULTS = [
     ),
     fault(
         "lists are not looked for in the root",
-        "data/datasets/common/files.py",
+        "data/datasets/common.py",
         "for path in (given, in_root):",
         "for path in (given,):",
         "tests/data/datasets/test_imagenet.py::test_lists_and_names_are_looked_for_in_the_root_too",

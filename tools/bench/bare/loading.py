@@ -13,7 +13,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from zoo.data.datasets.common.segmentation import SegmentationSplit, fit_size
+from zoo.data.datasets.segmentation import SegmentationSplit, fit_size
 from zoo.data.datasets.faces import FaceSplit
 from zoo.data.datasets.imagenet import ImageSplit
 from zoo.data.datasets.kinetics import ClipSplit

@@ -6,12 +6,11 @@ while one class dominates it, mirror, photometric distortion, padding. Resizing 
 
 import copy
 import io
-import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO, NamedTuple
+from typing import Annotated, BinaryIO, NamedTuple
 
 import cv2
 import numpy as np
@@ -25,9 +24,9 @@ from zoo.data.augment.common.pipeline import Pipeline
 from zoo.data.augment.common.steps import Steps
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
 from zoo.data.contents import Content
-from zoo.data.datasets.common.files import file_functions, file_size
-from zoo.data.datasets.common.protocol import Protocol, set_name
+from zoo.data.datasets.common import Protocol, file_functions, file_size, set_name
 from zoo.data.errors import BadSample, UserError
+from zoo.data.fields import Count, Deviations, Factors, Range, Sides
 from zoo.data.formats import images, masks, palette
 from zoo.data.formats.palette import IGNORE_INDEX
 from zoo.data.packs.prepared import PreparedSplit
@@ -48,40 +47,28 @@ class SegmentationSettings(LoaderSettings):
 
     root: str = "datasets/scenes"
     set: str | None = None  # name of the set in the protocol id; default cityscapes for its layout, else that of root
-    crop: tuple[int, int] = (512, 1024)  # of the training images, padded where they are smaller
-    base_size: tuple[int, int] | None = None  # size at scale 1; default: the size of each image
-    scale: tuple[float, float] = (0.5, 2.0)  # of the training images, uniform
-    max_share: float = 0.75  # a crop is drawn again while one class covers this fraction of it; 1: never
+    crop: Sides = (512, 1024)  # of the training images, padded where they are smaller
+    base_size: Sides | None = None  # size at scale 1; default: the size of each image
+    scale: Annotated[tuple[float, float], Range(0, above=True)] = (0.5, 2.0)  # of the training images, uniform
+    max_share: Annotated[float, Range(0, 1, above=True)] = 0.75  # a crop is drawn again while one class covers this
+    # fraction of it; 1: never
     flip: bool = True  # mirror half of the training images
     photometric: bool = True  # change brightness, contrast, saturation and hue in training
     augment: Steps | None = None  # augmentations in place of flip and photometric (docs/data.md); null: these
-    eval_scales: tuple[float, ...] = (1.0,)  # scales at which every image is evaluated
+    eval_scales: Factors = (1.0,)  # scales at which every image is evaluated
     mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
-    checked_masks: int = 40  # of each split, read before a run starts
+    std: Deviations = IMAGENET_STD
+    checked_masks: Count = 40  # of each split, read before a run starts
     void_masks: bool = False  # whether a mask may contain nothing but 0 and 255
 
     def __post_init__(self):
         super().__post_init__()
         if self.eval_bad != "error":
             raise ValueError("eval_bad: must be error; an unreadable image cannot count as wrong in a mean IoU")
-        for key in ("crop", "base_size"):
-            if getattr(self, key) is not None and min(getattr(self, key)) < 1:
-                raise ValueError(f"{key}: height and width must be at least 1")
-        if not 0 < self.scale[0] <= self.scale[1] < math.inf:
-            raise ValueError("scale: must be two factors above 0, the smaller one first")
-        if not 0 < self.max_share <= 1:
-            raise ValueError("max_share: must be a fraction in (0, 1]")
-        if not self.eval_scales or not all(0 < scale < math.inf for scale in self.eval_scales):
-            raise ValueError("eval_scales: must be one or more factors above 0")
-        if len({f"{scale:g}" for scale in self.eval_scales}) < len(self.eval_scales):
-            raise ValueError("eval_scales: must not contain the same factor twice")
-        if min(self.std) <= 0:
-            raise ValueError("std: must be above 0")
+        if not 0 < len({f"{scale:g}" for scale in self.eval_scales}) == len(self.eval_scales):
+            raise ValueError("eval_scales: must be one or more factors, none of them twice")
         steps.check(self.augment, "scene", self.flip)
         mixing.refuse(self, "a scene has a label for every pixel, and cannot be mixed")
-        if self.checked_masks < 1:
-            raise ValueError("checked_masks: must be at least 1")
 
     @property
     def eval_images(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import packs
-from zoo.data.datasets.common import verification
+from zoo.data.datasets import verification
 from zoo.data.errors import UserError
 from zoo.data.formats.face_files import FaceFiles
 

@@ -4,20 +4,29 @@ import hashlib
 import math
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from zoo.data.audit import Inventory
+from zoo.data.batch import LABEL, PAIR, Field
 from zoo.data.cache import LocalPath, source_path
 from zoo.data.contents import digest_bytes
-from zoo.data.datasets.common import files
-from zoo.data.errors import UserError, similar_path
-from zoo.data.formats import images
+from zoo.data.datasets import common
+from zoo.data.errors import BadSample, UserError, similar_path
+from zoo.data.formats import face_files, images
 from zoo.data.formats.face_files import FaceFiles
 from zoo.data.formats.face_packs import FacePack, read_bin
 from zoo.data.formats.lists import check_inside, is_number, read_lines
+from zoo.data.pending import Pending, PlannedSample
 from zoo.data.record import Item
+from zoo.data.transforms.geometry import Geometry
 
+if TYPE_CHECKING:
+    from zoo.data.datasets.faces import Settings
+
+MEAN = (0.5, 0.5, 0.5)
+STANDARD_SIZE = 112  # pixels, of the images of all published verification sets
 FOLDS = 10  # of the usual protocol; a set needs at least one pair per fold
 SEED = 2026  # of drawn pairs
 ATTEMPTS = 20  # draws per requested pair, because some pairs are drawn twice
@@ -153,8 +162,117 @@ def sample_pairs(source: FaceFiles | FacePack, rows: np.ndarray, labels: np.ndar
     return PairSet(HELD_OUT, source, pairs, np.tile(np.array([1, 0]), pairs_per_label))
 
 
+class VerificationPairs:
+    """The validation split: the pairs of all verification sets, concatenated.
+
+    Fields: `image` uint8 (2, size, size, 3) RGB, `label` int64 (): 1 for the same person, 0 for different persons;
+    `pair` int64 (): index of the pair.
+
+    Attributes:
+        sets: (name, index of the first pair, number of pairs) of every verification set.
+    """
+
+    views = 2
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, settings: "Settings", pair_sets: Sequence[PairSet], classes: Sequence):
+        self.settings, self.pair_sets, self.classes = settings, pair_sets, classes
+        counts = [len(pair_set.same) for pair_set in pair_sets]
+        self.offsets = np.cumsum([0] + counts)
+        self.sets = tuple(
+            (pair_set.name, int(first), count) for pair_set, first, count in zip(pair_sets, self.offsets, counts)
+        )
+        shape = (2, settings.size, settings.size, 3)
+        self.fields = (Field("image", shape, "uint8", MEAN, settings.std), LABEL, PAIR)
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+    @property
+    def protocol(self) -> common.Protocol:
+        """The evaluation: the verification sets by name, and the side of the images where it is not 112."""
+        names = "+".join(name for name, _, _ in self.sets)
+        if names == HELD_OUT:  # drawn from the training set
+            names = f"{common.root_name(self.settings)}-{names}"
+        return common.Protocol(names, "" if self.settings.size == STANDARD_SIZE else f"@{self.settings.size}")
+
+    def name(self, index: int) -> str:
+        pair_set, number = self._locate(index)
+        images = ", ".join(pair_set.source.name(image) for image in pair_set.pairs[number])
+        return f"{pair_set.name} pair {number} ({images})"
+
+    def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Decode both images. Raises BadSample."""
+        pair_set, number = self._locate(index)
+        return {
+            "image": np.stack([self._decode(pair_set, image) for image in pair_set.pairs[number]]),
+            "label": np.asarray(pair_set.same[number], np.int64),
+            "pair": np.asarray(index, np.int64),
+        }
+
+    def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
+        """Read a pair, and leave its pixels to the loader. Raises BadSample."""
+        pair_set, number = self._locate(index)
+        files = [
+            face_files.read_plain(pair_set.source.encoded(image), self.settings.size)
+            for image in pair_set.pairs[number]
+        ]
+        plain = tuple(file for file in files if file is not None)
+        if len(plain) < len(files):
+            return {**self.sample(index, rng)}
+        return {
+            "image": Pending(plain, Geometry(), stacked=True),
+            "label": np.asarray(pair_set.same[number], np.int64),
+            "pair": np.asarray(index, np.int64),
+        }
+
+    def inventory(self, deep: bool) -> Inventory:
+        """Return the images of all pairs, for checks; deep: whether packs are read."""
+        images = [(pair_set.source, image) for pair_set in self.pair_sets for image in np.unique(pair_set.pairs)]
+
+        def name(index: int) -> str:
+            source, image = images[index]
+            return source.name(image)
+
+        def size(index: int) -> int:
+            source, image = images[index]
+            return source.size(image)
+
+        def digest(index: int) -> bytes:
+            source, image = images[index]
+            return source.digest(image)
+
+        if not deep and any(pair_set.source.in_pack for pair_set in self.pair_sets):
+            return Inventory(len(images), name, self.classes)
+        return Inventory(len(images), name, self.classes, size, digest)
+
+    def _decode(self, pair_set: PairSet, image: int) -> np.ndarray:
+        try:
+            return face_files.decode(pair_set.source.encoded(image), self.settings.size, self.settings.resize)
+        except BadSample as error:
+            raise BadSample(f"{pair_set.source.name(image)}: {error}") from None
+
+    def _locate(self, index: int) -> tuple[PairSet, int]:
+        """Return the verification set of a pair, and the index of the pair in it."""
+        number = int(np.searchsorted(self.offsets, index, side="right")) - 1
+        return self.pair_sets[number], index - int(self.offsets[number])
+
+
+def check_all_readable(pair_set: PairSet, settings: "Settings") -> None:
+    """Check that all images of a verification set can be opened."""
+    for image in np.unique(pair_set.pairs):
+        try:
+            with face_files.open_face(pair_set.source.encoded(image), settings.size, settings.resize):
+                pass
+        except BadSample as error:
+            raise UserError(
+                f"verification set {pair_set.name}: {pair_set.source.name(image)}: {error}; fix it, or count "
+                "unreadable pairs as wrong with -o data.eval_bad=wrong"
+            ) from None
+
+
 def _find_set(root: str, entry: str) -> str | None:
-    return files.first_existing(root, [entry, f"{entry}.bin"])
+    return common.first_existing(root, [entry, f"{entry}.bin"])
 
 
 def _draw_two(rng: np.random.Generator, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

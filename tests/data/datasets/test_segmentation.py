@@ -11,8 +11,8 @@ from PIL import Image
 
 from tests.helpers.paths import GOLDEN
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
-from zoo.data.datasets.common import segmentation
-from zoo.data.datasets.common.segmentation import SegmentationSettings, SegmentationSplit
+from zoo.data.datasets import segmentation
+from zoo.data.datasets.segmentation import SegmentationSettings, SegmentationSplit
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import masks
 from zoo.data.stream import open_evaluation, open_training

@@ -1,8 +1,10 @@
-"""Helpers of data sets that read files: the root folder, default files in it, file sizes and the record of the set."""
+"""Parts that data sets share: the root folder, default files in it, the record of the set, and its protocol id."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+import re
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from zoo.data import contents, record
 from zoo.data.contents import Content
@@ -11,7 +13,7 @@ from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.record import DataRecord, Item
 
 
-class FileSplit(Protocol):
+class FileSplit(typing.Protocol):
     """A split that can list its files.
 
     Attributes:
@@ -110,3 +112,34 @@ def describe(train: FileSplit, val: FileSplit, method: str | None = None) -> Dat
     lines = (line for split in (train, val) for line in [*split.describe_files(), "", ""])
     first, second = ((len(split), split.classes, split.items()) for split in (train, val))
     return record.build(lines, first, second, train.settings.root, method or train.settings.checksum)
+
+
+class Protocol(NamedTuple):
+    """A data set's part of a protocol id, which a task completes (zoo.tasks.Task.protocol).
+
+    The filters of a resize and the normalization belong to the model and are not part of it.
+
+    Attributes:
+        name: of the set whose validation split is evaluated, such as k400 or lfw+cfp_fp.
+        views: what the model sees of a sample: frames, clips, crops, sizes and scales, such as 8x1x1@224, 224-of-256
+            or 1024x2048.
+    """
+
+    name: str
+    views: str
+
+
+def set_name(settings: Any, num_classes: int, official: Mapping[int, str]) -> str:
+    """Return the name of a data set: data.set, else that of a well-known set with as many classes, else of the folder.
+
+    Args:
+        settings: of the data set, with `set` and `root`.
+        num_classes: of the data that was found there.
+        official: names of well-known sets by their number of classes.
+    """
+    return settings.set or official.get(num_classes) or root_name(settings)
+
+
+def root_name(settings: Any) -> str:
+    """Return the name of the folder of a data set, as one word."""
+    return re.sub(r"[\s/]+", "_", os.path.basename(os.path.abspath(settings.root)))
