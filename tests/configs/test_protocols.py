@@ -7,11 +7,11 @@ from tests.helpers.paths import CONFIGS
 from zoo import tasks
 from zoo.config import loader
 from zoo.data.datasets import synthetic
-from zoo.data.datasets.segmentation import SegmentationSplit
-from zoo.data.datasets.verification import PairSet
 from zoo.data.datasets.faces import VerificationPairs
 from zoo.data.datasets.imagenet import ImageSplit
 from zoo.data.datasets.kinetics import ClipSplit
+from zoo.data.datasets.segmentation import SegmentationSplit
+from zoo.data.datasets.verification import PairSet
 from zoo.data.formats import images, masks
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.formats.palette import TRAIN_CLASSES

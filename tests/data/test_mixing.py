@@ -10,8 +10,7 @@ from tests.data.loaders.odd_files import needs_dali
 from tests.data.loaders.sets import image_set
 from zoo.data import mixing, order
 from zoo.data.batch import DropoutMask, Field
-from zoo.data.datasets import faces, imagenet, synthetic
-from zoo.data.datasets import segmentation
+from zoo.data.datasets import faces, imagenet, segmentation, synthetic
 from zoo.data.errors import BadSample
 from zoo.data.mixing import Mix
 from zoo.data.settings import LoaderSettings

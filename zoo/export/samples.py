@@ -8,8 +8,7 @@ import numpy as np
 
 from zoo import data, tasks
 from zoo.data import order
-from zoo.data.datasets import imagenet, kinetics
-from zoo.data.datasets import segmentation
+from zoo.data.datasets import imagenet, kinetics, segmentation
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats.lists import LabeledPath
 from zoo.export.source import Source

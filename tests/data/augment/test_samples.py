@@ -5,8 +5,7 @@ import pytest
 
 from tests.data.loaders.sets import face_set, frame_set, image_set, scene_set
 from zoo.data.augment.common.steps import Steps
-from zoo.data.datasets import kinetics
-from zoo.data.datasets import segmentation
+from zoo.data.datasets import kinetics, segmentation
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.pending import Pending
 from zoo.data.stream import open_training

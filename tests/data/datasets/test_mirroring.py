@@ -6,8 +6,7 @@ from PIL import Image
 
 from tests.helpers.face_sets import load as load_faces
 from tests.helpers.face_sets import write_set
-from zoo.data.datasets import imagenet, kinetics
-from zoo.data.datasets import segmentation
+from zoo.data.datasets import imagenet, kinetics, segmentation
 from zoo.data.formats.lists import LabeledPath
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (24, 24, 3), np.uint8)

@@ -13,10 +13,10 @@ from typing import Any
 import cv2
 import numpy as np
 
-from zoo.data.datasets.segmentation import SegmentationSplit, fit_size
 from zoo.data.datasets.faces import FaceSplit
 from zoo.data.datasets.imagenet import ImageSplit
 from zoo.data.datasets.kinetics import ClipSplit
+from zoo.data.datasets.segmentation import SegmentationSplit, fit_size
 from zoo.data.formats.face_packs import FacePack
 from zoo.data.formats.recordio import FRAME_HEADER, IMAGE_HEADER
 from zoo.data.transforms import photometric
