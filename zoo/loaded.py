@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from zoo.data.errors import BadSample, UserError
-from zoo.predict.inputs import count_frames
-from zoo.predict.model import Source, TrainedModel
 from zoo.predict.predictors import Predictor
+from zoo.predict.results import Source, TrainedModel, count_frames
 
 Input = str | os.PathLike[str] | np.ndarray
 

@@ -14,11 +14,10 @@ from tests.helpers.cli import call_zoo
 from tests.helpers.predicting import train
 from zoo.data.demo import motion
 from zoo.data.errors import UserError
-from zoo.predict import overlay
+from zoo.predict import overlay, stream
 from zoo.predict.predictors import find_predictor
-from zoo.predict.streaming import loop
-from zoo.predict.streaming.classifier import FrameClassifier, preprocess
-from zoo.predict.streaming.sources import Source
+from zoo.predict.stream import FrameClassifier, preprocess
+from zoo.predict.stream_sources import Source
 from zoo.run import trained
 
 SETTINGS = {
@@ -53,8 +52,8 @@ def run(capsys, out, *words):
     lines, errors = capsys.readouterr()
     rows, summary = [], None
     if out.exists():
-        rows = [json.loads(line) for line in (out / loop.ROWS_FILE).read_text(encoding="utf-8").splitlines()]
-        summary = json.loads((out / loop.SUMMARY_FILE).read_text(encoding="utf-8"))
+        rows = [json.loads(line) for line in (out / stream.ROWS_FILE).read_text(encoding="utf-8").splitlines()]
+        summary = json.loads((out / stream.SUMMARY_FILE).read_text(encoding="utf-8"))
     return code, rows, summary, lines, errors
 
 
@@ -182,7 +181,7 @@ def test_ctrl_c_ends_a_stream(model, video, tmp_path, capsys, monkeypatch):
 
 def test_a_camera_that_is_unplugged(model, video, tmp_path, capsys, monkeypatch):
     """What it gave is kept."""
-    file, closed = loop.open_source(video, 1.0), []
+    file, closed = stream.open_source(video, 1.0), []
 
     def frames():
         for _ in range(4):
@@ -190,7 +189,7 @@ def test_a_camera_that_is_unplugged(model, video, tmp_path, capsys, monkeypatch)
         raise UserError("/dev/video0: the camera gives no more frames; is it still connected?")
 
     opened = Source("/dev/video0", False, None, frames(), lambda: closed.append(1))  # not live, so that no frame drops
-    monkeypatch.setattr(loop, "open_source", lambda source, timeout: opened)
+    monkeypatch.setattr(stream, "open_source", lambda source, timeout: opened)
     annotated = tmp_path / "annotated.mp4"
     code, rows, summary, lines, errors = run(
         capsys, tmp_path / "out", "--weights", model, "--stream", "0", "--every", 1, "--annotate", annotated

@@ -10,14 +10,21 @@ from zoo.data.errors import BadSample, UserError
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec
 from zoo.predict import results
-from zoo.predict.inputs import find_inputs, walk_inputs
-from zoo.predict.model import TrainedModel
+from zoo.predict import stream as streaming
+from zoo.predict import stream_report as stream_options
 from zoo.predict.predictors import Predictor, find_predictor
-from zoo.predict.results import DEFAULT_TOP, Failure, Row, output_stems, printable
-from zoo.predict.streaming import loop as streaming
-from zoo.predict.streaming import options as stream_options
-from zoo.predict.streaming.classifier import Shapes
-from zoo.predict.streaming.options import Options
+from zoo.predict.results import (
+    DEFAULT_TOP,
+    Failure,
+    Row,
+    TrainedModel,
+    find_inputs,
+    output_stems,
+    printable,
+    walk_inputs,
+)
+from zoo.predict.stream import Shapes
+from zoo.predict.stream_report import Options
 from zoo.run import cli, recorded_recipe, trained
 from zoo.run.checkpoint import FOLDER, has_averages
 from zoo.run.restore import averages_note
@@ -104,7 +111,7 @@ def predict(arguments: argparse.Namespace) -> int:
     """
     if arguments.top is not None and arguments.top < 1:
         raise UserError("--top: must be at least 1")
-    stream = stream_options.read(arguments)
+    stream = stream_options.read_options(arguments)
     if bool(arguments.files) == bool(stream):
         raise UserError("give files or folders to predict, or a stream alone, with --stream SOURCE")
     record, cfg, resolved = trained.read_checkpoint(
@@ -148,7 +155,7 @@ def predict(arguments: argparse.Namespace) -> int:
 def predict_stream(
     model: TrainedModel, shapes: Shapes, dataset: str, options: Options, top: int | None, out: str
 ) -> int:
-    """Predict a stream until it ends, or until SIGINT or SIGTERM; see zoo.predict.streaming.loop."""
+    """Predict a stream until it ends, or until SIGINT or SIGTERM; see zoo.predict.stream."""
     stop = StopSignal()
     stop.install()
     try:

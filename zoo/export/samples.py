@@ -13,8 +13,8 @@ from zoo.data.errors import BadSample, UserError
 from zoo.data.formats.lists import LabeledPath
 from zoo.export.source import Source
 from zoo.predict import faces
-from zoo.predict.inputs import count_frames, find_inputs
 from zoo.predict.predictors import find_predictor
+from zoo.predict.results import count_frames, find_inputs
 
 COUNT = 5  # samples that a graph is compared on
 CALIBRATION = 64  # training samples from which int8 takes the ranges of its values

@@ -9,9 +9,7 @@ from zoo.data import order
 from zoo.data.datasets import imagenet, kinetics
 from zoo.data.errors import BadSample
 from zoo.data.formats.lists import LabeledPath
-from zoo.predict.inputs import count_frames
-from zoo.predict.model import Source, TrainedModel
-from zoo.predict.results import DEFAULT_TOP, Prediction
+from zoo.predict.results import DEFAULT_TOP, Prediction, Source, TrainedModel, count_frames
 
 
 class Classification(NamedTuple):

@@ -8,8 +8,7 @@ import numpy as np
 
 from zoo.data.errors import BadSample
 from zoo.data.formats import face_files
-from zoo.predict.model import Source, TrainedModel
-from zoo.predict.results import DEFAULT_TOP, Failure, Prediction, Row
+from zoo.predict.results import DEFAULT_TOP, Failure, Prediction, Row, Source, TrainedModel
 from zoo.trainer.protocol import Inference
 
 EMBEDDINGS_FILE = "embeddings.npz"

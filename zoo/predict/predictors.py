@@ -13,8 +13,7 @@ from zoo.data.formats.face_files import FaceFiles
 from zoo.data.formats.lists import VIDEO_EXTENSIONS
 from zoo.predict import faces as face_predictor
 from zoo.predict.classify import classify_clip, classify_image, clip_result, image_result
-from zoo.predict.model import Source, TrainedModel
-from zoo.predict.results import Prediction, Row
+from zoo.predict.results import Prediction, Row, Source, TrainedModel
 from zoo.predict.segment import scene_result, segment
 
 

@@ -9,8 +9,7 @@ from zoo.data.datasets import segmentation
 from zoo.data.formats import palette
 from zoo.data.formats.lists import VIDEO_EXTENSIONS
 from zoo.predict import overlay
-from zoo.predict.model import Source, TrainedModel
-from zoo.predict.results import Prediction, Row
+from zoo.predict.results import Prediction, Row, Source, TrainedModel
 from zoo.weights import files
 
 

@@ -11,7 +11,7 @@ from zoo.config.schema import Config
 from zoo.data.batch import Field
 from zoo.data.errors import UserError
 from zoo.models import Spec, load_spec, resolve_arch
-from zoo.predict.model import TrainedModel
+from zoo.predict.results import TrainedModel
 from zoo.run import cli, exported, recorded_recipe
 from zoo.run.checkpoint import has_averages, model_file
 from zoo.run.job import build_trainer

@@ -9,7 +9,7 @@ from PIL import Image
 from zoo.data.datasets import imagenet
 from zoo.data.errors import BadSample
 from zoo.predict.classify import classify_image, softmax
-from zoo.predict.model import TrainedModel
+from zoo.predict.results import TrainedModel
 
 
 class MeanColor:

@@ -8,7 +8,7 @@ from PIL import Image
 
 from zoo.data.errors import BadSample
 from zoo.predict import faces
-from zoo.predict.model import TrainedModel
+from zoo.predict.results import TrainedModel
 
 SETTINGS = SimpleNamespace(size=2, resize=False)
 

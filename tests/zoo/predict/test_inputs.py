@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from zoo.predict.inputs import count_frames, find_inputs
+from zoo.predict.results import count_frames, find_inputs
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from PIL import Image
 from tests.helpers import clips as encoded
 from zoo.data.datasets import cityscapes
 from zoo.predict import overlay
-from zoo.predict.model import TrainedModel
+from zoo.predict.results import TrainedModel
 from zoo.predict.segment import segment
 
 NAMES = ("red", "green", "blue")

@@ -16,7 +16,7 @@ from zoo.data.errors import UserError
 from zoo.export import assembly, native, proof
 from zoo.export.source import Source
 from zoo.export.streaming import StreamReference
-from zoo.predict.streaming.classifier import Shapes, state_shapes
+from zoo.predict.stream import Shapes, state_shapes
 from zoo.run import cli
 from zoo.table import table
 from zoo.trainer.protocol import Inference

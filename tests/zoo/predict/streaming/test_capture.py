@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from zoo.data.errors import UserError
-from zoo.predict.streaming import capture
-from zoo.predict.streaming.capture import LatestFrame, in_real_time, one_by_one
-from zoo.predict.streaming.sources import Frame, Source
+from zoo.predict import stream_sources
+from zoo.predict.stream_sources import Frame, LatestFrame, Source, in_real_time, one_by_one
 
 WAIT = 20  # seconds at most; no test takes as long
 
@@ -127,7 +126,7 @@ def test_a_source_that_stalls():
 
 def test_frames_that_are_passed_over_are_signs_of_life(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(capture.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(stream_sources.time, "monotonic", lambda: clock[0])
     controlled = Controlled()
     latest = LatestFrame(source(controlled)[0], 100, 10, never)
     controlled.give(1)
@@ -159,8 +158,8 @@ def test_a_file_at_its_own_pace(monkeypatch):
         slept.append(seconds)
         clock[0] += seconds
 
-    monkeypatch.setattr(capture.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(capture.time, "sleep", sleep)
+    monkeypatch.setattr(stream_sources.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(stream_sources.time, "sleep", sleep)
     for paced in in_real_time(map(frame, range(4))):
         assert clock[0] == pytest.approx(100 + max(0.0, [0, 0.1, 0.5, 0.5][paced.number]))
         if paced.number == 1:

@@ -13,14 +13,10 @@ from zoo.data.datasets import kinetics
 from zoo.data.demo import motion
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats.lists import LabeledPath
-from zoo.predict import overlay
-from zoo.predict.model import TrainedModel
-from zoo.predict.streaming import options, report
-from zoo.predict.streaming.annotation import annotate
-from zoo.predict.streaming.classifier import FrameClassifier, preprocess, state_shapes
-from zoo.predict.streaming.options import Options
-from zoo.predict.streaming.report import Report, Shown
-from zoo.predict.streaming.sampling import interval
+from zoo.predict import overlay, stream_report
+from zoo.predict.results import TrainedModel
+from zoo.predict.stream import FrameClassifier, annotate, interval, preprocess, state_shapes
+from zoo.predict.stream_report import Options, Report, Shown
 
 CLASSES = ("left", "right", "up")
 
@@ -111,13 +107,14 @@ def test_rows_and_summary(capsys):
     summary = progress.summary()
     assert (summary["predictions"], summary["dropped"]) == (2, 3)
     assert summary["latency_p50_ms"] <= summary["latency_p99_ms"]
-    assert report.describe(summary).startswith("2 predictions in ") and "3 frames dropped" in report.describe(summary)
+    text = stream_report.describe(summary)
+    assert text.startswith("2 predictions in ") and "3 frames dropped" in text
     assert "right 0.50  latency " in capsys.readouterr().out  # a line per second where there is no terminal
 
 
 def test_a_stream_without_predictions():
     summary = Report(CLASSES, 2, io.StringIO()).summary()
-    assert summary["predictions"] == 0 and "latency" not in report.describe(summary)
+    assert summary["predictions"] == 0 and "latency" not in stream_report.describe(summary)
 
 
 def shown(*numbers, size=(320, 40)):
@@ -170,8 +167,8 @@ def test_an_existing_video_is_not_replaced(tmp_path):
 
 def test_options_of_a_stream_without_one():
     defaults = dict(stream=None, realtime=False, every=None, clip_seconds=None, annotate=None)
-    defaults |= dict(smooth=options.SMOOTH, timeout=options.TIMEOUT)
-    assert options.read(SimpleNamespace(**defaults)) is None
+    defaults |= dict(smooth=stream_report.SMOOTH, timeout=stream_report.TIMEOUT)
+    assert stream_report.read_options(SimpleNamespace(**defaults)) is None
     for key, value in (("realtime", True), ("every", 1), ("annotate", "a.mp4"), ("timeout", 1.0)):
         with pytest.raises(UserError, match=f"--{key}: is for a stream; give one with --stream SOURCE"):
-            options.read(SimpleNamespace(**{**defaults, key: value}))
+            stream_report.read_options(SimpleNamespace(**{**defaults, key: value}))

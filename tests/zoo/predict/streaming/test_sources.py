@@ -11,9 +11,8 @@ import pytest
 
 from tests.helpers import clips
 from zoo.data.errors import UserError
-from zoo.predict import overlay
-from zoo.predict.streaming import sources
-from zoo.predict.streaming.sources import open_source, without_password
+from zoo.predict import overlay, stream_sources
+from zoo.predict.stream_sources import open_source, without_password
 
 FRAMES = 20
 
@@ -187,9 +186,9 @@ class Camera:
 
 @pytest.fixture
 def camera(monkeypatch):
-    monkeypatch.setattr(sources.cv2, "VideoCapture", Camera)
-    exists = sources.os.path.exists
-    monkeypatch.setattr(sources.os.path, "exists", lambda path: path == "/dev/video3" or exists(path))
+    monkeypatch.setattr(stream_sources.cv2, "VideoCapture", Camera)
+    exists = stream_sources.os.path.exists
+    monkeypatch.setattr(stream_sources.os.path, "exists", lambda path: path == "/dev/video3" or exists(path))
 
 
 @pytest.mark.parametrize("name", ["3", "/dev/video3"])

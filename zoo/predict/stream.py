@@ -1,0 +1,277 @@
+"""Classification of a video while it runs, frame by frame, by a causal model."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from zoo.config.schema import Config
+from zoo.data.datasets import kinetics
+from zoo.data.demo import motion
+from zoo.data.errors import BadSample, UserError
+from zoo.data.transforms import frame_sampling, pixels
+from zoo.data.transforms.geometry import Size
+from zoo.data.transforms.resize import resize
+from zoo.models import load_spec
+from zoo.predict import overlay, stream_report
+from zoo.predict.classify import softmax
+from zoo.predict.results import DEFAULT_TOP, TrainedModel
+from zoo.predict.stream_report import Options, Report, Shown
+from zoo.predict.stream_sources import Captured, LatestFrame, Source, in_real_time, one_by_one, open_source
+from zoo.weights import files
+
+CLIP_SECONDS = {"kinetics": 10.0, "motion": motion.FRAMES / motion.RATE}  # of the training clips, by data set
+Shapes = Sequence[tuple[int, ...]]
+MAX_SIDE = 4096  # pixels of a frame, because recipes may come from strangers; those of data sets have 224
+ROWS_FILE, SUMMARY_FILE = "stream.jsonl", "stream.json"
+
+
+def interval(
+    settings: Any, dataset: str, rate: Fraction, every: int | None = None, clip_seconds: float | None = None
+) -> int:
+    """Return n, where the model sees every n-th frame of the source.
+
+    With dense sampling, the frames of a training clip are 64 / segments frames apart, whatever the rate. With uniform
+    sampling, a clip's duration is divided into as many parts as there are segments.
+
+    Args:
+        settings: the data section of the recipe.
+        dataset: its name.
+        rate: frames per second of the source.
+        every: n, if the user states it.
+        clip_seconds: duration of the training clips, if the user states it.
+    """
+    if every is not None:
+        return every
+    if settings.sampling == "dense" and clip_seconds is None:
+        return max(1, frame_sampling.DENSE_SPAN // settings.segments)
+    seconds = CLIP_SECONDS[dataset] if clip_seconds is None else clip_seconds
+    return max(1, round(float(rate) * seconds / settings.segments))
+
+
+def state_shapes(model: str, cfg: Config) -> Shapes:
+    """Return the shapes of a model's state, without the batch.
+
+    Args:
+        model: its name.
+        cfg: the recipe that it was trained with.
+
+    Raises:
+        UserError: the model does not classify frame by frame, or its frames are too large.
+    """
+    spec: Any = load_spec(model)
+    if not hasattr(spec, "state_shapes"):
+        raise UserError(f"--stream: a {model} has no stream; give a checkpoint of tsm or tsm_mobilenet_v2")
+    settings: Any = cfg.data
+    side = settings.eval_size or settings.size
+    if side > MAX_SIDE:
+        raise UserError(f"--stream: frames of {side} x {side} pixels, the limit is {MAX_SIDE}; give -o data.size=N")
+    try:
+        return spec.state_shapes(cfg.model, side, side)
+    except ValueError as error:
+        raise UserError(f"--stream: model.{error}, as configs/tsm_online_k400.yaml does") from None
+
+
+class FrameClassifier:
+    """A causal model and its state: what it has kept of the frames so far."""
+
+    def __init__(self, model: TrainedModel, shapes: Shapes, smooth: int):
+        """Begin a stream.
+
+        Args:
+            model: its trainer has predict_frame.
+            shapes: of its state, without the batch.
+            smooth: number of frames whose logits are averaged.
+        """
+        self.model, self.settings = model, model.cfg.data
+        zeros = {f"state_{i}": np.zeros((1, *shape), np.float32) for i, shape in enumerate(shapes)}
+        self.state: Sequence = tuple(model.trainer.to_device(zeros).values())
+        self.recent: deque[np.ndarray] = deque(maxlen=smooth)
+
+    def __call__(self, image: np.ndarray) -> np.ndarray:
+        """Return the probabilities (K,) of the classes, float64: those of the mean of the last frames' logits.
+
+        Args:
+            image: the next frame, uint8 RGB (H, W, 3), of any size.
+
+        Raises:
+            BadSample: the logits are not finite.
+        """
+        self.recent.append(self.logits(image))
+        return softmax(np.mean(self.recent, 0))
+
+    def warm_up(self) -> None:
+        """Predict a black frame and forget it: what is compiled or missing shows before the stream begins.
+
+        Raises:
+            UserError: the model does not take single frames.
+        """
+        side = self.settings.eval_size or self.settings.size
+        self._forward(np.zeros((side, side, 3), np.uint8))
+
+    def logits(self, image: np.ndarray) -> np.ndarray:
+        """Return the logits of the next frame alone, float64 (K,)."""
+        logits, self.state = self._forward(preprocess(image, self.settings))
+        return logits
+
+    def _forward(self, pixels: np.ndarray) -> tuple[np.ndarray, Sequence]:
+        """Return the logits of a prepared frame, and the state after it."""
+        trainer = self.model.trainer
+        batch = trainer.to_device({"video": pixels[None, None]})  # one stream, one frame
+        logits, state = trainer.predict_frame(batch, self.state)
+        return logits[0].astype(np.float64), state
+
+
+def preprocess(image: np.ndarray, settings: kinetics.Settings) -> np.ndarray:
+    """Resize and crop a frame as an evaluation with one crop does: uint8 (H, W, 3) -> uint8 (size, size, 3)."""
+    height, width = image.shape[:2]
+    (geometry,) = kinetics.evaluation_geometries(settings, (width, height), crops=1)
+    return pixels.apply(image, geometry)
+
+
+def annotate(shown: Iterable[Shown], rate: Fraction, every: int, live: bool) -> Iterator[overlay.Frame]:
+    """Yield the frames of the video, all of one size, with their rate.
+
+    Args:
+        shown: frames with the prediction that holds for them. Those of a live source are every n-th frame, some of them
+            dropped: in place of a dropped one, the frame before stays, so that the video keeps the time.
+        rate: frames per second of the source.
+        every: n.
+        live: whether the source is.
+    """
+    size: Size | None = None
+    number, drawn = 0, None
+    for item in shown:
+        pixels = item.pixels
+        height, width = pixels.shape[:2]
+        size = size or (width, height)
+        if size != (width, height):  # a stream may change it
+            pixels = resize(pixels, *size, False)
+        if live and drawn is not None:
+            for _ in range((item.number - number) // every - 1):
+                yield drawn, rate / every
+        drawn, number = overlay.attach_caption(pixels, item.caption, item.remark), item.number
+        yield drawn, rate / every if live else rate
+
+
+def run(
+    model: TrainedModel,
+    shapes: Shapes,
+    dataset: str,
+    options: Options,
+    top: int | None,
+    out: str,
+    stopped: Callable[[], bool],
+) -> None:
+    """Predict a stream until it ends or the program is asked to; print and write the results.
+
+    Args:
+        model: a causal classifier of clips.
+        shapes: of its state, without the batch.
+        dataset: name of the data set that it was trained on.
+        options: of the stream.
+        top: number of classes to write per prediction, DEFAULT_TOP if None.
+        out: new folder for the results.
+        stopped: whether the program has been asked to end.
+
+    Raises:
+        UserError: the source cannot be opened, or has failed; what was predicted until then is written.
+    """
+    classifier = FrameClassifier(model, shapes, options.smooth)
+    classifier.warm_up()
+    source = open_source(options.source, options.timeout)
+    rate = source.rate or overlay.DEFAULT_FRAME_RATE
+    every = interval(model.cfg.data, dataset, rate, options.every, options.clip_seconds)
+    print(_introduction(source, rate, every, options.smooth), flush=True)
+    os.makedirs(out, exist_ok=True)
+    capture = None
+    frames: Iterable[Captured]
+    if source.is_live or options.realtime:
+        paced = source if source.is_live else source._replace(frames=in_real_time(source.frames))
+        frames = capture = LatestFrame(paced, every, options.timeout, stopped)
+    else:
+        frames = one_by_one(source.frames, stopped)
+    with open(os.path.join(out, ROWS_FILE), "x", encoding="utf-8", buffering=1) as rows:
+        progress = Report(model.class_names, top or DEFAULT_TOP, rows)
+        shown = _predict(frames, classifier, every, progress, lambda: capture.dropped if capture else 0)
+        try:
+            _write_or_drain(shown, options.annotate, rate, every, capture is not None)
+        finally:
+            (capture or source).close()
+            progress.end_line()
+            summary = progress.summary()
+            metadata = _metadata(model, source, rate, every, options)
+            stream_report.write_summary(os.path.join(out, SUMMARY_FILE), metadata, summary)
+            print(stream_report.describe(summary), flush=True)
+
+
+def _predict(
+    frames: Iterable[Captured],
+    classifier: FrameClassifier,
+    every: int,
+    progress: Report,
+    count_dropped: Callable[[], int],
+) -> Iterator[Callable[[], Shown]]:
+    """Predict every n-th frame; yield a function for each frame that returns how it is shown."""
+    for frame, captured in frames:
+        if frame.number % every == 0:
+            try:
+                probabilities = classifier(frame.pixels())
+            except BadSample as error:
+                raise UserError(str(error)) from None
+            progress.add(frame.number, frame.time, probabilities, captured, count_dropped())
+
+        def show(frame: Any = frame) -> Shown:
+            return Shown(frame.number, frame.pixels(), progress.caption, progress.remark)
+
+        yield show
+
+
+def _write_or_drain(
+    shown: Iterator[Callable[[], Shown]], path: str | None, rate: Fraction, every: int, live: bool
+) -> None:
+    """Write the annotated video, or only run through the frames."""
+    if path is None:
+        for _ in shown:
+            pass
+        return
+    error: UserError | None = None
+
+    def until_failure() -> Iterator[Shown]:
+        nonlocal error
+        try:
+            for show in shown:
+                yield show()
+        except UserError as failure:  # the video is complete until here
+            error = failure
+
+    try:
+        with files.atomic_write(path) as temporary:
+            overlay.write_video(temporary, annotate(until_failure(), rate, every, live))
+            if error and not os.path.getsize(temporary):
+                raise error
+    except BadSample as failure:
+        raise UserError(f"--annotate {path}: {failure}") from None
+    print(f"the annotated video is {path}")
+    if error:
+        raise error
+
+
+def _introduction(source: Source, rate: Fraction, every: int, smooth: int) -> str:
+    known = f"{float(rate):.4g} frames per second" + ("" if source.rate else " (assumed: the source does not tell)")
+    seen = "every frame" if every == 1 else f"one of {every} frames, {float(rate / every):.3g} per second"
+    return f"{source.name}: {known}; the model sees {seen}; a label is that of the last {smooth} of them"
+
+
+def _metadata(model: TrainedModel, source: Source, rate: Fraction, every: int, options: Options) -> dict[str, Any]:
+    return {
+        **model.metadata,
+        "source": source.name,
+        "live": source.is_live or options.realtime,
+        "frames_per_second": float(rate),
+        "every": every,
+        "smooth": options.smooth,
+    }
