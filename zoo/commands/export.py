@@ -7,10 +7,9 @@ from typing import Any
 from zoo import program
 from zoo.commands.new_file import require_new
 from zoo.data.errors import UserError
-from zoo.export import assembly, fp16, int8, native, proof, samples, source, streaming
+from zoo.export import assembly, low_precision, proof, source
 from zoo.export.proof import Row
-from zoo.export.reference import Reference
-from zoo.export.streaming import StreamReference
+from zoo.export.reference import Reference, StreamReference, check_stream
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import require_graph
 from zoo.run import cli, recorded_recipe
@@ -105,17 +104,17 @@ def export(arguments: argparse.Namespace) -> None:
     read = source.read(arguments.weights, arguments.framework, arguments.device, arguments.override, arguments.raw)
     require_graph(read.model)
     if arguments.stream:
-        streaming.check(read, arguments.precision)
+        check_stream(read, arguments.precision)
     if has_averages(arguments.weights) and not arguments.raw:
         print(averages_note(arguments.weights))
-    trainer = native.build(read)  # first: MindSpore must be imported before onnx and what decodes videos
+    trainer = proof.load_trainer(read)  # first: MindSpore must be imported before onnx and what decodes videos
     needs_data = arguments.precision == "int8" or not arguments.samples
-    splits = samples.load_splits(read) if needs_data else None
-    rows = samples.of_split(read, splits.val) if splits else []
+    splits = source.load_splits(read) if needs_data else None
+    rows = source.of_split(read, splits.val) if splits else []
     if arguments.samples:
-        rows = samples.of_files(read, arguments.samples)
+        rows = source.of_files(read, arguments.samples)
     make = StreamReference if arguments.stream else Reference
-    reference = make(read, trainer, samples.batches(read, rows), arguments.with_preprocessing, raw_output=True)
+    reference = make(read, trainer, source.batches(read, rows), arguments.with_preprocessing, raw_output=True)
     model = reference.build()
     compared = prove(reference, model)
     if arguments.with_preprocessing:  # second: probabilities near 0 and 1, and classes, hide differences of logits
@@ -123,17 +122,17 @@ def export(arguments: argparse.Namespace) -> None:
         model = reference.build()
         compared += prove(reference, model)
     if arguments.precision == "fp16":
-        model = fp16.convert(model)
+        model = low_precision.to_fp16(model)
         compared = compare(reference, model, "fp16")
-        fp16.require_close(compared)
+        low_precision.require_close(compared)
     if splits and arguments.precision == "int8":
-        model = int8.quantize(reference, splits)
+        model = low_precision.quantize(reference, splits)
         compared = compare(reference, model, "int8")
     metadata = assembly.describe(
         read,
         reference.shape,
         arguments.with_preprocessing,
-        protocol=samples.protocol(read, splits),
+        protocol=source.protocol(read, splits),
         precision=arguments.precision,
         opset=model.opset_import[0].version,
         max_difference=proof.largest(compared),

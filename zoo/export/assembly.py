@@ -63,7 +63,7 @@ def build(
         The onnx.ModelProto, checked.
     """
     add_model = load_graph_builder(source.model)
-    from zoo.export.folding import FoldedGraph, Graph  # import onnx, whose absence load_graph_builder reports
+    from zoo.models.onnx_graph import FoldedGraph, Graph  # import onnx, whose absence load_graph_builder reports
 
     graph = (FoldedGraph if folded else Graph)(source.tensors)
     y = add_model(graph, source.arch, add_input(graph, source, shape, with_preprocessing))

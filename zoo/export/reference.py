@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.data.errors import UserError
-from zoo.export import assembly, causes, native, proof
+from zoo.export import assembly, proof
 from zoo.export.proof import Forward, Row
 from zoo.export.source import Source
+from zoo.models import load_frame_builder
 from zoo.trainer.protocol import Trainer
 from zoo.weights.onnx_metadata import State
 
 SHARE_OF_CHANGE = 0.5  # of the framework's change by reversed frames, which the graph's must have at least
+MIN_FRAMES = 64  # of a stream in the proof
 
 
 class Reference(NamedTuple):
@@ -21,7 +23,7 @@ class Reference(NamedTuple):
 
     Attributes:
         source: the checkpoint.
-        trainer: its model in the framework, of native.build.
+        trainer: its model in the framework, of proof.load_trainer.
         batches: uint8 (N, ..., 3).
         with_preprocessing: whether graphs take pixels as they are, and end in what a program does with the output.
         raw_output: whether they end in the output of the model in any case.
@@ -72,18 +74,18 @@ class Reference(NamedTuple):
     def cause(self, compared: Sequence[Row]) -> str:
         """Return where a graph differs. compared: what `compare` returned."""
         _, pixels = max(zip(compared, self.batches), key=lambda pair: pair[0].difference)
-        return causes.find(self.source, self.trainer, pixels, self.with_preprocessing)
+        return proof.find_cause(self.source, self.trainer, pixels, self.with_preprocessing)
 
     def _compare_batch(self, run: Forward, pixels: np.ndarray) -> Row:
-        expected = native.forward(self.trainer, self.source, pixels)
+        expected = proof.forward(self.trainer, self.source, pixels)
         if not np.isfinite(expected).all():
             raise UserError("the framework's own output is not finite; the weights may be those of a run that diverged")
         return Row("", pixels.shape, proof.difference(run(pixels), expected, self.kind))
 
     def _compare_reversed(self, run: Forward, pixels: np.ndarray) -> Row:
         reverse = np.ascontiguousarray(pixels[:, ::-1])
-        expected = native.forward(self.trainer, self.source, reverse)
-        before = native.forward(self.trainer, self.source, pixels)
+        expected = proof.forward(self.trainer, self.source, reverse)
+        before = proof.forward(self.trainer, self.source, pixels)
         of_framework = proof.relative(proof.finish(expected, self.kind), proof.finish(before, self.kind))
         if of_framework <= proof.LIMIT:
             raise UserError(
@@ -104,3 +106,88 @@ class Reference(NamedTuple):
 def depends_on_order(source: Source) -> bool:
     """Return whether a model takes clips and looks at the order of their frames."""
     return len(source.fields[0].shape) == 4 and getattr(source.arch, "shift_place", "") != "none"
+
+
+def check_stream(source: Source, precision: str) -> None:
+    """Raise UserError unless the model of a checkpoint is causal, and the precision one that a stream can have."""
+    if not hasattr(source.spec, "state_shapes"):
+        raise UserError(f"--stream: a {source.model} has no stream; give a checkpoint of tsm or tsm_mobilenet_v2")
+    if precision == "int8":
+        raise UserError("--stream: int8 would need the ranges of the states; take --precision fp16 or fp32")
+    try:
+        _state_shapes(source, (source.cfg.data.size,) * 2)
+    except ValueError as error:
+        raise UserError(f"--stream: model.{error}, as configs/tsm_online_k400.yaml does") from None
+
+
+class StreamReference(Reference):
+    """What the graph of a frame is compared with: the frames of clips, one after the other, and whole clips."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a frame, channels last."""
+        return self.batches[0].shape[2:]
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """States of one stream."""
+        shapes = _state_shapes(self.source, self.shape[:2])
+        return tuple(State(f"state_{i}", f"next_state_{i}", (1, *shape)) for i, shape in enumerate(shapes))
+
+    def build(self) -> Any:
+        """Return the graph of a frame."""
+        from zoo.models.onnx_graph import Graph  # imports onnx
+
+        graph = Graph(self.source.tensors)
+        x = assembly.add_input(graph, self.source, self.shape, self.with_preprocessing)
+        given = [graph.input(state.input, ("batch", *state.shape[1:])) for state in self.states]
+        y, kept = load_frame_builder(self.source.model)(graph, self.source.arch, x, given)
+        y = assembly.finish(graph.scope(assembly.POSTPROCESSING), y, self.kind)
+        graph.output(assembly.OUTPUT, y, ("batch", graph.size(y, 1)))
+        for state, value in zip(self.states, kept, strict=True):
+            graph.output(state.output, value, ("batch", *state.shape[1:]))
+        return graph.model(self.source.model, {})
+
+    def compare(self, model: Any, limit: float = math.inf) -> list[Row]:
+        """Compare a graph frame by frame, and the mean of its logits over the frames with those of the whole clip.
+
+        A wrong state shows in the frames after it.
+        """
+        session = proof.start(model.SerializeToString())
+        compared: list[Row] = []
+        for pixels in self.batches:
+            difference, outputs = self._compare_frames(session, pixels)
+            compared.append(Row("frame by frame", pixels.shape, difference))
+            if self.kind == "logits" and difference <= limit:
+                clip = proof.forward(self.trainer, self.source, pixels)
+                mean = np.mean(outputs[: pixels.shape[1]], 0)
+                compared.append(Row("mean, and clip", pixels.shape, proof.relative(mean, clip)))
+        return compared
+
+    def cause(self, compared: Sequence[Row]) -> str:
+        """Return where a graph differs."""
+        return f"look at build_frame of zoo/models/{self.source.model}/onnx.py, or export without --stream first"
+
+    def _compare_frames(self, session: Any, pixels: np.ndarray) -> tuple[float, list[np.ndarray]]:
+        """Return the largest difference of all frames of clips (N, T, H, W, 3), and the graph's outputs.
+
+        A single clip is repeated until it has MIN_FRAMES frames: the state is passed on as often.
+        """
+        zeros = [np.zeros((len(pixels), *state.shape[1:]), np.float32) for state in self.states]
+        theirs: Any = tuple(self.trainer.to_device({f"{i}": array for i, array in enumerate(zeros)}).values())
+        ours, largest, outputs = zeros, 0.0, []
+        for t in range(max(pixels.shape[1], MIN_FRAMES) if len(pixels) == 1 else pixels.shape[1]):
+            frame = np.ascontiguousarray(pixels[:, t % pixels.shape[1]])
+            expected, theirs = proof.forward_frame(self.trainer, self.source, frame, theirs)
+            x = frame if self.with_preprocessing else np.ascontiguousarray(proof.normalize(self.source, frame))
+            feeds = {assembly.INPUT: x, **{state.input: array for state, array in zip(self.states, ours)}}
+            found, *ours = session.run(None, feeds)
+            outputs.append(found)
+            largest = max(largest, proof.difference(found, expected, self.kind))
+        return largest, outputs
+
+
+def _state_shapes(source: Source, size: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of a stream's state. Raises ValueError if the model is not causal."""
+    spec: Any = source.spec
+    return spec.state_shapes(source.arch, *size)

@@ -1,18 +1,29 @@
-"""What is exported: the checkpoint of a run in any framework, read without one."""
+"""The checkpoint that is exported, read without a framework, and real samples as an evaluation shows them to it."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo import data, tasks
 from zoo.config import loader
 from zoo.config.schema import Config
+from zoo.data import order
 from zoo.data.batch import Field
+from zoo.data.datasets import imagenet, kinetics, segmentation
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats.lists import LabeledPath
 from zoo.models import Spec, load_spec
+from zoo.predict import faces
 from zoo.predict.predictors import find_predictor
+from zoo.predict.results import count_frames, find_inputs
 from zoo.run import recorded_recipe, trained
 from zoo.run.checkpoint import model_file
 from zoo.weights.match import require_match
+
+COUNT = 5  # samples that a graph is compared on
+CALIBRATION = 64  # training samples from which int8 takes the ranges of its values
 
 
 class Source(NamedTuple):
@@ -81,3 +92,131 @@ def read(path: str, framework: str, device: str, overrides: Sequence[str], raw: 
         tensors=tensors,
         class_names=() if spec.SHARDED_PARAMETERS else classes + unnamed,
     )
+
+
+class Splits(NamedTuple):
+    """The data of the recipe."""
+
+    train: Any
+    val: Any
+
+
+def load_splits(source: Source) -> Splits:
+    """Load the data of the recipe.
+
+    Raises:
+        UserError: they are not here.
+    """
+    try:
+        return Splits(*data.find(source.dataset).load(source.cfg.data))
+    except UserError as error:
+        raise UserError(
+            f"the graph is compared on samples of the recipe's data, which are not here ({error}); say where they are "
+            "with -o data.root=FOLDER, or give other ones with --samples FILE ..."
+        ) from None
+
+
+def protocol(source: Source, splits: Splits | None) -> str:
+    """Return the protocol id of the recipe's evaluations; "" without its data."""
+    if splits is None:
+        return ""
+    part = splits.val.protocol
+    return f"{part.name}/{tasks.load_task(source.spec.TASK).protocol(part.views, source.cfg.task)}"
+
+
+def of_split(source: Source, split: Any, count: int = COUNT) -> list[np.ndarray]:
+    """Read samples that are spread over a split; uint8 (..., H, W, 3) each. Views of a sample count as samples.
+
+    Raises:
+        UserError: none can be read.
+    """
+    name, rows = source.fields[0].name, []
+    for index in np.linspace(0, len(split) - 1, min(count, len(split))).astype(int):
+        try:
+            sample = split.sample(int(index), order.generator(source.cfg.seed, "evaluate", int(index)))[name]
+        except BadSample:
+            continue
+        rows += list(sample) if split.views > 1 else [sample]
+    if not rows:
+        raise UserError("no sample of the recipe's validation data can be read; give others with --samples FILE ...")
+    return rows[:count]
+
+
+def of_files(source: Source, arguments: Sequence[str]) -> list[np.ndarray]:
+    """Read samples from files and folders that the user names; uint8 (..., H, W, 3) each.
+
+    Raises:
+        UserError: one cannot be read.
+    """
+    predictor = find_predictor(source.spec.TASK, source.dataset)
+    paths, failures = find_inputs(arguments, predictor.extensions, predictor.frame_template(source.cfg.data))
+    for failure in failures:
+        raise UserError(f"--samples {failure.path}: {failure.reason}")
+    rows: list[np.ndarray] = []
+    for path in paths[:COUNT]:
+        try:
+            rows += _views(source, path)
+        except BadSample as error:
+            raise UserError(f"--samples {path}: {error}") from None
+    return rows[:COUNT]
+
+
+def _views(source: Source, path: str) -> Iterator[np.ndarray]:
+    """Yield the views of a file."""
+    settings = source.cfg.data
+    if source.spec.TASK == "segment":
+        yield segmentation.resize_to_fit(segmentation.read_image(path), settings.base_size, settings.eval_scales[0])
+    elif source.spec.TASK == "face":
+        yield faces.read_face(path, settings)
+    else:
+        split = _split_of(source, path)
+        views = split.sample(0, order.generator(source.cfg.seed, "evaluate", 0))[source.fields[0].name]
+        yield from views if split.views > 1 else [views]
+
+
+def _split_of(source: Source, path: str) -> imagenet.ImageSplit | kinetics.ClipSplit:
+    """Return the evaluation split of a single image or clip."""
+    settings, names = source.cfg.data, source.class_names
+    if len(source.fields[0].shape) == 3:
+        return imagenet.ImageSplit(settings, [LabeledPath(os.path.abspath(path), 0)], names, False)
+    frames = count_frames(path, settings.frame_template) or None
+    return kinetics.ClipSplit(settings, [LabeledPath(os.path.abspath(path), 0, frames)], names, False)
+
+
+def batches(source: Source, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Make the batches that are compared: one sample and five; of a segmentation model, of two sizes.
+
+    A large scene is cut to the training crop, so that five fit into the memory.
+    """
+    sizes: list[tuple[int, int] | None] = [None]
+    if source.spec.TASK == "segment":
+        height, width = (min(sides) for sides in zip(source.cfg.data.crop, *(row.shape[:2] for row in rows)))
+        sizes = [(height, width), (max(1, height * 3 // 4 - 1), max(1, width * 5 // 8 + 1))]
+    made = []
+    for size in sizes:
+        cut = [_crop(row, *size) if size else row for row in rows]
+        made += [np.stack(cut[:1]), np.stack([cut[i % len(cut)] for i in range(COUNT)])]
+    return made
+
+
+def for_calibration(source: Source, split: Any) -> list[np.ndarray]:
+    """Read training samples, as an evaluation shows them, that int8 takes the ranges of its values from.
+
+    Args:
+        source: the checkpoint.
+        split: the training split of the recipe.
+
+    Returns:
+        uint8 (1, ..., H, W, 3) each.
+    """
+    shown = split.for_evaluation() if hasattr(split, "for_evaluation") else split
+    rows = of_split(source, shown, CALIBRATION)
+    if source.spec.TASK == "segment":
+        height, width = (min(sides) for sides in zip(source.cfg.data.crop, *(row.shape[:2] for row in rows)))
+        rows = [_crop(row, height, width) for row in rows]
+    return [row[None] for row in rows]
+
+
+def _crop(image: np.ndarray, height: int, width: int) -> np.ndarray:
+    top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
+    return image[top : top + height, left : left + width]

@@ -8,7 +8,7 @@ import onnx
 
 from tests.helpers.cli import call_zoo
 from tests.zoo.export import checkpoints
-from zoo.export import native, source
+from zoo.export import proof, source
 from zoo.weights.onnx_metadata import OnnxMetadata
 
 WITH_PREPROCESSING = ("tsm_mobilenet_v2", "deeplabv3plus", "arcface")  # the others without
@@ -32,7 +32,7 @@ def case_every_model_is_exported_within_1e_5(backend):
             assert metadata.framework == backend.FRAMEWORK and metadata.max_difference <= 1e-5, metadata
             # Its own checkpoint would hold the same tensors, so the graph is the same whatever framework trained it.
             read = source.read(weights, backend.FRAMEWORK, "cpu", (), False)
-            state = native.build(read).state_dict()
+            state = proof.load_trainer(read).state_dict()
             assert all(np.array_equal(state[name], array) for name, array in read.tensors.items())
 
 

@@ -176,10 +176,10 @@ def test_data_that_are_not_here(checkpoint, tmp_path, capsys):
 
 ORDER = """
 import sys
-from zoo import cli, export
+from zoo import cli
 names = ("onnx", "google.protobuf")
-import zoo.export.native
-export.native.build = lambda read: sys.exit(f"imported: {[name for name in names if name in sys.modules]}")
+import zoo.export.proof
+zoo.export.proof.load_trainer = lambda read: sys.exit(f"imported: {[name for name in names if name in sys.modules]}")
 cli.main(["export", *sys.argv[1:]])
 """
 
@@ -304,12 +304,12 @@ def test_a_planted_fault_is_refused(checkpoint, tmp_path, capsys, monkeypatch, m
     ],
 )
 def test_a_shift_changes_the_first_channels_alone(div, shape, changed, is_shift):
-    from zoo.export import causes
+    from zoo.export import proof
 
     expected = np.ones((2, 8, 3, 3), np.float32)
     expected[:, changed] = 2
     read_ = SimpleNamespace(arch=SimpleNamespace(shift_div=div))
-    assert causes._is_shift(read_, np.ones(shape, np.float32), expected) is is_shift
+    assert proof._is_shift(read_, np.ones(shape, np.float32), expected) is is_shift
 
 
 def test_a_graph_that_is_no_valid_onnx_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
@@ -435,9 +435,9 @@ def test_fp16_that_overflows_is_refused(roots, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize("model", ["tsm", "resnet50", "deeplabv3plus", "arcface"])
 def test_int8_prints_the_metric_before_and_after(checkpoint, tmp_path, capsys, monkeypatch, model):
     """Drawn weights have the metric of chance, which may change: here by anything."""
-    from zoo.export import metric
+    from zoo.export import low_precision
 
-    monkeypatch.setattr(metric, "MAX_LOSS", 1.0)
+    monkeypatch.setattr(low_precision, "MAX_LOSS", 1.0)
     assert run(checkpoint(model), "--out", tmp_path / "a.onnx", "--precision", "int8") == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if "validation split" in line)
     match = re.fullmatch(r"(\w+) over \d+ samples of the validation split: (\S+) in fp32, (\S+) in int8", line)
@@ -460,10 +460,10 @@ def test_int8_prints_the_metric_before_and_after(checkpoint, tmp_path, capsys, m
 
 
 def test_int8_that_loses_too_much_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
-    from zoo.export import metric
+    from zoo.export import low_precision
 
     measured = iter([0.9, 0.88])
-    monkeypatch.setattr(metric, "measure", lambda *_: next(measured))
+    monkeypatch.setattr(low_precision, "measure", lambda *_: next(measured))
     assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "--precision", "int8") == 2
     error = capsys.readouterr().err
     assert "0.9000 in fp32, 0.8800 in int8; int8 loses 0.0200, more than 0.01, so nothing is written" in error

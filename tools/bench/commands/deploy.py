@@ -17,7 +17,7 @@ from zoo.config import loader
 from zoo.data import host
 from zoo.data.errors import UserError
 from zoo.distributed import machine
-from zoo.export import assembly, int8, native, source
+from zoo.export import assembly, low_precision, proof, source
 from zoo.export.source import Source
 from zoo.models import initializers, load_spec
 from zoo.predict.predictors import find_predictor
@@ -173,7 +173,7 @@ def time_calls(contenders: Mapping[str, Forward], pixels: np.ndarray, count: int
 def measure_model(sized: Sized, arguments: argparse.Namespace, folder: str) -> dict[str, Any]:
     """Time a model in PyTorch and exported; return what was measured, of JSON's types."""
     checkpoint = sized.checkpoint
-    trainer, name = native.build(checkpoint), checkpoint.fields[0].name
+    trainer, name = proof.load_trainer(checkpoint), checkpoint.fields[0].name
     forwards: dict[str, Forward] = {"PyTorch": lambda pixels: trainer.predict(trainer.to_device({name: pixels}))}
     sizes = {"PyTorch": os.path.getsize(checkpoint.file)}
     for precision in ("fp32", "int8"):
@@ -249,7 +249,9 @@ def export(sized: Sized, precision: str, path: str) -> str:
     model = assembly.build(checkpoint, shape, False, folded=precision == "int8")
     if precision == "int8":
         channels_first = (*shape[:-3], shape[-1], *shape[-3:-1])
-        model = int8.convert(model, [np.random.default_rng(0).standard_normal((1, *channels_first), np.float32)])
+        model = low_precision.to_int8(
+            model, [np.random.default_rng(0).standard_normal((1, *channels_first), np.float32)]
+        )
     facts = dict(protocol="", precision=precision, opset=model.opset_import[0].version, max_difference=0.0)
     assembly.attach(model, assembly.describe(checkpoint, shape, False, **facts))
     with open(path, "xb") as file:

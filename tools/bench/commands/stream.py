@@ -13,9 +13,9 @@ from zoo.bench.commands.deploy import Calls
 from zoo.bench.peers import upstream
 from zoo.commands.new_file import print_report
 from zoo.data.errors import UserError
-from zoo.export import assembly, native, proof
+from zoo.export import assembly, proof
+from zoo.export.reference import StreamReference
 from zoo.export.source import Source
-from zoo.export.streaming import StreamReference
 from zoo.predict.stream import Shapes, state_shapes
 from zoo.run import cli
 from zoo.table import table
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
 def contenders(checkpoint: Source, frames: np.ndarray, folder: str, clones: str | None) -> dict[str, Step]:
     """Return what computes the next frame of a stream, by name; the first is what others are compared with."""
     shapes = state_shapes(checkpoint.model, checkpoint.cfg)
-    trainer = native.build(checkpoint)
+    trainer = proof.load_trainer(checkpoint)
     steps = {OURS: stream(trainer, shapes), ONNX: stream(_exported(checkpoint, trainer, frames, folder), shapes)}
     if clones:
         steps[UPSTREAM] = online_demo(checkpoint, shapes, os.path.join(clones, "temporal-shift-module", "online_demo"))
