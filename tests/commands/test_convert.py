@@ -20,8 +20,8 @@ from tests.zoo.weights.state_dicts import (
     recorded_shapes,
     small_resnet,
 )
-from zoo.weights import conversion, files, layouts, limits, origins, shift_direction
-from zoo.weights.digests import sha256
+from zoo.weights import conversion, files, layouts, origins
+from zoo.weights.files import sha256
 
 
 def state_dict():
@@ -201,7 +201,7 @@ VIDEO = {"non_local": True, "shift_place": "blockres"}
     ],
 )
 def test_limits_of_video_models(origin, options, parts):
-    found = limits.notes("tsm", origin, {**VIDEO, **options}, {}, False, "canonical")
+    found = origins.notes("tsm", origin, {**VIDEO, **options}, {}, False, "canonical")
     assert len(found) == len(parts)
     assert all(part in note for part, note in zip(parts, found))
 
@@ -243,7 +243,7 @@ def test_the_preprocessing_of_the_origin(model, origin, options, data):
 def test_a_tsm_of_paddlevideo(tmp_path, capsys, flags, shift_div, direction):
     source = small_resnet(depth=50, width=16)
     tensors, metadata = converted(tmp_path, as_paddlevideo(source), *flags)
-    assert_equal(tensors, source if direction == "past" else shift_direction.reverse_shift(source, shift_div))
+    assert_equal(tensors, source if direction == "past" else layouts.reverse_shift(source, shift_div))
     arch = json.loads(metadata["arch"])
     assert (metadata["model"], arch["shift_direction"], arch["shift_div"]) == ("tsm", direction, shift_div)
     output = capsys.readouterr().out

@@ -21,7 +21,7 @@ from tests.helpers.processes import SETTINGS
 from zoo.data.errors import UserError
 from zoo.predict import results
 from zoo.weights import files
-from zoo.weights.onnx_metadata import State
+from zoo.weights.onnx_file import State
 
 MODELS = ("tsm", "resnet50", "deeplabv3plus", "arcface")
 MORE = {"arcface": {"model.depth": 18}, "deeplabv3plus": {"data.base_size": "[40, 56]"}}

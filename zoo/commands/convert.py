@@ -9,7 +9,7 @@ from zoo import program
 from zoo.data.errors import UserError
 from zoo.models.arcface.spec import HEAD_WEIGHT
 from zoo.run import cli
-from zoo.weights import conversion, face_checkpoints, files, layouts, limits, names, origins, recorded
+from zoo.weights import conversion, faces, files, layouts, names, origins, recorded
 from zoo.weights.match import MatchReport, match_state_dict
 
 DESCRIPTION = "Convert weights of other projects to the zoo's names and format, or back to torchvision's and Paddle's."
@@ -118,7 +118,7 @@ def convert(arguments: argparse.Namespace) -> None:
         raise UserError(f"{arguments.target}: the name must end in {' or '.join(extensions)}")
     files.refuse_existing(arguments.target)
 
-    source = face_checkpoints.read(arguments.source, arguments.head)
+    source = faces.read_checkpoint(arguments.source, arguments.head)
     origin = names.detect(source.tensors) if arguments.origin == "auto" else arguments.origin
     record = recorded.read(arguments.source) if origin == "canonical" else recorded.NOTHING
     model = arguments.model or conversion.default_model(origin, source.tensors, record.model)
@@ -154,7 +154,7 @@ def convert(arguments: argparse.Namespace) -> None:
         options["shift_direction"] = "past" if arguments.keep_direction else "future"
         options["shift_div"] = arguments.shift_div or conversion.DEFAULT_SHIFT_DIV
     data = record.data or origins.data_settings(model, origin, options)
-    notes += limits.notes(model, origin, options, data, has_head, arguments.to)
+    notes += origins.notes(model, origin, options, data, has_head, arguments.to)
     for note in notes:
         print(f"note: {note}")
 

@@ -16,7 +16,7 @@ from zoo.run import cli, recorded_recipe
 from zoo.run.checkpoint import has_averages
 from zoo.run.restore import averages_note
 from zoo.weights import files, onnx_file
-from zoo.weights.onnx_metadata import PRECISIONS, OnnxMetadata
+from zoo.weights.onnx_file import PRECISIONS, OnnxMetadata
 
 EPILOG = """\
 The graph has standard operators (opset 18) and any batch size; that of a segmentation model any height and width, too.

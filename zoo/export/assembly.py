@@ -13,8 +13,8 @@ from zoo.data.formats import palette
 from zoo.export.source import Source
 from zoo.models import load_graph_builder
 from zoo.trainer import preprocessing
-from zoo.weights import digests
-from zoo.weights.onnx_metadata import Input, OnnxMetadata, Output, Weights
+from zoo.weights import files
+from zoo.weights.onnx_file import Input, OnnxMetadata, Output, Weights
 
 INPUT, OUTPUT = "input", "output"
 ANY_SIZE = ("height", "width")  # names of sizes that the input decides
@@ -43,7 +43,7 @@ SMALLEST_NORM = 1e-12  # an embedding of zeros stays zero
 
 
 def output_kind(source: Source, with_preprocessing: bool) -> str:
-    """Return what the graph gives; see zoo.weights.onnx_metadata.Output."""
+    """Return what the graph gives; see zoo.weights.onnx_file.Output."""
     return KINDS[source.spec.TASK][with_preprocessing]
 
 
@@ -129,7 +129,7 @@ def describe(source: Source, shape: Sequence[int], with_preprocessing: bool, **f
             arch={key: plain(value) for key, value in asdict(source.arch).items()},
             classes=source.class_names,
             palette=tuple((red, green, blue) for red, green, blue in colors),
-            weights=Weights(source.path, digests.sha256(source.file)),
+            weights=Weights(source.path, files.sha256(source.file)),
             framework=source.cfg.framework,
             input=Input(
                 name=INPUT,

@@ -21,7 +21,7 @@ from zoo.run import exported
 from zoo.run.evaluate import evaluate
 from zoo.trainer import load_onnx_backend
 from zoo.trainer.world import Launch
-from zoo.weights.onnx_metadata import OnnxMetadata
+from zoo.weights.onnx_file import OnnxMetadata
 
 FP16_LIMIT = 1e-2  # of the relative difference; narrow models have 2e-3
 MAX_LOSS = 0.01  # of the metric, by int8

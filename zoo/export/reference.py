@@ -12,7 +12,7 @@ from zoo.export.proof import Forward, Row
 from zoo.export.source import Source
 from zoo.models import load_frame_builder
 from zoo.trainer.protocol import Trainer
-from zoo.weights.onnx_metadata import State
+from zoo.weights.onnx_file import State
 
 SHARE_OF_CHANGE = 0.5  # of the framework's change by reversed frames, which the graph's must have at least
 MIN_FRAMES = 64  # of a stream in the proof
@@ -37,7 +37,7 @@ class Reference(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Output of the graphs; see zoo.weights.onnx_metadata.Output."""
+        """Output of the graphs; see zoo.weights.onnx_file.Output."""
         return assembly.output_kind(self.source, self.with_preprocessing and not self.raw_output)
 
     @property

@@ -25,8 +25,8 @@ from zoo.data.formats import budgeted_json
 from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.trainer.state import EMA_PREFIX
-from zoo.weights import digests, files, pointers
-from zoo.weights.digests import RECORD, DamagedFile
+from zoo.weights import files, recorded
+from zoo.weights.files import RECORD, DamagedFile
 
 FOLDER = "checkpoints"
 MODEL, AVERAGE, UPDATE = "model.safetensors", "ema.safetensors", "update.safetensors"
@@ -120,7 +120,7 @@ def model_file(path: str, raw: bool = False) -> str:
         path: of a checkpoint or a weights file.
         raw: the weights of the last update, also where the checkpoint has their moving averages.
     """
-    path = pointers.resolve(path)
+    path = recorded.resolve_pointer(path)
     if not os.path.isdir(path):
         return path
     return os.path.join(path, MODEL if raw or not has_averages(path) else AVERAGE)
@@ -128,7 +128,7 @@ def model_file(path: str, raw: bool = False) -> str:
 
 def has_averages(path: str) -> bool:
     """Return whether a path is the folder of a checkpoint with moving averages."""
-    return os.path.isfile(os.path.join(pointers.resolve(path), AVERAGE))
+    return os.path.isfile(os.path.join(recorded.resolve_pointer(path), AVERAGE))
 
 
 def latest(run: str) -> str | None:
@@ -231,7 +231,7 @@ def check_whole(path: str) -> None:
     with _reading(path):
         for name, size in record["files"].items():
             _check_size(path, name, size)
-            digests.check(os.path.join(path, name), digests.sha256(os.path.join(path, name)))
+            files.check_digest(os.path.join(path, name), files.sha256(os.path.join(path, name)))
 
 
 def load_record(path: str) -> dict[str, Any]:
@@ -241,7 +241,7 @@ def load_record(path: str) -> dict[str, Any]:
         UserError: it is missing or not readable.
     """
     with _reading(path):
-        record = budgeted_json.load(os.path.join(pointers.resolve(path), RECORD))
+        record = budgeted_json.load(os.path.join(recorded.resolve_pointer(path), RECORD))
         step, sizes = int(record["step"]), dict(record["files"])
         if not 0 <= step <= MAX_STEP or not set(sizes) <= {MODEL, AVERAGE, UPDATE}:
             raise ValueError(f"step {step} with the files {', '.join(sizes)}")
@@ -258,7 +258,7 @@ def _write(folder: str, step: int, tensors: Tensors, record: Mapping[str, Any]) 
     }
     sizes = {file: size for file, (size, _) in written.items()}
     hashes = {file: digest for file, (_, digest) in written.items()}
-    text = json.dumps({**record, "step": step, "files": sizes, digests.KEY: hashes}, indent=1)
+    text = json.dumps({**record, "step": step, "files": sizes, files.DIGEST_KEY: hashes}, indent=1)
     durable.write(os.path.join(folder, RECORD), text.encode())
 
 
@@ -315,7 +315,7 @@ def _remove_old(folder: str, keep: int) -> None:
     for name in os.listdir(folder):
         if name.startswith(".dropping-"):  # left by a kill
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
-    best = os.path.realpath(pointers.resolve(os.path.join(folder, "best")))
+    best = os.path.realpath(recorded.resolve_pointer(os.path.join(folder, "best")))
     for path in _all(folder)[:-keep]:
         if os.path.realpath(path) != best:
             _drop(path)

@@ -9,7 +9,7 @@ from zoo.config.convert import plain
 from zoo.data.errors import UserError
 from zoo.data.parsing import parsing
 from zoo.run.checkpoint import FOLDER, RECORD, has_averages, load_record
-from zoo.weights import onnx_file, pointers, recorded
+from zoo.weights import onnx_file, recorded
 
 EXAMPLE = "runs/tsm_demo/checkpoints/best"
 OF_THE_RUN = ("out", "weights", "fresh_head")  # keys that another run does not repeat
@@ -18,7 +18,7 @@ GIVEN = ("--weights", "-o weights")  # origins of weights that are younger than 
 
 def is_checkpoint(path: str) -> bool:
     """Return whether a folder is that of a checkpoint."""
-    return os.path.isfile(os.path.join(pointers.resolve(path), RECORD))
+    return os.path.isfile(os.path.join(recorded.resolve_pointer(path), RECORD))
 
 
 def read(path: str) -> tuple[dict[str, Any], loader.Entries]:

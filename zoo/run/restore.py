@@ -18,9 +18,8 @@ from zoo.trainer import state
 from zoo.trainer.loss_scale import SCALE_KEY
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import Param
-from zoo.weights import digests, files, imagenet, recorded
-from zoo.weights.conversion import OPTIONS, default_model
-from zoo.weights.infer import NOT_IN_TENSORS
+from zoo.weights import files, imagenet, recorded
+from zoo.weights.conversion import NOT_IN_TENSORS, OPTIONS, default_model
 from zoo.weights.match import merge, require_match
 
 Print = Callable[[str], None]
@@ -95,7 +94,7 @@ def initial(
         if "classes" in metadata and not cfg.fresh_head:
             _warn_of_other_classes(recorded.texts(path, metadata, "classes"), classes, path, print_line)
         merged = _merge(initialized, tensors, lambda name: cfg.fresh_head and spec.is_head(name), path, print_line)
-        return merged, f"{path}, sha256 {digests.sha256(path)}"
+        return merged, f"{path}, sha256 {files.sha256(path)}"
     if getattr(cfg.model, "pretrained", None) == "imagenet":
         depth = getattr(cfg.model, "depth", None)
         path, origin = imagenet.find_weights(depth, cfg.weights_dir, imagenet.variant_of(cfg.model))
@@ -147,16 +146,16 @@ def _describe_exported(path: str, cfg: Config, job: Job, print_line: Print) -> s
     record = recorded.read(path)
     _warn_of_other_preprocessing(record.data, cfg, path, print_line)
     _warn_of_other_classes(record.classes, job.val_set.classes, path, print_line)
-    return f"{path}, sha256 {digests.sha256(path)}"
+    return f"{path}, sha256 {files.sha256(path)}"
 
 
 def check_record(record: Mapping[str, Any], path: str) -> None:
     """Raise UserError if a checkpoint's record lacks what a run needs to go on."""
     classes = record.get("classes")
     if not isinstance(record.get("weights"), str) or type(record.get("global_batch")) is not int:
-        raise UserError(f"{path}: {digests.RECORD} lacks the weights or the global batch; use another checkpoint")
+        raise UserError(f"{path}: {files.RECORD} lacks the weights or the global batch; use another checkpoint")
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-        raise UserError(f"{path}: {digests.RECORD} lacks the names of the classes; use another checkpoint")
+        raise UserError(f"{path}: {files.RECORD} lacks the names of the classes; use another checkpoint")
 
 
 def _start(cfg: Config, job: Job, print_line: Print, eval_only: bool) -> tuple[dict[str, np.ndarray], str]:

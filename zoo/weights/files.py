@@ -15,8 +15,9 @@ from safetensors.numpy import save
 from zoo.data.errors import UserError
 from zoo.data.formats import budgeted_json
 from zoo.data.parsing import parsing
-from zoo.weights import ckpt, digests, onnx_file, pdparams, pth
+from zoo.weights import ckpt, onnx_file, pdparams, pth
 
+RECORD, DIGEST_KEY = "checkpoint.json", "sha256"  # DIGEST_KEY -> digests by the name of the file
 PADDLE, MINDSPORE = ".pdparams", ".ckpt"
 EXTENSIONS = (".safetensors", *pth.EXTENSIONS, PADDLE, MINDSPORE)
 RowRange = tuple[int, int, int]  # number of rows of the whole tensor, first row, row after the last
@@ -38,6 +39,38 @@ MAX_DIMS = 32  # of numpy before version 2
 MAX_HEADER = 100_000_000  # bytes, as the library has it
 DAMAGED, REMEDY = "is not a complete safetensors file", "remove it and download or convert it again"
 DTYPE_NAMES = {np.dtype(dtype).str[1:]: name for name, dtype in DTYPES.items()}
+
+
+class DamagedFile(UserError):
+    """A file of a checkpoint is not what was written."""
+
+
+def sha256(path: str) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_digest(path: str, digest: str) -> None:
+    """Compare the digest of a file with the one that the checkpoint in its folder records, if there is one.
+
+    Raises:
+        DamagedFile: they differ.
+    """
+    expected = _recorded_digest(os.path.join(os.path.dirname(path), RECORD), os.path.basename(path))
+    if expected not in (None, digest):
+        raise DamagedFile(
+            f"{path} is damaged: its SHA-256 is {digest[:12]}..., but {RECORD} beside it has {str(expected)[:12]}...; "
+            "use another checkpoint, or copy this one again"
+        )
+
+
+def _recorded_digest(path: str, name: str) -> str | None:
+    try:
+        with parsing(path):
+            return str(budgeted_json.load(path)[DIGEST_KEY][name])
+    except UserError:
+        return None  # no checkpoint, or one that is too old to have digests
 
 
 class TensorShape(NamedTuple):
@@ -240,7 +273,7 @@ def _read_safetensors(path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]
     with parsing(f"{path} {DAMAGED}", REMEDY):
         with open(path, "rb") as file:
             content = file.read()
-        digests.check(path, hashlib.sha256(content).hexdigest())
+        check_digest(path, hashlib.sha256(content).hexdigest())
         return {name: _to_array(path, name, entry) for name, entry in deserialize(content)}, metadata
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.data.errors import UserError
-from zoo.weights import digests, files, layouts
+from zoo.weights import files, layouts
 
 FILES: dict[str, dict[int | None, str]] = {  # variant -> depth of a ResNet -> file
     "plain": {
@@ -179,7 +179,7 @@ def _read_archive(path: str, remedy: str) -> dict[str, np.ndarray]:
 
 def _check_hash(path: str, name: str, remedy: str) -> str:
     """Return the SHA-256 of a file. Raises UserError if it does not begin with the digits in the published name."""
-    digest, (_, has_digits, digits) = digests.sha256(path), name.split(".")[0].rpartition("-")
+    digest, (_, has_digits, digits) = files.sha256(path), name.split(".")[0].rpartition("-")
     if has_digits and not digest.startswith(digits):
         raise UserError(f"{path} is damaged: its SHA-256 begins with {digest[:8]}, not with {digits}; {remedy}")
     return digest

@@ -11,6 +11,10 @@ from zoo.weights.names import COUNTER, block_count, canonical_name, is_training_
 PADDLE = ("paddle_vision", "paddleclas", "paddlevideo", "plsc", "plsc2")  # linear weights are (inputs, outputs)
 EPS = 1e-5  # of batch normalizations almost everywhere
 MINDSPORE_EPS = 1e-4  # of mindspore-ai/models
+STREAM_OUTPUTS = (
+    r"conv1\.weight|bn1\..*|layer\d\.\d+\.(conv{last}\.weight|bn{last}\..*|downsample\..*|nl\.(out|bn)\..*)"
+)
+STREAM_INPUTS = r"layer\d\.\d+\.(conv1|downsample\.0|nl\.(theta|phi|g))\.weight|fc\.weight"
 
 
 def to_canonical(tensors: Mapping[str, np.ndarray], origin: str) -> dict[str, np.ndarray]:
@@ -115,3 +119,30 @@ def _add_zero_biases(tensors: dict[str, np.ndarray]) -> None:
     """Add the bias that the output convolution of a non-local block has here but not in mmaction2."""
     for name in [name for name in tensors if name.endswith(".nl.out.weight")]:
         tensors.setdefault(name[: -len("weight")] + "bias", np.zeros(tensors[name].shape[0], np.float32))
+
+
+def reverse_shift(tensors: Mapping[str, np.ndarray], shift_div: int) -> dict[str, np.ndarray]:
+    """Convert canonical tensors of a TSM to the other shift direction; applied twice, this is the identity.
+
+    Args:
+        tensors: All tensors of the model; those that do not touch the residual stream are returned as they are.
+        shift_div: The model shifts 1/shift_div of the channels each way.
+    """
+    last = 3 if any(name.endswith(".conv3.weight") for name in tensors) else 2  # last convolution of a block
+    outputs, inputs = re.compile(STREAM_OUTPUTS.format(last=last)), re.compile(STREAM_INPUTS)
+    result = {}
+    for name, tensor in tensors.items():
+        if outputs.fullmatch(name):
+            tensor = _swap_folds(tensor, 0, shift_div)
+        if inputs.fullmatch(name):
+            tensor = _swap_folds(tensor, 1, shift_div)
+        result[name] = tensor
+    return result
+
+
+def _swap_folds(tensor: np.ndarray, axis: int, shift_div: int) -> np.ndarray:
+    """Exchange the first two folds of an axis."""
+    fold = tensor.shape[axis] // shift_div
+    order = np.arange(tensor.shape[axis])
+    order[:fold], order[fold : 2 * fold] = np.arange(fold, 2 * fold), np.arange(fold)
+    return np.take(tensor, order, axis)

@@ -1,4 +1,4 @@
-"""Key mapping from the state dicts of other projects, called origins, to the canonical names of ResNet and TSM.
+"""Key mapping from the state dicts of other projects, called origins, to the canonical names.
 
     torchvision    canonical, plus a counter num_batches_tracked for each batch normalization
     mit            mit-han-lab/temporal-shift-module: wrappers add module., base_model., .net and .block
@@ -8,23 +8,134 @@
     paddlevideo    PaddleVideo's TSM: blocks called res2a to res5c, prefixes backbone. and head.
     mindspore      mindspore-ai/models: gamma, beta, moving_mean, moving_variance; the classifier is end_point
     mindcv         mindspore-lab/mindcv: as mindspore, but classifier and down_sample
-    canonical      zoo/models/resnet/spec.py and zoo/models/tsm/spec.py
+    mmseg          open-mmlab/mmsegmentation's DeepLabV3+ on a ResNet, also with the plain stem ("b" models)
+    paddleseg      PaddleSeg's DeepLabV3P on a ResNet-vd
+    canonical      zoo/models/<model>/spec.py
 
-The key mapping of DeepLabV3+ is in segmentation.py, that of ArcFace in faces.py, that of MobileNetV2 in mobilenet.py;
-layouts.py handles all differences other than names.
+The rules of DeepLabV3+ hold for backbones without the prefix `backbone.`, too: ImageNet weights are such. MobileNetV2
+nests convolution and normalization in torchvision (features.2.conv.0.0, features.2.conv.0.1) and has one list of layers
+at mit (features.2.conv.0, features.2.conv.1; ReLU6 counts too). Faces are in faces.py; layouts.py handles all
+differences other than names.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from re import Match
 
 from zoo.data.errors import UserError
-from zoo.weights import faces, mobilenet, segmentation
-from zoo.weights.segmentation import Rule
+from zoo.weights import faces
 
+Rule = tuple[str, str | Callable[[Match[str]], str]]  # pattern and replacement of re.sub
+EXPANDED = {  # layer in its block -> canonical name
+    "torchvision": {
+        "0.0": "expand",
+        "0.1": "bn1",
+        "1.0": "depthwise",
+        "1.1": "bn2",
+        "2": "project",
+        "3": "bn3",
+    },
+    "mit": {"0": "expand", "1": "bn1", "3": "depthwise", "4": "bn2", "6": "project", "7": "bn3"},
+}
+FIRST = {  # the same for the first block, which has no expansion
+    "torchvision": {"0.0": "depthwise", "0.1": "bn2", "1": "project", "2": "bn3"},
+    "mit": {"0": "depthwise", "1": "bn2", "3": "project", "4": "bn3"},
+}
 COUNTER = "num_batches_tracked"  # PyTorch counts batches; no computation here depends on it
 STAGES = {sum(counts): counts for counts in ((2, 2, 2, 2), (3, 4, 6, 3), (3, 4, 23, 3), (3, 8, 36, 3))}
 MINDSPORE = ("mindspore", "mindcv")
+
+
+def stem_layer(match: Match[str]) -> str:
+    """Map stem.3. to conv2., stem.4. to bn2.: the stem is convolution, normalization and ReLU, three times."""
+    index = int(match[1])
+    return f"{'bn' if index % 3 else 'conv'}{index // 3 + 1}."
+
+
+def vd_layer(match: Match[str]) -> str:
+    """Map bb_0_1.conv2. to layer1.1.conv3. or .bn3., and bb_0_0.short. to layer1.0.downsample."""
+    block = f"layer{int(match[1]) + 1}.{match[2]}."
+    is_norm = match[4] == "_batch_norm"
+    if match[3] == "short":
+        return f"{block}downsample.{int(is_norm)}."
+    return f"{block}{'bn' if is_norm else 'conv'}{int(match[3][-1]) + 1}."
+
+
+SEPARABLE_CONV: tuple[Rule, ...] = (
+    (r"\bdepthwise_conv\.", "depthwise."),
+    (r"\bp(oin|ion)twise_conv\.", "pointwise."),  # PaddleSeg spells it piontwise
+)
+MMSEG: tuple[Rule, ...] = (
+    (r"^module\.", ""),
+    (r"\bstem\.([0-7])\.", stem_layer),
+    (r"^decode_head\.image_pool\.1\.", "head.image_pool."),
+    (r"^decode_head\.aspp_modules\.", "head.aspp."),
+    (r"^decode_head\.bottleneck\.", "head.bottleneck."),
+    (r"^decode_head\.c1_bottleneck\.", "head.low."),
+    (r"^decode_head\.sep_bottleneck\.", "head.fuse."),
+    (r"^decode_head\.conv_seg\.", "head.classifier."),
+    (r"^auxiliary_head\.convs\.0\.", "aux.project."),
+    (r"^auxiliary_head\.conv_seg\.", "aux.classifier."),
+) + SEPARABLE_CONV
+PADDLESEG: tuple[Rule, ...] = (
+    (r"\bconv1_([123])\._conv\.", r"conv\1."),
+    (r"\bconv1_([123])\._batch_norm\.", r"bn\1."),
+    (r"\bbb_([0-3])_(\d+)\.(conv[0-2]|short)\.(_conv|_batch_norm)\.", vd_layer),
+    (r"^head\.aspp\.global_avg_pool\.1\.", "head.image_pool."),
+    (r"^head\.aspp\.aspp_blocks\.", "head.aspp."),
+    (r"^head\.aspp\.conv_bn_relu\.", "head.bottleneck."),
+    (r"^head\.decoder\.conv_bn_relu1\.", "head.low."),
+    (r"^head\.decoder\.conv_bn_relu2\.", "head.fuse.0."),
+    (r"^head\.decoder\.conv_bn_relu3\.", "head.fuse.1."),
+    (r"^head\.decoder\.conv\.", "head.classifier."),
+    (r"\._conv\.", ".conv."),
+    (r"\._batch_norm\.", ".bn."),
+) + SEPARABLE_CONV
+
+
+def detect_segmenter(names: Iterable[str]) -> str | None:
+    """Return the origin of a state dict with these names; None for other models."""
+    names = list(names)
+    if any(name.startswith(("decode_head.", "module.decode_head.")) for name in names):
+        return "mmseg"
+    if any(name.startswith("head.aspp.") for name in names):
+        return "paddleseg" if any("._batch_norm." in name for name in names) else "canonical"
+    return None
+
+
+def _layer_of(first: Mapping[str, str], expanded: Mapping[str, str]) -> Callable[[Match[str]], str]:
+    """Return the replacement of features.2.conv.0.0 by blocks.1.expand; a layer that no table has stays."""
+
+    def replace(match: Match[str]) -> str:
+        number = int(match[1])
+        layer = (first if number == 1 else expanded).get(match[2])
+        return f"blocks.{number - 1}.{layer}." if layer else match[0]
+
+    return replace
+
+
+def _mobilenet_rules(origin: str) -> tuple[Rule, ...]:
+    return (
+        (r"^features\.(\d+)\.conv\.(\d+(?:\.\d+)?)\.(?=[a-z])", _layer_of(FIRST[origin], EXPANDED[origin])),
+        (r"^features\.0\.0\.", "conv1."),
+        (r"^features\.0\.1\.", "bn1."),
+        (r"^features\.18\.0\.", "conv2."),
+        (r"^features\.18\.1\.", "bn2."),
+        (r"^classifier\.(1\.)?", "fc."),
+    )
+
+
+MOBILENET_TORCHVISION, MOBILENET_MIT = _mobilenet_rules("torchvision"), _mobilenet_rules("mit")
+
+
+def is_online(names: Iterable[str]) -> bool:
+    """Return whether a state dict is that of mit-han-lab's online_demo: its layers, without the wrappers of its TSN."""
+    return "features.1.conv.1.running_mean" in set(names)  # torchvision's layers are nested
+
+
+def is_mobilenet(names: Iterable[str]) -> bool:
+    """Return whether a state dict with these names is one of MobileNetV2, of a known origin or canonical."""
+    return any(re.search(r"\bfeatures\.17\.conv\.|^blocks\.16\.project\.", name) for name in names)
 
 
 def conv_from_one(match: Match[str]) -> str:
@@ -50,14 +161,14 @@ MINDSPORE_NORM: tuple[Rule, ...] = (
     (r"\.moving_variance$", ".running_var"),
 )
 RULES: dict[str, tuple[Rule, ...]] = {
-    "torchvision": mobilenet.TORCHVISION,  # of the ResNet, the names are canonical
+    "torchvision": MOBILENET_TORCHVISION,  # of the ResNet, the names are canonical
     "mit": (
         (r"^(module\.)?(base_model\.)?", ""),
         (r"^new_fc\.", "fc."),  # with dropout 0 it is base_model.fc
         (r"\bnl\.(g|phi)\.0\.", r"nl.\1."),
         (r"\bnl\.W\.0\.", "nl.out."),
         (r"\bnl\.W\.1\.", "nl.bn."),
-        *mobilenet.MIT,
+        *MOBILENET_MIT,
     ),
     "mmaction2": (
         (r"^(module\.)?(backbone\.)?", ""),
@@ -102,8 +213,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
         (r"\bdown_sample\.", "downsample."),
         (r"^classifier\.", "fc."),
     ),
-    "mmseg": segmentation.MMSEG,
-    "paddleseg": PADDLE_NORM + segmentation.PADDLESEG,
+    "mmseg": MMSEG,
+    "paddleseg": PADDLE_NORM + PADDLESEG,
     "insightface": faces.INSIGHTFACE,
     "plsc": (),  # see faces.plsc_names
     "plsc2": PADDLE_NORM + ((r"\._weight$", ".weight"),),
@@ -119,7 +230,7 @@ def detect(names: Iterable[str]) -> str:
         UserError: The names are those of no known origin.
     """
     names = list(names)
-    origin = segmentation.detect(names) or faces.detect(names)
+    origin = detect_segmenter(names) or faces.detect(names)
     if origin:
         return origin
     last_parts = {name.rsplit(".", 1)[-1] for name in names}
@@ -137,9 +248,9 @@ def detect(names: Iterable[str]) -> str:
             return "mindcv"
     elif any(name.startswith(("backbone.", "module.backbone.", "cls_head.")) for name in names):
         return "mmaction2"
-    elif any(name.startswith(("module.", "base_model.", "new_fc.")) for name in names) or mobilenet.is_online(names):
+    elif any(name.startswith(("module.", "base_model.", "new_fc.")) for name in names) or is_online(names):
         return "mit"
-    elif "conv1.weight" in names or mobilenet.detect(names):
+    elif "conv1.weight" in names or is_mobilenet(names):
         return "canonical" if "conv1.weight" in names and COUNTER not in last_parts else "torchvision"
     shown = ", ".join(sorted(names)[:5])
     raise UserError(

@@ -1,5 +1,12 @@
-"""Reader for Paddle's .pdparams, a pickle of numpy arrays by name; Paddle is not needed and no code is run."""
+"""Readers for Paddle's files; Paddle is not needed and no code is run.
 
+A .pdparams is a pickle of numpy arrays by name. A variable of Paddle 1, or of a later static graph, has a binary file
+of its own: u32 version 0; u64 number of LoD levels, and for each u64 size and as many bytes; u32 version 0; i32 size of
+a protocol buffer message {type = 1; repeated dimension = 2}; the elements in row-major order. All little-endian.
+"""
+
+import math
+import struct
 from typing import Any
 
 import numpy as np
@@ -7,11 +14,25 @@ import numpy as np
 from zoo.data.errors import UserError
 from zoo.data.formats import safe_pickle
 from zoo.data.parsing import parsing
+from zoo.weights import ckpt
+from zoo.weights.ckpt import parse_message
 
 WRAPPER_KEYS = ("state_dict", "model")  # entries of a training checkpoint that hold the tensors
 DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
 BFLOAT16 = np.dtype("u2")  # numpy has no bfloat16, so Paddle saves its bits; its models have no other uint16
 REMEDY = "load it in Paddle and save only the model's state_dict with paddle.save"
+MAX_LEVELS = 8  # of detail; a weight has none
+VARIABLE_DTYPES = {
+    0: np.bool_,
+    1: np.int16,
+    2: np.int32,
+    3: np.int64,
+    4: np.float16,
+    5: np.float32,
+    6: np.float64,
+    20: np.uint8,
+    21: np.int8,
+}
 
 
 def read(path: str) -> dict[str, np.ndarray]:
@@ -61,3 +82,46 @@ def _widen(array: np.ndarray) -> np.ndarray:
     if array.dtype == BFLOAT16:
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def read_variable(path: str) -> np.ndarray:
+    """Return the tensor of a file; float16 is widened to float32.
+
+    Raises:
+        UserError: The file cannot be read_variable, or is not exactly one variable.
+    """
+    with parsing(f"{path} is not a complete variable of Paddle", "copy or save it again"), open(path, "rb") as file:
+        array = _parse_variable(memoryview(file.read()))
+    return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def _parse_variable(content: memoryview) -> np.ndarray:
+    version, levels = struct.unpack_from("<IQ", content)
+    if version:
+        raise ValueError(f"version {version}")
+    position = 12
+    if levels > MAX_LEVELS:
+        raise ValueError(f"{levels} levels of detail")
+    for _ in range(levels):
+        position += 8 + struct.unpack_from("<Q", content, position)[0]
+    version, size = struct.unpack_from("<Ii", content, position)
+    if version:
+        raise ValueError(f"version {version}")
+    position += 8
+    if size < 0 or position + size > len(content):
+        raise ValueError("it is truncated")
+    dtype_code: int | memoryview | None = None
+    shape: list[int] = []
+    for number, value in parse_message(content[position : position + size]):
+        if number == 1:
+            dtype_code = value
+        elif number == 2 and isinstance(value, int):
+            shape.append(value)
+    if not isinstance(dtype_code, int) or dtype_code not in VARIABLE_DTYPES:
+        raise ValueError(f"tensors of type {dtype_code} are not supported")
+    if len(shape) > ckpt.MAX_DIMS:
+        raise ValueError(f"a tensor of {len(shape)} dimensions")
+    flat = np.frombuffer(content[position + size :], VARIABLE_DTYPES[dtype_code])
+    if flat.size != math.prod(shape):
+        raise ValueError(f"{flat.size} elements for a tensor of shape {tuple(shape)}")
+    return flat.reshape(shape)

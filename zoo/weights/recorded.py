@@ -1,6 +1,7 @@
-"""What a weights file of this zoo records about its model: a converted or exported file, or a run's checkpoint."""
+"""The record of a weights file of this zoo about its model: a converted or exported file, or a run's checkpoint."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -8,9 +9,11 @@ from zoo.config import loader
 from zoo.data.errors import UserError
 from zoo.data.formats import budgeted_json
 from zoo.data.parsing import parsing
-from zoo.weights import files, onnx_file, pointers
-from zoo.weights.digests import RECORD
+from zoo.weights import files, onnx_file
+from zoo.weights.files import RECORD
 
+STEP = re.compile(r"step-\d{8,}")
+MAX_SIZE = 64  # bytes of a file with a name
 # Options of models that matter in training alone; a run takes over all others, also those of a new model.
 MODEL_TRAINING_KEYS = (
     "pretrained",
@@ -32,6 +35,22 @@ DATA_KEYS = (
     "std",
     "normalisation",
 )  # that a run takes over
+
+
+def resolve_pointer(path: str) -> str:
+    """Return the folder that a file names, as a link would lead to it; any other path as it is.
+
+    Copies to file systems without links, and some archives, turn a link into a file with the name of its target.
+    """
+    try:
+        if not os.path.isfile(path) or os.path.getsize(path) > MAX_SIZE:
+            return path
+        with open(path, encoding="ascii") as file:
+            name = file.read().strip()
+    except (OSError, ValueError):
+        return path
+    folder = os.path.join(os.path.dirname(path), name)
+    return folder if STEP.fullmatch(name) and os.path.isdir(folder) else path
 
 
 class Recorded(NamedTuple):
@@ -66,7 +85,7 @@ def read(path: str) -> Recorded:
     Raises:
         UserError: The file is no complete safetensors or exported file.
     """
-    path = pointers.resolve(path)
+    path = resolve_pointer(path)
     if onnx_file.is_onnx(path) and os.path.isfile(path):
         return _of_record(onnx_file.read(path).metadata.record, path)
     path = os.path.join(path, "model.safetensors") if os.path.isdir(path) else path

@@ -16,7 +16,7 @@ from zoo.data.packs import inspection
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.transforms.geometry import Geometry
 from zoo.logs import journal
-from zoo.weights import face_checkpoints, files, recorded
+from zoo.weights import faces, files, recorded
 
 
 class Reader(NamedTuple):
@@ -84,7 +84,7 @@ def convert(folder: Path) -> None:
 
 
 def read_plsc(folder: Path) -> None:
-    face_checkpoints.read(str(folder), with_head=True)
+    faces.read_checkpoint(str(folder), with_head=True)
 
 
 def read_checkpoint(folder: Path) -> None:

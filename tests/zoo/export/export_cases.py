@@ -9,7 +9,7 @@ import onnx
 from tests.helpers.cli import call_zoo
 from tests.zoo.export import checkpoints
 from zoo.export import proof, source
-from zoo.weights.onnx_metadata import OnnxMetadata
+from zoo.weights.onnx_file import OnnxMetadata
 
 WITH_PREPROCESSING = ("tsm_mobilenet_v2", "deeplabv3plus", "arcface")  # the others without
 

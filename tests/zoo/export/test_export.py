@@ -21,7 +21,7 @@ from zoo.config import loader
 from zoo.data.formats import palette
 from zoo.export import source
 from zoo.notebook import Run
-from zoo.weights.onnx_metadata import OnnxMetadata
+from zoo.weights.onnx_file import OnnxMetadata
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -32,8 +32,8 @@ from zoo.run.checkpoint import (
     save_evaluation,
     set_damaged_aside,
 )
-from zoo.weights import files, pointers, recorded
-from zoo.weights.digests import DamagedFile
+from zoo.weights import files, recorded
+from zoo.weights.files import DamagedFile
 
 FILES = (MODEL, UPDATE)
 RECORD = {"classes": ["tango dancing", 'köln "ü"'], "epoch": 1.5, "recipe": "seed: 1\n"}
@@ -388,7 +388,7 @@ def test_files_with_the_name_of_a_checkpoint_are_as_good_as_links(tmp_path):
 def test_other_files_stand_for_themselves(tmp_path, content):
     (tmp_path / "step-00000001").mkdir()
     (tmp_path / "best").write_text(content)
-    assert pointers.resolve(str(tmp_path / "best")) == str(tmp_path / "best")
+    assert recorded.resolve_pointer(str(tmp_path / "best")) == str(tmp_path / "best")
 
 
 def test_without_links_the_run_writes_such_files(tmp_path, monkeypatch):

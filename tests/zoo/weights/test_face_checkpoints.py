@@ -21,7 +21,7 @@ from tests.zoo.weights.face_models import (
     variable,
 )
 from zoo.models.arcface import spec
-from zoo.weights.digests import sha256
+from zoo.weights.files import sha256
 
 META = {"pretrain_nranks": 3, "emb_dim": 6, "num_classes": 10}
 

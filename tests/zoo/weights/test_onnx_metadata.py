@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from zoo.data.errors import UserError
-from zoo.weights.onnx_metadata import Input, OnnxMetadata, Output, State, Weights
+from zoo.weights.onnx_file import Input, OnnxMetadata, Output, State, Weights
 
 METADATA = OnnxMetadata(
     record={"recipe": "model:\n  name: deeplabv3plus\n", "classes": ["road", "Gebäude"], "step": 500},

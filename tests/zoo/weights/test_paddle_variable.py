@@ -8,7 +8,7 @@ import pytest
 from tests.zoo.models.arcface.golden import drawn
 from tests.zoo.weights.face_models import variable
 from zoo.data.errors import UserError
-from zoo.weights import paddle_variable
+from zoo.weights import pdparams
 
 # Written by the save operator of paddlepaddle 3.3.1: a whole file, and another without its 64 * 3 * 3 * 3 elements.
 SAVED = bytes.fromhex("000000000000000000000000000000000400000008051001d1c7ab3e")
@@ -26,7 +26,7 @@ def test_the_helper_writes_what_paddle_writes():
 )
 def test_variables_are_read(tmp_path, array):
     (tmp_path / "x").write_bytes(variable(array))
-    array_read = paddle_variable.read(str(tmp_path / "x"))
+    array_read = pdparams.read_variable(str(tmp_path / "x"))
     np.testing.assert_array_equal(array_read, array)
     assert array_read.dtype == (np.float32 if array.dtype == np.float16 else array.dtype)
 
@@ -35,7 +35,7 @@ def test_a_variable_with_levels_of_detail(tmp_path):
     plain = variable(np.float32([1, 2]))
     levels = struct.pack("<Q", 2) + struct.pack("<Q", 16) + bytes(16) + struct.pack("<Q", 8) + bytes(8)
     (tmp_path / "x").write_bytes(plain[:4] + levels + plain[12:])
-    np.testing.assert_array_equal(paddle_variable.read(str(tmp_path / "x")), [1, 2])
+    np.testing.assert_array_equal(pdparams.read_variable(str(tmp_path / "x")), [1, 2])
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,6 @@ def test_a_variable_with_levels_of_detail(tmp_path):
 def test_other_files_are_refused(tmp_path, content, reason):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(UserError, match=f"x is not a complete variable of Paddle .*{reason}"):
-        paddle_variable.read(str(tmp_path / "x"))
+        pdparams.read_variable(str(tmp_path / "x"))
     with pytest.raises(UserError, match="no such file|No such file"):
-        paddle_variable.read(str(tmp_path / "y"))
+        pdparams.read_variable(str(tmp_path / "y"))

@@ -26,7 +26,7 @@ from zoo.models.deeplabv3plus import spec
 from zoo.models.deeplabv3plus.torch import Model
 from zoo.run import restore
 from zoo.trainer.protocol import Param
-from zoo.weights import files, imagenet, infer, layouts, names
+from zoo.weights import conversion, files, imagenet, layouts, names
 from zoo.weights.match import match_state_dict
 
 RECORDED = {  # recorded names -> origin, inferred options
@@ -64,8 +64,8 @@ def test_all_names(file, origin, options):
     tensors = numbered(recorded_shapes(f"names_{file}"))
     assert names.detect(tensors) == origin
     canonical = layouts.to_canonical(tensors, origin)
-    assert infer.infer_segmenter(canonical) == {**options, "num_classes": 19, "width": 64}
-    report = match_state_dict(canonical, spec.shapes(spec.Arch(**infer.infer_segmenter(canonical))))
+    assert conversion.infer_segmenter(canonical) == {**options, "num_classes": 19, "width": 64}
+    report = match_state_dict(canonical, spec.shapes(spec.Arch(**conversion.infer_segmenter(canonical))))
     assert report.complete, str(report)
     assert len(canonical) == sum(not name.endswith(names.COUNTER) for name in tensors)
     assert names.detect(canonical) == "canonical"

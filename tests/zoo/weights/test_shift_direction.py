@@ -8,7 +8,7 @@ from zoo.data.errors import UserError
 from zoo.models.tsm.spec import Arch, shapes
 from zoo.models.tsm.torch import Model
 from zoo.run import restore
-from zoo.weights import names, shift_direction
+from zoo.weights import layouts, names
 
 SEGMENTS, SIDE = 4, 32
 MODELS = {
@@ -58,7 +58,7 @@ def relative_difference(actual, expected):
 @pytest.mark.parametrize("case", MODELS)
 def test_the_converted_model_computes_the_same(case):
     past = weights(case)
-    future = shift_direction.reverse_shift(past, Arch(**options(case)).shift_div)
+    future = layouts.reverse_shift(past, Arch(**options(case)).shift_div)
     expected = logits(case, past, "past")
     assert relative_difference(logits(case, future, "future"), expected) <= 1e-5
     assert relative_difference(logits(case, past, "future"), expected) > 1e-3  # otherwise there is nothing to convert
@@ -67,8 +67,8 @@ def test_the_converted_model_computes_the_same(case):
 @pytest.mark.parametrize("case", MODELS)
 def test_twice_is_the_identity(case):
     before, div = weights(case), Arch(**options(case)).shift_div
-    once = shift_direction.reverse_shift(before, div)
-    twice = shift_direction.reverse_shift(once, div)
+    once = layouts.reverse_shift(before, div)
+    twice = layouts.reverse_shift(once, div)
     assert twice.keys() == before.keys()
     assert all(np.array_equal(twice[name], before[name]) for name in before)
     assert not np.array_equal(once["conv1.weight"], before["conv1.weight"])
@@ -76,7 +76,7 @@ def test_twice_is_the_identity(case):
 
 def test_tensors_off_the_residual_stream_are_returned_as_they_are():
     before = weights("r50")
-    after = shift_direction.reverse_shift(before, 8)
+    after = layouts.reverse_shift(before, 8)
     assert all(
         after[name] is before[name] for name in before if ".conv2." in name or ".bn1." in name or ".bn2." in name
     )
@@ -86,9 +86,7 @@ def test_tensors_off_the_residual_stream_are_returned_as_they_are():
 
 def test_folds_of_no_channel_change_nothing():
     before = weights("r18")
-    assert all(
-        np.array_equal(array, before[name]) for name, array in shift_direction.reverse_shift(before, 1000).items()
-    )
+    assert all(np.array_equal(array, before[name]) for name, array in layouts.reverse_shift(before, 1000).items())
 
 
 def test_weights_for_the_other_direction_are_refused_by_a_run():
