@@ -16,9 +16,8 @@ from tests.helpers.paths import ROOT
 from zoo import data, optim
 from zoo.cli import COMMANDS
 from zoo.config import schema
-from zoo.losses import list_losses
+from zoo.losses import LOSSES
 from zoo.models import list_models, load_spec
-from zoo.tasks import list_tasks, load_task
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
@@ -123,10 +122,9 @@ def unknown_flags(text: str) -> list[str]:
 @cache
 def known_keys() -> frozenset[str]:
     """Return the keys of all sections of recipes."""
-    owners = [("train", schema.Train), *(("optim", optim.load_settings(name)) for name in optim.NAMES)]
-    owners += [("optim", optim.load_settings("sgd", name)) for name in optim.schedules.list_schedules()]
+    owners = [("train", schema.Train), *(("optim", optim.load_settings(name)) for name in optim.OPTIMIZERS)]
     owners += [("model", load_spec(name).Arch) for name in list_models()]
-    owners += [("task", load_task(name).settings_class(loss)) for name in list_tasks() for loss in list_losses(name)]
+    owners += [("task", loss) for losses in LOSSES.values() for loss in losses.values()]
     owners += [("data", data.find(name).Settings) for name in data.names()]
     keys = {f"{section}.{field.name}" for section, owner in owners for field in fields(owner)}
     return frozenset(keys | {"model.name", "data.name", "optim.name"})

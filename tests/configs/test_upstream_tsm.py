@@ -18,9 +18,9 @@ from zoo.data.transforms import clips, frame_sampling
 from zoo.models.tsm import spec
 from zoo.run import schedule
 from zoo.run.cli import FIND
-from zoo.tasks import classify
+from zoo.trainer.objectives import Classification
 from zoo.trainer.preprocessing import scale_and_offset
-from zoo.trainer.torch.objectives import Classification
+from zoo.trainer.torch import ops
 
 GOLDEN = dict(np.load(ROOT / "tests/golden/tsm_recipe.npz"))
 
@@ -92,9 +92,9 @@ def test_settings(name):
 def test_the_loss():
     logits, labels = map(torch.from_numpy, tsm_cases.logits_and_labels())
     cfg = read("tsm_k400")
-    objective = Classification(classify.objective(cfg.task))
+    objective = Classification(ops, cfg.task, None, torch.float32, torch.float64)
     batch = {"label": labels}
-    assert objective.total(logits, batch) / objective.count(batch) == pytest.approx(float(GOLDEN["loss"]), rel=1e-7)
+    assert objective.total(logits, labels) / objective.count(batch) == pytest.approx(float(GOLDEN["loss"]), rel=1e-7)
 
 
 @pytest.mark.parametrize("segments", SEGMENTS)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.configs.upstream import check, recipe
 from zoo.data.batch import LABEL, Field
-from zoo.tasks import classify, face, segment
+from zoo.tasks import face
 from zoo.trainer.plan import ParamGroup, Plan
 
 TOLERANCE = 4e-6  # of float32: of the loss, and of the largest element of a gradient; measured: 2.0e-6
@@ -19,7 +19,7 @@ def case_pixel_loss_of_mmsegmentation(backend):
     for name in ("deeplabv3plus_cityscapes", "deeplabv3plus_cityscapes_769"):
         config, values = recipe(name).config, recipe(name).values
         logits = [values["loss/logits"], values["loss/aux_logits"]]
-        total, count, *gradients = backend.loss_of_logits(segment.objective(config.task), logits, values["loss/label"])
+        total, count, *gradients = backend.loss_of_logits(config.task, logits, values["loss/label"])
         check(f"{name}, loss", total / count, values["loss/value"], TOLERANCE)
         for gradient, head in zip(gradients, ("", "aux_")):
             check(f"{name}, {head}gradient", gradient / count, values[f"loss/{head}gradient"], TOLERANCE)
@@ -35,15 +35,15 @@ def case_loss_of_torchvision(backend):
 
 def case_margin_loss_of_plsc(backend):
     for name in ("arcface_ms1m", "arcface_synthetic"):
-        check_margin(backend, face.objective(recipe(name).config.task), recipe(name).values, "arcface")
+        check_margin(backend, recipe(name).config.task, recipe(name).values, "arcface")
 
 
 def case_margin_loss_of_insightface(backend):
     """The recipe's, and that of insightface's recipes with ArcFace's margin, whose gradient ignores the margin."""
     glint360k = recipe("arcface_glint360k")
-    check_margin(backend, face.objective(glint360k.config.task), glint360k.values, "cosface")
+    check_margin(backend, glint360k.config.task, glint360k.values, "cosface")
     settings = face.Settings(threshold=False, gradient="straight")
-    check_margin(backend, face.objective(settings), glint360k.values, "arcface")
+    check_margin(backend, settings, glint360k.values, "arcface")
 
 
 def check_classification(backend, name):
@@ -59,7 +59,7 @@ def check_classification(backend, name):
         (Field("x", (samples,), "float32"), LABEL), (), lambda name: ParamGroup(1.0, 0.0), backend.FP32_MODES[0]
     )
     arch = SimpleNamespace(inputs=samples, embedding=classes)
-    trainer = backend.Trainer(backend.Linear, arch, classify.objective(config.task), plan, backend.WORLD)
+    trainer = backend.Trainer(backend.Linear, arch, config.task, plan, backend.WORLD)
     trainer.load_state_dict({"fc.weight": logits.T.copy(), "fc.bias": np.zeros(classes, np.float32)})
     batch = {
         "x": np.eye(samples, dtype=np.float32),

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from zoo.optim.ema import WARMUP_FACTOR, WARMUP_OFFSET, Ema
+from zoo.optim.ema import Ema, moved
+from zoo.trainer import numpy_ops
 from zoo.trainer.state import EMA_PREFIX
 
 ROUNDING = 16  # largest deviation that rounding alone explains, in units of the precision and of the largest term
@@ -16,7 +17,7 @@ Deviations = dict[str, dict[str, Any]]
 
 def rate_of(spec: Ema, applied: int) -> float:
     """Return the share of the weights in update `applied`, counted from 1 without those that were skipped."""
-    return max(spec.last_rate, WARMUP_FACTOR / (WARMUP_OFFSET + applied)) if spec.warmup else spec.last_rate
+    return float(spec.rate(numpy_ops, np.float64(applied)))
 
 
 def check(spec: Ema, before: State, after: State, precision: float, applied: int) -> Deviations:
@@ -42,7 +43,7 @@ def _deviation(
     weight = np.asarray(after[key.removeprefix(EMA_PREFIX)], np.float64)
     old, new = np.asarray(before[key], np.float64), np.asarray(after[key], np.float64)
     largest = float(max(np.abs(array).max(initial=0) for array in (weight, old, new)))
-    error = float(np.abs(new - (old + rate * (weight - old))).max(initial=0))
+    error = float(np.abs(new - moved(old, weight, rate)).max(initial=0))
     if error <= ROUNDING * precision * largest:
         return None
     return {"deviation": error / largest, "cause": _cause(spec, rate, weight - old, new - old)}

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from zoo.compare import formulas, losses
+from zoo.compare import losses
+from zoo.compare.optimizer import SLIPS
 
 FIT = 1e-6  # largest relative deviation of numbers that fit a hypothesis
 STATISTIC_FIT = 1e-4  # the same for running statistics, which may come from fp32
@@ -109,7 +110,7 @@ def _update_guesses(deviation: Mapping[str, Any], momentum: float) -> list[str]:
         "gradient": lambda factor: f"the gradient is {_rounded(factor)} times the expected one: clipping or scaling",
         "dampening": lambda factor: f"gradient and decay are added to the momentum {_rounded(factor)} times: dampening",
     }
-    guesses = [formulas.SLIPS.get(kind) or sentences[kind](factor) for kind, factor in deviation["factors"].items()]
+    guesses = [SLIPS.get(kind) or sentences[kind](factor) for kind, factor in deviation["factors"].items()]
     return guesses or ["the update is not a sum of gradient, decay and momentum"]
 
 

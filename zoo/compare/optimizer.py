@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.compare import formulas
+from zoo.optim import sgd
+from zoo.optim.base import Math
+from zoo.trainer import numpy_ops
 from zoo.trainer.plan import Plan
 from zoo.trainer.state import slot_key
 
@@ -22,7 +24,33 @@ NORM_ROUNDING = {
 }  # largest, relative, of a norm of all gradients
 NORM_SAFETY = 4.0  # a norm without the shards, which is not reported, may be rounded by that much more
 FIT = 1e-4  # largest share of a deviation that a hypothesis leaves unexplained
+SLIPS = {
+    "coupled": "the weight decay is added to the gradient instead of the update: coupled",
+    "uncorrected": "the means are not corrected for their start from 0",
+    "plain": "momentum without Nesterov's step ahead",
+    "ignored": "the factor of the learning rate is ignored",
+}
 State = Mapping[str, np.ndarray]
+
+
+class Inputs(NamedTuple):
+    """What an update of a parameter depends on.
+
+    Attributes:
+        weight, gradient: before the update; the gradient unscaled and clipped.
+        slots: in the order of the optimizer.
+        lr: learning rate without the parameter's factor.
+        lr_scale, decay: of the parameter.
+        applied: number of the update without those that were skipped, from 1.
+    """
+
+    weight: np.ndarray
+    gradient: np.ndarray
+    slots: tuple[np.ndarray, ...]
+    lr: float
+    lr_scale: float
+    decay: float
+    applied: int
 
 
 class Terms(NamedTuple):
@@ -80,9 +108,9 @@ def check(
         if plan.optimizer.name != "sgd":
             if name in shards and plan.optimizer.name in ("lars", "lamb"):
                 continue  # their norms are over all ranks
-            slots = {slot: np.asarray(before[slot_key(slot, name)], np.float64) for slot in plan.optimizer.slots}
+            slots = tuple(np.asarray(before[slot_key(slot, name)], np.float64) for slot in plan.optimizer.slots)
             clipped = gradient * np.float64(clip if is_clipped else 1.0)
-            inputs = formulas.Inputs(weight, clipped, slots, lr, lr_scale, decay, applied)
+            inputs = Inputs(weight, clipped, slots, lr, lr_scale, decay, applied)
             update = np.asarray(after[name], np.float64) - weight
             found.update(_deviating(plan.optimizer, name, inputs, update, precision, clip_rounding))
             continue
@@ -102,10 +130,10 @@ def check(
 
 
 def _deviating(
-    spec: Any, name: str, inputs: formulas.Inputs, update: np.ndarray, precision: float, clip_rounding: float
+    spec: Any, name: str, inputs: Inputs, update: np.ndarray, precision: float, clip_rounding: float
 ) -> dict[str, dict[str, Any]]:
     """Compare an update by another optimizer than SGD; return {} if rounding explains the deviation."""
-    expected = formulas.update(spec, inputs)
+    expected = expected_update(spec, inputs)
     error, largest = float(np.abs(update - expected).max(initial=0)), float(np.abs(expected).max(initial=0))
     tolerance = ROUNDING * precision * (float(np.abs(inputs.weight).max(initial=0)) + 4 * largest)
     tolerance += clip_rounding * largest
@@ -114,11 +142,30 @@ def _deviating(
     return {
         name: {
             "deviation": error / max(largest, float(np.abs(update).max(initial=0)), 1e-300),
-            "factors": formulas.explain(spec, inputs, update, tolerance),
+            "factors": slips(spec, inputs, update, tolerance),
             "decay": inputs.decay,
             "frozen": inputs.lr_scale == 0,
         }
     }
+
+
+def expected_update(spec: Any, inputs: Inputs) -> np.ndarray:
+    """Return the change of the weight by the optimizer's formula, in numpy."""
+    math, (weight, gradient, slots) = Math(numpy_ops), inputs[:3]
+    step, _ = spec.direction(math, weight, gradient, slots, inputs.decay, inputs.applied)
+    return -inputs.lr * inputs.lr_scale * step
+
+
+def slips(spec: Any, inputs: Inputs, update: np.ndarray, tolerance: float) -> dict[str, float]:
+    """Return the slips that explain a change of the weight, each with the factor 1: the formula of other inputs."""
+    coupled = inputs._replace(gradient=inputs.gradient + inputs.decay * inputs.weight, decay=0.0)
+    others = {"ignored": (spec, inputs._replace(lr_scale=1.0))}
+    if "square" in spec.slots:
+        others |= {"coupled": (spec, coupled), "uncorrected": (spec, inputs._replace(applied=1 << 40))}
+    if spec.name == "sgd_nesterov":
+        others["plain"] = sgd.Settings(momentum=spec.momentum), inputs
+    errors = {slip: np.abs(expected_update(*other) - update).max(initial=0) for slip, other in others.items()}
+    return {slip: 1.0 for slip, error in errors.items() if error <= tolerance}
 
 
 def norm(gradients: State) -> float:

@@ -16,12 +16,11 @@ from zoo.compare.record import CLIPPED, Call, Record, empty, summarize
 from zoo.config.schema import Config
 from zoo.data.batch import Batch
 from zoo.data.stream import open_training
-from zoo.losses import load_implementation
 from zoo.run.job import Job, build_trainer
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import DeviceBatch, Trainer
-from zoo.trainer.recording import ROOT, class_file, relative
+from zoo.trainer.recording import ROOT, class_file
 from zoo.trainer.state import ema_key, slot_key, statistic_key, with_averages
 
 UPDATES = 4  # from the second on, momentum counts
@@ -45,7 +44,7 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     trainer = _trainer(job, cfg, compute)
     trainer.load_state_dict(with_averages(weights, job.plan))
     result = empty(job.framework, compute, _settings(job, cfg, weights, batches[0], lr))
-    result.files.update(_files(trainer, load_implementation(job.task.objective(cfg.task).loss, job.framework)))
+    result.files.update(_files(trainer, cfg.task))
     for param in trainer.params:
         if param.is_statistic:
             result.add(f"initial/{param.name}", weights[param.name])
@@ -109,35 +108,31 @@ def _settings(job: Job, cfg: Config, weights: Tensors, batch: Batch, lr: float) 
     }
 
 
-def _files(trainer: Any, loss: Any) -> dict[str, list[str]]:
-    """Return the source files by topic; loss: the module that implements the loss."""
+def _files(trainer: Any, task: Any) -> dict[str, list[str]]:
+    """Return the source files by topic; task: section `task:`, whose class has the loss."""
     own = class_file(trainer)
     folder = own.rpartition("/")[0]
+    margin = ["zoo/trainer/margin.py"] if task.task == "face" else []
     by_topic = {
         "preprocess": [own, f"{folder}/preprocessing.py"],
-        "objective": [relative(loss.__file__), *_parts(class_file(trainer.objective))],
+        "objective": [class_file(task), *margin, class_file(trainer.objective), f"{folder}/ops.py"],
         "update": [
-            *(f"{folder}/optimizers/{name}.py" for name in (trainer.plan.optimizer.name, "elementwise")),
+            f"{folder}/kernels.py",
+            class_file(trainer.plan.optimizer),
+            f"{folder}/optimizer.py",
+            f"{folder}/ops.py",
             f"{folder}/update.py",
             own,
         ],
-        "average": [f"{folder}/ema.py", own],
+        "average": [f"{folder}/ema.py", "zoo/trainer/ema.py", "zoo/optim/ema.py", own],
         "trainer": [own],
-        "shards": [f"{folder}/shard.py"],
+        "shards": [f"{folder}/partial_fc.py"],
         "statistics": [f"{folder}/batchnorm.py", f"{folder}/sync_batchnorm.py"],
-        "output": [class_file(trainer.output)],
+        "output": [class_file(trainer.plan.output), f"{folder}/ops.py"],
     }
     return {
         topic: [path for path in paths if os.path.isfile(os.path.join(ROOT, path))] for topic, paths in by_topic.items()
     }
-
-
-def _parts(path: str) -> list[str]:
-    """Return a source file, and those beside it that continue its name: margin_logits.py of margin.py."""
-    folder, name = os.path.split(path)
-    start = f"{name.removesuffix('.py')}_"
-    others = sorted(other for other in os.listdir(os.path.join(ROOT, folder)) if other.startswith(start))
-    return [path, *(f"{folder}/{other}" for other in others)]
 
 
 def _add_passes(result: Record, job: Job, trainer: Trainer, batch: DeviceBatch, suffix: str) -> tuple[np.ndarray, ...]:

@@ -22,7 +22,7 @@ from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
 DEFAULT = "default"
-VARIANTS = ("task.loss", "optim.schedule")  # on which the keys of their sections depend
+VARIANTS = ("task.loss",)  # on which the keys of their sections depend
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED_RECIPES = PACKAGE / "configs"
 
@@ -40,9 +40,9 @@ class Entry(NamedTuple):
 
 
 Entries = dict[str, Entry]  # dotted key -> entry
-# Key that names the owner of a section, perhaps a key of the section that names a variant, and the function of their
-# values that returns the settings class. A class may have OTHER_KEYS: key -> the setting of the variant that has it.
-Lookup = tuple[tuple[str, ...], Callable[..., type]]
+# Key that names the owner of a section, perhaps a key of the section that names a variant; the function of their values
+# that returns the settings class; perhaps one of a settings class and a key that returns which variant has the key.
+Lookup = tuple[tuple[str, ...], Callable[..., type]] | tuple[tuple[str, ...], Callable[..., type], Callable[..., str]]
 
 
 def read(path: str, recorded: bool = False) -> Entries:
@@ -151,7 +151,7 @@ def build(entries: Entries, lookups: Mapping[str, Lookup]) -> tuple[Config, Entr
     Raises:
         UserError: A key is unknown, missing or renamed, or has a wrong type or an impossible value.
     """
-    owners = {key for keys, _ in lookups.values() for key in keys}
+    owners = {key for keys, *_ in lookups.values() for key in keys}
     defaults = {key: Entry(name, DEFAULT) for key, name in DEFAULT_NAMES.items() if key in owners}
     entries = {**defaults, **entries}
     sections = _sections(entries, lookups)
@@ -164,7 +164,7 @@ def build(entries: Entries, lookups: Mapping[str, Lookup]) -> tuple[Config, Entr
         for field in fields(Config)
         if field.name in sections
     }
-    for (key, *_), _ in lookups.values():
+    for (key, *_), *_ in lookups.values():
         resolved[key] = entries[key]
     config = _settings(Config, "", entries, resolved, values)
     return config, {key: resolved[key] for key in sorted(resolved, key=_sort_key(resolved))}
@@ -258,7 +258,7 @@ def _sections(entries: Entries, lookups: Mapping[str, Lookup]) -> dict[str, type
     hints = typing.get_type_hints(Config)
     for field in fields(Config):
         if field.name in lookups:
-            (key, *variants), settings_class = lookups[field.name]
+            (key, *variants), settings_class = lookups[field.name][:2]
             if key not in entries:
                 raise UserError(f"{key}: the recipe must give this key; name a recipe with -c FILE")
             given = [key, *(variant for variant in variants if variant in entries)]
@@ -287,7 +287,7 @@ def _known_keys(sections: Mapping[str, type], lookups: Mapping[str, Lookup]) -> 
     known = [field.name for field in fields(Config) if field.name not in sections]
     for name, section in sections.items():
         known += [f"{name}.{field.name}" for field in fields(section)]
-    return known + [key for (key, *_), _ in lookups.values() if key not in known]
+    return known + [key for (key, *_), *_ in lookups.values() if key not in known]
 
 
 def _check_keys(
@@ -302,7 +302,8 @@ def _check_keys(
         section, _, name = key.partition(".")
         owners = [owner for owner in lookups.get(section, ((),))[0] if owner in entries]
         of_owner = " for " + ", ".join(f"{owner}={entries[owner].value}" for owner in owners) if owners else ""
-        other = getattr(sections.get(section), "OTHER_KEYS", {}).get(name)
+        owner = lookups[section][2:] if section in sections and section in lookups else ()
+        other = owner[0](sections[section], name) if owner else ""
         hint = f"; it belongs to {other}" if other else suggestion(key, known)
         raise UserError(f"{_location(key, entry)}unknown key{of_owner}{hint}")
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from zoo.config.param_groups import GroupRule
+from zoo.data.fields import Range
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,7 @@ class Train:
 class Optim:
     """Section `optim`: the learning rate schedule, and what all optimizers have in common.
 
-    A file of zoo/optim extends it by the hyper-parameters of an optimizer; optim.name is the name of the file. One of
-    zoo/optim/schedules may extend it by the keys of a schedule.
+    A file of zoo/optim extends it by the hyper-parameters of an optimizer; optim.name is the name of the file.
 
     Attributes:
         name: of the optimizer.
@@ -149,11 +149,15 @@ class Optim:
 
     lr: float = 0.1  # at a global batch of base_batch; scaled linearly with the global batch
     base_batch: int | None = 256  # null: lr is that of any global batch
-    schedule: str = "step"  # name of a file of zoo/optim/schedules, which may add keys
+    schedule: str = "step"  # one of zoo/optim/schedules.py
     milestones: tuple[float, ...] = ()  # of schedule step: epochs (steps if the run has train.steps) at which
     # the learning rate is multiplied by gamma
     gamma: float = 0.1  # of the schedules step and, once per epoch (step if the run has train.steps), exponential
     power: float = 0.9  # of schedule poly
+    pct_start: Annotated[float, Range(0, 1, above=True, below=True)] = 0.3  # of schedule one_cycle: the part of the
+    # steps in which the learning rate rises, from lr / div_factor; it ends at lr / (div_factor * final_div_factor)
+    div_factor: Annotated[float, Range(1)] = 25.0
+    final_div_factor: Annotated[float, Range(1)] = 1e4
     min_lr: float = 0.0  # last value of the schedules linear, cosine and poly, at a global batch of base_batch
     min_lr_at: Literal["end", "last_step"] = "end"  # when min_lr is reached: one step after the last, or at the last
     update: Literal["step", "epoch"] = "step"  # epoch: the learning rate is constant within an epoch

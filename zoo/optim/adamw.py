@@ -8,26 +8,47 @@ t counts the updates that were applied, this one included: skipped ones do not c
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cached_property
+from math import log
+from typing import Annotated, Any, ClassVar
 
-from zoo.config.schema import Optim
+from zoo.data.fields import Positive, Range
+from zoo.optim import base
 
 
 @dataclass(frozen=True)
-class Settings(Optim):
+class Settings(base.Settings):
     """Section `optim` with AdamW."""
 
     name: ClassVar[str] = "adamw"
     slots: ClassVar[tuple[str, ...]] = ("mean", "square")
 
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
+    beta1: Annotated[float, Range(0, 1, below=True)] = 0.9
+    beta2: Annotated[float, Range(0, 1, below=True)] = 0.999
+    eps: Positive = 1e-8
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for key in ("beta1", "beta2"):
-            if not 0 <= getattr(self, key) < 1:
-                raise ValueError(f"{key}: must be at least 0 and below 1")
-        if not 0 < self.eps < float("inf"):
-            raise ValueError("eps: must be a finite number above 0")
+    @cached_property
+    def rest1(self) -> float:
+        return 1 - self.beta1
+
+    @cached_property
+    def rest2(self) -> float:
+        return 1 - self.beta2
+
+    @cached_property
+    def log_beta1(self) -> float:
+        return log(max(self.beta1, 1e-300))
+
+    @cached_property
+    def log_beta2(self) -> float:
+        return log(max(self.beta2, 1e-300))
+
+    def direction(self, math, weight, gradient, slots, decay, applied) -> Any:
+        beta1, rest1 = math.number(self.beta1, weight), math.number(self.rest1, weight)
+        beta2, rest2 = math.number(self.beta2, weight), math.number(self.rest2, weight)
+        mean = beta1 * slots[0] + rest1 * gradient
+        square = beta2 * slots[1] + rest2 * (gradient * gradient)
+        corrected_mean = mean / math.bias_correction(self.log_beta1, applied, weight)
+        corrected_square = square / math.bias_correction(self.log_beta2, applied, weight)
+        step = corrected_mean / (math.ops.sqrt(corrected_square) + math.number(self.eps, weight))
+        return math.decayed(step, weight, decay), (mean, square)

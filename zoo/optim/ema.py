@@ -10,14 +10,16 @@ weights, which are far from the last ones, fade within the first updates. Averag
 Juditsky (1992). An update that is skipped leaves the average as it is. Running statistics are averaged like weights, as
 timm's ModelEmaV3 and the references of torchvision do it; then they fit the averaged weights as well as possible
 without another pass over the data. What never changes, such as a frozen parameter, is its own average to the last bit.
+Every operation rounds once, so that every framework computes the same bits, in fp32 and in fp64.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
-WARMUP_FACTOR, WARMUP_OFFSET = 9.0, 10.0
 
-
-class Ema(NamedTuple):
+@dataclass(frozen=True)
+class Ema:
     """Specification of an average.
 
     Attributes:
@@ -28,7 +30,21 @@ class Ema(NamedTuple):
     decay: float
     warmup: bool = True
 
-    @property
+    @cached_property
     def last_rate(self) -> float:
         """The share of the weights in an update behind the warm-up."""
         return 1 - self.decay
+
+    def rate(self, ops: Any, applied: Any) -> Any:
+        """Return the share of the weights in update `applied`, (), counted from 1 without those that were skipped."""
+        dtype = applied.dtype
+        last, ones = ops.number(self.last_rate, dtype), ops.ones_like(applied)
+        if not self.warmup:
+            return ones * last
+        # Not a number over a tensor, which PyTorch computes as number * (1 / x).
+        return ops.maximum(ones * ops.number(9.0, dtype) / (applied + ops.number(10.0, dtype)), ones * last)
+
+
+def moved(average: Any, source: Any, rate: Any) -> Any:
+    """Return an average that has moved towards a tensor by a share of the way."""
+    return average - rate * (average - source)

@@ -8,8 +8,9 @@ norm of a parameter, over all ranks if it is sharded; with Partial FC of the row
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from zoo.data.fields import Positive
 from zoo.optim import adamw
 
 
@@ -19,4 +20,11 @@ class Settings(adamw.Settings):
 
     name: ClassVar[str] = "lamb"
 
-    eps: float = 1e-6
+    eps: Positive = 1e-6
+
+    def direction(self, math, weight, gradient, slots, decay, applied) -> Any:
+        step, slots = adamw.Settings.direction(self, math, weight, gradient, slots, decay, applied)
+        if weight.ndim > 1:
+            of_weight, of_step = math.norm(weight), math.norm(step)
+            step = math.trust(of_weight, of_step, of_weight / of_step) * step
+        return step, slots

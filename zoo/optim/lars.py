@@ -10,26 +10,29 @@ it is sharded; with Partial FC of the rows that the update uses.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
-from zoo.config.schema import Optim
+from zoo.data.fields import Positive, Range
+from zoo.optim import base
 
 
 @dataclass(frozen=True)
-class Settings(Optim):
+class Settings(base.Settings):
     """Section `optim` with LARS."""
 
     name: ClassVar[str] = "lars"
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
 
-    momentum: float = 0.9
-    trust_coefficient: float = 0.001
-    eps: float = 1e-8
+    momentum: Annotated[float, Range(0, 1, below=True)] = 0.9
+    trust_coefficient: Positive = 0.001
+    eps: Positive = 1e-8
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.momentum < 1:
-            raise ValueError("momentum: must be at least 0 and below 1")
-        for key in ("trust_coefficient", "eps"):
-            if not 0 < getattr(self, key) < float("inf"):
-                raise ValueError(f"{key}: must be a finite number above 0")
+    def direction(self, math, weight, gradient, slots, decay, applied) -> Any:
+        slope = math.decayed(gradient, weight, decay)
+        if weight.ndim > 1:
+            of_weight, of_gradient = math.norm(weight), math.norm(gradient)
+            below = of_gradient + math.number(decay, weight) * of_weight + math.number(self.eps, weight)
+            trust = math.number(self.trust_coefficient, weight) * of_weight / below
+            slope = math.trust(of_weight, of_gradient, trust) * slope
+        momentum = math.number(self.momentum, weight) * slots[0] + slope
+        return momentum, (momentum,)

@@ -1,26 +1,25 @@
 """SGD with momentum, as Sutskever et al. (2013) and torch.optim.SGD have it: the learning rate is outside the momentum.
 
-d = g + decay * w
-momentum = mu * momentum + d
+momentum = mu * momentum + g + decay * w
 w = w - lr * momentum
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
-from zoo.config.schema import Optim
+from zoo.data.fields import Range
+from zoo.optim import base
 
 
 @dataclass(frozen=True)
-class Settings(Optim):
+class Settings(base.Settings):
     """Section `optim` with SGD."""
 
     name: ClassVar[str] = "sgd"
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
 
-    momentum: float = 0.9
+    momentum: Annotated[float, Range(0, 1, below=True)] = 0.9
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.momentum < 1:
-            raise ValueError("momentum: must be at least 0 and below 1")
+    def direction(self, math, weight, gradient, slots, decay, applied) -> Any:
+        momentum = math.number(self.momentum, weight) * slots[0] + math.decayed(gradient, weight, decay)
+        return momentum, (momentum,)

@@ -6,21 +6,22 @@ w = w - lr * (d + mu * momentum)
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
-from zoo.config.schema import Optim
+from zoo.data.fields import Range
+from zoo.optim import base
 
 
 @dataclass(frozen=True)
-class Settings(Optim):
+class Settings(base.Settings):
     """Section `optim` with SGD with Nesterov's momentum."""
 
     name: ClassVar[str] = "sgd_nesterov"
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
 
-    momentum: float = 0.9
+    momentum: Annotated[float, Range(0, 1, above=True, below=True)] = 0.9
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.momentum < 1:
-            raise ValueError("momentum: must be above 0 and below 1")
+    def direction(self, math, weight, gradient, slots, decay, applied) -> Any:
+        factor, slope = math.number(self.momentum, weight), math.decayed(gradient, weight, decay)
+        momentum = factor * slots[0] + slope
+        return slope + factor * momentum, (momentum,)

@@ -3,9 +3,9 @@
 import argparse
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from zoo import data, optim, program, tasks
+from zoo import data, losses, optim, program, tasks
 from zoo.config import loader
 from zoo.config.schema import Config
 from zoo.data.errors import UserError
@@ -21,15 +21,20 @@ NEWEST = "newest"  # --resume without a folder
 RECIPE_FLAGS = ("amp", "framework", "device")  # that most tools take
 TRAINING_FLAGS = ("amp", "exact", "framework", "device")
 
-# Section of a recipe -> the keys that name its module and a variant, and the settings class for their values.
-FIND = {
+
+def _task_settings(model: str, loss: str = "") -> type[Any]:
+    """Return the class of section `task:` of a model with a loss, the usual one if none is given."""
+    task = load_spec(model).TASK
+    return losses.load_loss(task, loss) if loss else tasks.load_task(task).Settings
+
+
+# Section of a recipe -> the keys that name its module and a variant, the settings class for their values, and who else
+# has a key of the section.
+FIND: dict[str, loader.Lookup] = {
     "model": (("model.name",), lambda name: load_spec(name).Arch),
     "data": (("data.name",), lambda name: data.find(name).Settings),
-    "task": (
-        ("model.name", "task.loss"),
-        lambda name, *loss: tasks.load_task(load_spec(name).TASK).settings_class(*loss),
-    ),
-    "optim": (("optim.name", "optim.schedule"), optim.load_settings),
+    "task": (("model.name", "task.loss"), _task_settings, losses.owner),
+    "optim": (("optim.name",), optim.load_settings, optim.owner),
 }
 
 EPILOG = """\

@@ -275,7 +275,7 @@ def build_trainer(
         seed=cfg.seed,
     )
     Model = load_model_class(model, cfg.framework)
-    trainer = load_backend(cfg.framework).Trainer(Model, arch, task.objective(cfg.task), plan, world)
+    trainer = load_backend(cfg.framework).Trainer(Model, arch, cfg.task, plan, world)
     report = match_state_dict({param.name: param for param in trainer.params}, spec.shapes(arch))
     if not report.complete:
         raise UserError(

@@ -8,7 +8,7 @@ from zoo import data
 from zoo.config.schema import Config, Duration, Optim, Train
 from zoo.data.errors import UserError
 from zoo.data.numerals import natural
-from zoo.optim.schedules import load_schedule
+from zoo.optim.schedules import SCHEDULES
 from zoo.run import schedule
 from zoo.run.schedule import BatchPlan, Clock
 
@@ -66,7 +66,7 @@ def _facts(cfg: Config) -> Iterable[str]:
     train, optim = cfg.train, cfg.optim
     target = UNKNOWN if cfg.target is None else f"{cfg.target:g}"
     yield f"precision {_precision(train, optim)}; target {target}"
-    shape = load_schedule(optim.schedule).describe(optim, "epochs" if train.epochs else "steps")
+    shape = SCHEDULES[optim.schedule].describe(optim, "epochs" if train.epochs else "steps")
     yield f"learning rate {shape}; warm-up {optim.warmup if optim.warmup.value else 'none'}"
     yield f"evaluation every {train.eval_every}; log every {train.log_every}; {cfg.data.workers} workers per process"
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from zoo.config.schema import Duration, Optim, Train
 from zoo.data.errors import UserError
-from zoo.optim.schedules import Position, load_schedule
+from zoo.optim.schedules import SCHEDULES, Position
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def warmup_steps(optim: Optim, clock: Clock) -> int:
 def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], float]:
     """Return the learning rate as a function of the step, counted from 0.
 
-    It is scaled with the global batch, warmed up linearly, then follows the schedule, a file of zoo/optim/schedules.
+    It is scaled with the global batch, warmed up linearly, then follows the schedule, one of zoo/optim/schedules.py.
     Milestones and the epochs of exponential count from the start of the run; the others from the end of the warm-up.
     With optim.update epoch, the learning rate of an epoch's first step is that of the whole epoch, and the schedule
     counts epochs instead of steps.
@@ -127,7 +127,7 @@ def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], flo
     """
     peak = base_lr(optim, clock.global_batch)
     length, warmup = _whole_epochs(optim, train) if optim.update == "epoch" else _steps(optim, clock)
-    shape = load_schedule(optim.schedule)
+    shape = SCHEDULES[optim.schedule]
     last = length - (optim.min_lr_at == "last_step")
 
     def position(step: int) -> int:

@@ -1,7 +1,7 @@
 """Tasks: a module each with its settings, its loss, the form of a prediction and the validation metric. numpy only."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -11,6 +11,8 @@ from zoo.data.batch import Batch
 from zoo.data.errors import UserError
 
 FOLDER = Path(__file__).parent
+Forward = Callable[[Any], Any]
+Size = tuple[int, int]
 
 
 class TaskMetric(Protocol):
@@ -39,12 +41,27 @@ class TaskMetric(Protocol):
         """
 
 
+class Output(Protocol):
+    """Predictions of a task, in any framework."""
+
+    def predict(self, ops: Any, arch: Any, forward: Forward, images: Sequence[Any], size: Size | None) -> Any:
+        """Compute the predictions of a batch.
+
+        Args:
+            ops: of the framework.
+            arch: architecture of the model.
+            forward: raw input (N, ..., 3) -> the model's output in evaluation mode and fp32 or fp64.
+            images: the batch's input; several for multi-scale evaluation.
+            size: height and width of the prediction where it has pixels; None for those of the input.
+        """
+
+
 class Task(Protocol):
     """The contract of each module zoo/tasks/<name>.py.
 
     Attributes:
         PRIMARY: the metric that is compared with the target and selects the `best` checkpoint, a key of the result.
-        Settings: the class of a recipe's `task:` section with the task's usual loss.
+        Settings: the class of a recipe's `task:` section with the task's usual loss, one of zoo.losses.
     """
 
     PRIMARY: str
@@ -53,21 +70,8 @@ class Task(Protocol):
     def Metric(self, dataset: Any, settings: Any) -> TaskMetric:
         """Return the metric of a validation split; each task implements it as a class."""
 
-    def settings_class(self, loss: str = "") -> type[Any]:
-        """Return the class of the `task:` section with a loss (zoo.losses.with_loss), the usual one if none is given.
-
-        It is a frozen dataclass whose fields are the keys; __post_init__ raises a ValueError that begins with the name
-        of the offending key.
-
-        Raises:
-            UserError: there is no such loss.
-        """
-
-    def objective(self, settings: Any) -> Any:
-        """Return the specification of the loss, a frozen dataclass that each trainer implements."""
-
     def output(self, settings: Any) -> Any:
-        """Return the specification of the arrays that Trainer.predict returns, a frozen dataclass likewise."""
+        """Return what makes the arrays that Trainer.predict returns of a model's outputs: an Output."""
 
     def protocol(self, views: str, settings: Any) -> str:
         """Return the last part of a protocol id: what the model sees of a sample, and how its outputs are evaluated.

@@ -1,13 +1,15 @@
 """Classification of images and clips: top-1 and top-5 accuracy; the losses are in zoo/losses/classify."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from zoo.data.batch import Batch
-from zoo.losses import loss_of, with_loss
+from zoo.losses import LOSSES
+from zoo.losses.classify import Settings as Keys
+from zoo.tasks import Forward, Size
 
 if TYPE_CHECKING:  # zoo.data.stream imports Grain
     from zoo.data.stream import Dataset
@@ -17,39 +19,14 @@ MAX_CLASSES = 1000  # of which each has an accuracy of its own in the result, an
 
 
 @dataclass(frozen=True)
-class Keys:
-    """The task's own keys in the `task:` section: none."""
-
-
-@dataclass(frozen=True)
-class Classification:
-    """Loss of logits (N, K), summed over samples.
-
-    The target of a sample is its `soft_label` (data/batch.py) where the batch has that field, else its `label`.
-
-    Attributes:
-        loss: specification, a Loss of zoo/losses/classify.
-    """
-
-    loss: Any
-
-
-@dataclass(frozen=True)
 class Scores:
     """Predictions of a classifier: the model's logits (N, K)."""
 
-
-def settings_class(loss: str = "cross_entropy") -> type[Any]:
-    """Return the class of the `task:` section with a loss."""
-    return with_loss("classify", Keys, loss)
+    def predict(self, ops: Any, arch: Any, forward: Forward, images: Sequence[Any], size: Size | None) -> Any:
+        return forward(images[0])
 
 
-Settings: Any = settings_class()
-
-
-def objective(settings: Any) -> Classification:
-    """Return the loss."""
-    return Classification(loss_of("classify", settings))
+Settings: Any = LOSSES["classify"]["cross_entropy"]
 
 
 def output(settings: Keys) -> Scores:
@@ -69,7 +46,7 @@ class Metric:
     column counts samples without one answer: a tie with the label, NaN, or a class that the data does not have.
     """
 
-    def __init__(self, dataset: "Dataset", settings: Keys = Keys()):
+    def __init__(self, dataset: "Dataset", settings: Keys | None = None):
         self.views, self.classes = dataset.views, dataset.classes
         self.state: dict[str, np.ndarray] = {
             name: np.zeros((), np.float64) for name in ("samples", "top1", "top5", "loss", "labelled")

@@ -3,65 +3,23 @@
 The margins are in zoo/losses/face.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from zoo.data.batch import Batch
 from zoo.data.errors import UserError
-from zoo.losses import loss_of, with_loss
+from zoo.losses import LOSSES
+from zoo.losses.face import Settings as Keys
+from zoo.tasks import Forward, Size
 
 PRIMARY = "accuracy"
 HEAD_WEIGHT = "head.weight"  # the classifier weight, a parameter of the objective and not of the model
-MIN_SINE = 1e-3  # lower bound of the sine of an angle by which the derivative of the margin is divided
 FOLDS = 10
 THRESHOLDS = np.arange(400) / 100  # of the squared distance, for the accuracy: 0.00, 0.01, ... 3.99
 FAR_THRESHOLDS = np.arange(4000) / 1000  # for the false accept rate: 0.000, 0.001, ... 3.999
-
-
-@dataclass(frozen=True)
-class Keys:
-    """The task's own keys in the `task:` section."""
-
-    scale: float = 64.0  # factor that turns cosines into logits
-    interclass: float | None = None  # set cosines of other classes above this to 0: they may be the same person
-    gradient: Literal["true", "straight"] = "true"  # straight: as if the margin's derivative were 1, as insightface's
-    sample_rate: float = 1.0  # Partial FC: fraction of the classes that an update uses
-    flip: bool = True  # evaluate each image and its mirror image
-    far: float = 1e-3  # the false accept rate at which <name>_tar is measured
-
-    def __post_init__(self):
-        if not 0 < self.scale < float("inf"):
-            raise ValueError("scale: must be above 0")
-        if self.interclass is not None and not 0 < self.interclass < 1:
-            raise ValueError("interclass: must be a cosine in (0, 1), or null for no filter")
-        for key in ("sample_rate", "far"):
-            if not 0 < getattr(self, key) <= 1:
-                raise ValueError(f"{key}: must lie in (0, 1]")
-
-
-@dataclass(frozen=True)
-class Margin:
-    """Softmax cross-entropy of scaled cosines, with a margin on the target class.
-
-    The logits are scale * cosine between the embeddings (N, d) and the rows of the classifier weight (K, d); labels are
-    (N,). The cosine of the target class is replaced by one with a margin. All of it is computed in fp32; cosines are
-    clamped to [-1, 1].
-
-    Attributes:
-        loss: specification of the margin, a Loss of zoo/losses/face.
-        scale, interclass: those of the settings.
-        straight_through: take the derivative of the margin as 1.
-        sample_rate: fraction of the rows that an update uses (Partial FC, arXiv:2203.15565).
-    """
-
-    loss: Any
-    scale: float = 64.0
-    interclass: float | None = None
-    straight_through: bool = False
-    sample_rate: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -72,6 +30,10 @@ class Embeddings:
     """
 
     flip: bool = True
+
+    def predict(self, ops: Any, arch: Any, forward: Forward, images: Sequence[Any], size: Size | None) -> Any:
+        views = [images[0], ops.flip(images[0], 2)] if self.flip else [images[0]]
+        return ops.stack([forward(view) for view in views], 1)
 
 
 class VerificationSplit(Protocol):
@@ -87,23 +49,7 @@ class VerificationSplit(Protocol):
         """Return the number of pairs of all sets."""
 
 
-def settings_class(loss: str = "combined") -> type[Any]:
-    """Return the class of the `task:` section with a margin."""
-    return with_loss("face", Keys, loss)
-
-
-Settings: Any = settings_class()
-
-
-def objective(settings: Any) -> Margin:
-    """Return the loss."""
-    return Margin(
-        loss=loss_of("face", settings).margin(),
-        scale=settings.scale,
-        interclass=settings.interclass,
-        straight_through=settings.gradient == "straight",
-        sample_rate=settings.sample_rate,
-    )
+Settings: Any = LOSSES["face"]["combined"]
 
 
 def output(settings: Keys) -> Embeddings:
@@ -123,9 +69,9 @@ class Metric:
     element per pair of the split, which is 0 until the pair is evaluated, so states of ranks add up.
     """
 
-    def __init__(self, dataset: VerificationSplit, settings: Keys = Keys()):
+    def __init__(self, dataset: VerificationSplit, settings: Keys | None = None):
         self.sets = dataset.sets
-        self.far = settings.far
+        self.far = (settings or Settings()).far
         for name, _, count in self.sets:
             if count < FOLDS:
                 raise UserError(

@@ -1,56 +1,22 @@
 """Semantic segmentation: class maps by sliding windows, mean IoU; the losses are in zoo/losses/segment."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from zoo.data.batch import Batch
 from zoo.data.errors import UserError
-from zoo.losses import loss_of, with_loss
+from zoo.losses import LOSSES
+from zoo.losses.segment import IGNORE_INDEX
+from zoo.losses.segment import Settings as Keys
+from zoo.tasks import Forward, Size
 
 if TYPE_CHECKING:  # zoo.data.stream imports Grain
     from zoo.data.stream import Dataset
 
 PRIMARY = "miou"
-IGNORE_INDEX = 255  # label of pixels that have no loss and are not evaluated
-
-
-@dataclass(frozen=True)
-class Keys:
-    """The task's own keys in the `task:` section."""
-
-    aux_weight: float = 0.4  # of the auxiliary head's loss
-    window: tuple[int, int] | None = None  # evaluate by sliding windows of this height and width
-    stride: tuple[int, int] | None = None  # from window to window; default two thirds of it, rounded up
-    flip: bool = False  # evaluate each image and its mirror image
-
-    def __post_init__(self):
-        if self.aux_weight < 0:
-            raise ValueError("aux_weight: must not be negative")
-        for key in ("window", "stride"):
-            if getattr(self, key) is not None and min(getattr(self, key)) < 1:
-                raise ValueError(f"{key}: height and width must be at least 1")
-        if self.stride is not None and (
-            self.window is None or self.stride[0] > self.window[0] or self.stride[1] > self.window[1]
-        ):
-            raise ValueError("stride: needs task.window and must not be larger than it")
-
-
-@dataclass(frozen=True)
-class Segmentation:
-    """Loss of logits (N, K, H, W) with labels uint8 (N, H, W), plus that of auxiliary logits.
-
-    Attributes:
-        loss: specification for the first logits, a Loss of zoo/losses/segment.
-        aux_loss: for all further ones; it counts the same items.
-        aux_weight: factor of the loss of all further logits.
-    """
-
-    loss: Any
-    aux_loss: Any
-    aux_weight: float = 0.4
 
 
 @dataclass(frozen=True)
@@ -70,20 +36,31 @@ class ClassMap:
     stride: tuple[int, int] | None = None
     flip: bool = False
 
+    def predict(self, ops: Any, arch: Any, forward: Forward, images: Sequence[Any], size: Size | None) -> Any:
+        passes = [(image, mirrored) for image in images for mirrored in (False, True)[: 1 + self.flip]]
+        total: Any = 0
+        for image, mirrored in passes:
+            scores = self._logits(ops, forward, ops.flip(image, 2) if mirrored else image)
+            if size is not None and tuple(scores.shape[2:]) != tuple(size):
+                scores = ops.resize(scores, tuple(size), arch.align_corners)
+            scores = ops.flip(scores, 3) if mirrored else scores
+            total = scores if len(passes) == 1 else total + ops.softmax(scores)
+        return ops.class_map(total)
 
-def settings_class(loss: str = "cross_entropy") -> type[Any]:
-    """Return the class of the `task:` section with a loss."""
-    return with_loss("segment", Keys, loss)
+    def _logits(self, ops: Any, forward: Forward, image: Any) -> Any:
+        """Return the logits (N, K, h, w) of one pass; where windows overlap, their mean."""
+        size = image.shape[1], image.shape[2]
+        boxes = windows(size, self)
+        if len(boxes) == 1:
+            return forward(image)
+        total, count = None, np.zeros(size, np.float32)
+        for top, bottom, left, right in boxes:
+            count[top:bottom, left:right] += 1
+            total = ops.add_window(total, forward(image[:, top:bottom, left:right]), (top, bottom, left, right), size)
+        return total / ops.array(count, total)
 
 
-Settings: Any = settings_class()
-
-
-def objective(settings: Any) -> Segmentation:
-    """Return the loss; hard pixels are mined for the first logits alone."""
-    loss = loss_of("segment", settings)
-    mining = {key: None for key in ("ohem_kept", "ohem_threshold") if hasattr(loss, key)}
-    return Segmentation(loss, replace(loss, **mining), settings.aux_weight)
+Settings: Any = LOSSES["segment"]["cross_entropy"]
 
 
 def output(settings: Keys) -> ClassMap:
@@ -130,7 +107,7 @@ class Metric:
     the data does not have.
     """
 
-    def __init__(self, dataset: "Dataset", settings: Keys = Keys()):
+    def __init__(self, dataset: "Dataset", settings: Keys | None = None):
         self.classes = dataset.classes
         count = len(self.classes)
         self.state: dict[str, np.ndarray] = {

@@ -85,7 +85,7 @@ class Plan:
         mode: as resolved by World.resolve_mode.
         loss_scale: initial value of the loss scale, which fp16 alone uses.
         dynamic_loss_scale: adapt the loss scale; otherwise it never changes.
-        optimizer: its settings class in zoo/optim has its name and slots, the object its hyper-parameters.
+        optimizer: section `optim` of a recipe, whose class in zoo/optim has the formula.
         ema: moving average of weights and running statistics; None for none.
         shard_optimizer: each rank holds the slots of some parameters alone and updates these for all ranks.
         clip_norm: largest norm of the gradient; None does not clip.
@@ -97,7 +97,7 @@ class Plan:
         checkpointed_modules: names of the model's modules whose activations the backward pass computes again.
         eval_mixed: predict in the mode's 16-bit type; otherwise in fp32, or fp64.
         seed: of the sampling within a step, together with the step's number.
-        output: the task's specification of what `predict` returns.
+        output: what makes predictions of the model's outputs: an Output of zoo/tasks.
     """
 
     fields: tuple[Field, ...]

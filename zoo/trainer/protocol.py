@@ -5,7 +5,7 @@ A back end is a package zoo/trainer/<framework>/ with `start(launch, device, por
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -58,6 +58,7 @@ class Objective(Protocol):
     never a mean of means, so it does not depend on how samples are distributed over micro-batches and ranks.
 
     Attributes:
+        targets: names of the fields that `total` takes.
         equal_counts: every rank has the same `count` in every update, so that the ranks need not exchange it.
         shards: the objective's own parameters, which are sharded over ranks, by canonical name; mostly empty.
         statistics: its running statistics by name, tensors that are the same on all ranks; mostly empty. `total` moves
@@ -65,6 +66,8 @@ class Objective(Protocol):
             update.
     """
 
+    @property
+    def targets(self) -> tuple[str, ...]: ...
     @property
     def equal_counts(self) -> bool: ...
     @property
@@ -88,31 +91,14 @@ class Objective(Protocol):
         """Return the number of items (samples, pixels) of a micro-batch that the mean loss is taken over."""
         ...
 
-    def total(self, output: Any, batch: DeviceBatch) -> Tensor:
-        """Return the sum of the losses of a micro-batch, computed in fp32, or in fp64 if the output is.
+    def total(self, output: Any, *targets: Tensor) -> Tensor:
+        """Return the sum of the losses of a micro-batch, computed in fp32, or in fp64 if the mode is.
 
-        In MindSpore, whose compiler takes tensors as arguments, this is `construct(output, *targets)`, and an
-        objective with shards also returns its gradients.
+        In MindSpore this is `construct`, and an objective with shards also returns its gradients.
 
         Args:
             output: of the model.
-            batch: the micro-batch, as `begin` returned it.
-        """
-        ...
-
-
-class Output(Protocol):
-    """Postprocessing of the model's output for predictions, on the device."""
-
-    def __call__(
-        self, forward: Callable[[Tensor], Any], images: Sequence[Tensor], size: tuple[int, int] | None
-    ) -> Tensor:
-        """Compute the task's predictions for a batch.
-
-        Args:
-            forward: raw input (N, ..., 3) -> the model's output in evaluation mode and fp32 or fp64.
-            images: the batch's input; several for multi-scale evaluation.
-            size: height and width of the prediction where it has pixels; None for those of the input.
+            targets: the fields `targets` of the micro-batch, as `begin` returned it.
         """
         ...
 
@@ -205,8 +191,7 @@ class Trainer(Inference, Protocol):
         """Run one update on the mean loss over all micro-batches and ranks.
 
         An update whose gradient is not finite on any rank is skipped on all ranks. Does not wait for the device,
-        unless the objective samples (Partial FC in Paddle and MindSpore), or the run is exact in Paddle, where the host
-        rounds gradients.
+        unless the objective samples (Partial FC in Paddle and MindSpore).
 
         Args:
             micro_batches: `accumulate` training batches.

@@ -89,6 +89,44 @@ class Recorder:
         return self.position
 
 
+def record(
+    trainer: Any,
+    modules: Mapping[str, Any],
+    register: Callable[[Any, Callable, Callable], Sequence[Any]],
+    forward: Callable[[], Any],
+    array: Callable[[Any], np.ndarray],
+    keep: Keep,
+) -> ForwardRecord:
+    """Run a model and record every module; its running statistics are unchanged afterwards.
+
+    Args:
+        trainer: owner of the model.
+        modules: of the model, by attribute path.
+        register: registers hooks `enter(module, *inputs)` and `leave(module, inputs, outputs)` of a module.
+        forward: runs the model.
+        array: returns a tensor as a float64 array.
+        keep: reduces an array to what the record keeps of it.
+    """
+    recorder, hooks = Recorder(modules, keep), []
+    for name, module in modules.items():
+
+        def enter(module, *inputs, name=name):
+            recorder.enter(name, module, list(map(array, flatten(inputs))))
+
+        def leave(module, inputs, outputs):
+            recorder.leave(list(map(array, flatten(outputs))))
+
+        hooks += register(module, enter, leave)
+    before = trainer.state_dict()
+    try:
+        forward()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    trainer.load_state_dict({param.name: before[param.name] for param in trainer.params if param.is_statistic})
+    return ForwardRecord(recorder.calls, recorder.outputs)
+
+
 def flatten(values: Any) -> Iterator[Any]:
     """Yield the tensors of nested tuples, lists and dictionaries; everything else is left out."""
     if hasattr(values, "shape"):

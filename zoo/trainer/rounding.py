@@ -9,25 +9,33 @@ multiples. Everything after it is a product or a sum of single elements, which I
 """
 
 from collections.abc import Sequence
-
-import numpy as np
+from typing import Any
 
 FACTOR = 1.5 * 2.0**36  # c as a multiple of the largest element: fp64 numbers at c have a spacing of 2**-52 * c
 FLOOR = 2.0**-20  # of the largest element of all tensors: the least that c is a multiple of
 
 
-def round_gradients(gradients: Sequence[np.ndarray], shard_gradients: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
+def round_gradients(ops: Any, gradients: Sequence[Any], shard_gradients: Sequence[Any] = ()) -> list[Any]:
     """Return rounded gradients, those of shards last.
 
     A gradient that is 0 but for noise, such as that of a bias before a normalization, becomes 0.
 
     Args:
+        ops: of the framework.
         gradients: float64, of the model; the largest element of all is taken of these alone, since all ranks have them.
         shard_gradients: float64, of sharded parameters: this rank's rows.
     """
-    floor = FLOOR * max(np.abs(gradient).max() for gradient in gradients)
-    rounded = []
-    for gradient in (*gradients, *shard_gradients):
-        c = FACTOR * max(np.abs(gradient).max(), floor)
-        rounded.append((gradient + c) - c)
-    return rounded
+    floor = floor_of(ops, [ops.largest(gradient) for gradient in gradients])
+    return [rounded(ops, gradient, floor) for gradient in (*gradients, *shard_gradients)]
+
+
+def floor_of(ops: Any, largest: Sequence[Any]) -> Any:
+    """Return the floor, given the largest elements of all tensors."""
+    stacked = ops.stack(largest)
+    return ops.number(FLOOR, stacked.dtype) * stacked.max()
+
+
+def rounded(ops: Any, gradient: Any, floor: Any) -> Any:
+    """Return a rounded gradient."""
+    c = ops.number(FACTOR, gradient.dtype) * ops.maximum(ops.largest(gradient), floor)
+    return (gradient + c) - c

@@ -1,13 +1,10 @@
 """What is sharded over ranks: parameters by rows, of which an update may use some (Partial FC), and optimizer slots."""
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
 from zoo.data import order
-from zoo.trainer.protocol import DeviceBatch
 
 
 def row_range(num_rows: int, rank: int, world_size: int) -> tuple[int, int]:
@@ -85,13 +82,3 @@ def partition(sizes: Mapping[str, int], world_size: int) -> dict[str, int]:
         ranks[name] = loads.index(min(loads))
         loads[ranks[name]] += sizes[name]
     return ranks
-
-
-class Stateless:
-    """The part of an Objective that concerns sharded parameters and running statistics, for one that has none."""
-
-    shards: Mapping[str, Any] = MappingProxyType({})
-    statistics: Mapping[str, Any] = MappingProxyType({})
-
-    def begin(self, micro_batches: Sequence[DeviceBatch], step: int) -> Sequence[DeviceBatch]:
-        return micro_batches

@@ -4,6 +4,7 @@ from tests.mutants.fault import Fault
 from tests.mutants.killers import STATE
 
 EVERY_UPDATE = f"{STATE}the_average_of_every_update"
+FILES = dict.fromkeys(("torch", "paddle"), "zoo/trainer/ema.py") | {"mindspore": "zoo/trainer/mindspore/ema.py"}
 EMA = ("train.ema=0.9",)
 
 
@@ -23,27 +24,25 @@ def faults(
         ("the moving average leaves the running statistics out", *statistics, "resnet50", EMA),
     ]
     return [
-        Fault(framework, name, f"zoo/trainer/{framework}/ema.py", old, new, EVERY_UPDATE, recipe, options)
+        Fault(framework, name, FILES[framework], old, new, EVERY_UPDATE, recipe, options)
         for name, old, new, recipe, options in rows
     ]
 
 
 FAULTS = [
-    *faults(
-        "torch",
-        ("rate = torch.where(finite, rate, torch", "rate = torch.where(finite, 1 - rate, torch"),
-        ("rate = torch.where(finite, rate, torch.zeros_like(rate))", "rate = torch.where(finite, rate, rate)"),
-        ("torch.where(finite, source, self.averages[name])", "self.averages[name]"),
-    ),
-    *faults(
-        "paddle",
-        ("rate = paddle.where(finite, rate, paddle", "rate = paddle.where(finite, 1 - rate, paddle"),
-        ("rate = paddle.where(finite, rate, paddle.zeros_like(rate))", "rate = paddle.where(finite, rate, rate)"),
-        ("paddle.where(finite, source, average)", "average"),
+    *(
+        fault
+        for framework in ("torch", "paddle")
+        for fault in faults(
+            framework,
+            ("rate = ops.where(finite, rate, ops", "rate = ops.where(finite, 1 - rate, ops"),
+            ("rate = ops.where(finite, rate, ops.zeros_like(rate))", "rate = ops.where(finite, rate, rate)"),
+            ("ops.where(finite, sources[name], self.averages[name])", "self.averages[name]"),
+        )
     ),
     *faults(
         "mindspore",
-        ("new = average - rate * (average - source)", "new = source - rate * (source - average)"),
+        ("moved(average, source, rate)", "moved(source, average, rate)"),
         ("finite = consecutive_skips == 0", "finite = consecutive_skips >= 0"),
         (
             "ParameterTuple(tensors.values())",

@@ -7,7 +7,7 @@ from tests.mutants.killers import CLIP, MARGIN, OPTIMIZERS, RANK, STATE, UPDATE
 
 TRAINER = "zoo/trainer/mindspore/trainer.py"
 UPDATING = "zoo/trainer/mindspore/update.py"
-SGD = "zoo/trainer/mindspore/optimizers/sgd.py"
+SGD = "zoo/trainer/mindspore/optimizer.py"
 SYNC_BN = "zoo/trainer/mindspore/sync_batchnorm.py"
 
 fault = partial(Fault, "mindspore")
@@ -24,8 +24,8 @@ FAULTS = [
     fault(
         "ten times the weight decay",
         UPDATING,
-        "tuple(number(weight_decay) for",
-        "tuple(number(10 * weight_decay) for",
+        "tuple(ops.operand(value, is_fp64) for value in values)",
+        "tuple(ops.operand(value if value >= 0.1 else 10 * value, is_fp64) for value in values)",
         f"{UPDATE}updates_follow_the_formulas",
         "resnet50",
     ),
@@ -48,24 +48,24 @@ FAULTS = [
     fault(
         "momentum is 0.99",
         SGD,
-        "self.number(plan.optimizer.momentum)",
-        "self.number(0.99)",
+        "float(spec.momentum)",
+        "0.99",
         f"{UPDATE}updates_follow_the_formulas",
         "resnet50",
     ),
     fault(
         "Nesterov momentum",
-        SGD,
-        "return weight - lr * momentum, momentum",
-        "return weight - lr * (direction + self.momentum * momentum), momentum",
+        "zoo/optim/sgd.py",
+        "return momentum, (momentum,)",
+        "return math.decayed(gradient, weight, decay) + math.number(self.momentum, weight) * momentum, (momentum,)",
         f"{OPTIMIZERS}updates_in_an_exact_run",
         "resnet50",
     ),
     fault(
         "the factor of clipping is squared",
         UPDATING,
-        "ops.maximum(clipped_norm / self.clip_norm, scalar(1.0))",
-        "ops.square(ops.maximum(clipped_norm / self.clip_norm, scalar(1.0)))",
+        "mint.maximum(clipped_norm / self.clip_norm, scalar(1.0))",
+        "mint.square(mint.maximum(clipped_norm / self.clip_norm, scalar(1.0)))",
         f"{UPDATE}updates_follow_the_formulas",
         "arcface",
     ),
@@ -95,7 +95,7 @@ FAULTS = [
     fault(
         "the last micro-batch overwrites the gradients",
         UPDATING,
-        "self.map(ops.add, values[:half], values[half:])",
+        "self.map(mint.add, values[:half], values[half:])",
         "values[half:]",
         f"{UPDATE}gradients_sum_over_uneven_micro_batches",
         "resnet50",
@@ -119,9 +119,9 @@ FAULTS = [
     ),
     fault(
         "the loss scale grows with every update",
-        "zoo/trainer/mindspore/scaler.py",
-        "good_steps >= self.growth_interval",
-        "good_steps <= self.growth_interval",
+        "zoo/trainer/loss_scale.py",
+        "good >= GROWTH_INTERVAL",
+        "good <= GROWTH_INTERVAL",
         f"{STATE}the_loss_scale_halves_and_doubles",
     ),
     fault(

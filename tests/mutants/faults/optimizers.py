@@ -1,83 +1,67 @@
-"""Faults in optimizers other than SGD, in all three frameworks."""
+"""Faults in optimizers other than SGD: in the formulas, which all frameworks run, and in the kernels of each."""
+
+from functools import partial
 
 from tests.mutants.fault import Fault
 from tests.mutants.killers import OPTIMIZERS
+from zoo.frameworks import FRAMEWORKS
 
 UPDATES = f"{OPTIMIZERS}updates_in_fp32"
-ADAMW, LARS, LAMB, NESTEROV = (("optim.name=" + name,) for name in ("adamw", "lars", "lamb", "sgd_nesterov"))
-
-
-def faults(
-    framework: str,
-    coupled: tuple[str, str],
-    corrected: str,
-    trust_of_lars: tuple[str, str],
-    trust_of_lamb: str,
-    ahead: tuple[str, str],
-) -> list[Fault]:
-    """Return the same slips in a framework.
-
-    Args:
-        coupled: what becomes what if AdamW adds the decay to the gradient.
-        corrected: AdamW's mean with its correction.
-        trust_of_lars: what becomes what if the decay is left out of the trust ratio.
-        trust_of_lamb: the trust ratio of LAMB.
-        ahead: what becomes what if Nesterov's step ahead is missing.
-    """
-    rows = [
-        ("adamw", "the decay of AdamW is coupled as well", *coupled, "tsm", ADAMW),
-        ("adamw", "no bias correction of the mean", corrected, "mean * 1", "resnet50", ADAMW),
-        ("lars", "the trust ratio of LARS lacks the decay", *trust_of_lars, "tsm", LARS),
-        ("lamb", "the trust ratio of LAMB is upside down", trust_of_lamb, "of_update / of_weight", "resnet50", LAMB),
-        ("sgd_nesterov", "no step ahead with Nesterov's momentum", *ahead, "tsm", NESTEROV),
-    ]
-    return [
-        Fault(framework, name, f"zoo/trainer/{framework}/optimizers/{file}.py", old, new, UPDATES, recipe, options)
-        for file, name, old, new, recipe, options in rows
-    ]
-
+ADAMW, LARS, LAMB, NESTEROV = ((f"optim.name={name}",) for name in ("adamw", "lars", "lamb", "sgd_nesterov"))
+FORMULAS = [
+    (
+        "the decay of AdamW is coupled as well",
+        "zoo/optim/adamw.py",
+        "        mean = beta1 * slots[0]",
+        "        gradient = math.decayed(gradient, weight, decay)\n        mean = beta1 * slots[0]",
+        "tsm",
+        ADAMW,
+    ),
+    (
+        "no bias correction of the mean",
+        "zoo/optim/adamw.py",
+        "mean / math.bias_correction(self.log_beta1, applied, weight)",
+        "mean * 1",
+        "resnet50",
+        ADAMW,
+    ),
+    (
+        "the trust ratio of LARS lacks the decay",
+        "zoo/optim/lars.py",
+        "of_gradient + math.number(decay, weight) * of_weight +",
+        "of_gradient +",
+        "tsm",
+        LARS,
+    ),
+    (
+        "the trust ratio of LAMB is upside down",
+        "zoo/optim/lamb.py",
+        "of_weight / of_step",
+        "of_step / of_weight",
+        "resnet50",
+        LAMB,
+    ),
+]
+AHEAD = {
+    "torch": ("zoo/trainer/torch/kernels.py", 'nesterov=spec.name == "sgd_nesterov"', "nesterov=False"),
+    "paddle": ("zoo/trainer/paddle/kernels.py", "nesterov=True", "nesterov=False"),
+    "mindspore": ("zoo/optim/sgd_nesterov.py", "return slope + factor * momentum", "return momentum"),
+}
+ahead = partial(Fault, name="no step ahead with Nesterov's momentum", killer=UPDATES, recipe="tsm", options=NESTEROV)
 
 FAULTS = [
-    *faults(
-        "torch",
-        (
-            "    mean = spec.beta1 * tensors.slots[0]",
-            "    gradient = gradient + tensors.weight_decay * tensors.weight\n    mean = spec.beta1 * tensors.slots[0]",
-        ),
-        "mean / step.bias_correction(spec.beta1).to(mean.dtype)",
-        ("slope + tensors.weight_decay * weight + spec.eps", "slope + spec.eps"),
-        "of_weight / of_update",
-        ("nesterov=True", "nesterov=False"),
+    *(
+        Fault(framework, name, file, old, new, UPDATES, recipe, options)
+        for framework in FRAMEWORKS
+        for name, file, old, new, recipe, options in FORMULAS
     ),
-    *faults(
-        "paddle",
-        (
-            "    mean = number(spec.beta1, gradient)",
-            "    gradient = gradient + number(tensors.weight_decay, gradient) * tensors.weight\n"
-            "    mean = number(spec.beta1, gradient)",
-        ),
-        "mean / step.bias_correction(spec.beta1).astype(mean.dtype)",
-        ("slope + number(tensors.weight_decay, gradient) * weight +", "slope +"),
-        "of_weight / of_update",
-        ("nesterov=True", "nesterov=False"),
-    ),
-    *faults(
-        "mindspore",
-        (
-            "        mean = self.beta1 * mean",
-            "        gradient = gradient + weight_decay * weight\n        mean = self.beta1 * mean",
-        ),
-        "mean / self.bias_correction(self.log_beta1, applied)",
-        ("of_gradient + weight_decay * of_weight + self.eps", "of_gradient + self.eps"),
-        "of_weight / of_update",
-        ("lr * (direction + self.momentum * momentum)", "lr * momentum"),
-    ),
+    *(ahead(framework, file=file, old=old, new=new) for framework, (file, old, new) in AHEAD.items()),
     Fault(
         "torch",
         "the correction of AdamW's fused kernel is a step ahead",
-        "zoo/trainer/torch/optimizers/adamw.py",
-        "(step.applied - 1)",
-        "step.applied",
+        "zoo/trainer/torch/kernels.py",
+        "(applied - 1)",
+        "applied",
         UPDATES,
         "resnet50",
         ADAMW,
@@ -85,9 +69,9 @@ FAULTS = [
     Fault(
         "mindspore",
         "factors of the learning rate are ignored by AdamW",
-        "zoo/trainer/mindspore/optimizers/elementwise.py",
-        "self.formula(lr * lr_scale, applied",
-        "self.formula(lr, applied",
+        "zoo/trainer/mindspore/optimizer.py",
+        "lr * self.math.number(lr_scale, weight) * step",
+        "lr * step",
         UPDATES,
         "tsm",
         ADAMW,

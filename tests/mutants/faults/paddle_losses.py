@@ -6,9 +6,9 @@ from tests.mutants.fault import Fault
 from tests.mutants.killers import MARGIN, OBJECTIVE, UPDATE
 
 OPTIMIZER = "zoo/trainer/paddle/optimizer.py"
-OBJECTIVES = "zoo/trainer/paddle/objectives.py"
-CROSS_ENTROPY = "zoo/trainer/paddle/losses/classify/cross_entropy.py"
-COMBINED = "zoo/trainer/paddle/losses/face/combined.py"
+OBJECTIVES = "zoo/trainer/objectives.py"
+CROSS_ENTROPY = "zoo/losses/classify/cross_entropy.py"
+COMBINED = "zoo/losses/face/combined.py"
 
 fault = partial(Fault, "paddle")
 
@@ -16,32 +16,32 @@ FAULTS = [
     fault(
         "label smoothing over the other K - 1 classes",
         CROSS_ENTROPY,
-        "label_smoothing=self.smoothing)",
-        "label_smoothing=self.smoothing * logits.shape[1] / (logits.shape[1] - 1))",
+        "smoothing / logits.shape[1] * scores",
+        "smoothing / (logits.shape[1] - 1) * scores",
         f"{UPDATE}label_smoothing_is_spread_over_all_classes",
         "resnet50",
     ),
     fault(
         "the auxiliary loss has weight 0.3",
         OBJECTIVES,
-        "self.settings.aux_weight * sum(",
-        "0.3 * sum(",
+        "self.ops.number(self.loss.aux_weight, self.dtype) * loss",
+        "0.3 * loss",
         f"{OBJECTIVE}losses_of_labelled_pixels",
         "deeplabv3plus",
     ),
     fault(
         "ignored pixels are pixels of class 0",
-        OBJECTIVES,
-        'batch["label"].astype("int64"), output',
-        'batch["label"].astype("int64") * (batch["label"] != segment.IGNORE_INDEX).astype("int64"), output',
+        "zoo/trainer/paddle/ops.py",
+        'labels = labels.astype("int64").unsqueeze(1)',
+        'labels = (labels.astype("int64") * (labels != ignored).astype("int64")).unsqueeze(1)',
         f"{OBJECTIVE}losses_of_labelled_pixels",
         "deeplabv3plus",
     ),
     fault(
         "the margin's derivative lacks the factor m1",
         COMBINED,
-        "m1 * paddle.sin(angle)",
-        "paddle.sin(angle)",
+        "m1 * ops.sin(angle)",
+        "ops.sin(angle)",
         f"{MARGIN}target_logits_follow_the_formula",
         "arcface",
         ("task.m1=1.35", "task.threshold=false"),
@@ -49,7 +49,7 @@ FAULTS = [
     fault(
         "no cosine is subtracted beyond the threshold",
         COMBINED,
-        "cosine - combined.threshold_offset(m2)",
+        "cosine - ops.number(self.threshold_offset, dtype)",
         "cosine",
         f"{MARGIN}target_logits_follow_the_formula",
         "arcface",
@@ -57,9 +57,9 @@ FAULTS = [
     ),
     fault(
         "the gradient lacks the scale of the logits",
-        "zoo/trainer/paddle/margin.py",
-        "grad_output * ctx.settings.scale",
-        "grad_output",
+        "zoo/trainer/margin.py",
+        "ops.number(self.settings.scale, weight.dtype) * grad",
+        "grad",
         f"{MARGIN}loss_and_gradients_follow_the_definition",
         "arcface",
     ),

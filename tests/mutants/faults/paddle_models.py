@@ -147,8 +147,8 @@ FAULTS = [
     ),
     fault(
         "mirrored scores are not mirrored back",
-        "zoo/trainer/paddle/outputs.py",
-        "paddle.flip(scores, 3) if mirrored else scores",
+        "zoo/tasks/segment.py",
+        "ops.flip(scores, 3) if mirrored else scores",
         "scores",
         f"{OBJECTIVE}class_maps_follow_their_definition",
     ),

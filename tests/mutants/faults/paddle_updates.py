@@ -7,7 +7,7 @@ from tests.mutants.killers import CLIP, MARGIN, RANK, STATE, UPDATE
 
 TRAINER = "zoo/trainer/paddle/trainer.py"
 OPTIMIZER = "zoo/trainer/paddle/optimizer.py"
-SGD = "zoo/trainer/paddle/optimizers/sgd.py"
+SGD = "zoo/trainer/paddle/kernels.py"
 SYNC_BN = "zoo/trainer/paddle/sync_batchnorm.py"
 
 fault = partial(Fault, "paddle")
@@ -64,8 +64,8 @@ FAULTS = [
     fault(
         "momentum is 0.8",
         SGD,
-        "merged(tensors, spec.momentum)",
-        "merged(tensors, 0.8)",
+        "merged(tensors, spec.momentum)\n",
+        "merged(tensors, 0.8)\n",
         f"{UPDATE}updates_follow_the_formulas",
         "deeplabv3plus",
     ),

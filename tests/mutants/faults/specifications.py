@@ -3,9 +3,9 @@
 from functools import partial
 
 from tests.mutants.fault import SHARED, Fault
-from tests.mutants.killers import FORWARD, MARGIN, OBJECTIVE
+from tests.mutants.killers import FORWARD, MARGIN
 
-SCHEDULE, SCHEDULES = "zoo/run/schedule.py", "zoo/optim/schedules"
+SCHEDULE, SCHEDULES = "zoo/run/schedule.py", "zoo/optim/schedules.py"
 INITIALIZERS = "zoo/models/initializers.py"
 TSM, RESNET = "zoo/models/tsm/spec.py", "zoo/models/resnet/spec.py"
 DEEPLAB, ARCFACE = "zoo/models/deeplabv3plus/spec.py", "zoo/models/arcface/spec.py"
@@ -43,7 +43,7 @@ FAULTS = [
     ),
     fault(
         "decay begins one step after the milestone",
-        f"{SCHEDULES}/step.py",
+        SCHEDULES,
         "sum(at.elapsed >= milestone",
         "sum(at.elapsed > milestone",
         f"{TEST_SCHEDULE}decay_begins_with_epoch_20_and_40_counted_from_0",
@@ -57,14 +57,14 @@ FAULTS = [
     ),
     fault(
         "poly without its power",
-        f"{SCHEDULES}/poly.py",
+        SCHEDULES,
         "(1 - at.progress) ** optim.power",
         "(1 - at.progress)",
         f"{TEST_SCHEDULE}poly",
     ),
     fault(
         "cosine of the double angle",
-        f"{SCHEDULES}/__init__.py",
+        SCHEDULES,
         "math.cos(math.pi * progress)",
         "math.cos(2 * math.pi * progress)",
         f"{TEST_SCHEDULE}cosine",
@@ -205,23 +205,23 @@ FAULTS = [
     fault(
         "the margin's threshold is at the margin",
         "zoo/losses/face/combined.py",
-        "return math.cos(math.pi - m2)",
-        "return math.cos(m2)",
+        "return math.cos(math.pi - self.m2)",
+        "return math.cos(self.m2)",
         f"{TEST_FACE}the_threshold_rule_of_arcface",
     ),
     fault(
         "the offset beyond the threshold has a cosine",
         "zoo/losses/face/combined.py",
-        "return m2 * math.sin(math.pi - m2)",
-        "return m2 * math.cos(math.pi - m2)",
+        "return self.m2 * math.sin(math.pi - self.m2)",
+        "return self.m2 * math.cos(math.pi - self.m2)",
         f"{MARGIN}target_logits_follow_the_formula",
     ),
     fault(
-        "no label smoothing in spite of the setting",
-        "zoo/tasks/classify.py",
-        'Classification(loss_of("classify", settings))',
-        'Classification(loss_of("classify", Settings()))',
-        f"{TEST_CLASSIFY}the_objective",
+        "the usual loss in spite of the setting",
+        "zoo/run/cli.py",
+        "losses.load_loss(task, loss) if loss else",
+        "losses.load_loss(task, loss) if False else",
+        "tests/zoo/config/test_variants.py::test_the_loss_decides_the_keys",
     ),
     fault(
         "the fifth place does not count for top-5",
@@ -252,11 +252,11 @@ FAULTS = [
         f"{TEST_SEGMENT}an_example_by_hand",
     ),
     fault(
-        "the weight of the auxiliary loss is not passed on",
-        "zoo/tasks/segment.py",
-        "replace(loss, **mining), settings.aux_weight)",
-        "replace(loss, **mining), 0.4)",
-        f"{OBJECTIVE}the_settings_reach_the_objective",
+        "hard pixels are mined for auxiliary logits, too",
+        "zoo/losses/segment/cross_entropy.py",
+        "return replace(self, ohem_kept=None, ohem_threshold=None)",
+        "return self",
+        "tests/zoo/losses/test_losses.py::test_hard_pixels_are_mined_for_the_first_logits_alone",
     ),
     fault(
         "Partial FC draws among all rows, positives or not",

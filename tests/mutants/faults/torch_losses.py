@@ -6,12 +6,12 @@ from tests.mutants.fault import Fault
 from tests.mutants.killers import CLIP, MARGIN, OBJECTIVE, UPDATE
 
 TRAINER = "zoo/trainer/torch/trainer.py"
-MARGINS = "zoo/trainer/torch/margin_logits.py"
-OBJECTIVES = "zoo/trainer/torch/objectives.py"
+MARGINS = "zoo/trainer/margin.py"
+OBJECTIVES = "zoo/trainer/objectives.py"
 OPTIMIZER = "zoo/trainer/torch/optimizer.py"
-CROSS_ENTROPY = "zoo/trainer/torch/losses/classify/cross_entropy.py"
-PIXEL_CROSS_ENTROPY = "zoo/trainer/torch/losses/segment/cross_entropy.py"
-COMBINED = "zoo/trainer/torch/losses/face/combined.py"
+CROSS_ENTROPY = "zoo/losses/classify/cross_entropy.py"
+PIXEL_CROSS_ENTROPY = "zoo/losses/segment/cross_entropy.py"
+COMBINED = "zoo/losses/face/combined.py"
 
 fault = partial(Fault, "torch")
 
@@ -19,24 +19,24 @@ FAULTS = [
     fault(
         "no label smoothing",
         CROSS_ENTROPY,
-        ', reduction="sum", label_smoothing=self.smoothing',
-        ', reduction="sum"',
+        "return self.label_smoothing > 0",
+        "return False",
         f"{UPDATE}label_smoothing_is_spread_over_all_classes",
         "resnet50",
     ),
     fault(
         "the auxiliary loss has weight 1",
         OBJECTIVES,
-        "total + self.settings.aux_weight * sum(",
-        "total + sum(",
+        "total + self.ops.number(self.loss.aux_weight, self.dtype) * loss",
+        "total + loss",
         f"{OBJECTIVE}losses_of_labelled_pixels",
         "deeplabv3plus",
     ),
     fault(
         "a mean over all pixels instead of labelled ones",
         PIXEL_CROSS_ENTROPY,
-        "return (labels != IGNORE_INDEX).sum()",
-        "return torch.tensor(labels.numel())",
+        "labels, self.average, dtype",
+        'labels, "all", dtype',
         f"{OBJECTIVE}losses_of_labelled_pixels",
         "deeplabv3plus",
         ("task.average=valid",),
@@ -44,8 +44,8 @@ FAULTS = [
     fault(
         "one hard pixel too many",
         PIXEL_CROSS_ENTROPY,
-        "ranked[min(kept, len(ranked)) - 1]",
-        "ranked[min(kept, len(ranked) - 1)]",
+        "ranked[min(kept, ranked.shape[0]) - 1]",
+        "ranked[min(kept, ranked.shape[0] - 1)]",
         f"{OBJECTIVE}losses_of_the_hardest_pixels",
         "deeplabv3plus",
         ("task.ohem_kept=500",),
@@ -53,39 +53,34 @@ FAULTS = [
     fault(
         "the margin's derivative is 1",
         MARGINS,
-        "    if settings.straight_through:\n        slopes",
-        "    if True:\n        slopes",
+        '        if self.settings.gradient == "straight":\n            slopes',
+        "        if True:\n            slopes",
         f"{MARGIN}loss_and_gradients_follow_the_definition",
         "arcface",
     ),
     fault(
         "the margin is subtracted from the angle",
         COMBINED,
-        "m1 * torch.atan2(sine, cosine) + m2",
-        "m1 * torch.atan2(sine, cosine) - m2",
+        "m1 * ops.atan2(sine, cosine) + ",
+        "m1 * ops.atan2(sine, cosine) - ",
         f"{MARGIN}target_logits_follow_the_formula",
         "arcface",
     ),
     fault(
         "the angle is that of the sine",
         COMBINED,
-        "torch.atan2(sine, cosine)",
-        "torch.atan2(cosine, sine)",
+        "ops.atan2(sine, cosine)",
+        "ops.atan2(cosine, sine)",
         f"{MARGIN}target_logits_follow_the_formula",
         "arcface",
     ),
     fault(
         "the class filter comes after the margin",
         MARGINS,
-        """        is_filtered = cosines > settings.interclass
-        cosines.masked_fill_(is_filtered, 0)
-    _scatter_targets(cosines, target_rows, target_cosines)
+        """        target_cosines, slopes = self.settings.margin(ops, of_targets(ops, cosines, rows), quality)
 """,
-        """        _scatter_targets(cosines, target_rows, target_cosines)
-        is_filtered = cosines > settings.interclass
-        cosines.masked_fill_(is_filtered, 0)
-    else:
-        _scatter_targets(cosines, target_rows, target_cosines)
+        """        target_cosines, slopes = self.settings.margin(ops, of_targets(ops, cosines, rows), quality)
+        cosines = set_targets_(ops, cosines, rows, target_cosines)
 """,
         f"{MARGIN}loss_and_gradients_follow_the_definition",
         "arcface",
@@ -94,8 +89,8 @@ FAULTS = [
     fault(
         "the gradient of the class matrix keeps its radial part",
         MARGINS,
-        "grad_weight.addcmul_(weight, (-radial * inverse_norms * inverse_norms)[:, None])",
-        "grad_weight.mul_(1)",
+        "ops.remove_radial_(grad_weight, weight, inverse_norms)",
+        "grad_weight",
         f"{MARGIN}loss_and_gradients_follow_the_definition",
         "arcface",
     ),

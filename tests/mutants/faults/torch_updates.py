@@ -7,7 +7,7 @@ from tests.mutants.killers import CLIP, RANK, STATE, UPDATE
 
 TRAINER = "zoo/trainer/torch/trainer.py"
 OPTIMIZER = "zoo/trainer/torch/optimizer.py"
-SGD = "zoo/trainer/torch/optimizers/sgd.py"
+SGD = "zoo/trainer/torch/kernels.py"
 SYNC_BN = "zoo/trainer/torch/sync_batchnorm.py"
 
 fault = partial(Fault, "torch")
@@ -32,8 +32,8 @@ FAULTS = [
     fault(
         "momentum is 0.8",
         SGD,
-        "fused(tensors, step, spec.momentum)",
-        "fused(tensors, step, 0.8)",
+        "momentum=spec.momentum",
+        "momentum=0.8",
         f"{UPDATE}updates_follow_the_formulas",
         "resnet50",
     ),
@@ -48,8 +48,8 @@ FAULTS = [
     fault(
         "Nesterov momentum",
         SGD,
-        "nesterov=nesterov,",
-        "nesterov=True,",
+        'nesterov=spec.name == "sgd_nesterov"',
+        "nesterov=True",
         f"{UPDATE}updates_follow_the_formulas",
         "resnet50",
     ),
@@ -95,8 +95,8 @@ FAULTS = [
     fault(
         "a mean of the means of micro-batches",
         TRAINER,
-        "self.objective.total(output, batch) / count",
-        "self.objective.total(output, batch) / self.objective.count(batch) / len(micro_batches)",
+        "self.objective.total(output, *targets) / count",
+        "self.objective.total(output, *targets) / self.objective.count(batch) / len(micro_batches)",
         f"{UPDATE}gradients_sum_over_uneven_micro_batches",
     ),
     fault(
@@ -110,8 +110,8 @@ FAULTS = [
     fault(
         "an update is not skipped",
         SGD,
-        "found_inf = (~step.finite).float()",
-        "found_inf = torch.zeros(())",
+        "found_inf = (~finite).float()\n    for members in with_same_numbers(tensors):\n        fused_sgd(",
+        "found_inf = torch.zeros(())\n    for members in with_same_numbers(tensors):\n        fused_sgd(",
         f"{UPDATE}an_update_without_finite_gradient_is_skipped",
     ),
     fault(
@@ -149,9 +149,9 @@ FAULTS = [
     ),
     fault(
         "the loss scale does not shrink",
-        "zoo/trainer/torch/scaler.py",
-        "self.scale * BACKOFF_FACTOR",
-        "self.scale",
+        "zoo/trainer/loss_scale.py",
+        "scale * BACKOFF_FACTOR",
+        "scale",
         f"{STATE}the_loss_scale_halves_and_doubles",
     ),
     fault(
@@ -164,7 +164,7 @@ FAULTS = [
     fault(
         "running statistics are sums over ranks",
         "zoo/trainer/torch/parallel.py",
-        "    flat /= dist.get_world_size()\n",
+        "    flat /= world_size\n",
         "",
         f"{RANK}statistics_of_two_ranks_are_averaged",
     ),

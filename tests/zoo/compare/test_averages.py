@@ -1,5 +1,7 @@
 """The check of moving averages, with right ones and with each slip."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -30,7 +32,7 @@ def check(rate, skipped=0.0, precision=2.0**-52):
 
 def test_the_rate_ends_at_that_of_the_decay():
     assert averages.rate_of(SPEC, 1) == 9 / 11 and averages.rate_of(SPEC, 79) == 9 / 89
-    assert averages.rate_of(SPEC, 81) == averages.rate_of(SPEC._replace(warmup=False), 1) == pytest.approx(0.1)
+    assert averages.rate_of(SPEC, 81) == averages.rate_of(replace(SPEC, warmup=False), 1) == pytest.approx(0.1)
 
 
 def test_an_average_by_the_formula_is_no_deviation():

@@ -31,7 +31,7 @@ def test_without_a_base_batch_the_learning_rate_is_that_of_any_batch():
 
 
 def optim_settings(schedule="step", **values):
-    return load_settings("sgd", schedule)(**values)
+    return load_settings("sgd")(schedule=schedule, **values)
 
 
 def rates(train, samples, size=1, **optim):

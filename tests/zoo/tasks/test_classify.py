@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.losses.classify import cross_entropy
-from zoo.tasks.classify import Classification, Metric, Settings, objective
+from zoo.tasks.classify import Metric
 
 LOGITS = st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 3.0])  # few values: many ties
 
@@ -205,8 +204,3 @@ def test_scores_in_half_precision_are_summed_in_double():
     metric = metric_of(100)
     metric.update(np.zeros((2, 100), np.float16), batch([0, 1]))
     assert metric.result(metric.state)["loss"] == pytest.approx(math.log(100), rel=1e-12)
-
-
-def test_the_objective():
-    assert objective(Settings()) == Classification(cross_entropy.Loss(0.0))
-    assert objective(Settings(label_smoothing=0.1)) == Classification(cross_entropy.Loss(0.1))

@@ -52,7 +52,7 @@ class Worker:
             sync_bn=sync_bn,
         )
         model = load_model_class("arcface", self.framework)
-        trainer = self.backend.Trainer(model, arch, classify.objective(classify.Settings()), plan, world)
+        trainer = self.backend.Trainer(model, arch, classify.Settings(), plan, world)
         trainer.load_state_dict(
             {name: drawn(name, shape) for name, shape in spec.shapes(arch).items() if name != spec.HEAD_WEIGHT}
         )

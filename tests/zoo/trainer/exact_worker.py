@@ -92,7 +92,7 @@ def build(framework: str, case: Case, compile: bool = False):
         **case.plan,
     )
     model = load_model_class(case.model, framework)
-    trainer = backend.Trainer(model, arch, task.objective(settings), plan, backend.WORLD)
+    trainer = backend.Trainer(model, arch, settings, plan, backend.WORLD)
     trainer.load_state_dict({param.name: drawn(param.name, param.shape) for param in trainer.params})
     rng = np.random.default_rng(5)
     batches = []

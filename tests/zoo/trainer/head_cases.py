@@ -3,7 +3,6 @@
 Truth is the definition in numpy and float64 (margin_reference.py), and the same update with whole logits.
 """
 
-import importlib
 from unittest import mock
 
 import numpy as np
@@ -22,6 +21,7 @@ from tests.zoo.trainer.margin_cases import (
     update,
 )
 from tests.zoo.trainer.margin_reference import loss_and_gradients
+from zoo.trainer import margin
 from zoo.trainer.plan import Mode
 
 # Largest error of a gradient, relative to its largest element, from operands that are rounded to 2^-11 and 2^-8 of
@@ -31,8 +31,7 @@ TOLERANCES = {"fp16": 2e-3, "bf16": 2e-2}
 
 def chunks_of(backend, elements):
     """Return a context in which so many logits are held at once."""
-    module = importlib.import_module(f"zoo.trainer.{backend.FRAMEWORK}.margin")
-    return mock.patch.object(module, "CHUNK_ELEMENTS", elements)
+    return mock.patch.object(margin, "CHUNK_ELEMENTS", elements)
 
 
 def random_head(samples=24, classes=11, width=8, seed=3):

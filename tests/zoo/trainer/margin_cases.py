@@ -12,7 +12,7 @@ import pytest
 
 from tests.zoo.trainer.margin_reference import loss_and_gradients, moved, target_logit
 from zoo.data.batch import LABEL, Field
-from zoo.losses.face.combined import threshold_cosine
+from zoo.losses import LOSSES
 from zoo.tasks import face
 from zoo.trainer import sharding
 from zoo.trainer.plan import ParamGroup, Plan
@@ -42,7 +42,7 @@ HEAD, MOMENTUM = face.HEAD_WEIGHT, f"optimizer/momentum/{face.HEAD_WEIGHT}"
 
 
 def objective(loss="combined", **changes):
-    return face.objective(face.settings_class(loss)(**{"scale": 16.0, **changes}))
+    return LOSSES["face"][loss](**{"scale": 16.0, **changes})
 
 
 def param_group(name):
@@ -166,7 +166,7 @@ def case_the_averages_of_adaface_over_several_updates(backend):
             losses, gradients = [], []
             for batch in micro_batches:
                 loss, of_batch = expected_update(before, batch, settings, averages=averages)
-                averages = moved(averages, lengths_of(before, batch), settings.loss)
+                averages = moved(averages, lengths_of(before, batch), settings)
                 losses.append(loss)
                 gradients.append(of_batch)
             assert update(trainer, *micro_batches, step=step)["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
@@ -198,7 +198,7 @@ def case_loss_of_more_classes_than_a_block(backend):
 
 def case_target_logits_follow_the_formula(backend):
     """To 1e-6 of the scale, the ends and the threshold included."""
-    turn = threshold_cosine(0.5)
+    turn = objective().threshold_cosine
     cosines = np.concatenate([np.linspace(-1, 1, 4001), [turn, turn - 1e-4, turn + 1e-4, 1 - 1e-7, -1 + 1e-7]])
     cosines = cosines.astype(np.float32)
     clear = np.abs(cosines - turn) > 1e-6  # nearer, rounding decides the side of the threshold

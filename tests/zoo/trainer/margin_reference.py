@@ -1,4 +1,4 @@
-"""The margin objective of zoo/tasks/face.py in numpy and float64, from its definition."""
+"""The margin objective of zoo/losses/face in numpy and float64, from its definition."""
 
 import numpy as np
 
@@ -9,9 +9,9 @@ def target_logit(cosine, settings, norms, averages=None):
     cosine: (M,), of samples and their classes. norms: (M,), lengths of the embeddings. averages: of AdaFace, before the
     batch.
     """
-    c, loss = np.asarray(cosine, np.float64), settings.loss
+    c, loss = np.asarray(cosine, np.float64), settings
     value, slope = adaface(c, loss, norms, averages) if hasattr(loss, "h") else combined(c, loss)
-    return value, np.ones_like(slope) if settings.straight_through else slope
+    return value, np.ones_like(slope) if settings.gradient == "straight" else slope
 
 
 def combined(c, loss):

@@ -11,7 +11,7 @@ def check_losses(backend, name):
     for content in segment_worker.MASKS:
         expected, count, gradients = reference(name, content)
         logits = [segment_worker.random_logits(seed) for seed in (2, 3)]
-        objective = segment.objective(segment_worker.OBJECTIVES[name])
+        objective = segment_worker.OBJECTIVES[name]
         total, items, *results = backend.loss_of_logits(objective, logits, segment_worker.random_mask(content))
         np.testing.assert_allclose(total, expected, rtol=1e-5, atol=1e-9)
         assert items == count
@@ -46,7 +46,7 @@ def case_the_settings_reach_the_objective(backend):
     logits, mask = [segment_worker.random_logits(seed) for seed in (2, 3)], segment_worker.random_mask("mixed")
 
     def total(**options):
-        return backend.loss_of_logits(segment.objective(segment.Settings(**options)), logits, mask)[:2]
+        return backend.loss_of_logits(segment.Settings(**options), logits, mask)[:2]
 
     (without, labelled), (whole, _), (double, pixels) = (
         total(aux_weight=weight, average=average) for weight, average in ((0, "valid"), (1, "valid"), (2, "all"))

@@ -61,7 +61,7 @@ def settings(name):
 
 
 def case_updates_in_fp32(backend):
-    for name in optim.NAMES:
+    for name in optim.OPTIMIZERS:
         trainer = make(backend, group=frozen_norm, optimizer=settings(name), clip_norm=CLIP_NORM)
         check(trainer, [random_batch(seed=seed) for seed in range(4)], frozen_norm, True, 1e-5)
     for mode in backend.FP32_MODES[1:2]:  # compiled
@@ -72,7 +72,7 @@ def case_updates_in_fp32(backend):
 def case_updates_in_an_exact_run(backend):
     """The same bits as numpy, but for norms and powers of the last bit that lie beside a limit of fp32."""
     mode = backend.FP64_MODES[0]._replace(rounds_gradients=True)
-    for name in optim.NAMES:
+    for name in optim.OPTIMIZERS:
         trainer = make(backend, mode, group=frozen_norm, optimizer=settings(name), clip_norm=CLIP_NORM)
         batches = [random_batch(seed=seed) for seed in range(4)]
         check(trainer, batches, frozen_norm, False, 0.0, lambda number: float(np.float32(number)))
@@ -80,7 +80,7 @@ def case_updates_in_an_exact_run(backend):
 
 def case_updates_of_a_class_matrix(backend):
     """Whole; the sharded ones of several ranks are compared in test_sharded.py."""
-    for name in optim.NAMES:
+    for name in optim.OPTIMIZERS:
         trainer = margin_cases.make(backend, optimizer=settings(name), clip_norm=CLIP_NORM)
         batches = [margin_cases.random_batch(seed=seed) for seed in range(4)]
         check(trainer, batches, margin_cases.param_group, True, 1e-5)
@@ -88,7 +88,7 @@ def case_updates_of_a_class_matrix(backend):
 
 def case_the_drawn_rows_of_a_class_matrix(backend):
     """Rows that are not drawn keep weight and slots, the others follow the formula by themselves."""
-    for name in optim.NAMES:
+    for name in optim.OPTIMIZERS:
         task = {"sample_rate": 0.5}
         trainer = margin_cases.make(backend, None, 60, task, optimizer=settings(name))
         before = copied_state(trainer)

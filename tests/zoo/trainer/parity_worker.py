@@ -93,9 +93,7 @@ class Worker:
             clip_norm=CLIP_NORM,
         )
         model = load_model_class(case.model, self.framework)
-        return self.backend.Trainer(
-            model, arch, classify.objective(classify.Settings(label_smoothing=smoothing)), plan, world
-        )
+        return self.backend.Trainer(model, arch, classify.Settings(label_smoothing=smoothing), plan, world)
 
 
 def architecture(case: Case):

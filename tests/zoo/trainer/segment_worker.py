@@ -92,7 +92,7 @@ class Worker:
             output=segment.output(settings),
         )
         model = load_model_class("deeplabv3plus", self.framework)
-        trainer = self.backend.Trainer(model, arch, segment.objective(settings), plan, world)
+        trainer = self.backend.Trainer(model, arch, settings, plan, world)
         trainer.load_state_dict({name: drawn(name, shape) for name, shape in spec.shapes(arch).items()})
         rng = np.random.default_rng(3)
         batch = {
@@ -114,7 +114,7 @@ class Worker:
     def objective(self, name: str, content: str) -> Arrays:
         """Return total, count and the gradient of the total by both logits."""
         values = self.backend.loss_of_logits(
-            segment.objective(OBJECTIVES[name]), [random_logits(2), random_logits(3)], random_mask(content)
+            OBJECTIVES[name], [random_logits(2), random_logits(3)], random_mask(content)
         )
         keys = ("total", "count", "to_first", "to_second")
         return {f"{name}/{content}/{key}": np.asarray(value) for key, value in zip(keys, values)}
@@ -122,7 +122,7 @@ class Worker:
     def class_maps(self) -> Arrays:
         """Return the class maps of a fixed function of the pixels, at one scale, at two, and of another size."""
         trainer, _ = self.trainer("mmseg")
-        outputs = importlib.import_module(f"zoo.trainer.{self.framework}.outputs")
+        ops = importlib.import_module(f"zoo.trainer.{self.framework}.ops")
         arch = load_spec("deeplabv3plus").Arch(num_classes=CLASSES, align_corners=True)
 
         def model(x):
@@ -130,14 +130,15 @@ class Worker:
 
         arrays = {}
         for name, settings in OUTPUTS.items():
-            output = outputs.build(segment.output(settings), arch)
+            output = segment.output(settings)
             for case, images, size in (
                 ("one", [random_images()], SIZE),
                 ("two", [random_images(), random_small_images()], SIZE),
                 ("larger", [random_images()], (55, 80)),
             ):
                 device_batch = trainer.to_device({str(i): image for i, image in enumerate(images)})
-                arrays[f"{name}/{case}"] = self.backend.to_array(output(model, list(device_batch.values()), size))
+                found = output.predict(ops, arch, model, list(device_batch.values()), size)
+                arrays[f"{name}/{case}"] = self.backend.to_array(found)
         return arrays
 
     def update(self) -> Arrays:

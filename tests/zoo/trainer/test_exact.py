@@ -89,7 +89,7 @@ def round_pixel_constants(trainer):
 
 def round_smoothing(trainer):
     loss = trainer.objective.loss
-    loss.smoothing = float(np.float32(loss.smoothing))
+    trainer.objective.loss = replace(loss, label_smoothing=float(np.float32(loss.label_smoothing)))
 
 
 def change(trainer, **settings):

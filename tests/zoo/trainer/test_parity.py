@@ -250,9 +250,7 @@ def test_a_non_local_model_trains_in_torch_s_default_layout():
     assert mode.channels_last
     fields = (Field("input", case.shape[1:], "float32"), LABEL)
     plan = Plan(fields, (), lambda name: spec.lr_and_decay_scale(arch, name), mode)
-    trainer = backend.Trainer(
-        load_model_class("tsm", "torch"), arch, classify.objective(classify.Settings()), plan, backend.WORLD
-    )
+    trainer = backend.Trainer(load_model_class("tsm", "torch"), arch, classify.Settings(), plan, backend.WORLD)
     trainer.load_state_dict(worker.initial_tensors(case, "drawn"))
     batch = trainer.to_device(worker.random_batch(case))
     assert np.isfinite(trainer.read(trainer.step([batch], worker.LR, 0))["loss"])

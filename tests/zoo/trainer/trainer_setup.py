@@ -35,9 +35,7 @@ def make(backend, mode=None, smoothing=0.0, dropout=False, group=param_group, **
     fields = (IMAGE, LABEL) + ((DROPOUT,) if dropout else ())
     masks = ("dropout",) if dropout else ()
     plan = Plan(fields, masks, group, mode or backend.FP32_MODES[0], **plan)
-    trainer = backend.Trainer(
-        backend.Tiny, None, classify.objective(classify.Settings(label_smoothing=smoothing)), plan, backend.WORLD
-    )
+    trainer = backend.Trainer(backend.Tiny, None, classify.Settings(label_smoothing=smoothing), plan, backend.WORLD)
     trainer.load_state_dict(tiny.initial_state())
     return trainer
 
@@ -45,9 +43,7 @@ def make(backend, mode=None, smoothing=0.0, dropout=False, group=param_group, **
 def make_identity(backend, field, mode=None, smoothing=0.0, **plan):
     """Return a trainer of the model that returns its input."""
     plan = Plan((field, LABEL), (), lambda name: ParamGroup(1.0, 0.0), mode or backend.FP32_MODES[0], **plan)
-    return backend.Trainer(
-        backend.Identity, None, classify.objective(classify.Settings(label_smoothing=smoothing)), plan, backend.WORLD
-    )
+    return backend.Trainer(backend.Identity, None, classify.Settings(label_smoothing=smoothing), plan, backend.WORLD)
 
 
 def make_tsm(
@@ -72,9 +68,7 @@ def make_tsm(
     fields = (VIDEO, LABEL, *(mask.field for mask in masks))
     plan = Plan(fields, tuple(mask.name for mask in masks), group, mode or backend.FP32_MODES[0], **plan)
     model = load_model_class("tsm", backend.FRAMEWORK)
-    trainer = backend.Trainer(
-        model, arch, classify.objective(classify.Settings(label_smoothing=smoothing)), plan, backend.WORLD
-    )
+    trainer = backend.Trainer(model, arch, classify.Settings(label_smoothing=smoothing), plan, backend.WORLD)
     trainer.load_state_dict(
         {
             param.name: initializers.initialize(

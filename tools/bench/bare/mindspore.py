@@ -28,11 +28,10 @@ class MarginClassifier(nn.Cell):
     It lacks the options interclass and threshold, whose cost is negligible.
     """
 
-    def __init__(self, model: nn.Cell, arch: Any, margin: face.Margin):
+    def __init__(self, model: nn.Cell, arch: Any, margin: Any):
         super().__init__()
         self.model, self.num_classes = model, arch.num_classes
-        self.scale, loss = margin.scale, margin.loss
-        self.m1, self.m2, self.m3 = loss.m1, loss.m2, loss.m3
+        self.scale, self.m1, self.m2, self.m3 = margin.scale, margin.m1, margin.m2, margin.m3
         shape = (arch.num_classes, arch.embedding)
         self.weight = Parameter(np.random.default_rng(0).normal(0, 0.01, shape).astype(np.float32), face.HEAD_WEIGHT)
 
@@ -52,7 +51,7 @@ class Update(nn.Cell):
         trainer: Any = job.trainer
         plan, field = job.plan, job.plan.fields[0]
         self.model, self.clip_norm, self.takes_label = model, plan.clip_norm, job.task is face
-        self.aux_weight = trainer.objective.aux_weight if job.task is segment else None
+        self.aux_weight = trainer.objective.settings.aux_weight if job.task is segment else None
         self.mean = Tensor(np.array(field.mean, np.float32) * 255)
         self.std = Tensor(np.array(field.std, np.float32) * 255)
         self.axes = channels_first(1 + len(field.shape))

@@ -25,7 +25,7 @@ class MarginClassifier(paddle.nn.Layer):
     It lacks the options interclass and threshold, whose cost is negligible.
     """
 
-    def __init__(self, model: paddle.nn.Layer, arch: Any, margin: face.Margin):
+    def __init__(self, model: paddle.nn.Layer, arch: Any, margin: Any):
         super().__init__()
         self.model, self.margin = model, margin
         self.weight = self.create_parameter(
@@ -33,7 +33,7 @@ class MarginClassifier(paddle.nn.Layer):
         )
 
     def forward(self, images: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-        scale, loss = self.margin.scale, self.margin.loss
+        scale, loss = self.margin.scale, self.margin
         embeddings = F.normalize(self.model(images).astype("float32"))
         with paddle.amp.auto_cast(False):
             cosines = paddle.matmul(embeddings, F.normalize(self.weight), transpose_y=True)

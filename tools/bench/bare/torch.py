@@ -25,13 +25,13 @@ class MarginClassifier(torch.nn.Module):
     It lacks the options interclass and threshold, whose cost is negligible.
     """
 
-    def __init__(self, model: torch.nn.Module, arch: Any, margin: face.Margin):
+    def __init__(self, model: torch.nn.Module, arch: Any, margin: Any):
         super().__init__()
         self.model, self.margin = model, margin
         self.weight = torch.nn.Parameter(0.01 * torch.randn(arch.num_classes, arch.embedding))
 
     def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        scale, loss = self.margin.scale, self.margin.loss
+        scale, loss = self.margin.scale, self.margin
         embeddings = F.normalize(self.model(images).float())
         with torch.autocast(images.device.type, enabled=False):
             cosines = F.linear(embeddings, F.normalize(self.weight)).clamp(-MAX_COSINE, MAX_COSINE)

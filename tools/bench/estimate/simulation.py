@@ -47,7 +47,8 @@ def peak(passes: Passes) -> int | None:
     except ModuleNotFoundError:
         return None
     from zoo.bench.estimate.live import Live
-    from zoo.trainer.torch import objectives
+    from zoo.trainer.objectives import OBJECTIVES
+    from zoo.trainer.torch import ops
     from zoo.trainer.torch.checkpointing import checkpoint_modules
 
     Model = load_model_class(passes.model, "torch")
@@ -63,8 +64,9 @@ def peak(passes: Passes) -> int | None:
                 if passes.task is face:
                     loss = output.float().sum()
                 else:
-                    objective = objectives.build(passes.task.objective(passes.settings))
-                    loss = objective.total(output, {"label": labels})
+                    settings = passes.settings
+                    objective = OBJECTIVES[settings.task](ops, settings, None, torch.float32, torch.float64)
+                    loss = objective.total(output, labels)
             loss.backward()
     return live.peak
 

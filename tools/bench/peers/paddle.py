@@ -60,9 +60,7 @@ def plsc(clones: str, job: Any, batch: Any) -> Callable[[], None]:
     model = upstream.load(root, "plsc.models.iresnet").IResNet50(
         class_num=job.arch.num_classes, pfc_config={"model_parallel": False, "sample_ratio": 1.0}
     )
-    criterion = upstream.load(root, "plsc.loss.marginloss").MarginLoss(
-        margin.loss.m1, margin.loss.m2, margin.loss.m3, margin.scale
-    )
+    criterion = upstream.load(root, "plsc.loss.marginloss").MarginLoss(margin.m1, margin.m2, margin.m3, margin.scale)
     if not paddle.device.is_compiled_with_cuda():
         F.margin_cross_entropy = margin_cross_entropy  # type: ignore[assignment]
     optimizer = paddle.optimizer.Momentum(1e-3, 0.9, model.parameters(), weight_decay=5e-4)

@@ -122,9 +122,7 @@ def insightface(clones: str, job: Any, batch: Any) -> Callable[[], None]:
     backbone = upstream.load(folder, "backbones").get_model(
         f"r{arch.depth}", dropout=0.0, fp16=is_half, num_features=arch.embedding
     )
-    loss = upstream.load(folder, "losses").CombinedMarginLoss(
-        margin.scale, margin.loss.m1, margin.loss.m2, margin.loss.m3
-    )
+    loss = upstream.load(folder, "losses").CombinedMarginLoss(margin.scale, margin.m1, margin.m2, margin.m3)
     module_partial_fc = upstream.load(folder, "partial_fc_v2").PartialFC_V2(
         loss, arch.embedding, arch.num_classes, 1.0, is_half
     )

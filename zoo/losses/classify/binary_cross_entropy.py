@@ -1,10 +1,13 @@
 """Binary cross-entropy of a classifier: each class is a yes-or-no question of its own."""
 
 from dataclasses import dataclass
+from typing import Any
+
+from zoo.losses import classify
 
 
-@dataclass(frozen=True)
-class Loss:
+@dataclass(frozen=True, kw_only=True)
+class Loss(classify.Settings):
     """-sum over classes of q_k log p_k + (1 - q_k) log(1 - p_k), for p = sigmoid(logits (N, K)) and a target q.
 
     The target is a label (N,) or a distribution over the classes (N, K), as mixup gives it; smoothed as that of the
@@ -12,12 +15,17 @@ class Loss:
     timm 1.0, which smooths labels but not distributions.
     """
 
-    label_smoothing: float = 0.0  # share of the target that is spread evenly over all classes
-    target_threshold: float | None = None  # make targets above it 1 and others 0; arXiv:2110.00476 has 0.2
+    loss: str = "binary_cross_entropy"
+    label_smoothing: classify.Share = 0.0  # share of the target that is spread evenly over all classes
+    target_threshold: classify.Share | None = None  # make targets above it 1 and others 0; arXiv:2110.00476 has 0.2
     sum_classes: bool = False  # add the classes up; else their mean is taken
 
-    def __post_init__(self):
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError("label_smoothing: must lie in [0, 1)")
-        if self.target_threshold is not None and not 0 <= self.target_threshold < 1:
-            raise ValueError("target_threshold: must lie in [0, 1), or be null to leave targets as they are")
+    def total(self, ops: Any, logits: Any, target: Any) -> Any:
+        classes, dtype = logits.shape[1], logits.dtype
+        smoothing = ops.number(self.label_smoothing, dtype)
+        target = ops.one_hot(target, classes, dtype) if target.ndim == 1 else ops.cast(target, dtype)
+        target = (1 - smoothing) * target + smoothing / classes
+        if self.target_threshold is not None:
+            target = ops.cast(target > ops.number(self.target_threshold, dtype), dtype)
+        total = -(target * ops.log_sigmoid(logits) + (1 - target) * ops.log_sigmoid(-logits)).sum()
+        return total if self.sum_classes else total / classes

@@ -1,51 +1,70 @@
 """ArcFace's, CosFace's and SphereFace's margins in one formula."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
 
-MIN_SINE = 1e-3  # lower bound of the sine of an angle by which the derivative of the margin is divided
+from zoo.data.fields import Range
+from zoo.losses import face
+
+Angle = Annotated[float, Range(0, math.pi, below=True)]
+Difference = Annotated[float, Range(0, 2, below=True)]  # of cosines
 
 
-@dataclass(frozen=True)
-class Loss:
+@dataclass(frozen=True, kw_only=True)
+class Margin(face.Settings):
     """cos(m1 * angle + m2) - m3 in place of the cosine of a sample's class.
 
     ArcFace (arXiv:1801.07698) is m2, CosFace (arXiv:1801.09414) m3, SphereFace (arXiv:1704.08063) m1. With `threshold`,
-    cosines below threshold_cosine(m2) lose threshold_offset(m2) instead, as in insightface's first implementation, so
-    that the target logit keeps falling with the angle.
+    cosines below cos(pi - m2) lose m2 * sin(pi - m2) instead, as in insightface's first implementation, so that the
+    target logit keeps falling with the angle.
     """
 
-    m1: float = 1.0  # the target logit is scale * (cos(m1 * angle + m2) - m3): SphereFace's
-    m2: float = 0.5  # margin, ArcFace's (radians)
-    m3: float = 0.0  # and CosFace's
+    min_sine: ClassVar[float] = 1e-3  # lower bound of the sine by which the derivative of the margin is divided
+
+    @cached_property
+    def has_angle(self: Any) -> bool:
+        return (self.m1, self.m2) != (1.0, 0.0)
+
+    @cached_property
+    def has_threshold(self: Any) -> bool:
+        return self.threshold and self.m2 > 0
+
+    @cached_property
+    def threshold_cosine(self: Any) -> float:
+        """The cosine of the angle pi - m2; at larger angles, cos(angle + m2) would rise again."""
+        return math.cos(math.pi - self.m2)
+
+    @cached_property
+    def threshold_offset(self: Any) -> float:
+        """The difference of cosines below the threshold."""
+        return self.m2 * math.sin(math.pi - self.m2)
+
+    def margin(self: Any, ops: Any, cosine: Any, quality: Any) -> tuple[Any, Any]:
+        value, slope, dtype = cosine, ops.ones_like(cosine), cosine.dtype
+        if self.has_angle:
+            m1, sine = ops.number(self.m1, dtype), ops.sqrt((1 - cosine) * (1 + cosine))
+            angle = m1 * ops.atan2(sine, cosine) + ops.number(self.m2, dtype)
+            value, slope = ops.cos(angle), m1 * ops.sin(angle) / ops.maximum(sine, ops.number(self.min_sine, dtype))
+        if self.has_threshold:
+            is_beyond = cosine <= ops.number(self.threshold_cosine, dtype)
+            value = ops.where(is_beyond, cosine - ops.number(self.threshold_offset, dtype), value)
+            slope = ops.where(is_beyond, ops.ones_like(slope), slope)
+        return value - ops.number(self.m3, dtype), slope
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss(Margin):
+    """The combined margin."""
+
+    loss: str = "combined"
+    m1: Annotated[float, Range(1)] = 1.0  # the target logit is scale * (cos(m1 * angle + m2) - m3): SphereFace's
+    m2: Angle = 0.5  # margin, ArcFace's (radians)
+    m3: Difference = 0.0  # and CosFace's
     threshold: bool = True  # where angle + m2 exceeds pi, continue with cos(angle) less a constant (only with m1 = 1)
 
     def __post_init__(self):
-        if not 1 <= self.m1 < float("inf"):
-            raise ValueError("m1: must be at least 1 (1 is no margin)")
-        if not 0 <= self.m2 < math.pi:
-            raise ValueError("m2: must be an angle in radians in [0, pi)")
-        if not 0 <= self.m3 < 2:
-            raise ValueError("m3: must lie in [0, 2), as a difference of cosines")
+        super().__post_init__()
         if self.threshold and self.m1 != 1:
             raise ValueError("threshold: is defined for m1 = 1 only; set task.threshold=false with another m1")
-
-    @property
-    def statistics(self) -> Mapping[str, float]:
-        """Return the initial values of the running statistics: none."""
-        return {}
-
-    def margin(self) -> "Loss":
-        """Return the margin that trainers implement."""
-        return self
-
-
-def threshold_cosine(m2: float) -> float:
-    """Return the cosine of the angle pi - m2; at larger angles, cos(angle + m2) would rise again."""
-    return math.cos(math.pi - m2)
-
-
-def threshold_offset(m2: float) -> float:
-    """Return what is subtracted from cosines below threshold_cosine(m2)."""
-    return m2 * math.sin(math.pi - m2)

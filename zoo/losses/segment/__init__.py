@@ -1,0 +1,75 @@
+"""Losses of segmentation models; see zoo/losses/__init__.py."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from zoo.data.fields import NotNegative, Range, check
+
+Share = Annotated[float, Range(0, 1, below=True)]
+Side = Annotated[tuple[int, int], Range(1, ordered=False)]
+IGNORE_INDEX = 255  # label of pixels that have no loss and are not evaluated
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Section `task:` of a segmentation model."""
+
+    task: ClassVar[str] = "segment"
+
+    aux_weight: NotNegative = 0.4  # of the auxiliary head's loss
+    window: Side | None = None  # evaluate by sliding windows of this height and width
+    stride: Side | None = None  # from window to window; default two thirds of it, rounded up
+    flip: bool = False  # evaluate each image and its mirror image
+
+    def __post_init__(self):
+        check(self)
+        if self.stride is not None and (
+            self.window is None or self.stride[0] > self.window[0] or self.stride[1] > self.window[1]
+        ):
+            raise ValueError("stride: needs task.window and must not be larger than it")
+
+    @property
+    def equal_counts(self) -> bool:
+        """Whether every batch has the same count."""
+        return False
+
+    def auxiliary(self) -> "Settings":
+        """Return the loss of auxiliary logits, which counts the same items."""
+        return self
+
+    def count(self, ops: Any, labels: Any, dtype: Any) -> Any:
+        """Return the number of items that the mean loss is taken over: images with a label, unless a loss says else."""
+        return labelled_images(ops, labels, dtype).sum()
+
+    def total(self, ops: Any, logits: Any, labels: Any) -> Any:
+        """Return the sum of the losses of logits (N, K, H, W) and labels (N, H, W)."""
+        raise NotImplementedError
+
+
+def labelled_images(ops: Any, labels: Any, dtype: Any) -> Any:
+    """Return 1 for an image with a label and else 0: (N,)."""
+    return any_in_rows(ops, ops.cast(labels != IGNORE_INDEX, dtype).reshape((labels.shape[0], -1)))
+
+
+def any_in_rows(ops: Any, x: Any) -> Any:
+    """Return 1 for a row of zeros and ones that has a one, and else 0: (N, P) -> (N,)."""
+    return ops.clip(x.sum(1), 0, 1)
+
+
+def count_pixels(ops: Any, labels: Any, average: str, dtype: Any) -> Any:
+    """Return the number of labelled pixels, or of all: task.average."""
+    return math.prod(labels.shape) if average == "all" else ops.cast(labels != IGNORE_INDEX, dtype).sum()
+
+
+def check_class_weights(weights: Sequence[float] | None) -> None:
+    """Check the key class_weights, but for its length, which only the data knows.
+
+    Raises:
+        ValueError: a weight is negative or infinite, or all are 0.
+    """
+    if weights is None:
+        return
+    if not weights or min(weights) < 0 or not math.isfinite(sum(weights)) or not any(weights):
+        raise ValueError("class_weights: must be finite numbers, not below 0 and not all 0, one for each class")

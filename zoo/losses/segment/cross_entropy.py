@@ -1,13 +1,16 @@
 """Pixel-wise softmax cross-entropy, on all pixels or on hard ones."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
 
-from zoo.losses.weights import check_class_weights
+from zoo.data.fields import Count, Probability
+from zoo.losses import segment
+from zoo.losses.segment import IGNORE_INDEX
 
 
-@dataclass(frozen=True)
-class Loss:
+@dataclass(frozen=True, kw_only=True)
+class Loss(segment.Settings):
     """-log p of the label of each pixel, for the softmax p of logits (N, K, H, W) and labels (N, H, W).
 
     A pixel with a class weight has weight times the loss, and counts as `weight` pixels in average=valid (as
@@ -24,19 +27,71 @@ class Loss:
     `average` selects.
     """
 
+    loss: str = "cross_entropy"
     average: Literal["valid", "all"] = "valid"  # the mean over labelled pixels, or ignored ones too, as in mmseg
     class_weights: tuple[float, ...] | None = None  # factor of the loss of each class
-    label_smoothing: float = 0.0  # share of the target that is spread evenly over all classes
-    ohem_kept: int | None = None  # online hard example mining: train on at least so many pixels per image ...
-    ohem_threshold: float | None = None  # ... and on all whose target class has a lower probability than this
+    label_smoothing: segment.Share = 0.0  # share of the target that is spread evenly over all classes
+    ohem_kept: Count | None = None  # online hard example mining: train on at least so many pixels per image ...
+    ohem_threshold: Probability | None = None  # ... and on all whose target class has a lower probability than this
 
     def __post_init__(self):
-        check_class_weights(self.class_weights)
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError("label_smoothing: must lie in [0, 1)")
-        if self.ohem_kept is not None and self.ohem_kept < 1:
-            raise ValueError("ohem_kept: must be at least 1")
-        if self.ohem_threshold is not None and (self.ohem_kept is None or not 0 < self.ohem_threshold <= 1):
-            raise ValueError("ohem_threshold: must be a probability in (0, 1], and needs task.ohem_kept")
+        super().__post_init__()
+        segment.check_class_weights(self.class_weights)
+        if self.ohem_threshold is not None and (self.ohem_kept is None or self.ohem_threshold == 0):
+            raise ValueError("ohem_threshold: must be above 0, and needs task.ohem_kept")
         if self.ohem_kept is not None and self.class_weights is not None:
             raise ValueError("class_weights: would decide which pixels are hard; leave task.ohem_kept or them out")
+
+    @property
+    def equal_counts(self) -> bool:
+        return self.average == "all"
+
+    @cached_property
+    def is_smoothed(self) -> bool:
+        return self.label_smoothing > 0
+
+    @cached_property
+    def pixel_weights(self) -> tuple[float, ...]:
+        """The weights of classes, and that of ignored pixels."""
+        return (*(self.class_weights or ()), 0.0)
+
+    def auxiliary(self) -> "Loss":
+        """Return the loss of auxiliary logits, without mining of hard pixels."""
+        return replace(self, ohem_kept=None, ohem_threshold=None)
+
+    def count(self, ops: Any, labels: Any, dtype: Any) -> Any:
+        if self.average == "all" or self.class_weights is None:
+            return segment.count_pixels(ops, labels, self.average, dtype)
+        return self.weights(ops, labels, dtype).sum()
+
+    def total(self, ops: Any, logits: Any, labels: Any) -> Any:
+        dtype = logits.dtype
+        losses = plain = ops.cross_entropy(logits, labels, IGNORE_INDEX)
+        if self.class_weights is not None:
+            losses = losses * self.weights(ops, labels, dtype)
+        if self.is_smoothed:
+            scores, smoothing = ops.log_softmax(logits), ops.number(self.label_smoothing, dtype)
+            if self.class_weights is not None:
+                scores = scores * ops.vector(self.class_weights, logits).reshape((1, -1, 1, 1))
+            spread = scores.sum(1) / logits.shape[1] * ops.cast(labels != IGNORE_INDEX, dtype)
+            losses = (1 - smoothing) * losses - smoothing * spread
+        if self.ohem_kept is not None:
+            hard = self.hard_pixels(ops, ops.stop_gradient(losses), ops.stop_gradient(plain), labels != IGNORE_INDEX)
+            losses = losses * ops.cast(hard, dtype)
+        return losses.sum()
+
+    def weights(self, ops: Any, labels: Any, dtype: Any) -> Any:
+        """Return the weight of each pixel's class, 0 for ignored pixels."""
+        return ops.lookup(self.pixel_weights, ops.clip(ops.index(labels), 0, len(self.pixel_weights) - 1), dtype)
+
+    def hard_pixels(self, ops: Any, losses: Any, plain: Any, valid: Any) -> Any:
+        """Return the pixels to train on, by their losses, or with a threshold the `plain` ones: bool (N, H, W)."""
+        kept = self.ohem_kept * losses.shape[0]
+        if self.ohem_threshold is None:
+            ranked = ops.sort(ops.where(valid, losses, -1.0).reshape((-1,)), descending=True)
+            return ops.both(valid, losses >= ranked[min(kept, ranked.shape[0]) - 1])
+        probabilities = ops.exp(-plain)  # of the target class
+        ranked = ops.sort(ops.where(valid, probabilities, 2.0).reshape((-1,)), descending=False)
+        last = ops.clip(ops.index(valid).sum() - 1, 0, kept)
+        limit = ops.maximum(ops.element(ranked, last), ops.number(self.ohem_threshold, losses.dtype))
+        return ops.both(valid, probabilities < limit)

@@ -1,10 +1,15 @@
 """Dice loss of images: one minus the overlap of the predicted and the labelled pixels."""
 
 from dataclasses import dataclass
+from typing import Any
+
+from zoo.data.fields import Positive
+from zoo.losses import segment
+from zoo.losses.segment import IGNORE_INDEX
 
 
-@dataclass(frozen=True)
-class Loss:
+@dataclass(frozen=True, kw_only=True)
+class Loss(segment.Settings):
     """1 - (2 sum of p y) / (sum of p^2 + sum of y^2 + 2 eps) of each image; p the softmax of its logits, y one-hot.
 
     Sums are over all classes and labelled pixels of an image (arXiv:1606.04797), as DiceLoss of mmsegmentation 1.2.2
@@ -13,9 +18,17 @@ class Loss:
     so it depends neither on micro-batches nor on processes.
     """
 
+    loss: str = "dice"
     squared: bool = True  # sums of squares below the fraction line; false: of the values
-    eps: float = 1e-3  # keeps the fraction finite
+    eps: Positive = 1e-3  # keeps the fraction finite
 
-    def __post_init__(self):
-        if not 0 < self.eps < float("inf"):
-            raise ValueError("eps: must be a finite number above 0")
+    def total(self, ops: Any, logits: Any, labels: Any) -> Any:
+        rows, dtype, eps = (logits.shape[0], -1), logits.dtype, ops.number(self.eps, logits.dtype)
+        p = (ops.softmax(logits) * ops.cast(labels != IGNORE_INDEX, dtype)[:, None]).reshape(rows)
+        y = ops.one_hot(labels, logits.shape[1], dtype).reshape(rows)
+        overlap = 2 * (p * y).sum(1)
+        if self.squared:
+            ratio = overlap / ((p * p).sum(1) + y.sum(1) + 2 * eps)
+        else:
+            ratio = (overlap + eps) / (p.sum(1) + y.sum(1) + eps)
+        return ((1 - ratio) * segment.labelled_images(ops, labels, dtype)).sum()

@@ -1,13 +1,15 @@
 """Focal loss of pixels: hard pixels count more than easy ones."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from zoo.losses.weights import check_class_weights
+from zoo.data.fields import NotNegative, Probability
+from zoo.losses import segment
+from zoo.losses.segment import IGNORE_INDEX
 
 
-@dataclass(frozen=True)
-class Loss:
+@dataclass(frozen=True, kw_only=True)
+class Loss(segment.Settings):
     """-a_k (1 - t_k)^gamma log t_k, the mean over classes, for p = sigmoid(logits (N, K, H, W)) (arXiv:1708.02002).
 
     Of the label's class, t = p and a = alpha; of the other classes, t = 1 - p and a = 1 - alpha. This is
@@ -15,14 +17,31 @@ class Loss:
     that of average=all.
     """
 
-    gamma: float = 2.0  # exponent by which easy pixels lose weight
-    alpha: float | None = 0.5  # weight of the label's class, against 1 - alpha for others; null: both have 1
+    loss: str = "focal"
+    gamma: NotNegative = 2.0  # exponent by which easy pixels lose weight; 0 is binary cross-entropy
+    alpha: Probability | None = 0.5  # weight of the label's class, against 1 - alpha for others; null: both have 1
     average: Literal["valid", "all"] = "valid"  # the mean over labelled pixels, or ignored ones too, as in mmseg
     class_weights: tuple[float, ...] | None = None  # factor of each class's term, whatever the label
 
     def __post_init__(self):
-        check_class_weights(self.class_weights)
-        if not 0 <= self.gamma < float("inf"):
-            raise ValueError("gamma: must be a finite number, not below 0 (0 is binary cross-entropy)")
-        if self.alpha is not None and not 0 <= self.alpha <= 1:
-            raise ValueError("alpha: must lie in [0, 1], or be null for equal weights")
+        super().__post_init__()
+        segment.check_class_weights(self.class_weights)
+
+    @property
+    def equal_counts(self) -> bool:
+        return self.average == "all"
+
+    def count(self, ops: Any, labels: Any, dtype: Any) -> Any:
+        return segment.count_pixels(ops, labels, self.average, dtype)
+
+    def total(self, ops: Any, logits: Any, labels: Any) -> Any:
+        classes, dtype = logits.shape[1], logits.dtype
+        target = ops.one_hot(labels, classes, dtype)
+        signed = logits * (2 * target - 1)  # t_k = sigmoid(signed)
+        losses = -ops.exp(ops.number(self.gamma, dtype) * ops.log_sigmoid(-signed)) * ops.log_sigmoid(signed)
+        if self.alpha is not None:
+            alpha = ops.number(self.alpha, dtype)
+            losses = losses * (target * alpha + (1 - target) * (1 - alpha))
+        if self.class_weights is not None:
+            losses = losses * ops.vector(self.class_weights, logits).reshape((1, -1, 1, 1))
+        return (losses * ops.cast(labels != IGNORE_INDEX, dtype)[:, None]).sum() / classes

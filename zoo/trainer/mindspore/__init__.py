@@ -5,8 +5,7 @@ import os
 os.environ.setdefault("GLOG_v", "3")  # errors only: on a CPU, every start would warn of libraries for other devices
 
 from zoo.trainer.mindspore.names import load_arrays
-from zoo.trainer.mindspore.recording import record_forward
-from zoo.trainer.mindspore.trainer import Trainer
+from zoo.trainer.mindspore.trainer import Trainer, record_forward
 from zoo.trainer.mindspore.world import start
 
 __all__ = ["Trainer", "load_arrays", "record_forward", "start"]

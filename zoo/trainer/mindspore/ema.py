@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 
-from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
+from mindspore import Parameter, ParameterTuple, nn
 from mindspore import dtype as mstype
+from mindspore import ops as mint
 from mindspore.common.initializer import initializer
 
-from zoo.optim.ema import WARMUP_FACTOR, WARMUP_OFFSET, Ema
-from zoo.trainer.mindspore.fp64 import constant
+from zoo.optim.ema import Ema, moved
+from zoo.trainer.mindspore import ops
 from zoo.trainer.mindspore.names import named_tensors
-from zoo.trainer.mindspore.shard import ParameterShard
+from zoo.trainer.mindspore.partial_fc import ParameterShard
 from zoo.trainer.state import ema_key
 
 
@@ -18,7 +19,7 @@ class MovingAverage(nn.Cell):
 
     The arguments are the number of the update, from 1, and the counters of skipped ones behind it. If this one was
     skipped, nothing changes. A graph of its own, because that of the update has to change weights and statistics before
-    they are read. Every operation rounds once, so that every framework computes the same bits, in fp32 and in fp64.
+    they are read.
 
     Args:
         spec: decay and warm-up.
@@ -48,25 +49,19 @@ class MovingAverage(nn.Cell):
         for name, parameter in self.averages.items():
             parameter.name, parameter.requires_grad = ema_key(name), False
         self.targets, self.sources = ParameterTuple(self.averages.values()), ParameterTuple(tensors.values())
-        self.dtype, self.warmup, self.skips_on_host, self.map = dtype, spec.warmup, skips_on_host, ops.HyperMap()
-        number = constant if dtype == mstype.float64 else float
-        self.last_rate, self.factor, self.offset = map(number, (spec.last_rate, WARMUP_FACTOR, WARMUP_OFFSET))
+        self.spec, self.ops, self.dtype = ops.compiled(spec), ops, dtype
+        self.skips_on_host, self.map = skips_on_host, mint.HyperMap()
 
     def construct(self, number, skipped, consecutive_skips):
         finite = consecutive_skips == 0
-        rate = self.rate((number - skipped).astype(self.dtype))
+        rate = self.spec.rate(self.ops, (number - skipped).astype(self.dtype))
         if not self.skips_on_host:  # noqa: SIM114 - known to the compiler, unlike the other condition
-            self.map(ops.partial(self.move, rate, finite), self.targets, self.sources)
+            self.map(mint.partial(self.move, rate, finite), self.targets, self.sources)
         elif finite:
-            self.map(ops.partial(self.move, rate, finite), self.targets, self.sources)
+            self.map(mint.partial(self.move, rate, finite), self.targets, self.sources)
         return finite
-
-    def rate(self, applied: Tensor) -> Tensor:
-        """Return the share of the weights in update `applied`, 0-d."""
-        last_rate = ops.ones_like(applied) * self.last_rate
-        return ops.maximum(self.factor / (applied + self.offset), last_rate) if self.warmup else last_rate
 
     def move(self, rate, finite, average, source):
         """Move an average towards a tensor by a share of the way, in place."""
-        new = average - rate * (average - source)
-        return ops.assign(average, new if self.skips_on_host else ops.select(finite, new, average))
+        new = moved(average, source, rate)
+        return mint.assign(average, new if self.skips_on_host else mint.select(finite, new, average))

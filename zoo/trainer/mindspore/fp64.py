@@ -14,8 +14,8 @@ from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from zoo.data.errors import UserError
+from zoo.trainer.mindspore.ops import constant
 from zoo.trainer.mindspore.parallel import SumOverRanks
-from zoo.trainer.mindspore.prelu import RepeatablePReLU
 from zoo.trainer.resampling import average_matrix, bilinear_matrix
 
 interpolate_in_fp32, avg_pool2d_in_fp32 = ops.interpolate, ops.avg_pool2d
@@ -124,6 +124,17 @@ class Fp64MaxPool2d(nn.MaxPool2d):
         return self.windows(x.expand_dims(2))[0].squeeze(2)
 
 
+class RepeatablePReLU(nn.PReLU):
+    """PReLU of differentiable operations; at 0 the gradient is the slope, as in all frameworks' kernels.
+
+    MindSpore's kernel for the gradient on a CPU has no fp64, and is not repeatable: it adds the sums of threads in the
+    order in which they end.
+    """
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.select(x > 0, x, self.w.reshape((1, -1) + (1,) * (x.ndim - 2)) * x)
+
+
 REPLACEMENTS: dict[type, type] = {
     nn.Conv2d: Fp64Conv2d,
     nn.Conv3d: Fp64Conv3d,
@@ -131,6 +142,13 @@ REPLACEMENTS: dict[type, type] = {
     nn.PReLU: RepeatablePReLU,
 }
 UNSUPPORTED = (nn.Conv1d, nn.Conv2dTranspose, nn.Conv3dTranspose, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
+
+
+def convert_prelu(model: nn.Cell) -> None:
+    """Make the PReLUs of a model compute as RepeatablePReLU."""
+    for _, cell in model.cells_and_names():
+        if type(cell) is nn.PReLU:
+            cell.__class__ = RepeatablePReLU
 
 
 def convert_to_fp64(model: nn.Cell, sync_ranks: int = 1) -> nn.Cell:
@@ -166,11 +184,6 @@ def convert_to_fp64(model: nn.Cell, sync_ranks: int = 1) -> nn.Cell:
                     setattr(cell, key, constant(value))
     ops.interpolate, ops.avg_pool2d = interpolate, avg_pool2d  # where models look them up
     return model
-
-
-def constant(value: float) -> Tensor:
-    """Return a 0-d fp64 tensor: MindSpore rounds Python numbers to fp32."""
-    return Tensor(value, mstype.float64)
 
 
 def interpolate(

@@ -1,4 +1,4 @@
-"""The objectives of zoo/tasks in MindSpore, with a loss of zoo/losses; see Objective in zoo/trainer/protocol.py.
+"""The objectives of zoo/trainer/objectives.py as cells; that of face models is in partial_fc.py.
 
 `total` is `construct`, which takes the model's output and the batch's fields `targets`. An objective with shards
 computes its gradients itself: its `construct` also returns those with respect to the output and to the active rows.
@@ -6,77 +6,43 @@ computes its gradients itself: its `construct` also returns those with respect t
 
 from typing import Any
 
-from mindspore import Tensor, nn
+from mindspore import Tensor, jit_class, nn
+from mindspore import dtype as mstype
 
-from zoo.data.batch import LABEL, SOFT_LABEL
-from zoo.losses import load_implementation
-from zoo.tasks import classify, face, segment
-from zoo.trainer.mindspore.losses.types import types
-from zoo.trainer.mindspore.margin import Margin
+from zoo.trainer.mindspore import ops
+from zoo.trainer.mindspore.partial_fc import Margin
 from zoo.trainer.mindspore.world import World
+from zoo.trainer.objectives import OBJECTIVES
 from zoo.trainer.plan import Plan
-from zoo.trainer.sharding import Stateless
-
-Batch = dict[str, Tensor]
+from zoo.trainer.protocol import DeviceBatch
 
 
-class Classification(Stateless, nn.Cell):
-    """zoo.tasks.classify.Classification for logits (N, K) and `label` (N,) or `soft_label` (N, K)."""
+class Objective(nn.Cell):
+    """Objective without parameters of its own."""
 
-    equal_counts = True
-
-    def __init__(self, settings: classify.Classification, arch: Any = None, plan: Plan | None = None, *_: Any):
+    def __init__(self, settings: Any, plan: Plan):
         super().__init__()
-        self.dtype, _number = types(plan)
-        self.loss = load_implementation(settings.loss, "mindspore").Loss(settings.loss, plan)
-        fields = [] if plan is None else [field.name for field in plan.fields]
-        self.targets = (SOFT_LABEL if SOFT_LABEL in fields else LABEL.name,)
+        self.settings = settings
+        kind = jit_class(OBJECTIVES[settings.task])
+        dtype = mstype.float64 if plan.mode.is_fp64 else mstype.float32
+        objective = self.objective = kind(ops, settings, plan, dtype, dtype)
+        self.equal_counts, self.targets = objective.equal_counts, objective.targets
+        self.shards, self.statistics, self.begin = objective.shards, objective.statistics, objective.begin
+        for name in ("loss", "aux_loss"):
+            if hasattr(objective, name):
+                setattr(objective, name, ops.compiled(getattr(objective, name)))
 
-    def count(self, batch: Batch) -> int:
-        return len(batch[LABEL.name])
+    def count(self, batch: DeviceBatch) -> int | Tensor:
+        return self.objective.count(batch)
 
-    def construct(self, logits: Tensor, target: Tensor) -> Tensor:
+    def construct(self, output, *targets):
         """Compute the sum of the losses."""
-        return self.loss(logits.astype(self.dtype), target)
+        return self.objective.total(output, *targets)
 
 
-class Segmentation(Stateless, nn.Cell):
-    """zoo.tasks.segment.Segmentation for one or more logits (N, K, H, W) and `label` uint8 (N, H, W)."""
-
-    targets = ("label",)
-
-    def __init__(self, settings: segment.Segmentation, arch: Any = None, plan: Plan | None = None, *_: Any):
-        super().__init__()
-        self.dtype, number = types(plan)
-        self.loss = load_implementation(settings.loss, "mindspore").Loss(settings.loss, plan)
-        self.aux_loss = load_implementation(settings.aux_loss, "mindspore").Loss(settings.aux_loss, plan)
-        self.equal_counts, self.aux_weight = self.loss.equal_counts, number(settings.aux_weight)
-
-    def count(self, batch: Batch) -> int | Tensor:
-        return self.loss.count(batch["label"])
-
-    def construct(self, outputs: tuple[Tensor, ...], label: Tensor) -> Tensor:
-        """Compute the sum of the losses."""
-        total = self.loss(outputs[0].astype(self.dtype), label)
-        for logits in outputs[1:]:
-            total = total + self.aux_weight * self.aux_loss(logits.astype(self.dtype), label)
-        return total
-
-
-IMPLEMENTATIONS: dict[type, type] = {
-    classify.Classification: Classification,
-    segment.Segmentation: Segmentation,
-    face.Margin: Margin,
-}
-
-
-def build(
-    settings: Any, arch: Any = None, plan: Plan | None = None, world: World | None = None
-) -> Classification | Segmentation | Margin:
-    """Return the implementation of a task's objective.
-
-    Args:
-        settings: specification of the objective, from zoo/tasks.
-        arch, plan, world: needed by an objective with parameters of its own.
-    """
-    return IMPLEMENTATIONS[type(settings)](settings, arch, plan, world)
+def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = None) -> Objective | Margin:
+    """Return the objective of section `task:`; world: needed by one with parameters of its own."""
+    if settings.task == "face":
+        assert world
+        return Margin(settings, arch, plan, world)
+    return Objective(settings, plan)

@@ -1,16 +1,11 @@
-"""Loss scale, static or dynamic, on the device, so that an overflow is handled without waiting for it."""
+"""Loss scale, static or dynamic, as MindSpore compiles it; see zoo/trainer/loss_scale.py."""
 
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, Tensor, nn
 from mindspore import dtype as mstype
+from mindspore import ops as mint
 
-from zoo.trainer.loss_scale import (
-    BACKOFF_FACTOR,
-    GOOD_STEPS_KEY,
-    GROWTH_FACTOR,
-    GROWTH_INTERVAL,
-    SCALE_KEY,
-    SKIPPED_KEY,
-)
+from zoo.trainer.loss_scale import GOOD_STEPS_KEY, SCALE_KEY, SKIPPED_KEY, updated
+from zoo.trainer.mindspore import ops
 
 
 def scalar(value: float, dtype: mstype.Type = mstype.float32) -> Tensor:
@@ -19,45 +14,30 @@ def scalar(value: float, dtype: mstype.Type = mstype.float32) -> Tensor:
 
 
 class LossScaler(nn.Cell):
-    """Loss scale and counters of updates, as 0-d fp32 parameters.
+    """(finite) -> new values of skipped and consecutive_skips; finite: 0-d bool, whether the gradient was finite.
 
     Args:
         dynamic: adapt the scale; else it never changes.
         initial: scale of the first update.
 
     Attributes:
-        scale: factor of the loss.
-        good_steps: finite updates since the scale last changed.
-        skipped: updates skipped so far.
-        consecutive_skips: the last updates that were skipped in a row.
+        scale, good_steps, skipped, consecutive_skips: 0-d fp32 parameters.
     """
 
     def __init__(self, dynamic: bool, initial: float):
         super().__init__()
-        self.dynamic, self.growth_interval = dynamic, float(GROWTH_INTERVAL)
+        self.dynamic, self.ops = dynamic, ops
         self.scale = Parameter(scalar(initial), SCALE_KEY, requires_grad=False)
         self.good_steps = Parameter(scalar(0.0), GOOD_STEPS_KEY, requires_grad=False)
         self.skipped = Parameter(scalar(0.0), SKIPPED_KEY, requires_grad=False)
         self.consecutive_skips = Parameter(scalar(0.0), "scaler/consecutive_skips", requires_grad=False)
 
     def construct(self, finite: Tensor) -> tuple[Tensor, Tensor]:
-        """Count an update and adapt a dynamic scale.
-
-        Args:
-            finite: 0-d bool, whether its gradient was finite.
-
-        Returns:
-            The new values of skipped and consecutive_skips.
-        """
-        overflow = 1 - finite.astype(mstype.float32)
-        skipped = self.skipped + overflow
-        consecutive_skips = (self.consecutive_skips + 1) * overflow
-        ops.assign(self.skipped, skipped)
-        ops.assign(self.consecutive_skips, consecutive_skips)
+        state = (self.scale, self.good_steps, self.skipped, self.consecutive_skips)
+        scale, good_steps, skipped, consecutive_skips = updated(self.ops, state, finite, self.dynamic)
+        mint.assign(self.skipped, skipped)
+        mint.assign(self.consecutive_skips, consecutive_skips)
         if self.dynamic:
-            good_steps = (self.good_steps + 1) * (1 - overflow)
-            grows = (good_steps >= self.growth_interval).astype(mstype.float32)
-            growth, backoff = 1 + (GROWTH_FACTOR - 1) * grows, 1 - (1 - BACKOFF_FACTOR) * overflow
-            ops.assign(self.scale, self.scale * growth * backoff)
-            ops.assign(self.good_steps, good_steps * (1 - grows))
+            mint.assign(self.scale, scale)
+            mint.assign(self.good_steps, good_steps)
         return skipped, consecutive_skips

@@ -1,32 +1,34 @@
 """Trainer in MindSpore."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mindspore
 import numpy as np
-from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
+from mindspore import Parameter, ParameterTuple, Tensor, nn
 from mindspore import dtype as mstype
+from mindspore import ops as mint
 from mindspore.common.initializer import initializer
 
 from zoo.data.batch import Batch
 from zoo.data.loaders.dali_device import DeviceImages
-from zoo.trainer import loss_scale, rounding, state
-from zoo.trainer.mindspore import objectives, outputs, parallel
+from zoo.trainer import loss_scale, numpy_ops, rounding, state
+from zoo.trainer.mindspore import ops, parallel
 from zoo.trainer.mindspore.checkpointing import checkpoint, checkpointed_cells
 from zoo.trainer.mindspore.ema import MovingAverage
-from zoo.trainer.mindspore.fp64 import convert_to_fp64
+from zoo.trainer.mindspore.fp64 import convert_prelu, convert_to_fp64
 from zoo.trainer.mindspore.names import is_statistic, named_tensors
+from zoo.trainer.mindspore.objectives import build_objective
+from zoo.trainer.mindspore.partial_fc import ParameterShard
 from zoo.trainer.mindspore.precision import convert_precision
-from zoo.trainer.mindspore.prelu import convert_prelu
 from zoo.trainer.mindspore.preprocessing import PixelNormalization
 from zoo.trainer.mindspore.scaler import LossScaler, scalar
-from zoo.trainer.mindspore.shard import ParameterShard
 from zoo.trainer.mindspore.sync_batchnorm import convert_sync_batchnorm
 from zoo.trainer.mindspore.update import Accumulate, LossAndGradients, TrainStep, Update
 from zoo.trainer.mindspore.world import World
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
+from zoo.trainer.recording import ForwardRecord, Keep, record
 from zoo.trainer.state import ema_key, slot_key
 
 DeviceBatch = dict[str, Tensor]
@@ -38,7 +40,7 @@ class Trainer:
     Args:
         Model: class of the model.
         arch: its architecture.
-        objective: the task's specification of the loss.
+        objective: section `task:` of the recipe, with the loss.
         plan: everything else that a step needs.
         world: this process.
     """
@@ -63,8 +65,8 @@ class Trainer:
         )
         self.gathers_state = False
         self.scaler = LossScaler(plan.adapts_scale, plan.first_scale)
-        self.objective = objectives.build(objective, arch, plan, world)
-        self.output = outputs.build(plan.output, arch)
+        self.objective: Any = build_objective(objective, arch, plan, world)
+        self.arch = arch
         self.shards: Mapping[str, ParameterShard] = self.objective.shards
         self.tensors.update((name, shard.values) for name, shard in self.shards.items())
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
@@ -103,7 +105,7 @@ class Trainer:
         self.scaled_gradients = ()  # frees their memory
         micro_batches = self.objective.begin(micro_batches, step)
         for kept, statistic in zip(self.kept_statistics, self.objective_statistics.values()):
-            ops.assign(kept, statistic)
+            mint.assign(kept, statistic)
         count = self._global_count(micro_batches)
         rate, number = scalar(lr, self.dtype), scalar(step + 1.0)
         if len(micro_batches) == 1:
@@ -125,7 +127,7 @@ class Trainer:
         self, device_batch: DeviceBatch, size: tuple[int, int] | None = None, averaged: bool = False
     ) -> np.ndarray:
         predictor = self.averaged_predictor if averaged else self.predictor
-        return self.output(predictor, list(device_batch.values()), size).asnumpy()
+        return self.plan.output.predict(ops, self.arch, predictor, list(device_batch.values()), size).asnumpy()
 
     def predict_frame(self, device_batch: DeviceBatch, state: Sequence[Tensor]) -> tuple[np.ndarray, Sequence[Tensor]]:
         if self.frame_predictor is None:
@@ -152,7 +154,7 @@ class Trainer:
             if self.on_cpu:
                 targets[key].copy_(source)  # an assignment would leave a second copy in MindSpore's memory pool
             else:
-                ops.assign(targets[key], source)
+                mint.assign(targets[key], source)
 
     def gradients(self) -> dict[str, np.ndarray]:
         scale, arrays = self.last_scale.asnumpy(), [tensor.asnumpy() for tensor in self.scaled_gradients]
@@ -162,7 +164,7 @@ class Trainer:
         shard_gradients = arrays[len(self.trainable) :]
         arrays = [*model_gradients, *shard_gradients]
         if self.mode.rounds_gradients:
-            arrays = rounding.round_gradients(model_gradients, shard_gradients)
+            arrays = rounding.round_gradients(numpy_ops, model_gradients, shard_gradients)
         return {name: array / scale for name, array in zip([*self.trainable, *self.shards], arrays)}
 
     def nonfinite_report(self) -> str:
@@ -181,7 +183,7 @@ class Trainer:
         if self.ema:
             self.ema(number, output.skipped, output.consecutive_skips)
         for kept, statistic in zip(self.kept_statistics, self.objective_statistics.values()):
-            ops.assign(statistic, ops.select(output.consecutive_skips == 0, statistic, kept))
+            mint.assign(statistic, mint.select(output.consecutive_skips == 0, statistic, kept))
         return output
 
     def _global_count(self, micro_batches: Sequence[DeviceBatch]) -> Tensor:
@@ -189,7 +191,7 @@ class Trainer:
         count = sum(self.objective.count(batch) for batch in micro_batches)
         if self.objective.equal_counts:
             return scalar(self.world_size * count, self.dtype)
-        return ops.maximum(parallel.all_reduce(count, self.world_size), scalar(1.0, self.dtype))
+        return mint.maximum(parallel.all_reduce(count, self.world_size), scalar(1.0, self.dtype))
 
     def _state(self) -> dict[str, Parameter]:
         """Return every tensor of the state dict by its key."""
@@ -313,3 +315,34 @@ class FramePredictor(nn.Cell):
     def construct(self, x: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         logits, new_state = self.model.forward_frame(self.preprocess(x)[:, 0], state)
         return (logits.astype(self.dtype), *new_state)
+
+
+def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Keep) -> ForwardRecord:
+    """Run the model on a micro-batch and record every module, in pynative mode, since graphs call no hooks.
+
+    Args:
+        trainer: its running statistics are unchanged afterwards.
+        batch: a training batch on the device.
+        training: in training mode with the batch's dropout masks, else in evaluation mode.
+        keep: reduces a float64 array to what the record keeps of it.
+    """
+
+    def register(cell: nn.Cell, enter: Callable, leave: Callable) -> list[Any]:
+        return [cell.register_forward_pre_hook(enter), cell.register_forward_hook(leave)]
+
+    def forward() -> None:
+        image, *masks = (batch[name] for name in (trainer.inputs if training else trainer.inputs[:1]))
+        model(trainer.preprocess(image), *masks)
+
+    def array(tensor: Tensor) -> np.ndarray:
+        return np.array(tensor.astype(mstype.float64).asnumpy())
+
+    model = trainer.train_forward if training else trainer.model
+    # A BatchNorm3d contains a BatchNorm2d, which the other frameworks do not have.
+    cells = {name: cell for name, cell in model.cells_and_names() if name.rpartition(".")[2] != "bn2d"}
+    mode = mindspore.get_context("mode")
+    mindspore.set_context(mode=mindspore.PYNATIVE_MODE)
+    try:
+        return record(trainer, cells, register, forward, array, keep)
+    finally:
+        mindspore.set_context(mode=mode)

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Sequence
 
-from mindspore import ParameterTuple, nn, ops
-from mindspore import dtype as mstype
+from mindspore import ParameterTuple, nn
+from mindspore import ops as mint
 
-from zoo.trainer.mindspore import optimizers
-from zoo.trainer.mindspore.fp64 import constant
+from zoo.trainer.mindspore import ops
+from zoo.trainer.mindspore.optimizer import ParameterUpdate
 from zoo.trainer.mindspore.parallel import all_reduce, flatten
+from zoo.trainer.mindspore.partial_fc import ParameterShard
 from zoo.trainer.mindspore.scaler import LossScaler, scalar
-from zoo.trainer.mindspore.shard import ParameterShard
 from zoo.trainer.plan import ParamGroup, Plan
-from zoo.trainer.rounding import FACTOR, FLOOR
+from zoo.trainer.rounding import floor_of, rounded
 
 
 class LossAndGradients(nn.Cell):
@@ -44,7 +44,7 @@ class LossAndGradients(nn.Cell):
         self.forward, self.objective, self.num_inputs, self.preprocess = forward, objective, num_inputs, preprocess
         self.scale, self.world_size = scaler.scale, world_size
         self.has_shards = len(objective.shards) > 0
-        self.value_and_grad = ops.value_and_grad(self.share, None, weights, has_aux=True)
+        self.value_and_grad = mint.value_and_grad(self.share, None, weights, has_aux=True)
 
     def share(self, count, fields):
         image = self.preprocess(fields[0])
@@ -53,7 +53,7 @@ class LossAndGradients(nn.Cell):
         if not self.has_shards:
             share = self.objective(output, *targets) / count
             return share * self.scale * self.world_size, (share, ())
-        loss, grad_output, grad_rows = self.objective(ops.stop_gradient(output), *targets)
+        loss, grad_output, grad_rows = self.objective(mint.stop_gradient(output), *targets)
         factor = self.scale / count
         # The derivative of this product with respect to the output is the gradient that the objective has computed.
         product = (output.astype(grad_output.dtype) * grad_output).sum()
@@ -96,19 +96,18 @@ class Update(nn.Cell):
         skips_on_host: bool = True,
     ):
         super().__init__()
-        self.optimizer = optimizers.build(plan, skips_on_host)
-        number = self.optimizer.number
+        self.optimizer, self.ops = ParameterUpdate(plan, skips_on_host), ops
         self.round_gradients = RoundGradients() if plan.mode.rounds_gradients else None
         self.all_reduce_mean, self.parameter_shard, self.world_size = all_reduce_mean, shard, world_size
         self.weights, self.slots, self.scaler, self.skips_on_host = weights, slots, scaler, skips_on_host
-        self.lr_scales = tuple(number(lr_scale) for lr_scale, _ in param_groups)
-        self.weight_decays = tuple(number(weight_decay) for _, weight_decay in param_groups)
-        self.are_decayed = tuple(weight_decay > 0 for _, weight_decay in param_groups)
-        self.are_matrices = tuple(weight.ndim > 1 for weight in weights)
-        self.clip_norm = None if plan.clip_norm is None else number(plan.clip_norm)
+        is_fp64 = plan.mode.is_fp64
+        self.lr_scales, self.weight_decays = (
+            tuple(ops.operand(value, is_fp64) for value in values) for values in zip(*param_groups)
+        )
+        self.clip_norm = None if plan.clip_norm is None else ops.operand(plan.clip_norm, is_fp64)
         self.clip_sharded = plan.clip_sharded
         # Maps instead of loops: every iteration would nest the compiler's calls deeper, and 1000 is its limit.
-        self.map, self.concat = ops.HyperMap(), ops.Concat()
+        self.map, self.concat = mint.HyperMap(), mint.Concat()
 
     def construct(self, lr, number, index, loss, *gradients):
         shard_gradient = None
@@ -120,19 +119,19 @@ class Update(nn.Cell):
             gradients, shard_gradient = self.round_gradients(gradients, shard_gradient)
         scale = self.scaler.scale + 0.0  # a copy: the scaler changes it below
         flat = self.concat(self.map(flatten, gradients))
-        model_norm = ops.sqrt(ops.square(flat).sum()) / scale  # of one long tensor: half the time of many
+        model_norm = mint.sqrt(mint.square(flat).sum()) / scale  # of one long tensor: half the time of many
         norm = model_norm
         if self.parameter_shard is not None:
             # Depends on the mean of gradients, because all ranks must run their collectives in the same order.
-            squares = all_reduce(ops.depend(ops.square(shard_gradient).sum(), model_norm), self.world_size)
-            norm = ops.sqrt(ops.square(model_norm) + squares / ops.square(scale))
-        finite = ops.isfinite(norm)
+            squares = all_reduce(mint.depend(mint.square(shard_gradient).sum(), model_norm), self.world_size)
+            norm = mint.sqrt(mint.square(model_norm) + squares / mint.square(scale))
+        finite = mint.isfinite(norm)
         multiplier = clipping_multiplier = 1 / scale
         if self.clip_norm is not None:
             clipped_norm = norm if self.clip_sharded else model_norm
-            clipping_multiplier = clipping_multiplier / ops.maximum(clipped_norm / self.clip_norm, scalar(1.0))
+            clipping_multiplier = clipping_multiplier / mint.maximum(clipped_norm / self.clip_norm, scalar(1.0))
         if self.round_gradients is not None:  # the norm is not rounded
-            clipping_multiplier = clipping_multiplier.astype(mstype.float32).astype(mstype.float64)
+            clipping_multiplier = self.ops.round_to_fp32(clipping_multiplier)
         shard_multiplier = clipping_multiplier if self.clip_sharded else multiplier
         multipliers, applied = (clipping_multiplier, shard_multiplier), number - self.scaler.skipped
         if not self.skips_on_host:  # noqa: SIM114 - known to the compiler, unlike the other condition
@@ -144,8 +143,8 @@ class Update(nn.Cell):
 
     def step(self, lr, applied, finite, index, multipliers, gradients, shard_gradient):
         multiplier, shard_multiplier = multipliers
-        update = ops.partial(self.update_parameter, lr, applied, finite, multiplier)
-        groups = self.lr_scales, self.weight_decays, self.are_decayed, self.are_matrices
+        update = mint.partial(self.update_parameter, lr, applied, finite, multiplier)
+        groups = self.lr_scales, self.weight_decays
         self.map(update, self.weights, gradients, *groups, *self.slots)
         if self.parameter_shard is not None:
             self.parameter_shard(lr, applied, finite, shard_gradient * shard_multiplier, index)
@@ -159,20 +158,15 @@ class RoundGradients(nn.Cell):
 
     def __init__(self):
         super().__init__()
-        self.factor, self.floor, self.map = constant(FACTOR), constant(FLOOR), ops.HyperMap()
+        self.ops, self.map = ops, mint.HyperMap()
 
     def construct(self, gradients, shard_gradient):
-        largest = self.map(self.largest, gradients)
-        floor = self.floor * ops.stack(largest).max()
-        gradients = self.map(ops.partial(self.round, floor), gradients)
+        floor = floor_of(self.ops, self.map(self.ops.largest, gradients))
+        gradients = self.map(mint.partial(self.round, floor), gradients)
         return gradients, None if shard_gradient is None else self.round(floor, shard_gradient)
 
-    def largest(self, gradient):
-        return ops.abs(gradient).max()
-
     def round(self, floor, gradient):
-        c = self.factor * ops.maximum(self.largest(gradient), floor)
-        return (gradient + c) - c
+        return rounded(self.ops, gradient, floor)
 
 
 class Accumulate(nn.Cell):
@@ -180,11 +174,11 @@ class Accumulate(nn.Cell):
 
     def __init__(self):
         super().__init__()
-        self.map = ops.HyperMap()
+        self.map = mint.HyperMap()
 
     def construct(self, *values):
         half = len(values) // 2
-        return self.map(ops.add, values[:half], values[half:])
+        return self.map(mint.add, values[:half], values[half:])
 
 
 class TrainStep(nn.Cell):

@@ -12,8 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", str(max(1, int(host.core_share([host.co
 mkl.prepare(os.environ)
 with contextlib.redirect_stderr(io.StringIO()):  # it warns of every other number
     from zoo.trainer.paddle.names import load_arrays
-    from zoo.trainer.paddle.recording import record_forward
-    from zoo.trainer.paddle.trainer import Trainer
+    from zoo.trainer.paddle.trainer import Trainer, record_forward
     from zoo.trainer.paddle.world import start
 
 __all__ = ["Trainer", "load_arrays", "record_forward", "start"]

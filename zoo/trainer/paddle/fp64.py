@@ -1,7 +1,7 @@
 """What Paddle's kernels round to fp32 even in fp64, computed without it.
 
 These are their arguments that are no tensors: epsilon and momentum of a batch normalization, the weights of an
-interpolation, label smoothing (objectives.py), and momentum and weight decay of an update (update.py).
+interpolation; numbers in formulas are mended in ops.py, and fused kernels of updates are not used.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,6 @@ from paddle import nn
 
 from zoo.trainer.paddle.sync_batchnorm import SyncBatchNormFunction, num_elements
 from zoo.trainer.resampling import bilinear_matrix
-from zoo.trainer.rounding import FACTOR, FLOOR
 
 interpolate_in_fp32: Any = F.interpolate
 
@@ -105,14 +104,6 @@ def interpolate(
     rows = paddle.to_tensor(bilinear_matrix(x.shape[2], int(height), align_corners), place=x.place)
     columns = paddle.to_tensor(bilinear_matrix(x.shape[3], int(width), align_corners), place=x.place)
     return rows @ x @ columns.T
-
-
-def round_gradients(gradients: Sequence[paddle.Tensor], shard_gradients: Sequence[paddle.Tensor]) -> None:
-    """Round gradients in place; see zoo/trainer/rounding.py."""
-    floor = FLOOR * max(float(gradient.abs().max()) for gradient in gradients)
-    for gradient in (*gradients, *shard_gradients):
-        c = paddle.full([], FACTOR * max(float(gradient.abs().max()), floor), gradient.dtype)
-        gradient.add_(c).subtract_(c)
 
 
 def _broadcast(values: paddle.Tensor, x: paddle.Tensor) -> paddle.Tensor:

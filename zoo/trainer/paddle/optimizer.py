@@ -1,14 +1,16 @@
 """Slots of all trained parameters, and their update by the optimizer of the plan."""
 
-import importlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import paddle
 from paddle import _C_ops
 
-from zoo.trainer.paddle.optimizers.elementwise import Step, Tensors
-from zoo.trainer.paddle.shard import ParameterShard
+from zoo.optim.base import Math
+from zoo.trainer.paddle import ops
+from zoo.trainer.paddle.kernels import CPU_KERNELS, KERNELS, Tensors
+from zoo.trainer.paddle.partial_fc import ParameterShard
+from zoo.trainer.paddle.world import World
 from zoo.trainer.plan import Plan
 
 
@@ -26,14 +28,23 @@ class Optimizer:
         plan: specification of the optimizer, and hyper-parameters of each parameter.
         parameters: trained parameters of the model, by canonical name.
         shards: sharded parameters.
+        world: this process.
 
     Attributes:
         slots: by name of the parameter, in the order of the specification.
     """
 
-    def __init__(self, plan: Plan, parameters: Mapping[str, paddle.Tensor], shards: Mapping[str, ParameterShard]):
+    def __init__(
+        self,
+        plan: Plan,
+        parameters: Mapping[str, paddle.Tensor],
+        shards: Mapping[str, ParameterShard],
+        world: World,
+    ):
         self.plan, self.parameters, self.shards = plan, parameters, shards
-        self.update = importlib.import_module(f"zoo.trainer.paddle.optimizers.{plan.optimizer.name}").update
+        kernels = CPU_KERNELS if world.name == "cpu" else KERNELS
+        self.kernel = None if plan.mode.is_fp64 else kernels.get(plan.optimizer.name)  # they round to fp32
+        self.math, self.shard_math = (Math(ops, ranks, plan.mode.rounds_gradients) for ranks in (1, world.size))
         weights = {**parameters, **{name: shard.values for name, shard in shards.items()}}
         self.slots = {
             name: tuple(paddle.zeros_like(tensor) for _ in plan.optimizer.slots) for name, tensor in weights.items()
@@ -57,15 +68,26 @@ class Optimizer:
             name: self._tensors(name, shard.active_rows, self._rows(name, shard), lr, factors.shards, is_shard=True)
             for name, shard in self.shards.items()
         }
-        step = Step(finite, applied, self.plan.mode.rounds_gradients)
         for group in (tensors, list(rows.values())):
-            if group:
-                self.update(self.plan.optimizer, group, step)
+            if group and self.kernel is not None:
+                self.kernel(self.plan.optimizer, group, finite)
+            elif group:
+                for each in group:
+                    self._update(each, finite, applied)
         for name, shard in self.shards.items():
             if shard.index is not None:
                 paddle.scatter_(shard.values, shard.index, rows[name].weight)
                 for slot, row in zip(self.slots[name], rows[name].slots):
                     paddle.scatter_(slot, shard.index, row)
+
+    def _update(self, each: Tensors, finite: paddle.Tensor, applied: paddle.Tensor) -> None:
+        """Update a parameter in place by the optimizer's formula, unless the update is skipped."""
+        math, gradient = self.shard_math if each.is_shard else self.math, each.gradient
+        gradient = gradient * each.factor.astype(gradient.dtype)
+        step, slots = self.plan.optimizer.direction(math, each.weight, gradient, each.slots, each.weight_decay, applied)
+        new = each.weight - ops.number(each.lr, gradient.dtype) * step, *slots
+        for tensor, value in zip((each.weight, *each.slots), new, strict=True):
+            paddle.assign(paddle.where(finite, value, tensor), tensor)
 
     def _rows(self, name: str, shard: ParameterShard) -> tuple[paddle.Tensor, ...]:
         """Return the slots of a shard's active rows."""

@@ -13,29 +13,28 @@ from paddle import nn
 from zoo.data.batch import Batch
 from zoo.data.errors import UserError
 from zoo.data.loaders.dali_device import DeviceImages
-from zoo.trainer import loss_scale, preprocessing, state
+from zoo.trainer import loss_scale, preprocessing, rounding, state
+from zoo.trainer.ema import MovingAverage
+from zoo.trainer.objectives import OBJECTIVES
 from zoo.trainer.paddle import (
     batchnorm,
     convolution,
-    device_images,
     fp32,
     fp64,
     names,
-    objectives,
-    outputs,
+    ops,
     parallel,
     prelu,
     sync_batchnorm,
 )
 from zoo.trainer.paddle.checkpointing import checkpoint_modules
-from zoo.trainer.paddle.copies import Copies
-from zoo.trainer.paddle.ema import MovingAverage
+from zoo.trainer.paddle.copies import Copies, assemble
 from zoo.trainer.paddle.optimizer import Factors, Optimizer, total_norm
-from zoo.trainer.paddle.scaler import LossScaler
-from zoo.trainer.paddle.shard import ParameterShard
+from zoo.trainer.paddle.partial_fc import Margin, ParameterShard
 from zoo.trainer.paddle.world import World
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
+from zoo.trainer.recording import ForwardRecord, Keep, record
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
 EPS = 1e-30  # smallest norm that clipping divides by
@@ -59,7 +58,7 @@ class Trainer:
     Args:
         Model: class of the model.
         arch: its architecture.
-        objective: the task's specification of the loss.
+        objective: section `task:` of the recipe, with the loss.
         plan: everything else that a step needs.
         world: this process.
 
@@ -73,8 +72,8 @@ class Trainer:
         self.model = _build_model(Model, arch, plan, world)
         checkpoint_modules(self.model, plan.checkpointed_modules, self.autocast)
         self.train_forward, self.eval_forward = self._build_forwards(self.model)
-        self.objective: Any = objectives.build(objective, arch, plan, world)
-        self.output = outputs.build(plan.output, arch)
+        self.objective: Any = build_objective(objective, arch, plan, world)
+        self.arch = arch
         self.input_name = plan.fields[0].name
         self.dtype = paddle.float64 if self.mode.is_fp64 else paddle.float32  # of parameters, momentum and losses
         constants = preprocessing.scale_and_offset(plan.fields[0], np.float64)
@@ -89,7 +88,11 @@ class Trainer:
         if plan.ema:
             averaged_model = _build_model(Model, arch, plan, world)
             _, self.averaged_forward = self._build_forwards(averaged_model)
-            self.ema = MovingAverage(plan.ema, averaged_model, self.tensors, self.shards)
+            averages = names.named_tensors(averaged_model)
+            for tensor in averages.values():
+                tensor.stop_gradient = True
+            statistics = [name for name in self.tensors if names.is_statistic(name)]
+            self.ema = MovingAverage(ops, plan.ema, averages, self.tensors, statistics)
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
         self.objective_statistics: Mapping[str, paddle.Tensor] = self.objective.statistics
         self.statistics = tuple(
@@ -98,10 +101,12 @@ class Trainer:
         self.ddp = None
         if world.size > 1 and not plan.fp16_allreduce:  # after freezing, because it registers what is trained
             self.ddp = paddle.DataParallel(parallel.ForwardModule(self.model, self.train_forward))
-        self.optimizer = Optimizer(plan, self.trainable, self.shards)
+        self.optimizer = Optimizer(plan, self.trainable, self.shards, world)
         self.copies = Copies(world.place, world.cuda_index is not None)
         self.gathers_state = False
-        self.scaler = LossScaler(plan.adapts_scale, plan.first_scale)
+        self.scaler = loss_scale.LossScaler(
+            ops, lambda value: ops.number(value, "float32"), plan.adapts_scale, plan.first_scale
+        )
         self.gradient_divisors: dict[str, paddle.Tensor] = {}  # of the last step, to get the gradients of the mean loss
 
     def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
@@ -110,7 +115,7 @@ class Trainer:
             masks = self.plan.dropout_masks
             arrays.update((name, arrays[name].astype(np.float64)) for name in masks if name in arrays)
         tensors = {name: self.copies.copy(array) for name, array in arrays.items()}
-        tensors.update((name, device_images.assemble(value, self.place)) for name, value in images.items())
+        tensors.update((name, assemble(value, self.place)) for name, value in images.items())
         return tensors
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
@@ -126,7 +131,7 @@ class Trainer:
                 with self.autocast():
                     masks = [batch[name] for name in self.plan.dropout_masks]
                     output = self._forward([self.preprocess(batch[self.input_name]), *masks])
-                share = self.objective.total(output, batch) / count
+                share = self.objective.total(output, *[batch[name] for name in self.objective.targets]) / count
                 # Gradients are averaged over ranks, whose shares add up: hence the factor of the world size.
                 (share * (self.scaler.scale * self.world_size).astype(share.dtype)).backward()
             shares.append(share.detach())
@@ -148,7 +153,7 @@ class Trainer:
     ) -> np.ndarray:
         self.model.eval()
         forward = partial(self._evaluate, self.averaged_forward if averaged else self.eval_forward)
-        return self.output(forward, list(device_batch.values()), size).numpy()
+        return self.plan.output.predict(ops, self.arch, forward, list(device_batch.values()), size).numpy()
 
     @paddle.no_grad()
     def predict_frame(
@@ -169,7 +174,7 @@ class Trainer:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         arrays = {name: self._to_numpy(name, tensor) for name, tensor in self.tensors.items()}
-        arrays.update(self.scaler.state_dict())
+        arrays.update((key, np.array(tensor.numpy())) for key, tensor in self.scaler.state_dict().items())
         others = {**self._averages(), **self._named_slots(), **self._named_statistics()}
         arrays.update((key, self._to_numpy(name, tensor)) for key, (name, tensor) in others.items())
         return arrays
@@ -243,7 +248,9 @@ class Trainer:
             for gradient in shard_gradients:
                 gradient.scale_(1 / self.world_size)
         if self.mode.rounds_gradients:
-            fp64.round_gradients(gradients, shard_gradients)
+            rounded = rounding.round_gradients(ops, gradients, shard_gradients)
+            for gradient, value in zip((*gradients, *shard_gradients), rounded, strict=True):
+                paddle.assign(value, gradient)
         norm = model_norm = _as_number(total_norm(gradients)) / scale
         if shard_gradients:
             shard_norm = _as_number(_norm_over_ranks(shard_gradients)) / shard_scale
@@ -363,6 +370,14 @@ def _check(plan: Plan, world: World) -> None:
         raise UserError("train.checkpoint_activations: to_static cannot compile it; leave it or train.compile out")
 
 
+def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = None) -> Any:
+    """Return the objective of section `task:`; world: needed by one with parameters of its own."""
+    if settings.task == "face":
+        assert world
+        return Margin(settings, arch, plan, world)
+    return OBJECTIVES[settings.task](ops, settings, plan, "float64" if plan.mode.is_fp64 else "float32", "float64")
+
+
 def _build_model(Model: type[nn.Layer], arch: Any, plan: Plan, world: World) -> nn.Layer:
     """Build the model in evaluation mode, which a step changes, with the plan's normalization and precision."""
     if plan.mode.is_fp64:
@@ -383,3 +398,30 @@ def _build_model(Model: type[nn.Layer], arch: Any, plan: Plan, world: World) -> 
     if plan.mode.is_mixed:
         fp32.convert_to_fp32(model, plan.fp32_modules)
     return model
+
+
+@paddle.no_grad()
+def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Keep) -> ForwardRecord:
+    """Run the model on a micro-batch and record every module; see zoo/trainer/recording.py.
+
+    Args:
+        trainer: its running statistics are unchanged afterwards.
+        batch: a training batch on the device.
+        training: in training mode with the batch's dropout masks, else in evaluation mode.
+        keep: reduces a float64 array to what the record keeps of it.
+    """
+
+    def register(layer: nn.Layer, enter: Callable, leave: Callable) -> list[Any]:
+        return [layer.register_forward_pre_hook(enter), layer.register_forward_post_hook(leave)]
+
+    def forward() -> None:
+        trainer.train_mode() if training else trainer.model.eval()
+        masks = [batch[name] for name in trainer.plan.dropout_masks] if training else []
+        with trainer.autocast():
+            trainer.model(trainer.preprocess(batch[trainer.input_name]), *masks)
+
+    def array(tensor: paddle.Tensor) -> np.ndarray:
+        return np.array(tensor.astype("float64").numpy())
+
+    layers = dict(trainer.model.named_sublayers(include_self=True))
+    return record(trainer, layers, register, forward, array, keep)

@@ -1,8 +1,7 @@
 """The common trainer interface in PyTorch."""
 
 from zoo.trainer.torch.names import load_arrays
-from zoo.trainer.torch.recording import record_forward
-from zoo.trainer.torch.trainer import Trainer
+from zoo.trainer.torch.trainer import Trainer, record_forward
 from zoo.trainer.torch.world import start
 
 __all__ = ["Trainer", "load_arrays", "record_forward", "start"]

@@ -1,17 +1,18 @@
 """Slots of all trained parameters, and their update by the optimizer of the plan."""
 
-import importlib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
+from zoo.optim.base import Math
 from zoo.trainer import sharding
 from zoo.trainer.plan import Plan
 from zoo.trainer.state import slot_key
-from zoo.trainer.torch.optimizers.elementwise import Step, Tensors
-from zoo.trainer.torch.shard import ParameterShard
+from zoo.trainer.torch import ops
+from zoo.trainer.torch.kernels import KERNELS, Tensors
+from zoo.trainer.torch.partial_fc import ParameterShard
 from zoo.trainer.torch.world import World
 
 
@@ -44,7 +45,8 @@ class Optimizer:
         world: World,
     ):
         self.plan, self.parameters, self.shards, self.world = plan, parameters, shards, world
-        self.update = importlib.import_module(f"zoo.trainer.torch.optimizers.{plan.optimizer.name}").update
+        self.kernel = None if plan.mode.is_fp64 else KERNELS.get(plan.optimizer.name)
+        self.math, self.shard_math = (Math(ops, ranks, plan.mode.rounds_gradients) for ranks in (1, world.size))
         self.ranks: dict[str, int] = {}
         if plan.shard_optimizer and world.size > 1:
             self.ranks = sharding.partition({name: tensor.numel() for name, tensor in parameters.items()}, world.size)
@@ -110,15 +112,29 @@ class Optimizer:
             weight, gradient = shard.active_rows.detach(), shard.active_rows.grad
             assert gradient is not None
             rows[name] = self._tensors(name, weight, gradient, slots, lr, divisors.shards, is_shard=True)
-        mode = self.plan.mode
-        common = Step(finite, applied, mode.is_fp64, mode.rounds_gradients, self.world.size)
-        self.update(self.plan.optimizer, [*tensors, *rows.values()], common)
+        if self.kernel is not None:
+            self.kernel(self.plan.optimizer, [*tensors, *rows.values()], finite, applied)
+        else:
+            for each in (*tensors, *rows.values()):
+                self._update(each, finite, applied)
         self._send_weights()
         for name, shard in self.shards.items():
             if shard.index is not None:
                 shard.values.detach()[shard.index] = rows[name].weight
                 for slot, row in zip(self.slots[name], rows[name].slots):
                     slot[shard.index] = row
+
+    def _update(self, each: Tensors, finite: torch.Tensor, applied: torch.Tensor) -> None:
+        """Update a parameter in place by the optimizer's formula, unless the update is skipped."""
+        math = self.shard_math if each.is_shard else self.math
+        if self.plan.mode.is_fp64:  # rounded once, as in every framework
+            gradient = each.gradient * math.rounded(1 / each.divisor)
+        else:  # in place, as fused kernels do
+            gradient = each.gradient.div_(torch.where(finite, each.divisor, 1))
+        step, slots = self.plan.optimizer.direction(math, each.weight, gradient, each.slots, each.weight_decay, applied)
+        new = each.weight - each.lr * step, *slots
+        for tensor, value in zip((each.weight, *each.slots), new, strict=True):
+            tensor.copy_(torch.where(finite, value, tensor))
 
     def _send_weights(self) -> None:
         """Send the parameters that this rank has updated, as one tensor, and receive those of the others."""

@@ -1,7 +1,7 @@
 """Trainer in PyTorch."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,28 +12,18 @@ from torch import nn
 
 from zoo.data.batch import Batch
 from zoo.data.loaders.dali_device import DeviceImages
-from zoo.trainer import loss_scale, preprocessing, state
+from zoo.trainer import loss_scale, preprocessing, rounding, state
+from zoo.trainer.ema import MovingAverage
+from zoo.trainer.objectives import OBJECTIVES
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
-from zoo.trainer.torch import (
-    compiling,
-    device_images,
-    dilated_depthwise,
-    emulated_bf16,
-    fp64,
-    objectives,
-    outputs,
-    parallel,
-    strided_pointwise,
-    sync_batchnorm,
-)
+from zoo.trainer.recording import ForwardRecord, Keep, record
+from zoo.trainer.torch import compiling, convolution, copies, ops, parallel, precision, sync_batchnorm
 from zoo.trainer.torch.checkpointing import checkpoint_modules, unmoved
-from zoo.trainer.torch.dtypes import mixed_dtype, wide_dtype
-from zoo.trainer.torch.ema import MovingAverage
 from zoo.trainer.torch.names import named_tensors
 from zoo.trainer.torch.optimizer import Divisors, Optimizer
-from zoo.trainer.torch.scaler import LossScaler
-from zoo.trainer.torch.shard import ParameterShard, squared_norm
+from zoo.trainer.torch.partial_fc import Margin, ParameterShard
+from zoo.trainer.torch.precision import mixed_dtype, wide_dtype
 from zoo.trainer.torch.world import World
 
 DeviceBatch = dict[str, torch.Tensor]
@@ -45,7 +35,7 @@ class Trainer:
     Args:
         Model: class of the model.
         arch: its architecture.
-        objective: the task's specification of the loss.
+        objective: section `task:` of the recipe, with the loss.
         plan: everything else that a step needs.
         world: this process.
     """
@@ -55,8 +45,8 @@ class Trainer:
         self.dtype = wide_dtype(self.mode)
         self.copy_stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.model = _build_model(Model, arch, plan, world, self.dtype)
-        self.objective: Any = objectives.build(objective, arch, plan, world)
-        self.output = outputs.build(plan.output, arch)
+        self.objective: Any = build_objective(objective, arch, plan, world)
+        self.arch = arch
         self.input_name = plan.fields[0].name
         constants = preprocessing.scale_and_offset(plan.fields[0], np.float64)
         self.normalization = constants and tuple(
@@ -76,7 +66,10 @@ class Trainer:
         if plan.ema:
             averaged_model = _build_model(Model, arch, plan, world, self.dtype)
             _, self.averaged_forward = compiling.compile_model(averaged_model, self.mode.compile)
-            self.ema = MovingAverage(plan.ema, averaged_model, self.tensors, self.shards)
+            averages = {name: tensor.detach() for name, tensor in named_tensors(averaged_model).items()}
+            sources = {name: tensor.detach() for name, tensor in self.tensors.items()}
+            statistics = [name for name, tensor in self.tensors.items() if not isinstance(tensor, nn.Parameter)]
+            self.ema = MovingAverage(ops, plan.ema, averages, sources, statistics)
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
         self.objective_statistics: Mapping[str, torch.Tensor] = self.objective.statistics
         self.statistics = tuple(
@@ -87,23 +80,25 @@ class Trainer:
         if self.records_graphs:
             compiling.allocate_gradients(tensor for tensor in self.model.parameters() if tensor.requires_grad)
         self.gradient_factors = GradientFactors(*[torch.ones(())] * 3)  # of the last step
-        self.scaler = LossScaler(self.device, plan.adapts_scale, plan.first_scale)
+        self.scaler = loss_scale.LossScaler(
+            ops, partial(torch.tensor, device=self.device), plan.adapts_scale, plan.first_scale
+        )
 
     def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
         tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
         if self.mode.is_fp64:  # a model that divides bytes by a Python number would do it in fp32
             tensors.update((name, tensors[name].double()) for name in self.plan.dropout_masks if name in tensors)
         if self.copy_stream is None:
-            return {**tensors, **{name: device_images.assemble(value) for name, value in images.items()}}
+            return {**tensors, **{name: copies.assemble(value) for name, value in images.items()}}
         # The block also selects the device, which every thread must do for itself. PyTorch keeps pinned buffers for
         # reuse. Only the prefetch thread waits for the copy, which runs beside the kernels of the current step.
         with torch.cuda.stream(self.copy_stream):
-            copies = {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in tensors.items()}
-            copies.update((name, device_images.assemble(value, self.device)) for name, value in images.items())
+            tensors = {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in tensors.items()}
+            tensors.update((name, copies.assemble(value, self.device)) for name, value in images.items())
         self.copy_stream.synchronize()  # before DALI's memory, which `images` refers to, is free for other batches
-        for copy in copies.values():  # its memory must not be reused before the step has read it
+        for copy in tensors.values():  # its memory must not be reused before the step has read it
             copy.record_stream(torch.cuda.default_stream(self.device))
-        return copies
+        return tensors
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         self.train_mode()
@@ -119,7 +114,8 @@ class Trainer:
                 with self.autocast():
                     masks = [batch[name] for name in self.plan.dropout_masks]
                     output = self.train_forward(self.preprocess(batch[self.input_name]), *masks)
-                    share = self.objective.total(output, batch) / count
+                    targets = [batch[name] for name in self.objective.targets]
+                    share = self.objective.total(output, *targets) / count
                 # DDP averages gradients over ranks, whose shares add up: hence the factor of the world size.
                 with unmoved(self.recomputed_norms):
                     (share * (self.scaler.scale * self.world_size)).backward()
@@ -139,7 +135,7 @@ class Trainer:
     ) -> np.ndarray:
         forward = partial(self._evaluate, self.averaged_forward if averaged else self.eval_forward)
         self.model.eval()
-        prediction = self.output(forward, list(device_batch.values()), size)
+        prediction = self.plan.output.predict(ops, self.arch, forward, list(device_batch.values()), size)
         return prediction.cpu().numpy()
 
     @torch.no_grad()
@@ -226,7 +222,7 @@ class Trainer:
         count = sum(self.objective.count(batch) for batch in micro_batches)
         if self.objective.equal_counts:
             return self.world_size * count
-        return parallel.all_reduce(count, self.world_size).clamp(min=1)
+        return parallel.all_reduce(count, self.world_size).clamp(min=1).to(self.dtype)
 
     def _gradient_sync(self, is_last: bool) -> AbstractContextManager:
         """All-reduce gradients in the backward pass of the last micro-batch only."""
@@ -241,11 +237,13 @@ class Trainer:
         for gradient in shard_gradients:
             gradient.div_(self.world_size)
         if self.mode.rounds_gradients:
-            fp64.round_gradients(gradients, shard_gradients)
+            rounded = rounding.round_gradients(ops, gradients, shard_gradients)
+            for gradient, value in zip((*gradients, *shard_gradients), rounded, strict=True):
+                gradient.copy_(value)
         model_norm = torch.nn.utils.get_total_norm(gradients) / scale
         norm = model_norm
         if shard_gradients:
-            squares = torch.stack([squared_norm(gradient) for gradient in shard_gradients]).sum()
+            squares = torch.stack([ops.squared_norm(gradient) for gradient in shard_gradients]).sum()
             squares = parallel.all_reduce(squares, self.world_size)
             norm = torch.hypot(model_norm, squares.sqrt().to(self.dtype) / scale)
         finite = torch.isfinite(norm)
@@ -257,7 +255,8 @@ class Trainer:
         applied = number - self.scaler.skipped
         self.optimizer.step(lr, divisors, finite, applied)
         if self.ema:
-            self.ema.update(applied, finite)
+            with torch.no_grad():
+                self.ema.update(applied, finite)
         self.gradient_factors = self._gradient_factors(scale, divisors, finite)
         self.scaler.update(finite)
         return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
@@ -317,6 +316,14 @@ class GradientFactors(NamedTuple):
     others: torch.Tensor  # of parameters that another rank updates
 
 
+def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = None) -> Any:
+    """Return the objective of section `task:`; world: needed by one with parameters of its own."""
+    if settings.task == "face":
+        assert world
+        return Margin(settings, arch, plan, world)
+    return OBJECTIVES[settings.task](ops, settings, plan, wide_dtype(plan.mode), torch.float64)
+
+
 def _build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World, dtype: torch.dtype) -> nn.Module:
     """Build the model in evaluation mode, which a step changes, and apply the plan's memory format and precision."""
     model = Model(arch).to(world.torch_device, dtype).eval()
@@ -324,11 +331,11 @@ def _build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World, dt
         if plan.mode.channels_last and parameter.dim() == 4:
             parameter.data = parameter.data.to(memory_format=torch.channels_last)
     if plan.mode.channels_last and plan.mode.compute != "fp64" and world.torch_device.type == "cpu":
-        strided_pointwise.convert_convolutions(model)
+        convolution.convert_strided(model)
     if plan.mode.compute == "bf16" and not world.has_bf16:
-        emulated_bf16.convert_convolutions(model)
+        precision.emulate_bf16(model)
     if plan.mode.compute == "fp32" and not plan.mode.compile and world.torch_device.type == "cpu":
-        dilated_depthwise.convert_convolutions(model)
+        convolution.convert_dilated(model)
     if plan.sync_bn and (world.size > 1 or world.torch_device.type == "cpu"):
         model = sync_batchnorm.convert_sync_batchnorm(model, world.torch_device, world.size)
     # After the conversion, which makes new modules with the forward method of their class.
@@ -347,3 +354,29 @@ def _disable_autocast(module: nn.Module) -> None:
             return forward(x.float())
 
     module.forward = fp32_forward
+
+
+@torch.no_grad()
+def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Keep) -> ForwardRecord:
+    """Run the model on a micro-batch and record every module; see zoo/trainer/recording.py.
+
+    Args:
+        trainer: its running statistics are unchanged afterwards.
+        batch: a training batch on the device.
+        training: in training mode with the batch's dropout masks, else in evaluation mode.
+        keep: reduces a float64 array to what the record keeps of it.
+    """
+
+    def register(module: nn.Module, enter: Callable, leave: Callable) -> list[Any]:
+        return [module.register_forward_pre_hook(enter, with_kwargs=True), module.register_forward_hook(leave)]
+
+    def forward() -> None:
+        trainer.train_mode() if training else trainer.model.eval()
+        masks = [batch[name] for name in trainer.plan.dropout_masks] if training else []
+        with trainer.autocast():
+            trainer.model(trainer.preprocess(batch[trainer.input_name]), *masks)
+
+    def array(tensor: torch.Tensor) -> np.ndarray:
+        return tensor.detach().double().cpu().contiguous().numpy().copy()
+
+    return record(trainer, dict(trainer.model.named_modules()), register, forward, array, keep)

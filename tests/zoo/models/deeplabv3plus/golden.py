@@ -9,7 +9,7 @@ import numpy as np
 from tests.helpers.paths import GOLDEN
 from tests.zoo.models.tsm import golden
 from tests.zoo.models.tsm.golden import relative
-from zoo.tasks.segment import IGNORE_INDEX, Segmentation, Settings, objective
+from zoo.tasks.segment import IGNORE_INDEX, Settings
 
 CLASSES, NUM_IMAGES = 19, 2
 R18 = dict(depth=18, head_width=128, low_width=12, aux_width=64)
@@ -115,12 +115,12 @@ def differences(case: str, outputs: dict[str, np.ndarray], state: dict[str, np.n
     return measured
 
 
-def losses(case: str) -> Iterator[tuple[str, Segmentation, float]]:
-    """Yield (name, objective, recorded value) of the training forward pass, without and with the auxiliary head."""
+def losses(case: str) -> Iterator[tuple[str, Settings, float]]:
+    """Yield (name, settings, recorded value) of the training forward pass, without and with the auxiliary head."""
     golden = recorded()
     for name, settings in LOSSES.items():
         if f"{case}/loss_{name}" in golden:
             main, *auxiliary = golden[f"{case}/loss_{name}"]
-            yield name, objective(replace(settings, aux_weight=0.0)), main
+            yield name, replace(settings, aux_weight=0.0), main
             if auxiliary:
-                yield f"{name} with aux", objective(settings), main + auxiliary[0]
+                yield f"{name} with aux", settings, main + auxiliary[0]

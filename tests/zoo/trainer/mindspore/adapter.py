@@ -8,11 +8,10 @@ from mindspore import Parameter, Tensor, nn
 
 import zoo.trainer.mindspore as backend
 from tests.zoo.trainer.mindspore.tiny import Identity, Linear, Tiny
-from zoo.losses import load_implementation
-from zoo.trainer.mindspore import names, objectives, start
-from zoo.trainer.mindspore.margin import Margin
+from zoo.trainer.mindspore import names, ops, start
+from zoo.trainer.mindspore.objectives import build_objective
+from zoo.trainer.mindspore.partial_fc import Margin, ParameterShard
 from zoo.trainer.mindspore.scaler import scalar
-from zoo.trainer.mindspore.shard import ParameterShard
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 from zoo.trainer.world import Launch
 
@@ -136,7 +135,7 @@ def loss_of_logits(objective, logits: list[np.ndarray], label: np.ndarray, mode:
     mode = mode or FP32_MODES[0]
     set_compile(mode.compile)
     plan = Plan((), (), lambda name: ParamGroup(1.0, 0.0), mode)
-    objective, label = objectives.build(objective, None, plan), Tensor(label)
+    objective, label = build_objective(objective, None, plan), Tensor(label)
 
     def loss(*tensors):
         return objective(tensors, label)
@@ -172,10 +171,9 @@ def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, n
 
 def target_logits(cosines: np.ndarray, settings, norms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     set_compile(False)
-    loss = load_implementation(settings.loss, FRAMEWORK).Loss(settings.loss, None)
-    averages = tuple(Parameter(scalar(value), name) for name, value in settings.loss.statistics.items())
-    quality = loss.quality(Tensor(norms), averages) if loss.uses_norms else None
-    value, slope = loss(Tensor(cosines), quality)
+    averages = tuple(Parameter(scalar(value), name) for name, value in settings.statistics.items())
+    quality = settings.quality(ops, Tensor(norms), averages)
+    value, slope = settings.margin(ops, Tensor(cosines), quality)
     return value.asnumpy(), slope.asnumpy()
 
 

@@ -23,7 +23,7 @@ from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import IMAGE, LABEL, frozen_norm, make, make_tsm, random_clips, update
 from zoo.data.errors import UserError
 from zoo.tasks import classify
-from zoo.trainer.mindspore import arithmetic, prelu, world
+from zoo.trainer.mindspore import arithmetic, fp64, world
 from zoo.trainer.mindspore import trainer as trainer_module
 from zoo.trainer.mindspore import update as update_cells
 from zoo.trainer.mindspore.parallel import AllReduceMean, split_into_buckets
@@ -60,9 +60,7 @@ def case_levels_round_what_the_protocol_says(backend):
     for compute, level, code in (("fp32", None, 0), ("fp16", "O1", 1), ("fp16", "O2", 7), ("fp16", "O3", 7)):
         for compile in (False, True):
             plan = Plan((IMAGE, LABEL), (), lambda name: ParamGroup(1.0, 0.0), Mode(compute, level, False, compile))
-            trainer = backend.Trainer(
-                PrecisionProbe, None, classify.objective(classify.Settings()), plan, backend.WORLD
-            )
+            trainer = backend.Trainer(PrecisionProbe, None, classify.Settings(), plan, backend.WORLD)
             codes = trainer.train_forward(trainer.preprocess(trainer.to_device(batch)["image"])).asnumpy()
             assert codes.flatten().tolist() == [code] * 8, level
 
@@ -204,7 +202,7 @@ def case_the_gradient_of_prelu_is_the_same_in_every_run(backend):
     rng = np.random.default_rng(0)
     x, of_output = (rng.standard_normal((32, 16, 56, 56)).astype(np.float32) for _ in range(2))
     model = nn.SequentialCell(nn.PReLU(16))
-    prelu.convert_prelu(model)
+    fp64.convert_prelu(model)
     loss = mindspore.value_and_grad(lambda x: (model(x) * Tensor(of_output)).sum(), 0, model.trainable_params())
     found = [loss(Tensor(x))[1] for _ in range(10)]
     assert len({(to_x.asnumpy().tobytes(), slopes.asnumpy().tobytes()) for to_x, (slopes,) in found}) == 1

@@ -9,7 +9,7 @@ import torch
 from zoo.data.errors import UserError
 from zoo.tasks import classify, face, segment
 from zoo.trainer.onnx import outputs
-from zoo.trainer.torch import outputs as torch_outputs
+from zoo.trainer.torch import ops
 
 CLASSES = 5
 KERNEL = np.random.default_rng(0).standard_normal((3, CLASSES)).astype(np.float32)
@@ -54,7 +54,7 @@ def images(*sizes):
 def test_class_maps(settings, sizes, size, align_corners):
     batch = images(*sizes)
     described = arch(align_corners=align_corners)
-    expected = torch_outputs.build(settings, described)(of_torch, [torch.from_numpy(image) for image in batch], size)
+    expected = settings.predict(ops, described, of_torch, [torch.from_numpy(image) for image in batch], size)
     found = outputs.build(settings, described, file("logits"))(logits, batch, size)
     assert found.dtype == np.uint8 and len(np.unique(found)) > 2
     assert np.array_equal(found, expected.numpy())
@@ -66,8 +66,8 @@ def test_the_first_of_equal_logits_counts_as_in_pytorch():
 
     (image,) = images((4, 6))
     found = outputs.build(segment.ClassMap(), arch(), file("logits"))(ties, [image], None)
-    expected = torch_outputs.build(segment.ClassMap(), arch())(
-        lambda x: torch.from_numpy(ties(x.numpy())), [torch.from_numpy(image)], None
+    expected = segment.ClassMap().predict(
+        ops, arch(), lambda x: torch.from_numpy(ties(x.numpy())), [torch.from_numpy(image)], None
     )
     assert np.array_equal(found, expected.numpy()) and not found.any()
 
@@ -111,8 +111,8 @@ def test_embeddings():
         return logits(x)[:, :, 0, 0]
 
     for flip in (False, True):
-        expected = torch_outputs.build(face.Embeddings(flip), None)(
-            lambda x: torch.from_numpy(embed(x.numpy())), [torch.from_numpy(image)], None
+        expected = face.Embeddings(flip).predict(
+            ops, None, lambda x: torch.from_numpy(embed(x.numpy())), [torch.from_numpy(image)], None
         )
         found = outputs.build(face.Embeddings(flip), arch(), file("embedding"))(embed, [image], None)
         assert found.dtype == np.float32 and np.array_equal(found, expected.numpy())

@@ -8,10 +8,9 @@ import paddle
 from paddle.base import core
 
 from tests.zoo.trainer.paddle.tiny import Identity, Linear, Tiny
-from zoo.losses import load_implementation
-from zoo.trainer.paddle import Trainer, batchnorm, names, objectives, start
-from zoo.trainer.paddle.margin import Margin
-from zoo.trainer.paddle.shard import ParameterShard
+from zoo.trainer.paddle import Trainer, batchnorm, names, ops, start
+from zoo.trainer.paddle.partial_fc import Margin, ParameterShard
+from zoo.trainer.paddle.trainer import build_objective
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 from zoo.trainer.world import Launch
 
@@ -130,9 +129,10 @@ def forward(trainer, batch: dict[str, np.ndarray], train: bool) -> list[np.ndarr
 
 
 def loss_of_logits(objective, logits: list[np.ndarray], label: np.ndarray, mode: Mode | None = None) -> tuple:
-    objective, batch = objectives.build(objective), {"label": paddle.to_tensor(label)}
+    plan = Plan((), (), lambda name: ParamGroup(1.0, 0.0), mode or FP32_MODES[0])
+    objective, batch = build_objective(objective, None, plan), {"label": paddle.to_tensor(label)}
     tensors = [paddle.to_tensor(array, stop_gradient=False) for array in logits]
-    total = objective.total(tuple(tensors), batch)
+    total = objective.total(tuple(tensors), batch["label"])
     total.backward()
     return float(total), float(objective.count(batch)), *(tensor.grad.numpy() for tensor in tensors)
 
@@ -151,16 +151,15 @@ def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, n
     objective.shard.values.set_value(weight)
     output = paddle.to_tensor(x, stop_gradient=False)
     (micro_batch,) = objective.begin([{"label": paddle.to_tensor(labels)}], 0)
-    loss = objective.total(output, micro_batch)
+    loss = objective.total(output, micro_batch["target_rows"])
     loss.backward()
     return float(loss), output.grad.numpy(), objective.shard.values.grad.numpy()
 
 
 def target_logits(cosines: np.ndarray, settings, norms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    loss = load_implementation(settings.loss, FRAMEWORK).Loss(settings.loss)
-    averages = tuple(paddle.full((), value) for value in settings.loss.statistics.values())
-    quality = loss.quality(paddle.to_tensor(norms), averages) if loss.uses_norms else None
-    value, slope = loss(paddle.to_tensor(cosines), quality)
+    averages = tuple(paddle.full((), value) for value in settings.statistics.values())
+    quality = settings.quality(ops, paddle.to_tensor(norms), averages)
+    value, slope = settings.margin(ops, paddle.to_tensor(cosines), quality)
     return value.numpy(), slope.numpy()
 
 

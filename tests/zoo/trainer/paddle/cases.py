@@ -19,9 +19,8 @@ from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import copied_state, make, make_tsm, random_clips
 from zoo.data.errors import UserError
 from zoo.models.tsm import paddle as tsm
-from zoo.trainer.paddle import arithmetic, copies, fp32, profiling, sync_batchnorm
+from zoo.trainer.paddle import arithmetic, copies, fp32, kernels, profiling, sync_batchnorm
 from zoo.trainer.paddle.optimizer import total_norm
-from zoo.trainer.paddle.optimizers import sgd
 from zoo.trainer.paddle.world import World
 from zoo.trainer.plan import Arithmetic, Mode
 
@@ -274,11 +273,14 @@ def case_an_update_on_the_device_is_that_on_the_host(backend):
 
     To the last bit, unless MKL rounds a product and a sum at once.
     """
-    for clip_norm, block_size in ((None, sgd.BLOCK_SIZE), (0.2, 20)):
+    for clip_norm, block_size in ((None, kernels.BLOCK_SIZE), (0.2, 20)):
         states = []
         for on_host in (True, False):
-            trainers = make(backend, clip_norm=clip_norm), margin_cases.make(backend, clip_norm=clip_norm)
-            with mock.patch.multiple(sgd, has_host_decision=lambda _, on_host=on_host: on_host, BLOCK_SIZE=block_size):
+            on_device = (
+                {} if on_host else {"sgd": lambda spec, tensors, finite: kernels.update_on_device(tensors, 0.9, finite)}
+            )
+            with mock.patch.object(kernels, "BLOCK_SIZE", block_size), mock.patch.dict(kernels.CPU_KERNELS, on_device):
+                trainers = make(backend, clip_norm=clip_norm), margin_cases.make(backend, clip_norm=clip_norm)
                 for scale, trainer in product((1, 1024, np.inf, 1), trainers):
                     trainer.load_state_dict({"scaler/scale": np.array(scale, np.float32)})
                     batch = random_batch() if trainer is trainers[0] else margin_cases.random_batch(8)

@@ -6,11 +6,10 @@ import numpy as np
 import torch
 
 from tests.zoo.trainer.torch.tiny import Identity, Linear, Tiny
-from zoo.losses import load_implementation
-from zoo.trainer.plan import Mode
-from zoo.trainer.torch import Trainer, names, objectives, start
-from zoo.trainer.torch.margin import Margin
-from zoo.trainer.torch.shard import ParameterShard
+from zoo.trainer.plan import Mode, ParamGroup, Plan
+from zoo.trainer.torch import Trainer, names, ops, start
+from zoo.trainer.torch.partial_fc import Margin, ParameterShard
+from zoo.trainer.torch.trainer import build_objective
 from zoo.trainer.world import Launch
 
 __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
@@ -128,9 +127,10 @@ def forward(trainer, batch: dict[str, np.ndarray], train: bool) -> list[np.ndarr
 
 def loss_of_logits(objective, logits: list[np.ndarray], label: np.ndarray, mode: Mode | None = None) -> tuple:
     """Return total and count of an objective without parameters, and the total's gradients by the logits."""
-    objective, batch = objectives.build(objective), {"label": torch.from_numpy(label)}
+    plan = Plan((), (), lambda name: ParamGroup(1.0, 0.0), mode or FP32_MODES[0])
+    objective, batch = build_objective(objective, None, plan), {"label": torch.from_numpy(label)}
     tensors = [torch.from_numpy(array).requires_grad_() for array in logits]
-    total = objective.total(tuple(tensors), batch)
+    total = objective.total(tuple(tensors), batch["label"])
     total.backward()
     return float(total.detach()), float(objective.count(batch)), *(tensor.grad.numpy() for tensor in tensors)
 
@@ -151,17 +151,16 @@ def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, n
     objective.shard.values.data.copy_(torch.from_numpy(weight))
     output = torch.from_numpy(x).requires_grad_()
     (micro_batch,) = objective.begin([{"label": torch.from_numpy(labels)}], 0)
-    loss = objective.total(output, micro_batch)
+    loss = objective.total(output, micro_batch["target_rows"])
     loss.backward()
     return float(loss.detach()), output.grad.numpy(), objective.shard.values.grad.numpy()
 
 
 def target_logits(cosines: np.ndarray, settings, norms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the target's cosines with their margin, for embeddings of these lengths, and the derivative."""
-    loss = load_implementation(settings.loss, FRAMEWORK).Loss(settings.loss)
-    averages = tuple(torch.tensor(value) for value in settings.loss.statistics.values())
-    quality = loss.quality(torch.from_numpy(norms), averages) if loss.uses_norms else None
-    value, slope = loss(torch.from_numpy(cosines), quality)
+    averages = tuple(torch.tensor(value) for value in settings.statistics.values())
+    quality = settings.quality(ops, torch.from_numpy(norms), averages)
+    value, slope = settings.margin(ops, torch.from_numpy(cosines), quality)
     return value.numpy(), slope.numpy()
 
 

@@ -23,13 +23,13 @@ pytestmark = pytest.mark.slow  # compiling takes seconds to minutes
 SIDE, CLASSES = 32, 5
 IMAGE = Field("image", (SIDE, SIDE, 3), "uint8", MEAN, STD)
 MODELS = {
-    "arcface": ({"depth": 18, "width": 8, "embedding": 8, "size": SIDE}, face.objective(face.Settings(scale=8.0))),
+    "arcface": ({"depth": 18, "width": 8, "embedding": 8, "size": SIDE}, face.Settings(scale=8.0)),
     "deeplabv3plus": (
         {"depth": 18, "width": 8, "head_width": 8, "low_width": 4, "aux_width": 4, "crop": (SIDE, SIDE)},
-        segment.objective(segment.Settings()),
+        segment.Settings(),
     ),
-    "resnet": ({"depth": 18, "width": 8}, classify.objective(classify.Settings(label_smoothing=0.1))),
-    "tsm": ({"depth": 18, "width": 8, "segments": 2}, classify.objective(classify.Settings(label_smoothing=0.1))),
+    "resnet": ({"depth": 18, "width": 8}, classify.Settings(label_smoothing=0.1)),
+    "tsm": ({"depth": 18, "width": 8, "segments": 2}, classify.Settings(label_smoothing=0.1)),
 }
 
 

@@ -8,8 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.helpers.frameworks import adapter
 from tests.zoo.trainer import head_cases, margin_cases, trainer_setup
 from zoo.tasks import segment
+from zoo.trainer.objectives import Segmentation
 from zoo.trainer.plan import Mode
-from zoo.trainer.torch import objectives
+from zoo.trainer.torch import ops
 
 READS = ("_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "unique")
 
@@ -80,10 +81,10 @@ def test_an_update_of_a_class_matrix(rate, elements):
 
 @pytest.mark.parametrize("threshold", [None, 0.7])
 def test_a_loss_of_hard_pixels(threshold):
-    settings = segment.objective(segment.Settings(ohem_kept=20, ohem_threshold=threshold))
-    objective, rng = objectives.build(settings), np.random.default_rng(0)
+    settings = segment.Settings(ohem_kept=20, ohem_threshold=threshold)
+    objective, rng = Segmentation(ops, settings, None, torch.float32, torch.float64), np.random.default_rng(0)
     logits = [torch.from_numpy(rng.standard_normal((2, 5, 8, 8), np.float32)).requires_grad_() for _ in range(2)]
     batch = {"label": torch.from_numpy(rng.integers(0, 5, (2, 8, 8)).astype(np.uint8))}
     with Reads() as reads:
-        (objective.total(logits, batch) / objective.count(batch)).backward()
+        (objective.total(logits, batch["label"]) / objective.count(batch)).backward()
     assert reads.names == []

@@ -14,7 +14,7 @@ def test_two_processes_compute_the_same_bits_with_half_the_state():
     if command[0] is None:
         pytest.skip("mpirun is not installed")
     process = subprocess.run(
-        [*command, "-m", "tests.zoo.trainer.torch.sharded_optimizer_worker", *optim.NAMES],
+        [*command, "-m", "tests.zoo.trainer.torch.sharded_optimizer_worker", *optim.OPTIMIZERS],
         cwd=ROOT,
         text=True,
         env={**environment(), "PYTHONPATH": str(ROOT)},

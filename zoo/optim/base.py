@@ -1,0 +1,80 @@
+"""Section `optim` with an optimizer, and what the formulas of optimizers have in common."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from zoo.config.schema import Optim
+from zoo.data.errors import known_names
+from zoo.data.fields import check
+from zoo.optim.schedules import SCHEDULES
+
+
+@dataclass(frozen=True)
+class Settings(Optim):
+    """Section `optim`; an optimizer extends it by its hyper-parameters and its formula."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self)
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule: there is no {self.schedule!r}{known_names(self.schedule, list(SCHEDULES))}")
+        if self.min_lr and "min_lr" not in SCHEDULES[self.schedule].keys:
+            raise ValueError(
+                f"min_lr: the schedule {self.schedule} has none; set it to 0, or choose another optim.schedule"
+            )
+
+    def direction(
+        self, math: "Math", weight: Any, gradient: Any, slots: tuple[Any, ...], decay: float, applied: Any
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Return what the learning rate multiplies in an update, and the new slots; changes nothing.
+
+        Args:
+            math: operations of the framework.
+            weight: a parameter, or the rows of it that the update uses.
+            gradient: without loss scale, clipped.
+            slots: of the parameter, in the order of `slots`.
+            decay: its weight decay.
+            applied: number of the update without those that were skipped, from 1; ().
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Math:
+    """Operations of a framework for the update of a parameter.
+
+    Attributes:
+        ops: zoo/trainer/<framework>/ops.py, or zoo/trainer/numpy_ops.py.
+        ranks: among which the rows of the parameter are divided.
+        rounds: round numbers that frameworks compute differently, sums and powers, to fp32, as in an exact run.
+    """
+
+    ops: Any
+    ranks: int = 1
+    rounds: bool = False
+
+    def number(self, value: float, like: Any) -> Any:
+        """Return a hyper-parameter as an operand."""
+        return self.ops.number(value, like.dtype)
+
+    def decayed(self, gradient: Any, weight: Any, decay: float) -> Any:
+        """Return the gradient with the weight decay as an L2 penalty."""
+        if isinstance(decay, float) and decay == 0.0:
+            return gradient
+        return gradient + self.number(decay, weight) * weight
+
+    def rounded(self, value: Any) -> Any:
+        """Return a number that frameworks compute differently; in an exact run, such that they have the same."""
+        return self.ops.round_to_fp32(value) if self.rounds else value
+
+    def bias_correction(self, log_beta: float, applied: Any, like: Any) -> Any:
+        """Return 1 - beta^applied, given the logarithm of beta, for the mean of so many values that starts from 0."""
+        return self.ops.cast(self.rounded(self.ops.bias_correction(log_beta, applied, like.dtype)), like.dtype)
+
+    def norm(self, x: Any) -> Any:
+        """Return the L2 norm, of a sharded parameter over all ranks; ()."""
+        return self.ops.norm(x, self.ranks)
+
+    def trust(self, x: Any, y: Any, ratio: Any) -> Any:
+        """Return a ratio of two norms, or 1 if one of them is 0; ()."""
+        return self.rounded(self.ops.where(self.ops.both(x > 0, y > 0), ratio, self.ops.ones_like(ratio)))
