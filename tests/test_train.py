@@ -502,7 +502,7 @@ def test_a_signal_at_any_moment_of_a_step_is_answered_by_saving(clips, tmp_path)
     """Here while a step is being logged, which is after it looked for signals: the next one saves."""
     code = (
         "import os, signal, sys, zoo.cli\n"
-        "from zoo.logs.throughput import Throughput\n"
+        "from zoo.logs.timing import Throughput\n"
         "read = Throughput.read\n"
         "Throughput.read = lambda *words: (os.kill(os.getpid(), signal.SIGTERM), read(*words))[1]\n"
         "sys.exit(zoo.cli.main(['train', *sys.argv[1:]]))"

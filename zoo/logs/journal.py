@@ -1,14 +1,15 @@
 """Journal of a run: events, which are dictionaries with `event`, `time` and fields of their own.
 
-`time` is in Unix seconds and never decreases (zoo/logs/run_clock.py).
+`time` is in Unix seconds and never decreases: the clock of the host when a process begins, or the last event if that
+is later, and a monotonic clock from there on.
 
     load       at, checksum, train_samples
     begin      what the run is and where it runs (zoo/run/facts.py, zoo/distributed/machine.py); starts the clock
     train      step, epoch, lr, loss, grad_norm, scale, skipped, consecutive_skips; samples_per_s (over all ranks),
-               data_wait_fraction, step_ms and data_wait_ms (quantiles, zoo/logs/step_times.py); host_memory_bytes,
+               data_wait_fraction, step_ms and data_wait_ms (quantiles, zoo/logs/timing.py); host_memory_bytes,
                device_memory_bytes, power (zoo/logs/resources.py); profiled: how many updates, if any, were slowed
     profile    step, updates, path, table: train.profile (zoo/run/profiling.py)
-    data_wait  step, cause, message, what was measured (zoo/logs/data_wait.py); when waiting for data begins to matter
+    data_wait  step, cause, message, what was measured (zoo/logs/timing.py); when waiting for data begins to matter
     eval       step, epoch, accuracy (the main metric), all metrics, samples, seconds, bad; with train.ema also ema, the
                same metrics of the moving average, of which accuracy is one then
     bad        epoch, name, reason, replaced_by
@@ -17,7 +18,7 @@
                (by --accept-changed-data), counts of items by split and kind, mended (items that were unreadable)
     save       step, path
     best       step, path
-    resume     clock (as in `begin`: boot, uptime), step, path, and what may differ from the run's begin: framework,
+    resume     step, path, and what may differ from the run's begin: framework,
                precision, compilation, optimizer, device, batch, recipe, reading of data, machines, code
     speed      drop, count, samples, seconds, samples_per_s, step_ms, data_wait_fraction, flops_per_s: train.py --speed
     end        step, epoch, reason (steps, max_steps, target or early_stopping), message (of early stopping)
@@ -30,19 +31,45 @@ What is unknown is null, and so is a number that is not finite. docs/training.md
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TextIO
 
 from zoo.data import durable
 from zoo.data.errors import UserError
-from zoo.data.formats import budgeted_json, regular
+from zoo.data.formats import budgeted_json
 from zoo.data.parsing import parsing
-from zoo.logs import event_fields
-from zoo.logs.run_clock import ANCHORS, RunClock, is_time
 
 Event = dict[str, Any]
 FILE = "events.jsonl"
 LINE_START = '{"event": '  # of every line that `Journal.add` writes
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number that a float can hold, or NaN."""
+    return isinstance(value, float) or (isinstance(value, int) and value.bit_length() < 1000)
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether a value is a finite number."""
+    return is_number(value) and math.isfinite(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+# The fields without which a run cannot go on: what its logs and its record of the data are made of.
+FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
+    "load": {"at": is_finite, "checksum": _is_text, "train_samples": is_finite},
+    "speed": {"samples_per_s": is_finite},
+    "train": {"epoch": is_finite},
+    "eval": {"epoch": is_finite, "accuracy": is_number},
+    "end": {"epoch": is_finite},
+    "bad": {"name": _is_text},
+    "unreadable": {"name": _is_text},
+    "data_changed": {"mended": lambda value: isinstance(value, list) and all(map(_is_text, value))},
+}
 
 
 class Listener(Protocol):
@@ -57,13 +84,14 @@ class Journal:
 
     Attributes:
         events: History of the run so far, without what resumes have reverted.
-        clock: Of the events that are added.
     """
 
     def __init__(self, run: str, listeners: Sequence[Listener]):
         path = os.path.join(run, FILE)
         self.listeners = listeners
-        self.events, self.clock = history(run), RunClock(_entries(run))
+        self.events = history(run)
+        last = max((entry["time"] for entry in _entries(run) if is_finite(entry.get("time"))), default=0.0)
+        self._start = max(time.time(), last) - time.monotonic()
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by __exit__)
         durable.sync_folder(run)
         if self._file.tell() and not _ends_with_newline(path):
@@ -76,13 +104,16 @@ class Journal:
             event: its name.
             values: its fields, of types that JSON can represent. Listeners get numbers that are not finite as they are.
         """
-        now = self.clock.read()
-        entry = {"event": event, "time": now.time, **({"clock": now.clock} if event in ANCHORS else {}), **values}
+        entry = {"event": event, "time": self.at(time.monotonic()), **values}
         append(self.events, entry)
         self._file.write(json_text(entry) + "\n")
         self._file.flush()
         for listener in self.listeners:
             listener(entry)
+
+    def at(self, moment: float) -> float:
+        """Return the Unix seconds of a time of this process's monotonic clock."""
+        return self._start + moment
 
     def sync(self) -> None:
         """Bring the events so far to the disk, where a power cut does not undo them."""
@@ -114,10 +145,12 @@ class NullJournal:
     """Journal of all ranks but rank 0, which writes nothing and is always empty."""
 
     events: Sequence[Event] = ()
-    clock = RunClock(())
 
     def add(self, event: str, **values: Any) -> None:
         pass
+
+    def at(self, moment: float) -> float:
+        return moment
 
     def sync(self) -> None:
         pass
@@ -153,7 +186,7 @@ def history(run: str) -> list[Event]:
     events: list[Event] = []
     latest = -math.inf
     for entry in _entries(run):
-        if is_time(entry.get("time")):
+        if is_finite(entry.get("time")):
             entry["time"] = latest = max(latest, entry["time"])
         append(events, entry)
     return events
@@ -167,10 +200,10 @@ def _entries(run: str) -> Iterator[Event]:
 
 
 def _open(run: str) -> TextIO:
-    """Open the events of a run. Raises UserError if they are no regular file, or cannot be read."""
+    """Open the events of a run. Raises UserError if they cannot be read."""
     path = os.path.join(run, FILE)
     with parsing(f"{path} cannot be read"):
-        return open(regular.open_descriptor(path, limit=None), encoding="utf-8", errors="replace")
+        return open(path, encoding="utf-8", errors="replace")
 
 
 def check(run: str) -> list[str]:
@@ -188,7 +221,7 @@ def check(run: str) -> list[str]:
     with _open(run) as file:
         for number, line in enumerate(file, 1):
             entry = _parse(line)
-            if entry and event_fields.missing(entry):
+            if entry and not _is_complete(entry):
                 entry = None
             if entry is None and _is_truncated(line):
                 truncated.append(number)
@@ -201,6 +234,11 @@ def check(run: str) -> list[str]:
                     "from a copy, or delete the line, whose event is lost then"
                 )
     return [f"line {number} of {path} was cut off; its event is lost" for number in truncated]
+
+
+def _is_complete(event: Event) -> bool:
+    tests = {"time": is_finite, **FIELDS.get(event["event"], {})}
+    return all(test(event.get(name)) for name, test in tests.items())
 
 
 def _is_truncated(line: str) -> bool:

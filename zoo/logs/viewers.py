@@ -1,13 +1,27 @@
-"""Viewers of a run: journal listeners that also show images and histograms, which the journal does not hold."""
+"""Viewers of a run: journal listeners that also show images and histograms, which the journal does not hold.
 
+TensorBoard is written by the tensorboard package alone, without any framework. Weights & Biases (`--wandb PROJECT`) is
+used where its package is installed.
+"""
+
+import importlib.util
+import io
+import os
+import time
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from zoo.data.errors import UserError
 from zoo.logs.journal import Event, Listener
 
+if TYPE_CHECKING:
+    from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
+
 SHOWN_EVENTS = ("train", "eval")  # whose numbers are curves
+PNG_EFFORT = 1  # of zlib, 0 to 9: images are written during a run
+ID_FILE = "wandb_id"  # in the run's folder, so that a resumed run goes on there too
 
 
 class Histogram(NamedTuple):
@@ -42,3 +56,132 @@ def _flatten(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, floa
             yield from _flatten(f"{prefix}/{key}", value)
         elif isinstance(value, (int, float)):
             yield f"{prefix}/{key}", value
+
+
+class TensorBoard:
+    """Viewer that writes numbers, images, histograms and the recipe to <run>/tensorboard."""
+
+    def __init__(self, run: str, recipe: str):
+        """Open a new file of events.
+
+        Args:
+            run: folder of the run.
+            recipe: text to show.
+        """
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter  # takes half a second to import
+
+        self._writer, self._recipe = EventFileWriter(os.path.join(run, "tensorboard")), recipe
+        self._time = time.time()  # of the last event
+
+    def __call__(self, event: Event) -> None:
+        from tensorboard.plugins.scalar import metadata as scalar
+        from tensorboard.plugins.text import metadata as text
+
+        self._time = event["time"]
+        if event["event"] in SHOWN_EVENTS:
+            metadata = scalar.create_summary_metadata(None, None)
+            for name, value in numbers(event):
+                self._add(name, np.float32(value), metadata, event["step"], event["time"])
+        elif event["event"] in ("begin", "resume"):
+            indented = "".join(f"    {line}\n" for line in self._recipe.splitlines())  # Markdown's verbatim text
+            recipe = np.array(indented.encode(), object)
+            self._add("recipe", recipe, text.create_summary_metadata(None, None), event.get("step", 0), event["time"])
+        if event["event"] == "eval":
+            self._writer.flush()
+
+    def show(self, step: int, images: Mapping[str, np.ndarray], histograms: Mapping[str, Histogram]) -> None:
+        """Write images and histograms."""
+        from tensorboard.plugins.histogram import metadata as histogram
+        from tensorboard.plugins.image import metadata as image
+
+        for name, pixels in images.items():
+            height, width = (str(side).encode() for side in pixels.shape[:2])
+            encoded = np.array([width, height, _png(pixels)], object)
+            self._add(name, encoded, image.create_summary_metadata(None, None), step, self._time)
+        for name, (counts, edges) in histograms.items():
+            buckets = np.stack([edges[:-1], edges[1:], counts], 1)
+            self._add(name, buckets, histogram.create_summary_metadata(None, None), step, self._time)
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _add(self, name: str, value: Any, metadata: "SummaryMetadata", step: int, wall_time: float) -> None:
+        from tensorboard.compat.proto import event_pb2
+        from tensorboard.util import tensor_util
+
+        event = event_pb2.Event(wall_time=wall_time, step=step)
+        event.summary.value.add(tag=name, tensor=tensor_util.make_tensor_proto(value), metadata=metadata)
+        self._writer.add_event(event)
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    from PIL import Image  # images are drawn only where it is installed
+
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG", compress_level=PNG_EFFORT)
+    return buffer.getvalue()
+
+
+def require_wandb() -> None:
+    """Raise UserError if the package is not installed."""
+    if importlib.util.find_spec("wandb") is None:
+        raise UserError("--wandb: the package is not installed: pip install wandb")
+
+
+class WeightsAndBiases:
+    """Viewer that logs numbers, images and histograms, with the recipe as config.
+
+    WANDB_MODE=offline and the other variables of the package count as always.
+    """
+
+    def __init__(self, run: str, project: str, recipe: Mapping[str, Any]):
+        """Start or continue the run there.
+
+        Args:
+            run: folder of the run, whose name is that of the run there.
+            project: its project.
+            recipe: values by key.
+
+        Raises:
+            UserError: the package refuses, for example because nobody is logged in.
+        """
+        import wandb
+
+        self._wandb = wandb
+        try:
+            self._run = wandb.init(
+                project=project,
+                name=os.path.basename(os.path.abspath(run)),
+                id=_read_id(run),
+                resume="allow",
+                dir=run,
+                config=dict(recipe),
+            )
+        except wandb.Error as error:
+            raise UserError(f"--wandb: {error} (`wandb login`, or export WANDB_MODE=offline)") from None
+        with open(os.path.join(run, ID_FILE), "w", encoding="utf-8") as file:
+            file.write(self._run.id)
+        self._run.define_metric("*", step_metric="step")  # the package's own steps cannot go back after a kill
+
+    def __call__(self, event: Event) -> None:
+        if event["event"] in SHOWN_EVENTS:
+            self._run.log({**dict(numbers(event)), "step": event["step"]})
+
+    def show(self, step: int, images: Mapping[str, np.ndarray], histograms: Mapping[str, Histogram]) -> None:
+        """Log images and histograms."""
+        shown = {name: self._wandb.Image(pixels) for name, pixels in images.items()}
+        bars = {name: self._wandb.Histogram(np_histogram=tuple(histogram)) for name, histogram in histograms.items()}
+        if shown or bars:
+            self._run.log({**shown, **bars, "step": step})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def _read_id(run: str) -> str | None:
+    path = os.path.join(run, ID_FILE)
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="utf-8") as file:
+        return file.read()

@@ -11,7 +11,7 @@ from zoo.config.schema import Config
 from zoo.data.errors import UserError
 from zoo.data.numerals import natural
 from zoo.frameworks import FRAMEWORKS
-from zoo.logs import listeners, wandb
+from zoo.logs import listeners, viewers
 from zoo.models import load_spec
 from zoo.run import directory, exported, plan_table, recorded_recipe
 from zoo.run.checkpoint import latest, load_record
@@ -327,7 +327,7 @@ def _check_wandb(arguments: argparse.Namespace) -> None:
             raise UserError(f"--wandb: logs training, and --{key.replace('_', '-')} trains nothing; leave one out")
     if not arguments.wandb:
         raise UserError("--wandb: needs the name of a project")
-    wandb.require()
+    viewers.require_wandb()
 
 
 def _window(arguments: argparse.Namespace) -> Window | None:

@@ -36,7 +36,7 @@ def add(
     if folder and job.data_verdict.record and not request.speed:
         data_record.write(folder, job.data_verdict.record)
     if not journal.has("load"):
-        at = journal.clock.at(job.loaded_at)
+        at = journal.at(job.loaded_at)
         journal.add("load", at=at, checksum=job.record.checksum, train_samples=len(job.train_set))
     if not journal.has("begin"):
         speed = request.speed and asdict(request.speed)

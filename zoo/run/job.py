@@ -1,5 +1,6 @@
 """Assembly of a recipe: data, schedule and trainer, for train.py and the tools alike."""
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from zoo.data.record import DataRecord
 from zoo.distributed import environment, rendezvous
 from zoo.distributed import group as groups
 from zoo.distributed.group import Group
-from zoo.logs import journal, run_clock
+from zoo.logs import journal
 from zoo.models import Spec, load_model_class, load_spec, resolve_arch
 from zoo.optim.ema import Ema
 from zoo.run import data_check, data_record, exported, param_groups, schedule
@@ -44,7 +45,7 @@ class Job(NamedTuple):
     data_check: DataCheck
     record: DataRecord  # of the data set
     data_verdict: data_record.Verdict  # of the comparison with those of the run to resume
-    loaded_at: float  # seconds of zoo.logs.run_clock.uptime
+    loaded_at: float  # seconds of the monotonic clock
     arch: Any
     dropout_masks: tuple[DropoutMask, ...]
     batch_plan: schedule.BatchPlan
@@ -104,7 +105,7 @@ def assemble(request: Request, group: Group) -> Job:
     spec = load_spec(model)
     train_set, val_set = dataset.load(cfg.data)
     checked = data_check.check(group, cfg.data, train_set, val_set, request.eval_only)
-    record, loaded_at = dataset.describe(train_set, val_set), run_clock.uptime()
+    record, loaded_at = dataset.describe(train_set, val_set), time.monotonic()
     groups.assert_same(group, "the data set (its checksum)", record.checksum)
     verdict = data_record.check(
         group,

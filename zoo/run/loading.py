@@ -13,7 +13,7 @@ from zoo.data.readers import batches_per_worker
 from zoo.data.shared_memory import megabytes
 from zoo.data.stream import Stream
 from zoo.logs import journal
-from zoo.logs.data_wait import Interval
+from zoo.logs.timing import Interval
 from zoo.run.job import Job
 from zoo.run.prefetch import SPARE, Prefetcher
 

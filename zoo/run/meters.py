@@ -2,11 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from zoo.logs import data_wait, resources, step_times
-from zoo.logs.data_wait import Cause, CauseLog
+from zoo.logs import resources, timing
 from zoo.logs.resources import Resources
-from zoo.logs.step_times import StepTimes
-from zoo.logs.throughput import Throughput
+from zoo.logs.timing import Cause, CauseLog, StepTimes, Throughput
 from zoo.run.job import Job
 from zoo.run.loading import WaitMeter
 from zoo.run.prefetch import Prefetcher
@@ -61,8 +59,8 @@ class Meters:
         interval = self._wait_meter.read(self._throughput.elapsed)
         mine = {"interval": interval._asdict(), "times": self._step_times.read(), "resources": self._resources.read()}
         ranks = self._job.group.gather({"loss": loss, **mine})
-        slowest = data_wait.worst([rank["interval"] for rank in ranks])
-        times = step_times.slowest([rank["times"] for rank in ranks])
+        slowest = timing.worst([rank["interval"] for rank in ranks])
+        times = timing.slowest([rank["times"] for rank in ranks])
         used = resources.combine([rank["resources"] for rank in ranks])
         fields = {**rate, "data_wait_fraction": slowest.share, **times, **used}
         return Measured(sum(rank["loss"] for rank in ranks), fields, self._causes.news(slowest))

@@ -4,9 +4,7 @@ from zoo.config.convert import plain
 from zoo.logs import airank, listeners
 from zoo.logs.console import Console
 from zoo.logs.journal import Journal
-from zoo.logs.tensorboard import TensorBoard
-from zoo.logs.viewers import Viewer
-from zoo.logs.wandb import WeightsAndBiases
+from zoo.logs.viewers import TensorBoard, Viewer, WeightsAndBiases
 from zoo.run.cli import Request
 
 
@@ -29,6 +27,4 @@ def open_logs(folder: str, request: Request, recipe: str, console: Console) -> t
         viewers.append(WeightsAndBiases(folder, request.wandb, entries))
     airank_log = airank.Writer(folder, cfg.target, cfg.warmup_epochs)
     journal = Journal(folder, [console, *viewers, airank_log, *listeners.open_listeners(folder, cfg)])
-    if journal.clock.note:
-        console.print(f"warning: {journal.clock.note}")
     return journal, viewers

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zoo.data.errors import UserError
-from zoo.logs import step_times
+from zoo.logs import timing
 from zoo.logs.journal import Journal
 from zoo.run.turns import BLOCK, Turns
 
@@ -73,7 +73,7 @@ class Clock:
 
     def end_update(self) -> None:
         """Note the end of an update."""
-        self._stamps.append(step_times.stamp(self._run.job.world.record_event))
+        self._stamps.append(timing.stamp(self._run.job.world.record_event))
 
     def stop(self) -> None:
         """End the block; the device must have finished it."""
@@ -83,9 +83,9 @@ class Clock:
 
     def step_ms(self) -> dict[str, Any]:
         """Return quantiles of the updates, their times in milliseconds, and whose clock they are from."""
-        times = [1000 * step_times.elapsed(*pair) for block in self._blocks for pair in pairwise(block)]
+        times = [1000 * timing.elapsed(*pair) for block in self._blocks for pair in pairwise(block)]
         quantiles = {f"p{q}": float(np.percentile(times, q)) for q in (50, 90, 99)}
-        return {**quantiles, "all": times, "clock": step_times.clock_of(self._stamps[0])}
+        return {**quantiles, "all": times, "clock": timing.clock_of(self._stamps[0])}
 
 
 def measure(run: "Run", window: Window, turns_at: str | None = None) -> None:

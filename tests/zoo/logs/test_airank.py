@@ -10,7 +10,6 @@ from zoo.bench.airank_log.grammar import parse
 from zoo.bench.airank_log.rules import deviations
 from zoo.logs.airank import Writer, lines
 from zoo.logs.journal import Journal
-from zoo.logs.run_clock import Reading
 
 T = 1_700_000_000.0
 LOAD = {
@@ -29,7 +28,7 @@ CLOSING = ["no test_finish", "no total_use_time", "no avg_ips"]
 def clock(monkeypatch):
     """Advance the journal's clock by a second per event, so that a slow machine makes no epoch suspiciously long."""
     ticks = itertools.count(T)
-    monkeypatch.setattr("zoo.logs.run_clock.RunClock.read", lambda self: Reading(next(ticks), {}))
+    monkeypatch.setattr(Journal, "at", lambda self, moment: next(ticks))
 
 
 def evaluation(epoch, accuracy, seconds=None):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import time
 
 import pytest
@@ -305,8 +304,18 @@ def test_a_run_does_not_go_on_from_events_without_what_its_logs_need(tmp_path, t
         check(str(tmp_path))
 
 
-def test_a_pipe_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "events.jsonl")
-    for read in (check, history):
-        with pytest.raises(UserError, match="events.jsonl cannot be read .not a regular file"):
-            read(str(tmp_path))
+def test_times_never_decrease_and_ignore_a_clock_that_is_set(tmp_path, monkeypatch):
+    host = dict(wall=1.7e9, up=5000.0)
+    monkeypatch.setattr(time, "time", lambda: host["wall"])
+    monkeypatch.setattr(time, "monotonic", lambda: host["up"])
+    with Journal(str(tmp_path), []) as journal:
+        for jump in (0, -1e6, 1e8):
+            journal.add("train", step=1)
+            host = dict(wall=host["wall"] + jump, up=host["up"] + 1)
+    with open(tmp_path / FILE, "a") as file:
+        file.writelines(line("train", step=1, time=value) for value in ("x", math.nan, math.inf, None))
+    host = dict(wall=1.6e9, up=10.0)  # after a boot, with a clock that is wrong
+    with Journal(str(tmp_path), []) as journal:
+        journal.add("resume", step=1)
+    assert [event["time"] for event in journal.events[:3]] == [1.7e9, 1.7e9 + 1, 1.7e9 + 2]
+    assert journal.events[-1]["time"] == 1.7e9 + 2

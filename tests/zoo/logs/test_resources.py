@@ -1,12 +1,16 @@
-"""Energy, clocks and throttling: from a fake NVML and made-up RAPL counters."""
+"""Memory of a process and its descendants; energy, clocks and throttling, from a fake NVML and made-up counters."""
 
+import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from zoo.logs import power, resources
-from zoo.logs.power import PowerMeter, combine, physical_device
+from zoo.logs import resources
+from zoo.logs.resources import HostMemory, PowerMeter, physical_device
+from zoo.logs.resources import combine_power as combine
+
+MIB = 1 << 20
 
 
 class NVMLError(Exception):
@@ -52,7 +56,7 @@ def fake_nvml(**device):
 def now(monkeypatch):
     """Time in seconds that the test sets."""
     clock = [5.0]
-    monkeypatch.setattr(power.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(resources.time, "monotonic", lambda: clock[0])
     return clock
 
 
@@ -122,7 +126,7 @@ def package(root, number, microjoules, name=None, limit=1_000_000_000):
 
 def test_processors(monkeypatch, tmp_path, now):
     """Counters of packages; those of their parts and of the whole platform would count twice."""
-    monkeypatch.setattr(power, "POWERCAP", tmp_path)
+    monkeypatch.setattr(resources, "POWERCAP", tmp_path)
     package(tmp_path, 0, 5_000_000)
     package(tmp_path, 1, 990_000_000)
     package(tmp_path, "0:0", 1_000_000, "core")
@@ -140,7 +144,7 @@ def test_processors(monkeypatch, tmp_path, now):
 
 @pytest.mark.parametrize("readable", [False, True])
 def test_counters_that_only_root_may_read(monkeypatch, tmp_path, readable):
-    monkeypatch.setattr(power, "POWERCAP", tmp_path)
+    monkeypatch.setattr(resources, "POWERCAP", tmp_path)
     package(tmp_path, 0, 5_000_000)
     if not readable:
         (tmp_path / "intel-rapl:0" / "energy_uj").unlink()
@@ -168,3 +172,14 @@ def test_resources_of_all_ranks():
     ranks = [{"host": 10, "device": 5, "power": None}, {"host": 20, "device": 7, "power": None}]
     assert resources.combine(ranks) == {"host_memory_bytes": 30, "device_memory_bytes": 7, "power": None}
     assert resources.combine([{**ranks[0], "device": None}])["device_memory_bytes"] is None
+
+
+def test_a_real_child_adds_its_memory():
+    code = "block = bytearray(64 << 20); print(len(block), flush=True); input()"
+    before = HostMemory().read()
+    assert 5 * MIB < before < 1 << 40
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert int(child.stdout.readline()) == 64 * MIB
+        assert 64 * MIB < HostMemory().read() - before < 64 * MIB + 300 * MIB
+        child.communicate(b"\n")
+    assert HostMemory().read() < before + 64 * MIB

@@ -1,15 +1,81 @@
-"""Weights & Biases, with a stand-in for its package, which is not installed here; and the flag --wandb."""
+"""What TensorBoard reads back, and Weights & Biases with a stand-in for its package, which is not installed here."""
 
+import io
 import sys
 from types import ModuleType
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from zoo.data.errors import UserError
-from zoo.logs import wandb
-from zoo.logs.viewers import Histogram
+from zoo.logs import viewers
+from zoo.logs.viewers import Histogram, TensorBoard, WeightsAndBiases
 from zoo.run import cli
+
+accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+
+
+@pytest.fixture
+def opened(tmp_path):
+    return TensorBoard(str(tmp_path), "seed: 1\ntrain:\n  batch: 2\n"), tmp_path
+
+
+def read(opened):
+    """Close the file; return {tag: [(step, time, tensor, plugin)]}."""
+    from tensorboard.util import tensor_util
+
+    viewer, folder = opened
+    viewer.close()
+    written = accumulator.EventAccumulator(str(folder / "tensorboard"), {"tensors": 0}).Reload()
+    return {
+        tag: [
+            (
+                each.step,
+                each.wall_time,
+                tensor_util.make_ndarray(each.tensor_proto),
+                written.SummaryMetadata(tag).plugin_data.plugin_name,
+            )
+            for each in written.Tensors(tag)
+        ]
+        for tag in written.Tags()["tensors"]
+    }
+
+
+def test_numbers_are_written_also_those_of_dictionaries(opened):
+    viewer = opened[0]
+    train = {"event": "train", "time": 1.0, "step": 20, "loss": 0.5, "power": None, "device_memory_bytes": 7}
+    viewer({**train, "step_ms": {"p50": 1.5, "clock": "host", "count": 3}})
+    viewer({"event": "eval", "time": 2.0, "step": 40, "accuracy": 0.25, "iou": {"road": 0.75}})
+    viewer({"event": "save", "time": 3.0, "step": 40, "path": "x"})
+    assert read(opened) == {
+        "train/loss": [(20, 1.0, 0.5, "scalars")],
+        "train/device_memory_bytes": [(20, 1.0, 7.0, "scalars")],
+        "train/step_ms/p50": [(20, 1.0, 1.5, "scalars")],
+        "train/step_ms/count": [(20, 1.0, 3.0, "scalars")],
+        "eval/accuracy": [(40, 2.0, 0.25, "scalars")],
+        "eval/iou/road": [(40, 2.0, 0.75, "scalars")],
+    }
+
+
+def test_the_recipe_is_text_at_the_start_and_after_a_resume(opened):
+    for event in ({"event": "begin", "time": 1.0}, {"event": "resume", "time": 2.0, "step": 7}):
+        opened[0](event)
+    text = b"    seed: 1\n    train:\n      batch: 2\n"  # Markdown shows indented lines as they are
+    assert read(opened) == {"recipe": [(0, 1.0, text, "text"), (7, 2.0, text, "text")]}
+
+
+def test_pictures_and_histograms_in_tensorboard(opened):
+    pixels = np.arange(2 * 5 * 3, dtype=np.uint8).reshape(2, 5, 3)
+    histogram = Histogram(np.array([3, 1]), np.array([-1.0, 0.0, 2.0]))
+    opened[0].show(9, {"images/samples": pixels}, {"weights/fc": histogram})
+    shown = read(opened)
+    ((step, _, (width, height, encoded), plugin),) = shown["images/samples"]
+    assert (step, width, height, plugin) == (9, b"5", b"2", "images")
+    assert np.array_equal(Image.open(io.BytesIO(encoded)), pixels)
+    ((step, _, buckets, plugin),) = shown["weights/fc"]
+    assert (step, buckets.tolist(), plugin) == (9, [[-1, 0, 3], [0, 2, 1]], "histograms")  # left, right, count
+
 
 RECIPE = ["-c", "configs/resnet50_demo.yaml"]
 
@@ -51,8 +117,8 @@ def package(monkeypatch):
 def test_a_run_has_the_recipe_and_is_continued_by_its_id(package, tmp_path):
     folder = str(tmp_path / "mine")
     (tmp_path / "mine").mkdir()
-    wandb.WeightsAndBiases(folder, "faces", {"optim.lr": 0.1}).close()
-    wandb.WeightsAndBiases(folder, "faces", {"optim.lr": 0.2})
+    WeightsAndBiases(folder, "faces", {"optim.lr": 0.1}).close()
+    WeightsAndBiases(folder, "faces", {"optim.lr": 0.2})
     own = {"project": "faces", "name": "mine", "resume": "allow", "dir": folder}
     assert package.calls == [
         ("init", {**own, "id": None, "config": {"optim.lr": 0.1}}),
@@ -64,7 +130,7 @@ def test_a_run_has_the_recipe_and_is_continued_by_its_id(package, tmp_path):
 
 
 def test_numbers_pictures_and_histograms(package, tmp_path):
-    viewer = wandb.WeightsAndBiases(str(tmp_path), "faces", {})
+    viewer = WeightsAndBiases(str(tmp_path), "faces", {})
     package.calls.clear()
     viewer({"event": "train", "time": 1.0, "step": 20, "loss": 0.5, "power": None, "step_ms": {"p50": 1.5}})
     viewer({"event": "save", "time": 2.0, "step": 20, "path": "x"})
@@ -88,11 +154,11 @@ def test_a_refusal_of_the_package_tells_what_to_do(package, tmp_path):
     with pytest.raises(
         UserError, match=r"--wandb: No API key configured \(`wandb login`, or export WANDB_MODE=offline\)"
     ):
-        wandb.WeightsAndBiases(str(tmp_path), "faces", {})
+        WeightsAndBiases(str(tmp_path), "faces", {})
 
 
 def test_the_flag(package, monkeypatch):
-    monkeypatch.setattr(wandb.importlib.util, "find_spec", lambda name: package)
+    monkeypatch.setattr(viewers.importlib.util, "find_spec", lambda name: package)
     assert cli.read(cli.parse([*RECIPE, "--wandb", "faces"])).wandb == "faces"
     assert cli.read(cli.parse(RECIPE)).wandb is None
 
@@ -107,6 +173,6 @@ def test_the_flag(package, monkeypatch):
     ],
 )
 def test_errors_before_a_run(arguments, message, monkeypatch):
-    monkeypatch.setattr(wandb.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(viewers.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=message):
         cli.read(cli.parse([*RECIPE, *arguments]))
