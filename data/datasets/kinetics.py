@@ -62,6 +62,7 @@ class Settings(LoaderSettings):
     frame_template: str = "img_{:05d}.jpg"  # for lists of frame folders
     first_frame: int = 1
     min_frames: Count = 3  # a shorter clip is unreadable
+    decoder: Literal["pyav", "decord"] = "pyav"  # of videos; decord reads those that it reads rightly
     segments: Count = 8  # T, frames per clip
     size: Annotated[int, Range(14)] = 224  # pixels, square
     sampling: Literal["uniform", "dense"] = "uniform"
@@ -284,9 +285,9 @@ class ClipSplit:
             return frame_folders.decode_images(self._read_images(index, pick))
         if self.prepared is None:
             path = self.local(os.path.join(self.settings.root, clip.path))
-            return video.read_frames(path, pick, self.settings.min_frames)
+            return video.read_frames(path, pick, self.settings.min_frames, self.settings.decoder)
         with self.prepared.open(index) as path:
-            return video.read_frames(path, pick, self.settings.min_frames)
+            return video.read_frames(path, pick, self.settings.min_frames, self.settings.decoder)
 
     def _read_images(self, index: int, pick: video.FrameSampler) -> list[frame_folders.EncodedFrame]:
         s, clip = self.settings, self.clips[index]

@@ -1,8 +1,9 @@
-"""Decoding of videos to uint8 RGB arrays (H, W, 3) by PyAV. Failures raise BadSample.
+"""Decoding of videos to uint8 RGB arrays (H, W, 3) by PyAV, or by decord where asked. Failures raise BadSample.
 
 Of regular videos in mp4, mkv and webm, decoding begins at the keyframe before each frame (data/formats/keyframes.py);
 of all others at the first frame, which is exact for every codec and slow for long videos. A file is opened, used and
-closed within one call. PyAV is imported when the first video is decoded: sets of images do without it.
+closed within one call: decord's reader must not be shared by threads and does not survive a fork. Both libraries are
+imported when the first video is decoded: sets of images do without them, and MindSpore must be loaded before decord.
 """
 
 import os
@@ -25,6 +26,7 @@ FrameSampler = Callable[[int], np.ndarray]  # number of frames -> 0-based indice
 
 SEEKABLE_CODECS = ("h264", "hevc", "av1", "vp8", "vp9")
 SEEKABLE_CONTAINERS = {"mp4", "matroska", "webm"}
+DECORD_CODECS = ("h264", "vp8", "vp9")  # it seeks to wrong frames in HEVC and MPEG-4, and does not know AV1
 # Formats of FFmpeg that may be opened. Others, such as concat, hls and dash, open further files or addresses.
 FORMATS = (
     "mov,mp4,matroska,webm,avi,mpeg,mpegts,mpegvideo,h264,hevc,m4v,ivf,ogg,flv,asf,"
@@ -45,13 +47,14 @@ MAX_BOXES, FREE_FRAMES, BYTES_PER_FRAME = 1_000_000, 1_000_000, 4
 
 
 @stages.stage(stages.DECODE)
-def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1) -> list[np.ndarray]:
+def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1, decoder: str = "pyav") -> list[np.ndarray]:
     """Decode frames of a video file.
 
     Args:
         path: the video file.
         sample_frames: called with the number of frames, returns the indices of the frames to decode.
         min_frames: number of frames that the video must have.
+        decoder: "decord" reads the videos by it that it reads rightly, "pyav" none.
 
     Returns:
         uint8 RGB (H, W, 3), upright, for each of the flattened indices.
@@ -70,6 +73,11 @@ def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1) -> 
         return drawn[count]
 
     with parsing(NOT_DECODED, kind=BadSample):
+        if decoder == "decord":
+            with open_container(path) as container:
+                stream = video_stream(container)
+                if _decord_is_exact(container, stream):
+                    return _decode_with_decord(path, indices)
         with open_container(path) as container:
             stream = video_stream(container)
             frames = _decode_from_keyframes(container, stream, size, indices)
@@ -169,12 +177,35 @@ def _check_file(path: str) -> int:
     return size
 
 
+def _decord_is_exact(container: "InputContainer", stream: "VideoStream") -> bool:
+    """Return whether decord gives the right frames: those of a regular video that is not rotated. Decodes one frame."""
+    if not _is_seekable(container) or stream.codec_context.name not in DECORD_CODECS:
+        return False
+    if keyframes.read_index(container, stream) is None:
+        return False
+    container.seek(0)
+    frame = next(container.decode(stream), None)
+    return frame is not None and frame.rotation == 0
+
+
+def _decode_with_decord(path: str, indices: Callable[[int], list[int]]) -> list[np.ndarray]:
+    import decord
+
+    decord.logging.set_level(decord.logging.QUIET)  # its lines on stderr do not name the file
+    reader = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1)
+    return list(reader.get_batch(indices(len(reader))).asnumpy())
+
+
+def _is_seekable(container: "InputContainer") -> bool:
+    return bool(SEEKABLE_CONTAINERS & set(container.format.name.split(",")))
+
+
 def _decode_from_keyframes(
     container: "InputContainer", stream: "VideoStream", size: int, indices: Callable[[int], list[int]]
 ) -> list[np.ndarray] | None:
     """Decode what is needed and no more; None if the video is not regular, or damaged."""
-    is_seekable = bool(SEEKABLE_CONTAINERS & set(container.format.name.split(",")))
-    if size > MAX_BUFFERED_BYTES or not is_seekable or stream.codec_context.codec.canonical_name not in SEEKABLE_CODECS:
+    has_codec = stream.codec_context.codec.canonical_name in SEEKABLE_CODECS
+    if size > MAX_BUFFERED_BYTES or not has_codec or not _is_seekable(container):
         return None
     try:
         index = keyframes.read_index(container, stream)

@@ -196,3 +196,17 @@ def test_rotation_is_applied(tmp_path, degrees):
     decoded = video_frames(path, lambda n: np.array([0, 5, 11]))
     expected = np.rot90(frames[:3], degrees // 90, axes=(1, 2))
     assert decoded.shape == expected.shape and np.abs(decoded.astype(int) - expected).mean() < 8
+
+
+@pytest.mark.parametrize("codec, is_decord", [("libx264", True), ("libvpx-vp9", True), ("libx265", False)])
+def test_decord_gives_the_same_frames_where_it_is_exact(codec, is_decord, tmp_path, monkeypatch):
+    decord = pytest.importorskip("decord")
+    path = encode(tmp_path / ("a.webm" if "vpx" in codec else "a.mp4"), numbered(40), codec)
+    readers, original = [], decord.VideoReader
+    monkeypatch.setattr(decord, "VideoReader", lambda *args, **options: readers.append(1) or original(*args, **options))
+
+    def pick(count):
+        return np.array([0, 7, count - 1, 3])
+
+    frames = [video.read_frames(path, pick, decoder=decoder) for decoder in ("pyav", "decord")]
+    assert len(readers) == is_decord and np.array_equal(*frames)
