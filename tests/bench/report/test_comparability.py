@@ -52,8 +52,6 @@ def test_other_differences_are_warnings(run, values, aspect):
         ({"workers": 8, "threads": 1}, "workers (4; 8), threads (2; 1)"),
         ({"optimizer": {"lr": 0.04}}, "optimizer.lr (0.02; 0.04)"),
         ({"recipe_sha256": "cd" * 32}, "recipe_sha256 (abababababab; cdcdcdcdcdcd)"),
-        ({"hosts": [{**host("n1", [0]), "environment": {"OMP_NUM_THREADS": "4", "NCCL_DEBUG": "WARN"}}]},
-         "environment.OMP_NUM_THREADS (1; 4)"),
     ],
 )  # fmt: skip
 def test_repeats_with_different_settings_are_a_warning_that_names_them(run, tmp_path, values, differences):

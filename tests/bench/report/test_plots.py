@@ -140,7 +140,7 @@ def test_labels_name_what_differs():
     assert labels([base]) == {base: "torch fp32"}
     others = [base, base._replace(cards=8), base._replace(cards=8, batch=2)]
     assert list(labels(others).values()) == [
-        "torch fp32 batch 4 1 card", "torch fp32 batch 4 8 cards", "torch fp32 batch 2 8 cards"]  # fmt: skip
+        "torch fp32 batch 4 1 cards", "torch fp32 batch 4 8 cards", "torch fp32 batch 2 8 cards"]  # fmt: skip
     long = labels([base._replace(recipe=f"{LONG}{i}") for i in range(3)]).values()
     assert len(set(long)) == 3 and max(map(len, long)) <= 52
     same = [base._replace(recipe=f"{i}{LONG}") for i in ("a" * 30 + "b" + "a" * 30, "a" * 30 + "c" + "a" * 30)]

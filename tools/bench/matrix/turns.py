@@ -1,6 +1,5 @@
 """Gives turns to several speed runs, so that one of them computes while the others wait (zoo/run/turns.py)."""
 
-import selectors
 import shutil
 import socket
 import tempfile
@@ -9,17 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from zoo.run.turns import GIVE
+from zoo.run.turns import ASK, GIVE
 
 POLL_INTERVAL = 0.1  # seconds
 
 
 class TurnGiver:
-    """Listens at a socket of its own, as a context manager.
-
-    Attributes:
-        path: of the socket.
-    """
+    """Listens at a socket of its own, whose path is `path`, as a context manager."""
 
     def __enter__(self) -> Self:
         self._folder = tempfile.mkdtemp(prefix="turns-")  # the path of a socket has 107 characters at most
@@ -27,18 +22,12 @@ class TurnGiver:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(self.path)
         self._listener.listen()
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._runs: list[socket.socket] = []  # that are connected
-        self._asking: set[socket.socket] = set()
-        self._lap: list[socket.socket] = []  # that have their turns before the next lap begins
-        self._laps = 0
-        self._computing: socket.socket | None = None
+        self._listener.settimeout(POLL_INTERVAL)
+        self._connected: list[socket.socket] = []
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._selector.close()
-        for end in (*self._runs, self._listener):
+        for end in (*self._connected, self._listener):
             end.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -51,41 +40,28 @@ class TurnGiver:
         Args:
             running: returns how many runs have not ended.
         """
-        while count := running():
-            for key, _ in self._selector.select(POLL_INTERVAL):
-                self._receive(key.fileobj)  # type: ignore[arg-type]
-            if self._computing is None:
-                self._give(count)
+        new: list[socket.socket] = []
+        while running():
+            with suppress(TimeoutError):
+                run, _ = self._listener.accept()
+                run.settimeout(None)
+                self._connected.append(run)
+                new.append(run)
+            if new and len(new) >= running():
+                lap, new = [run for run in new if _asks(run)], []
+                while lap:
+                    lap = [run for run in reversed(lap) if _take_turn(run)]
 
-    def _receive(self, end: socket.socket) -> None:
-        if end is self._listener:
-            run, _ = self._listener.accept()
-            self._runs.append(run)
-            self._selector.register(run, selectors.EVENT_READ)
-            return
-        data = b""
-        with suppress(OSError):
-            data = end.recv(1)
-        if self._computing is end:
-            self._computing = None
-        if data:
-            self._asking.add(end)
-            return
-        self._selector.unregister(end)
-        self._runs.remove(end)
-        self._asking.discard(end)
-        self._lap = [run for run in self._lap if run is not end]
-        end.close()
 
-    def _give(self, count: int) -> None:
-        """Give the next turn, if there is one. count: runs that have not ended."""
-        if not self._lap and len(self._asking) >= count:
-            self._lap = self._runs[:: 1 if self._laps % 2 == 0 else -1]
-            self._laps += 1
-        if not self._lap:
-            return
-        run = self._lap.pop(0)
-        self._asking.discard(run)
-        with suppress(OSError):  # it has ended, which is seen when it is read from
-            run.sendall(GIVE)
-        self._computing = run
+def _take_turn(run: socket.socket) -> bool:
+    """Give a run its turn and wait for its end; return whether the run asks for another one, else it has ended."""
+    with suppress(OSError):
+        run.sendall(GIVE)
+        return _asks(run)
+    return False
+
+
+def _asks(run: socket.socket) -> bool:
+    with suppress(OSError):
+        return run.recv(1) == ASK
+    return False

@@ -29,6 +29,7 @@ SETTINGS: dict[Any, Any] = {
     "text.parse_math": False,  # a name may contain dollars
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
 }
+LEGEND: dict[str, Any] = {"loc": "outside lower center", "ncols": 2, "frameon": False}
 MAX_LABEL, MAX_WORD = 52, 22  # characters of a label, and of a name in it
 MAX_DOTS = 100  # steps of a case that are drawn one by one
 MAX_WHISKER = 1.5  # end of the axis of throughput / highest run; intervals of few runs may be far wider
@@ -113,31 +114,25 @@ def draw(model: str, runs: Sequence[Run], results: Sequence[Result]) -> list[Plo
 
 
 def labels(cases: Sequence[Case]) -> dict[Case, str]:
-    """Return a label for each case, of the fields that are not the same in all; a single case has all that matter."""
+    """Return a label for each case, of the fields that are not the same in all, and framework and precision."""
+    units = {"nodes": "nodes", "cards": "cards"}
+    prefixes = {"batch": "batch ", "accumulate": "accumulate "}
     fields = [name for name in Case._fields if len({getattr(case, name) for case in cases}) > 1]
-    always = ["framework", "precision"]
-    shown = [name for name in Case._fields if name in fields or (name in always and len(fields) < 3)]
-    found = {case: _shorten(" ".join(word for name in shown if (word := _word(case, name)))) for case in cases}
+    fields = fields if len(fields) > 2 else [n for n in Case._fields if n in (*fields, "framework", "precision")]
+    found = {}
+    for case in cases:
+        words = [(name, getattr(case, name)) for name in fields]
+        texts = [f"{prefixes.get(n, '')}{word} {units.get(n, '')}".strip() for n, word in words if word is not None]
+        found[case] = _shorten(" ".join(_shorten(text, MAX_WORD) for text in texts)) or "all"
     if len(set(found.values())) < len(found):  # cut off where they differ
-        found = {case: f"{at}: {_shorten(text, MAX_LABEL - 4)}" for at, (case, text) in enumerate(found.items(), 1)}
-    return {case: text or "all" for case, text in found.items()}
-
-
-def _word(case: Case, name: str) -> str | None:
-    value = getattr(case, name)
-    if value is None:
-        return None
-    if name in ("nodes", "cards"):
-        return f"{value} {name.removesuffix('s') if value == 1 else name}"
-    return f"{name} {value}" if name in ("batch", "accumulate") else _shorten(str(value), MAX_WORD)
+        found = {case: _shorten(f"{at}: {text}") for at, (case, text) in enumerate(found.items(), 1)}
+    return found
 
 
 def _shorten(text: str, length: int = MAX_LABEL) -> str:
     """Return a text of at most `length` characters, with a gap after its first third if it is longer."""
-    if len(text) <= length:
-        return text
     head = (length - 1) // 3
-    return text[:head] + "…" + text[len(text) - (length - 1 - head) :]
+    return text if len(text) <= length else f"{text[:head]}…{text[head + 1 - length :]}"
 
 
 def _axes(height: float, columns: int = 1, share_y: bool = False) -> tuple["Figure", list["Axes"]]:
@@ -158,10 +153,6 @@ def _styles(cases: Sequence[Case]) -> dict[Case, tuple[str, str]]:
     """Return color and dashes of each case."""
     unique = list(dict.fromkeys(cases))
     return {case: (COLORS[i % len(COLORS)], DASHES[i // len(COLORS) % len(DASHES)]) for i, case in enumerate(unique)}
-
-
-def _add_legend(figure: "Figure") -> None:
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
 
 
 def _bars(results: Sequence[Result]) -> tuple["Figure", "Axes", list[str]]:
@@ -217,9 +208,9 @@ def _step_times(model: str, results: Sequence[Result]) -> Plot:
         axes.plot(drawn, row + rng.uniform(-0.28, 0.28, len(drawn)), ".", color=color, markersize=2.5, alpha=0.5)
         values += [median, high, *drawn]
     if max(values) > 20 * min(values):
-        axes.set_xscale("log")  # with plain numbers: powers would be mathematical text
+        axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")  # a power would be mathematical text
         axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("time of an update (ms)")
     note = (
@@ -268,7 +259,7 @@ def _scaling(model: str, results: Sequence[Result]) -> Plot | None:
     low, high = right.get_ylim()
     right.set_ylim(max(0, 10 * math.floor((low - 5) / 10)), max(103, high))
     right.set_ylabel("efficiency (% of linear)")
-    _add_legend(figure)
+    figure.legend(**LEGEND)
     note = "Dotted: linear scaling from the fewest cards of the case, to which the efficiency is relative too."
     return Plot(f"{model}-scaling", "Scaling", note, figure)
 
@@ -313,7 +304,7 @@ def _curves(
     if targets:
         words = ", ".join(f"{100 * target:.4g} %" for target in targets)
         all_axes[0].plot([], [], ":", color=INK, label=f"target {words}")
-    _add_legend(figure)
+    figure.legend(**LEGEND)
     note = "Time counts from the beginning of the run and never stops."
     most = max(len(points) for _, points in curves)
     note += f" Curves are means of {math.ceil(most / MAX_POINTS)} points." if most > MAX_POINTS else ""

@@ -32,12 +32,10 @@ class Case(NamedTuple):
     Attributes:
         variant: of the code, in a matrix that compares several.
         precision: `fp32`, or with 16 bits the recipe's word, the type and the level: `amp (fp16 O1)`.
-        batch: samples per card and micro-batch.
-        accumulate: micro-batches per update.
-        nodes: number of hosts.
-        cards: number of processes, one per card.
+        batch: samples per card and micro-batch; accumulate: micro-batches per update.
+        nodes, cards: number of hosts, and of all processes, one per card.
         device: name of the accelerator or of the processor.
-        counting: how the throughput was counted, one of the words of docs/benchmarking.md.
+        counting: how the throughput was counted.
     """
 
     model: str | None = None
@@ -145,7 +143,7 @@ class Run(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """The updates between two `train` events, the second of which is `event`; seconds: of training alone."""
+    """The updates between two `train` events, the second of which is `event`; seconds of training alone."""
 
     event: Event
     steps: float
@@ -263,7 +261,7 @@ def _read(folder: str) -> Run:
         tf32=_may_use_tf32(begin, hosts),
         flops_per_sample=number(begin, "flops_per_sample"),
         facts=_facts(begin, hosts),
-        settings=settings.read(begin, first(events, "speed")),
+        settings=settings.read(begin),
         changed=changed,
         losses=points(events, "train", "loss"),
         metrics=points(events, "eval", "accuracy"),
