@@ -8,7 +8,8 @@ import pytest
 from tests.helpers.journals import full_begin, full_load, host
 from tests.helpers.report_runs import eval_event, speed_events, train_event, training_events, write
 from zoo.bench.report import runs, settings
-from zoo.bench.report.runs import COMPLETE, FAILED, INCOMPLETE, INTERVALS, MIXED, SKIPPED, SPEED, avg_ips, measure
+from zoo.bench.report.measures import INTERVALS, SPEED, Values, avg_ips, measure, points
+from zoo.bench.report.runs import COMPLETE, FAILED, INCOMPLETE, MIXED, SKIPPED
 
 
 def read(tmp_path, events):
@@ -116,7 +117,7 @@ def test_missing_fields_are_unknown(tmp_path):
     events = [{"event": "begin", "time": 5.0}, {"event": "train", "time": 6.0, "step": 3}, {"event": "end", "time": 7}]
     run = read(tmp_path, events)
     assert run.state == COMPLETE and set(run.case) == {None}
-    assert run.values == runs.Values(total_time=2.0)
+    assert run.values == Values(total_time=2.0)
 
 
 def damaged(event, rng):
@@ -240,9 +241,9 @@ def test_avg_ips_by_the_definition_of_ai_rank(warmup, expected):
 def test_points_over_samples_and_time():
     events = [*begin(), train_event(10, 105.0, loss=3.0), train_event(20, 107.0, loss=float("nan"))]
     events.append(eval_event(1, 110.0, 0.4))
-    assert runs.points(events, "train", "loss") == [(100.0, 5.0, 3.0)]
-    assert runs.points(events, "eval", "accuracy") == [(1000.0, 10.0, 0.4)]
-    assert runs.points(events[2:], "train", "loss")[0] == (None, None, 3.0)  # without a beginning
+    assert points(events, "train", "loss") == [(100.0, 5.0, 3.0)]
+    assert points(events, "eval", "accuracy") == [(1000.0, 10.0, 0.4)]
+    assert points(events[2:], "train", "loss")[0] == (None, None, 3.0)  # without a beginning
 
 
 OLD = ("device", "ranks", "accumulate", "batch", "global_batch", "loader", "framework_version", "git", "hosts")

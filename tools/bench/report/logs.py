@@ -7,7 +7,8 @@ from pathlib import Path
 
 from zoo.bench.airank_log.grammar import Log, parse
 from zoo.bench.airank_log.rules import measure
-from zoo.bench.report.runs import COMPLETE, INCOMPLETE, Case, Point, Run, Values
+from zoo.bench.report.measures import Point, Values
+from zoo.bench.report.runs import COMPLETE, INCOMPLETE, Case, Run
 
 LOG = "AI-Rank log"  # how the throughput was counted: by the definition of AI-Rank, or declared in the log
 WORDS: Mapping[str, Mapping[str, str]] = {  # field of a case -> pattern in the path -> value
