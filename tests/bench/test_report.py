@@ -2,7 +2,6 @@
 
 import csv
 import json
-import random
 from pathlib import Path
 
 import pytest
@@ -168,18 +167,3 @@ def test_arguments_of_a_wrong_form(words, capsys):
     with pytest.raises(SystemExit) as ended:
         main("run", *words)
     assert ended.value.code == 2 and words[0] in capsys.readouterr().err
-
-
-def test_mutated_logs_never_crash(tmp_path):
-    rng = random.Random(2)
-    originals = [path.read_text(errors="replace").splitlines()[-200:] for path in sorted(LOGS.glob("*.log"))]
-    for number in range(100):
-        lines = [line for line in rng.choice(originals) if line] or [""]
-        for _ in range(rng.randint(1, 5)):
-            place = rng.randrange(len(lines))
-            text, at = lines[place], rng.randrange(len(lines[place]) + 1)
-            lines[place] = rng.choice((text[:at], text[:at] + "9" * rng.randint(1, 30) + text[at:], text[at:], text * 2,
-                                       text.replace(".", "e"), text.replace("1", "-")))  # fmt: skip
-        path = tmp_path / f"GPUx{number}.log"
-        path.write_text("\n".join(lines))
-        assert report.read([str(path)], rng.choice([None, 0.5]), rng.choice([None, 1000]))[0].path == str(path)

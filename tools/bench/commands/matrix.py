@@ -35,14 +35,9 @@ from zoo.frameworks import FRAMEWORKS
 from zoo.run import cli
 
 EPILOG = """\
-Each run is one of `train.py --speed` in processes of its own. Round after round, all cases are run once, in an order
-that is shuffled and the same for everybody, so that a machine that gets slower or busier does so for all alike. The
-same command continues a matrix that was interrupted in whatever way; complete runs are kept, others are done anew.
-What this machine or a framework cannot run is named and left out.
-
-A run lies in <out>/<framework>/<model>/bz<batch>/<hosts>n<processes>g/<model>_b<batch>_<precision>_<run>, its console
-output beside it. results.json and results.csv have the median, its 95 %% interval, the mean and the coefficient of
-variation of every case. docs/benchmarking.md says how they are computed.
+Each run is one of `zoo train --speed` in processes of its own. Round after round, all cases are run once, in an order
+that is shuffled and the same for everybody. The same command continues a matrix that was interrupted in whatever way.
+What this machine or a framework cannot run is named and left out. docs/benchmarking.md describes the results.
 
 --against says of every case whether it is slower than there by --margin, is not, or cannot be told without more runs.
 Runs of another time cannot tell the machine's state from the code's. So compare two versions of the code with
@@ -52,8 +47,6 @@ examples
   %(prog)s -c tsm_demo -c resnet50_demo --precisions fp32,amp \\
       --batches 8,16 --worlds 1x1,1x2 -n 3 --drop 10 --count 10 --out results/demo
   %(prog)s -c resnet50_imagenet --precisions amp --find-batch --out results/largest
-  %(prog)s -c tsm_demo --frameworks torch --cv 0.01 --busy wait --out results/new \\
-      --against results/old
   %(prog)s -c tsm_demo --variant "last:-o train.channels_last=true" --out results/layout
   %(prog)s -c tsm_demo --against ../other-checkout --out results/change
   %(prog)s --out results/new --against results/old             compare, run nothing
@@ -98,7 +91,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--worlds", type=_several(_world), default=[World(1, 1)], metavar="HOSTSxPROCESSES,...", help="default 1x1")
     add("--device", metavar="NAME", help="as for zoo train; default auto")
     add("--hosts", type=names, default=[], metavar="A,B", help="for zoo launch, if a world has several hosts")
-    add("--launch", type=_options, default=[], metavar="OPTIONS", help="further options of zoo launch, quoted")
+    add("--launch", type=shlex.split, default=[], metavar="OPTIONS", help="further options of zoo launch, quoted")
     add("--drop", type=_count, default=20, metavar="N", help="updates before the clock starts; default 20")
     add("--count", type=_count, default=100, metavar="N", help="updates that are timed; default 100")
     number = f"runs of each case; default {REPEATS}, {PAIRED_REPEATS} with variants"
@@ -277,10 +270,3 @@ def _number(limit: float) -> Callable[[str], float]:
         return value
 
     return number
-
-
-def _options(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
