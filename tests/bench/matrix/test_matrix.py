@@ -310,8 +310,8 @@ def test_mistakes_are_named_before_anything_runs(bench, capsys, tmp_path, words,
 
 @pytest.mark.parametrize(
     "words",
-    [["--batches", "0"], ["--batches", "4,4"], ["--worlds", "8x"], ["--worlds", "0x1"], ["--cv", "1"], ["--margin", "x"],
-     ["--timeout", "-1"], ["--repeats", "x"], ["--launch", "'"], ["--busy", "no"]],
+    [["--batches", "4,4"], ["--worlds", "8x"], ["--worlds", "0x1"], ["--cv", "1"], ["--margin", "x"],
+     ["--timeout", "-1"], ["--repeats", "0"], ["--launch", "'"], ["--busy", "no"]],
 )  # fmt: skip
 def test_arguments_of_a_wrong_form(bench, capsys, words):
     with pytest.raises(SystemExit) as ended:
