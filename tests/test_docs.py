@@ -114,7 +114,7 @@ def unknown_flags(text: str) -> list[str]:
         if name in COMMANDS:
             flags = [word.partition("=")[0] for word in arguments if re.match(r"--?[a-z]", word)]
             found += [f"{name}: {flag}" for flag in flags if flag not in known_flags(name)]
-        elif name[:1].isalpha() and not any(each.startswith(f"{name} ") for each in COMMANDS):
+        elif name[:1].islower() and not any(each.startswith(f"{name} ") for each in COMMANDS):
             found.append(name)
     return found
 
