@@ -22,7 +22,7 @@ from zoo.predict.predictors import find_predictor
 from zoo.predict.segment import Segmentation
 from zoo.run import trained
 from zoo.run.checkpoint import has_averages, model_file
-from zoo.run.restore import averages_note
+from zoo.run.weights import averages_note
 from zoo.trainer import load_backend
 from zoo.weights import files, imagenet, onnx_file, recorded
 from zoo.weights.match import merge, require_match

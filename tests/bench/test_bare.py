@@ -11,8 +11,8 @@ from zoo.bench.bare import dali, loading
 from zoo.bench.bare import torch as bare
 from zoo.data.datasets import synthetic
 from zoo.data.formats import images
-from zoo.run import cli, restore
-from zoo.run.job import assemble, join, sample_batch
+from zoo.run import cli
+from zoo.run.job import assemble, join, restore, sample_batch
 
 FACES = (
     *("model.variant=insightface", "model.depth=18", "model.width=8", "model.embedding=8", "data.size=16"),
@@ -87,7 +87,7 @@ def test_a_bare_loop_does_the_trainers_update(clips, monkeypatch, model, optimiz
     recipe, settings = (DEMO, tiny) if model == "tsm" else ("configs/arcface_synthetic.yaml", FACES)
     request = cli.request(recipe, [*settings, *changes], device="cpu")
     job, copies = assemble(request, join(request, {})), []
-    restore.restore(request.config, job, None, print)
+    restore(request.config, job, None, print)
     if model == "arcface":  # the loop draws its own class matrix
         head = job.trainer.state_dict()["head.weight"]
         monkeypatch.setattr(bare.torch, "randn", lambda *shape: bare.torch.tensor(head).reshape(shape) / 0.01)

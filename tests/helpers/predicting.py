@@ -16,10 +16,10 @@ from zoo.data.datasets import cityscapes, faces, imagenet, kinetics, synthetic
 from zoo.data.demo import motion, portraits, shapes
 from zoo.data.stream import open_evaluation, open_training
 from zoo.predict import results
-from zoo.run import cli, restore
+from zoo.run import cli
 from zoo.run.checkpoint import save_checkpoint, save_evaluation
-from zoo.run.evaluate import evaluate
-from zoo.run.job import assemble, join
+from zoo.run.evaluation import evaluate
+from zoo.run.job import assemble, join, restore
 
 COMMON = {"data.workers": 0, "train.batch": 4, "train.eval_batch": 3}
 DATASETS = (cityscapes, faces, imagenet, kinetics, synthetic, motion, portraits, shapes)
@@ -42,7 +42,7 @@ def train(folder, config, settings, steps):
     pairs = [f"{key}={value}" for key, value in {**COMMON, **settings}.items()]
     request = cli.request(str(ROOT / "configs" / config), pairs, device="cpu")
     job = assemble(request, join(request, {}))
-    restore.restore(request.config, job, None, lambda line: None)
+    restore(request.config, job, None, lambda line: None)
     batches = open_training(
         job.train_set, request.config.seed, job.batch_plan.batch, 0, steps, dropout_masks=job.dropout_masks
     )
@@ -76,7 +76,7 @@ def evaluation_outputs(weights, *changes):
     request = cli.request(os.path.join(weights, "../../config.yaml"), changes, weights=weights)
     with datasets_allowed():
         job = assemble(request, join(request, {}))
-    restore.restore(request.config, job, None, lambda line: None)
+    restore(request.config, job, None, lambda line: None)
     rows = []
 
     class Recorder:

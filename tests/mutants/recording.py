@@ -13,14 +13,14 @@ def record_proof(framework: str, recipe: str, overrides: Sequence[str], prefix: 
     Everything of the repository is imported here, because a fault is planted before this process begins.
     """
     from zoo.compare import proof
-    from zoo.run import cli, restore
-    from zoo.run.job import assemble, join
+    from zoo.run import cli
+    from zoo.run.job import assemble, join, restore
 
     proof.UPDATES = UPDATES
     eager = ["train.compile=false"]  # MindSpore would compile for longer than it computes
     request = cli.request(f"configs/{recipe}_demo.yaml", [*overrides, *eager], framework=framework, device="cpu")
     job = assemble(request, join(request, {}))
-    restore.restore(request.config, job, None, print)
+    restore(request.config, job, None, print)
     state = job.trainer.state_dict()
     weights = {param.name: state[param.name] for param in job.trainer.params}
     batches = proof.batches(job, request.config.seed)

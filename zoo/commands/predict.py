@@ -25,10 +25,10 @@ from zoo.predict.results import (
 )
 from zoo.predict.stream import Shapes
 from zoo.predict.stream_report import Options
-from zoo.run import cli, recorded_recipe, trained
+from zoo.run import cli, trained, weights
 from zoo.run.checkpoint import FOLDER, has_averages
-from zoo.run.restore import averages_note
-from zoo.run.signals import StopSignal
+from zoo.run.stopping import StopSignal
+from zoo.run.weights import averages_note
 from zoo.weights import onnx_file
 
 EPILOG = """\
@@ -79,7 +79,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--weights",
         metavar="PATH",
         required=True,
-        help=f"checkpoint folder, such as {recorded_recipe.EXAMPLE}, or .onnx file of tools/export.py",
+        help=f"checkpoint folder, such as {weights.EXAMPLE}, or .onnx file of tools/export.py",
     )
     add("--raw", action="store_true", help="take the weights of the last update, not their moving average (train.ema)")
     add("--framework", choices=FRAMEWORKS, help="default torch, whatever trained it; none for an .onnx file")

@@ -14,7 +14,8 @@ from zoo.config import loader
 from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec
-from zoo.run import cli, directory
+from zoo.run import cli
+from zoo.run.folder import is_run
 from zoo.tasks import load_task
 
 EPILOG = """\
@@ -94,7 +95,7 @@ def finish_run(arguments: argparse.Namespace, out: str, framework: str, seed: in
         UserError: the folder has a run of another recipe, or the run failed.
     """
     folder = os.path.join(out, f"{framework}-{seed}")
-    if directory.is_run(folder):
+    if is_run(folder):
         check_same_recipe(arguments, folder, framework, seed)
         result = seed_tables.read_result(folder, framework, seed, target)
         if result:

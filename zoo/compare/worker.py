@@ -12,9 +12,10 @@ from zoo.compare.curves import Row
 from zoo.config.schema import Config
 from zoo.data.errors import UserError
 from zoo.data.stream import LoadedBatch, open_training
-from zoo.run import cli, restore
-from zoo.run.job import Job, assemble, join
-from zoo.run.prefetch import BadSampleTracker, Prefetcher
+from zoo.run import cli
+from zoo.run.job import Job, assemble, join, restore
+from zoo.run.pipeline import Prefetcher
+from zoo.run.stopping import BadSampleTracker
 from zoo.trainer.plan import Mode
 
 
@@ -29,7 +30,7 @@ def run(request: cli.Request, environment: Mapping[str, str], steps: int, stem: 
         with_proof: whether to run the proof.
     """
     job = assemble(request, join(request, environment))
-    restore.restore(request.config, job, None, print)
+    restore(request.config, job, None, print)
     if with_proof:
         write_proofs(job, request.config, stem)
     train(job, request.config.seed, steps, stem + ".jsonl")

@@ -209,15 +209,15 @@ def probe(tell: Tell, framework: str, device: str, precision: str, folder: str) 
     A model's arrays go into <folder>/<model>.npz: before/<name> and after/<name>, parameters and running statistics.
     Facts: <model>, its loss and the norm of its gradient.
     """
-    from zoo.run import cli, restore
-    from zoo.run.job import assemble, join, sample_batch
+    from zoo.run import cli
+    from zoo.run.job import assemble, join, restore, sample_batch
 
     for model, case in CASES.items():
         tell(stage=f"updating {model}")
         overrides = [*COMMON, f"train.precision={precision}", *case.overrides]
         request = cli.request(case.recipe, overrides, framework=framework, device=device)
         job = assemble(request, join(request, {}))
-        restore.restore(request.config, job, None, lambda line: None)
+        restore(request.config, job, None, lambda line: None)
         arrays = {f"before/{name}": array for name, array in _weights(job.trainer).items()}
         numbers = job.trainer.read(job.trainer.step([sample_batch(job)], LR, 0))
         arrays.update({f"after/{name}": array for name, array in _weights(job.trainer).items()})

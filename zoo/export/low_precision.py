@@ -17,8 +17,8 @@ from zoo.export.assembly import outside
 from zoo.export.proof import Row
 from zoo.export.reference import Reference
 from zoo.export.source import Source, Splits, for_calibration
-from zoo.run import exported
-from zoo.run.evaluate import evaluate
+from zoo.run import weights
+from zoo.run.evaluation import evaluate
 from zoo.trainer import load_onnx_backend
 from zoo.trainer.world import Launch
 from zoo.weights.onnx_file import OnnxMetadata
@@ -88,7 +88,7 @@ def measure(source: Source, model: Any, metadata: OnnxMetadata, splits: Splits) 
         with open(path, "wb") as file:
             file.write(whole.SerializeToString())
         world = load_onnx_backend().start(Launch(), "cpu")
-        _, inference, _ = exported.build(path, cfg, source.model, source.arch, source.fields, world)
+        _, inference, _ = weights.build_exported(path, cfg, source.model, source.arch, source.fields, world)
     stream = open_evaluation(splits.val, cfg.seed, cfg.train.eval_batch)
     group = rendezvous.connect(Launch(), cfg.train.straggler_timeout)
     metrics = evaluate(inference, stream, splits.val, task.Metric(splits.val, cfg.task), group, _ignore)

@@ -18,7 +18,7 @@ from zoo.models import Spec, load_spec
 from zoo.predict import faces
 from zoo.predict.predictors import find_predictor
 from zoo.predict.results import count_frames, find_inputs
-from zoo.run import recorded_recipe, trained
+from zoo.run import trained, weights
 from zoo.run.checkpoint import model_file
 from zoo.weights.match import require_match
 
@@ -76,7 +76,7 @@ def read(path: str, framework: str, device: str, overrides: Sequence[str], raw: 
     tensors = trained.read_tensors(path, spec, raw)
     require_match(tensors, spec.shapes(arch), path)
     unnamed = tuple(f"class {label}" for label in range(len(classes), arch.num_classes))
-    recorded = recorded_recipe.read(path)[1]
+    recorded = weights.read_recipe(path)[1]
     of_the_run: loader.Entries = {key: recorded[key] for key in ("framework", "device") if key in recorded}
     return Source(
         path=path,

@@ -5,17 +5,19 @@
                                 update.safetensors  optimizer state and loss scale
                                 checkpoint.json     step, class names, recipe, size and SHA-256 of each file
                                 evaluation.json     the metrics, if this step was evaluated
-<run>/checkpoints/last, best                        links to such folders (zoo/weights/pointers.py)
+<run>/checkpoints/last, best                        links to such folders (zoo/weights/recorded.py)
 """
 
 import contextlib
 import itertools
 import json
+import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +25,11 @@ from zoo.data import durable
 from zoo.data.errors import UserError
 from zoo.data.formats import budgeted_json
 from zoo.data.parsing import parsing
+from zoo.distributed.group import Group
 from zoo.logs import journal
+from zoo.logs.journal import Event, Journal, NullJournal
+from zoo.trainer import sharding
+from zoo.trainer.protocol import Param, Trainer
 from zoo.trainer.state import EMA_PREFIX
 from zoo.weights import files, recorded
 from zoo.weights.files import RECORD, DamagedFile
@@ -32,6 +38,7 @@ FOLDER = "checkpoints"
 MODEL, AVERAGE, UPDATE = "model.safetensors", "ema.safetensors", "update.safetensors"
 EVALUATION = "evaluation.json"
 MAX_STEP = 1 << 53
+MESSAGE_BYTES = 1 << 23  # rank 0 holds three messages at once while it writes
 Tensors = Mapping[str, np.ndarray | files.StreamedTensor]
 
 
@@ -73,6 +80,36 @@ def save_checkpoint(run: str, step: int, tensors: Tensors, record: Mapping[str, 
     return path
 
 
+def save_shared(
+    group: Group, trainer: Trainer, run: str | None, step: int, record: Mapping[str, Any], keep: int
+) -> str | None:
+    """Save the checkpoint of a step; called by all ranks.
+
+    Args:
+        run: the run's folder on rank 0, None on the other ranks.
+        step, record, keep: as save_checkpoint takes them.
+
+    Returns:
+        The folder of the checkpoint on rank 0, None on the other ranks.
+    """
+    sharded = {param.name: param for param in trainer.params if param.rows}
+    if group.rank and not sharded and not trainer.gathers_state:
+        return None
+    state = trainer.state_dict()
+    if group.rank and not sharded:
+        return None
+    tensors: Mapping[str, np.ndarray | files.StreamedTensor] = state
+    if sharded and group.size > 1:
+        exists = group.all_gather(run is not None and os.path.isdir(path_of(run, step)))[0]
+        if group.rank:
+            if not exists:
+                _send_rows(state, sharded, group)
+            return None
+        tensors = {name: _gathered(array, sharded.get(name.rpartition("/")[2]), group) for name, array in state.items()}
+    assert run is not None
+    return save_checkpoint(run, step, tensors, record, keep)
+
+
 def save_evaluation(run: str, step: int, metrics: Mapping[str, Any], best: bool, keep: int) -> None:
     """Write an evaluation's metrics beside the checkpoint of its step; link `best` to it if it is the best so far.
 
@@ -85,6 +122,54 @@ def save_evaluation(run: str, step: int, metrics: Mapping[str, Any], best: bool,
         _link(folder, "best", path)
         durable.sync_folder(folder)  # before the checkpoint that was the best is removed
         _remove_old(folder, keep)
+
+
+class Best(NamedTuple):
+    """Step and accuracy of the best checkpoint."""
+
+    step: int
+    accuracy: float
+
+
+def find_best(folder: str, events: Sequence[Event], before: float = math.inf) -> Best | None:
+    """Return the best checkpoint that exists, the first one among equals; None without a finite evaluation.
+
+    A kill may come between an evaluation and its event or its link, a power cut may take events with it, and a
+    checkpoint may have been damaged or removed. So metrics beside checkpoints count as well as events.
+
+    Args:
+        folder: of the run.
+        events: of the run, as `journal.history` returns them.
+        before: only earlier steps count.
+    """
+    accuracies = {event["step"]: event["accuracy"] for event in events if event["event"] == "eval"}
+    kept = {
+        step: accuracies[step] if step in accuracies else _evaluated(path)
+        for step, path in steps(folder)
+        if step < before
+    }
+    found = [Best(step, value) for step, value in kept.items() if value is not None and math.isfinite(value)]
+    return max(found, key=lambda best: (best.accuracy, -best.step), default=None)
+
+
+def restore_links(folder: str, journal: Journal | NullJournal, step: int) -> None:
+    """Link `last` and `best` of a run that goes on, by what its checkpoints and its journal tell.
+
+    Args:
+        folder: of the run.
+        journal: of the run; it gets an event where another checkpoint is the best than it says, unless the evaluation
+            of that checkpoint has no event itself and is repeated, which adds both.
+        step: updates done so far.
+    """
+    if step:
+        link(folder, "last", step)
+    best, told, evaluated = find_best(folder, journal.events), journal.last("best"), journal.last("eval")
+    if best:
+        link(folder, "best", best.step)
+        is_told = told is not None and told["step"] == best.step
+        is_repeated = best.step == step and (evaluated is None or evaluated["step"] != step)
+        if not is_told and not is_repeated:
+            journal.add("best", step=best.step, path=path_of(folder, best.step))
 
 
 def link(run: str, name: str, step: int) -> None:
@@ -329,3 +414,42 @@ def _drop(path: str) -> None:
     os.rename(path, temporary)
     durable.sync_folder(folder)
     shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _gathered(local_rows: np.ndarray, param: Param | None, group: Group) -> np.ndarray | files.StreamedTensor:
+    """On rank 0: the tensor, whose rows of other ranks are received while it is written."""
+    if param is None:
+        return local_rows
+    shape = param.shape
+
+    def blocks() -> Iterator[np.ndarray]:
+        yield local_rows
+        for rank in range(1, group.size):
+            first, last = sharding.row_range(shape[0], rank, group.size)
+            for _ in range(0, last - first, _rows_per_message(local_rows)):
+                yield np.frombuffer(group.receive_from(rank), local_rows.dtype)
+
+    return files.StreamedTensor(shape, local_rows.dtype, blocks())
+
+
+def _send_rows(tensors: Mapping[str, np.ndarray], sharded: Mapping[str, Param], group: Group) -> None:
+    """On the other ranks: send the local rows in the order in which the files hold the tensors."""
+    for names in names_by_file(tensors).values():
+        for name in names:
+            if name.rpartition("/")[2] in sharded:
+                rows = _rows_per_message(tensors[name])
+                for start in range(0, len(tensors[name]), rows):
+                    group.send_to_root(tensors[name][start : start + rows].tobytes())
+
+
+def _rows_per_message(tensor: np.ndarray) -> int:
+    return max(1, MESSAGE_BYTES // tensor[0].nbytes)
+
+
+def _evaluated(path: str) -> float | None:
+    """Return the accuracy that is written beside a checkpoint, None if there is none."""
+    file = os.path.join(path, EVALUATION)
+    with suppress(UserError), parsing(file):
+        value = budgeted_json.load(file)["accuracy"]
+        return float(value) if isinstance(value, int | float) else None
+    return None

@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from zoo import data, losses, optim, program, tasks
@@ -13,9 +14,9 @@ from zoo.data.numerals import natural
 from zoo.frameworks import FRAMEWORKS
 from zoo.logs import listeners, viewers
 from zoo.models import load_spec
-from zoo.run import directory, exported, plan_table, recorded_recipe
+from zoo.run import folder, schedule
+from zoo.run import weights as given
 from zoo.run.checkpoint import latest, load_record
-from zoo.run.speed import Window
 
 NEWEST = "newest"  # --resume without a folder
 RECIPE_FLAGS = ("amp", "framework", "device")  # that most tools take
@@ -51,6 +52,33 @@ tensorboard/ and checkpoints/. Every key of a recipe, with its meaning, is in zo
 zoo/models/<model>/spec.py, zoo/tasks/<task>.py and data/datasets/<data set>.py; --print-config shows all of them with
 the file and line each value comes from.
 Exit codes: 0 done, 2 something to fix on your side, 130 and 143 stopped by Ctrl-C and SIGTERM after saving."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Updates of a speed run.
+
+    Attributes:
+        drop: updates before the clock starts, at least 1: the first one compiles and warms up.
+        count: updates that are timed.
+    """
+
+    drop: int = 20
+    count: int = 100
+
+    @property
+    def steps(self) -> int:
+        """Updates of the whole run."""
+        return self.drop + self.count
+
+    def last_step(self, steps: int) -> int:
+        """Return the number of updates after which a speed run ends. Raises UserError if the recipe's run has fewer."""
+        if self.steps > steps:
+            raise UserError(
+                f"--speed: {self.steps} updates ({self.drop} dropped, {self.count} timed), but the recipe's run has "
+                f"{steps}; lower --drop and --count, or raise train.epochs or train.steps"
+            )
+        return self.steps
 
 
 class Request(NamedTuple):
@@ -287,22 +315,22 @@ def request(
     if global_batch is not None:
         entries["train.global_batch"] = loader.Entry(_global_batch(global_batch, entries, run), "--global-batch")
     before: loader.Entries | None = None
-    if run and os.path.exists(os.path.join(run, directory.RECIPE)):
-        _, before = loader.build(loader.read(os.path.join(run, directory.RECIPE), recorded=True), FIND)
+    if run and os.path.exists(os.path.join(run, folder.RECIPE)):
+        _, before = loader.build(loader.read(os.path.join(run, folder.RECIPE), recorded=True), FIND)
     settings, resolved = loader.build(entries, FIND)
-    graph = exported.path_of(settings)
+    graph = given.exported_model(settings)
     if graph:
-        exported.check_settings(graph, resolved)
+        given.check_exported_settings(graph, resolved)
     path, notes = settings.weights or (before["weights"].value if before else None), []
     if path:  # the run that is resumed took the same settings from these weights
-        taken = recorded_recipe.settings(path, resolved, eval_only and run is None)
+        taken = given.recorded_settings(path, resolved, eval_only and run is None)
         settings, complete = loader.build({**entries, **taken}, FIND)
         if taken:
             notes = [
                 f"taken from {path}, unless -o says otherwise: {', '.join(loader.differences(resolved, complete))}"
             ]
         resolved = complete
-    changed = directory.check_same(before, resolved) if before else []
+    changed = folder.check_same(before, resolved) if before else []
     listeners.check_names(settings.listeners)
     return Request(settings, resolved, recipe, run, changed, notes)
 
@@ -317,7 +345,7 @@ def plan(request: Request, worlds: str) -> str:
     Raises:
         UserError: `worlds` is something else, or the recipe is impossible for one of them.
     """
-    return plan_table.render(request.recipe, request.config, request.resolved["data.name"].value, worlds)
+    return schedule.table(request.recipe, request.config, request.resolved["data.name"].value, worlds)
 
 
 def _check_wandb(arguments: argparse.Namespace) -> None:
@@ -351,10 +379,10 @@ def _read_recipe(config: str | None, weights: str | None, resume: str | None) ->
     if config:
         return os.path.splitext(os.path.basename(config))[0], loader.read(config)
     if resume and resume != NEWEST:
-        path = os.path.join(directory.existing(resume, ""), directory.RECIPE)
-        return os.path.splitext(directory.RECIPE)[0], loader.read(path, recorded=True)
+        path = os.path.join(folder.existing(resume, ""), folder.RECIPE)
+        return os.path.splitext(folder.RECIPE)[0], loader.read(path, recorded=True)
     if weights:
-        return recorded_recipe.repeat(weights)
+        return given.repeat(weights)
     raise UserError("no recipe: name one with -c, for example -c configs/tsm_demo.yaml")
 
 
@@ -388,14 +416,14 @@ def _run_to_resume(
     """Return the folder of the run to continue, None to start a new one; may set the folder of a new run in entries."""
     if resume is None:
         return None
-    folder = entries["out"].value if "out" in entries else None
+    named = entries["out"].value if "out" in entries else None
     if resume != NEWEST:
         if out and os.path.realpath(out) != os.path.realpath(resume):
             raise UserError("--resume DIR continues in DIR; leave out --out")
         if config and not os.path.exists(resume):
             entries["out"] = loader.Entry(resume, "--resume")  # killed before it made its folder: start there
             return None
-        return directory.existing(resume, recipe)
-    if folder:
-        return folder if directory.is_run(folder) else None
-    return directory.existing(None, recipe)
+        return folder.existing(resume, recipe)
+    if named:
+        return named if folder.is_run(named) else None
+    return folder.existing(None, recipe)

@@ -1,39 +1,58 @@
-"""Assembly of a recipe: data, schedule and trainer, for train.py and the tools alike."""
+"""Assembly of a recipe: data, schedule, trainer and its first tensors, for train.py and the tools alike."""
 
+import math
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from zoo import data, tasks
+from zoo.config.param_groups import GroupRule
 from zoo.config.schema import Config, Optim
-from zoo.data import order
+from zoo.data import audit, order
 from zoo.data.batch import PAIR, DropoutMask, Field, collate
 from zoo.data.errors import UserError
 from zoo.data.record import DataRecord
 from zoo.distributed import environment, rendezvous
 from zoo.distributed import group as groups
 from zoo.distributed.group import Group
-from zoo.logs import journal
 from zoo.models import Spec, load_model_class, load_spec, resolve_arch
 from zoo.optim.ema import Ema
-from zoo.run import data_check, data_record, exported, param_groups, schedule
+from zoo.run import checkpoint, resume, schedule, weights
 from zoo.run.cli import Request
-from zoo.run.data_check import DataCheck
 from zoo.tasks import Task
-from zoo.trainer import load_backend, load_onnx_backend
+from zoo.trainer import load_backend, load_onnx_backend, state
 from zoo.trainer.loss_scale import INITIAL_SCALE
-from zoo.trainer.plan import Arithmetic, Mode, Plan
+from zoo.trainer.plan import Arithmetic, Mode, ParamGroup, Plan
 from zoo.trainer.protocol import DeviceBatch, Trainer
 from zoo.trainer.world import BEGIN_TIMEOUT, World
+from zoo.weights import files, recorded
 from zoo.weights.match import match_state_dict
+
+STATISTICS = (".running_mean", ".running_var")
+EXAMPLES = 3  # names in a message
+CHECK_TIMEOUT = 600.0  # seconds; what is looked at is bounded (data/audit), but a file system may be slow
+
+
+class DataCheck(NamedTuple):
+    """What the check found.
+
+    Attributes:
+        lines: for the log; none on other ranks, and none for data without files.
+        table: samples of every class as CSV, "" if they are not known.
+    """
+
+    lines: tuple[str, ...] = ()
+    table: str = ""
 
 
 class Job(NamedTuple):
     """Everything a run works with; complete, and never changed afterwards.
 
     Attributes:
-        framework: one of FRAMEWORKS, or exported.NAME for an exported model, whose `trainer` can only predict.
+        framework: one of FRAMEWORKS, or weights.ONNX for an exported model, whose `trainer` can only predict.
     """
 
     framework: str
@@ -44,7 +63,7 @@ class Job(NamedTuple):
     val_set: Any
     data_check: DataCheck
     record: DataRecord  # of the data set
-    data_verdict: data_record.Verdict  # of the comparison with those of the run to resume
+    data_verdict: resume.Verdict  # of the comparison with those of the run to resume
     loaded_at: float  # seconds of the monotonic clock
     arch: Any
     dropout_masks: tuple[DropoutMask, ...]
@@ -104,10 +123,10 @@ def assemble(request: Request, group: Group) -> Job:
     model, dataset = request.resolved["model.name"].value, data.find(request.resolved["data.name"].value)
     spec = load_spec(model)
     train_set, val_set = dataset.load(cfg.data)
-    checked = data_check.check(group, cfg.data, train_set, val_set, request.eval_only)
+    checked = audit_data(group, cfg.data, train_set, val_set, request.eval_only)
     record, loaded_at = dataset.describe(train_set, val_set), time.monotonic()
     groups.assert_same(group, "the data set (its checksum)", record.checksum)
-    verdict = data_record.check(
+    verdict = resume.check_data(
         group,
         None if request.eval_only else request.resume,
         record,
@@ -120,17 +139,17 @@ def assemble(request: Request, group: Group) -> Job:
     _check_class_weights(getattr(cfg.task, "class_weights", None), arch.num_classes)
     _check_batch_norm(cfg, spec, arch, model, batch_plan.batch, group.size)
     _check_sharding(spec, arch, group.size)
-    param_group_notes = param_groups.describe(cfg.optim.groups, spec.shapes(arch))
+    param_group_notes = describe_groups(cfg.optim.groups, spec.shapes(arch))
     world = _start_backend(cfg, model, group)
     clock = schedule.clock(train, len(train_set), world.size)
     mode = _mode(request, group)
-    graph = exported.path_of(cfg)
+    graph = weights.exported_model(cfg)
     if graph:
-        plan, trainer, _ = exported.build(graph, cfg, model, arch, train_set.fields, world)
+        plan, trainer, _ = weights.build_exported(graph, cfg, model, arch, train_set.fields, world)
     else:
         plan, trainer = build_trainer(cfg, model, arch, train_set.fields, world, mode, batch_plan.accumulate)
     return Job(
-        framework=exported.NAME if graph else cfg.framework,
+        framework=weights.ONNX if graph else cfg.framework,
         model=model,
         spec=spec,
         task=tasks.load_task(spec.TASK),
@@ -190,7 +209,7 @@ def _check_sharding(spec: Spec, arch: Any, world_size: int) -> None:
 
 
 def _start_backend(cfg: Config, model: str, group: Group) -> World:
-    if exported.path_of(cfg):
+    if weights.exported_model(cfg):
         return load_onnx_backend().start(group.launch, cfg.device)
     backend = load_backend(cfg.framework)
     load_model_class(model, cfg.framework)  # a model that this framework lacks is reported before the processes join
@@ -202,18 +221,12 @@ def _start_backend(cfg: Config, model: str, group: Group) -> World:
 
 def _mode(request: Request, group: Group) -> Mode:
     """Return the mode that the recipe asks for; a resumed run keeps its memory format, since the two round apart."""
-    cfg, train = request.config, request.config.train
-    kept = None
-    if train.channels_last is None and request.resume:
-        kept = group.all_gather(_recorded_format(request.resume, cfg.framework) if group.rank == 0 else None)[0]
-    channels_last = train.channels_last if kept is None else kept
+    train, channels_last = request.config.train, request.config.train.channels_last
+    if channels_last is None and not request.eval_only:
+        begun = resume.begun(group, request.resume)
+        if begun.get("framework") == request.config.framework:
+            channels_last = begun["channels_last"]
     return Mode(train.precision, train.amp_level, channels_last, train.compile)
-
-
-def _recorded_format(run: str, framework: str) -> bool | None:
-    """Return channels_last of the run so far; None if there is none, or if it ran in another framework."""
-    begun = [event for event in journal.history(run) if event["event"] in ("begin", "resume")]
-    return begun[-1].get("channels_last") if begun and begun[-1].get("framework") == framework else None
 
 
 def _loss_scale(optim: Optim) -> float:
@@ -221,6 +234,35 @@ def _loss_scale(optim: Optim) -> float:
     if optim.loss_scale == "dynamic":
         return optim.initial_loss_scale or INITIAL_SCALE
     return optim.loss_scale
+
+
+def restore(
+    cfg: Config, job: Job, run: str | None, print_line: weights.Print, eval_only: bool = False
+) -> tuple[int, str]:
+    """Load the tensors of the last checkpoint of the run to resume, or else the initial ones; called by all ranks.
+
+    One process per machine goes first, because it may have to download a file.
+
+    Args:
+        cfg: the recipe.
+        job: its trainer receives the tensors.
+        run: folder of the run to continue, None for a new run.
+        print_line: receives lines for the console.
+        eval_only: whether the weights are evaluated only: of a checkpoint with moving averages both kinds.
+
+    Returns:
+        The updates done so far, and the origin of the weights, in words.
+
+    Raises:
+        UserError: a file does not hold exactly the tensors of the model; the message lists the differences.
+    """
+    graph = weights.exported_model(cfg)
+    if graph:
+        return 0, _describe_exported(graph, cfg, job, print_line)
+    goes_first = job.group.launch.local_rank == 0
+    restored = _restore(cfg, job, run, print_line, eval_only) if goes_first else None
+    job.group.all_gather(None)
+    return restored or _restore(cfg, job, run, print_line, eval_only)
 
 
 def build_trainer(
@@ -257,7 +299,7 @@ def build_trainer(
     plan = Plan(
         fields=fields + tuple(mask.field for mask in dropout_masks),
         dropout_masks=tuple(mask.name for mask in dropout_masks),
-        param_group=param_groups.of_model(spec, arch, cfg.optim),
+        param_group=param_groups(spec, arch, cfg.optim),
         mode=resolved,
         loss_scale=_loss_scale(cfg.optim),
         dynamic_loss_scale=cfg.optim.loss_scale == "dynamic",
@@ -294,3 +336,113 @@ def sample_batch(job: Job) -> DeviceBatch:
         masks = {mask.name: mask.sample(order.generator(0, mask.name, index)) for mask in job.dropout_masks}
         rows.append({**row, **masks})
     return job.trainer.to_device(collate(rows, len(rows)))
+
+
+def audit_data(group: Group, settings: Any, train_set: Any, val_set: Any, eval_only: bool = False) -> DataCheck:
+    """Check both splits by names and sizes. A collective call.
+
+    Args:
+        settings: the section `data` of the recipe.
+        train_set, val_set: the splits.
+        eval_only: whether the run only evaluates, perhaps some of the classes: then missing ones pass.
+
+    Raises:
+        UserError: on rank 0, if a class is missing from a split and the recipe does not allow it.
+    """
+    found = DataCheck()
+    with group.time_limit(CHECK_TIMEOUT, "the check of the data by rank 0"):
+        if group.rank == 0:
+            allowed_by = audit.KEY if settings.allow_missing_classes else "--eval-only" if eval_only else ""
+            found = _examine(train_set, val_set, allowed_by)
+        group.all_gather(None)
+    return found
+
+
+def _examine(train_set: Any, val_set: Any, allowed_by: str) -> DataCheck:
+    result = audit.examine(train_set, val_set)
+    if result is None:
+        return DataCheck()
+    return DataCheck(audit.lines(result, allowed_by), result.table)
+
+
+def write_table(found: DataCheck, folder: str) -> None:
+    """Write the table into the folder of a run, if there is one."""
+    if found.table:
+        with open(os.path.join(folder, audit.TABLE_NAME), "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(found.table)
+
+
+def param_groups(spec: Spec, arch: Any, optim: Optim) -> Callable[[str], ParamGroup]:
+    """Return the hyper-parameters of a parameter as a function of its canonical name.
+
+    The factors of all rules that match a name are multiplied with each other and with those of the specification.
+    """
+
+    def param_group(name: str) -> ParamGroup:
+        lr_scale, decay_scale = spec.lr_and_decay_scale(arch, name)
+        for rule in optim.groups:
+            if rule.matches(name):
+                lr_scale, decay_scale = lr_scale * (0 if rule.freeze else rule.lr), decay_scale * rule.decay
+        return ParamGroup(lr_scale, decay_scale * optim.weight_decay)
+
+    return param_group
+
+
+def describe_groups(rules: Sequence[GroupRule], shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
+    """Return a line about each rule: the parameters that it matches and what it does.
+
+    Args:
+        rules: of the recipe.
+        shapes: of all tensors of the model, by canonical name.
+
+    Raises:
+        UserError: a rule matches no parameter, or no parameter is left to train.
+    """
+    sizes = {name: math.prod(shape) for name, shape in shapes.items() if not name.endswith(STATISTICS)}
+    lines, frozen = [], set()
+    for rule in rules:
+        matched = [name for name in sizes if rule.matches(name)]
+        if not matched:
+            names = list(sizes)
+            raise UserError(
+                f"optim.groups: {rule.match!r} matches no parameter as a whole; there are "
+                f"{', '.join(names[:EXAMPLES])} and {len(names) - EXAMPLES} more, up to {names[-1]}"
+            )
+        if rule.freeze or rule.lr == 0:
+            frozen.update(matched)
+        elements = sum(sizes[name] for name in matched)
+        lines.append(f"optim.groups: {rule.match}: {len(matched)} parameters, {elements:,} elements: {rule}")
+    if frozen == sizes.keys():
+        raise UserError("optim.groups: no parameter is left to train; freeze fewer")
+    return tuple(lines)
+
+
+def _restore(cfg: Config, job: Job, run: str | None, print_line: weights.Print, eval_only: bool) -> tuple[int, str]:
+    path = checkpoint.latest(run) if run else None
+    if path:
+        return resume.load(path, job.trainer, job.plan, job.clock.global_batch, job.val_set.classes, print_line)
+    tensors, origin = _start(cfg, job, print_line, eval_only)
+    job.trainer.load_state_dict(tensors)
+    return 0, origin
+
+
+def _start(cfg: Config, job: Job, print_line: weights.Print, eval_only: bool) -> tuple[weights.Tensors, str]:
+    """Return the tensors of a new run, with moving averages where the plan has them, and the origin of the weights."""
+    arguments = job.spec, job.arch, job.trainer.params, job.val_set.classes
+    if not (eval_only and job.plan.ema and cfg.weights and checkpoint.has_averages(cfg.weights)):
+        tensors, origin = weights.initial(cfg, *arguments, print_line)
+        return state.with_averages(tensors, job.plan), origin
+    averages, _ = weights.initial(cfg, *arguments, lambda line: None)
+    tensors, origin = weights.initial(
+        replace(cfg, weights=checkpoint.model_file(cfg.weights, raw=True)), *arguments, print_line
+    )
+    print_line(f"weights: {cfg.weights} has a moving average (EMA) too, which is evaluated beside them")
+    return {**tensors, **{state.ema_key(name): array for name, array in averages.items()}}, origin
+
+
+def _describe_exported(path: str, cfg: Config, job: Job, print_line: weights.Print) -> str:
+    """Return the origin of the weights of an exported model, which are in its graph; warn as for other weights."""
+    record = recorded.read(path)
+    weights.warn_of_other_preprocessing(record.data, cfg, path, print_line)
+    weights.warn_of_other_classes(record.classes, job.val_set.classes, path, print_line)
+    return f"{path}, sha256 {files.sha256(path)}"

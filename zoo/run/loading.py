@@ -11,11 +11,9 @@ from zoo.data.loaders import dali_graph
 from zoo.data.pending import Pending
 from zoo.data.readers import batches_per_worker
 from zoo.data.shared_memory import megabytes
-from zoo.data.stream import Stream
-from zoo.logs import journal
-from zoo.logs.timing import Interval
+from zoo.run import resume
 from zoo.run.job import Job
-from zoo.run.prefetch import SPARE, Prefetcher
+from zoo.run.pipeline import SPARE
 
 PROBES = 4  # samples, of which DALI must be able to decode one
 SEMAPHORES = 2**20  # bytes of shared memory, with what else the processes of a rank need there
@@ -156,7 +154,7 @@ def _choose_loader(job: Job, seed: int, run: str | None, deterministic: bool) ->
     if setting != "auto":
         loaders.require(setting)
         return setting, ()
-    recorded = group.all_gather(_recorded_loader(run))[0]
+    recorded = resume.begun(group, run).get("loader")
     if recorded:
         if not loaders.is_installed(recorded):
             raise UserError(
@@ -181,35 +179,3 @@ def _obstacle_to_dali(job: Job, seed: int) -> str | None:
             if any(isinstance(value, Pending) for value in job.train_set.plan(index, rng).values()):
                 return None
     return f"DALI decodes none of the first {PROBES} samples"
-
-
-def _recorded_loader(run: str | None) -> str | None:
-    """Return the loader that a run has used last, None without a record."""
-    events = journal.history(run) if run else []
-    return next((event["loader"] for event in reversed(events) if "loader" in event), None)
-
-
-class WaitMeter:
-    """Waiting for data on this rank, interval by interval."""
-
-    def __init__(self, stream: Stream, batches: Prefetcher, cores: float):
-        """Start the first interval. cores: that this rank has for itself."""
-        self._stream, self._batches, self._cores = stream, batches, cores
-        self._wait, self._copying, self._times = batches.data_wait, batches.copying, stream.times
-
-    def read(self, elapsed: float) -> Interval:
-        """Return the interval since the last call. elapsed: its seconds of training."""
-        last_wait, last_copying, last = self._wait, self._copying, self._times
-        self._wait, self._copying, self._times = self._batches.data_wait, self._batches.copying, self._stream.times
-        times = self._times
-        return Interval(
-            elapsed=elapsed,
-            wait=self._wait - last_wait,
-            reading=times.waiting - last.waiting,
-            transport=times.transport - last.transport + self._copying - last_copying,
-            samples=times.samples - last.samples,
-            stages={name: seconds - last.stages[name] for name, seconds in times.stages.items()},
-            workers=self._stream.workers,
-            threads=self._stream.threads,
-            cores=self._cores,
-        )

@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from zoo.config import loader
@@ -12,34 +13,16 @@ from zoo.data import cache
 from zoo.data.errors import UnreadableData, UserError
 from zoo.data.stream import UnreadableSample, open_training
 from zoo.distributed import group as groups
-from zoo.logs import journal
+from zoo.logs.console import Console
 from zoo.logs.journal import Journal, NullJournal
-from zoo.run import (
-    best_checkpoint,
-    checkpoint,
-    data_check,
-    data_record,
-    decoding,
-    directory,
-    early_stopping,
-    exported,
-    facts,
-    first_events,
-    loading,
-    restore,
-    sharded_checkpoint,
-    speed,
-)
+from zoo.run import checkpoint, facts, folder, loading, monitor, resume, stopping, weights
 from zoo.run.cli import Request
-from zoo.run.evaluations import Evaluations
-from zoo.run.job import Job, assemble, join
-from zoo.run.lock import FolderLock
-from zoo.run.meters import Meters
-from zoo.run.prefetch import BadSampleTracker, Prefetcher, unreadable_summary
-from zoo.run.profiling import WARM_UP, RunProfile
-from zoo.run.signals import EvaluationStopped, StopSignal
-from zoo.run.step_reports import StepReports
-from zoo.run.visualizer import Visualizer
+from zoo.run.evaluation import Evaluations
+from zoo.run.folder import FolderLock
+from zoo.run.job import Job, assemble, join, restore, write_table
+from zoo.run.monitor import WARM_UP, Meters, RunProfile, Visualizer
+from zoo.run.pipeline import Decoders, Prefetcher
+from zoo.run.stopping import BadSampleTracker, EvaluationStopped, StepReports, StopSignal
 from zoo.trainer import state
 from zoo.trainer.protocol import DeviceBatch, StepOutput
 
@@ -53,15 +36,15 @@ def start(request: Request) -> Iterator["Run"]:
     Raises:
         UserError: anything that the user can fix. The other ranks end with the same message.
     """
-    graph = exported.path_of(request.config)
+    graph = weights.exported_model(request.config)
     if graph:
-        exported.check_use(graph, request.eval_only, request.resume)
+        weights.check_exported_use(graph, request.eval_only, request.resume)
     group = run = None
     lock = FolderLock()
     try:
         group = join(request, os.environ)
-        folder = None if group.rank or request.eval_only else request.resume
-        damaged = _claim(folder, lock) if folder else []
+        claimed = None if group.rank or request.eval_only else request.resume
+        damaged = resume.claim(claimed, lock) if claimed else []
         request = request._replace(notes=[*request.notes, *group.all_gather(damaged)[0]])
         job = assemble(request, group)
         run = Run(request, job, lock)
@@ -103,61 +86,73 @@ class Run:
     """
 
     def __init__(self, request: Request, job: Job, lock: FolderLock):
-        """Restore the tensors, make the run's folder, lock it and open the logs."""
-        # Imported here because data loading processes import this module too, and print nothing.
-        from zoo.logs.console import Console
-        from zoo.run.open_logs import open_logs
-
-        cfg, group = request.config, job.group
-        self.request, self.job, self.config = request, job, cfg
+        """Restore the tensors, plan the reading of data, make the folder, open the logs and describe it all."""
+        self.request, self.job, self.config = request, job, request.config
         self.exit_code, self.stop_signal = 0, StopSignal()
-        self._unreadable: set[str] = set()  # names of samples that have an event
         self.metrics: dict[str, Any] | None = None
+        self.folder: str | None = None
+        self.journal: Journal | NullJournal = NullJournal()
+        self.is_root = job.group.rank == 0
+        self.last_step = _last_step(request, job.clock.steps)
+        self._unreadable: set[str] = set()  # names of samples that have an event
         self._early_end: tuple[str, str | None] | None = None  # why the run ends before its last step: name, message
         self._is_finite = True  # weights and running statistics, as far as is known
         self._error: UserError | None = None  # of all ranks alike; raised when the step has been saved
-        self.is_root = group.rank == 0
-        self.last_step = min(job.clock.steps, request.max_steps or job.clock.steps)
-        if request.speed:
-            self.last_step = speed.last_step(request.speed, job.clock.steps)
+        self._reports = StepReports(job.group, self.stop_signal)
+        self._prefetcher: Prefetcher | None = None
         self.console = Console(self.last_step, None if self.is_root else open(os.devnull, "w"))  # noqa: SIM115
         for note in request.notes:
             self.console.print(note)
-        self.first_step, self.weights_origin = restore.restore(
-            cfg, job, request.resume, self.console.print, request.eval_only
+        self._restore()
+        self._plan_reading()  # before the folder is made, because it may be refused
+        self._open_folder(lock)
+        self._describe()
+
+    def _restore(self) -> None:
+        job, request = self.job, self.request
+        self.first_step, self.weights_origin = restore(
+            self.config, job, request.resume, self.console.print, request.eval_only
         )
-        groups.assert_same(group, "the step to go on from", self.first_step)
+        groups.assert_same(job.group, "the step to go on from", self.first_step)
         self.recipe = loader.render(request.resolved)
-        self.facts = facts.describe(job, cfg, self.weights_origin)
-        # Before the folder is made, because they may be refused.
-        self.loading = loading.plan(
-            job, cfg.seed, request.resume, cfg.train.deterministic, 0 if request.speed else cfg.train.eval_batch
-        )
-        self.decoders = decoding.Decoders(
-            job, self.loading.on_device, loading.dali_threads(self.loading.cores), cfg.seed, cfg.train.eval_batch
-        )
-        train_samples = 0 if request.eval_only else cfg.train.eval_train_samples
+        self.facts = facts.describe(job, self.config, self.weights_origin)
+
+    def _plan_reading(self) -> None:
+        cfg, request, settings = self.config, self.request, self.config.train
+        eval_batch = 0 if request.speed else settings.eval_batch
+        self.loading = loading.plan(self.job, cfg.seed, request.resume, settings.deterministic, eval_batch)
+        threads = loading.dali_threads(self.loading.cores)
+        self.decoders = Decoders(self.job, self.loading.on_device, threads, cfg.seed, settings.eval_batch)
+        train_samples = 0 if request.eval_only else settings.eval_train_samples
+        track = self.console.track
         self.evaluations = Evaluations(
-            job, cfg, self.loading, self.decoders, self.console.track, train_samples, self.stop_signal
+            self.job, cfg, self.loading, self.decoders, track, train_samples, self.stop_signal
         )
-        self.folder: str | None = None
-        self.journal: Journal | NullJournal = NullJournal()
-        self.visualizer = Visualizer(job, cfg, [])
-        if self.is_root and not request.eval_only:
-            self.folder = directory.open_folder(request.resume, cfg.out, request.recipe, self.recipe, lock)
-            self.journal, viewers = open_logs(self.folder, request, self.recipe, self.console)
-            self.visualizer = Visualizer(job, cfg, viewers)
-            speed.refuse_resume(self.journal, self.folder)
-            data_check.write_table(job.data_check, self.folder)
-        ranks = groups.describe_ranks(group, job.world.device, job.framework)
-        if group.size > 1:
-            self.console.print_ranks(group.launch.launcher, ranks)
-        notes = (*job.train_set.notes, *job.data_check.lines, *job.data_verdict.lines, *cache.notes(cfg.data))
-        self.console.describe(self.facts, request.changed, notes)
+
+    def _open_folder(self, lock: FolderLock) -> None:
+        """Make or take the run's folder, lock it and open the logs, on rank 0."""
+        viewers: list[Any] = []
+        if self.is_root and not self.request.eval_only:
+            request = self.request
+            self.folder = folder.open_folder(request.resume, self.config.out, request.recipe, self.recipe, lock)
+            self.journal, viewers = monitor.open_logs(self.folder, request, self.recipe, self.console)
+            begin = self.journal.last("begin")
+            if begin and begin.get("speed"):
+                raise UserError(
+                    f"--resume: {self.folder} is a run of --speed, which leaves no checkpoint to go on from; start anew"
+                )
+            write_table(self.job.data_check, self.folder)
+        self.visualizer = Visualizer(self.job, self.config, viewers)
+
+    def _describe(self) -> None:
+        job = self.job
+        ranks = groups.describe_ranks(job.group, job.world.device, job.framework)
+        if job.group.size > 1:
+            self.console.print_ranks(job.group.launch.launcher, ranks)
+        notes = (*job.train_set.notes, *job.data_check.lines, *job.data_verdict.lines, *cache.notes(self.config.data))
+        self.console.describe(self.facts, self.request.changed, notes)
         for note in (*job.param_group_notes, *self.loading.notes):
             self.console.print(note)
-        self._reports = StepReports(group, self.stop_signal)
-        self._prefetcher: Prefetcher | None = None
 
     @property
     def batches(self) -> Prefetcher:
@@ -176,7 +171,7 @@ class Run:
         if self._is_complete():
             return
         self.stop_signal.install()
-        first_events.add(self.journal, self.folder, self.request, self.job, self.loading, self.facts, self.first_step)
+        self._add_first_events()
         self._unreadable = _replaced(self.journal)
         if self._evaluation_is_missing() and not self._evaluate(self.first_step):
             return
@@ -271,10 +266,11 @@ class Run:
             "classes": job.class_names,
             "epoch": float(job.clock.epochs(done)),
             "recipe": self.recipe,
+            "loader": self.loading.loader,
         }
         keep = self.config.train.keep_checkpoints
         with self.console.activity("saving"):
-            path = sharded_checkpoint.save_checkpoint(job.group, job.trainer, self.folder, done, record, keep)
+            path = checkpoint.save_shared(job.group, job.trainer, self.folder, done, record, keep)
         self.journal.add("save", step=done, path=path)
         self._meters.resume()
 
@@ -294,7 +290,7 @@ class Run:
         Raises:
             UserError: what stopped the run: unreadable samples, or gradients that are not finite.
         """
-        for line in unreadable_summary(self.journal.events, len(self.job.train_set)):
+        for line in stopping.unreadable_summary(self.journal.events, len(self.job.train_set)):
             self.console.print(line)
         if self._error:
             self.job.group.all_gather(None)  # the first rank to end ends the others; rank 0 has saved now
@@ -316,6 +312,24 @@ class Run:
         )
         self.console({"event": "eval", **self.metrics})
 
+    def _add_first_events(self) -> None:
+        """Add `resume`, or `load` and `begin`, and record the data. All ranks gather the facts of their machines."""
+        job, request = self.job, self.request
+        place = facts.place(job, self.config)
+        if request.resume and self.folder:
+            changeable = {**facts.resume(job, request, self.loading), **place}
+            path = checkpoint.latest(request.resume)
+            resume.add_events(self.journal, self.folder, self.first_step, path, job.data_verdict.change, changeable)
+            checkpoint.remove_old(self.folder, self.config.train.keep_checkpoints)
+        if self.folder and job.data_verdict.record and not request.speed:
+            resume.write_data_record(self.folder, job.data_verdict.record)
+        if not self.journal.has("load"):
+            at = self.journal.at(job.loaded_at)
+            self.journal.add("load", at=at, checksum=job.record.checksum, train_samples=len(job.train_set))
+        if not self.journal.has("begin"):
+            speed = request.speed and asdict(request.speed)
+            self.journal.add("begin", **self.facts, **facts.begin(job, request, self.loading), **place, speed=speed)
+
     def _is_complete(self) -> bool:
         complete = self._ends_after(self.first_step) and self.journal.has("end")
         if complete:
@@ -330,7 +344,7 @@ class Run:
         mine: tuple[str, str | None] | None = None
         if self.request.until_target and best is not None and target is not None and best >= target:
             mine = "target", None
-        elif message := early_stopping.explain(self.journal.events, self.config.train.early_stopping):
+        elif message := stopping.explain_early(self.journal.events, self.config.train.early_stopping):
             mine = "early_stopping", message
         self._early_end = self.job.group.all_gather(mine)[0]  # rank 0 has the journal
         return self._early_end is not None
@@ -360,7 +374,7 @@ class Run:
         )
         decode = self.decoders.training(self.first_step * accumulate)
         self._prefetcher = Prefetcher(stream, job.trainer, accumulate, decode)
-        self._meters = Meters(job, self.batches, loading.WaitMeter(stream, self.batches, self.loading.cores))
+        self._meters = Meters(job, self.batches, monitor.WaitMeter(stream, self.batches, self.loading.cores))
         self.bad_samples = BadSampleTracker(job.train_set, self._log_unreadable)
 
     def _log_unreadable(self, sample: UnreadableSample) -> None:
@@ -390,7 +404,7 @@ class Run:
             self._fail(error)
             self.job.group.all_gather(None)  # the first rank to end ends the others; rank 0 has written its events now
             raise
-        best = best_checkpoint.find(self.folder, self.journal.events, before=done) if self.folder else None
+        best = checkpoint.find_best(self.folder, self.journal.events, before=done) if self.folder else None
         is_best = best is None or metrics["accuracy"] > best.accuracy
         if self.folder:
             checkpoint.save_evaluation(self.folder, done, metrics, is_best, self.config.train.keep_checkpoints)
@@ -402,13 +416,12 @@ class Run:
         return True
 
 
-def _claim(folder: str, lock: FolderLock) -> list[str]:
-    """Lock the run to resume, before the minutes that reading data may take; return what was mended."""
-    directory.check_files(folder)
-    lock.acquire(folder)
-    return [*journal.check(folder), *checkpoint.adopt_copies(folder), *checkpoint.set_damaged_aside(folder)]
+def _last_step(request: Request, steps: int) -> int:
+    if request.speed:
+        return request.speed.last_step(steps)
+    return min(steps, request.max_steps or steps)
 
 
 def _replaced(journal: Journal | NullJournal) -> set[str]:
     """Return the samples that have a `bad` event and were not mended since."""
-    return data_record.unreadable([event for event in journal.events if event["event"] != "unreadable"])
+    return resume.unreadable([event for event in journal.events if event["event"] != "unreadable"])

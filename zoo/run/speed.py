@@ -1,64 +1,27 @@
 """Speed mode: the time of a fixed number of updates, without evaluations and checkpoints."""
 
+import socket
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from zoo.data.errors import UserError
+from zoo.distributed.group import Group
 from zoo.logs import timing
-from zoo.logs.journal import Journal
-from zoo.run.turns import BLOCK, Turns
+from zoo.run.cli import Window
+from zoo.run.session import Run
 
-if TYPE_CHECKING:
-    from zoo.run.session import Run
-
-
-@dataclass(frozen=True)
-class Window:
-    """Updates of a speed run.
-
-    Attributes:
-        drop: updates before the clock starts, at least 1: the first one compiles and warms up.
-        count: updates that are timed.
-    """
-
-    drop: int = 20
-    count: int = 100
-
-    @property
-    def steps(self) -> int:
-        """Updates of the whole run."""
-        return self.drop + self.count
-
-
-def last_step(window: Window, steps: int) -> int:
-    """Return the number of updates after which a speed run ends. steps: of the recipe's run.
-
-    Raises:
-        UserError: they are fewer.
-    """
-    if window.steps > steps:
-        raise UserError(
-            f"--speed: {window.steps} updates ({window.drop} dropped, {window.count} timed), but the recipe's run has "
-            f"{steps}; lower --drop and --count, or raise train.epochs or train.steps"
-        )
-    return window.steps
-
-
-def refuse_resume(journal: Journal, folder: str) -> None:
-    """Raise UserError if the run in a folder, which is to be resumed, is a speed run."""
-    begin = journal.last("begin")
-    if begin and begin.get("speed"):
-        raise UserError(f"--resume: {folder} is a run of --speed, which leaves no checkpoint to go on from; start anew")
+ASK, GIVE = b"?", b"!"
+BLOCK = 10  # updates of a turn
 
 
 class Clock:
     """Time of the updates of a window, in blocks; what is between two blocks does not count."""
 
-    def __init__(self, run: "Run"):
+    def __init__(self, run: Run):
         self._run = run
         self._start = self._waited = 0.0
         self._stamps: list[Any] = []
@@ -88,7 +51,50 @@ class Clock:
         return {**quantiles, "all": times, "clock": timing.clock_of(self._stamps[0])}
 
 
-def measure(run: "Run", window: Window, turns_at: str | None = None) -> None:
+class Turns:
+    """This run's side of turns with others: each computes while the others wait, in blocks of BLOCK updates.
+
+    The program that gives the turns (tools/bench/matrix/turns.py) listens at a Unix socket. A run asks for one, waits
+    for it, times a block, and ends its turn by asking for the next one. What makes a machine faster or slower for
+    seconds so acts on all of them alike.
+
+    Args:
+        path: of the socket.
+        group: all ranks; the first one asks.
+
+    Raises:
+        UserError: nobody listens there.
+    """
+
+    def __init__(self, path: str, group: Group):
+        self._group, self._path = group, path
+        self._socket: socket.socket | None = None
+        if group.rank == 0:
+            self._socket = socket.socket(socket.AF_UNIX)
+            try:
+                self._socket.connect(path)
+            except OSError as error:
+                raise UserError(f"--turns {path}: nobody listens there ({error.strerror})") from None
+
+    def wait(self) -> None:
+        """End the turn, if there was one, and wait for the next. A collective call.
+
+        Raises:
+            UserError: the program that gives the turns has ended.
+        """
+        self._group.set_status("waiting for a turn")
+        if self._socket:
+            try:
+                self._socket.sendall(ASK)
+                answer = self._socket.recv(1)
+            except OSError:
+                answer = b""
+            if answer != GIVE:
+                raise UserError(f"--turns {self._path}: the program that gives the turns has ended")
+        self._group.all_gather(None)
+
+
+def measure(run: Run, window: Window, turns_at: str | None = None) -> None:
     """Train for the updates of a window and add a `speed` event.
 
     The loop is that of training: it reads data, exchanges signals, and logs every train.log_every. The device is waited
@@ -97,7 +103,7 @@ def measure(run: "Run", window: Window, turns_at: str | None = None) -> None:
     Args:
         run: a new run.
         window: its updates.
-        turns_at: socket of the program that gives turns to several runs (zoo/run/turns.py); None for a single block.
+        turns_at: socket of the program that gives turns to several runs; None for a single block.
     """
     trainer, lr, log_every = run.job.trainer, run.job.lr, run.config.train.log_every
     turns = Turns(turns_at, run.job.group) if turns_at else None
@@ -124,7 +130,7 @@ def measure(run: "Run", window: Window, turns_at: str | None = None) -> None:
     run.finish()
 
 
-def _log(run: "Run", window: Window, clock: Clock) -> None:
+def _log(run: Run, window: Window, clock: Clock) -> None:
     """Add the `speed` event, with the time of the rank that took longest and the updates of rank 0."""
     ranks = run.job.group.all_gather({"seconds": clock.seconds, "data_wait": clock.data_wait})
     slowest = max(rank["seconds"] for rank in ranks)

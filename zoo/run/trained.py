@@ -12,7 +12,7 @@ from zoo.data.batch import Field
 from zoo.data.errors import UserError
 from zoo.models import Spec, load_spec, resolve_arch
 from zoo.predict.results import TrainedModel
-from zoo.run import cli, exported, recorded_recipe
+from zoo.run import cli, weights
 from zoo.run.checkpoint import has_averages, model_file
 from zoo.run.job import build_trainer
 from zoo.trainer import load_backend, load_onnx_backend
@@ -37,13 +37,13 @@ def read_checkpoint(
     Raises:
         UserError: there is no checkpoint or its record is incomplete, or an option is wrong.
     """
-    record, entries = recorded_recipe.read(path)
+    record, entries = weights.read_recipe(path)
     flags = {"device": loader.Entry(device, "--device")}
     if framework or not onnx_file.is_onnx(path):
         flags["framework"] = loader.Entry(framework or "torch", "--framework")
     cfg, resolved = loader.build({**entries, **flags, **loader.overrides(overrides)}, cli.FIND)
     if onnx_file.is_onnx(path):
-        exported.check_settings(path, resolved)
+        weights.check_exported_settings(path, resolved)
     return record, cfg, resolved
 
 
@@ -130,6 +130,6 @@ def _load_exported(
     if raw:
         raise UserError(f"--raw: {path} has one kind of weights; leave it out")
     world = load_onnx_backend().start(Launch(), cfg.device)
-    _, model, file = exported.build(path, cfg, name, arch, fields, world)
-    facts = {"framework": exported.NAME, "precision": file.metadata.precision, "device": world.device}
+    _, model, file = weights.build_exported(path, cfg, name, arch, fields, world)
+    facts = {"framework": weights.ONNX, "precision": file.metadata.precision, "device": world.device}
     return model, facts

@@ -8,7 +8,7 @@ import pytest
 
 from zoo.bench.matrix.turns import TurnGiver
 from zoo.data.errors import UserError
-from zoo.run.turns import Turns
+from zoo.run.speed import Turns
 
 
 class OneRank:

@@ -89,14 +89,14 @@ def read_plsc(folder: Path) -> None:
 
 def read_checkpoint(folder: Path) -> None:
     """Read the newest checkpoint of a run as a resume does, and its record as a run with its weights does."""
-    from zoo.run import checkpoint, recorded_recipe, restore
+    from zoo.run import checkpoint, resume, weights
 
     step = str(folder / "checkpoints" / "step-00000010")
     checkpoint.adopt_copies(str(folder))
     checkpoint.check_whole(step)
     _, record = checkpoint.load_checkpoint(step)
-    restore.check_record(record, step)
-    recorded_recipe.repeat(str(folder / "checkpoints" / "best"))
+    resume.check_record(record, step)
+    weights.repeat(str(folder / "checkpoints" / "best"))
     recorded.read(step)
 
 

@@ -75,7 +75,7 @@ FAULTS = [
     ),
     fault(
         "every rank checks the data",
-        "zoo/run/data_check.py",
+        "zoo/run/job.py",
         "if group.rank == 0:",
         "if group.rank >= 0:",
         f"{TEST_RUN}rank_0_checks_and_the_others_wait_with_a_limit",
@@ -83,7 +83,7 @@ FAULTS = [
     fault(
         "the data are not checked",
         "zoo/run/job.py",
-        "data_check.check(group, cfg.data, train_set, val_set, request.eval_only)",
+        "audit_data(group, cfg.data, train_set, val_set, request.eval_only)",
         "DataCheck()",
         f"{TEST_RUN}no_task_starts_with_wrong_classes[image-empty_class]",
     ),

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from zoo.logs.journal import Journal
-from zoo.run import best_checkpoint, checkpoint
+from zoo.run import checkpoint
 
 
 @pytest.fixture
@@ -32,22 +32,22 @@ def evaluations(**accuracies):
 
 def test_the_first_of_the_best_that_exist(make):
     folder = make(s4=None, s8=None, s12=None)
-    assert best_checkpoint.find(folder, evaluations(s2=0.9, s4=0.5, s8=0.7, s12=0.7)) == (8, 0.7)
-    assert best_checkpoint.find(folder, evaluations(s4=0.5, s8=0.7), before=8) == (4, 0.5)
-    assert best_checkpoint.find(folder, []) is None
+    assert checkpoint.find_best(folder, evaluations(s2=0.9, s4=0.5, s8=0.7, s12=0.7)) == (8, 0.7)
+    assert checkpoint.find_best(folder, evaluations(s4=0.5, s8=0.7), before=8) == (4, 0.5)
+    assert checkpoint.find_best(folder, []) is None
 
 
 def test_metrics_beside_a_checkpoint_count_where_the_event_was_lost(make):
     """As after a kill before the event, or a power cut that took the end of the journal."""
     folder = make(s4=0.9, s8=None, s12="{", s16='{"accuracy": null}', s20="[1]")
-    assert best_checkpoint.find(folder, evaluations(s8=0.7)) == (4, 0.9)
-    assert best_checkpoint.find(folder, evaluations(s4=0.1, s8=0.7)) == (8, 0.7)  # the event counts where there is one
+    assert checkpoint.find_best(folder, evaluations(s8=0.7)) == (4, 0.9)
+    assert checkpoint.find_best(folder, evaluations(s4=0.1, s8=0.7)) == (8, 0.7)  # the event counts where there is one
 
 
 def test_what_is_not_finite_is_never_the_best(make):
     folder = make(s4=None, s8=None)
-    assert best_checkpoint.find(folder, evaluations(s4=math.nan, s8=0.1)) == (8, 0.1)
-    assert best_checkpoint.find(folder, evaluations(s4=math.nan)) is None
+    assert checkpoint.find_best(folder, evaluations(s4=math.nan, s8=0.1)) == (8, 0.1)
+    assert checkpoint.find_best(folder, evaluations(s4=math.nan)) is None
 
 
 def restored(folder, step, events):
@@ -55,7 +55,7 @@ def restored(folder, step, events):
     with Journal(folder, []) as journal:
         for event in events:
             journal.add(**event)
-        best_checkpoint.restore_links(folder, journal, step)
+        checkpoint.restore_links(folder, journal, step)
         told = [event["step"] for event in journal.events if event["event"] == "best"]
     return told, os.path.basename(os.path.realpath(os.path.join(folder, checkpoint.FOLDER, "best")))
 

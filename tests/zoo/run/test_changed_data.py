@@ -10,7 +10,7 @@ from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.data.demo import shapes
 from zoo.data.errors import UserError
-from zoo.run import cli, data_record
+from zoo.run import cli, resume
 
 RECIPE = ROOT / "configs/resnet50_demo.yaml"
 slow = pytest.mark.slow
@@ -154,22 +154,22 @@ def test_a_row_of_unreadable_files_saves_what_was_done(run, root, images):
 @slow
 def test_the_same_files_elsewhere_and_read_by_another_method_are_no_change(run, root, tmp_path):
     folder = run(max_steps=2)
-    record = (folder / data_record.FILE).read_bytes()
+    record = (folder / resume.DATA_RECORD).read_bytes()
     shutil.move(root, tmp_path / "elsewhere")
     run(max_steps=4, data__root=str(tmp_path / "elsewhere"))
     run(data__root=str(tmp_path / "elsewhere"), data__checksum="full")
     assert steps(folder) == [1, 2, 3, 4, 5, 6] and not events(folder, "data_changed")
-    assert (folder / data_record.FILE).read_bytes() == record
+    assert (folder / resume.DATA_RECORD).read_bytes() == record
 
 
 @slow
 def test_an_older_run_compares_the_checksum_alone(run, root, images, capfd):
     folder = run(max_steps=1)
     before = json.loads((folder / "events.jsonl").read_text().splitlines()[0])["checksum"]
-    (folder / data_record.FILE).unlink()
+    (folder / resume.DATA_RECORD).unlink()
     run(max_steps=2)  # and gets a record
-    assert data_record.read(str(folder)).checksum == before
-    (folder / data_record.FILE).write_bytes((folder / data_record.FILE).read_bytes()[:-9])
+    assert resume.read_data_record(str(folder)).checksum == before
+    (folder / resume.DATA_RECORD).write_bytes((folder / resume.DATA_RECORD).read_bytes()[:-9])
     spoil(root, FIRST)
     with pytest.raises(UserError, match=f"(?s)the checksum was {before} and is .{{32}}; .*--accept-changed-data"):
         run()
@@ -177,8 +177,8 @@ def test_an_older_run_compares_the_checksum_alone(run, root, images, capfd):
     run(max_steps=3, accept=True, data__max_bad=1.0)
     assert "data_record.safetensors cannot be read (" in capfd.readouterr().out
     changed = events(folder, "data_changed")[0]["checksum"]
-    assert data_record.read(str(folder)).checksum == changed != before
-    (folder / data_record.FILE).unlink()
+    assert resume.read_data_record(str(folder)).checksum == changed != before
+    (folder / resume.DATA_RECORD).unlink()
     text = (folder / "events.jsonl").read_text()
     mend(root, images, FIRST)
     with pytest.raises(UserError, match=f"the checksum was {changed} and is {before}"):

@@ -15,7 +15,7 @@ import pytest
 
 from tests.helpers.paths import ROOT
 from zoo.data.errors import UserError
-from zoo.run import recorded_recipe
+from zoo.run import weights
 from zoo.run.checkpoint import (
     AVERAGE,
     FOLDER,
@@ -375,7 +375,7 @@ def test_files_with_the_name_of_a_checkpoint_are_as_good_as_links(tmp_path):
     best, last = (str(tmp_path / FOLDER / name) for name in ("best", "last"))
     assert model_file(best) == path_of(str(tmp_path), 1) + "/" + MODEL and not has_averages(best)
     assert load_record(best)["step"] == 1 and load_record(last)["step"] == 2
-    assert recorded_recipe.is_checkpoint(best) and recorded.read(best) == recorded.read(path_of(str(tmp_path), 1))
+    assert weights.is_checkpoint(best) and recorded.read(best) == recorded.read(path_of(str(tmp_path), 1))
     save_checkpoint(str(tmp_path), 3, tensors(3), RECORD, 1)
     assert os.readlink(last) == "step-00000003"
     assert load_record(best)["step"] == 1  # kept, although it is old

@@ -13,9 +13,8 @@ from zoo.data.errors import UserError
 from zoo.data.loaders.dali_device import AT_A_TIME, DeviceDecoder
 from zoo.data.loaders.dali_graph import Failure
 from zoo.data.stream import evaluation_reader, open_evaluation, open_training, training_reader
-from zoo.run.decoding import DeviceStream, ReadyStream
-from zoo.run.evaluate import _inputs, _rows
-from zoo.run.prefetch import Prefetcher
+from zoo.run.evaluation import _inputs, _rows
+from zoo.run.pipeline import DeviceStream, Prefetcher, ReadyStream
 
 BROKEN = 5  # index of a file that the plan does not know to be broken
 

@@ -1,13 +1,12 @@
 """Which folder a run writes to or continues in."""
 
-import os
-
 import pytest
 
 from zoo.config.loader import Entry
 from zoo.data.errors import UserError
-from zoo.run import directory
-from zoo.run.lock import FILE, FolderLock
+from zoo.run import folder
+from zoo.run.folder import LOCK as FILE
+from zoo.run.folder import FolderLock
 
 
 @pytest.fixture(autouse=True)
@@ -16,31 +15,31 @@ def _here(tmp_path, monkeypatch):
 
 
 def test_new_runs_are_numbered_and_the_newest_is_resumed(tmp_path):
-    assert directory.new(None, "tsm") == "runs/tsm"
+    assert folder.new(None, "tsm") == "runs/tsm"
     with pytest.raises(UserError, match="there is no run runs/tsm to continue"):
-        directory.existing(None, "tsm")
+        folder.existing(None, "tsm")
     for expected in ("runs/tsm", "runs/tsm-2", "runs/tsm-3"):
-        assert directory.open_folder(None, None, "tsm", "seed: 1\n", FolderLock()) == expected
+        assert folder.open_folder(None, None, "tsm", "seed: 1\n", FolderLock()) == expected
         assert (tmp_path / expected / "config.yaml").read_text() == "seed: 1\n"
-        assert directory.existing(None, "tsm") == expected
+        assert folder.existing(None, "tsm") == expected
 
 
 def test_a_folder_that_holds_a_run_is_not_used_again(tmp_path):
     (tmp_path / "empty").mkdir()
-    assert directory.new("empty", "tsm") == "empty"
-    directory.open_folder(None, "empty", "tsm", "seed: 1\n", FolderLock())
+    assert folder.new("empty", "tsm") == "empty"
+    folder.open_folder(None, "empty", "tsm", "seed: 1\n", FolderLock())
     with pytest.raises(UserError, match="out: empty holds a run already; continue it with --resume empty"):
-        directory.new("empty", "tsm")
-    assert directory.open_folder("empty", None, "tsm", "seed: 2\n", FolderLock()) == "empty"
+        folder.new("empty", "tsm")
+    assert folder.open_folder("empty", None, "tsm", "seed: 2\n", FolderLock()) == "empty"
     assert {path.name for path in (tmp_path / "empty").iterdir()} == {"config.yaml", FILE}
     with pytest.raises(UserError, match="--resume: there is no folder nowhere"):
-        directory.existing("nowhere", "tsm")
+        folder.existing("nowhere", "tsm")
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="out: cannot write to file/run"):
-        directory.open_folder(None, "file/run", "tsm", "seed: 1\n", FolderLock())
+        folder.open_folder(None, "file/run", "tsm", "seed: 1\n", FolderLock())
 
 
 def entries(**values):
@@ -50,18 +49,8 @@ def entries(**values):
 def test_what_may_change_between_a_run_and_its_resume():
     old = entries(model__depth=50, data__root="/a", optim__lr=0.1, out="x", seed=1)
     new = {**old, **entries(data__root="/b", optim__lr=0.2, out="y")}
-    assert directory.check_same(old, old) == []
-    assert directory.check_same(old, new) == ["data.root: /a -> /b", "optim.lr: 0.1 -> 0.2"]
+    assert folder.check_same(old, old) == []
+    assert folder.check_same(old, new) == ["data.root: /a -> /b", "optim.lr: 0.1 -> 0.2"]
     for changed in (entries(model__depth=18), entries(seed=2), entries(data__name="other"), entries(data__size=64)):
         with pytest.raises(UserError, match="this is not the same run any more"):
-            directory.check_same(old, {**old, **changed})
-
-
-@pytest.mark.parametrize("name", ["events.jsonl", "data_record.safetensors", "classes.csv", "airank.log", ".lock"])
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/null", path)])
-def test_what_is_no_file_is_neither_read_nor_written_on_resume(tmp_path, name, make):
-    (tmp_path / "metrics.csv").touch()
-    directory.check_files(str(tmp_path))
-    make(tmp_path / name)
-    with pytest.raises(UserError, match=f"{tmp_path / name} is a link, a folder, a pipe or a device"):
-        directory.check_files(str(tmp_path))
+            folder.check_same(old, {**old, **changed})

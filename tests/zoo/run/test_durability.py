@@ -15,7 +15,7 @@ from tests.zoo import api_cases
 from zoo.data.demo import shapes
 from zoo.data.errors import UserError
 from zoo.logs.journal import Journal, history
-from zoo.run import checkpoint, prefetch, session
+from zoo.run import checkpoint, pipeline, session
 from zoo.trainer.torch.trainer import Trainer
 
 RECIPE = ROOT / "configs/resnet50_demo.yaml"
@@ -213,8 +213,8 @@ def test_a_reader_that_fails_saves_what_was_done(run, undisturbed, monkeypatch):
             raise UserError("a data loading process was killed")
         return take(self)
 
-    take = prefetch.Prefetcher.take
-    monkeypatch.setattr(prefetch.Prefetcher, "take", fail)
+    take = pipeline.Prefetcher.take
+    monkeypatch.setattr(pipeline.Prefetcher, "take", fail)
     with pytest.raises(UserError, match="a data loading process was killed"):
         run()
     folder = run()

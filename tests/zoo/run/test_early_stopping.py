@@ -5,7 +5,7 @@ import math
 import pytest
 
 from zoo.logs.journal import append
-from zoo.run import early_stopping
+from zoo.run import stopping
 
 
 def evaluations(*accuracies):
@@ -32,21 +32,21 @@ def evaluations(*accuracies):
     ],
 )
 def test_evaluations_without_improvement(accuracies, count):
-    assert early_stopping.evaluations_without_improvement(evaluations(*accuracies)) == count
+    assert stopping.evaluations_without_improvement(evaluations(*accuracies)) == count
 
 
 def test_a_run_ends_with_the_evaluation_that_reaches_the_limit():
-    assert early_stopping.explain(evaluations(0.5, 0.4), 2) is None
-    message = early_stopping.explain(evaluations(0.5, 0.4, 0.5), 2)
+    assert stopping.explain_early(evaluations(0.5, 0.4), 2) is None
+    message = stopping.explain_early(evaluations(0.5, 0.4, 0.5), 2)
     assert (
         message == "the metric has not improved in the last 2 evaluations (the best is 0.5000; train.early_stopping=2)"
     )
-    assert early_stopping.explain(evaluations(0.5, *[0.4] * 99), None) is None
-    assert early_stopping.explain([], 1) is None
-    assert "none was finite" in early_stopping.explain(evaluations(math.nan), 1)
+    assert stopping.explain_early(evaluations(0.5, *[0.4] * 99), None) is None
+    assert stopping.explain_early([], 1) is None
+    assert "none was finite" in stopping.explain_early(evaluations(math.nan), 1)
 
 
 def test_what_a_resume_reverts_does_not_count():
     events = evaluations(0.5, 0.4, 0.4)
     append(events, {"event": "resume", "step": 2})
-    assert early_stopping.evaluations_without_improvement(events) == 1
+    assert stopping.evaluations_without_improvement(events) == 1

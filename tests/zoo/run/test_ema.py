@@ -10,7 +10,7 @@ import zoo
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.config.loader import Entry
-from zoo.run import recorded_recipe
+from zoo.run import weights
 from zoo.run.checkpoint import has_averages, load_checkpoint
 
 RECIPE = ROOT / "configs/resnet50_demo.yaml"
@@ -96,7 +96,7 @@ def test_an_evaluation_takes_the_average_from_the_weights_alone(whole):
     def taken(path, resolved, eval_only=True):
         names = dict.fromkeys(("model.name", "fresh_head"), Entry(None, "recipe.yaml"))
         names["model.name"] = Entry("resnet", "recipe.yaml")
-        return recorded_recipe.settings(path, {**names, **resolved}, eval_only)
+        return weights.recorded_settings(path, {**names, **resolved}, eval_only)
 
     assert taken(whole, off) == {"train.ema": Entry(0.9, whole)} and taken(whole, off, False) == {}
     file = f"{whole}/model.safetensors"

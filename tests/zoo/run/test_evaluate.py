@@ -12,10 +12,10 @@ from zoo.data.batch import LABEL, Field
 from zoo.data.errors import UnreadableData
 from zoo.data.stream import UnreadableSample
 from zoo.distributed.group import Polling
-from zoo.run import evaluate as evaluation
-from zoo.run.background import JOIN_TIMEOUT
-from zoo.run.evaluate import evaluate
-from zoo.run.signals import EvaluationStopped, StopSignal
+from zoo.run import evaluation
+from zoo.run.evaluation import evaluate
+from zoo.run.pipeline import JOIN_TIMEOUT
+from zoo.run.stopping import EvaluationStopped, StopSignal
 
 BAD = UnreadableSample(0, "a.jpg", "the file is empty", None)
 

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -19,7 +20,7 @@ from zoo.data.settings import LoaderSettings
 from zoo.data.stages import DECODE, TRANSFORM, total
 from zoo.data.stream import ReadTimes
 from zoo.data.transforms.geometry import Geometry
-from zoo.run import loading
+from zoo.run import loading, monitor
 
 
 class Ranks:
@@ -202,12 +203,20 @@ def test_auto_without_dali(monkeypatch):
     assert plan_auto() == ("reference", "data.loader: auto takes reference (DALI is not installed)")
 
 
+def write_record(run, values):
+    folder = Path(run) / "checkpoints" / "step-00000010"
+    folder.mkdir(parents=True)
+    (folder / "checkpoint.json").write_text(json.dumps({"step": 10, "files": {}, **values}))
+
+
+@pytest.mark.parametrize("version", ["older", "this"])
 @pytest.mark.parametrize("loader", ["dali", "reference"])
-def test_a_resumed_run_keeps_its_loader(tmp_path, monkeypatch, loader):
+def test_a_resumed_run_keeps_its_loader(tmp_path, monkeypatch, loader, version):
     monkeypatch.setattr(dali, "is_installed", lambda: True)
     other = {"dali": "reference", "reference": "dali"}[loader]
     resumes = [{"event": "resume", "step": 10, "path": None, "loader": loader}, *evaluations(0.5)]
     run = write_journal(tmp_path, [{**BEGIN, "loader": other}, *resumes])
+    write_record(run, {} if version == "older" else {"loader": loader})
     note = f"data.loader: auto takes {loader}, as this run did before"
     cuda_index = 0 if loader == "reference" else None
     assert plan_auto(((None,),), run, cuda_index) == (loader, note)
@@ -216,6 +225,7 @@ def test_a_resumed_run_keeps_its_loader(tmp_path, monkeypatch, loader):
 def test_a_resumed_run_that_needs_dali(tmp_path, monkeypatch):
     monkeypatch.setattr(dali, "is_installed", lambda: False)
     run = write_journal(tmp_path, [{**BEGIN, "loader": "dali"}])
+    write_record(run, {})
     with pytest.raises(UserError, match=r"data.loader: auto took dali .* -o data.loader=reference"):
         plan_auto(((None,),), run)
     with pytest.raises(UserError, match=r"data.loader: dali .* -o data.loader=reference"):
@@ -227,7 +237,7 @@ def test_an_interval_is_a_difference():
     seconds = {**total([]), DECODE: 4.0, TRANSFORM: 1.0}
     stream = SimpleNamespace(times=ReadTimes(10, seconds, 2.0, 0.5), workers=2, threads=3)
     batches = SimpleNamespace(data_wait=1.0, copying=0.25)
-    meter = loading.WaitMeter(stream, batches, cores=4)
+    meter = monitor.WaitMeter(stream, batches, cores=4)
     stream.times = ReadTimes(30, {**seconds, DECODE: 10.0}, 5.0, 0.75)
     batches.data_wait, batches.copying = 2.5, 1.25
     interval = meter.read(8.0)

@@ -9,10 +9,10 @@ import pytest
 
 from tests.helpers.paths import ROOT
 from zoo.data.errors import UserError
-from zoo.run.directory import is_run
-from zoo.run.lock import FILE, FolderLock
+from zoo.run.folder import LOCK as FILE
+from zoo.run.folder import FolderLock, is_run
 
-HOLD = "import sys; from zoo.run.lock import FolderLock; lock = FolderLock(); lock.acquire(sys.argv[1]); "
+HOLD = "import sys; from zoo.run.folder import FolderLock; lock = FolderLock(); lock.acquire(sys.argv[1]); "
 
 
 def test_a_second_writer_is_refused_until_the_first_is_killed(tmp_path):

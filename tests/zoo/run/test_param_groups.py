@@ -8,7 +8,7 @@ from zoo.config.param_groups import GroupRule
 from zoo.config.schema import Optim
 from zoo.data.errors import UserError
 from zoo.models.tsm import spec as tsm
-from zoo.run import cli, param_groups
+from zoo.run import cli, job
 from zoo.run.job import assemble, join
 
 ARCH = tsm.Arch(18, num_classes=3, width=8, segments=2)
@@ -28,7 +28,7 @@ SMALL = [
 
 def test_factors_of_all_rules_and_of_the_model_are_multiplied():
     rules = (GroupRule("fc.*", 0.1, 0.5), GroupRule(r".*\.bias", 0.2), GroupRule("layer1.*", freeze=True))
-    group = param_groups.of_model(tsm, ARCH, Optim(weight_decay=1e-3, groups=rules))
+    group = job.param_groups(tsm, ARCH, Optim(weight_decay=1e-3, groups=rules))
     assert group("fc.weight") == pytest.approx((5 * 0.1, 1e-3 * 0.5))  # 5: TSM's factor of the classifier's weight
     assert group("fc.bias") == pytest.approx((10 * 0.1 * 0.2, 0))
     assert group("layer1.0.conv1.weight") == (0, 1e-3)
@@ -36,13 +36,13 @@ def test_factors_of_all_rules_and_of_the_model_are_multiplied():
 
 
 def test_what_each_rule_matches_is_told():
-    lines = param_groups.describe((GroupRule("fc.*", 0.1, 0.5), GroupRule(r"bn1\..*", freeze=True)), SHAPES)
+    lines = job.describe_groups((GroupRule("fc.*", 0.1, 0.5), GroupRule(r"bn1\..*", freeze=True)), SHAPES)
     width = SHAPES["fc.weight"][1]
     assert lines == (
         f"optim.groups: fc.*: 2 parameters, {3 * width + 3} elements: learning rate x 0.1, weight decay x 0.5",
         r"optim.groups: bn1\..*: 2 parameters, 16 elements: not trained",  # without the statistics
     )
-    assert param_groups.describe((), SHAPES) == ()
+    assert job.describe_groups((), SHAPES) == ()
 
 
 @pytest.mark.parametrize(

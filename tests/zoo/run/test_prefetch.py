@@ -9,7 +9,8 @@ import pytest
 
 from zoo.data.errors import BadSample, UserError
 from zoo.data.stream import UnreadableSample
-from zoo.run.prefetch import SPARE, BadSampleTracker, Prefetcher
+from zoo.run.pipeline import SPARE, Prefetcher
+from zoo.run.stopping import BadSampleTracker
 
 
 class Loader:
@@ -112,7 +113,7 @@ def test_no_thread_is_left():
 
 def test_waiting_for_the_first_update_does_not_count(monkeypatch):
     times = iter(range(100))
-    monkeypatch.setattr("zoo.run.prefetch.time", SimpleNamespace(perf_counter=lambda: next(times)))
+    monkeypatch.setattr("zoo.run.pipeline.time", SimpleNamespace(perf_counter=lambda: next(times)))
     loader = Loader(3)
     batches = Prefetcher(loader, loader)
     batches.take()

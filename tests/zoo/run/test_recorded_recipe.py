@@ -8,7 +8,7 @@ from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.config import loader
 from zoo.data.errors import UserError
-from zoo.run import cli, recorded_recipe
+from zoo.run import cli, weights
 
 RESNET, TSM = "configs/resnet50_imagenet.yaml", "configs/tsm_k400.yaml"
 
@@ -103,4 +103,4 @@ def test_a_run_that_is_resumed_takes_the_same_settings(checkpoint, tmp_path):
 
 def test_a_path_that_is_not_there_has_no_settings(checkpoint):
     resolved = cli.request(RESNET).resolved
-    assert recorded_recipe.settings(checkpoint + "x", resolved, True) == {}
+    assert weights.recorded_settings(checkpoint + "x", resolved, True) == {}

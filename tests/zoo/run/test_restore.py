@@ -16,7 +16,7 @@ from zoo.models.arcface import spec as arcface
 from zoo.models.resnet import spec as resnet_spec
 from zoo.models.tsm import spec
 from zoo.optim import sgd
-from zoo.run import restore
+from zoo.run import resume, weights
 from zoo.run.checkpoint import UPDATE, latest, save_checkpoint
 from zoo.trainer import loss_scale, state
 from zoo.trainer.plan import Mode, ParamGroup, Plan
@@ -29,7 +29,7 @@ def warnings(path, data):
     cfg = SimpleNamespace(seed=1, weights=str(path), fresh_head=False, model=arch, data=data)
     params = [Param(name, shape) for name, shape in spec.shapes(arch).items()]
     lines = []
-    tensors, _ = restore.initial(cfg, spec, arch, params, ["a", "b", "c"], lines.append)
+    tensors, _ = weights.initial(cfg, spec, arch, params, ["a", "b", "c"], lines.append)
     assert all(np.array_equal(tensors[name], array) for name, array in small_resnet().items())
     return [line for line in lines if line.startswith("warning")]
 
@@ -51,7 +51,7 @@ def start_from(checkpoint, arch, spec=resnet_spec):
     cfg = SimpleNamespace(seed=1, weights=checkpoint, fresh_head=False, model=arch, data=kinetics.Settings())
     params = [Param(name, shape) for name, shape in spec.shapes(arch).items()]
     lines = []
-    restore.initial(cfg, spec, arch, params, api_cases.CLASSES, lines.append)
+    weights.initial(cfg, spec, arch, params, api_cases.CLASSES, lines.append)
     return lines
 
 
@@ -93,14 +93,8 @@ PLAN = Plan((), (), lambda name: ParamGroup(1.0, 0.0), Mode("fp32"), optimizer=s
 def resumed(folder, params, statistics=()):
     """Return what a trainer with these tensors receives of the checkpoint, and the lines for the console."""
     loaded, lines = {}, []
-    job = SimpleNamespace(
-        trainer=SimpleNamespace(params=params, statistics=statistics, load_state_dict=loaded.update),
-        plan=PLAN,
-        clock=SimpleNamespace(global_batch=8),
-        val_set=SimpleNamespace(classes=["a"]),
-        group=SimpleNamespace(launch=SimpleNamespace(local_rank=0), all_gather=lambda value: [value]),
-    )
-    assert restore.restore(SimpleNamespace(weights=None), job, folder, lines.append) == (7, "before")
+    trainer = SimpleNamespace(params=params, statistics=statistics, load_state_dict=loaded.update)
+    assert resume.load(latest(folder), trainer, PLAN, 8, ["a"], lines.append) == (7, "before")
     return loaded, lines
 
 

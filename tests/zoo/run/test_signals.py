@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.cli import call_zoo
 from tests.helpers.paths import CONFIGS
 from zoo.commands import train
-from zoo.run.signals import StopSignal
+from zoo.run.stopping import StopSignal
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 
 from zoo.data.errors import UnreadableData, UserError
 from zoo.data.stream import UnreadableSample
-from zoo.run.signals import StopSignal
-from zoo.run.step_reports import StepReports, Stop
+from zoo.run.stopping import StepReports, Stop, StopSignal
 
 BAD = UnreadableSample(0, "a.jpg", "empty", "b.jpg")
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import frameworks
 from tests.helpers.paths import ROOT
-from zoo.run.prefetch import BadSampleTracker
+from zoo.run.stopping import BadSampleTracker
 from zoo.trainer import recording
 from zoo.trainer.recording import Recorder
 
@@ -89,7 +89,7 @@ def test_files_are_of_the_class_and_of_what_creates_it(user_model):
 
 def test_files_of_the_project_are_relative():
     assert recording.class_file(BadSampleTracker) == "" and recording.class_file(object()) == ""
-    assert recording.class_file(BadSampleTracker([], print)) == "zoo/run/prefetch.py"
+    assert recording.class_file(BadSampleTracker([], print)) == "zoo/run/stopping.py"
     assert recording.relative(os.path.join(ROOT, "zoo", "..", "zoo", "a.py")) == "zoo/a.py"
     assert recording.relative(f"{ROOT}-other/a.py") == f"{ROOT}-other/a.py"
     assert recording.class_file(np.random.default_rng()) == ""

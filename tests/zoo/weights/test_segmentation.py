@@ -24,7 +24,7 @@ from tests.zoo.weights.test_imagenet import CANONICAL, published
 from zoo.data.errors import UserError
 from zoo.models.deeplabv3plus import spec
 from zoo.models.deeplabv3plus.torch import Model
-from zoo.run import restore
+from zoo.run import weights
 from zoo.trainer.protocol import Param
 from zoo.weights import conversion, files, imagenet, layouts, names
 from zoo.weights.match import match_state_dict
@@ -248,7 +248,7 @@ def initial(arch, lines=None, **settings):
         **{**dict(seed=1, weights=None, fresh_head=False, weights_dir="", model=arch), **settings}
     )
     params = [Param(name, shape) for name, shape in spec.shapes(arch).items()]
-    return restore.initial(cfg, spec, arch, params, CLASS_NAMES, (lines if lines is not None else []).append)
+    return weights.initial(cfg, spec, arch, params, CLASS_NAMES, (lines if lines is not None else []).append)
 
 
 def test_a_run_compares_the_stated_options(tmp_path):

@@ -7,7 +7,7 @@ import torch
 from zoo.data.errors import UserError
 from zoo.models.tsm.spec import Arch, shapes
 from zoo.models.tsm.torch import Model
-from zoo.run import restore
+from zoo.run import weights as checks
 from zoo.weights import layouts, names
 
 SEGMENTS, SIDE = 4, 32
@@ -92,5 +92,5 @@ def test_folds_of_no_channel_change_nothing():
 def test_weights_for_the_other_direction_are_refused_by_a_run():
     recorded = {"depth": 50, "num_classes": 400, "shift_direction": "past"}
     with pytest.raises(UserError, match="is for model.shift_direction=past, the recipe has future"):
-        restore._check_arch(recorded, Arch(num_classes=7), "w.safetensors")
-    restore._check_arch(recorded, Arch(num_classes=7, shift_direction="past"), "w.safetensors")
+        checks._check_arch(recorded, Arch(num_classes=7), "w.safetensors")
+    checks._check_arch(recorded, Arch(num_classes=7, shift_direction="past"), "w.safetensors")

@@ -23,9 +23,9 @@ from zoo.data.stages import COLLATE, STAGES, stage
 from zoo.data.stages import measure as measure_stages
 from zoo.data.stream import open_training, training_samples
 from zoo.run import cli, loading
-from zoo.run.decoding import Decoders
 from zoo.run.job import Job, assemble, join
 from zoo.run.loading import Loading
+from zoo.run.pipeline import Decoders
 from zoo.table import table
 
 EPILOG = """\

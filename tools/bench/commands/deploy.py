@@ -21,7 +21,7 @@ from zoo.export import assembly, low_precision, proof, source
 from zoo.export.source import Source
 from zoo.models import initializers, load_spec
 from zoo.predict.predictors import find_predictor
-from zoo.run import cli, exported, trained
+from zoo.run import cli, trained, weights
 from zoo.run.checkpoint import save_checkpoint
 from zoo.table import table
 from zoo.trainer import load_backend, load_onnx_backend
@@ -201,7 +201,7 @@ def measure_model(sized: Sized, arguments: argparse.Namespace, folder: str) -> d
 def run_exported(checkpoint: Source, path: str) -> Any:
     """Return the exported model of a checkpoint, in ONNX Runtime."""
     world = load_onnx_backend().start(Launch(), "cpu")
-    return exported.build(path, checkpoint.cfg, checkpoint.model, checkpoint.arch, checkpoint.fields, world)[1]
+    return weights.build_exported(path, checkpoint.cfg, checkpoint.model, checkpoint.arch, checkpoint.fields, world)[1]
 
 
 def build(recipe: str, overrides: Sequence[str], folder: str, classes: int | None = None) -> Sized:

@@ -18,7 +18,7 @@ from zoo.data.batch import Field
 from zoo.data.errors import UserError
 from zoo.models import Spec, load_spec, resolve_arch
 from zoo.run import cli, schedule
-from zoo.run.prefetch import SPARE
+from zoo.run.pipeline import SPARE
 from zoo.tasks import load_task
 from zoo.trainer import sharding
 

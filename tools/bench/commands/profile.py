@@ -8,8 +8,8 @@ from zoo import program
 from zoo.bench.commands.update import trainer_loop
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
-from zoo.run import cli, profiling, restore
-from zoo.run.job import Job, assemble, join, sample_batch
+from zoo.run import cli, monitor
+from zoo.run.job import Job, assemble, join, restore, sample_batch
 from zoo.trainer.profiling import TRACE
 
 EPILOG = """\
@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     cli.add_recipe_arguments(parser)
     add = parser.add_argument
     add("-n", "--count", type=int, default=10, metavar="N", help="updates to profile; default 10")
-    add("--rows", type=int, default=profiling.ROWS, metavar="N", help="operators to list; default 10")
+    add("--rows", type=int, default=monitor.ROWS, metavar="N", help="operators to list; default 10")
     add("--trace", metavar="FILE", help="write a trace of all operators to a new file")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
@@ -47,15 +47,15 @@ def main(argv: list[str] | None = None) -> int:
         require_new(getattr(arguments, option), f"--{option}")
     request = cli.request_of(arguments)
     job = assemble(request, join(request, {}))
-    restore.restore(request.config, job, None, print)
+    restore(request.config, job, None, print)
     report = profile(job, arguments.count, arguments.trace)
     report["operators"] = report["operators"][: arguments.rows]
-    print_report(profiling.describe(report, arguments.rows), report, arguments.json)
+    print_report(monitor.describe(report, arguments.rows), report, arguments.json)
     job.group.close()
     return 0
 
 
-def profile(job: Job, count: int, trace: str | None = None) -> profiling.Report:
+def profile(job: Job, count: int, trace: str | None = None) -> monitor.Report:
     """Profile updates on one batch.
 
     Args:
@@ -67,7 +67,7 @@ def profile(job: Job, count: int, trace: str | None = None) -> profiling.Report:
         Device, precision, samples per update, and all operators with their own milliseconds per update, largest first.
     """
     update = trainer_loop(job, sample_batch(job))
-    for _ in range(profiling.WARM_UP):
+    for _ in range(monitor.WARM_UP):
         update()
     profiler = job.world.profiler()
     with tempfile.TemporaryDirectory() as folder:
@@ -77,4 +77,4 @@ def profile(job: Job, count: int, trace: str | None = None) -> profiling.Report:
         operators = profiler.stop()
         if trace:
             shutil.copy(os.path.join(folder, TRACE), trace)
-    return profiling.report(job, operators, count)
+    return monitor.report(job, operators, count)

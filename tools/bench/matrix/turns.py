@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from zoo.run.turns import ASK, GIVE
+from zoo.run.speed import ASK, GIVE
 
 POLL_INTERVAL = 0.1  # seconds
 

@@ -16,7 +16,7 @@ from zoo.data.errors import UserError
 from zoo.data.parsing import parsing
 from zoo.logs import airank, journal
 from zoo.logs.journal import Event
-from zoo.run import directory
+from zoo.run.folder import RECIPE
 
 PATH_KEYS = ("out", "data.root", "data.cache", "weights_dir")  # keys of a recipe that are paths of the machine
 # Keys of a recipe that may differ between scales: where files are, how they are read, how an update is divided, and
@@ -99,7 +99,7 @@ def read(folder: str) -> Run:
             )
         if event["event"] == "load":
             event.setdefault("checksum", None)
-    recipe = os.path.join(folder, directory.RECIPE)
+    recipe = os.path.join(folder, RECIPE)
     entries = loader.read(recipe, recorded=True) if os.path.isfile(recipe) else {}
     begin = next(event for event in events if event["event"] == "begin")
     return Run(folder, events, begin, {key: plain(entry.value) for key, entry in entries.items()})
@@ -129,7 +129,7 @@ def _record(run: Run) -> list[str]:
         lines.append(f"the code differed from commit {str(git.get('commit'))[:12]}; commit it and train again")
     if not rules.CHECKSUM.fullmatch(run.checksum):
         lines.append(f"the checksum of the data is {run.checksum}, not one of files")
-    return lines + ([] if run.recipe else [f"no {directory.RECIPE}"])
+    return lines + ([] if run.recipe else [f"no {RECIPE}"])
 
 
 def _resumes(run: Run) -> list[str]:

@@ -1,18 +1,55 @@
-"""The folder of a run: which one, whether it is continued, and what may have changed since."""
+"""The folder of a run: which one, whether it is continued, what may have changed since, and its one writer."""
 
+import errno
+import fcntl
 import os
-import stat
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TextIO
 
 from zoo.config import loader
-from zoo.data import audit, durable
+from zoo.data import durable
 from zoo.data.errors import UserError
-from zoo.logs import airank, journal
-from zoo.logs.listeners import metrics_csv
-from zoo.run import data_record, lock
 
 RECIPE = "config.yaml"
 FIXED_KEYS = ("model.", "data.name", "data.segments", "data.size", "seed")  # prefixes of keys that a resume must keep
+LOCK = ".lock"  # holds the host and the process that locked it last
+UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # file systems without locks
+
+
+class FolderLock:
+    """The lock on a run's folder, held from `acquire` to `release` or to the end of the process."""
+
+    def __init__(self) -> None:
+        self._file: TextIO | None = None
+
+    def acquire(self, folder: str) -> None:
+        """Lock a folder that exists, unless this object holds its lock already.
+
+        Nothing is locked on a file system that has no locks.
+
+        Raises:
+            UserError: another process writes to the folder, or it cannot be written to.
+        """
+        if self._file:
+            return
+        try:
+            self._file = _locked(os.path.join(folder, LOCK))
+        except BlockingIOError as error:
+            raise UserError(
+                f"{folder} is being written by {error.strerror}: wait for its end, or stop it, before going on with "
+                "--resume; or choose another folder with --out DIR"
+            ) from None
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise UserError(f"out: cannot write to {folder}: {error.strerror}") from None
+
+    def release(self) -> None:
+        """Let other processes write to the folder. The file stays, because removing it would unlock a newer holder."""
+        if self._file:
+            self._file.close()
+            self._file = None
 
 
 def new(requested: str | None, recipe: str) -> str:
@@ -53,7 +90,7 @@ def existing(requested: str | None, recipe: str) -> str:
 
 def is_run(folder: str) -> bool:
     """Return whether a folder exists and holds more than a lock."""
-    return os.path.isdir(folder) and any(name != lock.FILE for name in os.listdir(folder))
+    return os.path.isdir(folder) and any(name != LOCK for name in os.listdir(folder))
 
 
 def check_same(recorded: loader.Entries, current: loader.Entries) -> list[str]:
@@ -72,7 +109,7 @@ def check_same(recorded: loader.Entries, current: loader.Entries) -> list[str]:
     return [line for line in changed if not line.startswith("out:")]
 
 
-def open_folder(resume: str | None, requested: str | None, recipe: str, text: str, holder: lock.FolderLock) -> str:
+def open_folder(resume: str | None, requested: str | None, recipe: str, text: str, holder: FolderLock) -> str:
     """Create the folder of a new run, or take that of the run to resume, lock it and write the resolved recipe to it.
 
     Args:
@@ -96,22 +133,30 @@ def open_folder(resume: str | None, requested: str | None, recipe: str, text: st
     return folder
 
 
-def check_files(folder: str) -> None:
-    """Check that what a run reads and writes in its folder, if it is there, are files and lead to no other place.
-
-    Raises:
-        UserError: a link, folder, pipe, socket or device has the name of one.
-    """
-    logs = journal.FILE, airank.FILE, metrics_csv.FILE
-    for name in (RECIPE, lock.FILE, data_record.FILE, audit.TABLE_NAME, *logs):
-        path = os.path.join(folder, name)
-        if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
-            raise UserError(f"--resume: {path} is a link, a folder, a pipe or a device, and not a file; remove it")
-
-
 def _numbered(recipe: str) -> Iterator[str]:
     yield os.path.join("runs", recipe)
     number = 2
     while True:
         yield os.path.join("runs", f"{recipe}-{number}")
         number += 1
+
+
+def _locked(path: str) -> TextIO:
+    """Return the open file, locked.
+
+    Raises:
+        BlockingIOError: another process holds the lock; `strerror` is what the file says of it.
+        OSError: the file cannot be written or locked.
+    """
+    with ExitStack() as closed_on_error:
+        file = closed_on_error.enter_context(open(path, "a+", encoding="utf-8"))
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise BlockingIOError(error.errno, file.read(200).strip() or "another process") from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        closed_on_error.pop_all()
+        return file

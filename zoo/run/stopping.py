@@ -1,0 +1,194 @@
+"""What ends a run before its last step: signals, unreadable data, and evaluations without a better metric."""
+
+import math
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+from zoo.data.errors import UnreadableData, UserError
+from zoo.data.stream import Dataset, UnreadableSample, find_bad
+from zoo.distributed.group import Group, Polling
+from zoo.logs.journal import Event
+from zoo.run.pipeline import Prefetcher
+
+SEARCH_SECONDS = 20.0  # how long to look for further unreadable files before a run stops because of them
+
+
+class EvaluationStopped(Exception):
+    """A signal has ended an evaluation on all ranks; there are no metrics.
+
+    Attributes:
+        number: of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"signal {number}")
+        self.number = number
+
+
+class StopSignal:
+    """The signal that asks this process to stop.
+
+    Attributes:
+        received: the number of the signal, None before it comes. A second Ctrl-C interrupts at once.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def install(self) -> None:
+        """Receive signals from now on; Python delivers them to the main thread alone."""
+        if threading.current_thread() is threading.main_thread():
+            numbers = [signal.SIGTERM, signal.SIGINT]
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it, so that the run goes on
+                numbers.append(signal.SIGHUP)
+            self._before = {number: signal.signal(number, self._receive) or signal.SIG_DFL for number in numbers}
+
+    def restore(self) -> None:
+        """Give the signals back to whoever handled them before."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        self.received = number
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class BadSampleTracker:
+    """The unreadable samples of all ranks; each is reported once per run."""
+
+    def __init__(self, dataset: Dataset, report: Callable[[UnreadableSample], None]):
+        self.dataset, self.report = dataset, report
+        self.reasons: dict[str, str] = {}  # sample name -> reason, over the run
+        self._epoch = 0
+        self._names_of_epoch: set[str] = set()
+
+    def add(self, unreadable: list[UnreadableSample]) -> None:
+        """Record samples.
+
+        Raises:
+            UnreadableData: the unreadable samples of an epoch exceed data.max_bad.
+        """
+        for sample in unreadable:
+            if sample.name not in self.reasons:
+                self.reasons[sample.name] = sample.reason
+                self.report(sample)
+            if sample.epoch != self._epoch:
+                self._epoch, self._names_of_epoch = sample.epoch, set()
+            self._names_of_epoch.add(sample.name)
+            if len(self._names_of_epoch) > self.dataset.settings.max_bad * len(self.dataset):
+                raise self._too_many()
+
+    def _too_many(self) -> UnreadableData:
+        further, opened = find_bad(self.dataset, SEARCH_SECONDS)
+        reasons = {**self.reasons, **{sample.name: sample.reason for sample in further}}
+        count, total = len(self._names_of_epoch), len(self.dataset)
+        lines = [
+            f"too many unreadable training samples: {count} of {total} ({count / total:.2%}) so far in epoch "
+            f"{self._epoch + 1}, data.max_bad is {self.dataset.settings.max_bad}",
+            f"  known so far ({opened} of {total} files opened):",
+            *(f"  {name}: {reason}" for name, reason in reasons.items()),
+            "  repair or remove them, or continue without them with -o data.max_bad=FRACTION; "
+            "zoo data check -c RECIPE --deep reads the whole set",
+        ]
+        return UnreadableData("\n".join(lines), reasons)
+
+
+class Stop(NamedTuple):
+    """Why all ranks stop after an update.
+
+    Attributes:
+        signal: its number, None without one.
+        error: what ends the run, None without one.
+    """
+
+    signal: int | None = None
+    error: UserError | None = None
+
+
+class StepReports:
+    """Exchange of reports between all ranks, every so many updates (zoo/distributed/polling.py).
+
+    A signal may come to any rank at any moment, and all must stop after the same update. So they must where batches
+    that are read ahead end in an error, to save what was done before.
+    """
+
+    def __init__(self, group: Group, signal: StopSignal):
+        """Receive nothing yet. signal: of this process."""
+        self._polling, self._signal = Polling(group), signal
+
+    def is_due(self, done: int) -> bool:
+        """Return whether the ranks exchange after `done` updates; the same on all ranks."""
+        return self._polling.is_due(done)
+
+    def exchange(self, done: int, batches: Prefetcher, bad_samples: BadSampleTracker) -> Stop:
+        """Exchange after `done` updates, and count the unreadable samples of all ranks. Collective."""
+        reports = self._polling.exchange(done, self._of_this_rank(batches))
+        samples = [UnreadableSample(**report["sample"]) for report in reports if "sample" in report]
+        errors = [UnreadableData(report["error"], report["unreadable"]) for report in reports if "error" in report]
+        try:
+            bad_samples.add(sorted(samples, key=lambda sample: sample.epoch))  # which are counted by epoch
+        except UnreadableData as too_many:
+            errors.insert(0, too_many)
+        signals = [report["signal"] for report in reports if "signal" in report]
+        return Stop(next(iter(signals), None), next(iter(errors), None))
+
+    def _of_this_rank(self, batches: Prefetcher) -> list[dict[str, Any]]:
+        number, failure = self._signal.received, batches.failure
+        reports: list[dict[str, Any]] = [{"signal": number}] if number else []
+        reports += [{"sample": vars(sample)} for sample in batches.pop_unreadable()]
+        if failure:
+            reports.append({"error": str(failure), "unreadable": getattr(failure, "unreadable", {})})
+        return reports
+
+
+def unreadable_summary(events: Sequence[Event], total: int) -> list[str]:
+    """Return a line on the training samples that a run has replaced, over all of its processes; none without any.
+
+    Args:
+        events: of the run.
+        total: number of training samples.
+    """
+    names = {event["name"] for event in events if event["event"] == "bad" and event["replaced_by"]}
+    if not names:
+        return []
+    return [
+        f"unreadable training samples: {len(names)} of {total} ({len(names) / total:.2%}), replaced by others whenever "
+        "they came; the events `bad` in events.jsonl name them"
+    ]
+
+
+def explain_early(events: Sequence[Event], limit: int | None) -> str | None:
+    """Return why a run ends after its last evaluation, None if it goes on.
+
+    Args:
+        events: of the run, as `journal.history` returns them.
+        limit: evaluations in a row without a better accuracy that end a run; None: no number of them does.
+    """
+    count = evaluations_without_improvement(events)
+    if limit is None or count < limit:
+        return None
+    last = f"the last {count} evaluations" if count > 1 else "the last evaluation"
+    best = max(filter(math.isfinite, (event["accuracy"] for event in _evaluations(events))), default=None)
+    before = "none was finite" if best is None else f"the best is {best:.4f}"
+    return f"the metric has not improved in {last} ({before}; train.early_stopping={limit})"
+
+
+def evaluations_without_improvement(events: Sequence[Event]) -> int:
+    """Return how many evaluations there are after the one that reached the best accuracy first.
+
+    An accuracy that is not finite improves nothing.
+    """
+    best, count = -math.inf, 0
+    for event in _evaluations(events):
+        improves = event["accuracy"] > best
+        best, count = (event["accuracy"], 0) if improves else (best, count + 1)
+    return count
+
+
+def _evaluations(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if event["event"] == "eval"]
