@@ -1,4 +1,4 @@
-"""Statistics of runs: intervals, rank tests against scipy's, the verdict and how often it is wrong."""
+"""Statistics of runs: intervals, rank tests, the verdict and how often it is wrong."""
 
 import math
 from collections import Counter
@@ -7,18 +7,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.helpers.speed_runs import noisy_steps
 from zoo.bench.statistics import (
     LogRatio,
     bootstrap_error,
     holm,
     judge,
     log_ratio,
-    mann_whitney,
     pair_median,
-    paired_steps,
+    rank_test,
     row_median,
-    signed_rank,
     summarize,
 )
 
@@ -73,47 +70,12 @@ def test_what_rounds_have_in_common_cancels():
     assert pair_median(np.array([0.0, 1.0, 5.0])) == pytest.approx(1.75)  # of 0, 0.5, 1, 2.5, 3, 5
 
 
-@pytest.mark.parametrize("sizes", [(4, 4), (5, 3), (7, 6), (12, 12)])
-def test_mann_whitney_of_runs_is_the_exact_test(sizes):
-    """The last one has too many divisions for all of them."""
-    rng = np.random.default_rng(1)
-    a, b = rng.normal(0, 1, (sizes[0], 1)), rng.normal(0.5, 1, (sizes[1], 1))
-    expected = stats.mannwhitneyu(b[:, 0], a[:, 0], method="exact")
-    found = mann_whitney(a, b)
-    assert found.p == pytest.approx(expected.pvalue, abs=0.01 if sizes[0] == 12 else 1e-9)
-    assert found.share == pytest.approx(expected.statistic / len(a) / len(b)) and mann_whitney(a, b) == found
-
-
-def test_ties_count_half():
-    assert mann_whitney([[1.0], [1.0]], [[1.0], [1.0]]) == (0.5, 1.0)
-    assert mann_whitney([[1.0, 2.0]] * 2, [[2.0, 3.0]] * 2).share == 3.5 / 4
-
-
-def test_steps_of_a_run_count_together():
-    """Two runs of each that differ by their machine's state: the usual test of 200 steps would be certain."""
-    rng = np.random.default_rng(2)
-    runs = [noisy_steps(rng, milliseconds) for milliseconds in (100, 101, 110, 111)]
-    found = mann_whitney(runs[:2], runs[2:])
-    assert found.share > 0.9 and found.p == pytest.approx(1 / 3)
-    assert stats.mannwhitneyu(np.concatenate(runs[:2]), np.concatenate(runs[2:])).pvalue < 1e-20
-
-
-def test_signed_ranks():
-    rng = np.random.default_rng(4)
-    for count in (6, 9):
-        differences = rng.normal(0.5, 1, count)
-        assert signed_rank(differences).p == pytest.approx(stats.wilcoxon(differences, method="exact").pvalue)
-    assert signed_rank([1.0] * 6).p == pytest.approx(2 / 64) and signed_rank([0.0] * 6).p == 1
-    assert signed_rank(rng.normal(3, 1, 20)).p < 0.001  # drawn
-
-
-def test_steps_round_by_round():
-    rng = np.random.default_rng(5)
-    speeds = 100 * np.exp(rng.normal(0, 0.3, 6))  # of the rounds
-    a, b = ([noisy_steps(rng, factor * speed) for speed in speeds] for factor in (1, 1.2))
-    found = paired_steps(a, b)
-    assert found.share > 0.9 and found.p == pytest.approx(2 / 64)
-    assert mann_whitney(a, b).p > 0.1  # which does not know of rounds
+def test_ranks():
+    """Exact: of the 70 divisions of 8 runs, and the 64 signs of 6 pairs, two are as extreme as no overlap."""
+    a, b = [1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]
+    assert rank_test(a, b, False) == pytest.approx(2 / 70) and rank_test(a, a, False) == pytest.approx(1)
+    a, b = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.1, 2.3, 3.4, 4.7, 5.9, 7.3]
+    assert rank_test(a, b, True) == pytest.approx(2 / 64) and rank_test(a, a, True) == 1
 
 
 def test_holm():
@@ -156,8 +118,7 @@ def simulate(slowdown, noise, paired, runs, trials=25, cases=4):
             )  # one run of ten meets a busy machine
             drift = rng.normal(0, 0.05, runs) if paired else 0.0
             a, b = 100 * np.exp(a + drift), 100 * (1 - slowdown) * np.exp(b + drift)
-            ranks = signed_rank(np.log(b / a)) if paired else mann_whitney(a[:, None], b[:, None])
-            tests.append((log_ratio(a, b, paired), ranks.p))
+            tests.append((log_ratio(a, b, paired), rank_test(a, b, paired)))
         adjusted = holm([ratio.p for ratio, _ in tests])
         found = [judge(ratio, p, ranks, runs, paired, MARGIN).name for (ratio, ranks), p in zip(tests, adjusted)]
         verdicts.update(found)

@@ -1,7 +1,6 @@
 """Journals of speed runs that never took place, and the processes that would have written them."""
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -43,15 +42,6 @@ def speed_events(samples_per_s, steps=None, **begin):
 
 def write_speed_run(folder, samples_per_s, **fields):
     return write_journal(folder, speed_events(samples_per_s, **fields))
-
-
-def noisy_steps(rng, milliseconds, count=100):
-    """Return step times that are alike in succession, with a spike here and there."""
-    noise, state = [], 0.0
-    for value in rng.normal(0, 0.008, count):
-        state = 0.8 * state + value
-        noise.append(state + (rng.random() < 0.02) * rng.exponential(0.1))
-    return [milliseconds * math.exp(value) for value in noise]
 
 
 class FakeRuns:

@@ -1,15 +1,15 @@
 """Statistics of repeated runs, whose unit is the run: medians, ratios, rank tests, and the verdict on two sets of runs.
 
 The steps of a run are no independent measurements: neighbours are alike, and all of them share the state that the
-machine was in. So the bootstrap draws whole runs, and the permutations of a rank test are those of whole runs. The
-bootstrap's standard error, corrected for few runs, makes the interval with Student's t.
+machine was in. So the bootstrap draws whole runs. Its standard error, corrected for few runs, makes the interval with
+Student's t.
 """
 
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -18,7 +18,6 @@ CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
 RESAMPLES = 2000
 MEDIAN_FACTOR = math.sqrt(math.pi / 2)  # standard error of a median / that of a mean, for normally distributed values
-MAX_EXACT = 20_000  # permutations that are enumerated; beyond it, this many are drawn
 MAX_REPEATS = 100  # no advice to repeat more often
 LEAST_RUNS = {False: 4, True: 6}  # with fewer runs of each, or fewer pairs, no rank test can reach ALPHA
 
@@ -63,18 +62,6 @@ class LogRatio(NamedTuple):
         if not self.error:
             return 1.0 if not self.value else 0.0
         return 2 * float(stats.t.sf(abs(self.value) / self.error, self.degrees))
-
-
-class RankTest(NamedTuple):
-    """A rank test of the runs b against the runs a.
-
-    Attributes:
-        share: share of the pairs of values of which b's is the larger; ties count half.
-        p: two-sided probability of a share this far from 1/2 if a and b are alike.
-    """
-
-    share: float
-    p: float
 
 
 class Verdict(NamedTuple):
@@ -159,33 +146,12 @@ def bootstrap_error(
     return float(np.std(estimate(values[picks]))) * math.sqrt(count / (count - 1))
 
 
-def mann_whitney(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> RankTest:
-    """Compare the values of runs by Mann and Whitney's U, with whole runs as the unit of the permutation.
-
-    With one value per run this is the usual exact test. With the steps of runs, it allows for steps of the same run
-    being alike, which the usual test takes for evidence.
-    """
-    runs = [np.sort(np.asarray(run, float)) for run in (*a, *b)]
-    larger = np.array([[_share_larger(one, other) for other in runs] for one in runs])
-
-    def share(x: np.ndarray, y: np.ndarray, axis: int) -> np.ndarray:
-        return larger[x[..., :, None], y[..., None, :]].mean((-2, -1))
-
-    return _permuted((range(len(a)), range(len(a), len(runs))), share, "independent")
-
-
-def signed_rank(differences: Sequence[float]) -> RankTest:
-    """Test whether differences of pairs are symmetric about 0, by Wilcoxon's signed ranks."""
-    values = np.asarray(differences, float)
-    signed = np.sign(values) * stats.rankdata(np.abs(values))
-    share = float(((values > 0) + 0.5 * (values == 0)).mean())
-    return RankTest(share, _permuted((signed,), lambda x, axis: x.sum(axis), "samples").p)
-
-
-def paired_steps(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> RankTest:
-    """Compare the steps of runs round by round, with whole rounds as the unit: a[i] and b[i] are one round."""
-    shares = np.array([_share_larger(np.sort(np.asarray(x, float)), np.asarray(y, float)) for x, y in zip(a, b)])
-    return RankTest(float(shares.mean()), _permuted((shares - 0.5,), lambda x, axis: x.sum(axis), "samples").p)
+def rank_test(a: Sequence[float], b: Sequence[float], paired: bool) -> float:
+    """Return the two-sided probability that runs are alike: by Mann and Whitney's U, or Wilcoxon's signed ranks."""
+    if not paired:
+        return float(stats.mannwhitneyu(a, b, method="exact").pvalue)
+    differences = np.log(b) - np.log(a)
+    return float(stats.wilcoxon(differences).pvalue) if differences.any() else 1.0
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
@@ -226,17 +192,3 @@ def _repeats(deviation: float, half_width: float, runs: int, paired: bool) -> in
     counts = range(max(runs + 1, LEAST_RUNS[paired]), MAX_REPEATS + 1)
     index = bisect_left(counts, True, key=tells)
     return counts[index] if index < len(counts) else None
-
-
-def _share_larger(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the share of pairs in which the value of `other` is larger; ties count half. one: sorted."""
-    below, up_to = np.searchsorted(one, other, "left"), np.searchsorted(one, other, "right")
-    return float((below + up_to).sum() / (2 * len(one) * len(other)))
-
-
-def _permuted(data: Sequence[Any], statistic: Callable[..., Any], kind: Any) -> RankTest:
-    """Return the statistic and its two-sided probability among all permutations, or MAX_EXACT random ones."""
-    found = stats.permutation_test(
-        data, statistic, permutation_type=kind, vectorized=True, n_resamples=MAX_EXACT, rng=0
-    )
-    return RankTest(float(found.statistic), float(found.pvalue))

@@ -191,7 +191,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add("--drop", type=int, metavar="N", help="updates before the clock of --speed starts; default 20")
     add("--count", type=int, metavar="N", help="updates that --speed times; default 100")
-    add("--turns", metavar="SOCKET", help="take turns with other runs of --speed (for tools/benchmark.py)")
+    add("--turns", metavar="SOCKET", help="take turns with other runs of --speed (for zoo bench matrix)")
     add(
         "--global-batch",
         metavar="N",

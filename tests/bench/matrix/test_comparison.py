@@ -1,4 +1,4 @@
-"""Comparisons of recorded runs: what the steps say, too few runs, what cannot be compared."""
+"""Comparisons of recorded runs: a slowdown, too few runs, what cannot be compared."""
 
 import json
 
@@ -6,19 +6,18 @@ import numpy as np
 import pytest
 
 from tests.helpers.journals import write_journal
-from tests.helpers.speed_runs import noisy_steps, speed_events, write_speed_run
+from tests.helpers.speed_runs import speed_events, write_speed_run
 from zoo.bench.matrix import comparison
 from zoo.bench.matrix.comparison import read_folder
 from zoo.data.errors import UserError
 
 
 def write_runs(folder, seed, runs=6, factor=1.0, **fields):
-    """Write runs of a case whose step takes 80 ms times `factor`, give or take 0.4 % from run to run."""
+    """Write runs of a case with 100 / factor samples/s, give or take 0.4 %."""
     rng = np.random.default_rng(seed)
     for number in range(1, runs + 1):
-        steps = noisy_steps(rng, 80 * factor * np.exp(rng.normal(0, 0.004)))
         name = f"{fields.get('framework', 'torch')}_{number}"
-        write_speed_run(folder / name, 8000 / np.mean(steps), steps=steps, **fields)
+        write_speed_run(folder / name, 100 / factor * np.exp(rng.normal(0, 0.004)), **fields)
 
 
 def compare(old, new, paired=False):
@@ -32,7 +31,7 @@ def test_a_slowdown_of_5_percent_is_found_and_written(tmp_path, paired):
     found = compare(tmp_path / "old", tmp_path / "new", paired)
     (row,) = json.loads(json.dumps(comparison.as_json(found)))["cases"]
     assert row["verdict"] == "slower" and row["ratio"] == pytest.approx(1 / 1.05, abs=0.01)
-    assert row["interval"][0] < row["ratio"] < row["interval"][1] < 1 and row["steps_test"]["share"] > 0.6
+    assert row["interval"][0] < row["ratio"] < row["interval"][1] < 1
 
 
 def test_too_few_runs(tmp_path):

@@ -11,19 +11,7 @@ from zoo.bench.matrix.cases import BASE
 from zoo.bench.matrix.folder import recorded_matrix
 from zoo.bench.report import runs
 from zoo.bench.report.runs import COMPLETE, Run
-from zoo.bench.statistics import (
-    LEAST_RUNS,
-    LogRatio,
-    RankTest,
-    Verdict,
-    holm,
-    interval,
-    judge,
-    log_ratio,
-    mann_whitney,
-    paired_steps,
-    signed_rank,
-)
+from zoo.bench.statistics import LEAST_RUNS, LogRatio, Verdict, holm, interval, judge, log_ratio, rank_test
 from zoo.data.errors import UserError
 from zoo.table import table
 
@@ -45,8 +33,7 @@ class Row(NamedTuple):
         speeds: their medians in samples/s.
         ratio: newer / older; None if one of them has a single run.
         p: of the ratio, adjusted for the number of cases.
-        runs_test: rank test of the runs.
-        steps_test: of their steps, with runs as the unit: the share of pairs of steps in which the newer is slower.
+        rank_p: of the rank test of the runs.
         verdict: what follows.
     """
 
@@ -55,8 +42,7 @@ class Row(NamedTuple):
     speeds: tuple[float, float]
     ratio: LogRatio | None
     p: float | None
-    runs_test: RankTest | None
-    steps_test: RankTest | None
+    rank_p: float | None
     verdict: Verdict
 
     @property
@@ -135,15 +121,15 @@ def compare(old: Runs, new: Runs, margin: float, paired: bool) -> Comparison:
     rows = [_row(title, old[title], new[title], paired) for title in titles]
     adjusted = holm([row.ratio.p if row.ratio else 1.0 for row in rows])
     for at, (row, p) in enumerate(zip(rows, adjusted)):
-        if row.ratio and row.runs_test:
-            verdict = judge(row.ratio, p, row.runs_test.p, min(row.runs), paired, margin)
+        if row.ratio and row.rank_p is not None:
+            verdict = judge(row.ratio, p, row.rank_p, min(row.runs), paired, margin)
             rows[at] = row._replace(p=p, verdict=verdict)
     return Comparison(rows, notes, margin, paired)
 
 
 def lines(comparison: Comparison) -> list[str]:
     """Return a table, and what it says."""
-    header = ["case", "runs", "older", "newer", "ratio", "95 % interval", "p", "p of ranks", "slower steps", "verdict"]
+    header = ["case", "runs", "older", "newer", "ratio", "95 % interval", "p", "p of ranks", "verdict"]
     text = table([_cells(row, comparison.margin) for row in comparison.rows], header)
     text += [f"not compared: {note}" for note in comparison.notes]
     counts = {name: sum(row.verdict.name == name for row in comparison.rows) for name in WORDS}
@@ -161,8 +147,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
             "ratio": math.exp(row.ratio.value) if row.ratio else None,
             "interval": row.limits,
             "p": row.p,
-            "runs_test": row.runs_test._asdict() if row.runs_test else None,
-            "steps_test": row.steps_test._asdict() if row.steps_test else None,
+            "rank_p": row.rank_p,
             "verdict": row.verdict.name,
             "repeats_needed": row.verdict.repeats,
         }
@@ -176,16 +161,10 @@ def _row(title: str, a: Sequence[Run], b: Sequence[Run], paired: bool) -> Row:
     speeds_a, speeds_b = ([run.values.samples_per_s or 0.0 for run in found] for found in (a, b))
     medians = float(np.median(speeds_a)), float(np.median(speeds_b))
     unknown = Verdict("cannot tell", LEAST_RUNS[paired])
-    row = Row(title, (len(a), len(b)), medians, None, None, None, None, unknown)
-    if min(row.runs) < 2:
-        return row
-    steps = [run.values.step_ms for run in a], [run.values.step_ms for run in b]
-    if paired:
-        runs_test = signed_rank(np.log(speeds_b) - np.log(speeds_a))
-    else:
-        runs_test = mann_whitney([[speed] for speed in speeds_a], [[speed] for speed in speeds_b])
-    steps_test = (paired_steps if paired else mann_whitney)(*steps)
-    return row._replace(ratio=log_ratio(speeds_a, speeds_b, paired), runs_test=runs_test, steps_test=steps_test)
+    if min(len(a), len(b)) < 2:
+        return Row(title, (len(a), len(b)), medians, None, None, None, unknown)
+    ratio, rank_p = log_ratio(speeds_a, speeds_b, paired), rank_test(speeds_a, speeds_b, paired)
+    return Row(title, (len(a), len(b)), medians, ratio, None, rank_p, unknown)
 
 
 def _cells(row: Row, margin: float) -> list[str | None]:
@@ -195,8 +174,8 @@ def _cells(row: Row, margin: float) -> list[str | None]:
         verdict = f"no slowdown of {margin:.0%}"
     elif verdict == "cannot tell":
         verdict += f": needs about {repeats} runs of each" if repeats else ": too noisy, more than 100 runs of each"
-    if not (row.ratio and row.limits and row.runs_test and row.steps_test):
-        return [*cells, *[None] * 5, verdict]
+    if not (row.ratio and row.limits):
+        return [*cells, *[None] * 4, verdict]
     low, high = row.limits
     cells += [f"{math.exp(row.ratio.value):.3f}", f"{low:.3f} to {high:.3f}", f"{row.p:.3f}"]
-    return [*cells, f"{row.runs_test.p:.3f}", f"{row.steps_test.share:.0%}", verdict]
+    return [*cells, f"{row.rank_p:.3f}", verdict]
