@@ -1,29 +1,35 @@
-"""Estimate the memory of each process of a recipe, and what an update sends, before anything is started."""
+"""Estimate the memory of each process of a recipe, and the bytes that an update sends, before anything is started."""
 
-import argparse
+import importlib
 import importlib.util
-import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from zoo.bench.estimate import described, devices, simulation
-from zoo.bench.estimate.devices import Work
-from zoo.bench.estimate.simulation import Passes
-from zoo.data.batch import Field
+from zoo import program
+from zoo.bench.estimate.recipe import (
+    FP32_SIZE,
+    bytes_of,
+    bytes_of_sample,
+    describe,
+    is_trained,
+    largest_share,
+)
+from zoo.bench.report import accelerators
+from zoo.bench.scale.calibration import parse_clusters
+from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
-from zoo.models import Spec, load_spec, resolve_arch
+from zoo.models import load_spec, resolve_arch
 from zoo.run import cli, schedule
 from zoo.run.pipeline import SPARE
+from zoo.table import table
 from zoo.tasks import load_task
 from zoo.trainer import sharding
 
 EPILOG = """\
-weights, momentum (or other slots of the optimizer), moving average (train.ema) and gradients are exact. `passes` is
+Weights, momentum (or other slots of the optimizer), moving average (train.ema) and gradients are exact. `passes` is
 what a forward and backward pass of this model adds at its peak in PyTorch: activations and temporary tensors beside the
 gradients that exist by then. It is found without computing anything, where PyTorch is installed; the other frameworks
 keep about as much. With 16 bits they are counted in 16 bits, with train.checkpoint_activations what is kept then. The
@@ -37,34 +43,24 @@ No data are needed: where data.root is not there, the sizes of the published dat
 --samples.
 
 examples
-  python tools/estimate.py -c configs/arcface_ms1m.yaml --world 8
-  python tools/estimate.py -c configs/resnet50_imagenet.yaml --amp --on "A100 40GB"
-  python tools/estimate.py -c configs/resnet50_imagenet.yaml --amp --on T4 -o train.checkpoint_activations=true
-  python tools/estimate.py -c configs/arcface_glint360k.yaml --classes 10000000 --world 8 --on H100"""
-FP32_SIZE, HALF_SIZE = 4, 2  # bytes
-# CHUNK_ELEMENTS of zoo/trainer/<framework>/margin.py, which computes logits in parts and products in 16 bits; None
-# where there are no such parts.
-LOGITS_AT_ONCE: dict[str, int | None] = {"torch": 1 << 28, "paddle": 1 << 28, "mindspore": 1 << 28}
+  %(prog)s -c arcface_ms1m --processes 8
+  %(prog)s -c resnet50_imagenet --amp --on "A100 40GB"
+  %(prog)s -c resnet50_imagenet --amp --on T4 -o train.checkpoint_activations=true
+  %(prog)s -c arcface_glint360k --classes 10000000 --processes 4x8 --on H100"""
+HALF_SIZE, MIB, GIB = 2, 2**20, 2**30  # bytes
+LOGITS_AT_ONCE = 1 << 28  # CHUNK_ELEMENTS of zoo/trainer/<framework>/margin.py, which computes logits in parts
 # Matrices of the size of the logits that live at once, and of the rows that an update uses, beside their gradient.
 # Read off zoo/trainer/<framework>/margin.py and shard.py, and measured.
 LOGITS_COPIES = {"torch": 1, "paddle": 1, "mindspore": 4}
 SAMPLED_ROWS_COPIES = {"torch": 4, "paddle": 4, "mindspore": 4}  # where Partial FC samples them
 ALL_ROWS_COPIES = {"torch": 0, "paddle": 0, "mindspore": 2}  # where an update uses all: products of the gradient
-TINY_RECIPE = "configs/arcface_synthetic.yaml"  # found among the shipped recipes from any folder
-TINY_RUN = [
-    "model.variant=insightface",
-    "model.depth=18",
-    "model.width=8",
-    "model.embedding=8",
-    "data.size=16",
-    "data.num_classes=10",
-    "data.val_samples=10",
-    "data.workers=0",
-    "train.batch=4",
-    "train.global_batch=4",
-    "train.eval_batch=10",
-    "train.steps=2",
-]
+BACKWARD, RECOMPUTED = 3, 4  # operations of an update as multiples of a forward pass
+FULL = 0.9  # share of the memory above which a run probably fails: the driver and the libraries take some
+TINY_RUN = (
+    *("model.variant=insightface", "model.depth=18", "model.width=8", "model.embedding=8", "data.size=16"),
+    *("data.num_classes=10", "data.val_samples=10", "data.workers=0", "train.batch=4", "train.global_batch=4"),
+    *("train.eval_batch=10", "train.steps=2"),
+)
 # Measures the peak memory of a command alone: a process of its own has no other children.
 MEASURE = """\
 import resource, subprocess, sys
@@ -82,7 +78,7 @@ class Row(NamedTuple):
 
 
 class Sharding(NamedTuple):
-    """What the rows of a split parameter depend on.
+    """Facts that the rows of a split parameter depend on.
 
     Attributes:
         framework: name of the framework.
@@ -107,52 +103,65 @@ class Estimate(NamedTuple):
     """An estimate.
 
     Attributes:
-        head: a line that describes the run.
+        head: lines that describe the run.
         memory: of the process that needs most, its program left out.
         messages: from and to each process in an update.
-        work: what a device has to compute.
+        compute: type of the numbers.
+        flops: of an update of a process.
+        samples: per update and process.
+        epoch: training samples of an epoch; None if not known.
     """
 
-    head: str
+    head: list[str]
     memory: list[Row]
     messages: list[Row]
-    work: Work
+    compute: str
+    flops: int
+    samples: int
+    epoch: int | None
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program.parser(__doc__, EPILOG)
     cli.add_recipe_arguments(parser, ("amp", "framework"))
     add = parser.add_argument
-    add("--world", type=int, metavar="N", default=1, help="number of processes; default 1")
+    add("--processes", metavar="N|HxN", default="1", help="processes, or hosts x processes; default 1")
     add(
         "--on", metavar="DEVICE", help="accelerator of each process, such as H100 or 'A100 40GB': does it fit, how fast"
     )
     add("--classes", type=int, metavar="N", help="number of classes; default: of the data, or of the published set")
     add("--samples", type=int, metavar="N", help="training samples of an epoch, likewise")
+    add_json_argument(parser)
     arguments = parser.parse_args(argv)
-    try:
-        for key in ("world", "classes", "samples"):
-            value = getattr(arguments, key)
-            if value is not None and value < 1:
-                raise UserError(f"--{key}: must be at least 1")
-        if arguments.on:
-            devices.find(arguments.on)  # before anything that takes time
-        request = cli.request(arguments.config, arguments.override, amp=arguments.amp, framework=arguments.framework)
-        estimate = compute(request, arguments.world, arguments.classes, arguments.samples)
-        framework, memory = request.config.framework, estimate.memory
-        if not arguments.on:
-            memory = [program_row(framework, arguments.world), *memory]
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(estimate.head)
-    print(format_table(f"memory of the process that needs most, with {framework}", memory, "at its peak"))
-    print(format_table("messages from and to each process in an update", estimate.messages, "in all"))
+    world_size = parse_clusters(arguments.processes, "--processes")[0].size
+    if any(value is not None and value < 1 for value in (arguments.classes, arguments.samples)):
+        raise UserError("--classes, --samples: must be at least 1")
     if arguments.on:
-        print("\n".join(devices.describe(arguments.on, sum(row.size for row in memory), estimate.work)))
+        device_memory(arguments.on)  # before anything that takes time
+    require_new(arguments.json, "--json")
+    request = cli.request(arguments.config, arguments.override, amp=arguments.amp, framework=arguments.framework)
+    estimate = compute(request, world_size, arguments.classes, arguments.samples)
+    framework, memory = request.config.framework, estimate.memory
+    if not arguments.on:
+        size = measure_program(framework, min(world_size, 2))
+        memory = [Row("program", size, f"Python and {framework}, with next to no tensors"), *memory]
+    lines = [
+        *estimate.head,
+        f"memory of the process that needs most, with {framework}",
+        *_table(memory, "at its peak"),
+        "messages from and to each process in an update",
+        *_table(estimate.messages, "in all"),
+    ]
+    if arguments.on:
+        is_tf32 = request.config.train.tf32
+        lines += on_device(arguments.on, sum(row.size for row in memory), estimate, world_size, is_tf32)
+    report = {
+        "memory": [row._asdict() for row in memory],
+        "messages": [row._asdict() for row in estimate.messages],
+        **{key: getattr(estimate, key) for key in ("compute", "flops", "samples", "epoch")},
+    }
+    print_report(lines, report, arguments.json)
     return 0
 
 
@@ -172,7 +181,7 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
     batch_plan = schedule.batch_plan(cfg.train, world_size)
     if cfg.train.precision in ("fp64", "exact"):
         raise UserError("train.precision: estimates are of fp32 and 16 bits; leave --exact or the key out")
-    found = described.describe(cfg, request.resolved["data.name"].value, classes, samples)
+    found = describe(cfg, request.resolved["data.name"].value, classes, samples)
     spec = load_spec(model)
     arch = resolve_arch(spec, cfg.model, found.fields, found.classes)
     sharded = {name: shape for name, shape in spec.shapes(arch).items() if name in spec.SHARDED_PARAMETERS}
@@ -182,8 +191,9 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
     is_divided = cfg.train.shard_optimizer and world_size > 1
     held = largest_share(trained_shapes, world_size) if is_divided else trained
     is_half, checkpoints = cfg.train.precision != "fp32", cfg.train.checkpoint_activations
-
-    passes = Passes(
+    average = ["average"] if cfg.train.ema is not None else []
+    waiting = 2 * batch_plan.accumulate + SPARE + 1
+    passes = dict(
         model=model,
         arch=arch,
         dropout_masks=spec.dropout_masks(arch),
@@ -194,12 +204,10 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
         task=load_task(spec.TASK),
         settings=cfg.task,
     )
-    has_average = cfg.train.ema is not None
-    waiting = 2 * batch_plan.accumulate + SPARE + 1
     memory = [
         Row("weights", bytes_of(replicated)),
         *(Row(slot, held, "the largest share of a process" if is_divided else "") for slot in cfg.optim.slots),
-        *([Row("moving average", bytes_of(replicated))] if has_average else []),
+        *(Row("moving average", bytes_of(replicated)) for _ in average),
         Row("gradients", trained),
         passes_row(passes, trained),
         Row("batches", waiting * batch_plan.batch * bytes_of_sample(found.fields), f"{waiting} of them, read ahead"),
@@ -214,44 +222,36 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
         world_size,
         getattr(cfg.task, "sample_rate", 1.0),
         is_half,
-        (*cfg.optim.slots, *(["average"] if has_average else [])),
+        (*cfg.optim.slots, *average),
     )
     for name, (rows, width) in sharded.items():
         memory += sharded_memory(name, rows, width, setting)
-        if world_size > 1:
-            messages += sharded_messages(width, setting)
+        messages += sharded_messages(width, setting) if world_size > 1 else []
     precision = ("16 bits" if is_half else "fp32") + (", activations computed again" if checkpoints else "")
-    head = f"{world_size} process(es), {schedule.describe(batch_plan, cfg.optim)}; {precision}\n{found.origin}: "
-    head += f"{found.classes:,} classes" + (f", {found.samples:,} training samples" if found.samples else "")
-    compute_type = {"amp": "fp16"}.get(cfg.train.precision, cfg.train.precision)
-    flops = spec.flops(arch, found.fields[0].shape)
-    work = Work(
-        compute_type, cfg.train.tf32, flops, checkpoints, batch_plan.batch * batch_plan.accumulate, world_size,
+    count = batch_plan.batch * batch_plan.accumulate
+    forward = spec.flops(arch, found.fields[0].shape) * count
+    return Estimate(
+        [
+            f"{world_size} process(es), {schedule.describe(batch_plan, cfg.optim)}; {precision}",
+            f"{found.origin}: {found.classes:,} classes"
+            + (f", {found.samples:,} training samples" if found.samples else ""),
+        ],
+        memory,
+        messages,
+        {"amp": "fp16"}.get(cfg.train.precision, cfg.train.precision),
+        (RECOMPUTED if checkpoints else BACKWARD) * forward,
+        count,
         found.samples,
-    )  # fmt: skip
-    return Estimate(head, memory, messages, work)
+    )
 
 
-def is_trained(spec: Spec, arch: Any, name: str) -> bool:
-    """Return whether a tensor is a parameter that the recipe does not freeze."""
-    is_statistic = name.endswith((".running_mean", ".running_var"))
-    return not is_statistic and spec.lr_and_decay_scale(arch, name)[0] != 0
-
-
-def bytes_of(shapes: Mapping[str, Sequence[int]]) -> int:
-    """Return the size of fp32 tensors in bytes."""
-    return FP32_SIZE * sum(math.prod(shape) for shape in shapes.values())
-
-
-def largest_share(shapes: Mapping[str, Sequence[int]], world_size: int) -> int:
-    """Return the most bytes that a process holds of fp32 tensors that are divided as train.shard_optimizer does."""
-    ranks = sharding.partition({name: math.prod(shape) for name, shape in shapes.items()}, world_size)
-    return max(bytes_of({name: shapes[name] for name in shapes if ranks[name] == rank}) for rank in range(world_size))
-
-
-def bytes_of_sample(fields: Sequence[Field]) -> int:
-    """Return the bytes of a training sample, as it is passed to the device."""
-    return sum(math.prod(field.shape) * np.dtype(field.dtype).itemsize for field in fields)
+def passes_row(passes: dict[str, Any], gradients: int) -> Row:
+    """Return what a forward and backward pass adds to gradients that exist all at once."""
+    if importlib.util.find_spec("torch") is None:
+        return Row("passes", 0, "unknown: PyTorch, which they are simulated with, is not installed")
+    simulation = importlib.import_module("zoo.bench.estimate.torch")
+    size = simulation.peak(simulation.Passes(**passes))
+    return Row("passes", max(0, size - gradients), f"activations of {passes['batch']} samples and temporary tensors")
 
 
 def sharded_memory(name: str, count: int, width: int, setting: Sharding) -> list[Row]:
@@ -260,8 +260,7 @@ def sharded_memory(name: str, count: int, width: int, setting: Sharding) -> list
     held = used = last - first
     if setting.sample_rate < 1:
         used = sharding.num_active_rows(held, setting.sample_rate, setting.samples * setting.accumulate)
-    limit = LOGITS_AT_ONCE[setting.framework]
-    at_once = min(used, max(1, limit // setting.samples)) if limit else used  # rows whose logits are there together
+    at_once = min(used, max(1, LOGITS_AT_ONCE // setting.samples))  # rows whose logits are there together
     size, logits = held * width * FP32_SIZE, setting.samples * at_once * FP32_SIZE
     rows = [
         Row(name, size, f"{held:,} of {count:,} rows"),
@@ -272,7 +271,7 @@ def sharded_memory(name: str, count: int, width: int, setting: Sharding) -> list
     copies = (SAMPLED_ROWS_COPIES if setting.sample_rate < 1 else ALL_ROWS_COPIES)[setting.framework]
     if copies:
         rows.append(Row(f"{name}, rows used", copies * used * width * FP32_SIZE, "copies during the update"))
-    if setting.is_half and limit:
+    if setting.is_half:
         rows.append(Row(f"{name}, 16 bits", at_once * width * (FP32_SIZE + HALF_SIZE), "normalized rows for products"))
     return rows
 
@@ -287,11 +286,6 @@ def sharded_messages(width: int, setting: Sharding) -> list[Row]:
     ]
 
 
-def program_row(framework: str, world_size: int) -> Row:
-    size = measure_program(framework, min(world_size, 2))
-    return Row("program", size, f"Python and {framework}, with next to no tensors")
-
-
 def measure_program(framework: str, processes: int) -> int:
     """Measure a run whose model and batch are tiny.
 
@@ -302,10 +296,10 @@ def measure_program(framework: str, processes: int) -> int:
         UserError: the framework is not installed, or the run failed.
     """
     if importlib.util.find_spec(framework) is None:
-        raise UserError(f"{framework} is not installed here: pip install '.[{framework}]'")
+        raise UserError(f"{framework} is not installed here: pip install 'vision-zoo[{framework}]'")
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "zoo.commands.launch", f"1x{processes}", "--logs", f"{folder}/logs"]
-        command += ["--out", f"{folder}/run", "-c", TINY_RECIPE, "--framework", framework, "--device", "cpu"]
+        command = program.command("launch", f"1x{processes}", "--logs", f"{folder}/logs", "--out", f"{folder}/run")
+        command += ["-c", "arcface_synthetic", "--framework", framework, "--device", "cpu"]
         command += [word for setting in TINY_RUN for word in ("-o", setting)]
         done = subprocess.run(
             [sys.executable, "-c", MEASURE, *command], capture_output=True, text=True, cwd=folder, check=False
@@ -317,17 +311,56 @@ def measure_program(framework: str, processes: int) -> int:
     return int(done.stdout.split()[-1]) * 1024
 
 
-def passes_row(passes: Passes, gradients: int) -> Row:
-    """Return what a forward and backward pass adds to gradients that exist all at once."""
-    size = simulation.peak(passes)
+def device_memory(name: str) -> int:
+    """Return the memory of an accelerator in bytes.
+
+    Raises:
+        UserError: it is not known.
+    """
+    size = accelerators.memory(name)
     if size is None:
-        return Row("passes", 0, "unknown: PyTorch, which they are simulated with, is not installed")
-    return Row("passes", max(0, size - gradients), f"activations of {passes.batch} samples and temporary tensors")
+        raise UserError(
+            f"--on {name}: not known, or not sold with this memory; examples: H100, 'A100 40GB', 'V100 32GB', T4 "
+            "(tools/bench/report/accelerators.py has all of them)"
+        )
+    return size * GIB
 
 
-def format_table(title: str, rows: Sequence[Row], total: str) -> str:
-    """Format rows as lines in MiB, with their sum last."""
-    lines = [title] + [
-        f"  {row.name:<24}{row.size / 2**20:>12,.1f} MiB{'  ' + row.remark if row.remark else ''}" for row in rows
+def on_device(name: str, memory: int, estimate: Estimate, devices: int, is_tf32: bool) -> list[str]:
+    """Return lines on whether a process fits on an accelerator, and how fast it is at most.
+
+    Args:
+        name: of the accelerator.
+        memory: bytes of the tensors of a process.
+        estimate: of the run.
+        devices: number of them.
+        is_tf32: whether fp32 may be computed in TF32.
+    """
+    size = device_memory(name)
+    share = memory / size
+    fits = "it fits" if share <= FULL else "it probably does not fit" if share <= 1 else "it does not fit"
+    lines = [f"on {name}: {memory / GIB:.1f} of {size / GIB:.0f} GiB, {share:.0%}: {fits}"]
+    peak = accelerators.peak(name, estimate.compute, is_tf32)
+    text = f"  an update of {estimate.samples} samples is {estimate.flops / 1e12:.2f} TFLOP"
+    if peak is None:
+        return [*lines, f"{text}; the peak in {estimate.compute} is not known"]
+    seconds = estimate.flops / peak.flops
+    lines.append(
+        f"{text}: at least {1000 * seconds:.1f} ms at the peak in {peak.source} ({peak.flops / 1e12:g} TFLOP/s), "
+        f"{estimate.samples / seconds:,.0f} samples/s"
+    )
+    if estimate.epoch:
+        minutes = estimate.epoch / (estimate.samples * devices) * seconds / 60
+        lines.append(
+            f"  an epoch of {estimate.epoch:,} samples: at least {minutes:.3g} min; runs reach a part of the peak"
+        )
+    return lines
+
+
+def _table(rows: Sequence[Row], total: str) -> list[str]:
+    """Return the lines of rows in MiB, with their sum last."""
+    rows = [*rows, Row(total, sum(row.size for row in rows))]
+    return [
+        f"  {line}"
+        for line in table([(row.name, f"{row.size / MIB:.1f}", row.remark) for row in rows], ("", "MiB", ""))
     ]
-    return "\n".join(lines + [f"  {total:<24}{sum(row.size for row in rows) / 2**20:>12,.1f} MiB"])

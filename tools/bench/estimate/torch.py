@@ -1,15 +1,24 @@
 """The peak memory of a forward and backward pass in PyTorch, found on tensors that have shapes and no content."""
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from zoo.data.batch import DropoutMask, Field
 from zoo.models import load_model_class
 from zoo.tasks import Task, face
+from zoo.trainer.objectives import OBJECTIVES
+from zoo.trainer.torch import ops
+from zoo.trainer.torch.checkpointing import checkpoint_modules
 
 
 class Passes(NamedTuple):
-    """What is simulated.
+    """A forward and backward pass.
 
     Attributes:
         model: name of the model.
@@ -34,29 +43,18 @@ class Passes(NamedTuple):
     settings: Any
 
 
-def peak(passes: Passes) -> int | None:
-    """Simulate a forward and backward pass.
+def peak(passes: Passes) -> int:
+    """Return the largest number of bytes that live at once beside the weights of passes.
 
-    Returns:
-        The largest number of bytes that live at once beside the weights: activations, temporary tensors and the
-        gradients so far. None if PyTorch is not installed.
+    These are activations, temporary tensors and the gradients so far.
     """
-    try:
-        import torch
-        from torch._subclasses.fake_tensor import FakeTensorMode
-    except ModuleNotFoundError:
-        return None
-    from zoo.bench.estimate.live import Live
-    from zoo.trainer.objectives import OBJECTIVES
-    from zoo.trainer.torch import ops
-    from zoo.trainer.torch.checkpointing import checkpoint_modules
-
     Model = load_model_class(passes.model, "torch")
     with FakeTensorMode():
         module = Model(passes.arch).train()
         checkpoint_modules(module, passes.checkpointed)
         inputs = [torch.empty(passes.batch, *shape) for shape in _input_shapes(passes)]
-        labels = _labels(passes)
+        shape = {field.name: field.shape for field in passes.fields}["label"]
+        labels = torch.zeros(passes.batch, *shape, dtype=torch.uint8 if shape else torch.int64)
         with Live([*module.parameters(), *module.buffers()]) as live:
             images = inputs[0].clone()  # normalized pixels
             with torch.autocast("cpu", torch.bfloat16, enabled=passes.is_half):
@@ -78,8 +76,41 @@ def _input_shapes(passes: Passes) -> list[tuple[int, ...]]:
     return [shape, *(mask.shape for mask in passes.dropout_masks)]
 
 
-def _labels(passes: Passes) -> Any:
-    import torch
+class Live(TorchDispatchMode):
+    """Follows the storages that operators return, until they are released.
 
-    shape = {field.name: field.shape for field in passes.fields}["label"]
-    return torch.zeros(passes.batch, *shape, dtype=torch.uint8 if shape else torch.int64)
+    Args:
+        existing: tensors that do not count.
+
+    Attributes:
+        peak: the largest number of bytes so far.
+    """
+
+    def __init__(self, existing: Iterable[torch.Tensor] = ()):
+        super().__init__()
+        self.peak = self._bytes = 0
+        self._existing = [tensor.untyped_storage() for tensor in existing]  # alive, so that no other takes its place
+        self._known = {id(storage) for storage in self._existing}
+        self._references: dict[int, weakref.ref] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for value in tree_leaves(result):
+            if torch.is_tensor(value):
+                self._add(value.untyped_storage())
+        return result
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        key, size = id(storage), storage.nbytes()
+        if key in self._known:
+            return
+
+        def release(_: weakref.ref) -> None:
+            self._bytes -= size
+            self._known.discard(key)
+            del self._references[key]
+
+        self._known.add(key)
+        self._references[key] = weakref.ref(storage, release)
+        self._bytes += size
+        self.peak = max(self.peak, self._bytes)
