@@ -1,13 +1,12 @@
-"""The bare loops and minimal DALI pipelines read what the recipes ask for, and compute the trainer's update."""
+"""The bare loops read what the recipes ask for, and compute the trainer's update."""
 
 import numpy as np
 import pytest
 
 from tests.data.loaders import sets
-from tests.data.loaders.test_dali import needs_dali
 from tests.helpers import face_sets, packs
 from tests.helpers.training import DEMO, TINY
-from zoo.bench.bare import dali, loading
+from zoo.bench.bare import loading
 from zoo.bench.bare import torch as bare
 from zoo.data.datasets import synthetic
 from zoo.data.formats import images
@@ -42,40 +41,18 @@ def test_pixels_are_those_of_the_file_in_rgb(tmp_path, monkeypatch):
     assert np.array_equal(loading.reader(train)(0), images.decode_stored(images.read(train.source.encoded(0))))
 
 
-@pytest.fixture
-def pack(tmp_path):
+def test_faces_of_a_pack(tmp_path):
     face_sets.add_bin(tmp_path)
     packs.write(tmp_path, packs.face_pack(face_sets.PACK))
     train, _ = face_sets.load(tmp_path)
-    return train, [train.sample(index, np.random.default_rng(0))["image"] for index in range(len(train))]
-
-
-def test_faces_of_a_pack(pack):
-    train, expected = pack
+    expected = [train.sample(index, np.random.default_rng(0))["image"] for index in range(len(train))]
     read = loading.reader(train)
     assert [int(read(index).mean()) for index in range(len(train))] == [int(image.mean()) for image in expected]
 
 
-@needs_dali
-@pytest.mark.parametrize("name", ["images", "plain_images", "faces"])
-def test_batches_of_dali_have_the_shape_of_the_recipe(name, tmp_path):
-    train, _ = sets.SETS[name](tmp_path)
-    pixels = np.from_dlpack(dali.reader(train, 3, 1, None)())
-    assert pixels.shape == (3, *train.fields[0].shape) and pixels.dtype == np.uint8
-
-
-@needs_dali
-def test_an_epoch_of_dali_has_every_face_of_a_pack_once(pack):
-    train, expected = pack
-    read = dali.reader(train, 5, 1, None)
-    batches = [np.array(np.from_dlpack(read())) for _ in range(len(train) // 5)]
-    assert sorted(np.concatenate(batches).sum((1, 2, 3))) == sorted(image.sum() for image in expected)
-
-
-def test_other_sets_have_neither(tmp_path):
+def test_other_sets_have_no_loop():
     train, _ = synthetic.load(synthetic.Settings(num_classes=5, train_samples=4, size=8))
-    assert loading.reader(train) is dali.reader(train, 2, 1, None) is None
-    assert dali.reader(sets.frame_set(tmp_path)[0], 2, 1, None) is None
+    assert loading.reader(train) is None
 
 
 @pytest.mark.parametrize("model, optimizer", [("tsm", "sgd_nesterov"), ("tsm", "adamw"), ("arcface", "sgd")])

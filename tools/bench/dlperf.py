@@ -79,7 +79,7 @@ class Kind(NamedTuple):
     """Logs of a project: how they are recognized and counted, and the steps that their script counts by default."""
 
     mark: re.Pattern[str]
-    count: Callable[[Sequence[str], LogName, Window], Speeds]
+    measure: Callable[[Sequence[str], LogName, Window], Speeds]
     window: Window
 
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from zoo import program
-from zoo.bench.bare import dali as bare_pipelines
 from zoo.bench.bare import loading as bare_loops
 from zoo.bench.interleave import Seconds, family_cpu_seconds, interleave, median_ratio, timed
 from zoo.commands.new_file import add_json_argument, print_report, require_new
@@ -35,8 +34,7 @@ shortest loop of the libraries that reads the same files, read the same samples 
 example: %(prog)s -c tsm_k400 -o data.root=/data/k400 -o data.workers=8 --json data.json"""
 MIN_SAMPLES = 20  # read by one thread alone, or else a batch: what is done once per batch counts as in training
 PASSES = 5  # over those samples, of each loader and of the bare loop in turn
-DEVICE_PASSES = 3  # of the stream and of the minimal pipeline where DALI decodes on the device
-DEVICE_WARM_UP = 5  # batches of the minimal pipeline, which it may have read before
+DEVICE_PASSES = 3  # of the stream where DALI decodes on the device
 BARE = "bare loop"
 Report = dict[str, Any]
 
@@ -104,7 +102,12 @@ def describe(report: Report) -> list[str]:
     lines += table(rows, ("loader", "ms", "CPU ms", "speed", "by CPU time"))
     if "decoded" in report["loaders"].get("dali", {}):
         lines.append(f"DALI decodes images of {report['loaders']['dali']['decoded']} of {report['samples']} samples")
-    return lines + ([describe_device(device)] if device else [])
+    if device:
+        lines.append(
+            "the batches of the first line were still encoded; DALI in this process, "
+            f"{device['threads']} threads: {device['samples_per_s']:.1f} samples/s on the device"
+        )
+    return lines
 
 
 def _open(job: Job, plan: Loading, batches: int) -> Any:
@@ -212,51 +215,21 @@ def _loader_report(calls: Sequence[Seconds], own: Sequence[Seconds], samples: in
 
 
 def measure_device(job: Job, count: int, plan: Loading) -> Report:
-    """Time the stream up to images that DALI has decoded on the device, in turn with a minimal DALI pipeline.
+    """Time the stream up to images that DALI has decoded on the device.
 
     Args:
         job: data set, batch size and device.
         count: batches per pass.
         plan: reader processes; DALI decodes in this process.
-
-    Returns:
-        Samples per second of both, and the speed of this loader relative to the minimal pipeline; None for what needs a
-        minimal pipeline if there is none of this data set.
     """
     dataset, batch, threads = job.train_set, job.batch_plan.batch, loading.dali_threads(plan.cores)
-    # Read or decoded before a pass begins.
-    in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads) + AT_A_TIME
+    in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads) + AT_A_TIME  # at a pass's start
     stream = _open(job, plan, DEVICE_PASSES * (in_flight + count) + in_flight)
     decoded = Decoders(job, True, threads, 0, batch).training(0)(stream)
-    read = bare_pipelines.reader(dataset, batch, threads, job.world.cuda_index)
-    sources = {"ours": decoded, **({BARE: iter(read, None)} if read else {})}
-    unmeasured = {"ours": in_flight, BARE: DEVICE_WARM_UP}
-    times = interleave(
-        {name: partial(_take, source, count) for name, source in sources.items()},
-        DEVICE_PASSES,
-        prepare=lambda name: _take(sources[name], unmeasured[name]),
-    )
+    call, prepare = partial(_take, decoded, count), partial(_take, decoded, in_flight)
+    calls = interleave({"device": call}, DEVICE_PASSES, prepare=lambda _: prepare())["device"]
     decoded.close()
-    speeds = {
-        name: batch * count / statistics.median(seconds.wall for seconds in calls) for name, calls in times.items()
-    }
     return {
         "threads": threads,
-        "samples_per_s": speeds["ours"],
-        "bare_samples_per_s": speeds.get(BARE),
-        "speed": median_ratio(times[BARE], times["ours"]).wall if read else None,
+        "samples_per_s": batch * count / statistics.median(seconds.wall for seconds in calls),
     }
-
-
-def describe_device(report: Report) -> str:
-    """Return the line of a report of `measure_device`."""
-    line = (
-        "the batches of the first line were still encoded; DALI in this process, "
-        f"{report['threads']} threads: {report['samples_per_s']:.1f} samples/s on the device"
-    )
-    if report["speed"] is None:
-        return f"{line}; there is no minimal DALI pipeline of this data set"
-    return (
-        f"{line}; a minimal DALI pipeline {report['bare_samples_per_s']:.1f}; this loader has {report['speed']:.2f} of "
-        f"its speed, median of {DEVICE_PASSES} passes in turn"
-    )

@@ -73,7 +73,7 @@ def read_folder(folder: Path, window: Window | None, unread: list[str]) -> list[
         if kind is None:
             unread.append(f"{path}: no line of MindSpore's ResNet50 or PLSC's ArcFace")
             continue
-        speeds.append((name, kind.count(lines, name, window or kind.window)))
+        speeds.append((name, kind.measure(lines, name, window or kind.window)))
     return speeds
 
 
