@@ -22,13 +22,6 @@ from zoo.bench.scale.calibration import Messages
 
 HOST = 8  # cards per host in all tables
 LARGEST = 32  # cards
-ANCHOR = {"parameters": 27, "max": 0.153, "mean": 0.054}  # a model of more parameters on the same rows
-FORMS: dict[str, Callable[[int], float]] = {
-    "bytes that a host sends, 2(h-1)/h": model.share_sent,
-    "rounds of messages, log2(h)": math.log2,
-    "all hosts in a ring, h-1": lambda hosts: float(hosts - 1),
-    "once, as soon as there are two hosts": lambda hosts: float(hosts > 1),
-}
 
 
 class Table(NamedTuple):
@@ -97,29 +90,20 @@ def validate() -> dict[str, Any]:
 
     Returns:
         held_out: rows of 32 cards from those of up to 16; one_host: rows of 16 and 32 from those of up to 8;
-        forms: errors of each form of growth on 32 cards of the independent tables, from 8 and 16; within: of 8 cards
-        there, from 1 and 4; left_out: of 16 and 32 cards there from one host, with the constant of all other READMEs;
-        seconds_per_mb: the shared constant; parameters: how many numbers were fitted for held_out; own_constants: what
-        the constant would be in each report.
+        seconds_per_mb: the constant that all workloads share; parameters: how many numbers were fitted for held_out.
     """
-    reports, independent = tables("report"), tables("independent")
-    constant = seconds_per_mb(independent)
-    left_out = _left_out(independent)
+    reports, constant = tables("report"), seconds_per_mb(tables("independent"))
     return {
         "seconds_per_mb": constant,
         "parameters": sum(map(count_parameters, reports)) + 1,
         "held_out": [predict_largest(table, constant) for table in reports],
         "one_host": [row for table in reports for row in predict_from_host(table, constant)],
-        "forms": {name: errors(_with_form(table, form) for table in independent) for name, form in FORMS.items()},
-        "within": errors(_row(table, HOST, continue_ring(table)) for table in independent if 4 in table.rows),
-        "left_out": {cards: errors(row for row in left_out if row.cards == cards) for cards in (16, LARGEST)},
-        "own_constants": {table.name: _per_mb(table) for table in reports if 16 in table.rows},
     }
 
 
 def seconds_per_mb(of: Sequence[Table]) -> float:
     """Return the median over tables of what the second host adds to an update, per megabyte of gradients."""
-    return float(np.median([_per_mb(table) for table in of]))
+    return float(np.median([(table.seconds(2 * HOST) - one_host(table)) / table.megabytes for table in of]))
 
 
 def predict_largest(table: Table, constant: float) -> Row:
@@ -131,7 +115,14 @@ def predict_largest(table: Table, constant: float) -> Row:
     if 2 * HOST not in table.rows:
         return predict_from_host(table, constant)[-1]
     messages = Messages(0, synchronized=int(table.synchronized))
-    return _with_form(table, lambda hosts: model.growth(hosts, messages))
+    return predict_by_growth(table, lambda hosts: model.growth(hosts, messages))
+
+
+def predict_by_growth(table: Table, growth: Callable[[int], float]) -> Row:
+    """Predict 32 cards from 8 and 16 with a form of growth with the hosts."""
+    base = one_host(table)
+    seconds = base + (table.seconds(2 * HOST) - base) * growth(LARGEST // HOST) / growth(2)
+    return row_of(table, LARGEST, seconds)
 
 
 def predict_from_host(table: Table, constant: float) -> list[Row]:
@@ -146,7 +137,7 @@ def predict_from_host(table: Table, constant: float) -> list[Row]:
         seconds = base + constant * table.megabytes * model.share_sent(hosts)
         if table.synchronized:  # rounds between hosts take as long as those within a host at least
             seconds += (base - table.seconds(1)) / math.log2(HOST) * math.log2(hosts)
-        rows.append(_row(table, hosts * HOST, seconds))
+        rows.append(row_of(table, hosts * HOST, seconds))
     return rows
 
 
@@ -173,25 +164,6 @@ def errors(rows: Iterable[Row]) -> Errors:
     return Errors(len(values), *map(float, numbers))
 
 
-def _per_mb(table: Table) -> float:
-    return (table.seconds(2 * HOST) - one_host(table)) / table.megabytes
-
-
-def _row(table: Table, cards: int, seconds: float) -> Row:
+def row_of(table: Table, cards: int, seconds: float) -> Row:
+    """Return the row of a predicted time of an update."""
     return Row(table.name, cards, table.rows[cards], cards * table.batch / seconds)
-
-
-def _with_form(table: Table, form: Callable[[int], float]) -> Row:
-    """Predict 32 cards from 8 and 16 with a form of growth."""
-    base = one_host(table)
-    seconds = base + (table.seconds(2 * HOST) - base) * form(LARGEST // HOST) / form(2)
-    return _row(table, LARGEST, seconds)
-
-
-def _left_out(of: Sequence[Table]) -> list[Row]:
-    """Predict the tables of each README from one host, with the constant of all other READMEs."""
-    rows = []
-    for name in sorted({table.name for table in of}):
-        constant = seconds_per_mb([table for table in of if table.name != name])
-        rows += [row for table in of if table.name == name for row in predict_from_host(table, constant)]
-    return rows
