@@ -34,7 +34,6 @@ LEGEND: dict[str, Any] = {"loc": "outside lower center", "ncols": 2, "frameon": 
 MAX_LABEL, MAX_WORD = 52, 22  # characters of a label, and of a name in it
 MAX_DOTS = 100  # steps of a case that are drawn one by one
 MAX_WHISKER = 1.5  # end of the axis of throughput / highest run; intervals of few runs may be far wider
-MAX_LINEAR = 4  # most cards / fewest cards up to which both axes of a scaling plot are linear
 MAX_POINTS = 400  # of a curve; the means of neighbours where there are more
 TIME_UNITS = ((3 * 86400, 86400, "days"), (3 * 3600, 3600, "hours"), (180, 60, "minutes"), (0, 1, "seconds"))
 
@@ -243,17 +242,12 @@ def _scaling(model: str, results: Sequence[Result]) -> Plot | None:
         efficiency = [100 * speed / ideal for speed, ideal in zip(speeds, linear)]
         right.plot(cards, efficiency, dash, marker="o", markersize=4, color=color)
     left.plot([], [], ":", color=INK, label="linear scaling")
-    is_wide = ticks[-1] > MAX_LINEAR * ticks[0]
     for axes in (left, right):
-        if is_wide:
-            axes.set_xscale("log", base=2)
+        axes.set_xscale("log", base=2)
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.minorticks_off()
         axes.set_xlabel("cards")
-    if is_wide:
-        left.set_yscale("log", base=2)
-    else:
-        left.set_ylim(bottom=0)
+    left.set_yscale("log", base=2)
     left.yaxis.set_major_formatter(lambda value, _: _speed(value))
     left.set_ylabel("throughput (samples/s)")
     right.axhline(100, color=INK, linestyle=":", linewidth=1)
