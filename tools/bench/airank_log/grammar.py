@@ -72,7 +72,7 @@ class Log:
 
     @cached_property
     def percent(self) -> bool:
-        """Whether accuracies are in percent, not fractions."""
+        """Accuracies are in percent, not fractions."""
         return any(event.value is not None and event.value > 1 for event in self.evals)
 
     def first(self, name: str) -> Event | None:

@@ -20,7 +20,7 @@ class Stretch(NamedTuple):
 
     Attributes:
         epochs: done in it.
-        seconds: that it took.
+        seconds: duration.
         rounding: largest error of `epochs` from the counters' decimals.
     """
 

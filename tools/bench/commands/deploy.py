@@ -50,8 +50,8 @@ class Sized(NamedTuple):
     Attributes:
         recipe: its name.
         checkpoint: its weights.
-        shape: of a sample, channels last.
-        parameters: of the graph; without those that only training uses.
+        shape: shape of a sample, channels last.
+        parameters: parameters of the graph; without those that only training uses.
         flops: floating-point operations of a sample, 2 per multiply-add (zoo.models.flops).
     """
 
@@ -210,8 +210,8 @@ def build(recipe: str, overrides: Sequence[str], folder: str, classes: int | Non
     Args:
         recipe: its name.
         overrides: `key=value` pairs that change it.
-        folder: that the checkpoint is written to.
-        classes: of its data set; None for those of CLASSES.
+        folder: folder for the checkpoint.
+        classes: classes of its data set; None for those of CLASSES.
 
     Raises:
         UserError: a key or value is wrong.

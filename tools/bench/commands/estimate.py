@@ -70,7 +70,7 @@ raise SystemExit(code)"""
 
 
 class Row(NamedTuple):
-    """A line of a table. size: in bytes."""
+    """A line of a table, with a size in bytes."""
 
     name: str
     size: int
@@ -82,7 +82,7 @@ class Sharding(NamedTuple):
 
     Attributes:
         framework: name of the framework.
-        samples: of a micro-batch over all processes.
+        samples: size of a micro-batch over all processes.
         accumulate: micro-batches per update.
         world_size: number of processes.
         sample_rate: share of the rows that an update uses.
@@ -104,10 +104,10 @@ class Estimate(NamedTuple):
 
     Attributes:
         head: lines that describe the run.
-        memory: of the process that needs most, its program left out.
-        messages: from and to each process in an update.
+        memory: rows of the process that needs most, its program left out.
+        messages: rows of what each process sends and receives in an update.
         compute: type of the numbers.
-        flops: of an update of a process.
+        flops: operations of an update of a process.
         samples: per update and process.
         epoch: training samples of an epoch; None if not known.
     """
@@ -246,7 +246,7 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
 
 
 def passes_row(passes: dict[str, Any], gradients: int) -> Row:
-    """Return what a forward and backward pass adds to gradients that exist all at once."""
+    """Return the memory of a forward and backward pass beside gradients that exist all at once."""
     if importlib.util.find_spec("torch") is None:
         return Row("passes", 0, "unknown: PyTorch, which they are simulated with, is not installed")
     simulation = importlib.import_module("zoo.bench.estimate.torch")
@@ -330,9 +330,9 @@ def on_device(name: str, memory: int, estimate: Estimate, devices: int, is_tf32:
     """Return lines on whether a process fits on an accelerator, and how fast it is at most.
 
     Args:
-        name: of the accelerator.
+        name: name of the accelerator.
         memory: bytes of the tensors of a process.
-        estimate: of the run.
+        estimate: estimate of the run.
         devices: number of them.
         is_tf32: whether fp32 may be computed in TF32.
     """

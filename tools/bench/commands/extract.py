@@ -57,7 +57,7 @@ def read_folder(folder: Path, window: Window | None, unread: list[str]) -> list[
     """Read the logs <folder>/*/*.log.
 
     Args:
-        folder: of the cases.
+        folder: folder of the cases.
         window: steps to count, None for those of the script of each log.
         unread: receives a line for each file that is no log of DLPerf.
     """

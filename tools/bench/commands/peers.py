@@ -146,7 +146,7 @@ def _settle() -> None:
 def rows(
     of: Sequence[Loader], here: Sequence[list[Seconds]], workers: Sequence[list[Seconds]], samples: tuple[int, int]
 ) -> list[Row]:
-    """Return what was measured of each loader, of JSON's types.
+    """Return the figures of each loader, of JSON's types.
 
     Ratios are medians of those of the passes: of the CPU time in one thread, and of the time with worker processes, to
     that of this project's loader on the same files. Above 1, this project's loader is faster.
@@ -154,7 +154,7 @@ def rows(
     Args:
         of: the loaders.
         here, workers: their times in this thread, and with worker processes.
-        samples: of a pass of both.
+        samples: samples per pass of both.
     """
     own = {loader.files: at for at, loader in enumerate(of) if loader.name == OURS}
     return [

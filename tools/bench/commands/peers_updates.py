@@ -42,7 +42,7 @@ class Task(NamedTuple):
     """A recipe on synthetic data, beside the project that its model comes from.
 
     Attributes:
-        framework: of both.
+        framework: framework of both.
         recipe: its name.
         options: changes of it.
         peer: name of the project.

@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def contenders(checkpoint: Source, frames: np.ndarray, folder: str, clones: str | None) -> dict[str, Step]:
-    """Return what computes the next frame of a stream, by name; the first is what others are compared with."""
+    """Return functions of the next frame of a stream, by name; the others are compared with the first."""
     shapes = state_shapes(checkpoint.model, checkpoint.cfg)
     trainer = proof.load_trainer(checkpoint)
     steps = {OURS: stream(trainer, shapes), ONNX: stream(_exported(checkpoint, trainer, frames, folder), shapes)}

@@ -40,10 +40,10 @@ class Described(NamedTuple):
     """Data of a recipe.
 
     Attributes:
-        fields: of a training sample; the model's input first.
+        fields: fields of a training sample; the model's input first.
         classes: number of classes.
-        samples: of an epoch; None if not known.
-        origin: of these numbers, in words.
+        samples: samples per epoch; None if not known.
+        origin: source of these numbers, in words.
     """
 
     fields: Sequence[Field]
@@ -57,7 +57,7 @@ def describe(cfg: Config, name: str, classes: int | None = None, samples: int | 
 
     Args:
         cfg: the recipe.
-        name: of its data set.
+        name: name of its data set.
         classes: number of classes that counts instead; None for that of the data.
         samples: number of training samples that counts instead, likewise.
 

@@ -24,12 +24,12 @@ class Passes(NamedTuple):
         model: name of the model.
         arch: its complete architecture.
         dropout_masks: its further inputs in training.
-        fields: of a sample; the model's input, and the label.
+        fields: the model's input, and the label.
         batch: number of samples.
         is_half: whether convolutions and products compute in 16 bits.
         checkpointed: names of modules whose activations the backward pass computes again.
-        task: of the model.
-        settings: of the task.
+        task: the model's task.
+        settings: settings of the task.
     """
 
     model: str

@@ -31,8 +31,8 @@ class Loader(NamedTuple):
     """A loader on some files.
 
     Attributes:
-        files: of the data set, such as `JPEG frames`.
-        name: of the loader.
+        files: kind of files, such as `JPEG frames`.
+        name: name of the loader.
         read: reads the batch of a number in this thread.
         stream: opens endless batches that WORKERS processes read.
     """
@@ -54,8 +54,8 @@ class Task:
     """Loaders of one kind of samples.
 
     Args:
-        batch: samples of a batch.
-        batches: of a pass, read by one thread and by worker processes.
+        batch: samples per batch.
+        batches: batches per pass, read by one thread and by worker processes.
 
     Attributes:
         loaders: by files, this project's first.

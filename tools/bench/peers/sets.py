@@ -149,7 +149,7 @@ def _photo(purpose: str, number: int, size: tuple[int, int], slope: float, grain
     """Return an image, uint8 BGR (height, width, 3), of some objects before a background.
 
     Args:
-        slope: of the spectrum; the higher, the smoother.
+        slope: slope of the spectrum; the higher, the smoother.
         grain: standard deviation of the noise.
     """
     rng = order.generator(SEED, purpose, number)

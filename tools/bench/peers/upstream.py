@@ -29,7 +29,7 @@ def load(folder: str, name: str) -> Any:
 
     Args:
         folder: what the project's own programs have as their folder.
-        name: of the module, such as ops.dataset.
+        name: module, such as ops.dataset.
 
     Raises:
         UserError: there is no such folder, or something that the module needs is not installed.
@@ -47,8 +47,8 @@ def declare_packages(folder: str, names: Sequence[str]) -> None:
     """Let the modules of a copy's packages be imported without what their __init__.py import.
 
     Args:
-        folder: of the copy.
-        names: of the packages, outer ones first.
+        folder: folder of the copy.
+        names: packages, outer ones first.
     """
     for name in names:
         package = types.ModuleType(name)

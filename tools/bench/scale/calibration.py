@@ -35,7 +35,7 @@ class Cluster(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """An all-reduce that was timed. size: bytes; seconds: median over repeats."""
+    """An all-reduce of `size` bytes that was timed; the median of its repeats."""
 
     processes: int
     size: int
@@ -60,7 +60,7 @@ class Messages(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Updates of a run of several processes that were timed. seconds: of each update."""
+    """Updates of a run of several processes that were timed, with the seconds of each."""
 
     cluster: Cluster
     seconds: list[float]
@@ -77,7 +77,7 @@ class Calibration(NamedTuple):
         steps: processes that ran at once, each for itself -> seconds of their updates, round by round.
         input: processes -> samples per second that a host reads for all of them, of several passes.
         sweep: all-reduces within a host.
-        messages: of an update.
+        messages: messages of an update.
         runs: whole runs of several processes, perhaps on several hosts.
     """
 

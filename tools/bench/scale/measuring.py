@@ -33,7 +33,7 @@ class Command(NamedTuple):
 
     Attributes:
         words: its command line.
-        variables: of its environment, beside those of this process.
+        variables: environment variables, beside those of this process.
         log: new file for its output.
     """
 
@@ -68,7 +68,7 @@ def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:
     """Measure everything, one part after the other.
 
     Args:
-        plan: what to measure.
+        plan: parts to measure.
         report: takes a line on each part that has been measured.
 
     Raises:

@@ -89,7 +89,7 @@ def fit_link(samples: Sequence[Sample]) -> LinkFit:
     """Fit the link within a host to timed all-reduces by least squares of relative errors; neither term is negative.
 
     Args:
-        samples: of at least two different sizes, with 2 processes or more.
+        samples: all-reduces of at least two sizes, with 2 processes or more.
     """
     seconds = np.array([sample.seconds for sample in samples])
     rounds = np.array([2 * (sample.processes - 1) for sample in samples], float)
@@ -137,11 +137,11 @@ class Prediction(NamedTuple):
     Attributes:
         cluster: hosts and cards.
         samples: per update, over all processes.
-        seconds: of an update.
-        compute: of a process on average, beside the others of its host.
+        seconds: mean time of an update.
+        compute: computing time of a process on average, beside the others of its host.
         waiting: for the slowest process.
-        all_reduce: what of the messages the backward pass does not hide.
-        input: in which a host reads the samples of an update; in parallel with all else.
+        all_reduce: time of the messages that the backward pass does not hide.
+        input: time to read the samples of an update; in parallel with all else.
     """
 
     cluster: Cluster
@@ -211,7 +211,7 @@ def predict(model: Model, cluster: Cluster) -> Prediction:
 
 
 def growth(hosts: int, messages: Messages) -> float:
-    """Return what the time between hosts is proportional to.
+    """Return the growth of the time between hosts.
 
     That of gradients to the bytes that a host sends, 2(h-1)/h; that of many small all-reduces to the messages one after
     the other, log2(h).
@@ -234,10 +234,10 @@ def ideal_overlap(calibration: Calibration) -> float:
 
 
 def exposed(seconds: float, buckets: int, window: float) -> float:
-    """Return what of all-reduces of `seconds` in all is not hidden: the last bucket at least.
+    """Return the time of all-reduces of `seconds` in all that is not hidden: the last bucket at least.
 
     Args:
-        seconds: of all buckets.
+        seconds: time of all buckets.
         buckets: their number.
         window: seconds of the backward pass during which they progress.
     """
@@ -323,7 +323,7 @@ def intervals(
         clusters: to predict.
         inter: link between hosts, if it is known.
         draws: number of repetitions.
-        seed: of the draws.
+        seed: seed of the draws.
     """
     generator = np.random.default_rng(seed)
     spread = fit_link(calibration.sweep).spread if calibration.sweep else 0.0

@@ -30,7 +30,7 @@ class Table(NamedTuple):
     Attributes:
         name: model, framework and precision, or the README.
         batch: samples per card.
-        megabytes: of the gradients.
+        megabytes: size of the gradients.
         synchronized: whether batch norms are synchronized over all cards.
         rows: cards -> samples per second.
     """
@@ -47,7 +47,7 @@ class Table(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A held-out row. error: of the predicted samples per second, relative to the published ones."""
+    """A held-out row: published and predicted samples per second."""
 
     name: str
     cards: int
@@ -129,7 +129,7 @@ def predict_from_host(table: Table, constant: float) -> list[Row]:
     """Predict the published rows of several hosts from those of one host.
 
     Args:
-        table: of one workload.
+        table: throughput of one workload.
         constant: seconds per megabyte that the second host adds.
     """
     base, rows = one_host(table), []

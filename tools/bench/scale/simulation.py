@@ -15,14 +15,14 @@ QUANTILES = 2000  # of the computing time, for the closed form
 
 
 class Setup(NamedTuple):
-    """A cluster and what it trains.
+    """A cluster and its workload.
 
     Attributes:
         cluster: hosts and cards.
         step: mean seconds in which a process computes an update.
         noise: standard deviation of these seconds over their mean, each update and process for itself.
         batch: samples per process and update.
-        messages: of an update.
+        messages: messages of an update.
         intra: link between the cards of a host.
         inter: link between hosts.
         input_rate: samples per second that a host reads; infinite: all samples are there.
@@ -48,9 +48,9 @@ def simulate(setup: Setup, updates: int, seed: int = 0) -> np.ndarray:
     it is ready everywhere and the one before it is done. The update ends with the last bucket.
 
     Args:
-        setup: what to simulate.
+        setup: cluster and workload.
         updates: number of updates to return.
-        seed: of all draws.
+        seed: seed of all draws.
 
     Returns:
         Seconds of each update, (updates,).

@@ -28,11 +28,11 @@ class Model(NamedTuple):
     """The folder of a model in a tree.
 
     Attributes:
-        path: of the folder.
+        path: the folder.
         logs: number of cards -> log.
         samples: training samples per epoch, by the data note.
         warmup: epochs that avg_ips leaves out, by code/README.md.
-        checksum: of the data, by the data note.
+        checksum: checksum of the data, by the data note.
     """
 
     path: Path
@@ -69,7 +69,7 @@ class Row(NamedTuple):
 
 
 def check(tree: str) -> list[str]:
-    """List what is wrong with a tree, each with its file.
+    """List the problems of a tree, each with its file.
 
     Raises:
         UserError: there is no such folder.
@@ -110,7 +110,7 @@ def read_model(path: Path) -> Model:
 
 
 def _problems(model: Model, is_demo: bool) -> list[str]:
-    """List what is wrong with the folder of a model; every line begins with a path in it."""
+    """List the problems of the folder of a model; every line begins with a path in it."""
     lines = [f"{name}: the folder is missing" for name in rules.FOLDERS if not (model.path / name).is_dir()]
     target = None if is_demo else model.target
     if target is None and not is_demo:

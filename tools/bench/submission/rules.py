@@ -35,7 +35,7 @@ class Listed(NamedTuple):
     Attributes:
         title: its name in the rules.
         folder: beginning of the name of its folder.
-        target: of the accuracy, as a fraction.
+        target: accuracy to reach, as a fraction.
         dataset: its data.
         train_samples, val_samples: smallest and largest number of samples of the copies in use.
         protocol: first part of the protocol of an evaluation on this data.

@@ -50,7 +50,7 @@ class Run(NamedTuple):
 
     Attributes:
         folder: its folder.
-        events: of its journal, without what resumes have reverted.
+        events: its journal, without what resumes have reverted.
         begin: the event of this name.
         recipe: dotted keys -> plain values of its resolved recipe.
     """

@@ -58,7 +58,7 @@ def problems(fields: Mapping[str, Any], is_demo: bool = False) -> list[str]:
     """List the fields that are missing, or have another type or a value that cannot be meant.
 
     Args:
-        fields: of the file.
+        fields: content of the file.
         is_demo: accept the values of a demo for what is not known.
     """
     lines = [f"field {name} is missing" for name in FIELDS if name not in fields]
