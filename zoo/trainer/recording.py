@@ -107,7 +107,7 @@ def record(
         array: returns a tensor as a float64 array.
         keep: reduces an array to what the record keeps of it.
     """
-    recorder, hooks = Recorder(modules, keep), []
+    recorder, hooks = Recorder(modules, keep), list[Any]()
     for name, module in modules.items():
 
         def enter(module, *inputs, name=name):

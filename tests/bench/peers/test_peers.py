@@ -13,7 +13,7 @@ from zoo.bench.interleave import Seconds
 from zoo.bench.peers import loaders
 from zoo.bench.peers.loaders import BARE, OURS, Loader, MapStyle, Task
 from zoo.data.errors import UserError
-from zoo.trainer import malloc, mkl
+from zoo.trainer import cpu
 
 pytest.importorskip("torch")
 SMALL = ("model.depth=18", "model.width=16", "data.size=32", "data.segments=2", "train.batch=2")
@@ -140,11 +140,11 @@ def test_every_task_has_its_loop(task):
 
 def test_a_peer_has_none_of_this_trainers_settings(monkeypatch):
     """Values that are set count instead."""
-    monkeypatch.setattr(mkl, "needs_variable", lambda text: True)
+    monkeypatch.setattr(cpu, "needs_variable", lambda text: True)
     environ = dict(peers_updates.NO_SETTINGS)
-    mkl.prepare(environ)
+    cpu.prepare_mkl(environ)
     assert environ == peers_updates.NO_SETTINGS
-    assert not malloc.keep_freed_memory(environ)
+    assert not cpu.keep_freed_memory(environ)
 
 
 def test_figures_of_updates():

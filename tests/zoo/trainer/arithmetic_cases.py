@@ -1,4 +1,4 @@
-"""The cases of the recorded arithmetic on a CPU, one body over all frameworks (test_arithmetic.py)."""
+"""The cases of the recorded arithmetic on a CPU, one body over all frameworks (test_trainer.py)."""
 
 import json
 from itertools import product

@@ -1,4 +1,4 @@
-"""The cases of train.checkpoint_activations, one body over all frameworks (test_checkpointing.py).
+"""The cases of train.checkpoint_activations, one body over all frameworks (test_trainer.py).
 
 An update must be the same with and without it. An adapter has `submodules(model)`, the names of a model's modules;
 CHECKPOINTED_MODES, those of 32 bits that have it; RECOMPUTED_RTOL, the largest relative difference of weights

@@ -1,4 +1,4 @@
-"""What clipping leaves alone and what it reaches, one body over all frameworks (test_clipping.py)."""
+"""What clipping leaves alone and what it reaches, one body over all frameworks (test_trainer.py)."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The cases of train.eval_precision, one body over all frameworks (test_evaluation.py)."""
+"""The cases of train.eval_precision, one body over all frameworks (test_trainer.py)."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The cases of class matrices too large for fp32 products and whole logits, in every framework (test_head.py).
+"""The cases of class matrices too large for fp32 products and whole logits, in every framework (test_trainer.py).
 
 Truth is the definition in numpy and float64 (margin_reference.py), and the same update with whole logits.
 """

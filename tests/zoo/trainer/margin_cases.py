@@ -1,4 +1,4 @@
-"""The cases of the margin objective and its sharded class matrix, one body over all frameworks (test_margin.py).
+"""The cases of the margin objective and its sharded class matrix, one body over all frameworks (test_trainer.py).
 
 Truth is the definition in numpy and float64 (margin_reference.py).
 """

@@ -1,4 +1,4 @@
-"""Losses and predictions of segmentation in numpy and float64, one body over all frameworks (test_objectives.py)."""
+"""Losses and predictions of segmentation in numpy and float64, one body over all frameworks (test_trainer.py)."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The operations of zoo/trainer/<framework>/ops.py against those in numpy, in fp32 and fp64 (test_ops.py)."""
+"""The operations of zoo/trainer/<framework>/ops.py against those in numpy, in fp32 and fp64 (test_trainer.py)."""
 
 import importlib
 import inspect

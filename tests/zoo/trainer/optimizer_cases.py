@@ -1,4 +1,4 @@
-"""Every optimizer against its formula in numpy, one body over all frameworks (test_optimizers.py).
+"""Every optimizer against its formula in numpy, one body over all frameworks (test_trainer.py).
 
 From the framework's own gradients: several updates with clipping, parameter groups, a frozen normalization, and one
 that is skipped, so that it must not count for the bias correction.

@@ -1,4 +1,4 @@
-"""Updates of several ranks without several processes, one body over all frameworks (test_ranks.py).
+"""Updates of several ranks without several processes, one body over all frameworks (test_trainer.py).
 
 Two ranks that hold the same samples compute what one rank computes that has each of them twice.
 """

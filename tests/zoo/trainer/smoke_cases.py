@@ -1,4 +1,4 @@
-"""One short case for the fast tests of every framework (test_smoke.py)."""
+"""One short case for the fast tests of every framework (test_trainer.py)."""
 
 import json
 import os

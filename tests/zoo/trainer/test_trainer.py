@@ -1,13 +1,24 @@
-"""The trainer interface in every framework: the cases of update_cases, state_cases and device_image_cases."""
+"""The trainer in every framework: all modules of cases beside this file, and a fast one of each framework."""
 
 import pytest
 
 from tests.helpers import frameworks
+from zoo.frameworks import FRAMEWORKS
+
+MODULES = (
+    *("update", "state", "device_image", "arithmetic", "checkpointing", "clip", "evaluation", "rank"),
+    *("ops", "optimizer", "loss", "objective", "margin", "head", "recording"),
+)
 
 
 @pytest.mark.parametrize(
-    "framework, module, case",
-    frameworks.parameters("zoo.trainer.update_cases", "zoo.trainer.state_cases", "zoo.trainer.device_image_cases"),
+    "framework, module, case", frameworks.parameters(*(f"zoo.trainer.{name}_cases" for name in MODULES))
 )
 def test_trainer(framework, module, case):
     frameworks.check(framework, module, case)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_two_updates(framework):
+    """So that the fast tests cover all frameworks."""
+    frameworks.check(framework, "zoo.trainer.smoke_cases", "case_two_updates_follow_the_formulas", timeout=120)

@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 
 from zoo.data.errors import UserError
-from zoo.trainer import malloc
+from zoo.trainer import cpu
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.paddle import arithmetic as arithmetic_settings
 from zoo.trainer.plan import Arithmetic, Mode
@@ -154,7 +154,7 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
     name = str(selected).replace("cuda", "gpu")
     place = paddle.set_device(name)
     if name == "cpu":
-        malloc.keep_freed_memory()
+        cpu.keep_freed_memory()
     if launch.size > 1:
         _join(launch, name, port)
     return World(launch.rank, launch.size, name, place)

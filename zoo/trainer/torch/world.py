@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from zoo.data.errors import UserError
-from zoo.trainer import malloc
+from zoo.trainer import cpu
 from zoo.trainer.device import dotted_cudnn, select_device
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.profiling import Profiler
@@ -136,7 +136,7 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
     """
     selected = select_device(device, launch, ("cuda",), _device_count, "PyTorch")
     if selected.type == "cpu":
-        malloc.keep_freed_memory()
+        cpu.keep_freed_memory()
     if selected.type == "cuda":
         torch.cuda.set_device(str(selected))
     if launch.size > 1:

@@ -11,7 +11,7 @@ from paddle import nn
 
 from tests.zoo.trainer.trainer_setup import make, make_tsm, random_clips
 from zoo.models.resnet.paddle import SameConv2D
-from zoo.trainer import malloc, mkl
+from zoo.trainer import cpu
 from zoo.trainer.paddle import convolution, names, prelu
 
 WINDOWS = [  # kernel, stride, padding, dilation, of both axes
@@ -178,5 +178,5 @@ def case_values_and_gradients_are_those_of_a_prelu(backend):
 
 
 def case_a_process_is_set_up_for_a_cpu(backend):
-    assert mkl.VARIABLE in os.environ or not mkl.CPU_INFO.exists() or not mkl.needs_variable(mkl.CPU_INFO.read_text())
-    assert malloc.keep_freed_memory() == (os.confstr("CS_GNU_LIBC_VERSION") is not None)
+    assert cpu.VARIABLE in os.environ or not cpu.CPU_INFO.exists() or not cpu.needs_variable(cpu.CPU_INFO.read_text())
+    assert cpu.keep_freed_memory() == (os.confstr("CS_GNU_LIBC_VERSION") is not None)

@@ -1,0 +1,77 @@
+"""Freed memory that stays with the process, and the variable that lets the MKL of Paddle's packages use AVX2."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers.processes import ROOT
+from zoo.trainer import cpu
+
+PROCESSOR = "processor\t: {}\nvendor_id\t: {}\nmodel name\t: a: b\npower management:\nflags\t\t: fpu {} sse2\n\n"
+CASES = {
+    ("AuthenticAMD", "avx avx2 fma"): "5",
+    ("HygonGenuine", "fma avx2"): "5",
+    ("AuthenticAMD", "avx"): None,  # older than Excavator: AVX2 would end the process
+    ("AuthenticAMD", "avx2"): None,
+    ("GenuineIntel", "avx avx2 fma"): None,
+}
+PAGES = """
+import resource, sys
+from zoo.trainer import cpu
+
+BYTES = 40 << 20  # more than glibc ever keeps
+if sys.argv[1] == "keep":
+    assert cpu.keep_freed_memory({})
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    b"x" * BYTES
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+print(faults())
+"""
+
+
+def pages(word):
+    command = [sys.executable, "-c", PAGES, word]
+    return int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc")
+def test_a_block_that_was_freed_needs_no_new_pages():
+    assert pages("keep") < 10 <= pages("default")
+
+
+@pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES"])
+def test_variables_of_glibc_count_instead(name):
+    assert not cpu.keep_freed_memory({name: "1"})
+
+
+def test_another_c_library(monkeypatch):
+    monkeypatch.setattr(cpu.ctypes, "CDLL", lambda name: object())
+    assert not cpu.keep_freed_memory({})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_variable_is_set_where_mkl_needs_it(case, tmp_path, monkeypatch):
+    vendor, flags = case
+    (tmp_path / "cpuinfo").write_text("".join(PROCESSOR.format(i, vendor, flags) for i in range(2)))
+    monkeypatch.setattr(cpu, "CPU_INFO", tmp_path / "cpuinfo")
+    environ = {}
+    cpu.prepare_mkl(environ)
+    assert environ.get("MKL_DEBUG_CPU_TYPE") == CASES[case]
+    chosen = {"MKL_DEBUG_CPU_TYPE": "0"}
+    cpu.prepare_mkl(chosen)
+    assert chosen == {"MKL_DEBUG_CPU_TYPE": "0"}
+
+
+@pytest.mark.parametrize("text", ["", "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\n", None])
+def test_other_processors_and_systems(text, tmp_path, monkeypatch):
+    if text is not None:
+        (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr(cpu, "CPU_INFO", tmp_path / "cpuinfo")
+    environ = {}
+    cpu.prepare_mkl(environ)
+    assert environ == {}
