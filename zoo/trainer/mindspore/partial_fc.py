@@ -21,7 +21,6 @@ from zoo.trainer.mindspore import ops
 from zoo.trainer.mindspore.optimizer import ParameterUpdate
 from zoo.trainer.mindspore.parallel import all_gather
 from zoo.trainer.mindspore.precision import DTYPES
-from zoo.trainer.mindspore.scaler import scalar
 from zoo.trainer.mindspore.world import World
 from zoo.trainer.plan import Plan
 from zoo.trainer.state import slot_key, statistic_key
@@ -125,7 +124,7 @@ class Margin(nn.Cell):
         )
         self.shards = {HEAD_WEIGHT: self.parameter_shard}
         self.statistics = {
-            name: Parameter(scalar(value, self.dtype), statistic_key(name), requires_grad=False)
+            name: Parameter(Tensor(value, self.dtype), statistic_key(name), requires_grad=False)
             for name, value in settings.statistics.items()
         }
         self.moved = ParameterTuple(self.statistics.values())

@@ -18,13 +18,19 @@ from zoo.trainer.mindspore.checkpointing import checkpoint, checkpointed_cells
 from zoo.trainer.mindspore.ema import MovingAverage
 from zoo.trainer.mindspore.fp64 import convert_prelu, convert_to_fp64
 from zoo.trainer.mindspore.names import is_statistic, named_tensors
-from zoo.trainer.mindspore.objectives import build_objective
 from zoo.trainer.mindspore.partial_fc import ParameterShard
 from zoo.trainer.mindspore.precision import convert_precision
 from zoo.trainer.mindspore.preprocessing import PixelNormalization
-from zoo.trainer.mindspore.scaler import LossScaler, scalar
 from zoo.trainer.mindspore.sync_batchnorm import convert_sync_batchnorm
-from zoo.trainer.mindspore.update import Accumulate, LossAndGradients, TrainStep, Update
+from zoo.trainer.mindspore.update import (
+    Accumulate,
+    LossAndGradients,
+    LossScaler,
+    TrainStep,
+    Update,
+    build_objective,
+    scalar,
+)
 from zoo.trainer.mindspore.world import World
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput

@@ -1,17 +1,93 @@
-"""The update as MindSpore compiles it: cells for loss and gradients, for the step along them, and for both at once."""
+"""The update as MindSpore compiles it: objective, loss and gradients, the step along them, and the loss scale.
+
+The objectives are those of zoo/trainer/objectives.py; that of face models is in partial_fc.py. `total` is `construct`,
+which takes the model's output and the batch's fields `targets`. An objective with shards computes its gradients itself:
+its `construct` also returns those with respect to the output and to the active rows.
+"""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from mindspore import ParameterTuple, nn
+from mindspore import Parameter, ParameterTuple, Tensor, jit_class, nn
+from mindspore import dtype as mstype
 from mindspore import ops as mint
 
+from zoo.trainer.loss_scale import GOOD_STEPS_KEY, SCALE_KEY, SKIPPED_KEY, updated
 from zoo.trainer.mindspore import ops
 from zoo.trainer.mindspore.optimizer import ParameterUpdate
 from zoo.trainer.mindspore.parallel import all_reduce, flatten
-from zoo.trainer.mindspore.partial_fc import ParameterShard
-from zoo.trainer.mindspore.scaler import LossScaler, scalar
+from zoo.trainer.mindspore.partial_fc import Margin, ParameterShard
+from zoo.trainer.mindspore.world import World
+from zoo.trainer.objectives import OBJECTIVES
 from zoo.trainer.plan import ParamGroup, Plan
+from zoo.trainer.protocol import DeviceBatch
 from zoo.trainer.rounding import floor_of, rounded
+
+
+class Objective(nn.Cell):
+    """Objective without parameters of its own."""
+
+    def __init__(self, settings: Any, plan: Plan):
+        super().__init__()
+        self.settings = settings
+        kind = jit_class(OBJECTIVES[settings.task])
+        dtype = mstype.float64 if plan.mode.is_fp64 else mstype.float32
+        objective = self.objective = kind(ops, settings, plan, dtype, dtype)
+        self.equal_counts, self.targets = objective.equal_counts, objective.targets
+        self.shards, self.statistics, self.begin = objective.shards, objective.statistics, objective.begin
+        for name in ("loss", "aux_loss"):
+            if hasattr(objective, name):
+                setattr(objective, name, ops.compiled(getattr(objective, name)))
+
+    def count(self, batch: DeviceBatch) -> int | Tensor:
+        return self.objective.count(batch)
+
+    def construct(self, output, *targets):
+        """Compute the sum of the losses."""
+        return self.objective.total(output, *targets)
+
+
+def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = None) -> Objective | Margin:
+    """Return the objective of section `task:`; world: needed by one with parameters of its own."""
+    if settings.task == "face":
+        assert world
+        return Margin(settings, arch, plan, world)
+    return Objective(settings, plan)
+
+
+def scalar(value: float, dtype: mstype.Type = mstype.float32) -> Tensor:
+    """Return a 0-d tensor."""
+    return Tensor(value, dtype)
+
+
+class LossScaler(nn.Cell):
+    """(finite) -> new values of skipped and consecutive_skips; finite: 0-d bool, whether the gradient was finite.
+
+    Args:
+        dynamic: adapt the scale; else it never changes.
+        initial: scale of the first update.
+
+    Attributes:
+        scale, good_steps, skipped, consecutive_skips: 0-d fp32 parameters.
+    """
+
+    def __init__(self, dynamic: bool, initial: float):
+        super().__init__()
+        self.dynamic, self.ops = dynamic, ops
+        self.scale = Parameter(scalar(initial), SCALE_KEY, requires_grad=False)
+        self.good_steps = Parameter(scalar(0.0), GOOD_STEPS_KEY, requires_grad=False)
+        self.skipped = Parameter(scalar(0.0), SKIPPED_KEY, requires_grad=False)
+        self.consecutive_skips = Parameter(scalar(0.0), "scaler/consecutive_skips", requires_grad=False)
+
+    def construct(self, finite: Tensor) -> tuple[Tensor, Tensor]:
+        state = (self.scale, self.good_steps, self.skipped, self.consecutive_skips)
+        scale, good_steps, skipped, consecutive_skips = updated(self.ops, state, finite, self.dynamic)
+        mint.assign(self.skipped, skipped)
+        mint.assign(self.consecutive_skips, consecutive_skips)
+        if self.dynamic:
+            mint.assign(self.scale, scale)
+            mint.assign(self.good_steps, good_steps)
+        return skipped, consecutive_skips
 
 
 class LossAndGradients(nn.Cell):

@@ -9,9 +9,8 @@ from mindspore import Parameter, Tensor, nn
 import zoo.trainer.mindspore as backend
 from tests.zoo.trainer.mindspore.tiny import Identity, Linear, Tiny
 from zoo.trainer.mindspore import names, ops, start
-from zoo.trainer.mindspore.objectives import build_objective
 from zoo.trainer.mindspore.partial_fc import Margin, ParameterShard
-from zoo.trainer.mindspore.scaler import scalar
+from zoo.trainer.mindspore.update import build_objective, scalar
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 from zoo.trainer.world import Launch
 
