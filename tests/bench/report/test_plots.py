@@ -67,12 +67,12 @@ def overlaps(a, b):
 @pytest.mark.parametrize(
     "several, kinds",
     [
-        (ONE, {"throughput", "steps", "loss", "metric"}),
-        (MANY_CASES, {"throughput", "steps", "loss", "metric"}),
-        (SCALING, {"throughput", "steps", "scaling"}),
-        (NOISY, {"throughput", "steps", "scaling"}),
+        (ONE, {"throughput", "loss", "metric"}),
+        (MANY_CASES, {"throughput", "loss", "metric"}),
+        (SCALING, {"throughput", "scaling"}),
+        (NOISY, {"throughput", "scaling"}),
         (INCOMPLETE, {"loss", "metric"}),
-        (DOLLARS, {"throughput", "steps", "loss", "metric"}),
+        (DOLLARS, {"throughput", "loss", "metric"}),
     ],
     ids=["one", "many", "scaling", "noisy", "incomplete", "dollars"],
 )
@@ -86,7 +86,7 @@ def test_plots_of_what_was_measured_without_texts_that_overlap_or_leave_the_figu
         assert all(b.x0 >= -1 and b.y0 >= -1 and b.x1 <= figure.x1 + 1 and b.y1 <= figure.y1 + 1 for _, b in texts)
         assert not [text for text, _ in texts if "mathdefault" in text]  # the page prints texts as they are
         titles = [axes.get_xlabel() for axes in plot.figure.axes]
-        expected = {"throughput": r".*\(samples/s\)", "steps": r".*\(ms\)", "scaling": "cards"}
+        expected = {"throughput": r".*\(samples/s\)", "scaling": "cards"}
         assert all(re.match(expected.get(name, r"samples|time \((seconds|minutes)\)"), title) for title in titles)
 
 

@@ -1,4 +1,4 @@
-"""Plots of a model: throughput, scaling, times of an update, and curves over samples and time."""
+"""Plots of a model: throughput, scaling, and curves over samples and time."""
 
 import importlib.util
 import io
@@ -32,7 +32,6 @@ SETTINGS: dict[Any, Any] = {
 }
 LEGEND: dict[str, Any] = {"loc": "outside lower center", "ncols": 2, "frameon": False}
 MAX_LABEL, MAX_WORD = 52, 22  # characters of a label, and of a name in it
-MAX_DOTS = 100  # steps of a case that are drawn one by one
 MAX_WHISKER = 1.5  # end of the axis of throughput / highest run; intervals of few runs may be far wider
 MAX_POINTS = 400  # of a curve; the means of neighbours where there are more
 TIME_UNITS = ((3 * 86400, 86400, "days"), (3 * 3600, 3600, "hours"), (180, 60, "minutes"), (0, 1, "seconds"))
@@ -99,12 +98,10 @@ def draw(model: str, runs: Sequence[Run], results: Sequence[Result]) -> list[Plo
     metric = next((run.metric for run in runs if run.metric), None) or "main metric"
     targets = sorted({run.target for run in runs if run.target is not None and run.metrics})
     speeds = [result for result in results if result.speed]
-    timed = [result for result in results if result.median("p50")]
     with matplotlib.rc_context(SETTINGS):
         plots = [
             _throughput(model, speeds) if speeds else None,
             _scaling(model, speeds),
-            _step_times(model, timed) if timed else None,
             _curves(f"{model}-loss", "Training loss", "loss", losses, ()) if losses else None,
             _curves(f"{model}-metric", f"Evaluation ({metric})", f"{metric} (%)", metrics, targets)
             if metrics
@@ -155,19 +152,13 @@ def _styles(cases: Sequence[Case]) -> dict[Case, tuple[str, str]]:
     return {case: (COLORS[i % len(COLORS)], DASHES[i // len(COLORS) % len(DASHES)]) for i, case in enumerate(unique)}
 
 
-def _bars(results: Sequence[Result]) -> tuple["Figure", "Axes", list[str]]:
-    """Return a figure with a row for each case, the first on top, and the colors of their frameworks."""
-    figure, (axes,) = _axes(1.1 + ROW * len(results))
-    names = labels([result.case for result in results])
-    frameworks = list(dict.fromkeys(result.case.framework for result in results))
-    axes.set_yticks(range(len(results)), [names[result.case] for result in results])
-    axes.set_ylim(len(results) - 0.4, -0.6)
-    axes.grid(False, axis="y")
-    return figure, axes, [COLORS[frameworks.index(result.case.framework) % len(COLORS)] for result in results]
-
-
 def _throughput(model: str, results: Sequence[Result]) -> Plot:
-    figure, axes, colors = _bars(results)
+    figure, (axes,) = _axes(1.1 + ROW * len(results))
+    names, frameworks = labels([r.case for r in results]), list(dict.fromkeys(r.case.framework for r in results))
+    colors = [COLORS[frameworks.index(result.case.framework) % len(COLORS)] for result in results]
+    axes.set_yticks(range(len(results)), [names[result.case] for result in results])
+    axes.set_ylim(len(results) - 0.4, -0.6)  # a row for each case, the first on top
+    axes.grid(False, axis="y")
     most = max(max(result.speeds) for result in results)
     limit = min(max(most, *(result.speed.high or 0 for result in results if result.speed)), MAX_WHISKER * most)
     for row, (result, color) in enumerate(zip(results, colors)):
@@ -190,34 +181,6 @@ def _throughput(model: str, results: Sequence[Result]) -> Plot:
         "Bar: median of the runs; whiskers: its 95 % confidence interval, with an arrow where it goes on; dots: runs."
     )
     return Plot(f"{model}-throughput", "Throughput", note, figure)
-
-
-def _step_times(model: str, results: Sequence[Result]) -> Plot:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    figure, axes, colors = _bars(results)
-    rng, values = np.random.default_rng(0), []
-    for row, (result, color) in enumerate(zip(results, colors)):
-        median = result.median("p50") or 0.0
-        middle = result.median("p90") or median
-        high = result.median("p99") or middle
-        axes.plot([median, high], [row, row], color=color, linewidth=1.5)
-        axes.plot([median, middle], [row, row], color=color, linewidth=6, alpha=0.5)
-        axes.plot([median], [row], "|", color=INK, markersize=13, markeredgewidth=2)
-        drawn = rng.permutation([value for run in result.runs for value in run.values.step_ms])[:MAX_DOTS]
-        axes.plot(drawn, row + rng.uniform(-0.28, 0.28, len(drawn)), ".", color=color, markersize=2.5, alpha=0.5)
-        values += [median, high, *drawn]
-    if max(values) > 20 * min(values):
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")  # a power would be mathematical text
-        axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("time of an update (ms)")
-    note = (
-        "Line: median; thick band up to the 90th percentile, thin one up to the 99th; dots: single updates of speed "
-        f"runs, at most {MAX_DOTS} per case."
-    )
-    return Plot(f"{model}-steps", "Time of an update", note, figure)
 
 
 def _scaling(model: str, results: Sequence[Result]) -> Plot | None:
