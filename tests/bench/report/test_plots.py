@@ -13,8 +13,8 @@ from tests.helpers.report_runs import speed_events, training_events, write
 from zoo.bench.report import page, plots, runs, tables
 from zoo.bench.report.measures import Point
 from zoo.bench.report.page import Section
-from zoo.bench.report.plots import MAX_POINTS, labels, thinned
-from zoo.bench.report.results import group
+from zoo.bench.report.plots import MAX_POINTS, thinned
+from zoo.bench.report.results import group, labels
 from zoo.bench.report.runs import Case
 
 LONG = "a_recipe_with_an_extremely_long_name_that_nobody_would_type_" * 3

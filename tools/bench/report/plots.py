@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from zoo.bench.report.measures import SPEED, Point
-from zoo.bench.report.results import Result, order
+from zoo.bench.report.results import Result, labels, order
 from zoo.bench.report.runs import Case, Run
 from zoo.data.errors import UserError
 
@@ -31,7 +31,6 @@ SETTINGS: dict[Any, Any] = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
 }
 LEGEND: dict[str, Any] = {"loc": "outside lower center", "ncols": 2, "frameon": False}
-MAX_LABEL, MAX_WORD = 52, 22  # characters of a label, and of a name in it
 MAX_WHISKER = 1.5  # end of the axis of throughput / highest run; intervals of few runs may be far wider
 MAX_POINTS = 400  # of a curve; the means of neighbours where there are more
 TIME_UNITS = ((3 * 86400, 86400, "days"), (3 * 3600, 3600, "hours"), (180, 60, "minutes"), (0, 1, "seconds"))
@@ -108,28 +107,6 @@ def draw(model: str, runs: Sequence[Run], results: Sequence[Result]) -> list[Plo
             else None,
         ]
     return [plot for plot in plots if plot]
-
-
-def labels(cases: Sequence[Case]) -> dict[Case, str]:
-    """Return a label for each case, of the fields that are not the same in all, and framework and precision."""
-    units = {"nodes": "nodes", "cards": "cards"}
-    prefixes = {"batch": "batch ", "accumulate": "accumulate "}
-    fields = [name for name in Case._fields if len({getattr(case, name) for case in cases}) > 1]
-    fields = fields if len(fields) > 2 else [n for n in Case._fields if n in (*fields, "framework", "precision")]
-    found = {}
-    for case in cases:
-        words = [(name, getattr(case, name)) for name in fields]
-        texts = [f"{prefixes.get(n, '')}{word} {units.get(n, '')}".strip() for n, word in words if word is not None]
-        found[case] = _shorten(" ".join(_shorten(text, MAX_WORD) for text in texts)) or "all"
-    if len(set(found.values())) < len(found):  # cut off where they differ
-        found = {case: _shorten(f"{at}: {text}") for at, (case, text) in enumerate(found.items(), 1)}
-    return found
-
-
-def _shorten(text: str, length: int = MAX_LABEL) -> str:
-    """Return a text of at most `length` characters, with a gap after its first third if it is longer."""
-    head = (length - 1) // 3
-    return text if len(text) <= length else f"{text[:head]}…{text[head + 1 - length :]}"
 
 
 def _axes(height: float, columns: int = 1, share_y: bool = False) -> tuple["Figure", list["Axes"]]:

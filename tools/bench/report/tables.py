@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zoo.bench.dlperf import result as dlperf_result
-from zoo.bench.report.results import Ratio, Result, order, single_card, speed_up, time_speed_up
+from zoo.bench.report.results import Ratio, Result, labels, order, single_card, speed_up, time_speed_up
 from zoo.bench.report.runs import COMPLETE, Case, Run
 
 Row = dict[str, Any]  # key of a column -> value; None where it is not known
@@ -155,7 +155,7 @@ def overview(results: Sequence[Result]) -> list[Row]:
     rows: list[Row] = []
     for model in dict.fromkeys(result.case.model for result in results):
         members = [result for result in results if result.case.model == model and result.speed and result.case.cards]
-        titles = _titles([result.case for result in members])
+        titles = labels(list(dict.fromkeys(result.case._replace(nodes=None, cards=None) for result in members)))
         of_model: dict[tuple[int, int], Row] = {}
         for result in members:
             case, speed = result.case, result.speed
@@ -195,27 +195,6 @@ def _printed(key: str, value: Any) -> str:
     if key in COLUMNS:
         return COLUMNS[key][1](value)
     return significant(value) if isinstance(value, float) else str(value)  # a column of the overview
-
-
-def _titles(cases: Sequence[Case]) -> dict[Case, str]:
-    """Return the titles of the overview's columns by what their cases have in common.
-
-    They are short, with accumulate, device and counting only where they would be the same without.
-    """
-    several_recipes = len({case.recipe for case in cases}) > 1
-    grouped: dict[str, list[Case]] = {}
-    for case in dict.fromkeys(case._replace(nodes=None, cards=None) for case in cases):
-        words = (case.recipe if several_recipes else None, case.variant, case.framework, case.precision)
-        batch = f"batch {case.batch}" if case.batch else None
-        grouped.setdefault(" ".join(word for word in (*words, batch) if word) or "samples/s", []).append(case)
-    titles = {}
-    for title, members in grouped.items():
-        differing = [key for key in Case._fields if len({getattr(case, key) for case in members}) > 1]
-        for case in members:
-            details = [(key, getattr(case, key) or "not known") for key in differing]
-            texts = [f"accumulate {value}" if key == "accumulate" else str(value) for key, value in details]
-            titles[case] = ", ".join([title, *texts])
-    return titles
 
 
 def _case_row(case: Case) -> Row:
