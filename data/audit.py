@@ -95,7 +95,7 @@ def examine(train_set: Any, val_set: Any, deep: bool = False) -> Report | None:
     warnings, single = [], [train.class_name(label) for label in _singles(train)]
     if single and not train.singles_are_normal:
         warnings.append(f"classes with a single training sample: {_first(single)}")
-    if deep and train.pixels is not None and val.pixels is not None:  # the log has it for masks read before a run
+    if train.pixels is not None and val.pixels is not None:
         unseen = np.flatnonzero((train.pixels > 0) & (val.pixels == 0)).tolist()
         if unseen:
             names = [train.class_name(label) for label in unseen]

@@ -58,7 +58,6 @@ def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
         classes = _custom_classes(settings, stats)
         label_map = masks.class_indices(len(classes))
     counts = [masks.validate(split_stats, label_map, len(classes)) for split_stats in stats]
-    notes += masks.describe(classes, stats, counts)
     pixels = [
         of_classes[:-1] if len(of_masks) == len(pairs) else None
         for of_classes, of_masks, pairs in zip(counts, stats, splits)

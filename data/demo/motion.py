@@ -15,7 +15,7 @@ import numpy as np
 
 from zoo.data import order
 from zoo.data.datasets import kinetics
-from zoo.data.demo.common import cache
+from zoo.data.demo import common
 from zoo.data.packs import encoding
 
 CLASSES = ("left", "right", "up", "down", "grow", "shrink", "clockwise", "counterclockwise")
@@ -46,7 +46,7 @@ def load(settings: Settings) -> tuple[kinetics.ClipSplit, kinetics.ClipSplit]:
     """Generate the set if it does not exist, then open it like Kinetics."""
     if not os.path.isdir(settings.root):
         make(settings.root, settings.train_clips, settings.val_clips)
-    cache.check(settings.root, "motion", _recipe(settings.train_clips, settings.val_clips))
+    common.check(settings.root, "motion", _recipe(settings.train_clips, settings.val_clips))
     return kinetics.load(settings)
 
 
@@ -56,17 +56,17 @@ def make(root: str, train_clips: int, val_clips: int) -> None:
     def fill(folder: str) -> None:
         for split, count in (("train", train_clips), ("val", val_clips)):
             # Each number is a pair of clips, forwards and backwards.
-            lines = cache.map_threads(partial(_write_pair, folder, split), range(count // 2))
+            lines = common.map_threads(partial(_write_pair, folder, split), range(count // 2))
             with open(os.path.join(folder, f"{split}.list"), "w", encoding="utf-8") as file:
                 file.writelines(line for pair in lines for line in pair)
         with open(os.path.join(folder, "classes.txt"), "w", encoding="utf-8") as file:
             file.write("\n".join(CLASSES) + "\n")
 
     content = f"{train_clips + val_clips} short H.264 clips"
-    cache.write(root, "motion", _recipe(train_clips, val_clips), content, fill)
+    common.write(root, "motion", _recipe(train_clips, val_clips), content, fill)
 
 
-def _recipe(train_clips: int, val_clips: int) -> cache.Recipe:
+def _recipe(train_clips: int, val_clips: int) -> common.Recipe:
     return {"version": 1, "train_clips": train_clips, "val_clips": val_clips}
 
 

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
+from typing import Annotated
 
 from zoo.data import order
 from zoo.data.datasets import faces
-from zoo.data.demo.common import cache, portrait
-from zoo.data.demo.common.portrait_render import render
+from zoo.data.datasets.verification import FOLDS
+from zoo.data.demo import common, portrait_drawing
+from zoo.data.fields import Classes, Count, Range
 from zoo.data.formats import images
 
 UNSEEN = "unseen"  # folder of the persons that are not trained on, and name of the verification set
@@ -27,22 +29,18 @@ class Settings(faces.Settings):
     """The `data:` section of a recipe on the portraits."""
 
     root: str = "datasets/portraits"
-    size: int = 48  # pixels, of the files too
+    size: Annotated[int, Range(16)] = 48  # pixels, of the files too
     verification: tuple[str, ...] = (f"{UNSEEN}.txt",)
-    val_pairs: int = 600  # half of them of the same person
-    identities: int = 300  # to train on ...
-    shots: int = 12  # ... with this number of images each
-    val_identities: int = 60  # others, for verification ...
-    val_shots: int = 10
-    variation: float = 1.0  # of pose, light and expression; 0: all persons from the front, in the same light
+    val_pairs: Annotated[int, Range(FOLDS)] = 600  # half of them of the same person
+    identities: Classes = 300  # to train on ...
+    shots: Count = 12  # ... with this number of images each
+    val_identities: Classes = 60  # others, for verification ...
+    val_shots: Annotated[int, Range(2)] = 10
+    variation: Annotated[float, Range(0, 1.4)] = 1.0  # of pose, light and expression; 0: all persons from the front,
+    # in the same light
 
     def __post_init__(self):
         super().__post_init__()
-        for key, minimum in (("size", 16), ("identities", 2), ("shots", 1), ("val_identities", 2), ("val_shots", 2)):
-            if getattr(self, key) < minimum:
-                raise ValueError(f"{key}: must be at least {minimum}")
-        if not 0 <= self.variation <= 1.4:
-            raise ValueError("variation: must be in [0, 1.4]")
         available = min(
             _count_same_pairs(self.val_identities, self.val_shots),
             _count_different_pairs(self.val_identities, self.val_shots),
@@ -58,7 +56,7 @@ def load(settings: Settings) -> tuple[faces.FaceSplit, faces.VerificationPairs]:
     """Generate the set if it does not exist, then open it like any folder of faces."""
     if not os.path.isdir(settings.root):
         make(settings)
-    cache.check(settings.root, "portraits", _recipe(settings))
+    common.check(settings.root, "portraits", _recipe(settings))
     return faces.load(settings)
 
 
@@ -72,24 +70,24 @@ def make(settings: Settings) -> None:
             for identity in range(identities):
                 os.makedirs(os.path.dirname(os.path.join(folder, _path(split, identity, 0))))
             faces_of_split = [(identity, shot) for identity in range(identities) for shot in range(shots)]
-            cache.map_threads(partial(_write, folder, split, s), faces_of_split)
+            common.map_threads(partial(_write, folder, split, s), faces_of_split)
         with open(os.path.join(folder, f"{UNSEEN}.txt"), "w", encoding="utf-8") as file:
             file.writelines(" ".join(line) + "\n" for line in _pairs(s))
 
     total = sum(identities * shots for identities, shots in sizes.values())
-    cache.write(s.root, "portraits", _recipe(s), f"{total} small JPEG files", fill)
+    common.write(s.root, "portraits", _recipe(s), f"{total} small JPEG files", fill)
 
 
-def _recipe(settings: Settings) -> cache.Recipe:
+def _recipe(settings: Settings) -> common.Recipe:
     keys = ("size", "val_pairs", "identities", "shots", "val_identities", "val_shots", "variation")
     return {"version": 1, **{key: getattr(settings, key) for key in keys}}
 
 
 def _write(root: str, split: str, settings: Settings, face: tuple[int, int]) -> None:
     identity, shot = face
-    person = portrait.random_person(order.generator(SEED, f"{split} person", identity))
+    person = portrait_drawing.random_person(order.generator(SEED, f"{split} person", identity))
     rng = order.generator(SEED, f"{split} {identity}", shot)
-    pixels = render(person, portrait.random_view(rng, settings.variation), rng, settings.size)
+    pixels = portrait_drawing.render(person, portrait_drawing.random_view(rng, settings.variation), rng, settings.size)
     images.write_jpeg(os.path.join(root, _path(split, identity, shot)), pixels, QUALITY)
 
 

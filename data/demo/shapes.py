@@ -12,7 +12,8 @@ import numpy as np
 
 from zoo.data import order
 from zoo.data.datasets import imagenet
-from zoo.data.demo.common import cache
+from zoo.data.demo import common
+from zoo.data.fields import Fractions
 from zoo.data.formats import images
 
 CLASSES = ("cross", "disc", "dots", "ring", "square", "star", "stripes", "triangle")  # sorted, as folders are
@@ -29,7 +30,7 @@ class Settings(imagenet.Settings):
 
     root: str = "datasets/shapes"
     set: str | None = "shapes"
-    scale: tuple[float, float] = (0.6, 1.0)  # a smaller crop may miss the shape
+    scale: Fractions = (0.6, 1.0)  # a smaller crop may miss the shape
     train_images: int = 1200
     val_images: int = 240
 
@@ -44,7 +45,7 @@ def load(settings: Settings) -> tuple[imagenet.ImageSplit, imagenet.ImageSplit]:
     """Generate the set if it does not exist, then open it like ImageNet."""
     if not os.path.isdir(settings.root):
         make(settings.root, settings.train_images, settings.val_images)
-    cache.check(settings.root, "shapes", _recipe(settings.train_images, settings.val_images))
+    common.check(settings.root, "shapes", _recipe(settings.train_images, settings.val_images))
     return imagenet.load(settings)
 
 
@@ -55,13 +56,13 @@ def make(root: str, train_images: int, val_images: int) -> None:
         for split, count in (("train", train_images), ("val", val_images)):
             for name in CLASSES:
                 os.makedirs(os.path.join(folder, split, name))
-            cache.map_threads(partial(_write, folder, split), range(count))
+            common.map_threads(partial(_write, folder, split), range(count))
 
     content = f"{train_images + val_images} small JPEG files"
-    cache.write(root, "shapes", _recipe(train_images, val_images), content, fill)
+    common.write(root, "shapes", _recipe(train_images, val_images), content, fill)
 
 
-def _recipe(train_images: int, val_images: int) -> cache.Recipe:
+def _recipe(train_images: int, val_images: int) -> common.Recipe:
     return {"version": 1, "train_images": train_images, "val_images": val_images}
 
 

@@ -16,9 +16,10 @@ import numpy as np
 from zoo.data import order
 from zoo.data.datasets import cityscapes
 from zoo.data.datasets.segmentation import SegmentationSplit
-from zoo.data.demo.common import cache, street_objects
-from zoo.data.demo.common import street_scene as scene
-from zoo.data.demo.common.drawing import Canvas, coverage, pick_color
+from zoo.data.demo import common
+from zoo.data.demo import street_drawing as scene
+from zoo.data.demo.common import Canvas, coverage, pick_color
+from zoo.data.fields import Sides
 
 CITIES = {"train": ("altbrueck", "fernhagen", "moorstadt", "seewalde"), "val": ("linderfels", "quellheim")}
 FRAME = 19  # of each sequence, the frame that Cityscapes labels
@@ -38,7 +39,7 @@ class Settings(cityscapes.Settings):
 
     root: str = "datasets/streets"
     set: str | None = "streets"
-    crop: tuple[int, int] = (scene.HEIGHT, scene.WIDTH)
+    crop: Sides = (scene.HEIGHT, scene.WIDTH)
     train_images: int = 400
     val_images: int = 60
 
@@ -53,7 +54,7 @@ def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
     """Generate the set if it does not exist, then open it like Cityscapes."""
     if not os.path.isdir(settings.root):
         make(settings.root, settings.train_images, settings.val_images)
-    cache.check(settings.root, "streets", _recipe(settings.train_images, settings.val_images))
+    common.check(settings.root, "streets", _recipe(settings.train_images, settings.val_images))
     return cityscapes.load(settings)
 
 
@@ -65,13 +66,13 @@ def make(root: str, train_images: int, val_images: int) -> None:
             for city in CITIES[split]:
                 for name in ("leftImg8bit", "gtFine"):
                     os.makedirs(os.path.join(folder, name, split, city))
-            cache.map_threads(partial(_write, folder, split), range(count))
+            common.map_threads(partial(_write, folder, split), range(count))
 
     content = f"{train_images + val_images} small PNG files and their masks"
-    cache.write(root, "streets", _recipe(train_images, val_images), content, fill)
+    common.write(root, "streets", _recipe(train_images, val_images), content, fill)
 
 
-def _recipe(train_images: int, val_images: int) -> cache.Recipe:
+def _recipe(train_images: int, val_images: int) -> common.Recipe:
     return {"version": 1, "train_images": train_images, "val_images": val_images}
 
 
@@ -168,25 +169,25 @@ class Objects:
         heads = rng.choice(["sign", "sign", "light", "lamp", ""], rng.integers(1, 4))
         for head in ["sign", "light"] + [str(head) for head in heads]:
             x = self._sidewalk_x(self._random_side(), 0.2, 0.7)
-            self.place(street_objects.paint_pole, x, rng.uniform(6, 11), head)
+            self.place(scene.paint_pole, x, rng.uniform(6, 11), head)
         for _ in range(rng.integers(1, 4)):
             x = self._sidewalk_x(self._random_side(), 0.8, self.view.sidewalk)
-            self.place(street_objects.paint_tree, x, rng.uniform(8, 18))
+            self.place(scene.paint_tree, x, rng.uniform(8, 18))
 
     def _place_persons(self) -> None:
         rng = self.rng
         for _ in range(rng.integers(1, 4)):
             x = self._sidewalk_x(self._random_side(), 0, self.view.sidewalk * 0.7)
-            self.place(street_objects.paint_person, x, rng.uniform(5.5, 8.5))
+            self.place(scene.paint_person, x, rng.uniform(5.5, 8.5))
         for _ in range(rng.integers(1, 3)):
             x = rng.uniform(self.view.left, self.view.right)
-            self.place(street_objects.paint_person, x, rng.uniform(4.5, 7))
+            self.place(scene.paint_person, x, rng.uniform(4.5, 7))
 
     def _place_bins(self) -> None:
         for label in (scene.STATIC, scene.DYNAMIC):
             if self.rng.random() < 0.5:
                 x = self._sidewalk_x(self._random_side(), 0.5, self.view.sidewalk * 0.8)
-                self.place(street_objects.paint_bin, x, self.rng.uniform(6, 14), label)
+                self.place(scene.paint_bin, x, self.rng.uniform(6, 14), label)
 
     def _place_cars(self) -> None:
         """Place two rows of parked cars, sometimes a moving one, and sometimes one that turns into the street."""
@@ -200,13 +201,13 @@ class Objects:
             z = rng.uniform(6, 16)
             while z < 22 and rng.random() < 0.75:
                 if is_free(z):
-                    self.place(street_objects.paint_car, x, z, False)
+                    self.place(scene.paint_car, x, z, False)
                 z += rng.uniform(5.5, 12)
         z = rng.uniform(8, 20)
         if rng.random() < 0.75 and is_free(z):
-            self.place(street_objects.paint_car, rng.uniform(0, view.right - 2.8), z, False)
+            self.place(scene.paint_car, rng.uniform(0, view.right - 2.8), z, False)
         if turning_z > 0:
-            self.place(street_objects.paint_car, rng.uniform(view.left, view.right), turning_z, True)
+            self.place(scene.paint_car, rng.uniform(view.left, view.right), turning_z, True)
 
 
 def _paint_camera(canvas: Canvas, rng: np.random.Generator) -> None:

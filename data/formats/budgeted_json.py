@@ -1,4 +1,4 @@
-"""Reading of JSON within a budget: a file cannot ask for much more memory than it has bytes, nor for recursion."""
+"""Reading of JSON within a budget: a file cannot ask for much more memory than it has bytes."""
 
 import json
 import math
@@ -6,9 +6,8 @@ from typing import Any
 
 from zoo.data.formats import regular
 
-MAX_DEPTH = 64  # of nested lists and objects
 # Estimate of the memory that values take, from the characters that separate them.
-BYTES_PER_CHARACTER, BYTES_PER_ITEM, BYTES_PER_LIST, BYTES_PER_OBJECT = 4, 64, 64, 256
+BYTES_PER_CHARACTER, BYTES_PER_ITEM, BYTES_PER_OBJECT = 4, 64, 256
 FREE_BYTES, EXPANSION = 128 << 20, 16  # limit of the estimate: the greater of the first, and so many times the size
 
 
@@ -22,18 +21,14 @@ def loads(text: str, finite: bool = False) -> Any:
     Raises:
         ValueError: the text is not JSON, exceeds the budget, or has a number that is refused.
     """
-    lists, objects = text.count("["), text.count("{")
-    size = len(text) * BYTES_PER_CHARACTER + text.count(",") * BYTES_PER_ITEM
-    size += lists * BYTES_PER_LIST + objects * BYTES_PER_OBJECT
+    items = text.count(",") + text.count("[")
+    size = len(text) * BYTES_PER_CHARACTER + items * BYTES_PER_ITEM + text.count("{") * BYTES_PER_OBJECT
     if size > max(FREE_BYTES, EXPANSION * len(text)):
         raise ValueError("it would take more memory than a file of its size should")
     try:
-        value = json.loads(text, parse_constant=_finite, parse_float=_finite) if finite else json.loads(text)
+        return json.loads(text, parse_constant=_finite, parse_float=_finite) if finite else json.loads(text)
     except RecursionError:
-        raise ValueError(f"more than {MAX_DEPTH} levels of lists and objects") from None
-    if lists + objects > MAX_DEPTH and _is_deep(value):
-        raise ValueError(f"more than {MAX_DEPTH} levels of lists and objects")
-    return value
+        raise ValueError("too many levels of lists and objects") from None
 
 
 def load(path: str) -> Any:
@@ -50,17 +45,3 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"the number {text[:20]} is not finite")
     return value
-
-
-def _is_deep(value: Any) -> bool:
-    """Return whether containers are nested in more than MAX_DEPTH levels; nothing recurses."""
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [item for container in level for item in _items(container) if isinstance(item, dict | list)]
-        if not level:
-            return False
-    return True
-
-
-def _items(container: Any) -> Any:
-    return container.values() if isinstance(container, dict) else container if isinstance(container, list) else ()

@@ -19,7 +19,6 @@ READABLE_MODES = ("L", "I;16B", "P", "P;1", "P;2", "P;4")  # Pillow's names for 
 BLACK_AND_WHITE = [0, IGNORE_INDEX]
 MAX_REPORTED_VALUES = 10
 SCAN_THREADS = 4
-TABLE_WIDTH = 100  # characters
 
 
 class InvalidMask(BadSample):
@@ -179,37 +178,6 @@ def unique_values(splits: Sequence[Sequence[MaskStats]]) -> list[int]:
         for mask_stats in stats:
             occurs |= mask_stats.counts > 0
     return np.flatnonzero(occurs).tolist()
-
-
-def describe(
-    classes: Sequence[str], splits: Sequence[Sequence[MaskStats]], counts: Sequence[np.ndarray]
-) -> tuple[str, ...]:
-    """Format a table of the share of every class in the training and the validation masks, and warnings.
-
-    Args:
-        classes: K class names.
-        splits: the scanned masks of the training and the validation split.
-        counts: pixels of every class and ignored ones, (K + 1,), for both splits, as `validate` returns them.
-
-    Returns:
-        Lines of at most TABLE_WIDTH characters, and a warning per split in which classes do not occur.
-    """
-    shares = [100 * pixels / pixels.sum() for pixels in counts]
-    names = (*classes, "(ignored)")
-    width = max(map(len, names))
-    cells = [f"  {name:<{width}} {_percent(train)} {_percent(val)}" for name, (train, val) in zip(names, zip(*shares))]
-    per_line = max(1, TABLE_WIDTH // len(cells[0]))
-    lines = ["".join(cells[start : start + per_line]) for start in range(0, len(cells), per_line)]
-    lines.insert(0, f"share of the pixels in %, in {len(splits[0])} training and {len(splits[1])} validation masks:")
-    for title, pixels_of_split in zip(("training", "validation"), counts):
-        missing = [name for name, pixels in zip(classes, pixels_of_split) if not pixels]
-        if missing:
-            lines.append(f"warning: not in these {title} masks: {', '.join(missing)}")
-    return tuple(lines)
-
-
-def _percent(share: float) -> str:
-    return f"{share:6.2f}" if share else "     -"
 
 
 def _scan_pair(root: str, pair: Pair) -> MaskStats | None:

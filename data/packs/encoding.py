@@ -5,11 +5,9 @@ order of their frames stay, because loaders sample by frame number.
 """
 
 import io
-import math
-from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -20,56 +18,17 @@ from zoo.data.packs import inspection
 from zoo.data.parsing import reason
 from zoo.data.transforms.resize import resize
 
-if TYPE_CHECKING:
-    import av
-
 PRESET = "medium"  # of x264
-PEAK = 255.0
-MAX_PSNR = 100.0  # decibels, stated where an image is equal to its source
 DEFAULT_RATE = (25, 1)  # frames per second where a video states none
 
 
 class EncodedClip(NamedTuple):
-    """A clip in a new encoding.
-
-    Attributes:
-        parts: The video file, or one JPEG file per frame.
-        frames: Their number.
-        width: Of the frames.
-        height: Of the frames.
-        psnr: Decibels over all frames, against the resized source: of luma (H.264) or of RGB (JPEG).
-    """
+    """A clip in a new encoding: the video file, or one JPEG file per frame; the number of frames, and their size."""
 
     parts: list[bytes]
     frames: int
     width: int
     height: int
-    psnr: float
-
-
-class EncodedImage(NamedTuple):
-    """An image in a new encoding, and its PSNR of RGB in decibels against the resized source."""
-
-    content: bytes
-    width: int
-    height: int
-    psnr: float
-
-
-class _Error:
-    """Sum of squared differences."""
-
-    def __init__(self) -> None:
-        self.total, self.count = 0.0, 0
-
-    def add(self, a: np.ndarray, b: np.ndarray) -> None:
-        self.total += float(cv2.norm(a, b, cv2.NORM_L2SQR))
-        self.count += a.size
-
-    @property
-    def psnr(self) -> float:
-        mean = self.total / self.count
-        return min(MAX_PSNR, 10 * math.log10(PEAK * PEAK / mean)) if mean else MAX_PSNR
 
 
 def scaled_size(width: int, height: int, short_side: int, multiple: int = 1) -> tuple[int, int]:
@@ -101,34 +60,27 @@ def h264_clip(path: str, rate: tuple[int, int], short_side: int, crf: int, gop: 
     frame = next(frames, None)
     if frame is None:
         raise BadSample("there is no frame in this video")
-    file, error, count = io.BytesIO(), _Error(), 0
+    file, count = io.BytesIO(), 0
     width, height = scaled_size(frame.width, frame.height, short_side, multiple=2)
-    pending: list[np.ndarray] = []  # luma of frames that the encoder has not returned yet
     try:
         with av.open(file, "w", format="mp4") as container:
             stream = container.add_stream("libx264", rate=Fraction(*(rate if rate[0] else DEFAULT_RATE)))
             stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
             stream.codec_context.gop_size = gop
             stream.codec_context.options = _h264_options(crf, gop)
-            _keep_colors(frame, stream)
+            # The color matrix is copied, so that the new clip is converted to RGB as its source is.
+            stream.codec_context.colorspace = frame.colorspace
+            stream.codec_context.color_range = 1  # of yuv420p: limited
             stream.codec_context.open()
-            decoder = _decoder(stream)
             while frame is not None:
                 scaled = frame.reformat(width, height, "yuv420p")
                 scaled.pts, scaled.time_base, scaled.pict_type = count, 1 / stream.codec_context.framerate, 0
-                pending.append(_luma(scaled))
-                packets = stream.encode(scaled)
-                _compare(decoder, packets, pending, error)
-                container.mux(packets)
+                container.mux(stream.encode(scaled))
                 count, frame = count + 1, next(frames, None)
-            packets = stream.encode()
-            _compare(decoder, [*packets, None], pending, error)
-            container.mux(packets)
+            container.mux(stream.encode())
     except (av.error.FFmpegError, ValueError) as problem:
         raise BadSample(f"cannot be encoded ({reason(problem)})") from None
-    if pending:
-        raise BadSample(f"cannot be encoded: {len(pending)} frames are missing in the result")
-    return EncodedClip([file.getvalue()], count, width, height, error.psnr)
+    return EncodedClip([file.getvalue()], count, width, height)
 
 
 def jpeg_clip(path: str, short_side: int, quality: int) -> EncodedClip:
@@ -141,21 +93,21 @@ def jpeg_clip(path: str, short_side: int, quality: int) -> EncodedClip:
     Raises:
         BadSample: A frame cannot be decoded.
     """
-    parts, error, size = [], _Error(), None
+    parts, size = [], None
     for frame in inspection.upright_frames(path):
         size = size or scaled_size(frame.width, frame.height, short_side)
         pixels = frame.reformat(*size, "bgr24").to_ndarray()
-        parts.append(_encode_jpeg(pixels, quality, error))
+        parts.append(_encode_jpeg(pixels, quality))
     if size is None:
         raise BadSample("there is no frame in this video")
-    return EncodedClip(parts, len(parts), *size, error.psnr)
+    return EncodedClip(parts, len(parts), *size)
 
 
-def jpeg_image(content: bytes, short_side: int, quality: int) -> EncodedImage | None:
+def jpeg_image(content: bytes, short_side: int, quality: int) -> tuple[bytes, int, int] | None:
     """Resize an image, antialiased, and encode it as JPEG, upright.
 
     Returns:
-        The image, or None if its shorter side is not above `short_side`: it should be kept as it is.
+        The file with its width and height; None if its shorter side is not above `short_side`: it should be kept.
 
     Raises:
         BadSample: It cannot be decoded.
@@ -168,9 +120,8 @@ def jpeg_image(content: bytes, short_side: int, quality: int) -> EncodedImage | 
     mirror_x, mirror_y, swap = orientation
     pixels = stored.transpose(1, 0, 2) if swap else stored
     pixels = pixels[:: -1 if mirror_y else 1, :: -1 if mirror_x else 1]
-    error = _Error()
-    encoded = _encode_jpeg(np.ascontiguousarray(pixels[:, :, ::-1]), quality, error)
-    return EncodedImage(encoded, pixels.shape[1], pixels.shape[0], error.psnr)
+    encoded = _encode_jpeg(np.ascontiguousarray(pixels[:, :, ::-1]), quality)
+    return encoded, pixels.shape[1], pixels.shape[0]
 
 
 @lru_cache(maxsize=1)
@@ -190,42 +141,9 @@ def _h264_options(crf: int, gop: int) -> dict[str, str]:
     return {**options, "x264-params": ":".join(parameters)}
 
 
-def _keep_colors(frame: "av.VideoFrame", stream: "av.VideoStream") -> None:
-    """Copy the color matrix, so that the new clip is converted to RGB as its source is."""
-    stream.codec_context.colorspace = frame.colorspace
-    stream.codec_context.color_range = 1  # of yuv420p: limited
-
-
-def _decoder(stream: "av.VideoStream") -> "av.VideoCodecContext":
-    import av
-
-    decoder = av.CodecContext.create("h264", "r")
-    assert isinstance(decoder, av.VideoCodecContext)
-    decoder.extradata = stream.codec_context.extradata
-    decoder.thread_count = 1
-    return decoder
-
-
-def _compare(
-    decoder: "av.VideoCodecContext", packets: "Sequence[av.Packet | None]", pending: list[np.ndarray], error: _Error
-) -> None:
-    """Decode packets of the encoder (None: the last one) and compare them with the frames that went in."""
-    for packet in packets:
-        for frame in decoder.decode(packet):
-            error.add(pending.pop(0), _luma(frame))
-
-
-def _luma(frame: "av.VideoFrame") -> np.ndarray:
-    """Return a copy of the luma plane: uint8 (H, W)."""
-    plane = frame.planes[0]
-    rows = np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)
-    return np.ascontiguousarray(rows[:, : plane.width])
-
-
-def _encode_jpeg(pixels: np.ndarray, quality: int, error: _Error) -> bytes:
+def _encode_jpeg(pixels: np.ndarray, quality: int) -> bytes:
     """Encode BGR (H, W, 3)."""
     done, encoded = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
     if not done:
         raise BadSample(f"an image of {pixels.shape[1]} x {pixels.shape[0]} pixels cannot be written as JPEG")
-    error.add(pixels, cv2.imdecode(encoded, cv2.IMREAD_COLOR))
     return encoded.tobytes()

@@ -30,7 +30,6 @@ COLUMNS = {  # name -> dtype, shape of one sample
     "codec": ("int32", ()),  # of the source, by its place in Info.codecs
     "frames": ("int32", ()),  # of a video, 1 for an image
     "rate": ("int32", (2,)),  # frames per second as numerator and denominator, (0, 1) if unknown
-    "psnr": ("float32", ()),  # decibels of a new encoding against its source, NaN where the source is kept
     "shard": ("int32", ()),  # number of the pack in Info.shards, -1 without one
     "first_record": ("int64", ()),  # of its records in `record`
     "records": ("int32", ()),

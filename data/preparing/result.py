@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -14,8 +13,9 @@ import numpy as np
 
 from zoo.data import durable, host
 from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import recordio
 from zoo.data.formats.face_packs import read_bin
-from zoo.data.packs import inspection, manifest, records
+from zoo.data.packs import inspection, manifest
 from zoo.data.packs.manifest import Info, Manifest
 from zoo.data.preparing import job as jobs
 from zoo.data.preparing import work
@@ -131,7 +131,6 @@ def _columns(entries: Sequence[work.Entry], codecs: dict[str, int], shard: int, 
         "codec": [codecs.setdefault(entry["codec"], len(codecs)) for entry in entries],
         "frames": [entry.get("frames", 1) for entry in entries],
         "rate": [entry.get("rate", (0, 1)) for entry in entries],
-        "psnr": [entry.get("psnr", math.nan) for entry in entries],
         "shard": [shard] * len(entries),
         "first_record": first + np.cumsum(counts) - counts,
         "records": counts,
@@ -157,7 +156,7 @@ def _join_faces(out: str, plan: Plan, content: Manifest) -> None:
             target.write(record)
         target.flush()
         os.fsync(target.fileno())
-    jobs.write_file(os.path.join(out, f"{os.path.splitext(FACE_PACK)[0]}.idx"), records.index_lines(keys, offsets))
+    jobs.write_file(os.path.join(out, f"{os.path.splitext(FACE_PACK)[0]}.idx"), recordio.index_lines(keys, offsets))
     if len(labels):
         width, height = content.columns["size"][0].tolist()
         identities = max(len(plan.classes), 1 + int(labels.max()))
@@ -170,22 +169,21 @@ def _identity_records(labels: np.ndarray, identities: int) -> tuple[int, dict[in
     """Return the key of the first image, and by key the records without an image, in the order of the file.
 
     The images of an identity have consecutive keys, which its record states; record 0 states the keys after the last
-    image and after the last identity. Where the images are not in the order of their labels there are no such records.
+    image and after the last identity. Where the images are not in the order of their labels there are no such recordio.
     """
     if np.any(np.diff(labels) < 0):
         return 0, {}
     counts = np.bincount(labels, minlength=identities).tolist()
     further, key, end = {}, 1, 1 + len(labels)
     for label, count in enumerate(counts):
-        further[end + label] = records.record(records.labels_payload(key, key + count))
+        further[end + label] = recordio.record(recordio.labels_payload(key, key + count))
         key += count
-    further[0] = records.record(records.labels_payload(end, end + len(counts)))
+    further[0] = recordio.record(recordio.labels_payload(end, end + len(counts)))
     return 1, further
 
 
 def _report(job: Job, plan: Plan, content: Manifest) -> dict[str, Any]:
     columns = content.columns
-    psnr = columns["psnr"][~np.isnan(columns["psnr"])].astype(np.float64)
     hashes = columns["sha256"].view("V32").ravel()
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
     earlier = first[group.ravel()]  # sample with the same contents
@@ -207,7 +205,6 @@ def _report(job: Job, plan: Plan, content: Manifest) -> dict[str, Any]:
         "codecs": dict(zip(content.info.codecs, codecs)),
         "repeated_contents": int(repeated.sum()),
         "repeated_contents_with_another_label": int((repeated & (labels[earlier] != labels)).sum()),
-        "psnr": {"files": len(psnr), "mean": round(psnr.mean(), 3), "min": round(psnr.min(), 3)} if len(psnr) else None,
         "published_copies": [{"name": name, **counts, "source": source} for name, counts, source in copies],
         "notes": list(plan.notes),
         "terms": TERMS[job.kind],

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 from zoo.data import durable
 from zoo.data.errors import BadSample, UserError
-from zoo.data.formats import images, masks, regular
+from zoo.data.formats import images, masks, recordio, regular
 from zoo.data.formats.recordio import RecordFile, unpack_image
-from zoo.data.packs import encoding, inspection, records
+from zoo.data.packs import encoding, inspection
 from zoo.data.preparing import job as jobs
 from zoo.data.preparing.job import Chunk, Job
 from zoo.data.preparing.sources import Sample
@@ -149,10 +149,10 @@ def work_on(task: Task, begin: Callable[[int], bool]) -> None:
             try:
                 examined = examine(task, sample)
                 payloads = [
-                    records.image_payload(examined.properties["label"], task.chunk.first + position, content)
+                    recordio.image_payload(examined.properties["label"], task.chunk.first + position, content)
                     for content in examined.parts
                 ]
-                packed = [records.record(payload) for payload in payloads] if task.pack else []
+                packed = [recordio.record(payload) for payload in payloads] if task.pack else []
             except BadSample as error:
                 entries.append({"bad": str(error)})
                 continue
@@ -167,7 +167,7 @@ def work_on(task: Task, begin: Callable[[int], bool]) -> None:
             os.fsync(pack.fileno())
     if task.pack:
         offsets = [offset for entry in entries for offset in entry.get("at", ())]
-        jobs.write_file(f"{os.path.splitext(task.pack)[0]}.idx", records.index_lines(range(len(offsets)), offsets))
+        jobs.write_file(f"{os.path.splitext(task.pack)[0]}.idx", recordio.index_lines(range(len(offsets)), offsets))
         os.rename(part, task.pack)
         durable.sync_folder(os.path.dirname(task.pack))
     lines = [json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries]
@@ -208,7 +208,7 @@ def _video(task: Task, sample: Sample) -> Examined:
         clip = encoding.jpeg_clip(path, job.short_side, job.quality)
     if clip.frames != video.frames:
         raise BadSample(f"it holds {video.frames} frames, but {clip.frames} can be decoded")
-    return Examined(properties | {"size": (clip.width, clip.height), "psnr": round(clip.psnr, 3)}, clip.parts)
+    return Examined(properties | {"size": (clip.width, clip.height)}, clip.parts)
 
 
 def _frames(task: Task, sample: Sample) -> Examined:
@@ -239,8 +239,7 @@ def _image(task: Task, sample: Sample) -> Examined:
     properties = _properties(content, sample.label)
     image = encoding.jpeg_image(content, job.short_side, job.quality) if job.form == "resize" else None
     if image:
-        properties |= {"size": (image.width, image.height), "psnr": round(image.psnr, 3)}
-        content = image.content
+        content, *properties["size"] = image
     return Examined(properties, [content])
 
 

@@ -119,9 +119,6 @@ def test_clips_in_packs(tmp_path, serial):
     assert clips.read_numbers(images) == [8, 0]
     with pytest.raises(BadSample, match="there is no frame 9 in a clip of 9 frames"):
         frames.frame_contents(3, [9])
-    report = json.loads((tmp_path / "--reencode" / "report.json").read_text())
-    assert report["psnr"]["files"] == 8 and report["psnr"]["mean"] > 30
-    assert np.all(manifest.read(str(tmp_path / "--reencode")).columns["psnr"] >= report["psnr"]["min"] - 1e-3)
 
 
 def test_packs_are_read_by_their_index(tmp_path, serial):

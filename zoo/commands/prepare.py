@@ -209,8 +209,6 @@ def _report_lines(out: str, report: dict[str, Any]) -> Iterator[str]:
     if report["repeated_contents"]:
         wrong = report["repeated_contents_with_another_label"]
         yield f"{report['repeated_contents']:,} files have the contents of another one, {wrong:,} with another label"
-    if psnr := report["psnr"]:
-        yield f"PSNR: mean {psnr['mean']:.2f} dB, lowest {psnr['min']:.2f} dB, of {psnr['files']:,} files"
     for one in report["verification"]:
         known = f" (published: {one['published_pairs']:,})" if one["published_pairs"] else ""
         bad = f"; {one['unreadable']:,} unreadable, listed in {path}" if one["unreadable"] else ""

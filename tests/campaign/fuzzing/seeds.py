@@ -14,7 +14,8 @@ from PIL import Image
 from tests.helpers import clips, journals, packs
 from tests.helpers.paths import GOLDEN
 from tests.zoo.weights import face_models
-from zoo.data.packs import manifest, records
+from zoo.data.formats import recordio
+from zoo.data.packs import manifest
 from zoo.models import load_spec
 from zoo.weights import files
 
@@ -150,7 +151,7 @@ def prepared() -> list[Files]:
     found: list[Files] = []
     for media, form, masks in (("image", "pack", []), ("video", "frames", []), ("pair", "pack", [b"m1", b"m2", b"m3"])):
         per_sample = 2 if masks or form == "frames" else 1
-        payloads = [records.record(records.image_payload(0, number, image)) for number in range(3 * per_sample)]
+        payloads = [recordio.record(recordio.image_payload(0, number, image)) for number in range(3 * per_sample)]
         offsets = np.cumsum([0, *map(len, payloads[:-1])]).astype(np.int64)
         columns = {name: np.zeros((3, *shape), dtype) for name, (dtype, shape) in manifest.COLUMNS.items()}
         columns |= {"records": np.full(3, per_sample, np.int32), "first_record": np.arange(3) * per_sample}

@@ -85,19 +85,6 @@ def test_cityscapes_in_its_official_layout(tmp_path):
     assert label[0, :5].tolist() == [0, 10, 255, 0, 0] and label.shape == SIZE
 
 
-def test_notes_list_the_class_shares_of_the_masks(tmp_path):
-    write_city(tmp_path, *STEMS)
-    train, val = load(tmp_path)
-    text = "\n".join(train.notes)
-    assert "in 3 training and 1 validation masks" in train.notes[0] and val.notes == ()
-    assert [
-        words
-        for words in ("road 50.00 50.00", "sky 25.00 25.00", "(ignored) 25.00 25.00", "car - -")
-        if words not in " ".join(text.split())
-    ] == []
-    assert "warning: not in these training masks: sidewalk, building" in text
-
-
 def test_masks_of_train_ids(tmp_path):
     write_city(tmp_path, *STEMS, values=(0, 18, 255), labels="labelTrainIds")
     _, val = load(tmp_path, labels="labelTrainIds")
@@ -197,7 +184,6 @@ def test_custom_data_with_folders_train_and_val(images, masks, extension, tmp_pa
         [f"{left}/{stem}{extension}", f"{right}/{stem}.png"] for stem in ("a", "b", "deep/c.d")
     ]
     assert names(val) == [f"{images.format('val')}/e{extension}"] and val.classes == ("sky", "grass", "cow")
-    assert train.notes[0].startswith("share of the pixels")
     assert val.sample(0, None)["label"][0, :5].tolist() == [0, 1, 2, 255, 0]
 
 
@@ -279,8 +265,7 @@ def test_masks_of_both_splits_are_checked(split, tmp_path):
 def test_the_number_of_checked_masks_is_a_setting(tmp_path):
     write_custom(tmp_path, *(f"train/{number}" for number in range(9)), "val/b")
     write_png(tmp_path, "masks/train/4.png", (9,))
-    assert "1 training and 1 validation" in load(tmp_path, num_classes=3, checked_masks=1)[0].notes[0]
-    assert "2 training and 1 validation" in load(tmp_path, num_classes=3, checked_masks=2)[0].notes[0]
+    assert len(load(tmp_path, num_classes=3, checked_masks=2)[0]) == 9
     assert "masks/train/4.png" in error_message(tmp_path, num_classes=3, checked_masks=3)
 
 

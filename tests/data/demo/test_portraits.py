@@ -7,9 +7,9 @@ import numpy as np
 
 from zoo.data import order
 from zoo.data.datasets import faces
+from zoo.data.demo import portrait_drawing as portrait
 from zoo.data.demo import portraits
-from zoo.data.demo.common import portrait
-from zoo.data.demo.common.portrait_render import render
+from zoo.data.demo.portrait_drawing import render
 from zoo.tasks.face import Metric
 
 PIXELS = "e42e4ec394cc25cd4767bb06165558b5"

@@ -256,24 +256,3 @@ def test_damaged_files_are_left_to_the_stream_unless_none_can_be_read(tmp_path):
     (tmp_path / pairs[2][1]).write_bytes(b"x")
     message = user_error(masks.scan, str(tmp_path), [pairs], 9)
     assert "000.png" in message and "2 others" in message
-
-
-def test_the_table_of_shares_and_missing_classes(tmp_path):
-    classes = ("sky", "grass", "a rather long name", "cow")
-    splits = masks.scan(
-        str(tmp_path), [write_pairs(tmp_path, (0, 1), (0, 255)), write_pairs(tmp_path, (0, 3), split="val")], 9, True
-    )
-    counts = [masks.validate(stats, masks.class_indices(4), 4) for stats in splits]
-    lines = masks.describe(classes, splits, counts)
-    assert lines[0] == "share of the pixels in %, in 2 training and 1 validation masks:"
-    table, warnings = "".join(lines[1:-2]), lines[-2:]
-    cells = [" ".join(table[start : start + 34].split()) for start in range(0, len(table), 34)]
-    assert cells == ["sky 50.00 50.00", "grass 25.00 -", "a rather long name - -", "cow - 50.00", "(ignored) 25.00 -"]
-    assert warnings == (
-        "warning: not in these training masks: a rather long name, cow",
-        "warning: not in these validation masks: grass, a rather long name",
-    )
-    many = masks.describe(
-        [f"class {label}" for label in range(150)], splits, [np.ones(151, np.int64), np.ones(151, np.int64)]
-    )
-    assert len(many) < 50 and max(map(len, many)) <= 100 and not any(line.startswith("warning") for line in many)

@@ -1,4 +1,4 @@
-"""New encodings of clips and images: frames, keyframes, sizes, and the PSNR that they state."""
+"""New encodings of clips and images: frames, keyframes, sizes and quality."""
 
 import io
 import math
@@ -52,15 +52,13 @@ def test_a_clip_keeps_its_frames_and_has_frequent_keyframes(noisy):
     assert encoding.h264_clip(noisy, (30, 1), 48, 20, 4).parts == clip.parts
 
 
-def test_the_psnr_of_a_clip(noisy):
-    source = luma(noisy)
-    values = []
+def test_the_quality_of_a_clip(noisy):
+    source, values = luma(noisy), []
     for crf in (15, 35):
         clip = encoding.h264_clip(noisy, (0, 1), 256, crf, 8)
         assert (clip.width, clip.height) == (96, 64)  # not enlarged
-        assert clip.psnr == pytest.approx(psnr(luma(io.BytesIO(clip.parts[0])), source), abs=1e-6)
-        values.append(clip.psnr)
-    assert values[0] > values[1] + 5
+        values.append(psnr(luma(io.BytesIO(clip.parts[0])), source))
+    assert values[0] > values[1] + 5 and values[0] > 35
 
 
 def test_odd_sizes_become_even(tmp_path):
@@ -99,7 +97,7 @@ def test_frames_as_jpeg(noisy):
     assert clips.read_numbers(frames) == list(range(FRAMES))
     with av.open(noisy) as container:
         source = [frame.reformat(48, 32, "bgr24").to_ndarray() for frame in container.decode(video=0)]
-    assert clip.psnr == pytest.approx(psnr(np.stack(frames), np.stack(source)), abs=1e-6)
+    assert psnr(np.stack(frames), np.stack(source)) > 35
 
 
 def test_a_damaged_clip(tmp_path):
@@ -124,18 +122,15 @@ def test_images_are_resized_and_turned_upright():
     exif = Image.Exif()
     exif[0x0112] = 6  # stored turned to the left: shown with its left side up
     image = encoding.jpeg_image(image_file(pixels, "JPEG", exif=exif, quality=100), 30, 95)
-    shown = np.asarray(Image.open(io.BytesIO(image.content)))
-    assert (image.width, image.height) == (30, 40) and shown.shape == (40, 30, 3)
-    assert shown[5, 15, 0] > 200 and shown[35, 15, 0] < 50 and image.psnr > 25
+    content, width, height = image
+    shown = np.asarray(Image.open(io.BytesIO(content)))
+    assert (width, height) == (30, 40) and shown.shape == (40, 30, 3)
+    assert shown[5, 15, 0] > 200 and shown[35, 15, 0] < 50
     plain = np.asarray(Image.fromarray(pixels).resize((40, 30), Image.Resampling.BILINEAR))
     upright = encoding.jpeg_image(image_file(pixels), 30, 95)
-    decoded = cv2.imdecode(np.frombuffer(upright.content, np.uint8), cv2.IMREAD_COLOR)[:, :, ::-1]
-    assert upright.psnr == pytest.approx(psnr(decoded, plain), abs=1e-6)
+    decoded = cv2.imdecode(np.frombuffer(upright[0], np.uint8), cv2.IMREAD_COLOR)[:, :, ::-1]
+    assert psnr(decoded, plain) > 30
 
 
 def test_small_images_are_kept():
     assert encoding.jpeg_image(image_file(np.zeros((30, 80, 3), np.uint8)), 30, 95) is None
-
-
-def test_equal_images_have_the_highest_psnr():
-    assert encoding.jpeg_image(image_file(np.full((40, 40, 3), 128, np.uint8)), 16, 95).psnr == encoding.MAX_PSNR

@@ -14,7 +14,7 @@ import numpy as np
 
 from zoo import program
 from zoo.data import order
-from zoo.data.demo.common.cache import map_threads
+from zoo.data.demo.common import map_threads
 
 SEED = 16
 IMAGES, CLASSES, IMAGE_SIZE, IMAGE_QUALITY = 384, 8, (500, 375), 90

@@ -9,14 +9,14 @@ import time
 import pytest
 
 from tests.helpers.paths import ROOT
-from zoo.data.demo.common import cache
+from zoo.data.demo import common
 from zoo.data.errors import UserError
 
 RECIPE = {"version": 1, "count": 3}
 # Writes 3 files, slowly.
 SCRIPT = """
 import sys, time
-from zoo.data.demo.common import cache
+from zoo.data.demo import common
 
 def fill(folder):
     for number in range(3):
@@ -24,7 +24,7 @@ def fill(folder):
             file.write("content")
         time.sleep(float(sys.argv[2]))
 
-cache.write(sys.argv[1], "test", {"version": 1, "count": 3}, "3 files", fill)
+common.write(sys.argv[1], "test", {"version": 1, "count": 3}, "3 files", fill)
 """
 
 
@@ -46,10 +46,10 @@ def start(root, pause):
 @pytest.mark.parametrize("suffix", ["", "/"])
 def test_a_set_is_written_with_its_recipe(tmp_path, suffix, capsys):
     root = str(tmp_path / "deep" / "set")
-    cache.write(root + suffix, "test", RECIPE, "3 files", fill)
+    common.write(root + suffix, "test", RECIPE, "3 files", fill)
     assert sorted(os.listdir(root)) == ["0", "1", "2", "test.json"] and os.listdir(tmp_path / "deep") == ["set"]
     assert f"making the demo set in {root}{suffix}: 3 files" in capsys.readouterr().out
-    cache.check(root, "test", RECIPE)
+    common.check(root, "test", RECIPE)
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), RuntimeError("encoder"), KeyboardInterrupt()])
@@ -59,7 +59,7 @@ def test_a_failure_leaves_nothing_behind(error, tmp_path):
         raise error
 
     with pytest.raises(type(error)):
-        cache.write(str(tmp_path / "set"), "test", RECIPE, "3 files", fail)
+        common.write(str(tmp_path / "set"), "test", RECIPE, "3 files", fail)
     assert os.listdir(tmp_path) == []
 
 
@@ -74,8 +74,8 @@ def test_a_killed_process_leaves_no_set_and_does_not_disturb_the_next(tmp_path):
         process.wait(10)
         process.stderr.close()
     assert os.listdir(tmp_path) and not os.path.exists(tmp_path / "set")
-    cache.write(str(tmp_path / "set"), "test", RECIPE, "3 files", fill)
-    cache.check(str(tmp_path / "set"), "test", RECIPE)
+    common.write(str(tmp_path / "set"), "test", RECIPE, "3 files", fill)
+    common.check(str(tmp_path / "set"), "test", RECIPE)
 
 
 def test_two_processes_may_generate_a_set_at_once(tmp_path):
@@ -93,11 +93,11 @@ def test_a_folder_without_a_readable_recipe_is_refused_and_not_changed(tmp_path,
         (tmp_path / "test.json").write_text(content)
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(UserError, match="not a demo set.*test.json.*data.root"):
-        cache.check(str(tmp_path), "test", RECIPE)
+        common.check(str(tmp_path), "test", RECIPE)
     assert sorted(os.listdir(tmp_path)) == before
 
 
 def test_another_recipe_is_refused(tmp_path):
-    cache.write(str(tmp_path / "set"), "test", RECIPE, "3 files", fill)
+    common.write(str(tmp_path / "set"), "test", RECIPE, "3 files", fill)
     with pytest.raises(UserError, match="other settings.*'count': 3.*'count': 4.*data.root"):
-        cache.check(str(tmp_path / "set"), "test", {**RECIPE, "count": 4})
+        common.check(str(tmp_path / "set"), "test", {**RECIPE, "count": 4})
