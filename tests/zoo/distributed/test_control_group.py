@@ -7,14 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
 import pytest
 
 from tests.helpers.paths import ROOT
-from zoo.distributed import heartbeat
 from zoo.distributed.rendezvous import candidate_ports, connect
 from zoo.trainer.world import Launch
 
@@ -119,13 +117,6 @@ def test_concatenate_and_gather():
         assert out == f"[] [1, 1, 3, 3] {gathered} [0, 1, 2, 3] [0, 1, 2, 3]\n"
 
 
-@pytest.mark.parametrize(
-    "size, straggler_timeout, seconds", [(2, 300, 1), (64, 300, 1), (512, 300, 8), (1024, 300, 15), (1024, 2, 1)]
-)
-def test_heartbeats_are_rarer_in_larger_worlds(size, straggler_timeout, seconds):
-    assert heartbeat.interval_of(size, straggler_timeout) == seconds
-
-
 def test_more_descriptors_than_select_takes():
     """The connections of rank 0 have descriptors above 1023; the failure of a rank is noticed nevertheless."""
     body = (
@@ -171,14 +162,6 @@ def bind(port):
     return holder
 
 
-def test_ports_in_use_are_skipped():
-    job = f"busy {os.getpid()}"
-    with contextlib.ExitStack() as holders:
-        for port in candidate_ports(Launch(0, 2, 0, "test", job=job))[:2]:
-            holders.enter_context(bind(port))
-        assert [code for code, _, _ in run_all(2, "group.all_gather(1)", job=job)] == [0, 0]
-
-
 def test_all_ports_in_use():
     job = f"full {os.getpid()}"
     with contextlib.ExitStack() as holders:
@@ -186,13 +169,6 @@ def test_all_ports_in_use():
             holders.enter_context(bind(port))
         code, _, errors = wait(start(0, 2, job=job))
         assert code == 2 and "are all in use; choose another MASTER_PORT" in errors
-
-
-@pytest.mark.slow
-def test_a_server_that_never_replies_is_skipped():
-    job = f"silent {os.getpid()}"
-    with socket.create_server(("127.0.0.1", candidate_ports(Launch(0, 2, 0, "test", job=job))[0])):
-        assert [code for code, _, _ in run_all(2, "group.all_gather(1)", job=job)] == [0, 0]
 
 
 def test_a_missing_rank_is_named():
@@ -284,50 +260,3 @@ def test_a_missed_deadline_names_the_missing_ranks():
         code, _, errors = wait(process, 15)
         assert code == 1 and "a first all-reduce took more than 2 s: rank 1 (" in errors
         assert "did not get this far" in errors
-
-
-def test_processes_on_the_same_cores_divide_them(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    body = "from zoo.distributed import environment as e; e.prepare(group); print(e.os.environ.get('OMP_NUM_THREADS'))"
-    threads = max(1, len(os.sched_getaffinity(0)) // 2)
-    pair = [start(rank, 2, body, job=f"pair {os.getpid()}") for rank in range(2)]
-    single = start(0, 1, body)
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    user_set = [start(rank, 2, body, job=f"user {os.getpid()}") for rank in range(2)]
-    assert [wait(process)[1] for process in pair] == [f"{threads}\n"] * 2
-    assert wait(single)[1] == "None\n"
-    assert [wait(process)[1] for process in user_set] == ["7\n"] * 2
-
-
-def test_connections_of_other_programs_do_no_harm():
-    job = f"strangers {os.getpid()}"
-    root = start(0, 2, "group.all_gather(0)", job=job)
-    port = candidate_ports(Launch(0, 2, 0, "test", job=job))[0]
-    for message in (b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x02[]", b""):
-        for _ in range(50):
-            try:
-                with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-                    connection.sendall(message)
-                break
-            except OSError:
-                time.sleep(0.1)
-    other = start(1, 2, "group.all_gather(0)", job=job)
-    assert wait(root)[0] == 0 and wait(other)[0] == 0
-
-
-def test_many_exchanges_are_quick():
-    """Threads instead of processes: no interpreter starts."""
-    job, gathered = f"threads {os.getpid()}", {}
-
-    def work(rank):
-        group = connect(Launch(rank, 4, rank, "test", job=job), 60)
-        gathered[rank] = [group.all_gather(number * 10 + rank) for number in range(200)]
-        group.close()
-
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    expected = [[number * 10 + rank for rank in range(4)] for number in range(200)]
-    assert all(gathered[rank] == expected for rank in range(4))

@@ -4,14 +4,12 @@ import importlib.util
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from tests.helpers.paths import ROOT
 from tests.helpers.training import (
-    TRAIN,
     command,
     events,
     lines,
@@ -19,13 +17,10 @@ from tests.helpers.training import (
     same,
     weights,
 )
-from zoo.data.demo import shapes
 from zoo.frameworks import FRAMEWORKS
 
 STEPS = 6
 RARELY = dict(train__eval_every="100 epochs", train__save_every="100 steps")
-IMAGE_DEMO = os.path.join(ROOT, "configs/resnet50_demo.yaml")
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
@@ -135,32 +130,6 @@ def test_a_run_continues_in_another_framework(clips, runs, tmp_path):
     assert not same(weights(folder, STEPS), weights(folder, 2))
 
 
-def test_half_precision_of_each_framework(clips, tmp_path):
-    done = run(command(clips, "--framework", "paddle", "--amp", "--device", "cpu", "--out", tmp_path / "paddle"))
-    assert done.returncode == 2 and "Paddle has no 16-bit kernels for a CPU" in done.stderr
-    assert "leave --amp out" in done.stderr and "Traceback" not in done.stderr
-    assert not os.path.exists(tmp_path / "paddle")
-    done = run(
-        command(
-            clips,
-            "--framework",
-            "mindspore",
-            "--amp",
-            "--device",
-            "cpu",
-            "--out",
-            tmp_path / "mindspore",
-            "--max-steps",
-            1,
-            **RARELY,
-        )
-    )
-    assert done.returncode == 0, done.stderr
-    assert "computing in fp16 (O1) with mindspore" in done.stdout
-    begin = next(event for event in events(tmp_path / "mindspore") if event["event"] == "begin")
-    assert (begin["framework"], begin["compute"], begin["level"]) == ("mindspore", "fp16", "O1")
-
-
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_missing_framework_is_named_with_its_extra(clips, framework, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
@@ -182,52 +151,3 @@ def test_a_missing_framework_is_named_with_its_extra(clips, framework, tmp_path)
     assert done.returncode == 2, done.stderr
     assert done.stderr == f"error: {framework} is not installed here: pip install 'vision-zoo[{framework}]'\n"
     assert not os.path.exists(tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    "framework, option, key",
-    [
-        ("paddle", "train.channels_last=true", "train.channels_last"),
-        ("mindspore", "train.channels_last=true", "train.channels_last"),
-        ("torch", "train.amp_level=O3", "train.amp_level"),
-    ],
-)
-def test_unsupported_options_are_refused(clips, framework, option, key, tmp_path):
-    amp = ["--amp"] * ("amp_level" in option)
-    done = run(
-        command(clips, "--framework", framework, "-o", option, *amp, "--device", "cpu", "--out", tmp_path / "run")
-    )
-    assert done.returncode == 2 and done.stderr.startswith(f"error: {key}: ") and not os.path.exists(tmp_path / "run")
-
-
-def test_the_image_demo(tmp_path):
-    shapes.make(str(tmp_path / "shapes"), 32, 8)
-    commands = []
-    for framework in FRAMEWORKS:
-        words = [
-            sys.executable,
-            TRAIN,
-            "-c",
-            IMAGE_DEMO,
-            "--framework",
-            framework,
-            "--out",
-            str(tmp_path / framework),
-            "--max-steps",
-            "2",
-        ]
-        for pair in (
-            f"data.root={tmp_path}/shapes",
-            "data.train_images=32",
-            "data.val_images=8",
-            "data.size=32",
-            "train.batch=16",
-            "train.log_every=1",
-            "model.width=8",
-        ):
-            words += ["-o", pair]
-        commands.append(words)
-    run_concurrently(commands)
-    expected = losses(tmp_path / "torch")
-    assert list(expected) == [1, 2]
-    assert all(losses(tmp_path / framework) == pytest.approx(expected, rel=1e-4) for framework in FRAMEWORKS)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from zoo.logs.console import Console, duration, short
+from zoo.logs.console import Console
 
 METADATA = {
     "train_samples": 640,
@@ -36,16 +36,6 @@ TRAIN = {
     "data_wait_fraction": 0.12,
 }
 EVAL = {"event": "eval", "accuracy": 0.125, "top1": 0.125, "loss": 2.0, "samples": 160, "bad": 0, "seconds": 0.59}
-
-
-WORST = [  # updates and epochs of a run, first loss, which is the logarithm of the classes or a scaled margin
-    pytest.param(640, 40.0, 2.0794, id="tsm_demo"),
-    pytest.param(1200, 30.0, 2.9444, id="deeplabv3plus_demo"),
-    pytest.param(2000, 20.0, 45.1234, id="arcface_demo"),
-    pytest.param(450_361, 90.0, 6.9078, id="1000 classes"),
-    pytest.param(2_670_572, 100.0, 68.1234, id="arcface_glint360k"),
-    pytest.param(2_670_572, 100.0, 1.2345e30, id="diverged"),
-]
 
 
 class Terminal(io.StringIO):
@@ -87,34 +77,6 @@ def test_loss_scale_and_skipped_updates_have_a_line_when_they_change(console):
     assert len(found) == 5 and all("scale" not in found[number] for number in (1, 2, 4))
 
 
-@pytest.mark.parametrize("steps, epochs, loss", WORST)
-def test_a_line_of_training_fits_100_columns(monkeypatch, steps, epochs, loss):
-    now = iter((0.0, 99 * 86400.0))
-    monkeypatch.setattr("zoo.logs.console.time.monotonic", lambda: next(now))
-    console = Console(steps, io.StringIO())
-    console.tick(steps - 2)
-    worst = {"lr": 2.0481e-05, "grad_norm": 1234567.0, "samples_per_s": 12345.6, "data_wait_fraction": 1.0}
-    console({**TRAIN, **worst, "step": steps - 1, "epoch": epochs, "loss": loss})
-    (line,) = lines(console)
-    assert len(line) <= 100 and f"epoch {epochs:.2f} " in line and "12346/s" in line and line.endswith("ETA 99d00h")
-
-
-@pytest.mark.parametrize(
-    "value, digits, text",
-    [(0.01, 3, "0.01"), (2.0481e-05, 3, "2.05e-5"), (12345.6, 4, "12346"), (161.78, 4, "161.8"), (1234, 3, "1234"),
-     (1.23e30, 3, "1.23e30"), (0.0, 3, "0"), (float("nan"), 3, "nan")],
-)  # fmt: skip
-def test_short_numbers(value, digits, text):
-    assert short(value, digits) == text
-
-
-@pytest.mark.parametrize(
-    "seconds, text", [(5.9, "0m05s"), (3599.9, "59m59s"), (86399, "23h59m"), (86400, "1d00h"), (8e6, "92d14h")]
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text
-
-
 def test_evaluations(console):
     console(EVAL)
     others = {"ema": {"top1": 0.25, "samples": 160}, "train": {"top1": 0.5, "samples": 8}}
@@ -150,17 +112,6 @@ def test_a_long_evaluation_has_a_bar_of_its_own(monkeypatch):
     shown, left, console = bar_of(monkeypatch, 0.01, lambda: time.sleep(0.2))
     assert shown == [True] and left == ["training"] and "evaluating" in console.rich.file.getvalue()
     assert not console.bar.live.is_started  # a cursor that stays hidden
-
-
-def test_a_short_evaluation_has_none(monkeypatch):
-    shown, left, console = bar_of(monkeypatch, 60, lambda: None)
-    assert shown == [False] and left == ["training"] and console.rich.file.getvalue() == ""
-
-
-def test_elsewhere_there_is_no_bar(console):
-    with console.activity("saving") as advance:
-        advance()
-    assert list(console.track((number for number in range(2)), "evaluating", 2)) == [0, 1] and lines(console) == []
 
 
 def test_a_tracked_generator_is_closed(console):
@@ -208,14 +159,3 @@ def test_the_summary_of_a_run(console):
         "plan: 1 rank(s), 640 steps",
         "computing in fp16 (O2) with paddle, compiled on cuda:0",
     ]
-
-
-def test_the_summary_names_a_mode_of_the_compiler(console):
-    console.describe({**METADATA, "compile": "reduce-overhead"}, [], [])
-    assert lines(console)[-1] == "computing in fp16 (O2) with paddle, compiled (reduce-overhead) on cuda:0"
-
-
-def test_the_list_of_ranks(console):
-    console.print_ranks("torchrun", [{"host": "a", "device": "cpu", "framework": "torch"}])
-    text = lines(console)
-    assert text[0] == "1 processes, started by torchrun:" and text[1].split() == ["rank", "0", "a", "cpu", "torch"]

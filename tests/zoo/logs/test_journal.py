@@ -7,7 +7,7 @@ import time
 import pytest
 
 from zoo.data.errors import UserError
-from zoo.logs.journal import FILE, Journal, append, check, history
+from zoo.logs.journal import FILE, Journal, check, history
 
 
 class Recorder:
@@ -59,40 +59,6 @@ def test_what_was_written_is_read_back(tmp_path):
         assert journal.events == events
 
 
-def test_listeners_receive_new_events_alone(tmp_path):
-    write(tmp_path, line("begin"))
-    recorder = Recorder()
-    with Journal(str(tmp_path), [recorder]) as journal:
-        journal.add("resume", step=0)
-    assert steps(recorder.received) == [("resume", 0)]
-
-
-def test_the_file_has_the_event_before_listeners_receive_it(tmp_path):
-    """airank.log is written from the file."""
-    seen = []
-
-    class Reader(Recorder):
-        def __call__(self, event):
-            seen.append(history(str(tmp_path))[-1] == event)
-
-    with Journal(str(tmp_path), [Reader()]) as journal:
-        journal.add("begin")
-        journal.add("eval", step=1, epoch=1.0, accuracy=0.5)
-    assert seen == [True, True]
-
-
-def test_a_missing_file_is_an_empty_history(tmp_path):
-    assert history(str(tmp_path)) == [] and history(str(tmp_path / "nowhere")) == []
-
-
-def test_an_empty_file_is_an_empty_history(tmp_path):
-    write(tmp_path)
-    assert history(str(tmp_path)) == []
-    with Journal(str(tmp_path), []) as journal:
-        journal.add("begin")
-    assert steps(history(str(tmp_path))) == [("begin", None)]
-
-
 @pytest.mark.parametrize("kept", range(0, 60, 7))
 def test_a_truncated_last_line_is_dropped_and_the_next_event_kept(tmp_path, kept):
     last = line("eval", step=20, epoch=2.0, accuracy=0.5)
@@ -109,11 +75,6 @@ def test_a_last_line_without_its_newline_alone_is_kept(tmp_path):
     with Journal(str(tmp_path), []) as journal:
         journal.add("eval", step=1, epoch=1.0, accuracy=0.5)
     assert steps(history(str(tmp_path))) == [("begin", None), ("eval", 1)]
-
-
-def test_a_line_truncated_within_a_character(tmp_path):
-    (tmp_path / FILE).write_bytes(line("begin").encode() + '{"event": "bad", "name": "ü'.encode()[:-1])
-    assert steps(history(str(tmp_path))) == [("begin", None)]
 
 
 def test_a_resume_reverts_later_events(tmp_path):
@@ -145,38 +106,6 @@ def test_a_resume_reverts_later_events(tmp_path):
     assert steps(history(str(tmp_path))) == expected
     with Journal(str(tmp_path), []) as journal:
         assert journal.best() == 0.9 and journal.last("eval")["accuracy"] == 0.7
-
-
-def test_a_resume_reverts_every_end(tmp_path):
-    write(tmp_path, line("begin"), line("eval", step=10, accuracy=0.5), line("end", step=10))
-    with Journal(str(tmp_path), []) as journal:
-        assert journal.has("end")
-        journal.add("resume", step=10)
-        assert not journal.has("end") and steps(journal.events) == [("begin", None), ("eval", 10), ("resume", 10)]
-        journal.add("end", step=10)
-    assert steps(history(str(tmp_path)))[-1] == ("end", 10)
-
-
-def test_a_resume_from_the_start_keeps_load_and_begin():
-    events = [{"event": "load"}, {"event": "begin"}, {"event": "train", "step": 1}]
-    append(events, {"event": "resume", "step": 0})
-    assert steps(events) == [("load", None), ("begin", None), ("resume", 0)]
-
-
-def test_two_resumes_leave_one_history():
-    events = []
-    for name, step in (
-        ("begin", None),
-        ("eval", 10),
-        ("eval", 20),
-        ("resume", 10),
-        ("eval", 20),
-        ("eval", 30),
-        ("resume", 20),
-        ("eval", 30),
-    ):
-        append(events, {"event": name, **({} if step is None else {"step": step})})
-    assert [event["step"] for event in events if event["event"] == "eval"] == [10, 20, 30]
 
 
 def test_best_last_and_has(tmp_path):
@@ -220,21 +149,6 @@ def test_an_accuracy_that_is_not_finite_is_never_the_best(tmp_path, stored):
     assert [math.isnan(event["accuracy"]) for event in history(str(tmp_path))] == [True, False, True]
 
 
-def test_listeners_are_closed_when_the_run_fails(tmp_path):
-    recorder = Recorder()
-    with pytest.raises(RuntimeError), Journal(str(tmp_path), [recorder]) as journal:
-        journal.add("begin")
-        raise RuntimeError
-    assert recorder.closed and steps(history(str(tmp_path))) == [("begin", None)]
-
-
-def test_zeros_left_by_a_power_failure(tmp_path):
-    write(tmp_path, line("begin"), "\0" * 100)
-    with Journal(str(tmp_path), []) as journal:
-        journal.add("eval", step=1, epoch=1.0, accuracy=0.5)
-    assert steps(history(str(tmp_path))) == [("begin", None), ("eval", 1)]
-
-
 BEGIN = '{"event": "begin", "time": 1.0}\n'
 STEP = '{"event": "train", "time": 2.0, "step": 1, "epoch": 0.5}\n'
 RESUME = '{"event": "resume", "time": 3.0, "step": 0}\n'
@@ -273,12 +187,6 @@ def test_other_lines_that_are_no_events_are_refused_by_number(tmp_path, text, li
     (tmp_path / "events.jsonl").write_text(text)
     with pytest.raises(UserError, match=f"line {line} of .*events.jsonl is not an event"):
         check(str(tmp_path))
-
-
-def test_whole_journals_pass(tmp_path):
-    assert check(str(tmp_path)) == []
-    (tmp_path / "events.jsonl").write_text(BEGIN + STEP + RESUME + STEP.rstrip("\n"))
-    assert check(str(tmp_path)) == []
 
 
 @pytest.mark.parametrize(

@@ -84,17 +84,6 @@ def test_a_gpu(monkeypatch, now):
     assert (read["energy_j"], read["watts"], read["throttled"]) == (pytest.approx(100), pytest.approx(100), [])
 
 
-def test_an_old_gpu_tells_less(monkeypatch, now):
-    install(monkeypatch, fake_nvml(joules=None, reasons=None, celsius=None))
-    del sys.modules["pynvml"].nvmlDeviceGetCurrentClocksThrottleReasons
-    monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetTotalEnergyConsumption", fail)
-    meter = PowerMeter(0, True)
-    now[0] = 9.0
-    read = meter.read()
-    assert read["energy_j"] is read["watts"] is read["temperature_c"] is None
-    assert read["sm_clock_mhz"] == 1980 and read["throttled"] == []
-
-
 def fail(*arguments):
     raise NVMLError("not supported")
 
@@ -142,15 +131,6 @@ def test_processors(monkeypatch, tmp_path, now):
     assert PowerMeter(None, False).read() is None  # the first rank of the host measures for all
 
 
-@pytest.mark.parametrize("readable", [False, True])
-def test_counters_that_only_root_may_read(monkeypatch, tmp_path, readable):
-    monkeypatch.setattr(resources, "POWERCAP", tmp_path)
-    package(tmp_path, 0, 5_000_000)
-    if not readable:
-        (tmp_path / "intel-rapl:0" / "energy_uj").unlink()
-    assert (PowerMeter(None, True).read() is not None) == readable
-
-
 def test_devices_together():
     first = {"energy_j": 100.0, "watts": 50.0, "sm_clock_mhz": 1980, "memory_clock_mhz": 2619, "temperature_c": 60}
     second = {**first, "sm_clock_mhz": 1500, "temperature_c": 80, "throttled": ["power cap"]}
@@ -166,12 +146,6 @@ def test_devices_together():
     assert combine([first, {**second, "watts": None}])["watts"] is None
     assert combine([None, None]) is None
     assert combine([{"energy_j": 1.0, "watts": 2.0}])["sm_clock_mhz"] is None
-
-
-def test_resources_of_all_ranks():
-    ranks = [{"host": 10, "device": 5, "power": None}, {"host": 20, "device": 7, "power": None}]
-    assert resources.combine(ranks) == {"host_memory_bytes": 30, "device_memory_bytes": 7, "power": None}
-    assert resources.combine([{**ranks[0], "device": None}])["device_memory_bytes"] is None
 
 
 def test_a_real_child_adds_its_memory():

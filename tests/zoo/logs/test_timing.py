@@ -5,7 +5,7 @@ import pytest
 
 from zoo.data.stages import COLLATE, DECODE, READ, TRANSFORM
 from zoo.logs import timing
-from zoo.logs.timing import LIMIT, CauseLog, Interval, StepTimes, Throughput, find_cause, slowest, worst
+from zoo.logs.timing import LIMIT, CauseLog, Interval, StepTimes, Throughput, find_cause, slowest
 
 
 @pytest.fixture
@@ -27,16 +27,6 @@ def test_throughput_without_pauses(clock):
     clock[0] = 50 + 102.0
     assert throughput.read(1.0) == {"samples_per_s": 10.0, "data_wait_fraction": 0.25}
     assert throughput.elapsed == 4.0
-
-
-def test_each_reading_starts_a_new_interval(clock):
-    throughput = Throughput()
-    throughput.add(8)
-    clock[0] = 50 + 2.0
-    throughput.read(0.5)
-    throughput.add(4)
-    clock[0] = 50 + 4.0
-    assert throughput.read(2.0) == {"samples_per_s": 2.0, "data_wait_fraction": 0.75}
 
 
 def no_event():
@@ -82,13 +72,6 @@ def test_the_first_update_of_the_process_is_apart(clock):
     assert read["data_wait_ms"]["max"] == pytest.approx(300)
     train(times, clock, [7.0, 1.0])
     assert times.read()["step_ms"]["max"] == pytest.approx(7000)
-
-
-def test_a_first_update_alone_is_told_and_marked(clock):
-    times = StepTimes(no_event)
-    train(times, clock, [30.0])
-    step_ms = times.read()["step_ms"]
-    assert step_ms["p50"] == step_ms["first"] == pytest.approx(30000) and step_ms["count"] == 1
 
 
 def test_pauses_are_left_out_and_the_rest_is_not(clock):
@@ -174,14 +157,6 @@ def test_the_cause_and_its_remedy(changes, name, remedy):
     assert cause.name == name and remedy in cause.message
 
 
-def test_the_message():
-    assert find_cause(DECODING._replace(cores=4, threads=2)).message == (
-        "waiting for data 50% of the time, for decoding: a sample takes 100 ms (read 5%, decode 80%, transform 14%, "
-        "collate 1%) with data.workers=1 and data.threads=2 on 4 core(s); zoo data prepare writes files that decode "
-        "faster (docs/data.md)"
-    )
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -213,9 +188,3 @@ def test_short_intervals_are_joined():
     )
     assert causes.news(short) is None and causes.news(short._replace(wait=0.0, elapsed=30.0)) is None
     assert causes.news(DECODING).name == DECODE  # the loop had not waited in between
-
-
-def test_the_rank_that_waits_longest_counts():
-    intervals = [DECODING._replace(wait=wait)._asdict() for wait in (1.0, 9.0, 3.0)]
-    assert worst(intervals) == DECODING._replace(wait=9.0)
-    assert DECODING._replace(wait=20.0).share == 1.0 and DECODING._replace(elapsed=0.0, wait=0.0).share == 0.0

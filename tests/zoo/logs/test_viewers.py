@@ -149,14 +149,6 @@ def test_numbers_pictures_and_histograms(package, tmp_path):
     ]
 
 
-def test_a_refusal_of_the_package_tells_what_to_do(package, tmp_path):
-    package.refusal = "No API key configured"
-    with pytest.raises(
-        UserError, match=r"--wandb: No API key configured \(`wandb login`, or export WANDB_MODE=offline\)"
-    ):
-        WeightsAndBiases(str(tmp_path), "faces", {})
-
-
 def test_the_flag(package, monkeypatch):
     monkeypatch.setattr(viewers.importlib.util, "find_spec", lambda name: package)
     assert cli.read(cli.parse([*RECIPE, "--wandb", "faces"])).wandb == "faces"
