@@ -1,7 +1,11 @@
 """Resources of this host that the process may use: CPU cores and memory, within the limits of its container."""
 
+import ctypes
 import os
 import shutil
+import signal
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +13,30 @@ import psutil
 
 CGROUP = Path("/sys/fs/cgroup")
 SHARED_MEMORY = "/dev/shm"
+PARENT_POLL_INTERVAL = 0.5  # seconds between two looks at the parent process
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
+
+
+def end_with_parent(parent: int, by_kernel: bool = False) -> None:
+    """End this process when its parent has ended, at once if that has happened already.
+
+    Args:
+        parent: process id of the parent, as the parent gave it.
+        by_kernel: have the kernel kill this process, which needs no Python thread that runs. Only for a process that
+            the parent's main thread has started: it is killed when the thread ends that started it.
+    """
+    if by_kernel:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_POLL_INTERVAL)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def cores() -> list[int]:

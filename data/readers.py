@@ -25,7 +25,6 @@ Element = TypeVar("Element")
 Read = Callable[[int, Allocate], Element]  # number of an element, and how to allocate its arrays -> the element
 
 BUFFERED_PER_WORKER = 2  # batches that are ready in a buffer of Grain, which has two
-PARENT_POLL_INTERVAL = 0.5  # seconds between two looks at the parent process
 TERM_GRACE = 60.0  # seconds after SIGTERM in which a worker still reads, for the step after which the run stops
 MIN_ELEMENTS = 100  # read by each worker between two starts of them that their memory is the reason for
 
@@ -157,12 +156,7 @@ def _init_worker(parent: int, token: str, stream: int, *_: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: _start(_exit_after_grace))
 
-    def exit_with_parent() -> None:
-        while os.getppid() == parent:
-            time.sleep(PARENT_POLL_INTERVAL)
-        os._exit(1)
-
-    _start(exit_with_parent)
+    host.end_with_parent(parent)
     reader_board.open_board(token, stream)
 
 

@@ -10,15 +10,13 @@ import json
 import multiprocessing
 import os
 import signal
-import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from zoo.data import durable
+from zoo.data import durable, host
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import images, masks, recordio, regular
 from zoo.data.formats.recordio import RecordFile, unpack_image
@@ -113,13 +111,7 @@ def _begin(done: Any, stop: Any, parent: int) -> None:
     global _done, _stop
     _done, _stop = done, stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def exit_with_parent() -> None:
-        while os.getppid() == parent:
-            time.sleep(POLL_INTERVAL)
-        os._exit(1)
-
-    threading.Thread(target=exit_with_parent, daemon=True).start()
+    host.end_with_parent(parent)
 
 
 def _work(task: Task) -> None:
