@@ -10,7 +10,7 @@ from typing import NamedTuple
 from zoo import data
 from zoo.config.schema import Config, Duration, Optim, Train
 from zoo.data.errors import UserError
-from zoo.data.numerals import natural
+from zoo.distributed.launchers import read_world
 from zoo.optim.schedules import SCHEDULES, Position
 
 UNKNOWN = "-"
@@ -205,13 +205,7 @@ def table(recipe: str, cfg: Config, dataset: str, worlds: str) -> str:
 
 
 def _processes(world: str) -> int:
-    numbers = [natural(number) or 0 for number in world.split("x")]
-    if len(numbers) > 2 or not all(numbers):
-        raise UserError(
-            f"--plan: expected a number of processes such as 8, hosts x processes, 4x8, or several of them, 1,8,4x8; "
-            f"got {world}"
-        )
-    return math.prod(numbers)
+    return math.prod(read_world(world, "--plan"))
 
 
 def _samples(cfg: Config, dataset: str) -> tuple[int | None, str]:

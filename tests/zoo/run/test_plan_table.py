@@ -86,7 +86,7 @@ def test_facts_that_do_not_depend_on_the_number_of_processes(changes, expected):
 
 @pytest.mark.parametrize("worlds", ["0", "1x2x3", "x", "8,", "1,-2", "four"])
 def test_numbers_of_processes_that_are_none(worlds):
-    with pytest.raises(UserError, match="--plan: expected a number of processes such as 8"):
+    with pytest.raises(UserError, match="--plan: expected HOSTSxPROCESSES"):
         synthetic(worlds)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from zoo.commands.new_file import write_new
 from zoo.data.errors import UserError
 from zoo.data.formats import budgeted_json
-from zoo.data.numerals import natural
 from zoo.data.parsing import parsing
+from zoo.distributed.launchers import read_world
 
 FORMAT = 1
 MAX_PROCESSES = 65536
@@ -143,13 +143,10 @@ def parse_clusters(text: str, option: str) -> list[Cluster]:
     """
     clusters = []
     for word in text.lower().split(","):
-        numbers = [natural(number.strip()) or 0 for number in word.split("x")]
-        if len(numbers) > 2 or not 0 < math.prod(numbers) <= MAX_PROCESSES:
-            raise UserError(
-                f"{option} {text}: expected numbers of processes such as 8 or hosts x processes such as 4x8, of at "
-                f"most {MAX_PROCESSES} processes"
-            )
-        clusters.append(Cluster(*([1] * (2 - len(numbers)) + numbers)))
+        hosts, processes = read_world(word, option)
+        if hosts * processes > MAX_PROCESSES:
+            raise UserError(f"{option} {text}: expected at most {MAX_PROCESSES} processes")
+        clusters.append(Cluster(hosts, processes))
     return clusters
 
 
