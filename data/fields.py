@@ -42,10 +42,12 @@ class Range(NamedTuple):
 
 
 Count = Annotated[int, Range(1)]
+Natural = Annotated[int, Range(0)]
 Classes = Annotated[int, Range(2)]
 NotNegative = Annotated[float, Range(0)]
 Positive = Annotated[float, Range(0, above=True)]
 Probability = Annotated[float, Range(0, 1)]
+Share = Annotated[float, Range(0, 1, below=True)]  # that leaves something
 HeldOut = Annotated[float, Range(0, 0.5, above=True)]  # fraction of a set
 Shares = Annotated[tuple[float, ...], Range(0, 1, above=True, ordered=False)]
 Factors = Annotated[tuple[float, ...], Range(0, above=True, ordered=False)]
@@ -71,6 +73,13 @@ def check(settings: Any) -> None:
             raise ValueError(f"{name}: must be {limits}, got {value!r}")
         if limits.ordered and numbers != sorted(numbers):
             raise ValueError(f"{name}: must not decrease, got {value!r}")
+
+
+class Checked:
+    """Base of settings dataclasses: their annotations are checked when one is made."""
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 @cache

@@ -3,11 +3,15 @@
 from zoo.config import loader
 from zoo.run import cli
 from zoo.run.training import execute
+from zoo.table import table
 
 
 def main(argv: list[str]) -> int:
     """Run the command line and return the exit code; zoo/run/training.py has the loop."""
     arguments = cli.parse(argv)
+    if arguments.list:
+        print("\n".join(table(list(loader.shipped_recipes().items()), ("recipe", "what it is"))))
+        return 0
     request = cli.read(arguments)
     if arguments.print_config:
         print(loader.render(request.resolved), end="")

@@ -17,7 +17,7 @@ from zoo.config.convert import convert, plain
 from zoo.config.renamed import RENAMED_KEYS, translate
 from zoo.config.schema import DEFAULT_NAMES, Config, Duration
 from zoo.config.suggestions import suggestion
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, similar_name
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
@@ -114,6 +114,15 @@ def find_recipe(path: str) -> str:
     return next((str(one) for one in (shipped, shipped.with_suffix(".yaml")) if one.is_file()), path)
 
 
+def shipped_recipes() -> dict[str, str]:
+    """Return what each recipe of the zoo is for, the first line of its file, by name: tsm_demo, reports/..."""
+    found = {}
+    for path in sorted(SHIPPED_RECIPES.rglob("*.yaml")):
+        name = str(path.relative_to(SHIPPED_RECIPES).with_suffix(""))
+        found[name] = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+    return found
+
+
 def overrides(pairs: Sequence[str]) -> Entries:
     """Parse `key=value` arguments, with values in YAML.
 
@@ -197,7 +206,9 @@ def differences(old: Entries, new: Entries) -> list[str]:
 
 def _read(path: str, chain: tuple[str, ...]) -> Entries:
     """Read a recipe and its bases. chain: files whose base this one is."""
-    with parsing(f"{path}: cannot read this recipe", "the recipes of the zoo are in configs/"):
+    name = Path(path).stem
+    hint = "" if os.path.exists(path) else similar_name(name, shipped_recipes())
+    with parsing(f"{path}: cannot read this recipe{hint}", "the recipes of the zoo are in configs/"):
         real_path = os.path.realpath(path)
         if real_path in chain:
             raise UserError(f"{path}: base: the recipe is its own base")

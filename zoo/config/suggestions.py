@@ -63,15 +63,20 @@ SYNONYMS = {
 }
 
 
+def nearest(key: str, known: Sequence[str]) -> str | None:
+    """Return the key that was meant by an unknown one: of the same name, by another project's name, or most similar."""
+    return next(iter([*_same_name(key, known), *_synonyms(key, known), *_similar(key, known)]), None)
+
+
 def suggestion(key: str, known: Sequence[str]) -> str:
     """Return a hint at the key that was meant by an unknown one, as the end of a message.
 
     It is the key of the same name in another section, or that with another project's name for it, or the most similar
     one; without any of these, all keys of the section.
     """
-    candidates = [*_same_name(key, known), *_synonyms(key, known), *_similar(key, known)]
-    if candidates:
-        return f"; did you mean {candidates[0]}?"
+    meant = nearest(key, known)
+    if meant:
+        return f"; did you mean {meant}?"
     section = key.split(".")[0]
     in_section = [other for other in known if other.startswith(section + ".")]
     return f"; there are: {', '.join(in_section or sorted({other.split('.')[0] for other in known}))}"

@@ -3,14 +3,16 @@
 import argparse
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from zoo import data, losses, optim, program, tasks
 from zoo.config import loader
-from zoo.config.schema import Config
-from zoo.data.errors import UserError
+from zoo.config.schema import Config, Optim, Train
+from zoo.config.suggestions import nearest
+from zoo.data.errors import UserError, similar_name
 from zoo.data.numerals import natural
+from zoo.data.settings import LoaderSettings
 from zoo.frameworks import FRAMEWORKS
 from zoo.logs import listeners, viewers
 from zoo.models import load_spec
@@ -204,7 +206,36 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="show batch, learning rate and lengths for 8, 4x8 (hosts x processes) or 1,8,4x8 processes, and stop",
     )
     add("--print-config", action="store_true", help="show the resolved recipe with the origin of each value, and stop")
-    return parser.parse_args(argv)
+    add("--list", action="store_true", help="list the recipes of the zoo, and stop")
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        options = [option for action in parser._actions for option in action.option_strings]
+        raise UserError(_explain(unknown, options))
+    return arguments
+
+
+def _explain(words: Sequence[str], options: Sequence[str]) -> str:
+    """Return a message on words that are no options: perhaps a key of a recipe without -o, or one in another spelling.
+
+    Args:
+        words: the first one is explained, which may have its value in the second one.
+        options: that there are.
+    """
+    key, equals, value = words[0].lstrip("-").partition("=")
+    if not equals and len(words) > 1 and not words[1].startswith("-"):
+        value = words[1]
+    name, known = key.replace("-", "_"), _keys()
+    option = similar_name(words[0].partition("=")[0], options)
+    meant = nearest(name, known)
+    if meant and (meant.rpartition(".")[2] == name.rpartition(".")[2] or not option):
+        return f"{words[0]}: a key of the recipe is changed by -o: -o {meant}={value or 'VALUE'}"
+    return f"{words[0]}: there is no such option{option or '; see --help'}"
+
+
+def _keys() -> list[str]:
+    """Return the keys that all recipes have."""
+    sections = {"": Config, "train.": Train, "optim.": Optim, "data.": LoaderSettings}
+    return [f"{section}{field.name}" for section, settings in sections.items() for field in fields(settings)]
 
 
 def read(arguments: argparse.Namespace) -> Request:

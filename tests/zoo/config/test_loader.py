@@ -97,27 +97,26 @@ def test_yaml_tags_create_no_objects(tmp_path):
     assert "r.yaml:2: out:" in message_of(loader.read, path)
 
 
-@pytest.mark.parametrize("path", ["tsm_demo.yaml", "configs/tsm_demo.yaml"])
+@pytest.mark.parametrize("path", ["tsm_demo", "tsm_demo.yaml", "configs/tsm_demo.yaml"])
 def test_shipped_recipes_are_found_from_any_folder(tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
-    shipped = str(ROOT / "configs/tsm_demo.yaml")
+    shipped = str(ROOT / "zoo/configs/tsm_demo.yaml")
     assert loader.find_recipe(path) == shipped
     assert loader.read(path) == loader.read(shipped)
     write(tmp_path, "seed: 7\n", path)
     assert loader.find_recipe(path) == path and values(loader.read(path)) == {"seed": 7}
 
 
-def test_recipes_of_the_installed_package_are_found(tmp_path, monkeypatch):
-    """pip installs the recipes as data of the package zoo."""
-    path = write(tmp_path, "seed: 7\n", "site-packages/zoo/configs/mine.yaml")
-    package = tmp_path / "site-packages/zoo"
-    monkeypatch.setattr(loader, "SHIPPED_RECIPES", (package.parent / "configs", package / "configs"))
-    assert loader.find_recipe("mine.yaml") == loader.find_recipe("configs/mine.yaml") == path
+def test_every_recipe_is_listed_in_a_line():
+    lines = loader.shipped_recipes()
+    assert {"tsm_demo", "reports/tsm_torch_airank"} <= lines.keys() and all(map(str.strip, lines.values()))
 
 
-@pytest.mark.parametrize(
-    "path", ["other/tsm_demo.yaml", "../tsm_demo.yaml", "/nowhere/tsm_demo.yaml", "tsm_demo", "configs"]
-)
+def test_the_nearest_recipe_is_named():
+    assert "did you mean tsm_demo?" in message_of(loader.read, "tsm_dmo")
+
+
+@pytest.mark.parametrize("path", ["other/tsm_demo.yaml", "../tsm_demo.yaml", "/nowhere/tsm_demo.yaml", "configs"])
 def test_other_paths_are_not_looked_up(tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
     assert loader.find_recipe(path) == path and "cannot read this recipe" in message_of(loader.read, path)

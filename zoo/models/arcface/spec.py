@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from zoo.data.batch import DropoutMask, Field
+from zoo.data.fields import Checked, Count, Share
 from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, constant, kaiming_normal, normal, uniform
 from zoo.models.resnet import spec as resnet
@@ -35,24 +36,17 @@ FP32_MODULES: tuple[str, ...] = ("fc", "features")
 
 
 @dataclass(frozen=True)
-class Arch:
+class Arch(Checked):
     """Architecture of an IResNet."""
 
     depth: Literal[18, 34, 50, 100, 101, 152, 200] = 50
     variant: Literal["insightface", "plsc"] = "insightface"  # PReLU slopes, epsilon, dropout and initialization
-    num_classes: int | None = None  # None: that of the data
-    embedding: int = 512
-    width: int = 64  # channels of the stem, 64 in the published models
-    size: int | None = None  # side of the square images in pixels; None: that of the data, else 112
-    dropout: float | None = None  # in front of fc; None: 0.4 for plsc, else 0
+    num_classes: Count | None = None  # None: that of the data
+    embedding: Count = 512
+    width: Count = 64  # channels of the stem, 64 in the published models
+    size: Count | None = None  # side of the square images in pixels; None: that of the data, else 112
+    dropout: Share | None = None  # in front of fc; None: 0.4 for plsc, else 0
     decay: Literal["weights", "all"] = "all"  # weights: no weight decay on biases, normalizations and PReLUs
-
-    def __post_init__(self):
-        for key in ("embedding", "width", "size", "num_classes"):
-            if getattr(self, key) is not None and getattr(self, key) < 1:
-                raise ValueError(f"{key}: must be at least 1")
-        if not 0 <= self.dropout_rate < 1:
-            raise ValueError("dropout: must lie in [0, 1)")
 
     @property
     def outputs(self) -> int:

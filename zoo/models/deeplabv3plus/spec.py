@@ -11,9 +11,10 @@ head.classifier; aux.project.{conv,bn}, aux.classifier.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from zoo.data.batch import DropoutMask, Field
+from zoo.data.fields import Checked, Count, Range, Share
 from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, kaiming_normal, normal
 from zoo.models.resnet import spec as resnet
@@ -24,22 +25,23 @@ FP32_MODULES: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Arch:
+class Arch(Checked):
     """Architecture of a DeepLabV3+."""
 
     variant: Literal["mmseg", "paddleseg"] = "mmseg"
     depth: Literal[18, 50, 101] = 50
-    num_classes: int | None = None  # None: that of the data
-    width: int = 64  # output channels of the stem, 64 in the papers
+    num_classes: Count | None = None  # None: that of the data
+    width: Count = 64  # output channels of the stem, 64 in the papers
     stem: Literal["deep", "plain"] = "deep"  # deep: three 3x3 convolutions; plain: torchvision's 7x7
     output_stride: Literal[8, 16] = 8
-    multi_grid: tuple[int, ...] = ()  # dilation of each block of layer4; (): that of the variant
-    rates: tuple[int, int, int] = (12, 24, 36)  # dilations of the atrous spatial pyramid
-    head_width: int | None = None  # None: 512 (mmseg) or 256 (paddleseg)
-    low_width: int = 48  # channels that the head takes from layer1
-    aux_width: int = 256
+    multi_grid: Annotated[tuple[int, ...], Range(1, ordered=False)] = ()  # dilation of each block of layer4; (): that
+    # of the variant
+    rates: Annotated[tuple[int, int, int], Range(1, ordered=False)] = (12, 24, 36)  # dilations of the pyramid
+    head_width: Count | None = None  # None: 512 (mmseg) or 256 (paddleseg)
+    low_width: Count = 48  # channels that the head takes from layer1
+    aux_width: Count = 256
     auxiliary: bool | None = None  # a second, smaller head on layer3 in training; None: that of the variant
-    dropout: float = 0.1  # mmseg: of channels in front of the classifiers; paddleseg: of elements
+    dropout: Share = 0.1  # mmseg: of channels in front of the classifiers; paddleseg: of elements
     align_corners: bool = False  # of every resize; true suits inputs of 8k + 1 pixels
     decay: Literal["weights", "all"] = "all"  # all: weight decay on biases and normalizations too
     zero_gamma: bool = True  # initialize the last normalization of each block to 0, unless pretrained
@@ -47,21 +49,14 @@ class Arch:
     pretrained: Literal["imagenet"] | None = None
 
     def __post_init__(self):
-        resnet.Arch(self.depth, self.num_classes, self.width)
+        super().__post_init__()
         if self.stem == "deep" and self.width % 2:
             raise ValueError("width: must be even for a deep stem")
         if self.variant == "paddleseg" and self.stem != "deep":
             raise ValueError("stem: must be deep for the paddleseg variant")
         blocks = resnet.BLOCKS[self.depth][3]
-        if self.multi_grid and (len(self.multi_grid) != blocks or min(self.multi_grid) < 1):
-            raise ValueError(f"multi_grid: one dilation for each of the {blocks} blocks of layer4, each at least 1")
-        if min(self.rates) < 1:
-            raise ValueError("rates: must be at least 1")
-        for key in ("head_width", "low_width", "aux_width"):
-            if getattr(self, key) is not None and getattr(self, key) < 1:
-                raise ValueError(f"{key}: must be at least 1")
-        if not 0 <= self.dropout < 1:
-            raise ValueError("dropout: must lie in [0, 1)")
+        if self.multi_grid and len(self.multi_grid) != blocks:
+            raise ValueError(f"multi_grid: one dilation for each of the {blocks} blocks of layer4")
 
     @property
     def outputs(self) -> int:

@@ -12,9 +12,10 @@ Canonical names are torchvision's: conv1, bn1, layer{1..4}.{block}.conv{1..3} / 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from zoo.data.batch import DropoutMask, Field
+from zoo.data.fields import Checked, Count, Range
 from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, kaiming_normal, normal, uniform
 
@@ -27,29 +28,21 @@ BATCH_NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 
 @dataclass(frozen=True)
-class Arch:
+class Arch(Checked):
     """Architecture of a ResNet."""
 
     depth: Literal[18, 34, 50, 101, 152] = 50
-    num_classes: int | None = None  # None: that of the data
-    width: int = 64  # channels of the stem, 64 in the paper
+    num_classes: Count | None = None  # None: that of the data
+    width: Count = 64  # channels of the stem, 64 in the paper
     dilate: tuple[bool, bool, bool] = (False, False, False)  # dilation instead of the stride in layer2, layer3, layer4
     decay: Literal["weights", "all", "all_but_bn"] = "weights"  # all: weight decay on biases and normalizations too, as
     # torchvision; all_but_bn: on all but those named bn*, so on downsample.1 and the classifier's bias, as NVIDIA
     conv_init: Literal["fan_out", "fan_in"] = "fan_out"  # He normal by this; torchvision: fan_out, NVIDIA: fan_in
     fc_bias_init: Literal["zeros", "uniform"] = "zeros"  # uniform: as the classifier's weight, PyTorch's default
     padding: Literal["symmetric", "same_pool", "same"] = "symmetric"  # of layers of stride 2, see above
-    bn_eps: float = 1e-5  # epsilon of every batch normalization
+    bn_eps: Annotated[float, Range(0, 1, above=True, below=True)] = 1e-5  # epsilon of every batch normalization
     zero_gamma: bool = False  # initialize the last normalization of each block to 0: the block starts as its shortcut
     pretrained: Literal["imagenet"] | None = None
-
-    def __post_init__(self):
-        if self.width < 1:
-            raise ValueError("width: must be at least 1")
-        if self.num_classes is not None and self.num_classes < 1:
-            raise ValueError("num_classes: must be at least 1")
-        if not 0 < self.bn_eps < 1:
-            raise ValueError("bn_eps: must lie between 0 and 1")
 
     @property
     def same_convs(self) -> bool:

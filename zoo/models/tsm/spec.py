@@ -6,9 +6,10 @@ Where implementations differ, mit-han-lab/temporal-shift-module is followed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from zoo.data.batch import DropoutMask, Field
+from zoo.data.fields import Checked, Count, Range, Share
 from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, normal, uniform
 from zoo.models.resnet import spec as resnet
@@ -24,34 +25,28 @@ SHIFT_OFFSETS = {"future": (1, -1), "past": (-1, 1), "causal": (-1,)}
 
 
 @dataclass(frozen=True)
-class Arch:
+class Arch(Checked):
     """Architecture of a TSM."""
 
     depth: Literal[18, 34, 50, 101, 152] = 50
-    num_classes: int | None = None  # None: that of the data
-    segments: int | None = None  # T, frames per clip; None: that of the data
+    num_classes: Count | None = None  # None: that of the data
+    segments: Count | None = None  # T, frames per clip; None: that of the data
     shift_place: Literal["blockres", "block", "none"] = "blockres"  # shift in front of the residual branch or the block
-    shift_div: int = 8  # 1 / shift_div of the channels moves each way
+    shift_div: Annotated[int, Range(2)] = 8  # 1 / shift_div of the channels moves each way
     shift_direction: Literal["future", "past", "causal"] = "future"  # source of the first fold of channels; the second
     # comes from the other side. PaddleVideo: past. causal: the first comes from the past, the second stays
     temporal_pool: bool = False  # halve T in front of layer2
     non_local: bool = False
-    dropout: float = 0.5
+    dropout: Share = 0.5
     partial_bn: bool = False  # freeze every 2-D batch normalization but the first
     fc_lr5: bool = True  # 5 times the learning rate for the classifier's weight, 10 times for its bias
-    width: int = 64  # channels of the stem, 64 in the paper
+    width: Count = 64  # channels of the stem, 64 in the paper
     pretrained: Literal["imagenet"] | None = None
 
     def __post_init__(self):
-        resnet.Arch(self.depth, self.num_classes, self.width)
-        if self.shift_div < 2:
-            raise ValueError("shift_div: must be at least 2, since both directions move 1/shift_div of the channels")
-        if not 0 <= self.dropout < 1:
-            raise ValueError("dropout: must lie in [0, 1)")
+        super().__post_init__()
         if self.non_local and self.depth < 34:
             raise ValueError("non_local: the last non-local block follows layer3.4, which needs a depth of 34 or more")
-        if self.segments is not None and self.segments < 1:
-            raise ValueError("segments: must be at least 1")
         if self.temporal_pool and self.segments is not None and self.segments % 2:
             raise ValueError(f"temporal_pool: needs an even number of segments, not {self.segments}")
         for key in ("temporal_pool", "non_local"):

@@ -7,9 +7,10 @@ first of each stage. The shortcut gets the unshifted frames.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from zoo.data.batch import DropoutMask, Field
+from zoo.data.fields import Checked, Count, Range, Share
 from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, kaiming_normal, normal
 from zoo.models.tsm.spec import check_causal
@@ -32,26 +33,17 @@ FEATURES = 1280  # channels of the last convolution, at width 32 and below
 
 
 @dataclass(frozen=True)
-class Arch:
+class Arch(Checked):
     """Architecture of a TSM on MobileNetV2."""
 
-    num_classes: int | None = None  # None: that of the data
-    segments: int | None = None  # T, frames per clip; None: that of the data
-    shift_div: int = 8  # 1 / shift_div of the channels moves each way
+    num_classes: Count | None = None  # None: that of the data
+    segments: Count | None = None  # T, frames per clip; None: that of the data
+    shift_div: Annotated[int, Range(2)] = 8  # 1 / shift_div of the channels moves each way
     shift_direction: Literal["future", "past", "causal"] = "future"  # as in zoo/models/tsm/spec.py
-    dropout: float = 0.5
+    dropout: Share = 0.5
     fc_lr5: bool = True  # 5 times the learning rate for the classifier's weight, 10 times for its bias
-    width: int = 32  # channels of the stem, 32 in the paper; the others follow in proportion, as multiples of 8
+    width: Count = 32  # channels of the stem, 32 in the paper; the others follow in proportion, as multiples of 8
     pretrained: Literal["imagenet"] | None = None
-
-    def __post_init__(self):
-        if self.shift_div < 2:
-            raise ValueError("shift_div: must be at least 2, since both directions move 1/shift_div of the channels")
-        if not 0 <= self.dropout < 1:
-            raise ValueError("dropout: must lie in [0, 1)")
-        for key in ("segments", "num_classes", "width"):
-            if getattr(self, key) is not None and getattr(self, key) < 1:
-                raise ValueError(f"{key}: must be at least 1")
 
     @property
     def imagenet_variant(self) -> str:
