@@ -332,19 +332,3 @@ def test_paths_in_any_language_and_not_in_utf_8(tmp_path):
     assert set(names(train)) == {"images/train/straße 1.jpg", f"images/{strange}.jpg"}
     assert train.sample(0, np.random.default_rng(0)) and train.sample(1, np.random.default_rng(0))
     assert len(cityscapes.describe(train, val).checksum) == 32
-
-
-@pytest.mark.parametrize(
-    "keys, key",
-    [
-        (dict(num_classes=1), "num_classes"),
-        (dict(num_classes=256), "num_classes"),
-        (dict(val_fraction=0.0), "val_fraction"),
-        (dict(val_fraction=0.6), "val_fraction"),
-        (dict(eval_bad="wrong"), "eval_bad"),
-        (dict(crop=(0, 1)), "crop"),
-    ],
-)
-def test_invalid_settings_name_their_key(keys, key):
-    with pytest.raises(ValueError, match=f"^{key}: "):
-        cityscapes.Settings(**keys)

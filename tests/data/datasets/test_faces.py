@@ -310,21 +310,3 @@ def test_the_checksum_changes_with_the_data_only(tmp_path, layout):
     else:
         (tmp_path / "train/p0/0.png").write_bytes(PACK[0][0] + b"\0")
     assert checksum() != first
-
-
-@pytest.mark.parametrize(
-    "settings, given, key",
-    [
-        (faces.Settings, dict(size=0), "size"),
-        (faces.Settings, dict(num_classes=1), "num_classes"),
-        (faces.Settings, dict(val_fraction=0.0), "val_fraction"),
-        (faces.Settings, dict(val_fraction=0.6), "val_fraction"),
-        (faces.Settings, dict(val_pairs=8), "val_pairs"),
-        (faces.Settings, dict(val_pairs=11), "val_pairs"),
-        (faces.Settings, dict(workers=-1), "workers"),
-    ],
-)
-def test_invalid_settings_name_their_key(settings, given, key):
-    with pytest.raises(ValueError) as caught:
-        settings(**given)
-    assert str(caught.value).startswith(f"{key}: ")

@@ -280,27 +280,6 @@ def test_errors_in_class_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "keys, key",
-    [
-        (dict(size=0), "size"),
-        (dict(eval_size=0), "eval_size"),
-        (dict(eval_resize=15, size=16), "eval_resize"),
-        (dict(scale=(0.0, 1.0)), "scale"),
-        (dict(scale=(0.5, 0.2)), "scale"),
-        (dict(scale=(0.5, 1.2)), "scale"),
-        (dict(ratio=(0.0, 1.0)), "ratio"),
-        (dict(ratio=(2.0, 1.0)), "ratio"),
-        (dict(ratio=(1.0, float("inf"))), "ratio"),
-        (dict(std=(0.2, 0.0, 0.2)), "std"),
-        (dict(workers=-1), "workers"),
-    ],
-)
-def test_invalid_settings_name_their_key(keys, key):
-    with pytest.raises(ValueError, match=f"^{key}:"):
-        imagenet.Settings(**keys)
-
-
-@pytest.mark.parametrize(
     "keys, short, crop",
     [
         ({}, 256, 224),

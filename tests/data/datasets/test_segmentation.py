@@ -347,32 +347,3 @@ def test_different_sizes_and_illegal_labels_are_bad_samples(tmp_path):
         with pytest.raises(BadSample, match="holds the value 4; legal values are 0 to 3"):
             data.sample(1, np.random.default_rng(0))
         assert data.sample(2, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize(
-    "keys, key",
-    [
-        (dict(eval_bad="wrong"), "eval_bad"),
-        (dict(crop=(0, 5)), "crop"),
-        (dict(crop=(5, -1)), "crop"),
-        (dict(base_size=(0, 7)), "base_size"),
-        (dict(scale=(0.0, 1.0)), "scale"),
-        (dict(scale=(2.0, 0.5)), "scale"),
-        (dict(scale=(0.5, math.inf)), "scale"),
-        (dict(scale=(math.nan, 1.0)), "scale"),
-        (dict(max_share=0.0), "max_share"),
-        (dict(max_share=1.1), "max_share"),
-        (dict(max_share=math.nan), "max_share"),
-        (dict(eval_scales=()), "eval_scales"),
-        (dict(eval_scales=(1.0, 0.0)), "eval_scales"),
-        (dict(eval_scales=(1.0, math.inf)), "eval_scales"),
-        (dict(eval_scales=(1.0, 0.5, 0.5)), "eval_scales"),
-        (dict(eval_scales=(1.0, 1.0)), "eval_scales"),
-        (dict(std=(0.2, 0.0, 0.2)), "std"),
-        (dict(checked_masks=0), "checked_masks"),
-        (dict(workers=-1), "workers"),
-    ],
-)
-def test_invalid_settings_name_their_key(keys, key):
-    with pytest.raises(ValueError, match=f"^{key}: "):
-        settings(**keys)

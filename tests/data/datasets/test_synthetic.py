@@ -151,32 +151,6 @@ def test_pairs():
     assert batch["label"].tolist() == [1, 0] * 10 and batch["pair"].tolist() == list(range(20))
 
 
-@pytest.mark.parametrize(
-    "given, key",
-    [
-        (dict(num_classes=1), "num_classes"),
-        (dict(kind="scene", num_classes=256), "num_classes"),
-        (dict(train_samples=0), "train_samples"),
-        (dict(val_samples=0), "val_samples"),
-        (dict(kind="face", val_samples=9), "val_samples"),
-        (dict(size=0), "size"),
-        (dict(kind="clip", segments=0), "segments"),
-        (dict(kind="scene", crop=(0, 4)), "crop"),
-        (dict(kind="scene", size=4), "size: data.kind=scene has crop and base_size"),
-        (dict(kind="image", segments=8), "segments: data.kind=image has size"),
-        (dict(kind="face", base_size=(4, 4)), "base_size"),
-        (dict(cache="/tmp"), "cache"),
-        (dict(checksum="full"), "checksum"),
-        (dict(loader="dali"), "loader"),
-        (dict(workers=-1), "workers"),
-    ],
-)
-def test_invalid_settings_name_their_key(given, key):
-    with pytest.raises(ValueError) as caught:
-        synthetic.Settings(**given)
-    assert str(caught.value).startswith(key)
-
-
 TRAIN = """
 from zoo import cli
 sys.exit(cli.main(["train", *sys.argv[1:]]))

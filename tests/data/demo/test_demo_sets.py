@@ -84,27 +84,3 @@ def test_other_folders_are_refused(name, demo_set, tmp_path):
 def test_a_set_with_other_settings_is_refused(name, key, value, demo_set):
     with pytest.raises(UserError, match="other settings.*data.root"):
         demo_set(name).load(**{key: value})
-
-
-@pytest.mark.parametrize(
-    "name, key, value",
-    [
-        *(("motion", "train_clips", count) for count in (0, 4, 12, -8)),
-        *(("shapes", "val_images", count) for count in (0, 4, 12, -8)),
-        *(("streets", "train_images", count) for count in (0, 3)),
-        *(("streets", "val_images", count) for count in (1, -8)),
-        ("streets", "crop", (0, 8)),
-        ("streets", "val_fraction", 0.0),
-        ("portraits", "size", 8),
-        ("portraits", "identities", 1),
-        ("portraits", "shots", 0),
-        ("portraits", "val_identities", 1),
-        ("portraits", "val_shots", 1),
-        ("portraits", "variation", -0.1),
-        ("portraits", "variation", 1.5),
-        *(("portraits", "val_pairs", count) for count in (26, 21, 0)),
-    ],
-)
-def test_invalid_settings_name_their_key(name, key, value, demo_set):
-    with pytest.raises(ValueError, match=f"^{key}:"):
-        demo_set(name).settings(**{key: value})

@@ -40,22 +40,6 @@ def test_every_protocol(tmp_path, protocol, images):
     assert face_packs.read_bin(write(tmp_path, content)) == (IMAGES, SAME, content)
 
 
-def test_arrays_of_numpy_1_and_2(tmp_path):
-    """numpy 1 pickles the name numpy.core, numpy 2 numpy._core."""
-    for protocol in (2, 4, 5):
-        content = pickle.dumps((arrays(IMAGES), SAME), protocol)
-        old = b"numpy.core." if b"numpy.core." in content else b"numpy._core."
-        new = b"numpy._core." if old == b"numpy.core." else b"numpy.core."
-        if protocol == 2:
-            content = content.replace(b"c" + old, b"c" + new)
-        else:
-            for part in (b"multiarray", b"numeric"):
-                content = content.replace(bytes([len(old + part)]) + old + part, bytes([len(new + part)]) + new + part)
-            content = content[:2] + content[11:]  # without the frame, whose length has changed; frames are optional
-        assert new in content and old not in content
-        assert face_packs.read_bin(write(tmp_path, content))[:2] == (IMAGES, SAME)
-
-
 def test_strings_of_python_2(tmp_path):
     """Python 2 pickled a str by opcode U with one byte for its length, or T with four."""
     items = b"".join(b"T" + struct.pack("<i", len(image)) + image for image in IMAGES)
@@ -73,66 +57,19 @@ class Call:
         return self.call
 
 
-class WrongShape:
-    """Pickled as an array of bytes that claims to be larger than it is."""
-
-    def __reduce__(self):
-        make, arguments, state = np.zeros(3, np.uint8).__reduce__()
-        return make, arguments, (state[0], (10**9, 1)) + state[2:]
-
-
-def trace(tmp_path):
-    """Return code that leaves a trace when it runs."""
-    return f"open({str(tmp_path / TRACE)!r}, 'w')"
-
-
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])
-@pytest.mark.parametrize(
-    "function, name",
-    [
-        (eval, "in__.eval"),
-        (exec, "in__.exec"),
-        (os.system, "posix.system"),
-        (getattr, "in__.getattr"),
-        (np.load, "load"),
-        (np.ndarray.tofile, "getattr"),
-    ],
-)
-def test_a_file_that_calls_something_is_refused_and_nothing_runs(tmp_path, protocol, function, name):
-    content = pickle.dumps((IMAGES, [Call(function, trace(tmp_path))] * 10), protocol)
-    message = refused(tmp_path, content)
-    assert name in message.replace("builtins", "__builtin__") and "running code" in message
-    assert os.listdir(tmp_path) == ["lfw.bin"]
+def test_a_file_that_calls_something_is_refused_and_nothing_runs(tmp_path, protocol):
+    """tests/data/formats/test_safe_pickle.py has further attacks."""
+    trace = f"open({str(tmp_path / TRACE)!r}, 'w')"
+    content = pickle.dumps((IMAGES, [Call(eval, trace)] * 10), protocol)
+    assert "running code" in refused(tmp_path, content) and os.listdir(tmp_path) == ["lfw.bin"]
+    pickle.loads(content)  # Python would run it
+    assert TRACE in os.listdir(tmp_path)
 
 
-def test_python_would_run_such_a_file(tmp_path):
-    """pickle.loads runs what the test above refuses."""
-    pickle.loads(pickle.dumps(Call(eval, trace(tmp_path))))
-    assert os.listdir(tmp_path) == [TRACE]
-
-
-def naming(module, name, *rest):
-    """Return a pickle of protocol 2 that names module.name and continues with `rest`."""
-    return b"\x80\x02c" + f"{module}\n{name}\n".encode() + b"".join(rest) + b"."
-
-
-@pytest.mark.parametrize(
-    "content, reason",
-    [
-        (naming("numpy.core.multiarray", "_reconstruct", b"}U\x0b__globals__K\x01sb"), "cannot be given a state"),
-        (naming("_codecs", "encode", b"N}U\x0c__defaults__Ns\x86b"), "cannot be given a state"),
-        (naming("numpy", "ndarray", b"(K\x07tR"), "only _reconstruct"),
-        (naming("_codecs", "encode", b"(X\x01\x00\x00\x00aX\x05\x00\x00\x00utf-8tR"), "'utf-8'"),
-        (naming("os", "system"), "os.system"),
-        (naming("zoo.data.formats.face_packs", "read_bin"), "zoo.data.formats.face_packs.read_bin"),
-        (b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.", "beyond the end"),
-        (b"", "damaged"),
-        (b"\xff\xd8\xff\xe0", "damaged"),
-        (pickle.dumps((IMAGES, SAME))[:-50], "damaged"),
-    ],
-)
-def test_other_attacks_and_damage(tmp_path, content, reason):
-    assert reason in refused(tmp_path, content)
+@pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff\xe0", pickle.dumps((IMAGES, SAME))[:-50]])
+def test_damage(tmp_path, content):
+    assert "damaged" in refused(tmp_path, content)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +87,6 @@ def test_other_attacks_and_damage(tmp_path, content, reason):
         ((IMAGES[:13] + ["text"] + IMAGES[14:], SAME), "image 13 (of pair 6)"),
         ((IMAGES[:13] + [b""] + IMAGES[14:], SAME), "image 13 (of pair 6)"),
         ((IMAGES[:19] + [np.zeros(4, np.float32)], SAME), "arrays of type 'f4' are not supported"),
-        ((IMAGES[:19] + [WrongShape()], SAME), "an array of shape (1000000000, 1)"),
     ],
 )
 def test_content_that_is_not_a_verification_set(tmp_path, content, reason):
