@@ -1,20 +1,17 @@
 """Estimates: exact where they can be computed, against PyTorch's own tensors where they cannot."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.paths import ROOT
 from zoo import cli as program
-from zoo import data
 from zoo.bench.commands import estimate as tool
 from zoo.bench.estimate import recipe
 from zoo.data.batch import LABEL, Field
 from zoo.data.datasets import synthetic
 from zoo.data.errors import UserError
-from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec
 from zoo.models.arcface.spec import NUM_PARAMETERS
 from zoo.run import cli
@@ -123,14 +120,6 @@ def test_a_device(capsys):
     assert "it does not fit" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_the_parts_of_logits_are_those_of_the_head(framework):
-    """Read from the text, because a process has one framework."""
-    text = (ROOT / f"zoo/trainer/{framework}/margin.py").read_text(encoding="utf-8")
-    found = re.search(r"^CHUNK_ELEMENTS = 1 << (\d+)\b", text, re.M)
-    assert 1 << int(found[1]) == tool.LOGITS_AT_ONCE
-
-
 def test_logits_beyond_a_chunk_are_not_there_at_once(capsys):
     memory, _ = table(capsys, *SYNTHETIC, "-o", "data.num_classes=2000000", "-o", "train.batch=200")
     assert memory["logits"] == pytest.approx(1024, abs=0.1)
@@ -195,17 +184,6 @@ def test_the_shape_is_that_of_the_recipe():
     assert found.fields[0].shape == (4, 160, 160, 3) and found.classes == 400 and "/nowhere/k400" in found.origin
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model, unit", [("tsm", "clips"), ("resnet50", "images"), ("deeplabv3plus", "images")])
-def test_demos_have_the_shape_of_their_data(model, unit, demo_sets):
-    path = ROOT / f"configs/{model}_demo.yaml"
-    made = (f"data.root={demo_sets[model]}", f"data.train_{unit}=24", f"data.val_{unit}=8")
-    cfg, name = resolve(path, *made)
-    real, _ = data.find(name).load(cfg.data)
-    found = recipe.describe(*resolve(path, f"data.root=/nowhere/{name}"))
-    assert found.classes == len(real.classes) and found.fields[0].shape == real.fields[0].shape
-
-
 def test_given_numbers_count():
     cfg, name = resolve("configs/arcface_ms1m.yaml", "data.root=/nowhere/mine")
     found = recipe.describe(cfg, name, 12, 34)
@@ -228,14 +206,6 @@ def test_the_peak_counts_what_lives_at_once():
         del b, d
         torch.empty(2500)
     assert live.peak == 10000
-
-
-def test_existing_tensors_do_not_count():
-    weight = torch.ones(100)
-    with Live([weight]) as live:
-        weight.mul_(2)
-        weight.view(10, 10)
-    assert live.peak == 0
 
 
 def passes(is_half=False, checkpointed=()):

@@ -99,11 +99,6 @@ def test_a_tiny_recipe_is_measured(tmp_path, capsys, framework):
     assert f"resnet50_demo, {framework} on cpu" in capsys.readouterr().out
 
 
-def test_a_run_without_its_event_is_named(tmp_path):
-    with pytest.raises(UserError, match="--speed"):
-        measuring._read_speed(tmp_path)
-
-
 @pytest.mark.parametrize(
     "visible, expected", [(None, ["0", "1", "2"]), ("4,7", ["4", "7", ""]), ("", ["0", "1", "2"])], ids=str
 )
@@ -134,12 +129,6 @@ SLEEP = "import time; time.sleep(60)"
 
 def command(tmp_path, name, code, **variables):
     return Command([sys.executable, "-c", code], variables, tmp_path / f"{name}.log")
-
-
-def test_all_run_at_once_with_their_variables(tmp_path):
-    code = "import os, sys; sys.stdout.write(os.environ['RANK'] * 100_000)"  # more than a pipe holds
-    measuring.run([command(tmp_path, rank, code, RANK=rank) for rank in "01"])
-    assert [(tmp_path / f"{rank}.log").read_text() for rank in "01"] == ["0" * 100_000, "1" * 100_000]
 
 
 def test_a_failure_ends_the_others(tmp_path):

@@ -27,6 +27,7 @@ from zoo.run.pipeline import SPARE
 from zoo.table import table
 from zoo.tasks import load_task
 from zoo.trainer import sharding
+from zoo.trainer.margin import CHUNK_ELEMENTS
 
 EPILOG = """\
 Weights, momentum (or other slots of the optimizer), moving average (train.ema) and gradients are exact. `passes` is
@@ -48,9 +49,8 @@ examples
   %(prog)s -c resnet50_imagenet --amp --on T4 -o train.checkpoint_activations=true
   %(prog)s -c arcface_glint360k --classes 10000000 --processes 4x8 --on H100"""
 HALF_SIZE, MIB, GIB = 2, 2**20, 2**30  # bytes
-LOGITS_AT_ONCE = 1 << 28  # CHUNK_ELEMENTS of zoo/trainer/<framework>/margin.py, which computes logits in parts
 # Matrices of the size of the logits that live at once, and of the rows that an update uses, beside their gradient.
-# Read off zoo/trainer/<framework>/margin.py and shard.py, and measured.
+# Read off the trainers, and measured.
 LOGITS_COPIES = {"torch": 1, "paddle": 1, "mindspore": 4}
 SAMPLED_ROWS_COPIES = {"torch": 4, "paddle": 4, "mindspore": 4}  # where Partial FC samples them
 ALL_ROWS_COPIES = {"torch": 0, "paddle": 0, "mindspore": 2}  # where an update uses all: products of the gradient
@@ -260,7 +260,7 @@ def sharded_memory(name: str, count: int, width: int, setting: Sharding) -> list
     held = used = last - first
     if setting.sample_rate < 1:
         used = sharding.num_active_rows(held, setting.sample_rate, setting.samples * setting.accumulate)
-    at_once = min(used, max(1, LOGITS_AT_ONCE // setting.samples))  # rows whose logits are there together
+    at_once = min(used, max(1, CHUNK_ELEMENTS // setting.samples))  # rows whose logits are there together
     size, logits = held * width * FP32_SIZE, setting.samples * at_once * FP32_SIZE
     rows = [
         Row(name, size, f"{held:,} of {count:,} rows"),
